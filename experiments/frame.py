@@ -24,7 +24,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
@@ -34,6 +34,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
@@ -208,47 +209,55 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
 # Rows: the paper beside ours.
 
 
-class Printed(NamedTuple):
-  """A value that a paper prints, a fraction or words, and its place, with the version
-  if versions differ.
-  """
-
-  value: float | str
-  where: str
+# A value that a paper prints, a fraction or words, and its place, with the version if
+# versions differ.
+Printed = tuple[float | str, str]
 
 
-class Row(NamedTuple):
-  """One quantity. `holds` says whether the paper's pattern is seen here; None if that
-  cannot be judged.
-  """
+class Cells(NamedTuple):
+  """What a row shows."""
 
   quantity: str
   paper: str
   where: str
-  ours: str  # with its interval or standard error
+  ours: str
   runs: int | str
-  holds: bool | None = None
-  why: str = ""  # which pattern it is; if it does not hold, the reason
+  holds: bool | None
+  why: str
 
-  @classmethod
-  def of(
+
+class Row(Cells):
+  """One quantity, the paper's beside ours.
+
+  Args:
+    quantity: what it is.
+    printed: the paper's value, a fraction or words, and its place; None if it gives
+      none.
+    ours: our value, with its interval or standard error.
+    runs: how many runs it is of.
+    holds: whether the paper's pattern is seen here; None if that cannot be judged.
+    why: which pattern it is; if it does not hold, the reason; or both by `holds`.
+  """
+
+  def __new__(
     cls,
     quantity: str,
     printed: Printed | None,
     ours: str,
     runs: int | str,
     holds: bool | None = None,
-    why: str = "",
-  ) -> "Row":
-    """A row from a printed value; `printed` is None if the paper gives none."""
-    paper, where = (
-      ("not given", "—")
-      if printed is None
-      else (published(printed.value), printed.where)
-    )
-    return cls(
-      quantity, paper, where, ours, runs, None if holds is None else bool(holds), why
-    )
+    why: str | Mapping[bool | None, str] = "",
+  ):
+    value, where = printed or ("not given", "—")
+    paper = value if isinstance(value, str) else percent(value)
+    holds = None if holds is None else bool(holds)
+    why = why if isinstance(why, str) else why.get(holds, "")
+    return super().__new__(cls, quantity, paper, where, ours, runs, holds, why)
+
+
+def of_runs(runs: int | str, *rows: tuple) -> list[Row]:
+  """Return rows that are all of the same runs, given without them."""
+  return [Row(*row[:3], runs, *row[3:]) for row in rows]
 
 
 HEAD = ("quantity", "paper", "where", "ours", "runs", "holds here")
@@ -301,11 +310,6 @@ def below(
   return (False, "it is larger") if a[0] > b[1] else (None, "the intervals overlap")
 
 
-def published(value: float | str) -> str:
-  """A printed value as a row shows it: fractions as per cent."""
-  return value if isinstance(value, str) else percent(value)
-
-
 def duration(epochs: int) -> str:
   return f"{epochs} epoch{'s' * (epochs != 1)}"
 
@@ -327,34 +331,20 @@ class Spread(NamedTuple):
   accuracies: Float[np.ndarray, " runs"]
 
 
-def spread(errors: Bool[np.ndarray, "runs examples"]) -> Spread:
-  """The distribution of the test-set accuracy over runs."""
-  moments = stats.test_set_variance(errors), stats.distribution_variance_se(errors)
-  return _spread(1 - stats.error_rates(errors), errors.shape[1], *map(float, moments))
-
-
-def spread_of_tallies(tallies: stats.Tallies) -> Spread:
-  """`spread` from tallies. The accuracies are not in the order of the runs, which
-  tallies do not keep.
+def spread(of: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
+  """Return the distribution of the test-set accuracy over runs, from errors or tallies.
+  Tallies do not keep the order of the runs.
   """
-  moments = tallies.test_set_variance(), tallies.distribution_variance_se()
-  return _spread(1 - tallies.error_rates(), tallies.examples, *map(float, moments))
-
-
-def _spread(
-  accuracies: Float[np.ndarray, " runs"], examples: int, variance: float, se: float
-) -> Spread:
-  runs, sd = len(accuracies), math.sqrt(variance)
-  sd_se = (1 - 1 / examples) * se / (2 * sd) if sd else math.nan
-  return Spread(
-    runs,
-    examples,
-    float(accuracies.mean()),
-    sd / math.sqrt(runs),
-    sd,
-    sd_se,
-    accuracies,
-  )
+  if isinstance(of, stats.Tallies):
+    examples, rates = of.examples, of.error_rates()
+    variance, error = of.test_set_variance(), of.distribution_variance_se()
+  else:
+    examples, rates = of.shape[1], stats.error_rates(of)
+    variance, error = stats.test_set_variance(of), stats.distribution_variance_se(of)
+  runs, sd = len(rates), math.sqrt(variance)
+  sd_se = (1 - 1 / examples) * error / (2 * sd) if sd else math.nan
+  mean = float(1 - rates.mean())
+  return Spread(runs, examples, mean, sd / math.sqrt(runs), sd, sd_se, 1 - rates)
 
 
 def root(variance: float, se: float) -> tuple[float, float]:
@@ -387,6 +377,8 @@ def legend_above(ax: Axes) -> None:
 
 
 # The command.
+
+Count = Annotated[int, arg(metavar="N")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -422,24 +414,18 @@ class Flags:
 
 
 def main(file: str, argv: Sequence[str] | None = None) -> None:
-  """Runs the command line of a paper, or of one of its figures.
+  """Run the command line of a paper.
 
   Args:
-    file: the `__file__` of the paper's `__main__.py` or of a figure's module.
+    file: the `__file__` of the paper's `__main__.py`.
     argv: the arguments; None takes the program's own.
   """
-  path = Path(file)
-  paper, one = path.parent.name, path.stem if path.stem.startswith(KINDS) else None
+  folder = Path(file).parent
+  name = f"experiments.{folder.name}"
   with mistakes():
-    package = importlib.import_module(f"experiments.{paper}")
-    doc = (
-      importlib.import_module(f"experiments.{paper}.{one}").__doc__
-      if one
-      else package.__doc__
-    )
-    program = f"experiments.{paper}" + (f".{one}" if one else "")
-    flags = parse(Flags, argv, prog=f"python -m {program}", description=doc)
-    make(path.parent, chosen(path.parent, (one,) if one else flags.figures), flags)
+    doc = importlib.import_module(name).__doc__
+    flags = parse(Flags, argv, prog=f"python -m {name}", description=doc)
+    make(folder, chosen(folder, flags.figures), flags)
 
 
 def figures(folder: Path) -> list[str]:
@@ -471,10 +457,8 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   the gallery.
   """
   paper, every = folder.name, figures(folder)
-  out, trained_runs = (
-    files.place(flags.out or Path("results", paper, flags.scale)),
-    files.place(flags.campaigns),
-  )
+  out = files.place(flags.out or Path("results", paper, flags.scale))
+  trained_runs = files.place(flags.campaigns)
   options = vs.Options(
     seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering
   )
@@ -517,7 +501,8 @@ def write(
   name = module.__name__.rpartition(".")[2]
   rows = module.rows(numbers)
   out.mkdir(parents=True, exist_ok=True)
-  files.write(out / f"{name}.png", drawn(module, numbers))
+  panels = getattr(module, "PANELS", 1)
+  files.write(out / f"{name}.png", drawn(module.plot, numbers, panels))
   record = {
     "paper": trained.paper,
     "figure": name,
@@ -548,20 +533,20 @@ def write(
 
 
 @matplotlib.rc_context(STYLE)
-def drawn(module: ModuleType, numbers: Any) -> bytes:
-  """A figure as a PNG of 256 colours."""
-  panels = getattr(module, "PANELS", 1)
+def drawn(plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int) -> bytes:
+  """Return a figure as a PNG of 256 colours."""
   lines = -(-panels // 3)
   columns = -(-panels // lines)
   figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
   axes = figure.subplots(lines, columns, squeeze=False).ravel()
   for ax in axes[panels:]:
     ax.set_axis_off()
-  module.plot(numbers, axes[:panels])
-  stream, small = io.BytesIO(), io.BytesIO()
-  figure.savefig(stream, dpi=100)
-  Image.open(stream).convert("RGB").quantize().save(small, "PNG")
-  return small.getvalue()
+  plot(numbers, axes[:panels])
+  canvas, stream = FigureCanvasAgg(figure), io.BytesIO()
+  canvas.draw()
+  image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
+  image.convert("RGB").quantize().save(stream, "PNG")
+  return stream.getvalue()
 
 
 def show(table: Table) -> None:

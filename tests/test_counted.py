@@ -141,7 +141,7 @@ def test_combinations_are_numbered_by_their_first_runs():
 
 @pytest.mark.parametrize(("runs", "dtype"), [(255, "uint8"), (256, "uint16")])
 def test_counts_hold_all_runs_of_a_block(runs, dtype):
-  entries = count_entries("test", 3, 2, 1, runs, True)
+  entries = count_entries("test/predictions", 3, 2, 1, runs, True)
   assert {about["dtype"] for about in entries.values()} == {dtype}
   assert {*entries} == {"test/votes", "test/counted", "test/joint_errors"}
 
@@ -365,7 +365,7 @@ def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
   written = record.read_text()
   rows = np.array(results.blocks[2])
   outputs = {name: results.read(name, rows) for name in results.outputs}
-  counts = {name: np.ones(results.array(name).shape[1:]) for name in results.counts}
+  counts = {name: np.ones(results.arrays[name].shape[1:]) for name in results.counts}
   results.write_block(2, outputs, {}, counts)
   assert record.read_text() == written
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))

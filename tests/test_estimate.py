@@ -380,7 +380,12 @@ def test_what_examples_look_like_is_known_without_the_data():
     "uint8",
     (8_000,),
   )
-  assert (train.num_classes, tests["test"].num_classes, task.steps) == (2, 2, 1250)
+  assert (
+    train.num_classes,
+    tests["test"].num_classes,
+    task.outputs["test/predictions"].num_classes,
+    task.steps,
+  ) == (2, 2, 2, 1250)
   train, tests = abstract_task(
     vs.recipe("digits_cnn", test_sets=("train", "test"))
   ).data

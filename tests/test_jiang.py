@@ -318,7 +318,7 @@ def test_table_2_tells_shifts_that_break_the_equality_from_those_that_do_not():
 
 
 def test_printed_rows_of_table_2():
-  for kind in paper.TABLE2:
+  for kind in paper.KINDS:
     for row in (row for by_target in paper.table2(kind) for row in by_target):
       assert row.gap == pytest.approx(abs(row.error - row.disagreement), abs=1.01e-4)
       assert row.cace > row.gap

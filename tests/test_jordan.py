@@ -58,7 +58,7 @@ def by_quantity(rows: list[frame.Row]) -> dict[str, frame.Row]:
 @pytest.mark.parametrize("name", ERRORS)
 def test_spread(name):
   accuracy = 1 - ERRORS[name].mean(1)
-  for s in (frame.spread(ERRORS[name]), frame.spread_of_tallies(TALLIES[name])):
+  for s in (frame.spread(ERRORS[name]), frame.spread(TALLIES[name])):
     np.testing.assert_allclose(np.sort(s.accuracies), np.sort(accuracy), rtol=1e-12)
     expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
     np.testing.assert_allclose([s.mean, s.sd, s.mean_se], expected, rtol=1e-9)

@@ -465,7 +465,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
   }
   shifts = {
     name: fig09_distribution_shift.Shift(
-      frame.spread_of_tallies(t), fig09_distribution_shift.variance(1, t)
+      frame.spread(t), fig09_distribution_shift.variance(1, t)
     )
     for name, t in tallies.items()
   }
@@ -473,10 +473,8 @@ def test_shifted_test_sets_are_compared_with_the_first():
   assert rows["sd on the distribution, data, blur"].holds
   assert rows["sd on the distribution, data, test set"].holds is None
   assert shifts["blur"].variance.distribution == pytest.approx(0.2 / 12**0.5, rel=0.1)
-  assert (
-    len(frame.drawn(fig09_distribution_shift, dict.fromkeys(("one", "two"), shifts)))
-    < 150_000
-  )
+  both, panels = dict.fromkeys(("one", "two"), shifts), fig09_distribution_shift.PANELS
+  assert len(frame.drawn(fig09_distribution_shift.plot, both, panels)) < 150_000
 
 
 def test_correlations_are_scipys():

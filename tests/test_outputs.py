@@ -2,6 +2,7 @@
 reports, comparisons, --until, replay and merge, without a recipe.
 """
 
+import dataclasses
 import json
 
 import jax
@@ -236,6 +237,23 @@ def test_a_task_with_a_class_from_the_command_line(tmp_path, capsys):
   assert results.sizes["run"] >= 8
   said = capsys.readouterr().out
   assert f"mean accuracy {results.accuracy.values.mean():.2%}; next: vmap" in said
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [{"labels": (LABELS + 1) % 3}, {"mask": np.arange(21) >= 10}],
+)
+def test_a_folder_keeps_its_labels_and_mask(changes, tmp_path):
+  """The other half of the examples, or other right classes: the shapes are the same."""
+  first = dataclasses.replace(OF_CLASS, mask=np.arange(21) <= 10)
+  train(task(answer, {"answers": first}), 2, tmp_path / "r")
+  other = dataclasses.replace(first, **changes)
+  same = dataclasses.replace(first, labels=LABELS.copy())
+  assert train(task(answer, {"answers": same}), 4, tmp_path / "r").sizes["run"] == 4
+  with pytest.raises(
+    vs.Mistake, match="belongs to another campaign: its data digest is"
+  ):
+    train(task(answer, {"answers": other}), 6, tmp_path / "r")
 
 
 # Several classes, axes and masks.

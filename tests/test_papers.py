@@ -65,7 +65,9 @@ def test_all_cores_are_had(tmp_path, monkeypatch):
   called = []
   monkeypatch.setattr(frame.lanes, "start_jax", lambda: called.append("start_jax"))
   monkeypatch.setattr(
-    frame.models, "resolved", lambda precision: called.append("resolved") or "float32"
+    frame.models,
+    "resolve_precision",
+    lambda precision: called.append("resolved") or "float32",
   )
   campaigns = {"one": frame.Campaign(vs.recipe("digits_cnn"), 2)}
   frame.Trained("jordan2024", "smoke", campaigns, tmp_path, vs.Options(), {}).place(
@@ -182,7 +184,8 @@ def test_a_figure_as_a_program(tmp_path):
   command = [
     sys.executable,
     "-m",
-    "experiments.jordan2024.fig01_accuracies",
+    "experiments.jordan2024",
+    "fig01_accuracies",
     "--scale",
     "nothing",
   ]

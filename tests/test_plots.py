@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vmapseeds.reports import plots
+from vmapseeds.results.formatting import show
 
 
 @pytest.fixture
@@ -55,9 +56,11 @@ def test_accuracy_curves_are_normal_densities_in_percent(ax):
   plots.accuracy_histogram(
     accuracies,
     ax,
-    independent_sd=0.01,
-    binomial_sd=np.float64(0.03),
-    normal=True,
+    sds={
+      "independent": 0.01,
+      "binomial": np.float64(0.03),
+      "normal": accuracies.std(ddof=1),
+    },
     color="k",
   )
   for line, sd in zip(ax.lines, (1.0, 3.0, 100 * accuracies.std(ddof=1)), strict=True):
@@ -67,9 +70,9 @@ def test_accuracy_curves_are_normal_densities_in_percent(ax):
     )
     assert np.trapezoid(y, x) == pytest.approx(1, abs=1e-3)
   labels = [
-    "errors independent: sd 1.00 %",
+    "independent: sd 1.00 %",
     "binomial: sd 3.00 %",
-    "normal",
+    "normal: sd 2.08 %",
     "4 runs: sd 2.08 %",
   ]
   assert sorted(legend(ax)) == sorted(labels)
@@ -80,7 +83,7 @@ def test_accuracy_curves_are_normal_densities_in_percent(ax):
 @pytest.mark.parametrize("sd", [None, np.nan, 0.0])
 def test_no_curve_without_a_standard_deviation(ax, sd):
   plots.accuracy_histogram(
-    [0.5, 0.75], ax, examples=4, independent_sd=sd, binomial_sd=sd
+    [0.5, 0.75], ax, examples=4, sds={"independent": sd, "binomial": sd}
   )
   assert not ax.lines
 
@@ -93,7 +96,7 @@ def test_histogram_of_one_and_two_runs(ax, accuracies):
   runs = (
     "1 run"
     if len(accuracies) == 1
-    else f"2 runs: sd {plots.percent(np.std(accuracies, ddof=1))}"
+    else f"2 runs: sd {show(np.std(accuracies, ddof=1), None, 'fraction')}"
   )
   assert legend(ax) == [runs]
 
@@ -141,13 +144,15 @@ def test_split_scatter_of_many_runs_counts_cells(ax):
   assert ax.figure.axes[1].get_ylabel() == "runs in a cell"
 
 
-def test_disagreement_histograms_share_their_bins(ax):
+def test_histograms_of_pairs_share_bins(ax):
   rng = np.random.default_rng(1)
   groups = {
     "poked": rng.binomial(200, 0.1, 50) / 200,
     "distinct": rng.binomial(200, 0.3, 400) / 200,
   }
-  plots.disagreement_histogram(groups, ax, examples=200)
+  edges = plots.bin_edges([*groups.values()], 200)
+  for name, values in groups.items():
+    plots.accuracy_histogram(values, ax, edges=edges, label=name)
   (edges_a, heights_a), (edges_b, heights_b) = map(bars, ax.patches)
   np.testing.assert_array_equal(edges_a, edges_b)
   np.testing.assert_allclose(
@@ -156,9 +161,7 @@ def test_disagreement_histograms_share_their_bins(ax):
   np.testing.assert_allclose(
     heights_b, np.histogram(100 * groups["distinct"], edges_a, density=True)[0]
   )
-  assert sorted(legend(ax)) == sorted(
-    f"{g}: mean {100 * v.mean():.1f} %" for g, v in groups.items()
-  )
+  assert legend(ax) == [*groups]
 
 
 def test_error_rates_fall_into_the_bin_they_start(ax):
@@ -212,33 +215,14 @@ def test_ecdf_band_is_around_the_pooled_runs(ax, monkeypatch):
   assert np.isclose(heights, 0.5 + 0.25).any()
 
 
-PERCENT = {
-  0.00123: "0.123 %",
-  0.98765: "98.8 %",
-  1: "100 %",
-  0: "0.00 %",
-  1e-12: "0.000000 %",
-  -0.01: "-1.00 %",
-  np.nan: "n/a",
-}
-
-
-@pytest.mark.parametrize(("fraction", "text"), PERCENT.items())
-def test_percent(fraction, text):
-  assert plots.percent(fraction) == text
-
-
 def test_everything_can_be_saved(tmp_path):
   rng = np.random.default_rng(2)
   for i, draw in enumerate(
     (
-      lambda ax: plots.accuracy_histogram(
-        rng.random(9), ax, independent_sd=0.1, binomial_sd=0.2
-      ),
+      lambda ax: plots.accuracy_histogram(rng.random(9), ax, sds={"independent": 0.1}),
       lambda ax: plots.split_scatter(
         rng.integers(0, 3, 9) / 4, rng.integers(0, 3, 9) / 4, ax
       ),
-      lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
       lambda ax: plots.error_rate_histogram([0.0], ax),
       lambda ax: plots.calibration_plot(
         [np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])
@@ -275,16 +259,14 @@ def test_standard_deviations_side_by_side(ax):
     "seen": [(0.01, 0.005, 0.02), (0.02, None, None)],
     "root": [(0.004, 0.0, 0.01), (None, 0.0, 0.007)],
   }
-  plots.sds_side_by_side(["a", "b"], series, ax, below=[False, True])
-  seen, root, below = (container.lines for container in ax.containers)
+  plots.sds_side_by_side(["a", "b"], series, ax)
+  seen, root = (container.lines for container in ax.containers)
   np.testing.assert_allclose(seen[0].get_xdata(), [1, 2])
-  np.testing.assert_allclose(root[0].get_xdata(), [0.4, np.nan])
+  np.testing.assert_allclose(root[0].get_xdata(), [0.4, 0])
   assert (seen[0].get_ydata() < root[0].get_ydata()).all()
   np.testing.assert_allclose(seen[2][0].get_segments()[0][:, 0], [0.5, 2.0])
-  assert below[0].get_markerfacecolor() == "white"
-  np.testing.assert_allclose(below[0].get_xydata(), [[0, root[0].get_ydata()[1]]])
-  np.testing.assert_allclose(below[2][0].get_segments()[0][:, 0], [0, 0.7])
-  assert list(legend(ax)) == ["seen", "root", "root: variance estimate below 0"]
+  np.testing.assert_allclose(root[2][0].get_segments()[1][:, 0], [0, 0.7])
+  assert list(legend(ax)) == ["seen", "root"]
 
 
 def test_an_interval_without_width_may_end_beside_its_middle(ax):

@@ -287,7 +287,7 @@ def test_replay(tmp_path, reference, capsys):
     "run 13, test set test: predictions agree bit for bit on all 797 examples\n",
   )
   shutil.copytree(reference, tmp_path / "r")
-  stored = Results(tmp_path / "r").array("test/predictions")
+  stored = Results(tmp_path / "r").arrays["test/predictions"]
   stored[13, 5:8] = (stored[13, 5:8] + 1) % 10
   status, out, err = run(capsys, "replay", tmp_path / "r", "--run", 13)
   assert (status, out) == (
@@ -424,7 +424,7 @@ def exchanged(file):
 
 
 def other_values(array):
-  stored = Results(array.parent).array(array.name)
+  stored = Results(array.parent).arrays[array.name]
   stored[:] = stored[:][::-1]
 
 
@@ -712,6 +712,17 @@ def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   assert vs.verify(tmp_path / "r") == (8, 8, [], [], [])
 
 
+def test_runs_are_read_without_the_others(tmp_path, reference):
+  shutil.copytree(reference, tmp_path / "r")
+  damaged = tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0"
+  damaged.write_bytes(b"no predictions")
+  results, whole = vs.open_results(tmp_path / "r"), vs.open_results(reference)
+  some = [0, 3, 8, RUNS - 1]
+  np.testing.assert_array_equal(results.predictions[some], whole.predictions[some])
+  with pytest.raises(Exception, match="checksum"):
+    results.predictions[4].load()
+
+
 def test_plain_xarray_shows_holes_as_missing(tmp_path, reference):
   """The rows of a chunk that a short block does not have."""
   for runs in (6, 9, 11):
@@ -975,4 +986,4 @@ def test_blocks_of_a_description(size, extents, blocks):
     return
   assert layout.blocks_of(root) == blocks
   rows = [size * k + i for k, block in enumerate(blocks) for i in range(len(block))]
-  assert layout.zarr_rows(root).tolist() == rows
+  assert layout.zarr_rows(blocks, size).tolist() == rows

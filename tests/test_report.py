@@ -2,6 +2,7 @@
 page.
 """
 
+import functools
 import html.parser
 import io
 import json
@@ -25,12 +26,12 @@ import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots, results_page
+from vmapseeds.reports.groups import group_runs
 from vmapseeds.reports.results_page import (
   Part,
   Row,
-  context,
   figures,
-  side_by_side_table,
+  terminal_side_by_side,
 )
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
@@ -107,8 +108,14 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
   )
 
 
+@functools.cache
+def usual():
+  """The summary of `dataset()`, not to be changed."""
+  return summarize(dataset())
+
+
 def page_of(summary):
-  return pages.html("report", figures=[], **context(summary))
+  return pages.html(sources={}, **results_page.page_of(Part("", None, [], summary)))
 
 
 def values(summary):
@@ -187,7 +194,7 @@ def test_numbers_agree_with_numpy(classes):
 
 def test_standard_errors():
   results = dataset()
-  statistics = summarize(results)["statistics"]
+  statistics = usual()["statistics"]
   accuracy = results.accuracy.values
   sd, n = accuracy.std(ddof=1), 61
   left = [np.delete(accuracy, h).var(ddof=1) for h in range(40)]
@@ -229,7 +236,7 @@ def test_a_root_has_an_error_where_its_variance_is_twice_its_own(spread, seen):
 
 
 def test_which_numbers_have_an_interval_and_which_an_error_alone():
-  statistics = summarize(dataset())["statistics"]
+  statistics = usual()["statistics"]
   without = {
     name for name, s in statistics.items() if s["low"] is None and s["se"] is None
   }
@@ -291,7 +298,8 @@ def test_logit_gaps_of_two_classes():
   results = dataset(runs=6, n=50, classes=2)
   logits = np.random.default_rng(1).normal(size=(6, 50, 2)).astype(np.float32)
   logits[5, :, 1] += 9
-  results["logits"] = (("run", "example", "class"), logits)
+  axes = ("run", "example", "class")
+  results["margins"] = (axes, logits, {"role": "logits"})
   summary = summarize(results)
   gaps = logits[..., 1].astype(float) - logits[..., 0]
   distances = [scipy.stats.ks_2samp(gaps.ravel(), g).statistic for g in gaps]
@@ -501,7 +509,7 @@ def test_summaries_are_json_without_nan():
 
 
 def test_every_statistic_has_its_definition_and_reading():
-  for name, s in summarize(dataset())["statistics"].items():
+  for name, s in usual()["statistics"].items():
     known = {
       "group",
       "label",
@@ -622,7 +630,7 @@ def test_terminal_tables(folder, reported):
     mark = r"\* ?" if s["over"] == "examples" else r"[^*]*"
     value = re.escape(show(s["value"], s["se"], s["unit"]))
     assert re.search(
-      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to]* │", text
+      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to%²]* │", text
     )
   assert (
     text.count(
@@ -642,7 +650,7 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
   assert page.tags["img"] == 5
   assert all(source.startswith("data:image/png;base64,") for source in page.loads)
   assert not re.search(r"https?:|@import|url\(|<script|<link", raw)
-  assert "prefers-color-scheme: dark" in raw
+  assert "color-scheme: light dark" in raw
   assert 'name="viewport"' in raw
   text = page.text.replace("\N{NO-BREAK SPACE}", " ")
   summary = reported[0][0]
@@ -747,7 +755,7 @@ def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
     vs.report([folder], test_set="tset")
 
 
-def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path):
+def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path, undrawn):
   full = tmp_path / "full"
   shutil.copytree(folder, full, ignore=shutil.ignore_patterns("report"))
   (full / "report").write_text("in the way")
@@ -781,7 +789,7 @@ def saved(path, results):
   return folders.folder(
     path,
     attributes,
-    block_runs=16,
+    block_runs=64,
     columns=columns,
     labels=results.labels.values,
     predictions=results.predictions.values,
@@ -797,7 +805,7 @@ def sweep(tmp_path_factory):
   """Runs at four learning rates. Accuracies differ more between rates than within one;
   at the last rate all diverge.
   """
-  lr = np.tile(np.float32(LR), 12)
+  lr = np.tile(np.float64(LR), 12)
   seeds = {
     f"seed_{s}": (
       "run",
@@ -806,14 +814,14 @@ def sweep(tmp_path_factory):
     )
     for s in SOURCES
   }
-  momentum = ("run", np.full(48, 0.9, np.float32))
+  momentum = ("run", np.full(48, 0.9))
   results = dataset(48, spread=0.03, lr=("run", lr), momentum=momentum, **seeds)
   for i, value in enumerate(LR[:2]):
-    results["predictions"][lr == np.float32(value), : 20 + 20 * i] = (
-      results.labels.values[: 20 + 20 * i]
-    )
+    results["predictions"][lr == value, : 20 + 20 * i] = results.labels.values[
+      : 20 + 20 * i
+    ]
   results["accuracy"] = (results.predictions == results.labels).mean("example")
-  results["diverged"][:] = lr == np.float32(1e5)
+  results["diverged"][:] = lr == 1e5
   return saved(tmp_path_factory.mktemp("swept") / "sweep", results)
 
 
@@ -879,10 +887,14 @@ def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
   assert "includes the effect of lr" in text
   assert pooled["settings"]["lr"] == LR[:2]
   nested, _ = quietly(
-    vs.report, sweep, where={"lr": 0.01}, by=["seed_init"], out=tmp_path
+    vs.report,
+    sweep,
+    where={"lr": 0.01, "seed_init": [3, 4, 7]},
+    by=["seed_init"],
+    out=tmp_path,
   )
   assert [s["values"] for s in nested] == [
-    {"seed_init": seed, "lr": 0.01} for seed in range(12)
+    {"seed_init": seed, "lr": 0.01} for seed in (3, 4, 7)
   ]
 
 
@@ -951,7 +963,7 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
     section["statistics"][name] = {"value": 0.12345, "unit": "fraction"}
   console = Console(width=80, record=True, file=io.StringIO())
   part = Part("weight_decay=0.0005, momentum=0.95", None, [], section)
-  console.print(side_by_side_table("test accuracy", [Row(part, None, section)]))
+  console.print(terminal_side_by_side("test accuracy", [Row(part, None, section)]))
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
   assert (
@@ -969,7 +981,7 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
     "tally",
     lambda *args, **options: found.append(args[0]) or tally(*args, **options),
   )
-  (part,), _ = results_page._parts(results, "r", "", Path("r"), None, None, "test")
+  (part,), _ = results_page._parts(group_runs(results), "", Path("r"), "r", "test")
   assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)

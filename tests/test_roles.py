@@ -257,7 +257,7 @@ def test_comparisons_of_scores_and_losses(tmp_path):
   )
   decision, text = quietly(vs.compare, a, b)
   assert decision.probability == 1
-  assert "Mean returns of A less that of B: +10 reward, 95 % interval" in text
+  assert "Returns of A less that of B: +10 reward, 95 % interval" in text
   assert "percent" not in text
   assert show(SCORES.std(ddof=1), None, "reward") in text
   for name, sentence in (
@@ -272,7 +272,7 @@ def test_comparisons_of_scores_and_losses(tmp_path):
     assert json.loads(page.with_suffix(".json").read_text())["output"] == name
   difference = 0.1 * LOSSES.astype(float).mean()
   assert f"Mean loss of A less that of B: {-difference:+.4g} nats" in text
-  assert "A is better by " in text
+  assert "deviations of a run in favour of A" in text
   with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
     quietly(vs.compare, a, b, output="return")
   short = folders.outputs_folder(tmp_path / "short", {"loss": (LOSSES[:, :9], LOSS)})
@@ -360,7 +360,7 @@ def test_few_runs_are_fewer_than_30(runs):
 
 
 def test_what_uncertainties_are_over():
-  statistics = summarize(test_report.dataset())["statistics"]
+  statistics = test_report.usual()["statistics"]
   over = {name: s["over"] for name, s in statistics.items()}
   assert {name for name, of in over.items() if of == "examples"} == {
     "ensemble_accuracy",

@@ -7,7 +7,6 @@ import dataclasses
 import doctest
 import inspect
 import itertools
-import json
 import weakref
 from functools import partial
 
@@ -608,46 +607,3 @@ def test_docstrings_say_what_they_must():
       assert part in inspect.getdoc(function), part
   for name, method in inspect.getmembers(Tallies, inspect.isfunction):
     assert name.startswith("_") or method.__doc__, name
-
-
-def test_benchmark_of_all_ways(capsys):
-  from experiments.benchmarks import statistics
-
-  statistics.main(
-    ["--examples", "101", "--runs", "60", "--block", "25", "--repetitions", "1"]
-  )
-  printed = capsys.readouterr().out
-  assert "101 examples, 60 runs" in printed
-  assert all(way in printed for way in statistics.ways(1))
-  for flags in (["--runs", "0"], ["--ways", "tally", "matmul"], ["--block", "many"]):
-    with pytest.raises(Mistake):
-      statistics.main(flags)
-
-
-def test_benchmark_of_counting_on_devices(tmp_path, capsys):
-  from experiments.benchmarks import tallies as benchmark
-
-  small = [
-    "--runs",
-    "16",
-    "--step",
-    "4",
-    "--examples",
-    "50",
-    "--rounds",
-    "1",
-    "--out",
-    str(tmp_path),
-  ]
-  benchmark.main([*small, "--pairs"])
-  assert "on device" in capsys.readouterr().out
-  rows = {
-    row["way"]: row
-    for row in json.loads((tmp_path / "tallies.json").read_text())["numbers"]
-  }
-  assert rows["fetched"]["bytes_fetched"] == 16 * 50
-  # Votes of ten classes, joint errors, each run's errors on both halves, and each
-  # device's number of runs.
-  assert rows["on device"]["bytes_fetched"] == 4 * (50 * 10 + 50**2 + 16 * 2 + 2)
-  with pytest.raises(Mistake, match="--step is 3: give a multiple of the 2 devices"):
-    benchmark.main(["--step", "3", "--out", str(tmp_path)])

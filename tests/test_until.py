@@ -70,7 +70,7 @@ def results_of(predictions, labels, classes=3, diverged=()):
       "labels": (of_label, labels),
       "diverged": ("run", diverged),
       "accuracy": ("run", (predictions == labels).mean(axis=1)),
-      "seed_init": ("run", np.arange(runs)),
+      "seed_init": ("run", np.arange(runs), {"role": "seed", "source": "init"}),
     },
     attrs={
       "num_classes": classes,

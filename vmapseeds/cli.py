@@ -26,7 +26,7 @@ from tyro.extras import subcommand_cli_from_dict
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
+from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of, say
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
 Folder = Annotated[str, arg(metavar="DIR")]
@@ -49,22 +49,17 @@ def demo(out: Folder = "results/demo", runs: Count = 256) -> None:
     out: results folder; rerun with the same folder to resume
     runs: runs of each duration
   """
-  from vmapseeds.campaign import loop
-  from vmapseeds.reports.results_page import report
   from vmapseeds.store.files import place
   from vmapseeds.store.folders import check_writable
-  from vmapseeds.training.runs import Runs
 
-  seeds = Runs.independent(runs)
+  seeds = vmapseeds.Runs.independent(runs)
   check_writable(out)
   folders = []
   for epochs in (1, 16):
     folders.append(str(place(out) / f"{epochs}_epochs"))
-    print(
-      f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {runs} runs", file=sys.stderr
-    )
-    loop.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
-  report(folders, out=str(place(out) / "report"))
+    say(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {runs} runs")
+    vmapseeds.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
+  vmapseeds.report(folders, out=str(place(out) / "report"))
 
 
 def train(
@@ -121,7 +116,7 @@ def train(
     quiet: print neither progress nor what was chosen
     campaign: how the runs are trained together, and what is kept of them
   """
-  from vmapseeds.campaign import hosts, loop
+  from vmapseeds.campaign import hosts
   from vmapseeds.campaign import until as rule
   from vmapseeds.campaign.planning import resolve_task
 
@@ -154,7 +149,7 @@ def train(
   how = {**vars(campaign), "progress": not quiet}
   if host:
     hosts.join(host)
-  trains = loop.train
+  trains = vmapseeds.train
   if engine == "ray":
     from vmapseeds.campaign import ray_engine
 
@@ -170,7 +165,7 @@ def train(
 
 
 def table(
-  task: Any,
+  task,
   runs: int,
   first_seed: int,
   vary: Sequence[str],
@@ -178,15 +173,11 @@ def table(
   subset: int | None,
   bootstrap: Sequence[int] | None,
   poke: str | None,
-) -> Any:
+):
   """Return the runs table that these flags of `train` ask for."""
-  from vmapseeds.training.runs import Runs
-
-  made = (
-    Runs.vary(vary, runs, start=first_seed)
-    if vary
-    else Runs.independent(runs, start=first_seed)
-  )
+  Runs = vmapseeds.Runs
+  made = Runs.vary(vary, runs, start=first_seed) if vary else None
+  made = made or Runs.independent(runs, start=first_seed)
   if swept := unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
     for name in swept:
       one_of("value to sweep", name, getattr(task, "hyperparameters", task.values))
@@ -233,14 +224,14 @@ def work(
     quiet: no progress
     campaign: how the runs are trained together
   """
-  from vmapseeds.campaign import loop
-
   found = re.fullmatch(r"(\d{0,9}):(\d{0,9})", blocks)
   if not found:
     raise Mistake(f"--blocks {blocks!r}: write A:B, A: or :B, e.g. 0:10")
   first, stop = (int(end) if end else None for end in found.groups())
   how = {**vars(campaign), "progress": not quiet}
-  print(summary_line(loop.work(folder, (first, stop), dataset=dataset, **how), folder))
+  print(
+    summary_line(vmapseeds.work(folder, (first, stop), dataset=dataset, **how), folder)
+  )
 
 
 def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
@@ -251,9 +242,7 @@ def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
     folder: results folder
     repair: remove the records of damaged blocks, so that their runs are trained again
   """
-  from vmapseeds.store.verification import verify
-
-  verdict = verify(folder, repair=repair)
+  verdict = vmapseeds.verify(folder, repair=repair)
   for what, lines in (
     ("repaired", verdict.repairs),
     ("note", verdict.notes),
@@ -275,10 +264,9 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
     run: which run, from 0
     dataset: where the data are now, if they were moved; they must be the same
   """
-  from vmapseeds.campaign.replaying import replay
   from vmapseeds.store.layout import require_metadata
 
-  again = replay(folder, run, dataset=dataset)
+  again = vmapseeds.replay(folder, run, dataset=dataset)
   sets = require_metadata(folder)["test_sets"]
   for name, differing in again.differing.items():
     agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
@@ -307,10 +295,8 @@ def merge(
       precision differ
     quiet: no progress bar
   """
-  from vmapseeds.results.merging import merge
-
   with nothing_written():
-    results = merge(folders, out, force_mixed=force_mixed, progress=not quiet)
+    results = vmapseeds.merge(folders, out, force_mixed=force_mixed, progress=not quiet)
   print(summary_line(results, out))
 
 
@@ -320,7 +306,7 @@ def export(
   *,
   run: Annotated[tuple[int, ...], hint("N", "all")] = (),
 ) -> None:
-  """Writes kept networks as orbax checkpoints, one a run, which any Flax program
+  """Export kept networks as orbax checkpoints, one a run, which any Flax program
   restores.
 
   Args:
@@ -328,9 +314,7 @@ def export(
     out: folder for the checkpoints, new or empty
     run: which runs, from 0
   """
-  from vmapseeds.results.networks import export_networks
-
-  export_networks(folder, out, run or None)
+  vmapseeds.export_networks(folder, out, run or None)
   count = len(os.listdir(out))
   print(f"{count} network{'s' * (count > 1)} in {out}, as orbax checkpoints")
 
@@ -365,10 +349,8 @@ def import_runs(
     name: name of these runs in reports
     quiet: no progress bar
   """
-  from vmapseeds.results.imports import import_runs
-
   with nothing_written():
-    results = import_runs(
+    results = vmapseeds.import_runs(
       out,
       predictions=predictions,
       logits=logits,
@@ -378,7 +360,8 @@ def import_runs(
       name=name,
       progress=not quiet,
     )
-  runs, examples = results.sizes["run"], results.sizes["example"]
+  runs = results.sizes["run"]
+  examples = results.sizes["example"]
   print(
     f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in {out}, mean accuracy "
     f"{results.accuracy.values.mean():.2%}; next: vmapseeds report {shlex.quote(out)}"
@@ -411,9 +394,7 @@ def report(
     epoch: report the results after this epoch, for runs trained with evaluate_every
     out: folder for the pages
   """
-  from vmapseeds.reports.results_page import report
-
-  report(
+  vmapseeds.report(
     folders,
     by=by or None,
     where=values(where, "--where"),
@@ -456,9 +437,7 @@ def compare(
     output: the output of role class, loss or score to compare
     out: folder for the page
   """
-  from vmapseeds.reports.comparison_page import compare
-
-  compare(
+  vmapseeds.compare(
     a,
     b,
     where=values(where, "--where"),
@@ -567,16 +546,14 @@ def nothing_written() -> Iterator[None]:
     raise KeyboardInterrupt("nothing was written") from None
 
 
-def summary_line(results: Any, folder: str) -> str:
+def summary_line(results, folder: str) -> str:
   """Return one line about what a folder holds and what to do next."""
   from vmapseeds.results.opening import converged
   from vmapseeds.store.results import Results
 
   left = len(Results(folder)) - results.sizes["run"]
-  said, following = (
-    f"{results.sizes['run']} runs in {folder}",
-    f"next: vs.open_results({folder!r})",
-  )
+  said = f"{results.sizes['run']} runs in {folder}"
+  following = f"next: vs.open_results({folder!r})"
   if "diverged" in results and results.diverged.any():
     said += f", {int(results.diverged.sum())} diverged"
   if "accuracy" in results.variables:
@@ -591,9 +568,7 @@ def summary_line(results: Any, folder: str) -> str:
   return f"{said}; {f'{left} are left: vmapseeds work {shlex.quote(folder)}' if left else following}"
 
 
-def split_pairs(
-  given: Sequence[str], flag: str, form: str, example: str
-) -> list[tuple[str, str]]:
+def split_pairs(given, flag: str, form: str, example: str):
   """Return the names and texts of `NAME=TEXT ...`."""
   split = [pair.partition("=") for pair in given]
   for name, equals, _ in split:
@@ -602,9 +577,7 @@ def split_pairs(
   return [(name, text) for name, _, text in split]
 
 
-def unique_pairs(
-  given: Sequence[str], flag: str, form: str, example: str
-) -> dict[str, str]:
+def unique_pairs(given, flag: str, form: str, example: str):
   """Return name -> text of `NAME=TEXT ...`.
 
   Raises:
@@ -647,15 +620,13 @@ def deferred(command: Callable[..., Any]) -> Callable[..., functools.partial]:
   """
 
   @functools.wraps(command)
-  def call(**given: Any) -> functools.partial:
+  def call(**given):
     return functools.partial(command, **given)
 
   return call
 
 
-def parse(
-  target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str
-) -> Any:
+def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str):
   """Parse `argv` as `target`: a dataclass, or `deferred(command)`.
 
   A flag with several values may be given several times. tyro would take the last and
@@ -696,7 +667,7 @@ def parse(
   )
 
 
-def _parse(target: Callable[..., Any], argv: list[str], words: Any) -> Any:
+def _parse(target, argv, words):
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help
   # may be wrapped.
@@ -737,7 +708,7 @@ class Terminated(KeyboardInterrupt):
   """SIGTERM, which ends a program as Ctrl-C does."""
 
 
-def _terminate(*_) -> None:
+def _terminate(*_):
   raise Terminated
 
 
@@ -757,14 +728,14 @@ def mistakes() -> Iterator[None]:
     )  # or Python complains of the pipe at its end
     sys.exit(141)
   except (Mistake, Failure) as error:
-    print(f"error: {one_line(error)}", file=sys.stderr)
+    say(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     said = (
       str(interrupt) or "what was written stays; run the same command again to resume"
     )
     terminated = isinstance(interrupt, Terminated)
-    print(f"{'terminated' if terminated else 'interrupted'}: {said}", file=sys.stderr)
+    say(f"{'terminated' if terminated else 'interrupted'}: {said}")
     sys.exit(143 if terminated else 130)
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -76,6 +77,11 @@ def one_line(text: object) -> str:
     if len(line) <= MAX_LINE_LENGTH
     else f"{line[: MAX_LINE_LENGTH // 2]} ... {line[-MAX_LINE_LENGTH // 2 :]}"
   )
+
+
+def say(text: str) -> None:
+  """Print a line on stderr."""
+  print(text, file=sys.stderr)
 
 
 class Rule(NamedTuple):

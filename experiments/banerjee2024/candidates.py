@@ -107,7 +107,7 @@ def of_source(
     ),
     ece=measures.gap_ece(candidates, labels),
     ece_fine=measures.gap_ece(candidates, labels, lowest=0.5),
-    ensemble_accuracy=float((together == labels).mean()),
+    ensemble_accuracy=(together == labels).mean(),
   )
 
 
@@ -125,9 +125,7 @@ def excluded(
   random draw from all runs.
   """
   runs = int((worse > worse[small].max()).sum()) if small.any() else len(worse)
-  return Excluded(
-    runs, float(scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum()))
-  )
+  return Excluded(runs, scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum()))
 
 
 def leaves_out(out: Excluded) -> tuple[bool | None, str]:
@@ -147,7 +145,7 @@ def tau(
     measures.kendall_tau(np.delete(order, i), np.delete(worse, i))
     for i in range(len(order))
   ]
-  return float(measures.kendall_tau(order, worse)), math.sqrt(
+  return measures.kendall_tau(order, worse), math.sqrt(
     (len(order) - 1) * np.var(without_each)
   )
 

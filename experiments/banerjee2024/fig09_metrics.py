@@ -12,7 +12,7 @@ import numpy as np
 from experiments import frame
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Printed, Row, Trained
+from experiments.frame import Row, Trained
 
 TITLE = "Figures 9 to 11: α̂ beside accuracy, churn and calibration"
 PANELS = 3
@@ -32,9 +32,9 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   for name, n in numbers.items():
     for metric, (_, of, worse) in METRICS.items():
       tau, se = candidates.tau(n.order, worse * of(n))
-      printed = Printed("figure only", "figure 9") if name == "S_all" else None
+      printed = ("figure only", "figure 9") if name == "S_all" else None
       table.append(
-        Row.of(
+        Row(
           f"{name}: τ of α̂ with {metric}",
           printed,
           frame.number(worse * tau, se),
@@ -49,7 +49,3 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
   for ax, (label, of, _) in zip(axes, METRICS.values(), strict=True):
     candidates.scatter(ax, numbers, of, label)
   axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from experiments import frame, measures
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.paper import Varied
-from experiments.frame import Printed, Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, percent
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -68,10 +68,8 @@ def of_size(
   level = measures.trimming_level(
     reference, gaps, key=jax.random.key(0), replicates=candidates.REPLICATES
   ).level
-  predictions, together = (
-    measures.gap_labels(gaps),
-    measures.gap_labels(measures.ensemble_gaps(runs)),
-  )
+  predictions = measures.gap_labels(gaps)
+  together = measures.gap_labels(measures.ensemble_gaps(runs))
   within = stats.ks_distance(reference, gaps) <= stats.ks_threshold(len(labels))
   accuracy = (predictions == labels).mean(1)
   metrics = (
@@ -80,13 +78,9 @@ def of_size(
     *(measures.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
     scipy.special.expit(abs(gaps)).mean(1) - accuracy,
   )
-  of_each = (Varied(float(x.mean()), float(x.std(ddof=1))) for x in metrics)
+  of_each = (Varied(x.mean(), x.std(ddof=1)) for x in metrics)
   return Ensembles(
-    len(runs),
-    members,
-    float((level <= candidates.SMALL).mean()),
-    float(within.mean()),
-    *of_each,
+    len(runs), members, (level <= candidates.SMALL).mean(), within.mean(), *of_each
   )
 
 
@@ -96,30 +90,28 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
     row
     for size, n in numbers.items()
     for row in (
-      Row.of(
+      Row(
         f"{size} members: within δ_a untrimmed",
-        Printed("all" if size >= 100 else "figure only", "figure 4"),
+        ("all" if size >= 100 else "figure only", "figure 4"),
         share(n.within),
         runs,
       ),
-      Row.of(
+      Row(
         f"{size} members: α̂ ≤ {candidates.SMALL}",
-        Printed(paper.ENSEMBLES[size].small, "table 1"),
+        (paper.ENSEMBLES[size].small, "table 1"),
         share(n.small),
         runs,
       ),
       *(
-        Row.of(
+        Row(
           f"{size} members: {said}",
-          Printed(varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
+          (varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
           varied(getattr(n, of), DRAWN),
           runs,
         )
         for of, said in METRICS.items()
       ),
-      Row.of(
-        f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN), runs
-      ),
+      Row(f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN), runs),
     )
   ]
   for said, of, printed, where in (
@@ -132,8 +124,7 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
     table.append(
       Row(
         f"least size of which all are {said}",
-        f"{printed} members",
-        f"section {where}",
+        (f"{printed} members", f"section {where}"),
         ours,
         runs,
         holds,
@@ -154,8 +145,7 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
     table.append(
       Row(
         f"sd of {said}, {many.members} over {few.members} members",
-        f"{printed:.2f}",
-        "table 1",
+        (f"{printed:.2f}", "table 1"),
         frame.number(ratio, se),
         runs,
         frame.above(1 - ratio, se),
@@ -167,8 +157,7 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
   table.append(
     Row(
       f"ECE of {many.members} members less that of {few.members}",
-      f"{printed:.2f} %",
-      "table 1",
+      (f"{printed:.2f} %", "table 1"),
       f"{frame.number(ours, se)} %",
       runs,
       falls,
@@ -233,7 +222,3 @@ def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
     ax.set_xticks(places, sizes)
     ax.set_xlabel("members of an ensemble")
     ax.grid(True)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

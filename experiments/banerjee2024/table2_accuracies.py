@@ -12,7 +12,7 @@ import numpy as np
 from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Printed, Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, of_runs, percent
 from vmapseeds import stats
 
 TITLE = "Table 2, figure 7: accuracies by what varies, and where α̂ is small"
@@ -29,70 +29,61 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
     printed, wrong = paper.SOURCES[name], 1 - n.accuracy.accuracies
-    out, (tau, tau_se) = (
-      candidates.excluded(wrong, n.small),
-      candidates.tau(n.order, wrong),
-    )
-    share = float(n.small.mean())
+    out = candidates.excluded(wrong, n.small)
+    (tau, tau_se) = candidates.tau(n.order, wrong)
+    share = n.small.mean()
     judged = name != "S_init"  # for S_init the paper has small α̂ at all accuracies
     why = (
       "the order spreads accuracies less than initialisation does"
       if spread_more is False
       else ""
     )
-    table += [
-      Row.of(
+    table += of_runs(
+      n.runs,
+      (
         f"{name}: mean accuracy",
-        Printed(printed.accuracy.mean, "table 2"),
+        (printed.accuracy.mean, "table 2"),
         percent(n.accuracy.mean, n.accuracy.mean_se),
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: sd of accuracy",
-        Printed(printed.accuracy.sd, "table 2"),
+        (printed.accuracy.sd, "table 2"),
         percent(n.accuracy.sd, n.accuracy.sd_se),
-        n.runs,
         *(spread_more, why) * (name == "S_batch"),
       ),
-      Row.of(
+      (
         f"{name}: accuracies",
-        Printed(candidates.span(printed.accuracies), "table 2"),
+        (candidates.span(printed.accuracies), "table 2"),
         candidates.span(n.accuracy.accuracies),
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: accuracies where α̂ is small",
-        Printed(candidates.span(printed.accuracies_small), "table 2"),
+        (candidates.span(printed.accuracies_small), "table 2"),
         candidates.of_small(n.accuracy.accuracies[n.small], out),
-        n.runs,
         *candidates.leaves_out(out) * judged,
       ),
-      Row.of(
+      (
         f"{name}: accuracy of the ensemble",
-        Printed(printed.of_ensemble, "table 2"),
+        (printed.of_ensemble, "table 2"),
         percent(n.ensemble_accuracy),
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: α̂ ≤ {candidates.SMALL}",
         None,
         between(share, *stats.proportion_interval(share, n.runs), 100, " %"),
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: replicates that accepted no level",
         None,
         f"{n.failed.sum()}, of {(n.failed > 0).sum()} runs",
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: τ of α̂ with the error",
-        Printed("figure only", "figure 7"),
+        ("figure only", "figure 7"),
         frame.number(tau, tau_se),
-        n.runs,
         frame.above(tau, tau_se) if judged else None,
       ),
-    ]
+    )
   return table
 
 
@@ -102,7 +93,3 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
       ax, {name: n}, lambda s: s.accuracy.accuracies, "test accuracy (%)"
     )
     ax.set_title(name)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Printed, Row, Trained
+from experiments.frame import Row, Trained, of_runs
 from vmapseeds.reports import plots
 
 TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
@@ -34,27 +34,25 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     printed, (churn, small) = paper.SOURCES[name], churn_of_pairs(n)
     out = candidates.excluded(n.mean_churn, n.small)
     judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
-    table += [
-      Row.of(
+    table += of_runs(
+      n.runs,
+      (
         f"{name}: churn of pairs",
-        Printed(candidates.span(printed.churn), "table 3"),
+        (candidates.span(printed.churn), "table 3"),
         candidates.span(churn),
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: churn of pairs where both α̂ are small",
-        Printed(candidates.span(printed.churn_small), "table 3"),
+        (candidates.span(printed.churn_small), "table 3"),
         candidates.span(small),
-        n.runs,
       ),
-      Row.of(
+      (
         f"{name}: mean churn with the others where α̂ is small",
         None,
         candidates.of_small(n.mean_churn[n.small], out),
-        n.runs,
         *candidates.leaves_out(out) * judged,
       ),
-    ]
+    )
   return table
 
 
@@ -73,7 +71,3 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
     )
     ax.set(xlabel="churn (% of the test examples)", ylabel="pairs", title=name)
     frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -5,15 +5,14 @@ files.
 import dataclasses
 import datetime
 import importlib.metadata
+import itertools
 import json
-import multiprocessing
 import os
 import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -24,10 +23,11 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from tyro.conf import arg
 
-from experiments.frame import plain
+from experiments.benchmarks.contenders import elsewhere as elsewhere
+from experiments.benchmarks.contenders import significant as significant
+from experiments.frame import Count, plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
-from vmapseeds.campaign.bench import significant as significant
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import parse
 from vmapseeds.mistakes import at_least
@@ -43,7 +43,7 @@ class Flags:
   out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks")
   """folder for the numbers (.json) and the tables (.md)"""
 
-  rounds: Annotated[int, arg(metavar="K")] = 5
+  rounds: Count = 5
   """timings of each contender, taken in turn; the median is shown"""
 
 
@@ -65,7 +65,7 @@ def arguments(
   flags = parse(
     target, argv, prog=f"python -m experiments.benchmarks.{name}", description=doc
   )
-  at_least("--rounds", flags.rounds, 1)
+  check_counts(flags)
   check_writable(flags.out)
   command = [
     "python",
@@ -76,18 +76,40 @@ def arguments(
   return flags, shlex.join(command)
 
 
-def check_sizes(flags: Any, *names: str, least: int = 1) -> None:
-  """Raise `Mistake` unless these flags are whole numbers of at least `least`."""
-  for name in names:
-    at_least(f"--{name.replace('_', '-')}", getattr(flags, name), least)
+def check_counts(flags: Any, least: int = 1) -> None:
+  """Raise `Mistake` unless each `Count` is a whole number of at least `least`."""
+  for field in dataclasses.fields(flags):
+    if field.type == Count:
+      name = f"--{field.name.replace('_', '-')}"
+      at_least(name, getattr(flags, field.name), least)
 
 
-def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, so that a
-  GPU's memory stays free.
+def in_turn(
+  ways: Mapping[str, Callable[[], Callable[[], Any]]], rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+  """Time ways in turn, round after round, after a first round that compiles.
+
+  Args:
+    ways: by name, a function that prepares a call, untimed, and returns it.
+    rounds: how many calls of each are timed.
+
+  Returns:
+    (seconds, processor seconds) of each call, by name.
   """
-  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-    return pool.submit(function, *args).result()
+  found = {name: [] for name in ways}
+  for number, name in itertools.product(range(rounds + 1), ways):
+    call, began = ways[name](), (time.perf_counter(), time.process_time())
+    call()
+    ended = time.perf_counter(), time.process_time()
+    if number:
+      found[name].append((ended[0] - began[0], ended[1] - began[1]))
+  return found
+
+
+def spread(values: Sequence[float], form: str) -> tuple[str, str]:
+  """Return the median, and the least and the most, as a table shows them."""
+  median, least, most = map(form.format, np.quantile(values, (0.5, 0, 1)))
+  return median, f"{least} – {most}"
 
 
 def machine() -> dict[str, Any]:

@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import jax
@@ -22,7 +23,6 @@ import numpy as np
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.campaign.bench import significant
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
@@ -36,6 +36,14 @@ LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
 PATIENCE = 10.0  # seconds for a process to end
 LEAST_SECONDS = 1.0  # shortest timing; short epochs are repeated until it is reached
 Advance = Callable[[], None]
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """Format a number with some significant digits, without an exponent; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +63,8 @@ class Workload:
   @property
   def like(self) -> DeviceExamples:
     """Shapes and dtypes of its examples, without the data."""
-    inputs, targets = (
-      jax.ShapeDtypeStruct((1, *self.shape), np.uint8),
-      jax.ShapeDtypeStruct((1,), np.int32),
-    )
+    inputs = jax.ShapeDtypeStruct((1, *self.shape), np.uint8)
+    targets = jax.ShapeDtypeStruct((1,), np.int32)
     moment = jax.ShapeDtypeStruct(self.shape[-1:], np.float32)
     return DeviceExamples(inputs, targets, moment, moment, self.classes)
 
@@ -248,6 +254,14 @@ def _memory() -> dict[str, int | None]:
   }
 
 
+def elsewhere(function: Callable, *args: Any) -> Any:
+  """`function(*args)` in a process of its own: this one never starts JAX, so that a
+  GPU's memory stays free.
+  """
+  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    return pool.submit(function, *args).result()
+
+
 class Contender:
   """A way and its processes, started and ready; `measure` adds a speed in model-steps a
   second to `speeds`.
@@ -255,13 +269,11 @@ class Contender:
 
   def __init__(self, way: Way, workload: Workload, limit: float = LIMIT):
     context = multiprocessing.get_context("spawn")
-    self.way, self.limit, self.speeds, self.error, self.skipped = (
-      way,
-      limit,
-      [],
-      None,
-      False,
-    )
+    self.way = way
+    self.limit = limit
+    self.speeds = []
+    self.error = None
+    self.skipped = False
     self.host_bytes = self.device_bytes = None
     self._links = []
     for index in range(way.processes):

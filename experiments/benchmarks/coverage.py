@@ -31,6 +31,7 @@ from rich.progress import track
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments.benchmarks.common import Count, Table, check_counts, markdown
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, at_least
@@ -65,7 +66,7 @@ REAL = "real"
 class Flags:
   """How many campaigns, of what, and where the real runs lie."""
 
-  campaigns: Annotated[int, arg(metavar="N")] = 2000
+  campaigns: Count = 2000
   """campaigns of each law and number of runs"""
 
   runs: Annotated[tuple[int, ...], arg(metavar="R")] = (10, 30, 100, 256)
@@ -74,7 +75,7 @@ class Flags:
   laws: Annotated[tuple[Literal[*LAWS, REAL], ...], arg(metavar="LAW")] = (*LAWS, REAL)
   """laws of the run factor: normal, weak, absent, skewed, real"""
 
-  population: Annotated[int, arg(metavar="N")] = 4096
+  population: Count = 4096
   """real runs, from which campaigns are drawn"""
 
   out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/coverage")
@@ -241,8 +242,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parse(Flags, argv)
     if not (flags.laws and flags.runs):
       raise Mistake("--laws or --runs without a value: give some")
-    at_least("campaigns", flags.campaigns, 1)
-    at_least("population", flags.population, 2)
+    check_counts(flags)
+    at_least("--population", flags.population, 2)
     for runs in flags.runs:
       at_least("runs", runs, 4)
     rng = np.random.default_rng(0)
@@ -259,18 +260,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         drawn(real, runs, rng) if law == REAL else simulated(law, runs, rng)
       )
       found[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
-  print(
-    f"Per cent of {flags.campaigns} campaigns of {', '.join(map(str, flags.runs))} runs:\n"
-  )
-  print(
-    f"| 95 % interval | {' | '.join(flags.laws)} |\n|---|{'---|' * len(flags.laws)}"
-  )
-  for name in found[cells[0]]:
-    columns = (
-      " ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs)
-      for law in flags.laws
+  names = ", ".join(map(str, flags.runs))
+  title = f"Per cent of {flags.campaigns} campaigns of {names} runs"
+  rows = [
+    (
+      name,
+      *(
+        " ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs)
+        for law in flags.laws
+      ),
     )
-    print(f"| {name} | {' | '.join(columns)} |")
+    for name in found[cells[0]]
+  ]
+  print(markdown(Table(title, ("95 % interval", *flags.laws), rows)))
 
 
 if __name__ == "__main__":

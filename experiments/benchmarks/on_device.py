@@ -22,11 +22,9 @@ import datetime
 import hashlib
 import itertools
 import json
-import multiprocessing
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +32,12 @@ import jax
 import numpy as np
 
 import vmapseeds as vs
+from experiments.benchmarks.common import significant
 from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
   Workload,
+  elsewhere,
   our_way,
   placed,
   plain_jax,
@@ -47,7 +47,6 @@ from experiments.benchmarks.contenders import (
 from experiments.benchmarks.estimates import estimate_candidates, make_estimator
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import execution as executions
-from vmapseeds.campaign.bench import significant
 from vmapseeds.lanes import Execution, choice, spreading
 from vmapseeds.training import loop
 from vmapseeds.training.supervised import abstract_task, make_task
@@ -100,10 +99,8 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
     data = vs.Dataset(
       **{name: (file[f"x_{name}"], file[f"y_{name}"]) for name in ("train", "test")}
     )
-  recipe, table = (
-    vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs),
-    vs.Runs.independent(flags.runs),
-  )
+  recipe = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs)
+  table = vs.Runs.independent(flags.runs)
   task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
   runs = lanes_of(task, table)
   how = executions.choose_execution(task, runs, model_steps=10**9, most=flags.most)
@@ -276,14 +273,6 @@ def repeated(
   )
 
 
-def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, which would
-  hold the device's memory.
-  """
-  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-    return pool.submit(function, *args).result()
-
-
 def device_kind() -> str:
   return lanes.start_jax()[0].device_kind
 
@@ -406,9 +395,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     nargs="+", choices=PARTS, default=list(PARTS), help="what to run, in this order"
   ),
   "write": dict(
-    type=Path,
-    metavar="FILE",
-    help="run nothing; put the tables into a Markdown file",
+    type=Path, metavar="FILE", help="run nothing; put the tables into a Markdown file"
   ),
   "recipes": dict(
     nargs="+", default=list(RECIPES), help="of the estimates and repeats"

@@ -15,20 +15,16 @@ The programs are timed in turn, round after round. Parts are differences of medi
 
 import dataclasses
 import statistics
-import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Count, Table, significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
@@ -46,10 +42,10 @@ BAR = 0.10
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.RecipeFlags):
-  runs: Annotated[int, arg(metavar="N")] = 256
+  runs: Count = 256
   """runs of the campaign"""
 
-  rounds: Annotated[int, arg(metavar="K")] = 3
+  rounds: Count = 3
   """timings of each program, taken in turn; the median is shown"""
 
 
@@ -120,34 +116,26 @@ def measure(
   }
   shared, rows = loop.on_devices(plans["evaluated"]), lanes_of(task, table)
   parts = {name: loop.spread_task(plan, how) for name, plan in plans.items()}
-  seconds = {name: [] for name in (*parts, "campaign", "writing", "statistics")}
+  writing = []
 
-  @contextmanager
-  def timed(name):
-    began = time.perf_counter()
-    yield
-    seconds[name].append(time.perf_counter() - began)
+  def campaign():
+    out = folder / str(len(writing))
+    begun = loop.open_campaign(recipe, table, out, options)
+    results = TimedResults(out)
+    loop.train_blocks(begun._replace(results=results), wait=True)
+    writing.append(results.seconds)
 
-  for part in parts.values():
-    list(
-      part(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows))
-    )
-  for i in range(rounds):
-    print(f"round {i + 1} of {rounds}", file=sys.stderr)
-    for name, part in parts.items():
-      with timed(name):
-        list(part(shared, rows))
-    with timed("campaign"):
-      begun = loop.open_campaign(recipe, table, folder / str(i), options)
-      results = TimedResults(folder / str(i))
-      loop.train_blocks(begun._replace(results=results), wait=True)
-    seconds["writing"].append(results.seconds)
-    with timed("statistics"):
-      summarize(
-        vs.open_results(folder / str(i), recipe.test_sets[0]),
-        test_set=recipe.test_sets[0],
-      )
-  return seconds | {"first": [first]}
+  def statistics_of_campaign():
+    test_set = recipe.test_sets[0]
+    summarize(vs.open_results(folder / "0", test_set), test_set=test_set)
+
+  ways = {
+    name: lambda part=part: list(part(shared, rows)) for name, part in parts.items()
+  }
+  ways |= {"campaign": campaign, "statistics": statistics_of_campaign}
+  timed = common.in_turn({n: lambda way=way: way for n, way in ways.items()}, rounds)
+  seconds = {name: [wall for wall, _ in each] for name, each in timed.items()}
+  return seconds | {"writing": writing[1:], "first": [first]}
 
 
 def shares(seconds: dict[str, list[float]]) -> dict[str, float]:

@@ -118,10 +118,8 @@ def training(recipe: Recipe, data: DeviceExamples) -> Training:
     return State(params, variables, make_optimizer(recipe, run, 10**6).init(params))
 
   def step(data, run, state, examples, drawn):
-    images, labels = (
-      training_inputs(recipe, data, data.inputs[examples], drawn),
-      data.targets[examples],
-    )
+    images = training_inputs(recipe, data, data.inputs[examples], drawn)
+    labels = data.targets[examples]
 
     def loss(params):
       logits, stats = model.apply(
@@ -147,12 +145,10 @@ class Trainer:
 
   def __init__(self, recipe: Recipe, data: DeviceExamples, *, lanes: int, scan: bool):
     size = len(data)
-    self.steps, self.scan, self.lanes, self.epoch = (
-      size // recipe.batch_size,
-      scan,
-      lanes,
-      0,
-    )
+    self.steps = size // recipe.batch_size
+    self.scan = scan
+    self.lanes = lanes
+    self.epoch = 0
     self.data = jax.device_put(jax.tree.map(np.asarray, data))
     self.runs = jax.tree.map(
       jnp.asarray, recipe_lanes(recipe, Runs.independent(lanes), size)

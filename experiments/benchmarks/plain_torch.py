@@ -94,10 +94,8 @@ class Input:
   def __init__(
     self, recipe: Recipe, data: DeviceExamples, device: str, channels_last: bool
   ):
-    self.recipe, self.format = (
-      recipe,
-      torch.channels_last if channels_last else torch.contiguous_format,
-    )
+    self.recipe = recipe
+    self.format = torch.channels_last if channels_last else torch.contiguous_format
     self.images = (
       torch.from_numpy(np.array(data.inputs))
       .permute(0, 3, 1, 2)

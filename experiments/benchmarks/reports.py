@@ -12,43 +12,54 @@ import dataclasses
 import resource
 import time
 from collections.abc import Sequence
-from typing import Annotated
 
 import jax
 import numpy as np
 import xarray as xr
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import measures
-from experiments.benchmarks.bootstraps import CLASSES, some_votes
-from experiments.benchmarks.common import check_sizes
+from experiments.benchmarks.common import Count, check_counts
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures
-from vmapseeds.results.statistics import Measured
+from vmapseeds.results.statistics import MeasuredRuns
+
+CLASSES = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
   """Sizes of the report and of the trimming."""
 
-  runs: Annotated[int, arg(metavar="R")] = 10_000
+  runs: Count = 10_000
   """runs of the report"""
 
-  examples: Annotated[int, arg(metavar="n")] = 10_000
+  examples: Count = 10_000
   """test examples of the report"""
 
-  candidates: Annotated[int, arg(metavar="N")] = 100
+  candidates: Count = 100
   """candidates to trim, and models of the reference"""
 
-  replicates: Annotated[int, arg(metavar="B")] = 500
+  replicates: Count = 500
   """bootstrap draws of a trimming level"""
 
-  gaps: Annotated[int, arg(metavar="n")] = 8000
+  gaps: Count = 8000
   """test examples of the gaps"""
+
+
+def some_votes(runs: int, examples: int) -> tuple[np.ndarray, np.ndarray]:
+  """Return predictions and labels: most examples right in nearly all runs, wrong ones
+  nearly always as the same class.
+  """
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, CLASSES, examples)
+  rates = rng.beta(0.12, 1.6, examples)
+  wrong = rng.random((runs, examples), np.float32) < rates
+  confused = (labels + rng.integers(1, CLASSES, examples)) % CLASSES
+  return np.where(wrong, confused, labels).astype(np.int8), labels.astype(np.int32)
 
 
 def results(runs: int, examples: int) -> xr.Dataset:
@@ -57,7 +68,7 @@ def results(runs: int, examples: int) -> xr.Dataset:
   return xr.Dataset(
     {
       "predictions": (("run", "example"), predictions),
-      "labels": ("example", labels.astype(np.int32)),
+      "labels": ("example", labels),
       "diverged": ("run", np.zeros(runs, bool)),
       "seed_init": ("run", np.arange(runs)),
     },
@@ -72,7 +83,7 @@ def results(runs: int, examples: int) -> xr.Dataset:
   )
 
 
-def draw_all(runs: Measured, numbers: dict) -> None:
+def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
   for figure in figures(runs, numbers).values():
     figure.draw(plots.figure()[1])
 
@@ -80,16 +91,14 @@ def draw_all(runs: Measured, numbers: dict) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     flags = parse(Flags, argv)
-    check_sizes(flags, *vars(flags), least=2)
+    check_counts(flags, least=2)
     table = Table("what", "seconds", "peak memory, MiB")
 
     def timed(what, call):
       start = time.perf_counter()
       result = call()
-      seconds, peak = (
-        time.perf_counter() - start,
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-      )
+      seconds = time.perf_counter() - start
+      peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
       table.add_row(what, f"{seconds:.1f}", f"{peak:,}")
       return result
 

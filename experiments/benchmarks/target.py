@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import jax
 from tyro.conf import Positional, arg
 
+from experiments.benchmarks.common import significant
 from experiments.benchmarks.estimates import (
   TARGETS,
   absent,
@@ -30,7 +31,6 @@ from vmapseeds.campaign.bench import (
   Columns,
   check_wanted,
   print_table,
-  significant,
 )
 from vmapseeds.campaign.execution import filling_width, product_flops
 from vmapseeds.campaign.options import hint

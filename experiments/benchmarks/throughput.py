@@ -14,18 +14,15 @@ processor time says more than time.
 """
 
 import dataclasses
+import functools
+import itertools
 import statistics
 import tempfile
-import time
 from pathlib import Path
-from typing import Annotated
-
-import jax
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Count, Table, significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
@@ -35,13 +32,13 @@ from vmapseeds.training.task import lanes_of
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.RecipeFlags):
-  runs: Annotated[int, arg(metavar="N")] = 256
+  runs: Count = 256
   """runs of the campaign"""
 
-  seed_batch: Annotated[int, arg(metavar="N")] = 64
+  seed_batch: Count = 64
   """runs a block"""
 
-  checkpoint_every: Annotated[int, arg(metavar="EPOCHS")] = 8
+  checkpoint_every: Count = 8
   """epochs between two checkpoints"""
 
 
@@ -70,43 +67,26 @@ def measure(
   bare_loop = lanes.spread(
     lanes.lowering(how.lowering)(bare), width=how.width, devices=lanes.devices()
   )
-  seconds = {name: [] for name in ("bare", *ways)}
-  for i in range(-1, flags.rounds):
-    for name in seconds:
-      if name != "bare":
-        options = vs.Options(
-          seed_batch=flags.seed_batch,
-          lane_width=how.width,
-          lowering=how.lowering,
-          progress=False,
-          **ways[name],
-        )
-        begun = loop.open_campaign(recipe, table, folder / f"{name}{i}", options)
-      began = time.perf_counter(), time.process_time()
-      if name == "bare":
-        list(
-          bare_loop(
-            shared,
-            jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows)
-            if i < 0
-            else rows,
-          )
-        )
-      else:
-        few = range(1) if i < 0 else None  # to compile
-        told = dataclasses.replace(begun.options, progress=i >= 0)
-        loop.train_blocks(begun._replace(options=told), few, wait=False)
-      if i >= 0:
-        seconds[name].append(
-          (time.perf_counter() - began[0], time.process_time() - began[1])
-        )
-  return seconds
+  numbers = itertools.count()
+
+  def campaign(chosen):
+    options = vs.Options(
+      seed_batch=flags.seed_batch, lane_width=how.width, lowering=how.lowering, **chosen
+    )
+    out = folder / str(next(numbers))
+    begun = loop.open_campaign(recipe, table, out, options)
+    return lambda: loop.train_blocks(begun, wait=False)
+
+  prepared = {
+    name: functools.partial(campaign, chosen) for name, chosen in ways.items()
+  }
+  bare_way = {"bare": lambda: lambda: list(bare_loop(shared, rows))}
+  return common.in_turn(bare_way | prepared, flags.rounds)
 
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "throughput", argv)
   recipe = vs.recipe(flags.recipe, **overrides(flags.set))
-  common.check_sizes(flags, "runs", "seed_batch", "checkpoint_every")
   where = common.elsewhere(common.machine)
   with tempfile.TemporaryDirectory() as folder:
     seconds = measure(recipe, flags, Path(folder))

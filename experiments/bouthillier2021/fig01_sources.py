@@ -66,7 +66,7 @@ def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sou
   for name in NAMES:
     x = accuracies[name]
     within = x.var(axis=1, ddof=1)
-    variance, se = float(within.mean()), float(within.std(ddof=1)) / math.sqrt(len(x))
+    variance, se = within.mean(), within.std(ddof=1) / math.sqrt(len(x))
     runs = f"{len(x)} × {x.shape[1]}"
     of[name] = Variance(
       variance, frame.root(variance, se)[1], measures.ratio(x, accuracies["data"]), runs
@@ -77,7 +77,7 @@ def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sou
 def rows(numbers: Sources) -> list[Row]:
   data, noise = (numbers.of[name] for name in ("data", NOISE))
   table = [
-    Row.of(
+    Row(
       f"sd, {NAMES[name]} alone" if name in SOURCES else f"sd, {NAMES[name]}",
       None,
       percent(math.sqrt(n.variance), n.sd_se),
@@ -89,7 +89,7 @@ def rows(numbers: Sources) -> list[Row]:
   for name in SOURCES[1:]:
     n, most = numbers.of[name], 0.5 if name == "init" else 1.0
     table.append(
-      Row.of(
+      Row(
         f"variance of {NAMES[name]} over that of data",
         paper.OVER_DATA[name],
         between(*n.relative),
@@ -102,21 +102,21 @@ def rows(numbers: Sources) -> list[Row]:
   adds_up = together.relative.low <= alone <= together.relative.high
   return [
     *table,
-    Row.of(
+    Row(
       "variance of everything over that of data",
       paper.TOGETHER,
       f"{between(*together.relative)}; the {len(SOURCES)} alone add to {alone:.2f}",
       together.runs,
       None if adds_up else True,
     ),
-    Row.of(
+    Row(
       "variance of data order over that of weights init",
       paper.ORDER_OVER_INIT,
       between(*ratio),
       data.runs,
       *on_par(ratio),
     ),
-    Row.of(
+    Row(
       "variance of numerical noise over that of data",
       paper.NOISE,
       f"{noise.variance / data.variance:.3g}",
@@ -167,7 +167,3 @@ def plot(numbers: Sources, axes: np.ndarray) -> None:
   )
   ax.set(xlabel="variance over that where the data vary", xlim=(0, None))
   ax.legend(loc="lower right", bbox_to_anchor=(1, 1))
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

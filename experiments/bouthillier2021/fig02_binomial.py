@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.measures import Ratio
-from experiments.frame import Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, of_runs, percent
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -42,38 +41,36 @@ def compute(trained: Trained) -> Binomial:
 def binomial(
   accuracies: Float[np.ndarray, "repetitions measures"], examples: int
 ) -> Binomial:
-  error, within = float(1 - accuracies.mean()), accuracies.var(axis=1, ddof=1)
+  error, within = (1 - accuracies.mean()), accuracies.var(axis=1, ddof=1)
   variance = np.array([within.mean(), *stats.mean_interval(within)])
-  observed = Ratio(*map(float, np.sqrt(np.maximum(variance, 0))))
+  observed = Ratio(*np.sqrt(np.maximum(variance, 0)))
   runs = " × ".join(map(str, accuracies.shape))
   return Binomial(
-    examples, error, float(np.sqrt(error * (1 - error) / examples)), observed, runs
+    examples, error, np.sqrt(error * (1 - error) / examples), observed, runs
   )
 
 
 def rows(n: Binomial) -> list[Row]:
   matches = n.observed.low <= n.binomial <= n.observed.high
   why = "" if matches else f"{n.observed.value / n.binomial:.2f} times as large"
-  return [
-    Row.of("mean error", None, percent(n.error), n.runs),
-    Row.of(
-      f"sd of a binomial of {n.examples} examples", None, percent(n.binomial), n.runs
-    ),
-    Row.of(
+  return of_runs(
+    n.runs,
+    ("mean error", None, percent(n.error)),
+    (f"sd of a binomial of {n.examples} examples", None, percent(n.binomial)),
+    (
       "sd, data (bootstrap) alone",
       paper.BINOMIAL,
       between(*n.observed, 100, " %"),
-      n.runs,
       matches,
       why,
     ),
-  ]
+  )
 
 
 def plot(n: Binomial, axes: np.ndarray) -> None:
   (ax,) = axes
   sizes = np.geomspace(n.examples / 10, n.examples * 10, 100)
-  label = f"binomial, error {plots.percent(n.error)}"
+  label = f"binomial, error {percent(n.error)}"
   ax.semilogx(
     sizes,
     100 * n.binomial * np.sqrt(n.examples / sizes),
@@ -99,7 +96,3 @@ def plot(n: Binomial, axes: np.ndarray) -> None:
   )
   ax.grid(True)
   ax.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -13,10 +13,8 @@ import numpy as np
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.measures import HELD, Biased
-from experiments.frame import Row, Trained, number
-from experiments.measures.estimators import (
-  estimator_se,
-)
+from experiments.frame import Row, Trained, number, of_runs
+from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
 TITLE = "Figure 5: standard error of the mean of k measures"
@@ -37,29 +35,25 @@ def compute(trained: Trained) -> Estimators:
   biased = {
     varied: measures.biased(measures.repetitions(trained, varied)) for varied in HELD
   }
-  return Estimators(len(a), float(a.var(ddof=1)), biased)
+  return Estimators(len(a), a.var(ddof=1), biased)
 
 
 def rows(n: Estimators) -> list[Row]:
   table = []
   for varied, b in n.biased.items():
     worth = f"{b.worth:.3g}" if math.isfinite(b.worth) else "—"
-    table += [
-      Row.of(
-        f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se), b.of
-      ),
-      Row.of(
+    table += of_runs(
+      b.of,
+      (f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se)),
+      (
         f"independent measures it is worth, fixing {HELD[varied]}",
         paper.WORTH[varied],
         worth,
-        b.of,
       ),
-    ]
+    )
   init, data = n.biased["init"], n.biased["data"]
-  more, se = (
-    init.correlation - data.correlation,
-    math.hypot(init.correlation_se, data.correlation_se),
-  )
+  more = init.correlation - data.correlation
+  se = math.hypot(init.correlation_se, data.correlation_se)
   holds = frame.above(more, se)
   why = (
     ""
@@ -71,8 +65,7 @@ def rows(n: Estimators) -> list[Row]:
   table.append(
     Row(
       "ρ of init less that of data",
-      "above 0",
-      "section 3.3",
+      ("above 0", "section 3.3"),
       number(more, se),
       init.of,
       holds,
@@ -87,10 +80,7 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
   (ax,) = axes
   k = np.arange(1, 1 + max(b.measures for b in n.biased.values()))
   ax.plot(
-    k,
-    100 * estimator_se(k, n.variance),
-    color=plots.INK,
-    label="everything varies",
+    k, 100 * estimator_se(k, n.variance), color=plots.INK, label="everything varies"
   )
   for varied, b in n.biased.items():
     style, color = STYLES[varied]
@@ -108,7 +98,3 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
   ax.xaxis.get_major_locator().set_params(integer=True)
   ax.grid(True)
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

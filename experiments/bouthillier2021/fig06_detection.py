@@ -19,7 +19,7 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.fig05_estimators import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
-from experiments.frame import Printed, Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, of_runs, percent
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,
@@ -33,7 +33,7 @@ TITLE = "Figure 6: A beside B, and how often each way to compare finds the bette
 PANELS = 2
 MISSING = "figure I.6, other sample sizes and γ: `experiments.measures.detection_rates` takes them"
 GRID = np.round(np.linspace(0.4, 0.99, 60), 2)  # true P(A > B)
-HALF, AT_GAMMA = (int(np.flatnonzero(p == GRID)[0]) for p in (0.5, GAMMA))
+HALF, AT_GAMMA = (np.flatnonzero(p == GRID)[0] for p in (0.5, GAMMA))
 CRITERIA = {
   "single_point": "one run each",
   "average": f"averages of {PAIRS}",
@@ -85,20 +85,20 @@ def compared(
   `biased`.
   """
   decision = stats.decide(a, b, gamma=GAMMA)
-  sd = tuple(float(x.std(ddof=1)) for x in (a, b))
+  sd = tuple(x.std(ddof=1) for x in (a, b))
   rho = {"ideal": 0.0, **biased}
   keys = dict(zip(rho, jax.random.split(key, len(rho)), strict=True))
   return Comparison(
     runs=len(a),
     examples=examples,
     decision=decision.decision,
-    probability=float(decision.probability),
-    interval=(float(decision.low), float(decision.high)),
-    power=float(stats.paired_power(len(a), GAMMA, GAMMA)),
+    probability=decision.probability,
+    interval=(decision.low, decision.high),
+    power=stats.paired_power(len(a), GAMMA, GAMMA),
     sd=sd,
     sd_se=(sd_se(a), sd_se(b)),
     variance_ratio=stats.variance_ratio(a, b),
-    correlation=float(np.corrcoef(a, b)[0, 1]) if all(sd) else math.nan,
+    correlation=np.corrcoef(a, b)[0, 1] if all(sd) else math.nan,
     difference=stats.mean_difference(a, b),
     average=stats.average_comparison(a, b, threshold=paper.THRESHOLD),
     rho=rho,
@@ -125,41 +125,30 @@ def sd_se(accuracies: Float[np.ndarray, " runs"]) -> float:
 
 
 def rows(n: Comparison) -> list[Row]:
-  threshold, better = (
-    Printed(f"better from {paper.THRESHOLD}", "section 4.2"),
-    "" if n.average.better else "not ",
-  )
-  relative = [float(x) / n.average.threshold * paper.THRESHOLD for x in n.difference]
-  table = [
-    Row.of("P(A > B)", None, between(n.probability, *n.interval), n.runs),
-    Row.of("decision", Printed(f"γ = {GAMMA}", "appendix C.6"), n.decision, n.runs),
-    Row.of("power of the decision at P(A > B) = γ", None, f"{n.power:.3f}", n.runs),
-    Row.of(
-      "mean A less mean B", None, between(*map(float, n.difference), 100, " %"), n.runs
-    ),
-    Row.of(
+  threshold = (f"better from {paper.THRESHOLD}", "section 4.2")
+  better = "" if n.average.better else "not "
+  relative = [x / n.average.threshold * paper.THRESHOLD for x in n.difference]
+  table = of_runs(
+    n.runs,
+    ("P(A > B)", None, between(n.probability, *n.interval)),
+    ("decision", (f"γ = {GAMMA}", "appendix C.6"), n.decision),
+    ("power of the decision at P(A > B) = γ", None, f"{n.power:.3f}"),
+    ("mean A less mean B", None, between(*n.difference, 100, " %")),
+    (
       "... in standard deviations of a run",
       threshold,
       f"{between(*relative)}: {better}better",
-      n.runs,
     ),
     *(
-      Row.of(f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]), n.runs)
+      (f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]))
       for i, name in enumerate("AB")
     ),
-    Row.of(
-      "variance of A over that of B",
-      None,
-      between(*map(float, n.variance_ratio)),
-      n.runs,
-    ),
-  ]
+    ("variance of A over that of B", None, between(*n.variance_ratio)),
+  )
   for criterion, said in CRITERIA.items():
     for estimator in ("ideal",) if criterion == "single_point" else ("ideal", "init"):
-      positives, negatives = (
-        rate(n, estimator, criterion, HALF),
-        rate(n, estimator, criterion, AT_GAMMA),
-      )
+      positives = rate(n, estimator, criterion, HALF)
+      negatives = rate(n, estimator, criterion, AT_GAMMA)
       of_rule = rate(n, estimator, "outperforming", AT_GAMMA)
       misses_more, few_positives = None, None
       if criterion == "outperforming":
@@ -171,24 +160,23 @@ def rows(n: Comparison) -> list[Row]:
       exactly = f"the exact rate is {percent(n.exact[estimator].outperforming[HALF])}"
       biased = "" if estimator == "ideal" else ", init alone varying"
       printed = paper.DETECTION[criterion]
-      table += [
-        Row.of(
+      table += of_runs(
+        "simulated",
+        (
           f"false positives at P = 0.5, {said}{biased}",
           printed.positives,
           percent(*positives),
-          "simulated",
           few_positives,
           exactly if few_positives is False else "",
         ),
-        Row.of(
+        (
           f"false negatives at P = {GAMMA}, {said}{biased}",
           printed.negatives,
           percent(1 - negatives[0], negatives[1]),
-          "simulated",
           misses_more,
           "the rule misses as many" if misses_more is False else "",
         ),
-      ]
+      )
   return table
 
 
@@ -197,7 +185,7 @@ def rate(
 ) -> tuple[float, float]:
   """How often A is said to be better at an index of GRID, with its standard error."""
   return tuple(
-    float(getattr(n.rates[estimator], criterion + end)[place]) for end in ("", "_se")
+    getattr(n.rates[estimator], criterion + end)[place] for end in ("", "_se")
   )
 
 
@@ -240,7 +228,7 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
         color=color,
         markersize=4,
       )
-    positives, negatives = (printed.value for printed in paper.DETECTION[criterion])
+    (positives, _), (negatives, _) = paper.DETECTION[criterion]
     places = [(GAMMA, 1 - negatives)] + [(0.5, positives)] * (
       not isinstance(positives, str)
     )
@@ -290,7 +278,3 @@ def _plot_differences(n: Comparison, ax: Axes) -> None:
   )
   ax.set(xlabel="difference of accuracies (percentage points)", ylabel="pairs")
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame
 from experiments.bouthillier2021 import paper
 from experiments.bouthillier2021.paper import GAMMA
-from experiments.frame import Row, Trained
+from experiments.frame import Row, Trained, of_runs
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -52,34 +51,33 @@ def compute(trained: Trained) -> Sizes:
 
 
 def rows(n: Sizes) -> list[Row]:
-  place = int(np.flatnonzero(n.gamma == GAMMA)[0])
+  place = np.flatnonzero(n.gamma == GAMMA)[0]
   power, needed = n.power[place], n.needed[place]
-  return [
+  return of_runs(
+    "exact",
     *(
-      Row.of(
+      (
         f"runs of each of A and B, γ = {gamma}",
         printed,
         str(n.noether[n.gamma == gamma][0]),
-        "exact",
         holds,
       )
       for (gamma, printed), holds in zip(
         paper.SAMPLE_SIZES.items(),
-        (bool(n.noether[0] > 700), bool(n.noether[place] == 29)),
+        (n.noether[0] > 700, n.noether[place] == 29),
         strict=True,
       )
     ),
-    Row.of(
+    (
       f"power of {n.noether[place]} pairs, γ = {GAMMA}",
       paper.POWER,
       f"{power:.3f}",
-      "exact",
-      bool(power >= 0.95),
+      power >= 0.95,
       ""
       if power >= 0.95
       else f"the size is of groups that are no pairs: it takes {needed:.0f} pairs",
     ),
-  ]
+  )
 
 
 def plot(n: Sizes, axes: np.ndarray) -> None:
@@ -100,7 +98,3 @@ def plot(n: Sizes, axes: np.ndarray) -> None:
   ax.set(xlabel="P(A > B) to be found", ylabel="runs of each of A and B")
   ax.grid(True)
   ax.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

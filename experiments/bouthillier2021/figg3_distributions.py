@@ -13,7 +13,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import SOURCES
 from experiments.bouthillier2021.fig01_sources import NAMES
@@ -55,7 +54,7 @@ def normality(
 def p_value(accuracies: Float[np.ndarray, "repetitions measures"]) -> float:
   each = np.array([stats.normality(x).p_value for x in accuracies])
   found = each[~np.isnan(each)]  # a repetition whose measures are all the same has none
-  return float(scipy.stats.combine_pvalues(found).pvalue) if len(found) else np.nan
+  return scipy.stats.combine_pvalues(found).pvalue if len(found) else np.nan
 
 
 def rows(numbers: Mapping[str, Normality]) -> list[Row]:
@@ -66,7 +65,7 @@ def rows(numbers: Mapping[str, Normality]) -> list[Row]:
     why = "" if normal else spread
     of = " × ".join(str(size) for size in n.deviations.shape if size > 1)
     table.append(
-      Row.of(
+      Row(
         f"p of normality, {NAMES[name]}",
         paper.NORMAL,
         show(n.p_value, None, "p"),
@@ -87,11 +86,7 @@ def plot(numbers: Mapping[str, Normality], axes: np.ndarray) -> None:
     ax.hist(x / (sd or 1.0), np.linspace(-4, 4, 25), density=True, color=plots.SKY)
     ax.plot(grid, scipy.stats.norm.pdf(grid), color=plots.INK, linewidth=1)
     ax.set(
-      title=f"{NAMES[name]}: sd {plots.percent(sd)}, p {show(n.p_value, None, 'p')}",
+      title=f"{NAMES[name]}: sd {show(sd, None, 'fraction')}, p {show(n.p_value, None, 'p')}",
       ylabel="density",
       xlabel="accuracy less its mean (standard deviations)",
     )
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -12,10 +12,7 @@ from jaxtyping import Bool, Float
 
 from experiments.bouthillier2021.campaigns import SCALES
 from experiments.frame import Trained
-from experiments.measures.estimators import (
-  average_correlation,
-  equivalent_ideal_size,
-)
+from experiments.measures.estimators import average_correlation, equivalent_ideal_size
 
 HELD = {
   "init": "all but initialisation",
@@ -103,14 +100,14 @@ class Biased(NamedTuple):
   @property
   def simulated(self) -> float:
     """ρ, clipped to what a simulation can use."""
-    return float(np.clip(self.correlation, 0, 0.99))
+    return np.clip(self.correlation, 0, 0.99)
 
 
 def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
   """The correlation within repetitions, and how few independent measures it leaves."""
   repetitions, measures = accuracies.shape
-  rho = float(average_correlation(accuracies))
-  worth = float(equivalent_ideal_size(np.inf, rho)) if rho > 0 else math.inf
+  rho = average_correlation(accuracies)
+  worth = equivalent_ideal_size(np.inf, rho) if rho > 0 else math.inf
   means = np.cumsum(accuracies, axis=1) / np.arange(1, measures + 1)
   se = jackknife(average_correlation, accuracies)
   return Biased(repetitions, measures, rho, se, worth, means.std(axis=0, ddof=1))
@@ -137,7 +134,7 @@ def ratio(
   variances = [x.var(axis=1, ddof=1) for x in (a, b)]
   if min(map(np.count_nonzero, variances)) < 2:
     return Ratio(*(math.nan,) * 3)
-  of, to = (float(v.mean()) for v in variances)
+  of, to = (v.mean() for v in variances)
   se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), *variances)
   reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, variances)) - 1) * se)
   return Ratio(of / to, of / to / reach, of / to * reach)

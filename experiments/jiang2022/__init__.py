@@ -12,5 +12,5 @@ RECIPES = (
 )  # the paper's own
 ABSENT = {
   "figures 5 and 9, table 2, PACS": "its images may not be redistributed, and ResNet-50 pretrained on ImageNet is not "
-  "trained here; four domains made of one data set stand for it, without pretraining",
+  "trained here; four domains made of one data set stand for it, without pretraining"
 }

@@ -187,17 +187,20 @@ ENSEMBLES = ("cifar10", "few", "cifar100")
 AUGMENTED = ("", "flip translate=4")  # the paper does not say how images are augmented
 
 
+def with_same_data(of: dict[str, Ensemble]) -> dict[str, Ensemble]:
+  """Return them, and the one whose runs have the same data."""
+  return {**of, "same_data": of["cifar10"]._replace(groups=("SameData",))}
+
+
 def smoke() -> Scale:
   digits = vs.recipe("digits_cnn", epochs=8, width=0.25, augment="")
   swept = {"lr": (0.05, 0.025), "weight_decay": (5e-4, 0.0)}
   ensemble = Ensemble("digits", digits, 1000, 200, 8)
+  varied = {"augment": ("", "cutout=2")}
+  scatter = Scatter("digits", digits, 1000, 200, varied, swept, 2)
   return Scale(
-    dict.fromkeys(
-      SCATTERS,
-      Scatter("digits", digits, 1000, 200, {"augment": ("", "cutout=2")}, swept, 2),
-    ),
-    dict.fromkeys(ENSEMBLES, ensemble)
-    | {"same_data": ensemble._replace(groups=("SameData",))},
+    dict.fromkeys(SCATTERS, scatter),
+    with_same_data(dict.fromkeys(ENSEMBLES, ensemble)),
     Shift(
       "digits",
       vs.recipe("linear_cifar10", name="linear_digits", epochs=2, batch_size=100),
@@ -235,10 +238,8 @@ def laptop() -> Scale:
   )
   cnn_mnist = cnn.replace(name="small_cnn_mnist", dataset="mnist")
   mlp_mnist = mlp.replace(name="mlp_mnist", dataset="mnist")
-  varied, swept = (
-    {"width": (1.0, 0.5), "augment": ("", "flip")},
-    {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)},
-  )
+  varied = {"width": (1.0, 0.5), "augment": ("", "flip")}
+  swept = {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)}
   layers, decays = {"depth": (1, 2), "width": (1.0, 2.0)}, {"weight_decay": (1e-3, 0.0)}
   scatters = (
     Scatter("cifar10", cnn, 50_000, 2000, varied, swept, 2),
@@ -265,18 +266,17 @@ def laptop() -> Scale:
     Scatter("mlp", mlp_mnist, 60_000, 10_000, {"depth": (1, 2)}, decays, 1),
     Scatter("mlp_few", mlp_mnist, 60_000, 1000, layers, decays, 1),
   )
-  ensembles = {
+  made = {
     "cifar10": Ensemble("cifar10", cnn, 50_000, 2000, 48),
     "few": Ensemble("few", cnn, 50_000, 500, 32),
     "cifar100": Ensemble("cifar100", mlp, 50_000, 1000, 32),
-    "same_data": Ensemble("cifar10", cnn, 50_000, 2000, 48, ("SameData",)),
   }
   narrow = vs.recipe(
     "narrow_mnist", epochs=40, stop_at=0.995, schedule="constant", batch_size=50
   )
   return Scale(
-    dict(zip(SCATTERS, scatters, strict=True)),
-    ensembles,
+    {of.name: of for of in scatters},
+    with_same_data(made),
     Shift("mnist", narrow, 2500, 5),
   )
 
@@ -314,11 +314,10 @@ def published(
     Scatter("mlp", mlp, 60_000, min(most, 30_000), of_mlp, decays, 1),
     Scatter("mlp_few", mlp, 60_000, 2000, of_mlp, decays, 1),
   )
-  ensembles = {
+  made = {
     "cifar10": Ensemble("cifar10", resnet, 50_000, 10_000, runs),
     "few": Ensemble("few", resnet, 50_000, 2000, runs),
     "cifar100": Ensemble("cifar100", cifar100, 50_000, 10_000, runs),
-    "same_data": Ensemble("cifar10", resnet, 50_000, 10_000, runs, ("SameData",)),
   }
   shift = Shift(
     "cifar10",
@@ -326,7 +325,7 @@ def published(
     min(most, 50_000),
     5,
   )
-  return Scale(dict(zip(SCATTERS, scatters, strict=True)), ensembles, shift)
+  return Scale({of.name: of for of in scatters}, with_same_data(made), shift)
 
 
 SCALES = {

@@ -31,11 +31,7 @@ def __getattr__(name: str) -> vs.Dataset:
 
   def seen(images: np.ndarray, domain: str) -> np.ndarray:
     shift = DOMAINS[domain]
-    return (
-      images
-      if shift is None
-      else shifts.apply_shift(images, shift, float(low), float(high))
-    )
+    return images if shift is None else shifts.apply_shift(images, shift, low, high)
 
   tests = {other: (seen(test.inputs, other), test.targets) for other in DOMAINS}
   return vs.Dataset(

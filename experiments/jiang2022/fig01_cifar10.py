@@ -8,7 +8,6 @@ pairs differ in.
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import plot  # noqa: F401
 
@@ -18,7 +17,3 @@ PANELS = 4
 
 compute = functools.partial(scatter.compute, of="cifar10")
 rows = functools.partial(scatter.rows, bands=paper.RATIO, tables=True)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -8,7 +8,6 @@ pairs differ in.
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import plot  # noqa: F401
 
@@ -19,7 +18,3 @@ MISSING = "SVHN is trained on at the scales gpu and paper; at laptop 500 example
 
 compute = functools.partial(scatter.compute, of="svhn")
 rows = functools.partial(scatter.rows, bands=paper.RATIO)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -8,7 +8,6 @@ pairs differ in.
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import plot  # noqa: F401
 
@@ -22,7 +21,3 @@ MISSING = (
 
 compute = functools.partial(scatter.compute, of="cifar100")
 rows = functools.partial(scatter.rows, bands=paper.RATIO_HIGH)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

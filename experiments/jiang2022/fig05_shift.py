@@ -8,16 +8,14 @@ another: x is how often they differ, y is the error of the first.
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Printed, Row
+from experiments.frame import Row
 from experiments.jiang2022 import shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
 
 TITLE = "Figure 5: test error against disagreement under a shift of the distribution"
 PANELS = 4
-WITHIN, ACROSS = (
-  Printed("within 19 % of the error", "table 2"),
-  Printed("less than the error", "table 2"),
-)
+WITHIN = ("within 19 % of the error", "table 2")
+ACROSS = ("less than the error", "table 2")
 
 
 def rows(numbers: Transfers) -> list[Row]:
@@ -34,14 +32,10 @@ def rows(numbers: Transfers) -> list[Row]:
     ours = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}, apart {frame.percent(apart, se)}"
     if not holds and abs(apart) < 2 * se:
       holds = None
-    why = {
-      True: "",
-      False: "they disagree too often",
-      None: f"{len(n.error)} pairs cannot tell",
-    }[holds]
+    why = {False: "they disagree too often", None: f"{len(n.error)} pairs cannot tell"}
     printed = WITHIN if source == target else ACROSS
     made.append(
-      Row.of(
+      Row(
         f"disagreement, {source} to {target}",
         printed,
         ours,
@@ -56,7 +50,7 @@ def rows(numbers: Transfers) -> list[Row]:
 def paired(n: shift.Transfer) -> tuple[float, float]:
   """The mean over pairs of error less disagreement, and its standard error."""
   apart = n.error - n.disagreement
-  return float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart)))
+  return apart.mean(), (apart.std(ddof=1) / np.sqrt(len(apart)))
 
 
 def plot(numbers: Transfers, axes: np.ndarray) -> None:
@@ -66,7 +60,3 @@ def plot(numbers: Transfers, axes: np.ndarray) -> None:
     ax.set_xlabel("disagreement (%)")
     ax.set_ylabel("test error (%)")
   axes[0].legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 
-from experiments import frame
-from experiments.frame import Printed, Row, between
+from experiments.frame import Row, between
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -43,7 +43,7 @@ class Curve(NamedTuple):
 
 def calibration(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
-  se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
+  se = stats.calibration_band(*group, key=jax.random.key(0)).se
   square = mean_square(curve.accuracy - curve.confidence, noise(curve, se), curve.items)
   return Curve(len(group.predictions), curve, se, *roots(*square))
 
@@ -73,7 +73,7 @@ def mean_square(
   known = items[..., 1:-1] > 0
   d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
   weight = weight / weight.sum()
-  return float((weight * (d**2 - s**2)).sum()), math.sqrt(
+  return (weight * (d**2 - s**2)).sum(), math.sqrt(
     (weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum()
   )
 
@@ -89,15 +89,13 @@ def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
   """A row holds if the interval is below the width of a bin, and does not if it is
   above.
   """
-  printed = Printed("close to y = x", f"section 5, figure {figure}")
+  printed = ("close to y = x", f"section 5, figure {figure}")
   made = []
   for name, n in numbers.items():
     holds = True if n.high < NEAR else False if n.low > NEAR else None
-    why = {True: "", False: way(n.curve), None: "too few examples to tell"}[holds]
+    why = {False: way(n.curve), None: "too few examples to tell"}
     ours = between(n.distance, n.low, n.high)
-    made.append(
-      Row.of(f"distance from y = x, {name}", printed, ours, n.runs, holds, why)
-    )
+    made.append(Row(f"distance from y = x, {name}", printed, ours, n.runs, holds, why))
   return made
 
 
@@ -116,16 +114,7 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
   standard error.
   """
   for name, n in numbers.items():
-    confidence, accuracy = n.curve.confidence, n.curve.accuracy
-    low, high = accuracy - n.se, accuracy + n.se
-    plots.calibration_plot(
-      confidence,
-      accuracy,
-      axes[PANEL[name]],
-      low=low,
-      high=high,
-      label=f"{name}, {n.runs} runs",
-    )
+    draw(axes[PANEL[name]], name, n)
   for ax, title in zip(
     axes, ("different training sets", "one training set"), strict=True
   ):
@@ -133,5 +122,7 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
     ax.legend(loc="upper left")
 
 
-if __name__ == "__main__":
-  frame.main(__file__)
+def draw(ax: Axes, name: str, n: Curve) -> None:
+  x, y = n.curve.confidence, n.curve.accuracy
+  label = f"{name}, {n.runs} runs"
+  plots.calibration_plot(x, y, ax, low=y - n.se, high=y + n.se, label=label)

@@ -4,7 +4,6 @@ calibrated too.
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import plot  # noqa: F401
@@ -15,7 +14,3 @@ PANELS = fig06.PANELS
 
 compute = groups.computed("few", fig06.calibration)
 rows = functools.partial(fig06.rows, figure=7)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -2,7 +2,6 @@
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import plot  # noqa: F401
@@ -13,7 +12,3 @@ PANELS = fig06.PANELS
 
 compute = groups.computed("cifar100", fig06.calibration)
 rows = functools.partial(fig06.rows, figure=8)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments import frame, measures
-from experiments.frame import Printed, Row, Trained, between, number
+from experiments import measures
+from experiments.frame import Row, Trained, between, number
 from experiments.jiang2022 import shift
 from experiments.jiang2022.shift import MISSING, Transfers  # noqa: F401
 from vmapseeds import stats
@@ -41,9 +41,9 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
   times = stats.resamples(len(cace), key=jax.random.key(0), replicates=400)
   rows = (np.repeat(np.arange(len(cace)), counts) for counts in times)
   _, low, high = stats.from_replicates(
-    [float(measures.r_squared(cace[some], gap[some])) for some in rows]
+    [measures.r_squared(cace[some], gap[some]) for some in rows]
   )
-  return float(measures.r_squared(cace, gap)), float(low), float(high)
+  return measures.r_squared(cace, gap), low, high
 
 
 def rows(numbers: Numbers) -> list[Row]:
@@ -53,9 +53,9 @@ def rows(numbers: Numbers) -> list[Row]:
   value, low, high = numbers.r_squared
   runs = max(n.runs for _, _, n in shift.each(numbers.transfers))
   made = [
-    Row.of(
+    Row(
       "R² of gap and CACE",
-      Printed(f"{R_SQUARED} (of 16 rows)", PLACE),
+      (f"{R_SQUARED} (of 16 rows)", PLACE),
       between(value, low, high),
       runs,
       high >= R_SQUARED,
@@ -65,9 +65,9 @@ def rows(numbers: Numbers) -> list[Row]:
     ours = f"gap {number(n.gap, n.gap_se)}, CACE {number(n.cace, n.cace_se)}"
     bounded = n.gap - 2 * n.gap_se <= n.cace
     made.append(
-      Row.of(
+      Row(
         f"gap and CACE, {source} to {target}",
-        Printed("gap below CACE", PLACE),
+        ("gap below CACE", PLACE),
         ours,
         n.runs,
         bounded,
@@ -83,7 +83,3 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     ax.set_xlabel("CACE of all runs")
     ax.set_ylabel("|error − disagreement|")
   axes[0].legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments import frame
-from experiments.frame import Printed, Row, Trained
+from experiments.frame import Row, Trained
 from experiments.jiang2022 import scatter
 from experiments.jiang2022.campaigns import GROUPS
 from experiments.jiang2022.scatter import Found
@@ -48,9 +47,9 @@ def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
       runs = f"{points.known()} pairs"
       ours = f"{n.ratio}, deviation {n.deviation}"
       made.append(
-        Row.of(
+        Row(
           f"error over disagreement, {name}, {group}",
-          Printed(printed, "appendix D.3"),
+          (printed, "appendix D.3"),
           ours,
           runs,
           holds,
@@ -75,7 +74,3 @@ def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
       )
     scatter.finish(ax)
     ax.set_title(name, fontsize="medium")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from experiments import frame, measures
-from experiments.frame import Printed, Row, between, number
+from experiments import measures
+from experiments.frame import Row, between, number, of_runs
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
@@ -93,7 +93,7 @@ def beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:
   """
   runs = len(counts) - 1
   fit = measures.beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs)
-  return fit, float(abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max())
+  return fit, abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max()
 
 
 def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
@@ -102,42 +102,37 @@ def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
 
 
 def share(which: Bool[np.ndarray, " examples"]) -> Share:
-  return Share(
-    float(which.mean()),
-    *map(float, stats.proportion_interval(which.mean(), len(which))),
-  )
+  return Share(which.mean(), *stats.proportion_interval(which.mean(), len(which)))
 
 
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
   made = []
   for name, n in numbers.items():
-    parameters = (
-      f"a = {number(float(n.fit.a), n.a_se)}, b = {number(float(n.fit.b), n.b_se)}"
-    )
+    parameters = f"a = {number(n.fit.a, n.a_se)}, b = {number(n.fit.b, n.b_se)}"
     surely = n.distance - 2 * n.distance_se
     why = (
       f"distribution functions are surely {surely:.3f} apart, more than {NEAR}"
       if surely > NEAR
       else ""
     )
-    made += [
-      Row.of(f"Beta fit, {name}", None, parameters, n.runs),
-      Row.of(
+    made += of_runs(
+      n.runs,
+      (f"Beta fit, {name}", None, parameters),
+      (
         f"distance from the Beta fit, {name}",
-        Printed("fit well", "appendix D.4"),
+        ("fit well", "appendix D.4"),
         number(n.distance, n.distance_se),
-        n.runs,
-        bool(surely <= NEAR),
+        surely <= NEAR,
         why,
       ),
-    ]
+    )
     claims = {
       "neither right in all runs nor guessed": n.neither,
       "runs disagree more than they err": n.more,
       "runs disagree less than they err": n.less,
     }
     for claim, of in claims.items():
-      some = Printed("a significant fraction", "section 4, appendix D.4")
+      some = ("a significant fraction", "section 4, appendix D.4")
       ours = between(*of, 100, " %")
       few = (
         f"less than {MANY:.0%} of the examples, or too few to tell"
@@ -145,7 +140,7 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
         else ""
       )
       made.append(
-        Row.of(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few)
+        Row(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few)
       )
   return made
 
@@ -183,7 +178,3 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
     )
     ax.set_ylim(top=4 * ax.get_ylim()[1])
     ax.legend(loc="upper center")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame, measures
-from experiments.frame import Printed, Row, percent
+from experiments import measures
+from experiments.frame import Row, percent
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
 
 TITLE = "Figure 12: histogram of confidences"
 FIFTHS = {"below 0.2": 0, "from 0.4 to 0.6": 2, "from 0.8": 4}
-FEW = Printed("fewest", "appendices C.2.1 and D.5")
+FEW = ("fewest", "appendices C.2.1 and D.5")
 
 
 class Confidences(NamedTuple):
@@ -37,9 +37,7 @@ def confidences(group: Group) -> Confidences:
   ).astype(int)
   fifth = np.minimum(5 * votes // runs, 4)
   by_example = np.stack([(fifth == i).mean(1) for i in FIFTHS.values()])
-  counts = np.asarray(
-    measures.confidence_histogram(group.predictions, group.num_classes)
-  )
+  counts = measures.confidence_histogram(group.predictions, group.num_classes)
   return Confidences(
     runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples)
   )
@@ -54,11 +52,11 @@ def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
     _, middle, last = n.shares
     # Both shares are of the same examples: the standard error of their difference is at
     # most the sum of theirs.
-    fewer = bool(middle + 2 * n.shares_se[1:].sum() < last)
+    fewer = middle + 2 * n.shares_se[1:].sum() < last
     for i, fifth in enumerate(FIFTHS):
       ours = percent(n.shares[i], n.shares_se[i])
       claim = (FEW, ours, n.runs, fewer) if i == 1 else (None, ours, n.runs)
-      made.append(Row.of(f"pairs with a confidence {fifth}, {name}", *claim))
+      made.append(Row(f"pairs with a confidence {fifth}, {name}", *claim))
   return made
 
 
@@ -78,7 +76,3 @@ def plot(numbers: Mapping[str, Confidences], axes: np.ndarray) -> None:
     yscale="log",
   )
   ax.legend(loc="upper center")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
 from experiments.frame import Row, Trained
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import groups, paper, scatter
 from experiments.jiang2022.fig06_calibration import Curve
 from experiments.jiang2022.scatter import Found
-from vmapseeds.reports import plots
 
 TITLE = "Figure 13: initialisation and order vary together"
 PANELS = 2
@@ -47,17 +45,5 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   left, right = axes
   scatter.plot(numbers.scatter, [left])
   for name, n in numbers.calibration.items():
-    low, high = n.curve.accuracy - n.se, n.curve.accuracy + n.se
-    plots.calibration_plot(
-      n.curve.confidence,
-      n.curve.accuracy,
-      right,
-      low=low,
-      high=high,
-      label=f"{name}, {n.runs} runs",
-    )
+    fig06.draw(right, name, n)
   right.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

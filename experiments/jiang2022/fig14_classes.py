@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame, gallery
-from experiments.frame import Printed, Row, Trained, between
+from experiments import gallery
+from experiments.frame import Row, Trained, between, of_runs
 from experiments.jiang2022 import groups
 from experiments.jiang2022.campaigns import ensemble
 from experiments.jiang2022.fig06_calibration import mean_square, noise, roots
@@ -23,7 +23,7 @@ PANELS = 2
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 GROUP = "AllDiff"  # the paper does not say which
 SHOWN = 5
-PRINTED = Printed("a lot more variance", "appendix D.7")
+PRINTED = ("a lot more variance", "appendix D.7")
 
 
 class Classes(NamedTuple):
@@ -59,7 +59,7 @@ def classes(group: Group, data: str) -> Classes:
   single, together = (
     stats.calibration_curve(*group, of=of) for of in ("classes", "pairs")
   )
-  se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
+  se = stats.calibration_band(*group, key=jax.random.key(0)).se
   # An example is at most once in a bin of one class, so the bin's accuracy is a plain
   # proportion.
   single_noise = noise(
@@ -100,28 +100,26 @@ def rows(numbers: Mapping[str, Classes]) -> list[Row]:
     why = (
       "" if holds else "no more than noise of the fewer pairs in the bins of one class"
     )
-    made += [
-      Row.of(
+    made += of_runs(
+      n.runs,
+      (
         f"distance from y = x, single classes, {n.data}",
         None,
         between(*n.single_distance),
-        n.runs,
       ),
-      Row.of(
+      (
         f"distance from y = x, all together, {n.data}",
         None,
         between(*n.together_distance),
-        n.runs,
       ),
-      Row.of(
+      (
         f"single classes from all together, {n.data}",
         PRINTED,
         between(*n.apart),
-        n.runs,
         holds,
         why,
       ),
-    ]
+    )
   return made
 
 
@@ -140,7 +138,3 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
     )
     ax.set_title(f"{n.data}, {GROUP}, {n.runs} runs")
     ax.legend(loc="upper left")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame, measures
-from experiments.frame import Printed, Row, Trained
+from experiments import measures
+from experiments.frame import Row, Trained, of_runs
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import Estimate, Found, Points
 
@@ -54,23 +54,23 @@ def rows(numbers: Numbers) -> list[Row]:
   holds = numbers.left.low <= SHARE
   shared = (points.error - points.disagreement).mean()
   stays = f"what all pairs share stays: error less disagreement is {100 * shared:.2g} %"
-  return [
-    Row.of("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation), runs),
-    Row.of(f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation), runs),
-    Row.of(
+  return of_runs(
+    runs,
+    ("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation)),
+    (f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation)),
+    (
       f"deviation, {several} over 1 pair",
-      Printed(f"{SHARE:.2f}", "appendix D.9"),
+      (f"{SHARE:.2f}", "appendix D.9"),
       str(numbers.left),
-      runs,
       holds,
       "" if holds else stays,
     ),
     *(
-      Row.of(f"{symbol}, {said}", None, str(getattr(n, name)), runs)
+      (f"{symbol}, {said}", None, str(getattr(n, name)))
       for said, n in (("1 pair", one), (several, mean))
       for name, symbol in scatter.SYMBOLS.items()
     ),
-  ]
+  )
 
 
 SHARE = 0.034 / 0.112
@@ -81,9 +81,7 @@ def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:
   pairs.
   """
   of_means = measures.relative_deviation(error.mean(1), disagreement.mean(1))
-  return float(
-    of_means.mean() / measures.relative_deviation(error, disagreement).mean()
-  )
+  return of_means.mean() / measures.relative_deviation(error, disagreement).mean()
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
@@ -93,7 +91,3 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     ax.set_title(
       f"DiffInit, {said}: deviation {n.deviation.value:.3f}", fontsize="medium"
     )
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -1,10 +1,11 @@
 """The runs of an ensemble, by what varies between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
+from matplotlib.axes import Axes
 
 from experiments.frame import Trained
 from experiments.jiang2022.campaigns import GROUPS, ensemble
@@ -49,3 +50,21 @@ def computed(
   return lambda trained: {
     name: function(group) for name, group in read(trained, of).items()
   }
+
+
+def plot_fields(
+  numbers: Mapping[str, Any],
+  ax: Axes,
+  labels: Mapping[str, str],
+  markers: str,
+  scale: float = 1,
+  **style: Any,
+) -> None:
+  """Draw some fields of each group's numbers, side by side."""
+  x = range(len(numbers))
+  for (field, label), marker, color in zip(
+    labels.items(), markers, plots.PALETTE, strict=False
+  ):
+    values = [scale * getattr(n, field) for n in numbers.values()]
+    ax.plot(x, values, marker, color=color, label=label, **style)
+  ax.set_xticks(x, list(numbers))

@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
   def known(self) -> int:
     """How many pairs have both runs."""
-    return int((~np.isnan(self.error)).sum())
+    return (~np.isnan(self.error)).sum()
 
 
 class Estimate(NamedTuple):
@@ -54,11 +54,11 @@ class Estimate(NamedTuple):
 
   def reaches(self, value: float) -> bool:
     """Whether the number may be as large as `value`, by its interval."""
-    return bool(self.high >= value)
+    return self.high >= value
 
   def meets(self, low: float, high: float) -> bool:
     """Whether the number may lie between `low` and `high`, by its interval."""
-    return bool(self.low <= high and self.high >= low)
+    return self.low <= high and self.high >= low
 
   def __str__(self) -> str:
     return between(*self)
@@ -149,12 +149,7 @@ def agreement(points: Points) -> Agreement:
     y, x = error[known], disagreement[known]
     found = measures.scatter_agreement(y, x)
     ratio = y.sum() / x.sum() if x.any() else np.nan
-    return [
-      ratio,
-      float(found.r_squared),
-      float(found.kendall_tau),
-      float(found.mean_deviation),
-    ]
+    return [ratio, found.r_squared, found.kendall_tau, found.mean_deviation]
 
   return Agreement(*over_configurations(numbers, points.error, points.disagreement))
 
@@ -175,10 +170,8 @@ def over_configurations(
     [statistic(error[some], disagreement[some]) for some in rows]
   )
   if np.ndim(value) == 0:
-    return Estimate(value, float(low), float(high))
-  return [
-    Estimate(*map(float, of_one)) for of_one in zip(value, low, high, strict=True)
-  ]
+    return Estimate(value, low, high)
+  return [Estimate(*of_one) for of_one in zip(value, low, high, strict=True)]
 
 
 def noise(points: Points) -> str:
@@ -210,11 +203,11 @@ def rows(
   made = []
   for group, (points, n) in numbers.items():
     low, high = bands[group]
-    band, holds = Printed(f"{low:g} to {high:g}", place), n.ratio.meets(low, high)
+    band, holds = (f"{low:g} to {high:g}", place), n.ratio.meets(low, high)
     alike = "more" if n.ratio.value > high else "less"
     why = "" if holds else f"runs are {alike} alike than the paper's"
     made.append(
-      Row.of(
+      Row(
         f"error over disagreement, {group}",
         band,
         str(n.ratio),
@@ -227,9 +220,7 @@ def rows(
     for group, (points, n) in numbers.items():
       least = paper.CORRELATIONS[name][group][-1] if tables else paper.CORRELATED
       printed = (
-        Printed(f"{least:.3f}", paper.TABLES[name])
-        if tables
-        else Printed(f"above {least}", place)
+        (f"{least:.3f}", paper.TABLES[name]) if tables else (f"above {least}", place)
       )
       made.append(
         correlation(f"{symbol}, {group}", printed, least, getattr(n, name), points)
@@ -242,7 +233,7 @@ def correlation(
 ) -> Row:
   """A row of R² or τ, which holds if our value may be as large as the paper's."""
   holds = ours.reaches(least)
-  return Row.of(
+  return Row(
     quantity,
     printed,
     str(ours),

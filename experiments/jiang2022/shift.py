@@ -75,11 +75,11 @@ def transfer(group: Group) -> Transfer:
     runs,
     stats.error_rates(predictions != labels),
     stats.churn(predictions[0::2], predictions[1::2]),
-    float(stats.gde_gap(*group)),
-    float(stats.gde_gap_se(*group)),
-    float(stats.cace(*group)),
-    float(spread["cace"].se),
-    float(law.cace),
+    stats.gde_gap(*group),
+    stats.gde_gap_se(*group),
+    stats.cace(*group),
+    spread["cace"].se,
+    law.cace,
   )
 
 

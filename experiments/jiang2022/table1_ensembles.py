@@ -13,8 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments import frame
-from experiments.frame import Printed, Row, number, percent
+from experiments.frame import Row, number, percent
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -91,36 +90,26 @@ def ensemble(group: Group) -> Ensemble:
         for i in range(count)
       ]
     )
-    se = (
-      caces.std(ddof=1) / math.sqrt(count) if count > 1 else float(over_runs["cace"].se)
-    )
-    return Cace(
-      float(caces.mean()), se, count, float(laws[size].cace), float(laws[size].cace_sd)
-    )
+    se = caces.std(ddof=1) / math.sqrt(count) if count > 1 else over_runs["cace"].se
+    return Cace(caces.mean(), se, count, laws[size].cace, laws[size].cace_sd)
 
-  error, disagreement = (
-    float(errors.mean()),
-    float(stats.expected_disagreement(predictions, classes)),
-  )
-  gap_se = float(stats.gde_gap_se(*group))
+  error = errors.mean()
+  disagreement = stats.expected_disagreement(predictions, classes)
+  gap_se = stats.gde_gap_se(*group)
   return Ensemble(
     runs,
+    Spread(error, errors.std(ddof=1) / math.sqrt(runs), errors.std(ddof=1)),
     Spread(
-      error, float(errors.std(ddof=1)) / math.sqrt(runs), float(errors.std(ddof=1))
-    ),
-    Spread(
-      disagreement,
-      float(stats.expected_disagreement_se(predictions, classes)),
-      float(of_pairs.std()),
+      disagreement, stats.expected_disagreement_se(predictions, classes), of_pairs.std()
     ),
     abs(error - disagreement),
     gap_se,
     error / disagreement if disagreement else math.nan,
     gap_se / disagreement if disagreement else math.nan,
     {size: cace(size) for size in sizes},
-    float(stats.ece(*group)),
-    float(over_runs["ece"].se),
-    float(laws[runs].ece),
+    stats.ece(*group),
+    over_runs["ece"].se,
+    laws[runs].ece,
   )
 
 
@@ -132,13 +121,15 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
   made = []
   for group, n in numbers.items():
     given, (low, high) = paper.ENSEMBLES[where][group], ratios[group]
-    for quantity, values in (("test error", n.error), ("disagreement", n.disagreement)):
-      mean, sd = given._asdict()[quantity.split()[-1]]
+    for quantity, (mean, sd), values in (
+      ("test error", given.error, n.error),
+      ("disagreement", given.disagreement, n.disagreement),
+    ):
       ours = f"{percent(values.mean, values.se)}, sd {percent(values.sd)}"
       made.append(
-        Row.of(
+        Row(
           f"{quantity}, {group}",
-          Printed(f"{percent(mean)}, sd {percent(sd)}", where),
+          (f"{percent(mean)}, sd {percent(sd)}", where),
           ours,
           n.runs,
         )
@@ -150,21 +141,19 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
       f"{whole.value:.3f}, theirs {whole.calibrated:.3f}"
     )
     made += [
-      Row.of(
-        f"gap, {group}", Printed(given.gap, where), percent(n.gap, n.gap_se), n.runs
-      ),
-      Row.of(
+      Row(f"gap, {group}", (given.gap, where), percent(n.gap, n.gap_se), n.runs),
+      Row(
         f"error over disagreement, {group}",
-        Printed(f"{low:g} to {high:g}", "section 3"),
+        (f"{low:g} to {high:g}", "section 3"),
         number(n.ratio, n.ratio_se),
         n.runs,
         not (below or above),
         why if below or above else "",
       ),
       *(of_size(size, group, n, given, where) for size in n.cace),
-      Row.of(
+      Row(
         f"ECE, {group}",
-        Printed(f"{given.ece:.4f}", where),
+        (f"{given.ece:.4f}", where),
         f"{number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}",
         n.runs,
       ),
@@ -176,9 +165,9 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
     for name, n in numbers.items()
   )
   made.append(
-    Row.of(
+    Row(
       "CACE of all, DiffInit and DiffOrder over AllDiff and DiffData",
-      Printed("2 to 3", "section 5"),
+      ("2 to 3", "section 5"),
       number(value, se),
       sum(n.runs for n in numbers.values()),
       greater,
@@ -202,9 +191,7 @@ def of_size(
   worse = cace.value - 2 * se > cace.calibrated if few else None
   why = f"{size} runs of a calibrated law have as much" if few and not worse else ""
   quantity = f"CACE of {size if few else 'all'}, {group}"
-  return Row.of(
-    quantity, printed and Printed(f"{printed:.4f}", where), ours, n.runs, worse, why
-  )
+  return Row(quantity, printed and (f"{printed:.4f}", where), ours, n.runs, worse, why)
 
 
 def same_data_over_different(numbers: Mapping[str, Ensemble]) -> tuple[float, float]:
@@ -230,11 +217,9 @@ def plot(
   """
   against, sizes = axes
   for group, n in numbers.items():
-    color, given, all_runs = (
-      COLORS[group],
-      paper.ENSEMBLES[where][group],
-      n.cace[n.runs],
-    )
+    color = COLORS[group]
+    given = paper.ENSEMBLES[where][group]
+    all_runs = n.cace[n.runs]
     against.errorbar(
       all_runs.value,
       100 * n.gap,
@@ -292,7 +277,3 @@ def plot(
     ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
   against.legend(loc="upper left")
   sizes.legend(loc="upper right")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

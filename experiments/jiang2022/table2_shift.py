@@ -9,8 +9,7 @@ import math
 
 import numpy as np
 
-from experiments import frame
-from experiments.frame import Printed, Row, number, percent
+from experiments.frame import Row, number, of_runs, percent
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
 from vmapseeds.reports import plots
@@ -28,7 +27,7 @@ def rows(numbers: Transfers) -> list[Row]:
       f"disagreement {percent(n.disagreement.mean())}, sd {percent(n.disagreement.std(ddof=1))}; "
       f"gap {percent(n.gap, n.gap_se)}; CACE {number(n.cace, n.cace_se)}, if calibrated {n.calibrated:.4f}"
     )
-    made.append(Row.of(f"{source} to {target}", None, ours, n.runs))
+    made.append(Row(f"{source} to {target}", None, ours, n.runs))
   return [*made, *patterns(numbers)]
 
 
@@ -45,28 +44,25 @@ def patterns(numbers: Transfers) -> list[Row]:
     (gaps[which].mean(), math.hypot(*ses[which]) / which.sum()) for which in (own, ~own)
   )
   printed = [
-    Printed(percent(theirs[which].mean()), "table 2, not pretrained")
-    for which in (own, ~own)
+    (percent(theirs[which].mean()), "table 2, not pretrained") for which in (own, ~own)
   ]
   greater = beyond - within > 2 * math.hypot(within_se, beyond_se)
-  few = Printed(f"{(theirs < SMALL).sum()} of {theirs.size}", "table 2, not pretrained")
+  few = (f"{(theirs < SMALL).sum()} of {theirs.size}", "table 2, not pretrained")
   ours = (
     f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
   )
-  return [
-    Row.of(
-      "mean gap on the domain trained on", printed[0], percent(within, within_se), runs
-    ),
-    Row.of(
+  return of_runs(
+    runs,
+    ("mean gap on the domain trained on", printed[0], percent(within, within_se)),
+    (
       "mean gap on other domains",
       printed[1],
       percent(beyond, beyond_se),
-      runs,
       greater,
       "" if greater else "the gap is as large on the domain trained on",
     ),
-    Row.of(f"gaps below {SMALL:.0%}", few, ours, runs),
-  ]
+    (f"gaps below {SMALL:.0%}", few, ours),
+  )
 
 
 def plot(numbers: Transfers, axes: np.ndarray) -> None:
@@ -86,7 +82,3 @@ def plot(numbers: Transfers, axes: np.ndarray) -> None:
       set_ticks(range(len(numbers)), list(numbers))
     ax.set(xlabel="tested on", ylabel="trained on", title=title)
     ax.figure.colorbar(drawn, ax=ax, fraction=0.045, pad=0.02)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -4,7 +4,6 @@ ensembles on CIFAR-100.
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import groups
 from experiments.jiang2022 import table1_ensembles as table1
 
@@ -15,7 +14,3 @@ rows, plot = (
   functools.partial(function, where="table 3")
   for function in (table1.rows, table1.plot)
 )
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

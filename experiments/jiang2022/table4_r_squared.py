@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Printed, Row, Trained
+from experiments.frame import Row, Trained
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import Agreement, Points
 from vmapseeds.reports import plots
@@ -39,7 +39,7 @@ def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
   return [
     scatter.correlation(
       f"{scatter.SYMBOLS[name]} {said}, {group}",
-      Printed(f"{value:.3f}", paper.TABLES[name]),
+      (f"{value:.3f}", paper.TABLES[name]),
       value,
       getattr(by_set[said], name),
       numbers.points[group].only(SETS[said]),
@@ -70,7 +70,3 @@ def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
   ax.set_xticks(x, list(numbers.found))
   ax.set_ylabel(f"{scatter.SYMBOLS[name]} of test error and disagreement")
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -4,7 +4,6 @@ without augmentation.
 
 import functools
 
-from experiments import frame
 from experiments.jiang2022 import table4_r_squared as table4
 from experiments.jiang2022.table4_r_squared import compute  # noqa: F401
 
@@ -15,7 +14,3 @@ rows, plot = (
   functools.partial(function, name="kendall_tau")
   for function in (table4.rows, table4.plot)
 )
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame, measures
-from experiments.frame import Printed, Row, Trained, number
+from experiments.frame import Row, Trained, number, of_runs
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
-from vmapseeds.reports import plots
 
 TITLE = "Theorems 4.1, B.1 and 4.2: the gap of error and disagreement, and the calibration error"
 
@@ -53,14 +52,11 @@ def bounds(group: Group, draws: int = 50) -> Bounds:
   drawn = calibrated_gaps(predictions, classes, draws)
   return Bounds(
     len(predictions),
-    float(stats.gde_gap(*group, self_pairs=True)),
-    *(
-      float(measures.cace_exact_levels(*group, refined=refined))
-      for refined in (True, False)
-    ),
-    float(stats.cace(*group)),
-    float(drawn.mean()),
-    float(drawn.std(ddof=1) / np.sqrt(draws)),
+    stats.gde_gap(*group, self_pairs=True),
+    *(measures.cace_exact_levels(*group, refined=refined) for refined in (True, False)),
+    stats.cace(*group),
+    drawn.mean(),
+    (drawn.std(ddof=1) / np.sqrt(draws)),
   )
 
 
@@ -69,9 +65,7 @@ def calibrated_gaps(predictions: np.ndarray, classes: int, draws: int) -> np.nda
   random predicts.
   """
   rng = np.random.default_rng(0)
-  disagreement = float(
-    stats.expected_disagreement(predictions, classes, self_pairs=True)
-  )
+  disagreement = stats.expected_disagreement(predictions, classes, self_pairs=True)
   examples = np.arange(predictions.shape[1])
   labels = (
     predictions[rng.integers(0, len(predictions), len(examples)), examples]
@@ -87,29 +81,28 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
   for group, n in numbers.items():
     calibrated = abs(n.calibrated) < 3 * n.calibrated_se
     ordered = n.gap <= n.refined + ROUNDING and n.refined <= n.cace + ROUNDING
-    made += [
-      Row.of(
+    made += of_runs(
+      n.runs,
+      (
         f"gap if calibrated, {group}",
-        Printed("0", "theorems 4.1 and B.1"),
+        ("0", "theorems 4.1 and B.1"),
         number(n.calibrated, n.calibrated_se),
-        n.runs,
         calibrated,
       ),
-      Row.of(
+      (
         f"gap, and CACE at exact levels, {group}",
-        Printed("gap at most CACE", "theorem 4.2"),
+        ("gap at most CACE", "theorem 4.2"),
         f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}",
-        n.runs,
         ordered,
       ),
-    ]
+    )
   least, most = (f(numbers, key=lambda group: numbers[group].gap) for f in (min, max))
   tracks = numbers[least].cace < numbers[most].cace
   ours = f"{least} {numbers[least].cace:.3f}, {most} {numbers[most].cace:.3f}"
   made.append(
-    Row.of(
+    Row(
       "CACE where the gap is least, and greatest",
-      Printed("goes with the gap", "section 5, table 1"),
+      ("goes with the gap", "section 5, table 1"),
       ours,
       numbers[least].runs,
       tracks,
@@ -120,27 +113,13 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
 
 def plot(numbers: Mapping[str, Bounds], axes: np.ndarray) -> None:
   (ax,) = axes
-  x = np.arange(len(numbers))
-  shown = (
-    ("gap", "gap, with self-pairs"),
-    ("refined", "bound with the factor 1 − q"),
-    ("cace", "CACE, exact levels"),
-    ("binned", "CACE, 10 bins: no bound"),
-  )
-  for (field, label), marker, color in zip(shown, "os^x", plots.PALETTE, strict=False):
-    ax.plot(
-      x,
-      [getattr(n, field) for n in numbers.values()],
-      marker,
-      color=color,
-      markersize=7,
-      label=label,
-    )
-  ax.set_xticks(x, list(numbers))
+  labels = {
+    "gap": "gap, with self-pairs",
+    "refined": "bound with the factor 1 − q",
+    "cace": "CACE, exact levels",
+    "binned": "CACE, 10 bins: no bound",
+  }
+  groups.plot_fields(numbers, ax, labels, "os^x", markersize=7)
   ax.set_ylim(bottom=0)
   ax.set_ylabel("gap, calibration error")
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

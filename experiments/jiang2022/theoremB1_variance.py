@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame, measures
-from experiments.frame import Printed, Row, Trained, number
+from experiments import measures
+from experiments.frame import Row, Trained, number, of_runs
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
-from vmapseeds.reports import plots
 
 TITLE = "Corollary B.1.1: the variance of disagreement, and its bound"
 PLACE = "corollary B.1.1"
@@ -50,11 +49,11 @@ def variances(group: Group) -> Variances:
   se = np.sqrt((len(every) - 1) * left_out.var())
   return Variances(
     len(every),
-    float(np.sqrt(found.variance)),
-    float(errors.std(ddof=1)),
-    float(found.kappa),
-    float(np.sqrt(found.bound)),
-    float(se),
+    np.sqrt(found.variance),
+    errors.std(ddof=1),
+    found.kappa,
+    np.sqrt(found.bound),
+    se,
   )
 
 
@@ -71,56 +70,40 @@ def rows(numbers: Mapping[str, Variances]) -> list[Row]:
   for group, n in numbers.items():
     se = n.ratio_se
     among = n.disagreement_sd / n.error_sd if n.error_sd else math.nan
-    made += [
-      Row.of(
+    made += of_runs(
+      n.runs,
+      (
         f"sd of disagreement, and its bound, {group}",
-        Printed("at most the bound", PLACE),
+        ("at most the bound", PLACE),
         f"{100 * n.disagreement_sd:.3g} % ≤ {100 * n.bound_sd:.3g} %",
-        n.runs,
         n.disagreement_sd <= n.bound_sd,
       ),
-      Row.of(
+      (
         f"κ, {group}",
-        Printed("between 1/2 and 1", "appendix B.2"),
+        ("between 1/2 and 1", "appendix B.2"),
         f"{n.kappa:.3f}",
-        n.runs,
         0.5 <= n.kappa <= 1,
         "" if n.kappa >= 0.5 else "runs err on the same examples: GDE fails too",
       ),
-      Row.of(
+      (
         f"sd of disagreement over sd of error, {group}",
-        Printed("about 1", "appendix B.2, table 1"),
+        ("about 1", "appendix B.2, table 1"),
         number(among, se),
-        n.runs,
         among - 2 * se < 4 / 3 and among + 2 * se > 3 / 4,
       ),
-    ]
+    )
   return made
 
 
 def plot(numbers: Mapping[str, Variances], axes: np.ndarray) -> None:
   (ax,) = axes
-  x = np.arange(len(numbers))
-  shown = (
-    ("error_sd", "test error, over runs"),
-    ("disagreement_sd", "disagreement, over pairs"),
-    ("bound_sd", "bound"),
-  )
-  for (field, label), marker, color in zip(shown, "os_", plots.PALETTE, strict=False):
-    ax.plot(
-      x,
-      [100 * getattr(n, field) for n in numbers.values()],
-      marker,
-      color=color,
-      markersize=8,
-      label=label,
-    )
-  ax.set_xticks(x, list(numbers))
+  labels = {
+    "error_sd": "test error, over runs",
+    "disagreement_sd": "disagreement, over pairs",
+    "bound_sd": "bound",
+  }
+  groups.plot_fields(numbers, ax, labels, "os_", 100, markersize=8)
   ax.set_yscale("log")
   ax.set_ylabel("standard deviation (%)")
   ax.margins(y=0.3)
   ax.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

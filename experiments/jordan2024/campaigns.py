@@ -82,11 +82,9 @@ class Ablations(NamedTuple):
   mnist_runs: int
 
 
-DIGITS, RESNET, LINEAR = (
-  vs.recipe("digits_cnn"),
-  vs.recipe("resnet9_cifar10"),
-  vs.recipe("linear_cifar10"),
-)
+DIGITS = vs.recipe("digits_cnn")
+RESNET = vs.recipe("resnet9_cifar10")
+LINEAR = vs.recipe("linear_cifar10")
 NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
 # All examples are one batch: runs differ only in their initial weights, and converge to
 # the same optimum.
@@ -175,10 +173,11 @@ TRAIN = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000}
 
 def campaigns(scale: str) -> dict[str, Campaign]:
   """Every campaign of the paper's at a scale."""
-  studies, ablated = STUDIES[scale], ABLATIONS[scale]
+  main, studies, ablated = SCALES[scale], STUDIES[scale], ABLATIONS[scale]
   return {
-    **durations(SCALES[scale]),
-    **theorems(SCALES[scale]),
+    **durations(main),
+    # Trained on the test set and tested on the larger training set: theorems 1 to 5.
+    "turned": Campaign(main.turned, main.turned_runs),
     **binary_tasks(studies),
     **ablations(ablated),
     **learning_rates(studies),
@@ -202,13 +201,6 @@ def durations(scale: Scale) -> dict[str, Campaign]:
   }
 
 
-def theorems(scale: Scale) -> dict[str, Campaign]:
-  """Runs trained on the test set and tested on the larger training set: theorems 1 to
-  5.
-  """
-  return {"turned": Campaign(scale.turned, scale.turned_runs)}
-
-
 def said(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
@@ -228,7 +220,7 @@ def by_duration(
       and for some the verdict of `frame.below` on the long training.
   """
   return [
-    Row.of(
+    Row(
       f"{quantity}, {said(name, epochs)}",
       printed.get(name),
       text(n),

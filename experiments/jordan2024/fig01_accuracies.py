@@ -34,7 +34,7 @@ def compute(trained: Trained) -> dict[str, Accuracy]:
 
 
 def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
-  spread = frame.spread_of_tallies(tallies)
+  spread = frame.spread(tallies)
   low, high = (math.sqrt(end) for end in stats.variance_interval(spread.accuracies))
   return Accuracy(epochs, spread, (low, high))
 
@@ -54,7 +54,3 @@ def plot(numbers: Mapping[str, Accuracy], axes: np.ndarray) -> None:
     plots.accuracy_histogram(n.spread.accuracies, ax, examples=n.spread.examples)
     ax.set_title(frame.duration(n.epochs))
     frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -60,12 +60,12 @@ def halves(epochs: int, tallies: stats.Tallies) -> Halves:
   return Halves(
     epochs,
     tallies.runs,
-    float(tallies.split_correlation()),
-    tuple(map(float, tallies.split_correlation_interval())),
-    float(tallies.top_fraction_gain().mean),
-    (float(gain.low), float(gain.high)),
-    (float(best.even_to_odd), float(best.odd_to_even)),
-    float(np.sqrt((even.var(ddof=1) + odd.var(ddof=1)) / 2)),
+    tallies.split_correlation(),
+    tuple(tallies.split_correlation_interval()),
+    tallies.top_fraction_gain().mean,
+    (gain.low, gain.high),
+    (best.even_to_odd, best.odd_to_even),
+    np.sqrt((even.var(ddof=1) + odd.var(ddof=1)) / 2),
     even,
     odd,
   )
@@ -101,7 +101,3 @@ def plot(numbers: Mapping[str, Halves], axes: np.ndarray) -> None:
   for ax, n in zip(axes, numbers.values(), strict=True):
     plots.split_scatter(n.even, n.odd, ax, correlation=n.correlation)
     ax.set_title(frame.duration(n.epochs), pad=22)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -42,7 +42,7 @@ class Independence(NamedTuple):
 def compute(trained: Trained) -> dict[str, Independence]:
   numbers = {}
   for name in DURATIONS:
-    se = float(stats.independent_errors_variance_se(trained.errors(name)))
+    se = stats.independent_errors_variance_se(trained.errors(name))
     numbers[name] = independence(trained.epochs(name), trained.tallies(name), se)
   return numbers
 
@@ -50,12 +50,10 @@ def compute(trained: Trained) -> dict[str, Independence]:
 def independence(
   epochs: int, tallies: stats.Tallies, variance_se: float = math.nan
 ) -> Independence:
-  observed, variance = (
-    frame.spread_of_tallies(tallies),
-    float(tallies.independent_errors_variance()),
-  )
+  observed = frame.spread(tallies)
+  variance = tallies.independent_errors_variance()
   interval = (
-    float(end) / variance if variance else math.nan
+    end / variance if variance else math.nan
     for end in stats.variance_interval(observed.accuracies)
   )
   ratio = observed.sd**2 / variance if variance else math.nan
@@ -132,7 +130,7 @@ def histograms(
   for (label, values), color in zip(
     groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False
   ):
-    label = f"{label}: sd {plots.percent(values.std(ddof=1))}"
+    label = f"{label}: sd {percent(values.std(ddof=1))}"
     ax.hist(
       100 * values,
       edges,
@@ -144,7 +142,3 @@ def histograms(
     )
   ax.set(xlabel="test accuracy (%)", ylabel="density (per percentage point)")
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

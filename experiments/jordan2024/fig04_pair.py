@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from experiments import frame
-from experiments.frame import Row, Trained, percent
+from experiments.frame import Row, Trained, of_runs, percent
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -47,23 +47,18 @@ def compute(trained: Trained) -> Pair:
 
 def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
   rates = 1 - tallies.example_error_rates()
-  first = int(abs(rates - paper.RIGHT[0].value).argmin())
-  away = abs(rates - paper.RIGHT[1].value)
+  (of_first, _), (of_second, _) = paper.RIGHT
+  first = int(abs(rates - of_first).argmin())
+  away = abs(rates - of_second)
   away[first] = math.inf
   examples = first, int(away.argmin())
   chosen = p_values(tallies, np.array(examples))[0]
   middle = np.flatnonzero((rates >= MIDDLE[0]) & (rates <= MIDDLE[1]))
-  right = tuple(float(rates[i]) for i in examples)
+  right = tuple(rates[i] for i in examples)
   both = 1 - (2 - sum(right)) + tallies.joint_errors[examples] / tallies.runs
   pairs, _ = np.histogram(p_values(tallies, middle), EDGES)
   return Pair(
-    tallies.runs,
-    examples,
-    right,
-    float(both),
-    float(chosen),
-    images[list(examples)],
-    pairs,
+    tallies.runs, examples, right, both, chosen, images[list(examples)], pairs
   )
 
 
@@ -87,38 +82,34 @@ def p_values(
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
   se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
-  pairs = int(n.pairs.sum())
-  found = float(n.pairs[0] / pairs) if pairs else math.nan
-  return [
+  pairs = n.pairs.sum()
+  found = (n.pairs[0] / pairs) if pairs else math.nan
+  return of_runs(
+    n.runs,
     *(
-      Row.of(
-        f"runs that have the {which} example right", printed, percent(p, e), n.runs
-      )
+      (f"runs that have the {which} example right", printed, percent(p, e))
       for which, printed, p, e in zip(
         ("first", "second"), paper.RIGHT, n.right, se[:2], strict=True
       )
     ),
-    Row.of(
+    (
       "runs that have both right",
       paper.BOTH_RIGHT,
       f"{percent(n.both, se[2])}, the product is {percent(n.right[0] * n.right[1])}",
-      n.runs,
     ),
-    Row.of(
+    (
       "p-value of the χ² test",
       paper.P_VALUE,
       f"{n.p_value:.2g}",
-      n.runs,
       n.p_value > 0.05,
       "" if n.p_value > 0.05 else "this pair depends; see the share of such pairs",
     ),
-    Row.of(
+    (
       "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
       None,
       f"{percent(found)} of {pairs}",
-      n.runs,
     ),
-  ]
+  )
 
 
 def plot(numbers: Pair, axes: np.ndarray) -> None:
@@ -145,7 +136,3 @@ def plot(numbers: Pair, axes: np.ndarray) -> None:
     title=f"{pairs:,} pairs 30–70 % right",
   )
   right.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

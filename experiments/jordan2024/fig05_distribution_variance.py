@@ -47,15 +47,11 @@ def compute(trained: Trained) -> dict[str, Variance]:
 
 
 def variance(epochs: int, tallies: stats.Tallies) -> Variance:
-  observed, independent = (
-    float(tallies.test_set_variance()),
-    float(tallies.independent_errors_variance()),
-  )
-  estimate, se = (
-    float(tallies.distribution_variance()),
-    float(tallies.distribution_variance_se()),
-  )
-  low, high = (float(end) for end in tallies.distribution_variance_interval())
+  observed = tallies.test_set_variance()
+  independent = tallies.independent_errors_variance()
+  estimate = tallies.distribution_variance()
+  se = tallies.distribution_variance_se()
+  low, high = tallies.distribution_variance_interval()
   rest = 1 - 1 / tallies.examples
   above = (
     rest * (end - estimate) + observed for end in (high, low)
@@ -86,11 +82,7 @@ def rows(numbers: Mapping[str, Variance]) -> list[Row]:
   )
   return by_duration(
     {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
-    (
-      "sd on the test set",
-      paper.SD,
-      lambda n: percent(n.test_set, n.test_set_se),
-    ),
+    ("sd on the test set", paper.SD, lambda n: percent(n.test_set, n.test_set_se)),
     (
       "sd on the distribution",
       paper.DISTRIBUTION_SD,
@@ -167,7 +159,3 @@ def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
   plots.finish_axes(
     ax, "training duration (epochs)", "standard deviation of accuracy (%)"
   )
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

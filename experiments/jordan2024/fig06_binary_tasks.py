@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 import vmapseeds as vs
 from experiments import frame, measures
-from experiments.frame import Row, Trained, number, percent, root
+from experiments.frame import Row, Trained, number, of_runs, percent, root
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
@@ -109,10 +109,8 @@ def fit_tasks(counts: Counts) -> Tasks:
   error, variance = np.nanmean(rates, 0), np.nanvar(rates, 0, ddof=1)
   independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
   distribution = n / (n - 1) * (variance - independent)
-  equation_6, binomial = (
-    measures.calibration_variance(error, n),
-    stats.binomial_variance(error, n),
-  )
+  equation_6 = measures.calibration_variance(error, n)
+  binomial = stats.binomial_variance(error, n)
   theorem_3 = np.maximum(0, equation_6 + (1 - 1 / n) * distribution)
 
   predicted = {"equation_6": equation_6, "binomial": binomial, "theorem_3": theorem_3}
@@ -149,7 +147,7 @@ def fits(
   again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
   estimates = {
     name: {
-      f: Estimate(float(getattr(fit[name], f)), getattr(again[name], f).std(ddof=1))
+      f: Estimate(getattr(fit[name], f), getattr(again[name], f).std(ddof=1))
       for f in fit[name]._fields
     }
     for name in predicted
@@ -158,7 +156,7 @@ def fits(
     f["binomial"].mean_squared_error / f["equation_6"].mean_squared_error
     for f in (fit, again)
   )
-  return estimates, Estimate(float(ratio), ratios.std(ddof=1))
+  return estimates, Estimate(ratio, ratios.std(ddof=1))
 
 
 def caps(
@@ -203,64 +201,31 @@ def rows(n: Tasks) -> list[Row]:
   )
   genuine, all_of_it = root(n.distribution.mean(), 0)[0], root(n.variance.mean(), 0)[0]
   said = f"{percent(genuine)} of the deviation of {percent(all_of_it)} is genuine, which equation 6 leaves out"
-  lines = [
-    Row.of(
-      "mean error, least to most",
-      None,
-      f"{percent(n.error.min())} to {percent(n.error.max())}",
+  apart = "... to the variance that independent errors give"
+  most = "... the most that so many runs allow"
+  quantity = "mean squared error, binomial over equation 6"
+  why = "" if closer else said
+  span = f"{percent(n.error.min())} to {percent(n.error.max())}"
+  ratio, of_apart = number(*n.mse_ratio), number(*n.independent_mse_ratio)
+  lines = of_runs(
+    tasks,
+    ("mean error, least to most", None, span),
+    (quantity, paper.BINOMIAL_MSE, ratio, closer, why),
+    (apart, None, of_apart, independent_closer),
+    (most, None, frame.between(*n.mse_ratio_cap)),
+  )
+  for name, fit in FITS.items():
+    ours, of_apart = n.equation_6[name], n.independent_equation_6[name]
+    lines += of_runs(
       tasks,
-    ),
-    Row.of(
-      "mean squared error, binomial over equation 6",
-      paper.BINOMIAL_MSE,
-      number(*n.mse_ratio),
-      tasks,
-      closer,
-      "" if closer else said,
-    ),
-    Row.of(
-      "... to the variance that independent errors give",
-      None,
-      number(*n.independent_mse_ratio),
-      tasks,
-      independent_closer,
-    ),
-    Row.of(
-      "... the most that so many runs allow",
-      None,
-      frame.between(*n.mse_ratio_cap),
-      tasks,
-    ),
-  ]
-  for name, quantity in FITS.items():
-    lines += [
-      Row.of(
-        f"{quantity}, equation 6",
-        paper.CALIBRATION_FIT,
-        number(*n.equation_6[name]),
-        tasks,
-      ),
-      Row.of(
-        "... to the variance that independent errors give",
-        None,
-        number(*n.independent_equation_6[name]),
-        tasks,
-      ),
-      Row.of(
-        "... the most that so many runs allow", None, frame.between(*n.cap[name]), tasks
-      ),
-      Row.of("... binomial", None, number(*n.binomial[name]), tasks),
-    ]
+      (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
+      (apart, None, number(*of_apart)),
+      (most, None, frame.between(*n.cap[name])),
+      ("... binomial", None, number(*n.binomial[name])),
+    )
+  quantity = "R² about y = x, theorem 3: equation 6 and the genuine variance"
   fit = n.theorem_3["identity_r_squared"]
-  return [
-    *lines,
-    Row.of(
-      "R² about y = x, theorem 3: equation 6 and the genuine variance",
-      None,
-      number(*fit),
-      tasks,
-    ),
-  ]
+  return [*lines, Row(quantity, None, number(*fit), tasks)]
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:
@@ -304,7 +269,3 @@ def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) 
     xlim=(0, right), ylim=(0, top), xlabel="predicted sd of accuracy (%)", ylabel=label
   )
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -15,7 +15,16 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, between, percent, root, spread
+from experiments.frame import (
+  Row,
+  Spread,
+  Trained,
+  between,
+  of_runs,
+  percent,
+  root,
+  spread,
+)
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -78,17 +87,15 @@ def compute(trained: Trained) -> Numbers:
     results.predictions.values[~results.diverged.values] for results in (without, fifth)
   ]
   finetuned, linear = trained("finetuned"), spread(trained.errors("linear"))
-  wrong, rates = (
-    finetuned.predictions.values != finetuned.labels.values,
-    finetuned.lr.values,
-  )
+  wrong = finetuned.predictions.values != finetuned.labels.values
+  rates = finetuned.lr.values
   return Numbers(
     linear,
     tuple(math.sqrt(end) for end in stats.variance_interval(linear.accuracies)),
     ablate(*kept, without.labels.values),
     tuple(
       finetune(rate, wrong[(rates == rate) & ~finetuned.diverged.values])
-      for rate in np.float32(ABLATIONS[trained.scale].finetune_rates)
+      for rate in ABLATIONS[trained.scale].finetune_rates
     ),
   )
 
@@ -104,7 +111,7 @@ def ablate(
     stats.plurality(predictions, classes) == labels for predictions in (without, fifth)
   ]
   both = [
-    Ensemble(spread(predictions != labels), float(right.mean()))
+    Ensemble(spread(predictions != labels), right.mean())
     for predictions, right in zip((without, fifth), votes, strict=True)
   ]
   ratio = stats.variance_ratio(
@@ -113,31 +120,26 @@ def ablate(
   of_runs = [(predictions == labels).mean(0) for predictions in (without, fifth)]
   gains = (votes[0] - of_runs[0]) - (votes[1] - of_runs[1])
   gain_se = gains.std(ddof=1) / math.sqrt(len(labels))
-  interval = float(ratio.low), float(ratio.high)
-  return Ablations(
-    *both, float(ratio.ratio), interval, float(gains.mean()), float(gain_se)
-  )
+  interval = ratio.low, ratio.high
+  return Ablations(*both, ratio.ratio, interval, gains.mean(), gain_se)
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
   validation, test = 1 - errors[:, ::2].mean(1), 1 - errors[:, 1::2].mean(1)
   low, high = stats.split_correlation_interval(errors)
   excess = root(
-    float(stats.distribution_variance(errors)),
-    float(stats.distribution_variance_se(errors)),
+    stats.distribution_variance(errors), stats.distribution_variance_se(errors)
   )
-  gain = float(stats.top_fraction_gain(errors, TOP).even_to_odd)
-  gain_se = float(
-    stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se
-  )
-  correlation = float(stats.split_correlation(errors))
+  gain = stats.top_fraction_gain(errors, TOP).even_to_odd
+  gain_se = stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se
+  correlation = stats.split_correlation(errors)
   return Finetuned(
-    float(rate),
+    rate,
     spread(errors),
     validation,
     test,
     correlation,
-    (float(low), float(high)),
+    (low, high),
     *excess,
     gain,
     gain_se,
@@ -152,100 +154,86 @@ def rows(n: Numbers) -> list[Row]:
     if n.linear.sd
     else "0 %, all runs are alike"
   )
-  more, higher = (
-    frame.below((1.0, 1.0), a.ratio_interval)[0],
-    frame.above(a.gain, a.gain_se),
-  )
+  more = frame.below((1.0, 1.0), a.ratio_interval)[0]
+  higher = frame.above(a.gain, a.gain_se)
   lines = [
-    Row.of(
+    Row(
       "linear model: sd of accuracy",
       paper.LINEAR_SD,
       linear,
       n.linear.runs,
       small,
       {
-        True: "",
         False: "its training ends before all reach the optimum",
         None: "the interval reaches it",
-      }[small],
+      },
     ),
-    Row.of(
+    Row(
       "mean accuracy without augmentation",
       paper.ABLATED_MEAN,
       percent(*a.without.accuracy[2:4]),
       a.without.accuracy.runs,
     ),
-    Row.of(
+    Row(
       "mean accuracy with a fifth of the data",
       paper.ABLATED_MEAN,
       percent(*a.fifth.accuracy[2:4]),
       a.fifth.accuracy.runs,
     ),
-    Row.of(
+    Row(
       "variance, without augmentation over a fifth of the data",
       paper.ABLATED_RATIO,
       between(a.ratio, *a.ratio_interval),
       f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
       more,
-      {True: "", False: "it varies less", None: "the interval reaches 1"}[more],
+      {False: "it varies less", None: "the interval reaches 1"},
     ),
-    Row.of(
+    Row(
       "accuracy of the ensemble without augmentation",
       paper.ENSEMBLES["without"],
       percent(a.without.ensemble),
       a.without.accuracy.runs,
     ),
-    Row.of(
+    Row(
       "accuracy of the ensemble with a fifth of the data",
       paper.ENSEMBLES["fifth"],
       percent(a.fifth.ensemble),
       a.fifth.accuracy.runs,
     ),
-    Row.of(
+    Row(
       "... gain of the first on its mean accuracy, less that of the second",
       paper.ENSEMBLES["difference"],
       percent(a.gain, a.gain_se),
       f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
       higher,
-      {True: "", False: "the second gains more", None: "within two standard errors"}[
-        higher
-      ],
+      {False: "the second gains more", None: "within two standard errors"},
     ),
   ]
   holds, why = frame.below(stable.interval, unstable.interval)
   for name, f in (("small", stable), ("large", unstable)):
-    what, last = (
-      f"finetuned at a {name} learning rate",
-      (holds, why) if name == "large" else (None, ""),
-    )
+    what = f"finetuned at a {name} learning rate"
+    last = (holds, why) if name == "large" else (None, "")
     printed = paper.FINETUNED[name]
-    lines += [
-      Row.of(
-        f"sd of accuracy, {what}",
-        printed["sd"],
-        percent(*f.accuracy[4:6]),
-        f.accuracy.runs,
-      ),
-      Row.of(
+    lines += of_runs(
+      f.accuracy.runs,
+      (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),
+      (
         f"sd on the distribution, {what}",
         printed["distribution"],
         percent(f.distribution, f.distribution_se),
-        f.accuracy.runs,
       ),
-      Row.of(
+      (
         f"correlation of validation and test half, {what}",
         printed["correlation"],
         between(f.correlation, *f.interval),
-        f.accuracy.runs,
         *last,
       ),
-      Row.of(
+      (
         f"gain on the test half of the best 15 % on the validation half, {what}",
         printed["gain"],
         percent(f.gain, f.gain_se),
-        f.accuracy.runs,
       ),
-    ]
+    )
   return lines
 
 
@@ -272,7 +260,7 @@ def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
   for color, (name, e) in zip(
     (plots.BLUE, plots.ORANGE), ensembles.items(), strict=True
   ):
-    label = f"{name}: sd {plots.percent(e.accuracy.sd)}"
+    label = f"{name}: sd {percent(e.accuracy.sd)}"
     plots.accuracy_histogram(
       e.accuracy.accuracies, ax, examples=e.accuracy.examples, label=label, color=color
     )
@@ -280,10 +268,6 @@ def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
       100 * e.ensemble,
       color=color,
       linestyle="--",
-      label=f"its ensemble: {plots.percent(e.ensemble)}",
+      label=f"its ensemble: {percent(e.ensemble)}",
     )
   frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, number, percent, spread
+from experiments.frame import Row, Spread, Trained, number, of_runs, percent, spread
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -53,12 +53,12 @@ def by_rate(
     if len(errors) >= 3:
       independent = math.sqrt(stats.independent_errors_variance(errors))
       excess = (
-        float(stats.distribution_variance(errors)),
-        float(stats.distribution_variance_se(errors)),
+        stats.distribution_variance(errors),
+        stats.distribution_variance_se(errors),
       )
-      left_out = int(diverged[rates == rate].sum())
+      left_out = diverged[rates == rate].sum()
       found.append(
-        Rate(float(rate), len(errors), left_out, spread(errors), independent, *excess)
+        Rate(rate, len(errors), left_out, spread(errors), independent, *excess)
       )
   return found
 
@@ -79,24 +79,23 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   # At very large rates all runs fail alike and vary little again: so stop at the first
   # rate that varies more.
   alike_above = list(itertools.takewhile(lambda n: not apart(n[5:7], best[5:7]), above))
-  edge = bool(above) and not alike_above
-  lines = [
-    Row.of(
+  edge = above and not alike_above
+  lines = of_runs(
+    best.runs,
+    (
       "best learning rate",
       paper.BEST_RATE,
       f"{best.rate:g}; within two standard errors: {listed(alike)}",
-      best.runs,
     ),
-    Row.of("mean accuracy at the best", None, percent(*best.accuracy[2:4]), best.runs),
-    Row.of(
+    ("mean accuracy at the best", None, percent(*best.accuracy[2:4])),
+    (
       "sd of accuracy at the best",
       paper.SD_BEST_RATE,
       percent(*best.accuracy[4:6]),
-      best.runs,
       narrow,
       "" if narrow else f"it is {percent(*least.accuracy[4:6])} at {least.rate:g}",
     ),
-  ]
+  )
   twice = next(
     (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
   )
@@ -104,10 +103,9 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     more, less = apart(twice[5:7], best[5:7]), apart(best[5:7], twice[5:7])
     holds = True if more else False if less else None
     why = {
-      True: "",
       False: "it is less",
       None: f"too few runs tell {twice.rate:g} from {best.rate:g}",
-    }[holds]
+    }
     difference = (twice.distribution - best.distribution) / best.accuracy.sd**2
     error = (
       math.hypot(twice.distribution_se, best.distribution_se) / best.accuracy.sd**2
@@ -116,22 +114,21 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
       f"{twice.distribution / best.distribution:,.1f}" if best.distribution > 0 else "—"
     )
     said = f"{ratio}; the difference is {number(difference, error)} times the best's variance on the test set"
-    lines += [
-      Row.of(
+    lines += of_runs(
+      twice.runs,
+      (
         "sd of accuracy at twice the best",
         paper.SD_TWICE_BEST_RATE,
         percent(*twice.accuracy[4:6]),
-        twice.runs,
       ),
-      Row.of(
+      (
         "variance on the distribution, twice the best over the best",
         paper.TWICE_OVER_BEST,
         said,
-        twice.runs,
         holds,
         why,
       ),
-    ]
+    )
   said = f"{(alike_above or [best])[-1].rate:g}; the best is {best.rate:g}"
   why = (
     ""
@@ -140,26 +137,18 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     if above
     else "no larger one has runs that did not diverge"
   )
-  lines.append(
-    Row.of(
+  diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
+  return lines + of_runs(
+    sum(n.runs for n in numbers),
+    (
       "largest learning rate without more variance on the distribution than the best",
       paper.LARGEST_WITHOUT_EXCESS,
       said,
-      sum(n.runs for n in numbers),
       edge,
       why,
-    )
-  )
-  diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
-  return [
-    *lines,
-    Row.of(
-      "runs that diverged, left out",
-      None,
-      diverged or "0",
-      sum(n.runs for n in numbers),
     ),
-  ]
+    ("runs that diverged, left out", None, diverged or "0"),
+  )
 
 
 def listed(numbers: Sequence[Rate]) -> str:
@@ -200,7 +189,3 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   for ax in axes:
     ax.set_xscale("log", base=2)
     ax.grid(True)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, between, percent, spread_of_tallies
+from experiments.frame import Row, Spread, Trained, between, of_runs, percent, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import SHIFTED, data_of
 from experiments.jordan2024.fig05_distribution_variance import Variance, variance
@@ -40,7 +40,7 @@ def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
     }
     epochs = trained.epochs(name)
     found[data_of(campaign)] = {
-      s: Shift(spread_of_tallies(t), variance(epochs, t)) for s, t in of_set.items()
+      s: Shift(spread(t), variance(epochs, t)) for s, t in of_set.items()
     }
   return found
 
@@ -56,27 +56,25 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
         () if plain else frame.below(shifts[unshifted].variance.interval, v.interval)
       )
       kind = "test" if plain else "shifted"
-      lines += [
-        Row.of(
+      lines += of_runs(
+        v.runs,
+        (
           f"mean accuracy, {what}",
           paper.SHIFT_MEAN.get(kind),
           percent(*s.accuracy[2:4]),
-          v.runs,
         ),
-        Row.of(
+        (
           f"sd of accuracy, {what}",
           paper.SHIFT_SD.get(kind),
           percent(v.test_set, v.test_set_se),
-          v.runs,
         ),
-        Row.of(
+        (
           f"sd on the distribution, {what}",
           paper.SHIFT_DISTRIBUTION_SD[kind],
           between(v.distribution, *v.interval, 100, " %"),
-          v.runs,
           *holds,
         ),
-      ]
+      )
   return lines
 
 
@@ -92,7 +90,7 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
       s.accuracy.accuracies,
       ax,
       examples=s.accuracy.examples,
-      independent_sd=s.variance.independent,
+      sds={"errors independent": s.variance.independent},
     )
     ax.set_title(f"{next(iter(numbers))}: {name}")
     frame.legend_above(ax)
@@ -112,7 +110,3 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
     ax.set_title(data)
     ax.set_ylim(top=-2.8)  # room for the legend
     ax.legend(loc="upper left")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -50,22 +50,17 @@ def by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
 ) -> dict[str, Source]:
   spreads = {source: spread(e) for source, e in errors.items()}
-  everything = spreads["all"].accuracies
-  ratios = {
-    source: stats.variance_ratio(s.accuracies, everything, paired=False)
-    for source, s in spreads.items()
-  }
-  return {
-    source: Source(
-      s.runs, s, float((r := ratios[source]).ratio), (float(r.low), float(r.high))
-    )
-    for source, s in spreads.items()
-  }
+  found = {}
+  for source, s in spreads.items():
+    everything = spreads["all"].accuracies
+    ratio, *interval = stats.variance_ratio(s.accuracies, everything, paired=False)
+    found[source] = Source(s.runs, s, ratio, interval)
+  return found
 
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
   lines = [
-    Row.of(
+    Row(
       f"sd of accuracy, varying {source}",
       paper.SD_SOURCES.get((source, epochs)),
       f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
@@ -85,7 +80,7 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
           why = f"{why}; after {duration(min(numbers))} it gives {numbers[min(numbers)][source].ratio:.2g} of it"
       said = f"{duration(epochs)}: {between(n[source].ratio, *n[source].interval)}"
       lines.append(
-        Row.of(
+        Row(
           f"variance, {source} alone over all",
           printed,
           said,
@@ -130,7 +125,7 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
       min(map(np.min, groups.values())), max(map(np.max, groups.values())), 26
     )
     for color, (source, values) in zip(plots.PALETTE, groups.items(), strict=False):
-      label = f"{source}: sd {plots.percent(numbers[epochs][source].accuracy.sd)}"
+      label = f"{source}: sd {percent(numbers[epochs][source].accuracy.sd)}"
       ax.hist(
         values,
         bins=edges,
@@ -168,7 +163,3 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
     ylim=(0, None),
   )
   frame.legend_above(right)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

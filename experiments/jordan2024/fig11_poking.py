@@ -18,6 +18,7 @@ from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES
 from vmapseeds import stats
 from vmapseeds.reports import plots
+from vmapseeds.results.formatting import Quantity
 
 TITLE = "Figure 11 [12]: training is sensitive to a single weight, the more so the longer it lasts"
 PANELS = 3
@@ -90,11 +91,9 @@ def compare(
   runs, examples = unchanged.shape
   pairs = stats.churn(unchanged, changed)
   with_others = mean_disagreement(unchanged)
-  matched, matched_se = float(pairs.mean()), pairs.std(ddof=1) / math.sqrt(runs)
-  distinct, distinct_se = (
-    float(with_others.mean()),
-    2 * with_others.std(ddof=1) / math.sqrt(runs),
-  )
+  matched, matched_se = pairs.mean(), pairs.std(ddof=1) / math.sqrt(runs)
+  distinct = with_others.mean()
+  distinct_se = 2 * with_others.std(ddof=1) / math.sqrt(runs)
   ratio = matched / distinct if distinct else math.nan
   ratio_se = (
     math.hypot(matched_se, ratio * distinct_se) / distinct if distinct else math.nan
@@ -139,7 +138,7 @@ def rows(numbers: Numbers) -> list[Row]:
     ("distinct seeds", paper.DISTINCT, lambda n: percent(n.distinct, n.distinct_se)),
   ):
     lines += [
-      Row.of(
+      Row(
         f"predictions that differ: {name}",
         printed.get(lengths.get(epochs)),
         f"{duration(epochs)}: {ours(n)}",
@@ -153,44 +152,40 @@ def rows(numbers: Numbers) -> list[Row]:
       "short": n.ratio + 2 * n.ratio_se < 1,
       "long": abs(n.ratio - 1) <= 2 * n.ratio_se,
     }.get(length)
-    why = (
-      f"the share {'grows' if grows else 'does not grow'} with the duration"
-      if holds is False
-      else ""
-    )
-    printed, said = (
-      paper.POKED_OVER_DISTINCT.get(length),
-      f"{duration(epochs)}: {number(n.ratio, n.ratio_se)}",
-    )
+    why = {
+      False: f"the share {'grows' if grows else 'does not grow'} with the duration"
+    }
+    printed = paper.POKED_OVER_DISTINCT.get(length)
+    said = f"{duration(epochs)}: {number(n.ratio, n.ratio_se)}"
     lines.append(
-      Row.of("one poked over distinct seeds", printed, said, n.runs, holds, why)
+      Row("one poked over distinct seeds", printed, said, n.runs, holds, why)
     )
-  first, last = (
-    numbers.eighths[min(numbers.eighths)],
-    numbers.eighths[max(numbers.eighths)],
-  )
+  first = numbers.eighths[min(numbers.eighths)]
+  last = numbers.eighths[max(numbers.eighths)]
   less = frame.above(
     first.matched - last.matched, math.hypot(first.matched_se, last.matched_se)
   )
+  why = {False: "it changes more", None: "too few pairs tell the latest from the first"}
   for eighths, n in numbers.eighths.items():
+    verdict = (less, why) if n is last else ()
     said = (
       f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}"
     )
     lines.append(
-      Row.of("predictions that differ: poked later", paper.POKED_LATER, said, n.runs)
+      Row(
+        "predictions that differ: poked later",
+        paper.POKED_LATER,
+        said,
+        n.runs,
+        *verdict,
+      )
     )
-  why = {
-    True: "",
-    False: "it changes more",
-    None: "too few pairs tell the latest from the first",
-  }[less]
-  lines[-1] = lines[-1]._replace(holds=less, why=why)
   for name, n in numbers.first_steps.items():
     least = n.matched > 2 * n.matched_se and n.matched > long.matched / 2
     said = f"{percent(n.matched, n.matched_se)}; one poked: {percent(long.matched, long.matched_se)}"
     why = "" if least else "it changes less than half as much"
     lines.append(
-      Row.of(
+      Row(
         f"predictions that differ: {name}", paper.FIRST_STEP, said, n.runs, least, why
       )
     )
@@ -205,7 +200,11 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   for ax, epochs in zip(left, (min(numbers.epochs), max(numbers.epochs)), strict=True):
     n = numbers.epochs[epochs]
     groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
-    plots.disagreement_histogram(groups, ax, examples=n.examples)
+    edges = plots.bin_edges([*groups.values()], n.examples)
+    of = Quantity("test predictions that differ between two runs")
+    for name, values in groups.items():
+      label = f"{name}: mean {percent(values.mean())}"
+      plots.accuracy_histogram(values, ax, edges=edges, label=label, of=of)
     ax.set_title(f"poked before the first step of {duration(epochs)}")
     frame.legend_above(ax)
   share = [eighths / 8 for eighths in numbers.eighths]
@@ -241,7 +240,3 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   )
   right.grid(True)
   frame.legend_above(right)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -81,9 +81,9 @@ def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlat
     for first in names[:i]:
       x, y = accuracies[first][:, 0], accuracies[second][:, 1]
       low, high = stats.correlation_interval(x, y)
-      r = float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) and np.ptp(y) else np.nan
-      p_value = float(stats.correlation_p_value(r, runs))
-      pairs.append(Pair(first, second, r, (float(low), float(high)), p_value))
+      r = np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan
+      p_value = stats.correlation_p_value(r, runs)
+      pairs.append(Pair(first, second, r, (low, high), p_value))
   return Correlations(runs, accuracies, pairs)
 
 
@@ -95,7 +95,7 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
     found = [pair for pair in known if pair.p_value < LEVEL]
     said = f"{len(found)} of {len(known)}; chance gives {LEVEL * len(known):.2g}"
     lines.append(
-      Row.of(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs)
+      Row(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs)
     )
     groups = [
       [pair for pair in known if (pair.first == unshifted) == plain]
@@ -107,7 +107,7 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
       what = "the test set and a shifted one" if kind == "test" else "two shifted ones"
       said = f"{told(pair)} ({pair.first}, {pair.second})"
       lines.append(
-        Row.of(
+        Row(
           f"{data}: largest R², {what}",
           paper.LARGEST_R_SQUARED[kind],
           said,
@@ -116,7 +116,7 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
         )
       )
     lines += [
-      Row.of(f"{data}: R² of {pair.first} and {pair.second}", None, told(pair), n.runs)
+      Row(f"{data}: R² of {pair.first} and {pair.second}", None, told(pair), n.runs)
       for pair in n.pairs
     ]
   return lines
@@ -166,7 +166,3 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
     )
     right.set_title(f"{data}: {n.runs} runs, R² = {best.r**2:.2f}")
     right.grid(True)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

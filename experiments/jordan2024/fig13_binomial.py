@@ -39,12 +39,12 @@ def compute(trained: Trained) -> Binomial:
 
 
 def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
-  observed, n = frame.spread_of_tallies(tallies), tallies.examples
+  observed, n = frame.spread(tallies), tallies.examples
   predicted = {
-    "binomial": float(stats.binomial_variance(1 - observed.mean, n)),
-    "independent": float(tallies.independent_errors_variance()),
+    "binomial": stats.binomial_variance(1 - observed.mean, n),
+    "independent": tallies.independent_errors_variance(),
   }
-  low, high = (float(end) for end in stats.variance_interval(observed.accuracies))
+  low, high = stats.variance_interval(observed.accuracies)
   drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
   return Binomial(
     epochs,
@@ -76,7 +76,7 @@ def rows(numbers: Binomial) -> list[Row]:
     "runs differ on the distribution itself, which this approximation leaves out"
   )
   return [
-    Row.of(
+    Row(
       f"variance, {name} over observed",
       printed,
       between(n.over_observed[name], *n.intervals[name]),
@@ -102,7 +102,3 @@ def plot(numbers: Binomial, axes: np.ndarray) -> None:
     numbers.observed.examples,
   )
   axes[0].set_title(f"{frame.duration(numbers.epochs)}, {numbers.observed.runs} runs")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

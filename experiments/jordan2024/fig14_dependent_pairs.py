@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import frame
-from experiments.frame import Row, Trained
+from experiments.frame import Row, Trained, of_runs
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -72,30 +72,29 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
 def rows(numbers: Pairs) -> list[Row]:
   n = numbers
   found, by_chance = n.found[0], n.by_chance[0]
-  few = bool(found <= FEW * n.pairs)
+  few = found <= FEW * n.pairs
   many = f"{100 * found / n.pairs:.2g} % of the pairs do"
   why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else many
-  return [
-    Row.of(
+  return of_runs(
+    n.runs,
+    (
       "pairs that deviate by more than 2 %",
       paper.DEPENDENT_PAIRS,
       f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
-      n.runs,
       few if by_chance < 1 else None,
       why,
     ),
     *(
-      Row.of(
+      (
         f"pair {k}, independent → both right",
         printed,
         f"{100 * product:.2f} → {100 * joint:.2f} ± {100 * (joint * (1 - joint) / n.runs) ** 0.5:.2g} %",
-        n.runs,
       )
       for k, (printed, joint, product) in enumerate(
         zip(paper.MOST_DEPENDENT, n.most.joint, n.most.product, strict=False), 1
       )
     ),
-  ]
+  )
 
 
 def plot(numbers: Pairs, axes: np.ndarray) -> None:
@@ -130,7 +129,3 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
     ylim=(0, None),
   )
   last.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
-from matplotlib.axes import Axes
 
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -48,20 +47,20 @@ def intervals(
     [min(scale * (end - independent), 0.25) for end in variance],
     stats.correlation_interval(*halves),
   )
-  return Intervals(*((float(low), float(high)) for low, high in found))
+  return Intervals(*((low, high) for low, high in found))
 
 
 def truths(tallies: stats.Tallies) -> Intervals:
   """The true values that the intervals estimate, from all runs; both ends are the
   value.
   """
-  mean = float(tallies.example_error_rates().mean())
+  mean = tallies.example_error_rates().mean()
   rest = (
     tallies.test_set_variance(),
     tallies.distribution_variance(),
     tallies.split_correlation(),
   )
-  return Intervals(*((x, x) for x in (mean, *map(float, rest))))
+  return Intervals(*((x, x) for x in (mean, *rest)))
 
 
 class Coverage(NamedTuple):
@@ -79,7 +78,7 @@ class Coverage(NamedTuple):
 def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   """The coverage over disjoint groups of `size` runs."""
   runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
-  independent, truth = float(tallies.independent_errors_variance()), truths(tallies)
+  independent, truth = tallies.independent_errors_variance(), truths(tallies)
   found = [
     intervals(runs[:, start : start + size], independent, tallies.examples)
     for start in range(0, tallies.runs - size + 1, size)
@@ -94,7 +93,7 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   return Coverage(
     len(found),
     held,
-    float(np.median(widths) / 2 / truth.distribution[0]) if found else math.nan,
+    (np.median(widths) / 2 / truth.distribution[0]) if found else math.nan,
   )
 
 
@@ -128,8 +127,7 @@ def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, fl
   """
   rng = np.random.default_rng(size)
   halves = [
-    (t.halves, float(t.independent_errors_variance()), t.examples)
-    for t in (short, long)
+    (t.halves, t.independent_errors_variance(), t.examples) for t in (short, long)
   ]
   shown = dict.fromkeys(CLAIMS, 0)
   for _ in range(DRAWS):
@@ -185,8 +183,9 @@ def pairs_seen(
   )
 
 
-def plot(by_claim: Mapping[str, Mapping[int, float]], ax: Axes) -> None:
+def plot(by_claim: Mapping[str, Mapping[int, float]], axes: np.ndarray) -> None:
   """The share of draws that show a claim against their number of runs."""
+  (ax,) = axes
   for (name, by_size), color in zip(by_claim.items(), plots.PALETTE, strict=False):
     ax.plot(
       list(by_size),

@@ -15,7 +15,6 @@ import io
 import json
 import operator
 import sys
-import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -59,10 +58,10 @@ class Flags:
   epochs: Annotated[tuple[int, ...], arg(metavar="E")] = (0, 1, 4, 16)
   """durations: two or three of at least one epoch, and optionally 0"""
 
-  runs: Annotated[int, arg(metavar="R")] = 60_000
+  runs: frame.Count = 60_000
   """runs of each duration, all sittings together"""
 
-  seed_batch: Annotated[int, arg(metavar="S")] = 500
+  seed_batch: frame.Count = 500
   """runs trained between two writes; an interruption loses at most these"""
 
   train: bool = True
@@ -94,11 +93,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       description=__doc__,
     )
     names = named(flags.epochs)
-    for name, value, least in (
-      ("--runs", flags.runs, 4),
-      ("--seed-batch", flags.seed_batch, 1),
-    ):
-      at_least(name, value, least)
+    at_least("--runs", flags.runs, 4)
+    at_least("--seed-batch", flags.seed_batch, 1)
     recipes = {
       name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()
     }
@@ -183,7 +179,7 @@ def seconds_of(place: Path) -> float:
   results = Results(place)
   records = [results.record(block) for block in results.finished_blocks()]
   seconds = np.median([record["seconds"] / record["runs"] for record in records])
-  return float(seconds * sum(record["runs"] for record in records))
+  return seconds * sum(record["runs"] for record in records)
 
 
 def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
@@ -193,7 +189,6 @@ def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
   arrays = sitting.tallies.to_arrays()
   if "joint_errors" in arrays:
     arrays["joint_errors"] = np.triu(arrays["joint_errors"])
-  arrays |= histograms(sitting.tallies)
   arrays |= {
     "seeds": np.array(sitting.seeds),
     "seconds": np.array(sitting.seconds),
@@ -210,25 +205,6 @@ def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
   files.write(path, stream.getvalue())
 
 
-def histograms(tallies: stats.Tallies) -> dict[str, np.ndarray]:
-  """How many runs make 0, 1, ... errors in all and on each half; for a half, also their
-  errors on the other half.
-  """
-  even, odd, runs = tallies.half_errors
-  n = tallies.examples
-
-  def by_count(here: np.ndarray, there: np.ndarray, most: int) -> np.ndarray:
-    return np.stack(
-      [np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)]
-    )
-
-  halves = {
-    "by_even_errors": by_count(even, odd, (n + 1) // 2),
-    "by_odd_errors": by_count(odd, even, n // 2),
-  }
-  return {"run_errors": by_count(even + odd, odd, n)[0], **halves}
-
-
 def read(path: Path, recipe: vs.Recipe) -> Sitting:
   """Reads a sitting; `Mistake` if its runs are of another recipe. Older files do not
   say which.
@@ -242,9 +218,7 @@ def read(path: Path, recipe: vs.Recipe) -> Sitting:
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()
-  return Sitting(
-    (first, stop), stats.Tallies.from_arrays(arrays), float(arrays["seconds"])
-  )
+  return Sitting((first, stop), stats.Tallies.from_arrays(arrays), arrays["seconds"])
 
 
 # Numbers, figures and the page.
@@ -375,38 +349,25 @@ def figures(
         fontsize=11,
       )
 
-  count, long = len(names), (names["long"], tallies["long"])
+  count, long = len(names), tallies["long"]
   found = [
-    (fig01_accuracies, of_each(fig01_accuracies.accuracy), count, with_cost),
-    (fig02_halves, of_each(fig02_halves.halves), count, fig02_halves.plot),
+    (fig01_accuracies, of_each(fig01_accuracies.accuracy), count),
+    (fig02_halves, of_each(fig02_halves.halves), count),
     (
       fig03_independent_errors,
       of_each(fig03_independent_errors.independence),
       count + 1,
-      fig03_independent_errors.plot,
     ),
-    (
-      fig05_distribution_variance,
-      of_each(fig05_distribution_variance.variance),
-      2,
-      fig05_distribution_variance.plot,
-    ),
-    (fig13_binomial, fig13_binomial.binomial(*long), 1, fig13_binomial.plot),
-    (
-      fig14_dependent_pairs,
-      fig14_dependent_pairs.pairs(tallies["long"], images),
-      6,
-      fig14_dependent_pairs.plot,
-    ),
+    (fig05_distribution_variance, of_each(fig05_distribution_variance.variance), 2),
+    (fig13_binomial, fig13_binomial.binomial(names["long"], long), 1),
+    (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images), 6),
   ]
   sections = []
-  for module, numbers, panels, plot in found:
+  for module, numbers, panels in found:
     rows = [(*row[:5], gallery.verdict(row._asdict())) for row in module.rows(numbers)]
     picture = f"{module.__name__.rpartition('.')[2]}.png"
-    files.write(
-      out / picture,
-      frame.drawn(types.SimpleNamespace(PANELS=panels, plot=plot), numbers),
-    )
+    plot = with_cost if module is fig01_accuracies else module.plot
+    files.write(out / picture, frame.drawn(plot, numbers, panels))
     sections.append(Section(module.TITLE, "", picture, frame.HEAD, rows))
   return sections
 
@@ -431,7 +392,7 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
     groups, held, _ = lessons.coverage(t, few)
     for statistic, hits in held.items():
       low, high = stats.proportion_interval(hits / groups, groups)
-      share = between(hits / groups, float(low), float(high), 100, " %")
+      share = between(hits / groups, low, high, 100, " %")
       rows.append(
         (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
       )
@@ -454,7 +415,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
       fig05_distribution_variance.variance(0, t),
       lessons.coverage(t, few).reach,
     )
-    needed = float(t.runs_for_precision(PRECISE))
+    needed = t.runs_for_precision(PRECISE)
     rows.append(
       (
         frame.duration(names[name]),
@@ -484,8 +445,7 @@ def dependent(
     if t.joint_errors is not None:
       rates = t.example_error_rates()
       by_chance = [
-        f"{float(stats.expected_false_pairs(rates, runs)):,.0f}"
-        for runs in (t.runs, FEW)
+        f"{stats.expected_false_pairs(rates, runs):,.0f}" for runs in (t.runs, FEW)
       ]
       pairs = t.examples * (t.examples - 1) // 2
       rows.append(
@@ -512,12 +472,7 @@ def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
     claim: {size: shares[claim] for size, shares in by_size.items()}
     for claim in lessons.CLAIMS
   }
-  files.write(
-    out / "claims.png",
-    frame.drawn(
-      types.SimpleNamespace(plot=lambda n, axes: lessons.plot(n, axes[0])), by_claim
-    ),
-  )
+  files.write(out / "claims.png", frame.drawn(lessons.plot, by_claim, 1))
   most = max(by_size, default=0)
   least = {claim: lessons.smallest(shares) for claim, shares in by_claim.items()}
   rows = [

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import frame
-from experiments.frame import Row, Trained
+from experiments.frame import Row, Trained, of_runs
 from vmapseeds.reports import plots
 
 TITLE = "Theorems 1 and 2: test sets drawn from a distribution that is known"
@@ -51,11 +51,7 @@ def known(errors: Bool[np.ndarray, "runs examples"]) -> Known:
   rng = np.random.default_rng(0)
   by_size = {size: drawn(errors, size, rng) for size in SIZES if size <= examples}
   return Known(
-    runs,
-    examples,
-    float(errors.mean(1).var()),
-    float((rates * (1 - rates)).mean()),
-    by_size,
+    runs, examples, errors.mean(1).var(), (rates * (1 - rates)).mean(), by_size
   )
 
 
@@ -68,10 +64,8 @@ def drawn(
   found = np.array(
     [moments(errors[:, rng.integers(errors.shape[1], size=size)]) for _ in range(DRAWS)]
   )
-  (test_set, estimate), (test_set_se, estimate_se) = (
-    found.mean(0),
-    found.std(0, ddof=1) / DRAWS**0.5,
-  )
+  (test_set, estimate) = found.mean(0)
+  (test_set_se, estimate_se) = found.std(0, ddof=1) / DRAWS**0.5
   return Drawn(
     test_set,
     test_set_se,
@@ -93,26 +87,23 @@ def rows(numbers: Known) -> list[Row]:
     over = n.test_set / numbers.truth, n.test_set_se / numbers.truth
     ratio = n.estimate / numbers.truth, n.estimate_se / numbers.truth
     above, near = over[0] - 2 * over[1] > 1, abs(ratio[0] - 1) < 3 * ratio[1]
-    said += [
-      Row(
+    said += of_runs(
+      numbers.runs,
+      (
         f"theorem 1: variance on {size} examples over that on the distribution",
-        "at least 1",
-        "theorem 1",
+        ("at least 1", "theorem 1"),
         frame.number(*over),
-        numbers.runs,
         above,
         "" if above else "the mean is not clearly above 1",
       ),
-      Row(
+      (
         f"theorem 2: equation 3 on {size} examples over the truth, mean of {DRAWS} test sets",
-        "1",
-        "theorem 2",
+        ("1", "theorem 2"),
         frame.number(*ratio),
-        numbers.runs,
         near,
         "" if near else "more than three standard errors away",
       ),
-    ]
+    )
   return sorted(said, key=lambda row: row.where)
 
 
@@ -154,7 +145,3 @@ def plot(numbers: Known, axes: np.ndarray) -> None:
     ax.grid(True)
     ax.legend()
   left.set_yscale("log")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from experiments import frame
 from experiments.frame import Row, Trained, number, percent
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -43,10 +42,8 @@ class Calibrated(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Calibrated]:
   results = trained("turned")
-  predictions, labels = (
-    results.predictions.values[~results.diverged.values],
-    results.labels.values,
-  )
+  predictions = results.predictions.values[~results.diverged.values]
+  labels = results.labels.values
   classes = int(results.attrs["num_classes"])
   return {
     "two classes": calibrated(predictions % 2, labels % 2, 2),
@@ -64,14 +61,14 @@ def calibrated(
   return Calibrated(
     runs,
     classes,
-    float(errors.mean()),
-    float(stats.expected_disagreement(predictions, classes)),
-    float(stats.gde_gap_se(predictions, labels, classes)),
-    float((rates * (1 - rates)).mean() * runs / (runs - 1)),
-    float(stats.distribution_variance(errors)),
-    float(stats.distribution_variance_se(errors)),
+    errors.mean(),
+    stats.expected_disagreement(predictions, classes),
+    stats.gde_gap_se(predictions, labels, classes),
+    ((rates * (1 - rates)).mean() * runs / (runs - 1)),
+    stats.distribution_variance(errors),
+    stats.distribution_variance_se(errors),
     stats.calibration_curve(predictions, labels, classes),
-    float(stats.cace(predictions, labels, classes)),
+    stats.cace(predictions, labels, classes),
   )
 
 
@@ -91,21 +88,18 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     said += [
       Row(
         f"theorem 5: disagreement over error, {words}",
-        "1",
-        "theorem 5",
+        ("1", "theorem 5"),
         number(ratio, se),
         n.runs,
         close,
         ""
         if close
         else f"the votes are not calibrated: CACE {n.cace:.3f}, error {percent(n.error)}",
-      ),
+      )
     ]
   for size in SIZES:
-    found, expected = (
-      on_test_sets(two, size),
-      two.error / (2 * size) + (1 - 1 / size) * two.variance,
-    )
+    found = on_test_sets(two, size)
+    expected = two.error / (2 * size) + (1 - 1 / size) * two.variance
     # Both contain the same variance on the distribution. With two classes they differ
     # only by the gap of theorem 5.
     ratio, se = found / expected, two.gap_se / 2 / size / expected
@@ -113,8 +107,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     said.append(
       Row(
         f"theorem 3: variance on {size} examples over err/(2n) + (1 - 1/n) Var(err)",
-        "1",
-        "theorem 3",
+        ("1", "theorem 3"),
         number(ratio, se),
         two.runs,
         close,
@@ -122,17 +115,14 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
       )
     )
   for size in SIZES:
-    least = float(stats.calibration_variance_bound(many.error, size, many.classes))
-    ratio, se = (
-      on_test_sets(many, size) / least,
-      (1 - 1 / size) * many.variance_se / least,
-    )
+    least = stats.calibration_variance_bound(many.error, size, many.classes)
+    ratio = on_test_sets(many, size) / least
+    se = (1 - 1 / size) * many.variance_se / least
     above = ratio - 2 * se > 1
     said.append(
       Row(
         f"theorem 4: variance on {size} examples over err/(n k)",
-        "at least 1",
-        "theorem 4",
+        ("at least 1", "theorem 4"),
         number(ratio, se),
         many.runs,
         above,
@@ -151,10 +141,8 @@ def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
     expected = n.error / (n.classes * grid)
     label = "at least err/(n k)"
     if n.classes == 2:
-      expected, label = (
-        expected + (1 - 1 / grid) * n.variance,
-        "err/(2n) + (1 - 1/n) Var(err)",
-      )
+      expected = expected + (1 - 1 / grid) * n.variance
+      label = "err/(2n) + (1 - 1/n) Var(err)"
     found = [1e6 * on_test_sets(n, size) for size in SIZES]
     ax.plot(SIZES, found, "o", color=plots.BLUE, label="networks")
     ax.plot(grid, 1e6 * expected, color=plots.VERMILION, linestyle="--", label=label)
@@ -170,7 +158,3 @@ def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
   for words, n in numbers.items():
     plots.calibration_plot(n.curve.confidence, n.curve.accuracy, right, label=words)
   right.set_title("class-wise calibration (definition 2)")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

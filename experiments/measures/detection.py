@@ -64,10 +64,8 @@ def difference_sd(
   >>> print(difference_sd(3.0, 4.0))
   5.0
   """
-  sd_a, sd_b = (
-    read_within("sd_a", sd_a, "[0, inf]", nan=True),
-    read_within("sd_b", sd_b, "[0, inf]", nan=True),
-  )
+  sd_a = read_within("sd_a", sd_a, "[0, inf]", nan=True)
+  sd_b = read_within("sd_b", sd_b, "[0, inf]", nan=True)
   r = read_within("correlation", correlation, "[-1, 1]", nan=True)
   # Rounding may leave a hair below 0 at r = 1.
   return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))

@@ -180,10 +180,8 @@ def mse_decomposition(
   >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
   1.25 0.5 1.0 1.25 0.6
   """
-  x, truth = (
-    read_reals("performances", performances, "repetitions k"),
-    read_number("truth", truth, "(-inf, inf)"),
-  )
+  x = read_reals("performances", performances, "repetitions k")
+  truth = read_number("truth", truth, "(-inf, inf)")
   repetitions, k = x.shape
   x = x - truth
   of_means, total = _moments(x)

@@ -341,10 +341,8 @@ def _trimmed(
   """
   slope = 1 / (1 - alpha)
   low, high = low - slope * t, high - slope * t
-  above, between = (
-    high.max(-1),
-    (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2,
-  )
+  above = high.max(-1)
+  between = (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2
   below = 1 - slope - low.min(-1)
   return np.asarray(np.maximum(np.maximum(above, below), np.maximum(between, 0.0)))
 

@@ -20,10 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from tyro.conf import arg
 
 import vmapseeds as vs
 from vmapseeds import cli
@@ -37,13 +36,13 @@ HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  kills: Annotated[int, arg(metavar="N")] = 50
+  kills: int = 50
   """how many kills"""
 
-  runs: Annotated[int, arg(metavar="N")] = 1600
+  runs: int = 1600
   """runs of the campaign; with too few it is done before the last kill"""
 
-  seed: Annotated[int, arg(metavar="N")] = 0
+  seed: int = 0
   """seed of the instants of the kills"""
 
 

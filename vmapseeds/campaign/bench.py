@@ -9,12 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from vmapseeds import lanes, models
-from vmapseeds.campaign.execution import (
-  cache_key,
-  filling_width,
-  measure,
-  megabytes,
-)
+from vmapseeds.campaign.execution import cache_key, filling_width, measure, megabytes
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.networks import check_size
@@ -24,14 +19,6 @@ from vmapseeds.training.supervised import abstract_task, check_runs
 from vmapseeds.training.task import lanes_of
 
 Columns = Sequence[tuple[str, str, Callable[[float], str]]]
-
-
-def significant(value: float, digits: int = 3) -> str:
-  """Format a number with some significant digits, without an exponent; a dash for NaN."""
-  if not math.isfinite(value):
-    return "—"
-  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-  return f"{value:,.{places}f}"
 
 
 COLUMNS: Columns = (
@@ -61,7 +48,8 @@ def bench(
   check_wanted(widths, lowerings)
   devices = lanes.start_jax()
   platform = devices[0].platform
-  task, run = abstract_task(recipe), Runs.independent(1)
+  task = abstract_task(recipe)
+  run = Runs.independent(1)
   check_runs(recipe, run, len(task.data[0]), task.data[0].num_classes)
   # No limit here: what does not fit in memory is a row of the table.
   check_size(recipe, task.data[0], math.inf)

@@ -4,10 +4,9 @@ import functools
 import importlib.metadata
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.console import Console
 from vmapseeds import lanes
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, lanes_of, speed_key, trial_of
 
@@ -40,9 +39,7 @@ class Speed(NamedTuple):
   processor_seconds: float | None = None
 
 
-def stages(
-  start: Any, advance: Any, finish: Any, rounds: int, execution: Execution
-) -> lanes.Stages:
+def stages(start, advance, finish, rounds: int, execution: Execution) -> lanes.Stages:
   """Return a task's three functions as `lanes.Stages`, with the execution's lowering."""
   start, advance, finish = (
     lanes.lowering(execution.lowering)(part) for part in (start, advance, finish)
@@ -52,7 +49,8 @@ def stages(
 
 def measure(task: Task, execution: Execution) -> Speed | None:
   """Time the task's trial. Return None if it does not fit in the devices' memory."""
-  devices, trial = lanes.devices(), trial_of(task)
+  devices = lanes.devices()
+  trial = trial_of(task)
   lanes_in_flight = execution.width * len(devices)
   runs = lanes_of(trial, Runs.independent(lanes_in_flight))
   rounds = min(1, trial.rounds)
@@ -71,9 +69,11 @@ def measure(task: Task, execution: Execution) -> Speed | None:
     compile_seconds = time.perf_counter() - begun
     if needed > memory.free_memory(devices[0]):
       return None
-    taken, processor = list[float](), list[float]()
+    taken = list[float]()
+    processor = list[float]()
     while len(taken) < REPETITIONS and sum(taken) < SECONDS:
-      begun, busy = time.perf_counter(), time.process_time()
+      begun = time.perf_counter()
+      busy = time.process_time()
       step()
       taken.append(time.perf_counter() - begun)
       processor.append(time.process_time() - busy)
@@ -102,7 +102,7 @@ def cache_key(task: Task) -> dict[str, object]:
   }
 
 
-def make_memory_check(task: Task, run: Run) -> Callable[[Execution], Fit]:
+def make_memory_check(task: Task, run: Run):
   """Make a function that compiles the task and says whether an execution fits in
   memory.
 
@@ -113,24 +113,17 @@ def make_memory_check(task: Task, run: Run) -> Callable[[Execution], Fit]:
   devices = lanes.devices()
 
   @functools.cache
-  def check(execution: Execution) -> Fit:
+  def check(execution):
     parts = stages(task.start, task.advance, task.finish, task.rounds, execution)
     return memory.compile_stages(
       parts,
       task.data,
-      table_of_shapes(run, execution.width * len(devices)),
+      lanes.resized(run, execution.width * len(devices)),
       devices,
       memory.free_memory(devices[0]),
     )[0]
 
   return check
-
-
-def table_of_shapes(run: Run, count: int) -> Run:
-  """Return the shapes of a runs table of `count` rows like those of `run`."""
-  return jax.tree.map(
-    lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), run
-  )
 
 
 def choose_execution(
@@ -183,12 +176,12 @@ def choose_execution(
     "measuring lowerings and lane widths"
   ) as status:
 
-    def seconds(execution: Execution) -> float | None:
+    def seconds(execution):
       status.update(f"measuring {execution.lowering}, lane width {execution.width}")
       speed = measure(task, execution)
       return speed and speed.seconds
 
-    def compiled(execution: Execution) -> Fit:
+    def compiled(execution):
       status.update(f"compiling {execution.lowering}, lane width {execution.width}")
       checked[execution] = check(execution)
       return checked[execution]
@@ -225,10 +218,9 @@ def choose_execution(
     why = "it fits in memory" if checked else f"the default for {platform}"
     if measured > 1:
       why = f"the fastest of {measured} measured"
-    print(
+    say(
       f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, "
-      "--lane-width override)",
-      file=sys.stderr,
+      "--lane-width override)"
     )
   return chosen
 
@@ -257,7 +249,7 @@ def product_flops(task: Task, run: Run) -> float:
   return sum(products(round_.jaxpr)) / task.steps
 
 
-def products(jaxpr: Any) -> Iterator[float]:
+def products(jaxpr) -> Iterator[float]:
   """Yield the floating-point operations of each convolution and matrix product in a
   program, the last first, without those that no result depends on.
   """
@@ -266,10 +258,12 @@ def products(jaxpr: Any) -> Iterator[float]:
     if not (equation.effects or needed & {id(v) for v in equation.outvars}):
       continue
     needed |= {id(v) for v in equation.invars}
-    name, params = equation.primitive.name, equation.params
+    name = equation.primitive.name
+    params = equation.params
     if name in ("conv_general_dilated", "dot_general"):
       left, right = (v.aval.shape for v in equation.invars[:2])
-      out, numbers = equation.outvars[0].aval.shape, params["dimension_numbers"]
+      out = equation.outvars[0].aval.shape
+      numbers = params["dimension_numbers"]
       if name == "dot_general":
         each = math.prod(left[axis] for axis in numbers[0][0])
         yield 2.0 * math.prod(out) * each

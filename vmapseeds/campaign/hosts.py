@@ -63,7 +63,7 @@ def train_as_child(argv: Sequence[str], coordinator: str) -> None:
     Failure: a signal ended the child, from JAX or from somebody else.
   """
   command = [sys.executable, "-m", "vmapseeds.cli", *argv]
-  child = subprocess.Popen(command, env={**os.environ, CHILD: "1"})
+  child = subprocess.Popen(command, env=os.environ | {CHILD: "1"})
   # The child ends in order: SIGTERM reaches only this process, Ctrl-C on a terminal
   # both.
   signal.signal(signal.SIGTERM, lambda *_: child.terminate())

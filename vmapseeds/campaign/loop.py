@@ -4,9 +4,7 @@ processes.
 
 import dataclasses
 import functools
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +26,7 @@ from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, whole_number
+from vmapseeds.mistakes import Failure, Mistake, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.opening import open_results
@@ -36,20 +34,14 @@ from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, removed_if_unused
-from vmapseeds.store.layout import read_metadata
+from vmapseeds.store.layout import Description, read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.task import (
-  Task,
-  as_stored,
-  describe,
-  lanes_of,
-  shown_output,
-)
+from vmapseeds.training.task import Task, as_stored, describe, lanes_of, shown_output
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -66,7 +58,7 @@ class Campaign(NamedTuple):
 def train(
   task: Recipe | Task | str,
   runs: Runs | int = 256,
-  out: str | os.PathLike | None = None,
+  out: Folder | None = None,
   **options: Any,
 ) -> xr.Dataset:
   """Train and evaluate the runs that `out` does not hold yet, and return its results, as
@@ -102,12 +94,13 @@ def train(
 
 
 def open_campaign(
-  task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, options: Options
+  task: Recipe | Task | str, runs: Runs | int, out: Folder, options: Options
 ) -> Campaign:
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
   """
-  task, runs = planning.resolve_task(task), as_runs(runs)
+  task = planning.resolve_task(task)
+  runs = as_runs(runs)
   most = options.seed_batch or len(runs)
   if options.lane_width is not None and options.lane_width > most:
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
@@ -117,12 +110,7 @@ def open_campaign(
   return attach_folder(out, plan)
 
 
-def resume(
-  out: str | os.PathLike,
-  options: Options,
-  *,
-  dataset: str | os.PathLike | None = None,
-) -> Campaign:
+def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> Campaign:
   """Do what `work` does before it trains: open the folder and load what its task
   needs.
   """
@@ -134,7 +122,7 @@ def resume(
   return attach_folder(out, planning.make_plan(task, runs, options))
 
 
-def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
+def attach_folder(out: Folder, plan: Plan) -> Campaign:
   """Create the campaign's folder, or extend an existing one.
 
   Raises:
@@ -147,6 +135,9 @@ def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
     a_state = plan.traced.bytes_of_a_state
   while True:
     root = read_metadata(out) or {}
+    plan = planning.with_recorded_paths(plan, root)
+    if options.force_mixed and root:
+      plan = planning.with_recorded_values(plan, description.campaign_of(out)[0])
     execution = planned_execution(plan, root)
     fitting = fitting_seed_batch(plan, execution, a_state)
     seed_batch = options.seed_batch or fitting
@@ -162,10 +153,9 @@ def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
     except FolderExists:
       continue  # the other process's choices count
     if options.seed_batch not in (None, results.block_runs) and options.progress:
-      print(
+      say(
         f"the seed batch is {results.block_runs}, as in {out}, not "
-        f"{options.seed_batch}: a folder keeps its own",
-        file=sys.stderr,
+        f"{options.seed_batch}: a folder keeps its own"
       )
     return Campaign(plan, results, execution)
 
@@ -176,11 +166,13 @@ def open_dataset(campaign: Campaign) -> xr.Dataset:
   return open_results(results.path, *results.root["test_sets"][:1])
 
 
-def planned_execution(plan: Plan, root: dict[str, Any]) -> lanes.Execution:
+def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   """Return the lowering and lane width: those given, else the folder's, else the
   fastest.
   """
-  task, runs, options = plan.task, plan.runs, plan.options
+  task = plan.task
+  runs = plan.runs
+  options = plan.options
   kept = {
     name: root.get(name)
     for name in ("lowering", "lane_width")
@@ -220,10 +212,10 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
 
 
 def work(
-  out: str | os.PathLike,
+  out: Folder,
   blocks: tuple[int | None, int | None] | None = None,
   *,
-  dataset: str | os.PathLike | None = None,
+  dataset: Folder | None = None,
   **options: Any,
 ) -> xr.Dataset:
   """Train the runs that are left in a results folder, or in some of its blocks, and
@@ -255,7 +247,8 @@ def work(
   campaign = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
   count = len(campaign.results.blocks)
   first, last = ends
-  first, last = first or 0, count if last is None else last
+  first = first or 0
+  last = count if last is None else last
   if not 0 <= first < last <= count:
     raise Mistake(
       f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}"
@@ -263,9 +256,8 @@ def work(
   held = train_blocks(campaign, range(first, last), wait=False)
   if held and campaign.plan.options.progress:
     count = f"{len(held)} block{'s' * (len(held) > 1)}"
-    print(
-      f"{count} left to other processes, which train them; the first is block {held[0]}",
-      file=sys.stderr,
+    say(
+      f"{count} left to other processes, which train them; the first is block {held[0]}"
     )
   return open_dataset(campaign)
 
@@ -292,7 +284,9 @@ def train_blocks(
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
+  finished = results.finished_blocks()
+  looked = time.perf_counter()
+  pause = POLL
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
   values = stored_values(results, shown, rows)
@@ -327,14 +321,16 @@ def train_blocks(
 
 
 def train_and_store_block(
-  campaign: Campaign, shared: Any, block: int, claims: Claims, bar: Progress
-) -> lanes.Execution:
+  campaign: Campaign, shared, block: int, claims: Claims, bar: Progress
+):
   """Train a block's runs together, and write them if the block is still claimed. Return
   the execution for the next block.
   """
   plan, results, _ = campaign
-  options, runs = plan.options, plan.runs[np.array(results.blocks[block])]
-  table, execution = lanes_of(plan.task, runs), folder_execution(campaign)
+  options = plan.options
+  runs = plan.runs[np.array(results.blocks[block])]
+  table = lanes_of(plan.task, runs)
+  execution = folder_execution(campaign)
   campaign = campaign._replace(execution=execution)
   keeper = None
   if options.checkpoint_every:
@@ -350,7 +346,7 @@ def train_and_store_block(
     found, record, counts = run_lanes(campaign, shared, runs, table, keeper, bar)
   except jax.errors.JaxRuntimeError as error:
     width = narrower(execution.width, error, results, options)
-    results.revise(lambda root: {**root, "lane_width": width})
+    results.revise(lambda root: root | {"lane_width": width})
     return lanes.Execution(execution.lowering, width)
   # A process that slept for longer than its lease has lost its block, and another may be
   # writing it.
@@ -364,17 +360,18 @@ def train_and_store_block(
 
 def run_lanes(
   campaign: Campaign,
-  shared: Any,
+  shared,
   runs: Runs,
   table: Run,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
-) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, np.ndarray]]:
+) -> tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]:
   """Train the runs of a block together. Return their outputs, what their record says,
   and the counts over them.
   """
   plan, results, execution = campaign
-  shown, devices = shown_output(plan.traced), lanes.devices()
+  shown = shown_output(plan.traced)
+  devices = lanes.devices()
   arrays = {name: results.root["arrays"][name]["shape"] for name in results.counts}
   tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
   step = execution.width * len(devices)
@@ -387,14 +384,14 @@ def run_lanes(
     carry[name] = reducing.empty(combos, examples, classes, runs_held)
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
-  begun, compiled = time.perf_counter(), compile_seconds()
+  begun = time.perf_counter()
+  compiled = compile_seconds()
   spread = spread_task(plan, execution, tallied)
   steps = spread(shared, table, keeper, carry, combination)
   # The last carry is what all lanes have counted.
   for which, found, carry in steps:  # noqa: B007
     finished.append(as_stored(plan.stored, found))
-    values = finished[-1][shown[0]] if shown else None
-    bar.trained_more(which.stop - which.start, drop_diverged(values, finished[-1]))
+    bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
   record = {
     **provenance(plan, execution),
     "platform": devices[0].platform,
@@ -403,19 +400,20 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
+  if not description.differences(results.root, record):
+    record["recipe"] = results.root["recipe"]  # with the data where they were first
   joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
   counts = reducing.counts_by_array(carry, devices) if tallied else {}
   return joined, record, counts
 
 
-def drop_diverged(
-  values: np.ndarray | None, found: dict[str, np.ndarray]
-) -> Float[np.ndarray, " rows"]:
+def shown_values(shown, found):
   """Return the values that the progress line shows, without those of runs that
   diverged.
   """
-  if values is None:
+  if shown is None:
     return np.array([])
+  values = found[shown[0]]
   return values[~found[DIVERGED]] if DIVERGED in found else values
 
 
@@ -423,14 +421,11 @@ def stored_values(
   results: Results, shown: tuple[str, str, str] | None, rows: Int[np.ndarray, " rows"]
 ) -> Float[np.ndarray, " rows"]:
   """Return the values of finished runs that the progress line shows, from the folder."""
-  if shown is None:
-    return np.array([])
-  names = [name for name in (shown[0], DIVERGED) if name in results.outputs]
-  read = {name: results.read(name, rows) for name in names}
-  return drop_diverged(read[shown[0]], read)
+  names = {*shown[:1], DIVERGED} & {*results.outputs} if shown else ()
+  return shown_values(shown, {name: results.read(name, rows) for name in names})
 
 
-def on_devices(plan: Plan) -> Any:
+def on_devices(plan: Plan):
   """Return the task's data, and labels, on every device.
 
   Raises:
@@ -452,7 +447,8 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   """Return the lowering and lane width to use: the folder's, which another process may
   have changed while no run was done.
   """
-  execution, options = campaign.execution, campaign.plan.options
+  execution = campaign.execution
+  options = campaign.plan.options
   root = read_metadata(campaign.results.path) or {}
   theirs = lanes.Execution(
     *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
@@ -460,10 +456,9 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   if options.force_mixed or MIXED in theirs or theirs == execution:
     return execution
   if options.progress:
-    print(
+    say(
       f"another process has changed to {theirs.lowering}, width {theirs.width}: using "
-      "that too",
-      file=sys.stderr,
+      "that too"
     )
   return theirs
 
@@ -504,13 +499,12 @@ def writing(out: Folder) -> Iterator[None]:
     ) from error
 
 
-def spread_task(
-  plan: Plan, execution: lanes.Execution, tallied: Collection[str] = ()
-) -> Any:
+def spread_task(plan: Plan, execution: lanes.Execution, tallied: Collection[str] = ()):
   """Return the task, spread over lanes, with a reduction of the outputs `tallied`. A
   process compiles it only once, whatever the values of the runs.
   """
-  task, declared = plan.task, plan.traced.outputs
+  task = plan.task
+  declared = plan.traced.outputs
   program = tuple((name, output.program) for name, output in declared.items())
   return spread_run(
     task.start,
@@ -534,13 +528,8 @@ class Measured:
 
 @functools.lru_cache(maxsize=16)
 def spread_run(
-  start: Any,
-  advance: Any,
-  finish: Any,
-  rounds: int,
-  execution: lanes.Execution,
-  measured: Measured,
-) -> Any:
+  start, advance, finish, rounds: int, execution: lanes.Execution, measured: Measured
+):
   """Return the three functions of a task, spread over lanes."""
 
   def begin(shared, run):
@@ -594,5 +583,5 @@ def narrower(
       f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}"
     ) from None
   if options.progress:
-    print(f"{full}: continuing with {width}", file=sys.stderr)
+    say(f"{full}: continuing with {width}")
   return width

@@ -5,14 +5,14 @@ The command line has a flag for each field. Its help is the field's text below.
 """
 
 import dataclasses
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from tyro.conf import Suppress, arg
 
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
 
 
-def hint(metavar: str, default: str) -> Any:
+def hint(metavar: str, default: str):
   """Return what the help of a flag shows: a name for its value, and the default."""
   return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
@@ -57,7 +57,7 @@ class WorkOptions:
         object.__setattr__(self, field.name, at_least(name, value, 1))
 
   @classmethod
-  def of(cls, **given: Any) -> Self:
+  def of(cls, **given) -> Self:
     """Make options from keyword arguments.
 
     Raises:

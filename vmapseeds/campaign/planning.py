@@ -1,13 +1,14 @@
-"""What a campaign is, before its folder is opened: names resolved to objects, data
-loaded, functions traced, and what follows from that. Each step is a value that the next
-one takes.
+"""Plan a campaign before its folder is opened: resolve names to objects, load the data,
+trace the functions. Each step returns a value that the next one takes.
 """
 
 import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
@@ -22,6 +23,8 @@ from vmapseeds.results.description import (
   output_entries,
 )
 from vmapseeds.results.networks import StoredNetworks
+from vmapseeds.store.files import Folder
+from vmapseeds.store.layout import Description
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
@@ -87,12 +90,12 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
 
 
 def reload_task(
-  out: str | os.PathLike,
-  root: dict[str, Any],
+  out: Folder,
+  root: Description,
   spec: str,
   runs: Runs,
   options: Options,
-  dataset: str | os.PathLike | None = None,
+  dataset: Folder | None = None,
   precision: str | None = None,
 ) -> tuple[Task, Runs]:
   """Return the task of a folder's campaign, and its runs.
@@ -133,9 +136,7 @@ def reload_task(
   return task, runs
 
 
-def from_description(
-  spec: str, origin: str, out: str | os.PathLike = ""
-) -> Recipe | Task:
+def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:
   """Return the recipe or the task that a folder describes.
 
   Args:
@@ -158,10 +159,40 @@ def from_description(
       "the program that created it, or start it as `vmapseeds train package.module:task`"
     )
   task = dataclasses.replace(first, origin=origin)
-  stored, given = {"recipe": spec}, {"recipe": describe(task)}
+  stored = {"recipe": spec}
+  given = {"recipe": describe(task)}
   if difference := differences(stored, given):
     raise Mistake(f"{out}: {origin} has changed in {difference}: undo the change")
   return task
+
+
+def with_recorded_paths(plan: Plan, root: Description) -> Plan:
+  """Return the plan with the paths to data and networks that the folder has recorded,
+  if their contents are the same.
+  """
+  mine = json.loads(describe(plan.task))
+  theirs = json.loads(root.get("recipe", "{}"))
+  given = {"data_digest": plan.digest, **plan.task.conditions}
+  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
+    paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
+    if paths and root.get(digest) == given[digest]:
+      mine[field] = theirs[field]
+  if "dataset" not in mine:
+    return plan
+  task = dataclasses.replace(plan.task, spec=json.dumps(mine))
+  return plan._replace(task=task)
+
+
+def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
+  """Return the plan with the values of the runs that a folder has already, where another
+  recipe adds more to them.
+  """
+  shared = min(len(recorded), len(plan.runs))
+  values = dict(plan.runs.values)
+  for name in plan.task.values.keys() & recorded.values.keys():
+    kept, added = recorded.values[name][:shared], values[name][shared:]
+    values[name] = np.concatenate([kept, added])
+  return plan._replace(runs=dataclasses.replace(plan.runs, values=values))
 
 
 def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
@@ -196,14 +227,13 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   task, runs, traced, options = plan[:4]
   starts = range(0, len(runs), block_runs)
   most = max(combinations(runs[slice(a, a + block_runs)])[1] for a in starts)
-  counts: dict[str, dict[str, Any]] = {}
+  counts: dict[str, Description] = {}
   for name, output in plan.tallied.items() if options.tallies else ():
     classes = output.num_classes or 1
     if most == 1 or most * classes <= block_runs or options.predictions == "none":
       labels = traced.constants[outputs.sibling(name, "labels")][1]
-      group = name.rpartition("/")[0]
       counts |= count_entries(
-        group, len(labels), classes, most, block_runs, options.pairs
+        name, len(labels), classes, most, block_runs, options.pairs
       )
   return Contents(
     description={

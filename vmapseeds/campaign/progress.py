@@ -3,7 +3,6 @@ and then.
 """
 
 import math
-import sys
 import time
 from datetime import timedelta
 
@@ -12,6 +11,8 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from vmapseeds.mistakes import say
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -43,7 +44,8 @@ class Progress:
     self.training: str | None = None
     self.doing = "compiling"  # while no run is in training
     self.values = np.array([])
-    self.begun, self.before = time.monotonic(), 0
+    self.begun = time.monotonic()
+    self.before = 0
     self.first: float | None = None
     self.add(values)
     console = Console(stderr=True)
@@ -63,7 +65,7 @@ class Progress:
     if self.live:
       self.live.stop()
     elif self.plain:
-      print(self.line(), file=sys.stderr)
+      say(self.line())
 
   def add(self, values: Float[np.ndarray, " runs"]) -> None:
     """Add the values of more runs."""
@@ -77,9 +79,10 @@ class Progress:
     if (
       self.first is None
     ):  # runs will come out in a burst, so that their speed must count from the beginning
-      self.first, self.before = self.begun, 0
+      self.first = self.begun
+      self.before = 0
     if resumed and (self.live or self.plain):
-      print(f"{runs} runs resume after epoch {epochs}", file=sys.stderr)
+      say(f"{runs} runs resume after epoch {epochs}")
     else:
       self._print()
 
@@ -99,14 +102,14 @@ class Progress:
     if others:
       self._print()
 
-  def _print(self) -> None:
+  def _print(self):
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
       self.printed = time.monotonic()
-      print(self.line(), file=sys.stderr)
+      say(self.line())
 
   def speed(self) -> float | None:
-    """Runs per second of this process, without the first compilation if that can be
-    told apart; None at first.
+    """Return runs per second of this process, without the first compilation if that can
+    be separated; None at first.
     """
     if self.first is None:
       return None
@@ -137,7 +140,7 @@ class Progress:
       parts.append(f"{timedelta(seconds=round((self.total - self.done) / speed))} left")
     return ", ".join(parts)
 
-  def _text(self) -> Text:
+  def _text(self):
     return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
 

@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
 
 
 @functools.cache
-def _installed() -> dict[str, str]:
+def _installed():
   return {
     "python": platform.python_version(),
     **{p: importlib.metadata.version(p) for p in PACKAGES},
@@ -64,7 +64,7 @@ def commit() -> str | None:
 _seconds = 0.0
 
 
-def _listen(event: str, duration_secs: float, **_: str | int) -> None:
+def _listen(event, duration_secs, **_):
   global _seconds
   if event.startswith("/jax/core/compile/"):
     _seconds += duration_secs

@@ -8,8 +8,6 @@ only hands out blocks.
 import collections
 import dataclasses
 import logging
-import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,10 @@ from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import from_description, resolve_task
 from vmapseeds.campaign.progress import Progress
-from vmapseeds.mistakes import Failure, Mistake, at_least
+from vmapseeds.mistakes import Failure, Mistake, at_least, say
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.claims import abandon
-from vmapseeds.store.files import is_remote, place
+from vmapseeds.store.files import Folder, is_remote, place
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.results import Results
 from vmapseeds.training.recipes import Recipe
@@ -59,7 +57,7 @@ class Worker:
 def train(
   task: Recipe | Task | str,
   runs: Runs,
-  out: str | os.PathLike,
+  out: Folder,
   *,
   workers: int | None = None,
   **options: Any,
@@ -81,7 +79,8 @@ def train(
   """
   if workers is not None:
     at_least("workers", workers, 1)
-  task, options = resolve_task(task), Options.of(**options)
+  task = resolve_task(task)
+  options = Options.of(**options)
   if isinstance(task, Recipe):
     task.check_found("Ray")
   elif not task.origin:
@@ -107,15 +106,9 @@ def train(
       ray.shutdown()
 
 
-def _train(
-  ray: Any,
-  task: Recipe | Task,
-  runs: Runs,
-  out: str,
-  workers: int | None,
-  options: Options,
-) -> xr.Dataset:
-  progress, quiet = options.progress, dataclasses.replace(options, progress=False)
+def _train(ray, task, runs, out, workers, options):
+  progress = options.progress
+  quiet = dataclasses.replace(options, progress=False)
   spec = task.to_json() if isinstance(task, Recipe) else describe(task)
   placement, count = _placement(ray, workers)
   actor = ray.remote(max_restarts=0)(Worker).options(**placement)
@@ -127,7 +120,7 @@ def _train(
     # folder is half made.
     idle[0] = actor.remote()
     if progress:
-      print(f"a worker died while it created {out}: trying another", file=sys.stderr)
+      say(f"a worker died while it created {out}: trying another")
   else:
     raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
   results = Results(out)
@@ -140,7 +133,8 @@ def _train(
   with Progress(len(runs), int(done.sum()), values, shown, progress) as bar:
     while pending or running:
       while pending and idle:
-        worker, block = idle.popleft(), pending.popleft()
+        worker = idle.popleft()
+        block = pending.popleft()
         running[worker.work.remote(out, block, quiet)] = worker, block
       ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
       for future in ended:
@@ -158,9 +152,7 @@ def _train(
         pending.append(block)
         idle.append(actor.remote())
         if progress:
-          print(
-            f"a worker died; block {block} is trained by another one", file=sys.stderr
-          )
+          say(f"a worker died; block {block} is trained by another one")
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
       bar.trained_more(len(new), loop.stored_values(results, shown, new))
@@ -171,7 +163,7 @@ def _train(
   return open_results(out, *results.root["test_sets"][:1])
 
 
-def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
+def _placement(ray, workers):
   """Return what an actor asks the cluster for, and the number of actors."""
   resources = ray.cluster_resources()
   for kind in ("GPU", "TPU"):
@@ -191,7 +183,7 @@ def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
   }, count
 
 
-def _left(results: Results, runs: int) -> list[int]:
+def _left(results, runs):
   """Return the blocks in which runs are left to train."""
   finished = results.finished_blocks()
   return [
@@ -201,7 +193,7 @@ def _left(results: Results, runs: int) -> list[int]:
   ]
 
 
-def _lived(ray: Any, future: Any) -> bool:
+def _lived(ray, future):
   """Return whether a worker finished its call, False if it died. Raise what the worker
   raised.
   """

@@ -32,10 +32,12 @@ def empty(
   combinations: int, examples: int, classes: int, runs: int | None = None
 ) -> Votes:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
-  votes, counted = (combinations, examples, classes), (combinations,)
+  votes = (combinations, examples, classes)
+  counted = (combinations,)
   errors = combination = None
   if runs is not None:
-    errors, combination = np.zeros((runs, examples), bool), np.full(runs, -1, np.int32)
+    errors = np.zeros((runs, examples), bool)
+    combination = np.full(runs, -1, np.int32)
   return Votes(
     np.zeros(votes, np.int32),
     np.zeros(counted, np.int32),
@@ -59,11 +61,10 @@ def merge(
   votes = predictions[..., None] == jnp.arange(classes)
   # Products of whole numbers below 2²⁴ are exact in float32.
   added = jnp.einsum(
-    "lc,lek->cek",
-    belongs.astype(jnp.float32),
-    votes.astype(jnp.float32),
+    "lc,lek->cek", belongs.astype(jnp.float32), votes.astype(jnp.float32)
   )
-  errors, kept = counts.errors, counts.combination
+  errors = counts.errors
+  kept = counts.combination
   if errors is not None:
     wrong = predictions != labels.astype(predictions.dtype)
     start = (counts.runs, 0)
@@ -127,6 +128,6 @@ def counts_by_array(
   }
 
 
-def compute_all(carry: dict[str, Votes]) -> dict[str, dict[str, Array]]:
+def compute_all(carry):
   """Return `compute` of each class output's counts."""
   return {name: compute(counts) for name, counts in carry.items()}

@@ -1,6 +1,5 @@
 """Train a stored run again, to check that its results are the same."""
 
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from vmapseeds.campaign.planning import Plan, contents_of, make_plan, reload_tas
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays
+from vmapseeds.store.files import Folder
 from vmapseeds.training.outputs import sibling, tested
 from vmapseeds.training.task import lanes_of
 
@@ -36,9 +36,7 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
-def replay(
-  out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None
-) -> Replay:
+def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   """Train one run of a results folder again, as it was trained, and compare its
   predictions. Nothing is written.
 
@@ -84,7 +82,7 @@ def replay(
   return Replay(run, entries, differing, kinds.pop() if len(kinds) == 1 else "arrays")
 
 
-def compared_arrays(plan: Plan) -> dict[str, str]:
+def compared_arrays(plan: Plan):
   """Return the arrays that a replay compares. Of classes: the predictions by their test
   sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """

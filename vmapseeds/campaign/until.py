@@ -29,7 +29,7 @@ from vmapseeds.training.task import Task
 # Role -> names of the statistics whose interval is over runs, so that more runs narrow
 # it.
 NARROWED = {
-  role: [*dict.fromkeys(row.name for row in rows if row.over == "runs")]
+  role: [row.name for row in rows if row.over == "runs"]
   for role, rows in STATISTICS.items()
 }
 NO_ROLE = "none is a class, loss or score"
@@ -116,12 +116,11 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   statistic, outputs = until.statistic, roles(results)
   name = choose_output(until, {of: about["role"] for of, about in outputs.items()})
   runs = measure_runs(results, name, pairs=False)
-  rows = {row.name: row for row in statistics_of(runs) if row.over == "runs"}
-  if statistic not in rows:
-    lacking = (row.needs for row in STATISTICS[runs.role] if row.name == statistic)
-    why = "; ".join(need.otherwise for need in lacking if need)
-    raise Mistake(f"--until {statistic}: {why}; choose one of {', '.join(rows)}")
-  return describe_statistic(rows[statistic], runs)
+  row = next(row for row in STATISTICS[runs.role] if row.name == statistic)
+  if row.needs and not row.needs.met(runs):
+    there = ", ".join(of.name for of in statistics_of(runs) if of.over == "runs")
+    raise Mistake(f"--until {statistic}: {row.needs.otherwise}; choose one of {there}")
+  return describe_statistic(row, runs)
 
 
 def declared_roles(recipe: Recipe | Task) -> dict[str, str]:

@@ -85,7 +85,7 @@ class Dataset:
           )
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
-    for name, examples in {"train": train, **tests}.items():
+    for name, examples in ({"train": train} | tests).items():
       for what in ("inputs", "targets"):
         mine, due = (
           f"{a.dtype} {a.shape[1:]}"
@@ -95,7 +95,8 @@ class Dataset:
           raise Mistake(
             f"{what} of {name!r} of {self.name!r} are {mine}, those of 'train' are {due}: give the same"
           )
-      low, high = examples.targets.min(), examples.targets.max()
+      low = examples.targets.min()
+      high = examples.targets.max()
       if count is not None and not 0 <= low <= high < count:
         remedy = f"classes lie in 0 to {count - 1}; where they are none, give a vs.Dataset with num_classes=None"
         raise Mistake(
@@ -129,7 +130,7 @@ class Dataset:
     held = {"train": self.train, **self.tests}
     required_splits(test_sets, held)
 
-    def shifted(name: str) -> Examples:
+    def shifted(name):
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
       return Examples(
         shifts.apply_shift(held["test"].inputs, name, low, high), held["test"].targets
@@ -150,7 +151,7 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
   return digest.hexdigest()
 
 
-def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
+def _examples(given, where):
   """Return the arrays as `Examples`, checked to fit together, with 64-bit dtypes
   narrowed to the 32 bits that JAX has.
   """
@@ -246,7 +247,7 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
 
   table = np.array(classes, np.int32)
 
-  def renamed(examples: Examples, where: str) -> Examples:
+  def renamed(examples, where):
     labels = table[examples.targets]
     keep = labels >= 0
     if not keep.any():

@@ -1,8 +1,7 @@
 """Where data sets come from: the built-in digits, an `.npz` file, tensorflow-datasets."""
 
 import os
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -66,10 +65,8 @@ def load_digits() -> Dataset:
   from sklearn.datasets import load_digits as sklearn_digits
 
   digits = sklearn_digits()
-  images, labels = (
-    digits.images.astype(np.uint8)[..., None],
-    digits.target.astype(np.int32),
-  )
+  images = digits.images.astype(np.uint8)[..., None]
+  labels = digits.target.astype(np.int32)
   # The draws of RandomState are frozen by NumPy's policy; those of newer generators are
   # not.
   shuffled = 1000 + np.random.RandomState(0).permutation(len(labels) - 1000)
@@ -103,9 +100,7 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   )
 
 
-def read_npz(
-  path: str, test_sets: Sequence[str]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def read_npz(path: str, test_sets):
   """Read the raw (images, labels) of `train` and of the wanted test sets."""
   advice = (
     "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
@@ -147,7 +142,7 @@ def read_npz(
     raise Mistake(f"{path!r} {what}: {advice}") from error
 
 
-def check_room(file: zipfile.ZipFile, names: Iterable[str], path: str) -> None:
+def check_room(file, names, path: str) -> None:
   """Check that memory has room for the arrays.
 
   Raises:

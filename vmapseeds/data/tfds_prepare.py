@@ -1,4 +1,4 @@
-"""Downloads and prepares tensorflow-datasets where TensorFlow is not installed, and
+"""Download and prepare tensorflow-datasets where TensorFlow is not installed, and
 without ever hanging.
 
 tensorflow-datasets reads without TensorFlow, but prepares with it: TensorFlow opens
@@ -94,7 +94,8 @@ def remove_unfinished(folder: str) -> Iterator[None]:
   not there before.
   """
   before = set(folders(folder))
-  destinations, download = [], downloader._Downloader.download
+  destinations = []
+  download = downloader._Downloader.download
 
   def noted(self, url, destination, *args, **kwargs):
     destinations.append(destination)

@@ -1,4 +1,4 @@
-"""Reads tensorflow-datasets without TensorFlow."""
+"""Read tensorflow-datasets without TensorFlow."""
 
 import difflib
 import io
@@ -93,7 +93,7 @@ def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
     ) from error
 
 
-def check_features(features: tfds.features.FeatureConnector, name: str) -> None:
+def check_features(features, name: str) -> None:
   """Check that there are uint8 images of one size under `image` and classes under
   `label`.
 
@@ -103,7 +103,8 @@ def check_features(features: tfds.features.FeatureConnector, name: str) -> None:
   features = (
     dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
   )
-  image, label = features.get("image"), features.get("label")
+  image = features.get("image")
+  label = features.get("label")
   if not isinstance(image, tfds.features.Image) or not isinstance(
     label, tfds.features.ClassLabel
   ):
@@ -126,11 +127,10 @@ def read(
   """
   height, width, channels = builder.info.features["image"].shape
   n = builder.info.splits[split].num_examples
-  images, labels = (
-    np.empty((n, height, width, channels), np.uint8),
-    np.empty(n, np.int64),
-  )
-  done, console = 0, Console(stderr=True)
+  images = np.empty((n, height, width, channels), np.uint8)
+  labels = np.empty(n, np.int64)
+  done = 0
+  console = Console(stderr=True)
   with Progress(
     console=console,
     transient=True,
@@ -165,7 +165,7 @@ def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
       yield from source.__getitems__(range(start, min(start + 1000, len(source))))
 
 
-def tfrecords(path: os.PathLike) -> Iterator[bytes]:
+def tfrecords(path: os.PathLike):
   """Yield the records of a TFRecord file: a length (uint64), its checksum (4 bytes),
   the record, its checksum.
   """

@@ -1,4 +1,4 @@
-"""Runs code written for one lane over many: the spreading over devices, the choice of
+"""Run code written for one lane over many: the spreading over devices, the choice of
 lowering and lane width, and the seed-batched convolution.
 """
 
@@ -10,6 +10,7 @@ from vmapseeds.lanes.spreading import (
   compiled,
   devices,
   replicate,
+  resized,
   spread,
   spread_stages,
   start_jax,

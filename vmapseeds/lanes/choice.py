@@ -96,10 +96,7 @@ def candidates(
 
 
 def fitting_candidates(
-  wanted: Iterable[Execution],
-  fit: Callable[[Execution], Fit],
-  *,
-  narrow: bool = True,
+  wanted: Iterable[Execution], fit: Callable[[Execution], Fit], *, narrow: bool = True
 ) -> Iterator[Execution]:
   """Yield the candidates that fit in memory, each once.
 
@@ -143,8 +140,10 @@ def time_candidates(
   Returns:
     The candidates that were considered, and the known and the new timings.
   """
-  timings, considered = dict(known), list[Execution]()
-  begun, latest = time.monotonic(), 0.0
+  timings = dict(known)
+  considered = list[Execution]()
+  begun = time.monotonic()
+  latest = 0.0
   for candidate in wanted:
     considered.append(candidate)
     if model_steps < FEW_MODEL_STEPS:
@@ -218,7 +217,7 @@ def write_timings(
     draft.replace(path)
 
 
-def _read() -> dict:
+def _read():
   try:
     kept = json.loads(timings_file().read_text())
   except (OSError, ValueError):
@@ -226,5 +225,5 @@ def _read() -> dict:
   return kept if isinstance(kept, dict) else {}
 
 
-def _key(conditions: Mapping[str, object]) -> str:
+def _key(conditions):
   return json.dumps(conditions, sort_keys=True)

@@ -102,8 +102,8 @@ def conv_general_dilated(
   preferred_element_type=None,
   **explicit_sharding,
 ) -> Float[Array, "..."]:
-  """`jax.lax.conv_general_dilated`, to be given to `nn.Conv(conv_general_dilated=...)`
-  of Linen or NNX.
+  """Convolve as `jax.lax.conv_general_dilated` does. Pass this function to
+  `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
 
   It is fast under `jax.vmap` over kernels for channels-last arrays, which Flax uses:
   images (batch, *spatial, in), kernels (*kernel, in per group, out); with any kernel

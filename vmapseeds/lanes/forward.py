@@ -26,7 +26,9 @@ MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
 # take three times as long.
-GRADIENT_BYTES, MANY_IMAGES, MANY_FEATURES = 256 * 1024, 32, 32
+GRADIENT_BYTES = 256 * 1024
+MANY_IMAGES = 32
+MANY_FEATURES = 32
 # In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
 # but not those of arrays of more bytes than this, as joining them costs more than it
 # saves.
@@ -123,7 +125,8 @@ def _joined(window, x, w):
   image's first pixel comes before every image's second. So neighbours in an image are
   as many pixels apart as there are images, and the kernel is dilated.
   """
-  n, out = len(x), window.out_spatial(x, w)
+  n = len(x)
+  out = window.out_spatial(x, w)
   largest = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
   if window.strides[-1] > 1 or window.groups > 1 or not 0 < largest <= JOINED_BYTES:
     return window.lax(x, w)
@@ -217,7 +220,9 @@ def _phases(window, x, w):
   elements, and the window of the plain convolution.
   """
   for phase in itertools.product(*map(range, window.strides)):
-    pixels, elements, padding = [], [], []
+    pixels = []
+    elements = []
+    padding = []
     sizes = zip(
       x.shape[1:-1],
       window.out_spatial(x, w),
@@ -288,7 +293,8 @@ def kernel_gradient(window, x, w, dy):
   least = FEW_IMAGES if features >= MANY_FEATURES else MANY_IMAGES
   most = max(least, GRADIENT_BYTES * len(dy) // max(1, dy.size * dy.dtype.itemsize))
   together = math.gcd(len(x), TOGETHER)
-  whole, most = len(x) // together, most // together
+  whole = len(x) // together
+  most = most // together
   blocks = im2col.blocks(whole, most)
   if 2 * (whole // blocks) < most:
     blocks = im2col.blocks(

@@ -6,11 +6,11 @@ are made again in the backward pass rather than kept. Images are (n, *spatial, i
 kernels (*kernel, in per group, out).
 """
 
-import itertools
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vmapseeds.target import platform
 
@@ -22,7 +22,8 @@ LARGE_BLOCK_BYTES = 256 * 1024 * 1024
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  out_spatial, matrix = window.out_spatial(x, w), _matrix(w, window)
+  out_spatial = window.out_spatial(x, w)
+  matrix = _matrix(w, window)
 
   def block(x):
     y = _product("npgk,kgo->npgo", _patches(x, w, window), matrix, window)
@@ -44,31 +45,13 @@ def kernel_gradient(window, x, w, dy):
 
 def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images, given that of the output."""
-  matrix, out_spatial = _matrix(w, window), window.out_spatial(x, w)
-  padded = tuple(
-    n + low + high for n, (low, high) in zip(x.shape[1:-1], window.padding, strict=True)
-  )
+  matrix = _matrix(w, window)
 
   def block(dy):
-    patches = _product("npgo,kgo->npgk", _rows(dy, w, window), matrix, window).astype(
-      x.dtype
-    )
-    views = jnp.split(patches, math.prod(w.shape[:-2]), axis=-1)
-    dx = jnp.zeros((len(dy), *padded, x.shape[-1]), x.dtype)
-    # Add each view back where it was sliced from: the transpose of `_patches`.
-    for view, (starts, limits, strides) in zip(
-      views, _views(dx.shape, w, window, out_spatial), strict=True
-    ):
-      view = view.reshape(len(dy), *out_spatial, x.shape[-1])
-      edges = zip(starts, limits, strides, dx.shape, strict=True)
-      dx += jax.lax.pad(
-        view, jnp.zeros((), x.dtype), [(a, n - b, s - 1) for a, b, s, n in edges]
-      )
-    return jax.lax.pad(
-      dx,
-      jnp.zeros((), x.dtype),
-      [(-low, -high, 0) for low, high, _ in _padding(window)],
-    )
+    product = _product("npgo,kgo->npgk", _rows(dy, w, window), matrix, window)
+    images = jax.ShapeDtypeStruct((len(dy), *x.shape[1:]), x.dtype)
+    transposed = jax.linear_transpose(lambda x: _patches(x, w, window), images)
+    return transposed(product.astype(x.dtype))[0]
 
   return in_turn(_blocks(x, w, window), block, dy)
 
@@ -114,30 +97,22 @@ def sum_over(blocks, function, x, dy):
   )
 
 
-def _views(x_shape, w, window, out_spatial):
-  """Yield the (starts, limits, strides) of the slice of the padded images that each
-  kernel element sees, row by row.
-  """
-  for index in itertools.product(*(range(k) for k in w.shape[:-2])):
-    offset = [i * d for i, d in zip(index, window.dilation, strict=True)]
-    limits = [
-      o + (n - 1) * s + 1
-      for o, n, s in zip(offset, out_spatial, window.strides, strict=True)
-    ]
-    yield (0, *offset, 0), (x_shape[0], *limits, x_shape[-1]), (1, *window.strides, 1)
-
-
-def _padding(window):
-  return [(0, 0, 0), *((low, high, 0) for low, high in window.padding), (0, 0, 0)]
-
-
 def views(window, x, w):
   """Return what each kernel element sees: a list of (n, *out spatial, in), in the order
   of the kernel's rows.
   """
+  edges = [(0, 0, 0), *((*ends, 0) for ends in window.padding), (0, 0, 0)]
   out_spatial = window.out_spatial(x, w)
-  x = jax.lax.pad(x, jnp.zeros((), x.dtype), _padding(window))
-  return [jax.lax.slice(x, *view) for view in _views(x.shape, w, window, out_spatial)]
+  x = jax.lax.pad(x, jnp.zeros((), x.dtype), edges)
+
+  def view(index):
+    starts = [i * d for i, d in zip(index, window.dilation, strict=True)]
+    sizes = zip(starts, out_spatial, window.strides, strict=True)
+    here = [slice(first, first + (n - 1) * s + 1, s) for first, n, s in sizes]
+    return x[:, *here]
+
+  # Made from the last: the transpose adds them up from the first.
+  return [view(index) for index in reversed([*np.ndindex(w.shape[:-2])])][::-1]
 
 
 # Without groups there is no group axis, because XLA would choose a layout of the

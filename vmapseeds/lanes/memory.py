@@ -47,10 +47,8 @@ def compile_stages(
   Returns:
     Whether they fit, and the compiled program that advances them, None if not.
   """
-  shared, lanes = (
-    shapes(shared, devices, of_lanes=False),
-    shapes(lanes, devices, of_lanes=True),
-  )
+  shared = shapes(shared, devices, of_lanes=False)
+  lanes = shapes(lanes, devices, of_lanes=True)
   count = jax.tree.leaves(lanes)[0].shape[0]
   with compiling_for(devices[0].platform):
     start, advance, finish = programs(stages, devices)

@@ -4,7 +4,6 @@ devices.
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -17,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
 from vmapseeds.machine import cache_folder
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least, say
 
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
@@ -43,7 +42,7 @@ if jax.__version_info__ < (0, 8):
   _rules: Any = batching.primitive_batchers
   _of_convolution = _rules[jax.lax.conv_general_dilated_p]
   _rules[jax.lax.conv_general_dilated_p] = lambda args, dims, **options: (
-    _of_convolution(args, dims, **{**options, "out_sharding": None})
+    _of_convolution(args, dims, **options | {"out_sharding": None})
   )
 
 MEMORY = (
@@ -118,20 +117,20 @@ def devices() -> list[jax.Device]:
 
 
 @functools.cache
-def _say_which_are_missing() -> None:
+def _say_which_are_missing():
   """Print a line on stderr, once, if JAX started with fewer CPU devices than there are
   cores.
   """
-  found, cores = devices(), _cores()
+  found = devices()
+  cores = _cores()
   if found[0].platform == "cpu" and len(found) < cores:
     remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
-    print(
-      f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}",
-      file=sys.stderr,
+    say(
+      f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}"
     )
 
 
-def _cores() -> int:
+def _cores():
   """Return how many cores this process may use. macOS does not report an affinity."""
   return (
     len(os.sched_getaffinity(0))
@@ -140,7 +139,7 @@ def _cores() -> int:
   )
 
 
-def _mesh(devices: Sequence[jax.Device]) -> Mesh:
+def _mesh(devices):
   return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
 
 
@@ -163,13 +162,7 @@ def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
-def _step(
-  function: Callable[..., Out],
-  mesh: Mesh,
-  *,
-  of_lanes: int = 1,
-  donate: tuple[int, ...] = (),
-) -> Any:
+def _step(function, mesh, of_lanes=1, donate=()):
   """Compile `function` over a leading lane axis, with an equal share of the lanes on
   each device.
 
@@ -179,72 +172,79 @@ def _step(
     of_lanes: how many arguments, after the shared one, have a lane axis.
     donate: the arguments whose memory the outputs may reuse.
   """
-
-  over_lanes = _over_lanes(function, mesh, of_lanes)
-  specs = (P(), *(P("lanes"),) * of_lanes)
-  return _sharded(over_lanes, mesh, specs, P("lanes"), donate)
+  return _sharded(_over_lanes(function, mesh), mesh, of_lanes, donate)
 
 
-def _over_lanes(
-  function: Callable[..., Out], mesh: Mesh, of_lanes: int
-) -> Callable[..., Out]:
+def _over_lanes(function, mesh):
   """Return `function` over a leading axis of the lanes of one device."""
 
   def over_lanes(shared, *lanes):
-    # An axis of one lane would keep XLA from merging loops. On a TPU it decides layouts.
+    # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
+    # by it.
     if _platform(mesh) != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
-      one = function(shared, *jax.tree.map(lambda a: a[0], lanes))
-      return jax.tree.map(lambda a: jnp.expand_dims(a, 0), one)
-    return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
+      return _as_share(function(shared, *_of_share(lanes)))
+    return jax.vmap(function, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
 
   return over_lanes
 
 
-def _finish_step(stages: Stages, mesh: Mesh) -> Any:
+def _of_share(tree):
+  """Return arrays without their first axis, which has one entry."""
+  return jax.tree.map(lambda a: a[0], tree)
+
+
+def _as_share(tree):
+  """Return arrays with a first axis of one entry."""
+  return jax.tree.map(lambda a: jnp.expand_dims(a, 0), tree)
+
+
+def _finish_step(stages, mesh):
   """Compile the end of a step: `finish` of all lanes, and `reduce` of their outputs,
   which is given a carry with a first axis of devices.
   """
-  finish = _over_lanes(stages.finish, mesh, 2)
+  finish = _over_lanes(stages.finish, mesh)
 
   def share(shared, lanes, state, carry, marks):
     outputs = finish(shared, lanes, state)
     if stages.reduce is None:
       return outputs, carry
-    carry = jax.tree.map(lambda a: a[0], carry)
-    carry, outputs = stages.reduce(shared, carry, outputs, marks)
-    return outputs, jax.tree.map(lambda a: a[None], carry)
+    carry, outputs = stages.reduce(shared, _of_share(carry), outputs, marks)
+    return outputs, _as_share(carry)
 
-  specs = (P(), *(P("lanes"),) * 4)
-  return _sharded(share, mesh, specs, P("lanes"), donate=(3,))
+  return _sharded(share, mesh, 4, donate=(3,))
 
 
-def _sharded(function: Callable, mesh: Mesh, specs: Any, out: Any, donate=()) -> Any:
-  """Compile a function that runs on each device with its share of the lanes."""
-  shared = jax.shard_map(
-    function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
+def _sharded(function, mesh, count, donate=()):
+  """Compile a function that runs on each device with what all share, and its share of
+  the `count` arguments after that.
+  """
+  over_lanes = jax.shard_map(
+    function,
+    mesh=mesh,
+    in_specs=(P(), *[P("lanes")] * count),
+    out_specs=P("lanes"),
+    check_vma=False,
   )
   options = OPTIONS.get(_platform(mesh))
-  return jax.jit(shared, donate_argnums=donate, compiler_options=options)
+  return jax.jit(over_lanes, donate_argnums=donate, compiler_options=options)
 
 
-def _platform(mesh: Mesh) -> str:
+def _platform(mesh):
   return mesh.devices.flat[0].platform
 
 
 @functools.lru_cache(maxsize=16)
-def _each_device(function: Callable, devices: tuple[jax.Device, ...]) -> Any:
-  def share(carry):
-    found = function(jax.tree.map(lambda a: a[0], carry))
-    return jax.tree.map(lambda a: a[None], found)
-
-  return _sharded(share, _mesh(devices), (P("lanes"),), P("lanes"))
+def _each_device(function, devices):
+  return _sharded(
+    lambda _, carry: _as_share(function(_of_share(carry))), _mesh(devices), 1
+  )
 
 
 def sum_over_devices(
   function: Callable[[Any], Any], carry: PyTree, devices: Sequence[jax.Device]
 ) -> PyTree[np.ndarray]:
   """Return the sum over devices of a function of what each has summed up, fetched."""
-  found = _each_device(function, tuple(devices))(carry)
+  found = _each_device(function, tuple(devices))((), carry)
   return jax.tree.map(lambda a: np.asarray(a).sum(0, dtype=a.dtype), found)
 
 
@@ -270,7 +270,7 @@ def compiled(
   return lambda: jax.block_until_ready(step(*args)), memory(step)
 
 
-def memory(program: Any) -> float:
+def memory(program) -> float:
   """Return the bytes that a compiled program needs on each device, with its arguments."""
   analysis = program.memory_analysis()
   return float(
@@ -309,7 +309,7 @@ def spread(
   devices = start_jax() if devices is None else devices
   step = _step(function, _mesh(devices))
 
-  def spread_function(shared, lanes: PyTree):
+  def spread_function(shared, lanes):
     given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
     if not all(given) or len({shape[0] for shape in given}) != 1:
       raise Mistake(
@@ -357,9 +357,7 @@ def spread_stages(
   start, advance, finish = programs(stages, devices)
   sharded = NamedSharding(_mesh(devices), P("lanes"))
 
-  def spread_function(
-    shared, lanes: PyTree, keeper: Keeper | None = None, carry=(), marks=None
-  ):
+  def spread_function(shared, lanes, keeper=None, carry=(), marks=None):
     shared = replicate(shared, devices)
     count = len(jax.tree.leaves(lanes)[0])
     marks = np.zeros(count, np.int32) if marks is None else np.asarray(marks, np.int32)
@@ -376,7 +374,8 @@ def spread_stages(
         lambda given, _: step(given, last), (lanes, state), width, devices
       )
       parts = [part for _, part in steps]
-      rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+      rounds = last
+      state = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
       keeper.save(rounds, state)
 
     held = jax.device_put(
@@ -398,26 +397,21 @@ def spread_stages(
 
   def like(shared, lanes):
     """Return the shapes of the states of all lanes."""
-
-    def of_lanes(tree, count):
-      return jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree
-      )
-
-    states = start.eval_shape(
-      shared, of_lanes(jax.tree.map(np.asarray, lanes), width * len(devices))
-    )
-    return of_lanes(states, len(jax.tree.leaves(lanes)[0]))
+    a_step = resized(jax.tree.map(np.asarray, lanes), width * len(devices))
+    states = start.eval_shape(shared, a_step)
+    return resized(states, len(jax.tree.leaves(lanes)[0]))
 
   return spread_function
 
 
-def _step_by_step(
-  step: Callable[[Lane, slice], Out],
-  lanes: Lane,
-  width: int,
-  devices: Sequence[jax.Device],
-) -> Iterator[tuple[slice, Out]]:
+def resized(tree: PyTree, count: int) -> PyTree[jax.ShapeDtypeStruct]:
+  """Return the shapes of arrays like those of `tree`, with `count` as first axis."""
+  return jax.tree.map(
+    lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree
+  )
+
+
+def _step_by_step(step, lanes, width, devices):
   """Yield which lanes a step has, and what it gives for them. The next step starts
   before that is fetched.
   """
@@ -437,5 +431,5 @@ def _step_by_step(
     yield _fetched(*started)
 
 
-def _fetched(rows: slice, out: Out) -> tuple[slice, Out]:
+def _fetched(rows, out):
   return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], out)

@@ -42,10 +42,8 @@ def fits(window, x, w, products) -> bool:
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
   out = window.out_spatial(x, w)
-  tiles, kernels = (
-    _tiles(out),
-    jnp.einsum("kij,ijco->kco", _KERNEL.astype(w.dtype), w, precision="highest"),
-  )
+  tiles = _tiles(out)
+  kernels = jnp.einsum("kij,ijco->kco", _KERNEL.astype(w.dtype), w, precision="highest")
 
   def block(x):
     images = _planes(_both(_of_images, _pixels(window, x, tiles)))

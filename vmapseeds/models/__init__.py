@@ -52,7 +52,7 @@ def resolve_precision(precision: str) -> str:
   return "bfloat16" if platform() in ("gpu", "tpu") else "float32"
 
 
-def load(name: str) -> Any:
+def load(name: str):
   """Return the class of the network `name`: a Flax module on (batch, height, width,
   channels) that computes in its `dtype`; parameters and batch statistics are float32.
   """

@@ -88,10 +88,8 @@ def _widen(kernel, inside, beside):
   """
   height, width, channels, features = kernel.shape
   left, right = _neighbours(width, inside)
-  strides, padding = (
-    (2, 2 * beside // inside),
-    [((height - 1) // 2, height // 2), (left, right)],
-  )
+  strides = (2, 2 * beside // inside)
+  padding = [((height - 1) // 2, height // 2), (left, right)]
   # A product with ones and zeros, which is exact, places the columns in one pass over a
   # large array; pads need many.
   rows = jnp.stack(
@@ -135,7 +133,8 @@ def _cut_strips(x, strips, above, below):
 
 def _join_strips(x, strips):
   """Join strips to images."""
-  batch, rows = len(x) // strips, x.shape[1]
+  batch = len(x) // strips
+  rows = x.shape[1]
   return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(
     batch, strips * rows, *x.shape[2:]
   )
@@ -265,7 +264,8 @@ class ConvReluPool(nn.Module):
 
 def patches(x: Images, size: int) -> Real[Array, "batch h w pixels"]:
   """Return the pixels of size × size tiles as channels, row by row, dropping a remainder."""
-  height, width = x.shape[1] // size, x.shape[2] // size
+  height = x.shape[1] // size
+  width = x.shape[2] // size
   tiles = x[:, : height * size, : width * size].reshape(
     len(x), height, size, width, size, -1
   )
@@ -350,9 +350,7 @@ class Classifier(nn.Module):
       x = ConvReluPool(*pair, self.dtype, name=f"Conv_{number}")(x)
     return flatten(x)
 
-  def last(
-    self, x: Float[Array, "batch features"], train: bool, **options: Any
-  ) -> Logits:
+  def last(self, x: Float[Array, "batch features"], train: bool, **options) -> Logits:
     """Return the logits of features, by dropout and a linear layer."""
     kept = nn.Dropout(self.dropout, deterministic=not train)(x) if self.dropout else x
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

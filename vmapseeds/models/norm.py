@@ -38,7 +38,8 @@ class NormReluPool(nn.BatchNorm):
     if not (train and whole) or self.is_initializing():
       x = nn.relu(super().__call__(x, use_running_average=not train))
       return max_pool(x, self.size) if self.size > 1 else x
-    params, stats = self.variables["params"], self.variables["batch_stats"]
+    params = self.variables["params"]
+    stats = self.variables["batch_stats"]
     y, *moments = _norm_relu_pool(
       self.size, self.epsilon, x, params["scale"], params["bias"]
     )
@@ -59,7 +60,8 @@ def _norm_relu_pool(size, epsilon, x, scale, bias):
 
 
 def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
-  axes, values = tuple(range(x.ndim - 1)), x.astype(jnp.float32)
+  axes = tuple(range(x.ndim - 1))
+  values = x.astype(jnp.float32)
   mean = values.mean(axes)
   var = jnp.maximum(0.0, jnp.square(values).mean(axes) - jnp.square(mean))
   reciprocal = jax.lax.rsqrt(var + epsilon)
@@ -79,7 +81,8 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   x, pooled, which, scale, mean, reciprocal, shift = residuals
   slope = reciprocal * scale
   d = jnp.where(pooled * slope + shift > 0, gradients[0], 0)
-  axes, n = tuple(range(x.ndim - 1)), x.size // x.shape[-1]
+  axes = tuple(range(x.ndim - 1))
+  n = x.size // x.shape[-1]
   dbias = d.sum(axes, jnp.float32)
   dscale = ((d * pooled.astype(jnp.float32)).sum(axes) - mean * dbias) * reciprocal
   # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), in as few
@@ -87,10 +90,8 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   line = slope * reciprocal * dscale / n
   ahead = leading_axes(x)
   if size > 1:
-    x, d = (
-      as_tiles(x, size, ahead),
-      place_values(rows_first(ahead, d), which, size, ahead),
-    )
+    x = as_tiles(x, size, ahead)
+    d = place_values(rows_first(ahead, d), which, size, ahead)
   dx = (slope * d - line * x - (slope * dbias / n - line * mean)).astype(x.dtype)
   return tiles_to_images(dx, ahead) if size > 1 else dx, dscale, dbias
 

@@ -47,7 +47,8 @@ def pixels_of(x, size, ahead):
   """Return the pixels of images of whole tiles, row by row: the first of each tile, the
   second of each, and so on.
   """
-  tiles, everything = as_tiles(x, size, ahead), (slice(None),) * ahead
+  tiles = as_tiles(x, size, ahead)
+  everything = (slice(None),) * ahead
   return [tiles[*everything, :, i, :, j] for i in range(size) for j in range(size)]
 
 
@@ -56,7 +57,8 @@ def largest_of(pixels):
   from: the first of equal ones.
   """
   number = np.min_scalar_type(-len(pixels)).type
-  largest, which = pixels[0], jnp.zeros_like(pixels[0], number)
+  largest = pixels[0]
+  which = jnp.zeros_like(pixels[0], number)
   for i, pixel in enumerate(pixels[1:], 1):
     which = jnp.where(pixel > largest, number(i), which)
     largest = jnp.maximum(largest, pixel)
@@ -99,9 +101,7 @@ def max_pool(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _max(
-  size: int, x: Float[Array, "*batch height width channels"]
-) -> Float[Array, "*batch h w channels"]:
+def _max(size, x):
   return _max_forward(size, x)[0]
 
 

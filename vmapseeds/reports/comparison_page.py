@@ -1,15 +1,13 @@
 """Compare two recipes: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from matplotlib.axes import Axes
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, number, one_of
@@ -24,7 +22,6 @@ from vmapseeds.results.formatting import (
   scale_and_sign,
   show,
   show_interval,
-  show_p,
 )
 from vmapseeds.results.opening import (
   COUNTS,
@@ -33,22 +30,56 @@ from vmapseeds.results.opening import (
   resolve_test_set,
   with_role,
 )
-from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
+from vmapseeds.results.statistics import (
+  largest_variance,
+  quantity_of,
+  roles,
+  standard_deviation,
+  values_of_runs,
+)
 from vmapseeds.store.files import Folder, place
 
 
-class Measure(NamedTuple):
-  """What is compared: a number of each run."""
+class Side(NamedTuple):
+  """Runs of A or of B, and what is compared of them."""
 
+  folder: Folder
+  where: Where
+  name: str
+  first_output: str
+  output: str
+  about: Mapping[str, Any]
+  results: xr.Dataset  # the output's number of each run under its name
+  tested: Any  # labels, or how many examples
+
+
+class Comparison(NamedTuple):
+  """What is compared, and what was decided.
+
+  Attributes:
+    a, b: (runs_a,) and (runs_b,), numbers of A and of B.
+    decision: what `stats.decide` returns for them.
+    gamma: P(A > B) from which A is meaningfully better.
+    matching: what pairs of runs have in common; empty if all are compared with all.
+    of: what the numbers are.
+    higher_is_better: whether A with higher numbers is better.
+  """
+
+  a: np.ndarray
+  b: np.ndarray
+  decision: stats.Decision
+  gamma: float
+  matching: str = ""
   of: Quantity = ACCURACY
-  noun: str = "accuracy"
-  plural: str = "accuracies"
-  mean: str = "mean accuracy"
   higher_is_better: bool = True
 
-  def better(self, values: np.ndarray) -> np.ndarray:
-    """Return values of which higher ones are better."""
-    return values if self.higher_is_better else -values
+  @property
+  def paired(self) -> bool:
+    return bool(self.matching)
+
+  @property
+  def sides(self) -> dict[str, np.ndarray]:
+    return {"A": self.a, "B": self.b}
 
 
 def compare(
@@ -104,91 +135,80 @@ def compare(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       "--against lr=0.05"
     )
-  sides = ((a, where, "--where"), (a if b is None else b, against, "--against"))
-  opened = [
-    open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-    for folder, *_ in sides
-  ]
-  test_set = resolve_test_set(opened[0].attrs.get("test_sets"), test_set)
-  outputs, others = map(roles, opened)
-  name = next(iter(outputs)) if output is None else output
-  one_of("output", name, outputs)
-  one_of("output", name, others)
-  measure = _measure(name, outputs[name])
-  results = [
-    _load(r, name, outputs, *side) for r, side in zip(opened, sides, strict=True)
-  ]
-  after = "" if epoch is None else f"epoch={epoch}"
-  names = tuple(
-    pages.join_names(str(of), format_values(values), after) for of, values, _ in sides
-  )
-  labels = outputs[name].get("labels", "")
-  tested = [
-    r.get("original_labels", r.get(labels, np.shape(of.get(name, 0))[1:]))
-    for r, of in zip(results, opened, strict=True)
-  ]
-  if not np.array_equal(tested[0], tested[1]):
+  ours = _side(a, where, "--where", test_set, epoch, output)
+  test_set = resolve_test_set(ours.results.attrs.get("test_sets"), test_set)
+  other = a if b is None else b
+  theirs = _side(other, against, "--against", test_set, epoch, ours.output)
+  sides, about = (ours, theirs), ours.about
+  of = quantity_of(ours.output, about)
+  if not np.array_equal(ours.tested, theirs.tested):
     raise Mistake(
-      f"{names[0]} and {names[1]} were tested on different examples: compare results of "
-      "one test set"
+      f"{ours.name} and {theirs.name} were tested on different examples: compare results "
+      "of one test set"
     )
-  values, matching = _values(results, name, names, paired)
-  ours, theirs = map(measure.better, values)
+  values, matching = _values(ours, theirs, paired)
+  higher = about["role"] != "loss" and about.get("higher_is_better", True)
+  better = values if higher else [-x for x in values]
   key = None if matching else jax.random.key(0)
-  decision = stats.decide(ours, theirs, gamma=gamma, paired=bool(matching), key=key)
-
+  decision = stats.decide(
+    better[0], better[1], gamma=gamma, paired=bool(matching), key=key
+  )
+  compared = Comparison(values[0], values[1], decision, gamma, matching, of, higher)
+  found = [stats.ideal_estimate(x) for x in values]
   rows = [
-    ("results", *names),
-    ("runs compared", *(f"{len(x)}" for x in values)),
-    (
-      measure.mean,
-      *(
-        show(finite_or_none(found.mean), finite_or_none(found.se), measure.of.unit)
-        for found in map(stats.ideal_estimate, values)
-      ),
-    ),
-    ("standard deviation", *(_sd(x, measure) for x in values)),
+    ("results", ours.name, theirs.name),
+    ("runs compared", *(str(len(x)) for x in values)),
+    (of.name, *(show(x.mean, x.se, of.unit) for x in found)),
+    ("sd (95 % interval)", *_sds(compared)),
   ]
-  table = Table("", "A", "B")
-  for row in rows:
-    table.add_row(*map(escape, row))
+  table = pages.Table("", ("", "A", "B"), rows)
   console = console or Console()
-  console.print(table)
-  said = list(sentences(values[0], values[1], decision, gamma, matching, measure))
+  console.print(table.for_terminal())
+  said = list(sentences(compared))
   for sentence in said:
     # Only the terminal wraps sentences, so that output can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = "" if b is None else pages.path_parts(b)[-1]
-    of_b = pages.join_names(of_b, format_values(against))
     out = pages.below(
-      pages.of_test_set(place(a) / "report", results[0], test_set),
+      pages.of_test_set(place(a) / "report", ours.results, test_set),
       format_values(where),
-      "" if name == next(iter(outputs)) else name,
-      f"against_{of_b}",
+      "" if ours.output == ours.first_output else ours.output,
+      f"against_{pages.join_names(of_b, format_values(against))}",
     )
-  shown = {f"{of}, {run_count(len(x))}": x for of, x in zip("AB", values, strict=True)}
-  title, is_class = measure.of.name, measure.of is ACCURACY
-  examples = np.size(tested[0]) if is_class else None
+  examples = np.size(ours.tested) if of is ACCURACY else None
+
+  def draw(ax: Axes) -> Axes:
+    edges = plots.bin_edges(values, examples, of)
+    for side, x in compared.sides.items():
+      mean = show(x.mean(), None, of.unit)
+      label = f"{side}, {run_count(len(x))}: mean {mean}"
+      plots.accuracy_histogram(x, ax, edges=edges, label=label, of=of)
+    return ax
+
+  figure = pages.Figure(
+    f"{capitalized(of.name)} over runs", "The runs that are compared.", draw
+  )
+  mean_and_sd = [
+    f"{what}_accuracy" * (of is ACCURACY) or what for what in ("mean", "sd")
+  ]
+  record = {
+    side: {
+      "folder": str(of_side.folder),
+      "where": {c: np.atleast_1d(v).tolist() for c, v in (of_side.where or {}).items()},
+      "runs": len(x),
+      **dict(zip(mean_and_sd, map(finite_or_none, (e.mean, e.sd)), strict=True)),
+    }
+    for side, of_side, x, e in zip("ab", sides, values, found, strict=True)
+  }
   page = pages.write_page(
     place(out),
     "compare",
-    "compare",
     {
-      "accuracies": pages.Figure(
-        f"{capitalized(title)} over runs",
-        f"The {measure.plural} that are compared.",
-        lambda ax: plots.accuracy_histograms(
-          shown, ax, examples=examples, of=measure.of
-        ),
-      )
-    },
-    {
-      "a": _record(values[0], a, where, is_class),
-      "b": _record(values[1], sides[1][0], against, is_class),
-      "output": name,
+      **record,
+      "output": ours.output,
       "test_set": test_set,
-      "epoch": results[0].attrs.get("epoch"),
+      "epoch": ours.results.attrs.get("epoch"),
       "gamma": gamma,
       "matching": matching or None,
       "probability": float(decision.probability),
@@ -197,180 +217,142 @@ def compare(
       "decision": decision.decision,
       "sentences": said,
     },
-    title=f"{names[0]} against {names[1]}",
-    rows=rows,
-    lead=said[0],
-    sentences=said[1:],
-    warnings=[],
-    about=title + f", examples of {test_set}" * is_class,
+    [
+      pages.Section(lead=said[0], tables=[table]),
+      pages.Section("Figures", figures={"accuracies": figure}),
+      pages.Section("What the runs say", sentences=said[1:]),
+    ],
+    title=f"{ours.name} against {theirs.name}",
+    under=f"{of.name} · test set: {test_set}",
+    footer="""Intervals are over runs: what other runs on the same test examples would \
+give.""",
   )
   console.print(page, highlight=False, markup=False, soft_wrap=True)
   return decision
 
 
-def _measure(name: str, about: Mapping[str, Any]) -> Measure:
-  of, is_loss = quantity_of(name, about), about["role"] == "loss"
-  if about["role"] == "class":
-    return Measure()
-  higher = not is_loss and about.get("higher_is_better", True)
-  return Measure(of, of.name, f"values of {of.name}", f"mean {name}", higher)
-
-
-def sentences(
-  a: Float[np.ndarray, " runs_a"],
-  b: Float[np.ndarray, " runs_b"],
-  decision: stats.Decision,
-  gamma: float,
-  matching: str,
-  measure: Measure,
-) -> Iterator[str]:
-  """Yield sentences about what the numbers say of A and B.
-
-  Args:
-    a, b: (runs_a,) and (runs_b,), numbers of A and of B.
-    decision: what `stats.decide` returns for them.
-    gamma: P(A > B) from which A is meaningfully better.
-    matching: what pairs of runs have in common; empty if all are compared with all.
-    measure: what the numbers are.
-  """
-  paired = bool(matching)
-  pairs = f"pairs of runs with {matching}" if paired else "all pairs of runs"
+def sentences(c: Comparison) -> Iterator[str]:
+  """Yield sentences about what the numbers say of A and B."""
+  pairs = f"pairs of runs with {c.matching}" if c.paired else "all pairs of runs"
+  probability, low, high = (float(x) for x in c.decision[:3])
   yield (
-    f"P(A > B) = {float(decision.probability):.3f}, 95 % interval "
-    f"{float(decision.low):.3f} to {float(decision.high):.3f}, over {pairs}"
+    f"P(A > B) = {probability:.3f}, 95 % interval {low:.3f} to {high:.3f}, over {pairs}"
   )
-  yield f"{decision.decision} (γ = {gamma}; Bouthillier et al. 2021, appendix C.6)"
-  if not measure.higher_is_better:
-    yield f"A > B means that A is better: its {measure.noun} is lower."
-  if decision.high < 0.5:
-    yield "B is better than A: swap A and B for the decision on that."
-  yield _difference(a, b, paired, measure)
-  if min(len(a), len(b)) > 1:
-    yield from _spread(a, b, paired, measure)
-  yield from _warnings(a, b, decision, gamma, paired, measure)
+  yield f"{c.decision.decision} (γ = {c.gamma}; Bouthillier et al. 2021, appendix C.6)"
+  if not c.higher_is_better:
+    yield f"A > B means that A is better: its {c.of.name} is lower."
+  if high < 0.5:
+    yield "B outperforms A: give them the other way round for a decision on that."
+  difference, low, high = (
+    f"{c.of.scale * float(x):+.4g}" for x in stats.mean_difference(c.a, c.b, c.paired)
+  )
+  sign = scale_and_sign(c.of.unit)[1].replace("%", "percentage points")
+  said = f"{capitalized(c.of.name)} of A less that of B: {difference}{sign}"
+  if min(len(c.a), len(c.b)) < 2:
+    yield f"{said}; an interval needs two runs of each."
+  else:
+    test = "Student's t of the differences" if c.paired else "Welch's t"
+    yield f"{said}, 95 % interval {low} to {high} ({test})."
+    yield from _spread(c)
+  yield from _warnings(c)
 
 
-def _difference(a: np.ndarray, b: np.ndarray, paired: bool, measure: Measure) -> str:
-  found = stats.mean_difference(a, b, paired)
-  sign = unit = scale_and_sign(measure.of.unit)[1]
-  difference, low, high = (f"{float(x):+.4g}" for x in found)
-  if measure.of is ACCURACY:
-    sign, unit = "", " percentage points"
-    difference, low, high = (f"{100 * float(x):+.3f}" for x in found)
-  said = f"{capitalized(measure.mean)} of A less that of B: {difference}{unit}"
-  if np.isnan(found.low):
-    return f"{said}; an interval needs two runs of each."
-  test = "Student's t of the differences" if paired else "Welch's t"
-  return f"{said}, 95 % interval {low} to {high}{sign} ({test})."
-
-
-def _spread(
-  a: np.ndarray, b: np.ndarray, paired: bool, measure: Measure
-) -> Iterator[str]:
-  average = stats.average_comparison(measure.better(a), measure.better(b))
+def _spread(c: Comparison) -> Iterator[str]:
+  sign = 1 if c.higher_is_better else -1
+  average = stats.average_comparison(sign * c.a, sign * c.b)
   if average.threshold > 0:
-    lead = "That is" if measure.higher_is_better else "A is better by"
     yield (
-      f"{lead} {1.9952 * average.difference / average.threshold:.2f} standard deviations "
-      "of a run: by the average comparison, which asks for 1.9952 (as much as P(A > B) = "
-      f"0.921), A is {'' if average.better else 'not '}better."
+      f"That is {1.9952 * average.difference / average.threshold:.2f} standard "
+      "deviations of a run in favour of A: by the average comparison, which asks for 1.9952 (as much as "
+      f"P(A > B) = 0.921), A is {'' if average.better else 'not '}better."
     )
-  of_a, of_b = (_sd(x, measure, interval=True) for x in (a, b))
-  yield f"Standard deviation of a run: A {of_a}, B {of_b}."
-  ratio = stats.variance_ratio(a, b, paired)
+  of_a, of_b = _sds(c)
+  yield f"Standard deviation of a run (95 % interval): A {of_a}, B {of_b}."
+  ratio = stats.variance_ratio(c.a, c.b, c.paired)
   if np.isfinite(ratio.high):
-    law = "jackknife of pairs" if paired else "jackknife"
+    law = "jackknife of pairs" if c.paired else "jackknife"
     yield (
       f"Variance of A over that of B: {ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to "
       f"{ratio.high:.2f} ({law})."
     )
-  p = [float(stats.normality(x).p_value) for x in (a, b)]
-  if not np.isnan(p).any():
-    verdict = f"no sign that {measure.plural} are not normal"
-    if of := " and ".join(side for side, x in zip("AB", p, strict=True) if x < 0.05):
-      verdict = (
-        f"the {measure.plural} of {of} are not normal, which the intervals of variances "
-        "allow for"
-      )
-    yield f"Shapiro-Wilk: p {show_p(p[0])} for A and p {show_p(p[1])} for B; {verdict}."
+  p = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
+  if not np.isnan([*p.values()]).any():
+    of_p = " and ".join(f"{show(x, None, 'p')} for {side}" for side, x in p.items())
+    verdict = "no sign that runs are not normal"
+    if strange := " and ".join(side for side, x in p.items() if x < 0.05):
+      verdict = f"the runs of {strange} are not normal, which the intervals of variances allow for"
+    yield f"Shapiro-Wilk: p {of_p}; {verdict}."
 
 
-def _sd(values: np.ndarray, measure: Measure, interval: bool = False) -> str:
-  if len(values) < 2:
-    return "needs two runs"
-  unit = measure.of.unit
-  text = show(values.std(ddof=1), None, unit)
-  low, high = map(finite_or_none, np.sqrt(stats.variance_interval(values)))
-  if measure.of is ACCURACY and high:
-    high = min(high, 0.5)  # no accuracies vary more
-  shown = f" (95 % interval {show_interval(low, high, unit)})"
-  return text + shown * (interval and low != high)
+def _sds(c: Comparison) -> Iterator[str]:
+  """Yield the standard deviation of A and of B, each with its interval."""
+  for values in c.sides.values():
+    sd, _, (low, high), *_ = standard_deviation(values, largest_variance(c.of))
+    ends = show_interval(low, high, c.of.unit)
+    known = f" ({ends})" if ends and low != high else ""
+    yield show(sd, None, c.of.unit) + known
 
 
-def _warnings(
-  a: np.ndarray,
-  b: np.ndarray,
-  decision: stats.Decision,
-  gamma: float,
-  paired: bool,
-  measure: Measure,
-) -> Iterator[str]:
-  runs = min(len(a), len(b))
-  unit = "pairs" if paired else "runs each"
-  size = stats.paired_sample_size if paired else stats.noether_sample_size
-  needed = int(size(gamma))
-  power = (
-    f"{100 * float(stats.paired_power(runs, gamma, gamma)):.0f} %"
-    if paired and runs > 1
-    else ""
-  )
+def _warnings(c: Comparison) -> Iterator[str]:
+  runs = min(len(c.a), len(c.b))
+  unit = "pairs" if c.paired else "runs each"
+  size = stats.paired_sample_size if c.paired else stats.noether_sample_size
+  needed = int(size(c.gamma))
+  power = ""
+  if c.paired and runs > 1:
+    power = f"{100 * float(stats.paired_power(runs, c.gamma, c.gamma)):.0f} %"
   if runs < needed:
-    here = f"; the {runs} here have {power}" if power else ""
+    here = f"; the {runs} here have {power}" * bool(power)
     yield (
-      f"Few runs: {needed} {unit} find P(A > B) = {gamma} with about 95 % power{here}."
+      f"Few runs: {needed} {unit} find P(A > B) = {c.gamma} with about 95 % power{here}."
     )
-  elif paired:
-    yield f"{runs} pairs find P(A > B) = {gamma} with {power} power."
+  elif c.paired:
+    yield f"{runs} pairs find P(A > B) = {c.gamma} with {power} power."
   if runs == 1:
     yield (
       "With one run nothing is known of the variance: the interval of P(A > B) means "
       "nothing."
     )
-  elif decision.low == decision.high and np.ptp(np.r_[a, b]) > 0:
+  elif c.decision.low == c.decision.high and np.ptp(np.r_[c.a, c.b]) > 0:
     yield (
       "Every resample gives the same P(A > B): its interval has no width, which few runs "
       "alone can bring about."
     )
-  ends = (np.searchsorted(np.sort(b), a, side) for side in ("right", "left"))
-  ties = (a == b).sum() if paired else np.subtract(*ends).sum()
-  compared = len(a) if paired else len(a) * len(b)
+  ends = (np.searchsorted(np.sort(c.b), c.a, side) for side in ("right", "left"))
+  ties = (c.a == c.b).sum() if c.paired else np.subtract(*ends).sum()
+  compared = len(c.a) if c.paired else len(c.a) * len(c.b)
   if ties == compared:
-    yield f"All {measure.plural} compared are equal: nothing tells A from B."
-  elif ties > 0.1 * compared:
+    yield "All runs compared are equal: nothing tells A from B."
+    return
+  if ties > 0.1 * compared:
     yield (
       f"{100 * ties / compared:.0f} % of the comparisons are ties, which count half; "
       "power is that without ties."
     )
-  for name, x in (("A", a), ("B", b)):
-    if len(x) > 1 and np.ptp(x) == 0 and ties < compared:
+  for side, x in c.sides.items():
+    if len(x) > 1 and np.ptp(x) == 0:
       yield (
-        f"All runs of {name} have the same {measure.noun}: were they given the same seeds?"
+        f"All runs of {side} have the same {c.of.name}: were they given the same seeds?"
       )
 
 
-def _load(
-  results: xr.Dataset,
-  name: str,
-  outputs: Mapping[str, Any],
+def _side(
   folder: Folder,
   where: Where,
   flag: str,
-) -> xr.Dataset:
-  """Return the selected runs with the output's number of each run in its place, and
-  without predictions, logits and counts.
-  """
+  test_set: str,
+  epoch: int | None,
+  output: str | None,
+) -> Side:
+  """Read the selected runs of a folder, without predictions, logits and counts."""
+  results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  outputs = roles(results)
+  first = next(iter(outputs))
+  name = first if output is None else output
+  one_of("output", name, outputs)
+  about, shape = outputs[name], np.shape(results.get(name, 0))[1:]
   unread = {*with_role(results, "logits"), *COUNTS}
-  if "accuracy" in results.variables and outputs[name]["role"] == "class":
+  if "accuracy" in results.variables and about["role"] == "class":
     unread.add(name)
   results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
   results = loaded(results, folder)
@@ -380,49 +362,34 @@ def _load(
     groups.check_not_pooled(results, where, flag)
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
-  return results
-
-
-def _record(
-  values: np.ndarray, folder: Folder, where: Where, is_class: bool
-) -> dict[str, Any]:
-  found, of = stats.ideal_estimate(values), "_accuracy" * is_class
-  return {
-    "folder": str(folder),
-    "where": {name: np.atleast_1d(x).tolist() for name, x in (where or {}).items()},
-    "runs": len(values),
-    f"mean{of}": float(found.mean),
-    f"sd{of}": finite_or_none(found.sd),
-  }
+  tested = results.get("original_labels", results.get(about.get("labels", ""), shape))
+  after = "" if epoch is None else f"epoch={epoch}"
+  title = pages.join_names(str(folder), format_values(where), after)
+  return Side(folder, where, title, first, name, about, results, tested)
 
 
 def _values(
-  results: Sequence[xr.Dataset],
-  name: str,
-  folders: Sequence[str],
-  paired: bool | None,
+  ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
   """Return the values of the runs that did not diverge, and what paired runs have in
   common (empty if they are not paired).
   """
-  kept = [np.isfinite(r[name].values) for r in results]
+  name, a, b = ours.output, ours.results, theirs.results
+  kept = [np.isfinite(r[name].values) for r in (a, b)]
   if paired:
-    numbers = [len(alive) for alive in kept]
-    if numbers[0] != numbers[1]:
+    if a.sizes["run"] != b.sizes["run"]:
       raise Mistake(
-        f"{folders[0]} has {numbers[0]} finished runs and {folders[1]} {numbers[1]}: to "
-        "pair them row by row, give as many of each"
+        f"{ours.name} has {a.sizes['run']} finished runs and {theirs.name} "
+        f"{b.sizes['run']}: to pair them row by row, give as many of each"
       )
     kept = [kept[0] & kept[1]] * 2
-  for folder, alive in zip(folders, kept, strict=True):
+  for side, alive in zip((ours, theirs), kept, strict=True):
     if not alive.any():
       which = "runs that did not diverge"
       if paired:
-        which = f"pairs of which neither diverged, with {folders[1]}"
-      raise Mistake(f"{folder} has no finished {which}: train some first")
-  a, b = (
-    r.isel(run=np.flatnonzero(alive)) for r, alive in zip(results, kept, strict=True)
-  )
+        which = f"pairs of which neither diverged, with {theirs.name}"
+      raise Mistake(f"{side.name} has no finished {which}: train some first")
+  a, b = (r.isel(run=np.flatnonzero(k)) for r, k in zip((a, b), kept, strict=True))
   values = [a[name].values, b[name].values]
   if paired is not None:
     return values, "rows of the same number" if paired else ""

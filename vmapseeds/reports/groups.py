@@ -48,7 +48,7 @@ def seed_columns(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:
   """Return the values of a column, ascending."""
-  return [_number(value) for value in np.unique(results[name].values)]
+  return np.unique(results[name].values).tolist()
 
 
 def swept_columns(results: xr.Dataset) -> dict[str, list[Value]]:
@@ -80,11 +80,8 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   for name, given in where.items():
     _check_column(results, name)
     column = results[name].values
-    dtype = column.dtype if column.dtype.kind == "f" else np.float64
     try:
-      # In a column of float32, 0.1 means the float32 nearest to it.
-      with np.errstate(over="ignore"):
-        wanted = np.atleast_1d(given).astype(dtype)
+      wanted = np.atleast_1d(given).astype(np.float64)
     except (TypeError, ValueError):
       wanted = np.empty(0)
     if not wanted.size:
@@ -123,14 +120,13 @@ def group_runs(
   names = [*dict.fromkeys([*single, *(swept_columns(results) if by is None else by)])]
   if not names or not results.sizes["run"]:
     return [Group({}, results)]
-  rows = np.stack([results[name].values.astype(np.float64) for name in names], axis=1)
-  _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+  table = results[names].to_dataframe().reset_index(drop=True)
   return [
     Group(
-      {name: _number(results[name].values[i]) for name in names},
-      results.isel(run=np.flatnonzero(group == g)),
+      {name: results[name].values[rows.index[0]].item() for name in names},
+      results.isel(run=rows.index.to_numpy()),
     )
-    for g, i in enumerate(first)
+    for _, rows in table.groupby(names)
   ]
 
 
@@ -169,20 +165,11 @@ def _check_column(results: xr.Dataset, name: str) -> None:
   one_of("column", name, there)
 
 
-def _number(value: np.generic) -> Value:
-  """Return the shortest number that means the same in its dtype: 0.1 for the float32
-  nearest to it.
-  """
-  return int(value) if value.dtype.kind in "iu" else float(str(value))
-
-
 def _format_number(value: Any) -> str:
   return str(value).removesuffix(".0")
 
 
 def _format_column(name: str, values: Sequence[Value]) -> str:
-  shown, more = (
-    ", ".join(map(_format_number, values[:MAX_SHOWN_VALUES])),
-    len(values[MAX_SHOWN_VALUES:]),
-  )
+  shown = ", ".join(map(_format_number, values[:MAX_SHOWN_VALUES]))
+  more = len(values[MAX_SHOWN_VALUES:])
   return f"{name} takes {shown}{f' and {more} more values' * (more > 0)}"

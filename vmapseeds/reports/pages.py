@@ -8,24 +8,23 @@ import io
 import json
 import os
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import rich.table
 import xarray as xr
+from markupsafe import Markup
 from matplotlib.axes import Axes
+from rich.markup import escape
 from upath import UPath
 
 from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake
 from vmapseeds.reports import plots
-from vmapseeds.reports.groups import format_values
-from vmapseeds.results.formatting import run_count, show, show_error, show_interval
-from vmapseeds.results.statistics import GROUPS
 from vmapseeds.store.files import Folder, is_remote, place, write
 
 MAX_FOLDER_BYTES = 255  # of a folder's name
-
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent),
   autoescape=True,
@@ -33,14 +32,6 @@ TEMPLATES = jinja2.Environment(
   lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
 )
-TEMPLATES.globals |= {
-  "format_values": format_values,
-  "groups": GROUPS,
-  "run_count": run_count,
-  "show": show,
-  "show_error": show_error,
-  "show_interval": show_interval,
-}
 
 
 class Figure(NamedTuple):
@@ -52,23 +43,70 @@ class Figure(NamedTuple):
   caption: str
   draw: Callable[[Axes], Axes]
   height: float = 4.0
-  of: str = ""  # the output that it is about
 
 
-def html(template: str, **context: Any) -> str:
-  """Render a template as a page that loads nothing else."""
-  page = TEMPLATES.get_template(f"{template}.html.j2").render(**context)
+class Table(NamedTuple):
+  """A table of a page or of the terminal. Only the last cell of a row is wrapped on a
+  page.
+  """
+
+  caption: str
+  headings: Sequence[str]
+  rows: Sequence[Sequence[str]]
+
+  def for_terminal(self) -> rich.table.Table:
+    made = rich.table.Table(title=escape(self.caption), title_justify="left")
+    for i, heading in enumerate(self.headings):
+      made.add_column(heading, justify="right" if i else "left", overflow="fold")
+    for row in self.rows:
+      made.add_row(*map(escape, row))
+    return made
+
+
+class Section(NamedTuple):
+  """A part of a page, its contents in the order in which they are shown. One without
+  contents is left out.
+
+  Attributes:
+    heading: its heading.
+    lead: a sentence or two in larger type.
+    sentences: a list.
+    figures: name of the file -> figure.
+    tables: with their captions.
+    kind: class of the stylesheet.
+  """
+
+  heading: str = ""
+  lead: str = ""
+  sentences: Sequence[str] = ()
+  figures: Mapping[str, Figure] = {}
+  tables: Sequence[Table] = ()
+  kind: str = ""
+
+
+def notes(warnings: Sequence[str]) -> Section:
+  """Return the section of what a reader must know before believing the numbers."""
+  return Section("Before you read on", sentences=warnings, kind="notes")
+
+
+def with_small(text: str, small: str) -> str:
+  """Return a cell with a line of small type below its text."""
+  return Markup("{}<small>{}</small>").format(text, small) if small else text
+
+
+def html(sections: Sequence[Section], sources: Mapping[str, str], **texts: str) -> str:
+  """Render a page that loads nothing else: its title, what stands under the title, and
+  its footer; and the figures' addresses by their names.
+  """
+  shown = [section for section in sections if any(section[1:-1])]
+  template = TEMPLATES.get_template("page.html.j2")
+  page = template.render(sections=shown, sources=sources, **texts)
   # No line may break between a number and its unit.
   return page.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def write_page(
-  out: Path | UPath,
-  name: str,
-  template: str,
-  figures: Mapping[str, Figure],
-  record: Any,
-  **context: Any,
+  out: Path | UPath, name: str, record: Any, sections: Sequence[Section], **texts: str
 ) -> Path | UPath:
   """Write NAME.html, NAME.json with the `record` and the figures into a folder, and
   return the page's path.
@@ -78,18 +116,14 @@ def write_page(
   """
   page = out / f"{name}.html"
   try:
-    drawn = [
-      {
-        "title": f.title,
-        "caption": f.caption,
-        "of": f.of,
-        "source": _save_figure(f, out / f"{key}.png"),
-      }
-      for key, f in figures.items()
-    ]
+    sources = {
+      key: _save_figure(figure, out / f"{key}.png")
+      for section in sections
+      for key, figure in section.figures.items()
+    }
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
     write(out / f"{name}.json", f"{text}\n".encode())
-    write(page, html(template, figures=drawn, **context).encode())
+    write(page, html(sections, sources, **texts).encode())
   except OSError as error:
     raise Mistake(
       f"{out} cannot be written ({error.strerror}): make it writable, or give another place with --out"
@@ -100,9 +134,8 @@ def write_page(
 def path_parts(folder: Folder) -> tuple[str, ...]:
   """Return the parts of a folder's absolute path or URL. The last is its name."""
   path = place(folder)
-  return tuple(
-    (str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/")
-  )
+  whole = str(path) if is_remote(path) else os.path.abspath(path)
+  return tuple(whole.rstrip("/").split("/"))
 
 
 def join_names(*names: str, by: str = ", ") -> str:
@@ -115,12 +148,10 @@ def below(out: Path | UPath, *names: str) -> Path | UPath:
   left out, and long ones cut.
   """
   for name in filter(None, names):
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    out = out / (
-      name
-      if len(name.encode()) <= MAX_FOLDER_BYTES
-      else f"{name[:MAX_NAME_LENGTH]}... {digest}"
-    )
+    if len(name.encode()) > MAX_FOLDER_BYTES:
+      digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+      name = f"{name[:MAX_NAME_LENGTH]}... {digest}"
+    out = out / name
   return out
 
 
@@ -136,11 +167,12 @@ def of_test_set(out: Path | UPath, results: xr.Dataset, test_set: str) -> Path |
   )
 
 
-def link(page: Path | UPath, out: Path | UPath) -> str:
-  """Return the address of a page as seen from a page in `out`."""
-  if is_remote(page) != is_remote(out):
-    return str(page)
-  return urllib.parse.quote(os.path.relpath(str(page), str(out)))
+def link(text: str, page: Path | UPath, out: Path | UPath) -> str:
+  """Return a cell that leads to a page, as seen from a page in `out`."""
+  address = str(page)
+  if is_remote(page) == is_remote(out):
+    address = urllib.parse.quote(os.path.relpath(address, str(out)))
+  return Markup('<a href="{}">{}</a>').format(address, text)
 
 
 def _save_figure(figure: Figure, path: Path | UPath) -> str:

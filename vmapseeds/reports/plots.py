@@ -10,19 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from jaxtyping import Real
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.results.formatting import (
-  ACCURACY,
-  Quantity,
-  finite_or_none,
-  run_count,
-  show,
-)
+from vmapseeds.results.formatting import ACCURACY, Quantity, run_count, show
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -35,6 +30,11 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = PALETTE
 INK = "#3d3d3d"
 DOTTED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
+CURVES: list[dict[str, Any]] = [
+  {"color": VERMILION, "linestyle": "-"},
+  {"color": INK, "linestyle": "--"},
+  {"color": BLUE, "linestyle": ":"},
+]
 # From few to many runs. The first colour is dark enough to be seen on white.
 COUNT_COLORS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
@@ -55,18 +55,17 @@ def accuracy_histogram(
   ax: Axes,
   *,
   examples: int | None = None,
+  edges: Real[np.ndarray, " edges"] | None = None,
   label: str | None = None,
   color: str | None = None,
-  independent_sd: Scalar | None = None,
-  binomial_sd: Scalar | None = None,
-  normal: bool = False,
+  sds: Mapping[str, Scalar | None] | None = None,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Draw the distribution of test accuracy over runs, or of another number of a run,
-  beside what independence between examples would give.
+  """Draw the distribution of test accuracy over runs, or of another number of runs or of
+  pairs of runs, beside normal curves of its mean.
 
-  Jordan 2024, figures 1 and 3 (with the independent-errors curve) and 13 (with the
-  binomial one).
+  Jordan 2024, figures 1 and 3 (with the independent-errors curve), 13 (with the binomial
+  one) and appendix D.2 (disagreement of pairs).
 
   Args:
     accuracies: (runs,), fractions or what else `of` says; at least one.
@@ -74,73 +73,38 @@ def accuracy_histogram(
     examples: test examples n. Each bin then holds equally many of the possible values
       k/n; without it a bin may hold one possible value more than its neighbour, which
       looks like structure.
+    edges: of the bins, such as several histograms share: see `bin_edges`.
     label: text in the legend; by default the number of runs and their standard
       deviation.
     color: of the bars; by default the next of the palette.
-    independent_sd: the standard deviation if examples were independent, drawn as a
-      normal curve around the mean. None, NaN and 0 draw nothing.
-    binomial_sd: likewise the prediction for errors that are independent and equally
-      likely on all examples.
-    normal: whether to draw the normal curve of the accuracies' own mean and standard
-      deviation.
+    sds: label -> standard deviation of a normal curve. None, NaN and 0 draw nothing.
     of: what the numbers are.
   """
   values, runs = np.asarray(accuracies, np.float64), len(accuracies)
-  sd = values.std(ddof=1) if runs > 1 else 0.0
-  label = label or run_count(runs) + f": sd {_text(sd, of)}" * (runs > 1)
-  color = _bars(ax, values, bin_edges([values], examples, of), label, of, color)
-  what = "errors" if of.unit == "fraction" else "examples"
-  z = np.linspace(-4, 4, 201)
-  for name, spread, line_color, style in (
-    (f"{what} independent: sd", independent_sd, VERMILION, "-"),
-    ("binomial: sd", binomial_sd, INK, "--"),
-    ("normal", sd if normal else None, color, ":"),
-  ):
-    if spread is not None and spread > 0:
-      ax.plot(
-        of.scale * (values.mean() + spread * z),
-        np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * of.scale * spread),
-        style,
-        color=line_color,
-        linewidth=1.8,
-        label=name if name == "normal" else f"{name} {_text(spread, of)}",
-      )
-  return finish_axes(ax, of.label, _density(of))
-
-
-def accuracy_histograms(
-  groups: Mapping[str, OfRuns | OfPairs],
-  ax: Axes,
-  *,
-  examples: int | None = None,
-  of: Quantity = ACCURACY,
-) -> Axes:
-  """Draw histograms of a number of runs, or of pairs of runs, in common bins.
-
-  Args:
-    groups: name -> (runs,), fractions or what else `of` says; at least one each.
-    ax: where to draw.
-    examples: test examples n; bins then hold equally many of the possible values k/n.
-    of: what the numbers are.
-  """
-  values = {name: np.asarray(given, np.float64) for name, given in groups.items()}
-  edges = bin_edges(list(values.values()), examples, of)
-  for name, given in values.items():
-    _bars(ax, given, edges, f"{name}: mean {_text(given.mean(), of)}", of)
-  return finish_axes(ax, of.label, _density(of))
-
-
-def disagreement_histogram(
-  groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
-) -> Axes:
-  """Draw histograms over pairs of runs of how many predictions the two runs differ in,
-  one histogram per group: `accuracy_histograms`.
-
-  Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
-    pairs with distinct seeds.
-  """
-  of = Quantity("test predictions that differ between two runs")
-  return accuracy_histograms(groups, ax, examples=examples, of=of)
+  if label is None:
+    sd = f": sd {show(values.std(ddof=1), None, of.unit)}" if runs > 1 else ""
+    label = run_count(runs) + sd
+  if edges is None:
+    edges = bin_edges([values], examples, of)
+  color = color or PALETTE[len(ax.patches) % len(PALETTE)]
+  ax.hist(
+    of.scale * values,
+    list(of.scale * edges),
+    density=True,
+    histtype="stepfilled",
+    facecolor=(color, 0.35),
+    edgecolor=color,
+    linewidth=1.2,
+    label=label,
+  )
+  for (name, sd), style in zip((sds or {}).items(), CURVES, strict=False):
+    if sd is not None and sd > 0:
+      law = scipy.stats.norm(of.scale * values.mean(), of.scale * sd)
+      x = law.mean() + law.std() * np.linspace(-4, 4, 201)
+      label = f"{name}: sd {show(sd, None, of.unit)}"
+      ax.plot(x, law.pdf(x), linewidth=1.8, label=label, **style)
+  unit = of._replace(name="").label.strip(" ()").replace("%", "percentage point")
+  return finish_axes(ax, of.label, f"density (per {unit or 'unit'})")
 
 
 def split_scatter(
@@ -219,7 +183,6 @@ def accuracies_side_by_side(
     ax: where to draw.
     of: what the numbers are.
   """
-  blue = {"color": BLUE}
   ax.boxplot(
     [of.scale * np.asarray(values, np.float64) for values in groups.values()],
     positions=range(len(groups)),
@@ -228,16 +191,9 @@ def accuracies_side_by_side(
     widths=0.5,
     showmeans=True,
     patch_artist=True,
-    boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE},
-    medianprops=blue,
-    meanprops={
-      "marker": "D",
-      "markersize": 5,
-      "markerfacecolor": VERMILION,
-      "markeredgecolor": VERMILION,
-    },
-    whiskerprops=blue,
-    capprops=blue,
+    boxprops={"facecolor": (BLUE, 0.35)},
+    medianprops={"color": INK},
+    meanprops={"marker": "D", "markersize": 5, "markerfacecolor": VERMILION},
     manage_ticks=False,
   )
   names = [f"{name}\n{run_count(len(values))}" for name, values in groups.items()]
@@ -249,7 +205,6 @@ def sds_side_by_side(
   series: Mapping[str, Sequence[tuple[float | None, float | None, float | None]]],
   ax: Axes,
   *,
-  below: Sequence[bool] = (),
   of: Quantity = ACCURACY,
 ) -> Axes:
   """Draw standard deviations of groups of runs. Each group is a row, the first on top,
@@ -258,31 +213,29 @@ def sds_side_by_side(
   Args:
     names: names of the groups.
     series: label -> (standard deviation, low, high) of each group, fractions; low and
-      high are the ends of an interval. None is not drawn.
+      high are the ends of an interval. None is not drawn; a standard deviation of None
+      with an interval is at 0, as where the variance is estimated below 0.
     ax: where to draw.
-    below: for each group, whether the variance behind the last series is estimated
-      below 0. It is then drawn as an open marker at 0, with a bar from there to `high`.
     of: of what they are the standard deviations.
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
     sd, low, high = of.scale * np.array(rows, np.float64).reshape(-1, 3).T
-    at = y + (k - (len(series) - 1) / 2) * 0.22
-    style: dict[str, Any] = {
-      "color": (BLUE, VERMILION, GREEN)[k % 3],
-      "fmt": "oDs"[k % 3],
-      "markersize": 6,
-      "capsize": 3,
-    }
+    sd = np.where(np.isnan(sd), 0 * high, sd)
     # Where an interval has no width, its ends may be a rounding error on the wrong
     # side.
     bars = np.maximum(np.nan_to_num([sd - low, high - sd]), 0)
-    ax.errorbar(sd, at, xerr=bars, label=label, **style)
-  if any(below):
-    at, high = at[np.array(below)], np.nan_to_num(high[np.array(below)])
-    label = f"{label}: variance estimate below 0"
-    style |= {"markerfacecolor": "white", "clip_on": False}
-    ax.errorbar(0 * high, at, xerr=[0 * high, high], label=label, **style)
+    ax.errorbar(
+      sd,
+      y + (k - (len(series) - 1) / 2) * 0.22,
+      xerr=bars,
+      label=label,
+      color=(BLUE, VERMILION, GREEN)[k % 3],
+      fmt="oDs"[k % 3],
+      markersize=6,
+      capsize=3,
+      clip_on=False,
+    )
   _rows(ax, names, of._replace(name=f"standard deviation of {of.name}"), above=3)
   ax.set_xlim(left=0)
   return ax
@@ -317,7 +270,7 @@ def loss_histogram(
   of counts.
   """
   of = Quantity("mean loss of an example", unit)
-  label = f"{len(losses)} examples: largest {_text(losses.max(), of)}"
+  label = f"{len(losses)} examples: largest {show(losses.max(), None, unit)}"
   return _of_examples(ax, losses, np.histogram_bin_edges(losses, 40), label, of)
 
 
@@ -431,9 +384,7 @@ def bin_edges(
     grid = 1 if whole or not spread else 10_000 / spread
   counts = [v * grid for v in groups]
   low, high = min(c.min() for c in counts), max(c.max() for c in counts)
-  widths = [
-    2 * np.subtract(*np.percentile(c, [75, 25])) / len(c) ** (1 / 3) for c in counts
-  ]
+  widths = [2 * scipy.stats.iqr(c) / len(c) ** (1 / 3) for c in counts]
   width = min((w for w in widths if w > 0), default=1.0)
   width = max(1, round(width), int(np.ceil((high - low + 1) / MOST_BINS)))
   start = width * np.floor((np.rint(low) + 0.25) / width) - 0.5
@@ -441,58 +392,10 @@ def bin_edges(
   return (start + width * np.arange(bins + 1)) / grid
 
 
-def percent(fraction: Scalar) -> str:
-  """Return a fraction as percent with three significant digits, without exponents:
-  0.00123 -> '0.123 %'.
-
-  >>> percent(0.00123), percent(0.9), percent(float("nan"))
-  ('0.123 %', '90.0 %', 'n/a')
-  """
-  value = 100 * float(fraction)
-  if not np.isfinite(value):
-    return "n/a"
-  places = 2 - int(np.floor(np.log10(abs(value)))) if value else 2
-  return f"{value:.{min(6, max(0, places))}f} %"
-
-
-def _text(value: Scalar, of: Quantity) -> str:
-  if of.unit == "fraction":
-    return percent(value)
-  return show(finite_or_none(value), None, of.unit)
-
-
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
   """Return the n for which values are multiples of 1/n, from the smallest gap between them."""
   gaps = np.diff(np.unique(values))
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
-
-
-def _density(of: Quantity) -> str:
-  unit = of._replace(name="").label.strip(" ()").replace("%", "percentage point")
-  return f"density (per {unit or 'unit'})"
-
-
-def _bars(
-  ax: Axes,
-  values: np.ndarray,
-  edges: np.ndarray,
-  label: str,
-  of: Quantity,
-  color: str | None = None,
-) -> str:
-  """Draw a histogram and return its colour, by default the next of the palette."""
-  color = color or PALETTE[len(ax.patches) % len(PALETTE)]
-  ax.hist(
-    of.scale * values,
-    list(of.scale * edges),
-    density=True,
-    histtype="stepfilled",
-    facecolor=(color, 0.35),
-    edgecolor=color,
-    linewidth=1.2,
-    label=label,
-  )
-  return color
 
 
 def _of_examples(

@@ -3,23 +3,24 @@ self-contained pages.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import rich.table
 import xarray as xr
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.pages import Figure, join_names
+from vmapseeds.reports.pages import Figure, Table, join_names, with_small
 from vmapseeds.reports.summary import headline, measure_outputs, summarize
 from vmapseeds.results.formatting import (
   capitalized,
@@ -29,20 +30,35 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.opening import loaded, open_results, resolve_test_set
-from vmapseeds.results.statistics import (
-  GROUPS,
-  MeasuredRuns,
-  roles,
-  values_of_runs,
-)
+from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_PAIRED = 50  # runs whose pairs are drawn
-Section = dict[str, Any]  # what `summarize` or `summarize_output` returns
+Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
 _PARTS = {"class": "errors", "loss": "losses"}
+_DISTRIBUTION = """The normal curve has the runs' mean and standard deviation. The curve of \
+independence is what would be seen if every example kept its mean and spread but differed \
+between runs for itself: as far as the bars follow it, runs differ only by chance on this \
+test set. The binomial curve takes all examples as equally hard."""
+_FOOTER = """R is the number of runs, n of test examples. Standard errors and intervals are \
+what other runs on the same test examples would give, with a * what the same runs on other \
+examples would; the choice of the test examples comes on top of the first, and for variances cannot \
+be seen from one test set. %² are squared percentage points."""
+_STARS = """± and intervals: what other runs would give; *: these runs on other \
+examples"""
+HEADINGS = (
+  "statistic",
+  "value ± std. error",
+  "95 % interval",
+  "what it says, and what it is",
+)
+_SIDE_BY_SIDE = """± standard error, and the 95 % interval underneath. Each name leads to \
+the page with all statistics, and what they are. Intervals of an ensemble are what the same \
+runs on other examples would give, all others what other runs on the same test examples \
+would."""
 
 
 class Part(NamedTuple):
@@ -51,7 +67,7 @@ class Part(NamedTuple):
   name: str
   out: Path | UPath
   measured: list[MeasuredRuns]  # without joint errors, which are many
-  summary: Section
+  summary: Summary
 
 
 def report(
@@ -63,7 +79,7 @@ def report(
   epoch: int | None = None,
   out: Folder | None = None,
   console: Console | None = None,
-) -> list[Section]:
+) -> list[Summary]:
   """Print the statistics of results folders and write `report.html`, `report.json` and
   PNG figures, with a section for each output of role class, loss or score.
 
@@ -109,10 +125,15 @@ def report(
     results = _open(folder, test_set, epoch, by, where)
     above = place(folder) / "report" if out is None else place(out) / name
     opened = resolve_test_set(results.attrs.get("test_sets"), test_set)
-    reported.append(_parts(results, folder, name, above, by, where, opened))
+    above = pages.of_test_set(above, results, opened)
+    try:
+      grouped = groups.group_runs(results, by, where)
+      reported.append(_parts(grouped, name, above, str(folder), opened))
+    except Mistake as mistake:
+      raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
     for part in parts:
-      page = _write(part)
+      page = pages.write_page(part.out, "report", part.summary, **page_of(part))
     if len(parts) > 1 or lost:
       _side_by_side(parts, lost, parts[0].out.parent, console)
     else:
@@ -126,7 +147,7 @@ def report(
   return [part.summary for part in parts]
 
 
-def sections(summary: Section) -> list[Section]:
+def sections(summary: Summary) -> list[Summary]:
   """Return what `summarize_output` returned for each output."""
   return [summary, *summary["further"]]
 
@@ -142,46 +163,36 @@ def _names(folders: Sequence[Folder]) -> list[str]:
 
 
 def _parts(
-  results: xr.Dataset,
-  folder: Folder,
+  grouped: Sequence[groups.Group],
   name: str,
   above: Path | UPath,
-  by: Sequence[str] | None,
-  where: Where,
+  folder: str,
   test_set: str,
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
-  try:
-    found = groups.group_runs(results, by, where)
-    lost = [
-      any(not np.isfinite(values_of_runs(of, name)).any() for name in roles(of))
-      for _, of in found
-    ]
-    parts = []
-    for group, diverged in zip(found, lost, strict=True):
-      if diverged and not all(lost):
-        continue  # if all runs of all groups diverged, measuring the first says so
-      measured = measure_outputs(group.results)
-      summary = summarize(group.results, test_set=test_set, measured=measured)
-      summary = {"folder": str(folder), "values": group.values, **summary}
-      for i, runs in enumerate(measured):
-        if runs.tallies:
-          tallies = dataclasses.replace(runs.tallies, joint_errors=None)
-          measured[i] = dataclasses.replace(runs, tallies=tallies)
-      out = pages.below(
-        pages.of_test_set(above, results, test_set), format_values(group.values)
-      )
-      parts.append(Part(join_names(name, _group_name(summary)), out, measured, summary))
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
-  return parts, [
-    f"{join_names(name, format_values(values))}: all {run_count(of.sizes['run'])} diverged."
-    for (values, of), diverged in zip(found, lost, strict=True)
-    if diverged
-  ]
+  parts, lost = [], []
+  for values, of in grouped:
+    named = format_values(values)
+    try:
+      measured = measure_outputs(of)
+    except AllDiverged as mistake:
+      all_lost, runs = mistake, run_count(of.sizes["run"])
+      lost.append(f"{join_names(name, named)}: all {runs} diverged.")
+      continue
+    summary = summarize(of, test_set=test_set, measured=measured)
+    summary = {"folder": folder, "values": values, **summary}
+    for i, runs_of in enumerate(measured):
+      if runs_of.tallies:
+        tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
+        measured[i] = dataclasses.replace(runs_of, tallies=tallies)
+    named_part = join_names(name, _group_name(summary))
+    parts.append(Part(named_part, pages.below(above, named), measured, summary))
+  if not parts:
+    raise all_lost
+  return parts, lost
 
 
-def _group_name(summary: Section) -> str:
+def _group_name(summary: Summary) -> str:
   values = format_values(summary.get("values"))
   return join_names(values, *(f"{name} pooled" for name in summary["pooled"]))
 
@@ -192,19 +203,14 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   """
   said: dict[str, list[str]] = {}
   several = len({s["output"] for part in parts for s in sections(part.summary)}) > 1
-  of = [
-    (join_names(part.name, several * section["output"], by=": "), section["warnings"])
-    for part in parts
-    for section in sections(part.summary)
-  ]
-  for name, warnings in of:
-    for warning in warnings:
+  of = [(part, section) for part in parts for section in sections(part.summary)]
+  for part, section in of:
+    name = join_names(part.name, several * section["output"], by=": ")
+    for warning in section["warnings"]:
       said.setdefault(warning, []).append(name)
-  shared = [warning for warning, names in said.items() if len(names) == len(of)]
-  return shared + [
-    f"{'; '.join(names)}: {warning}"
+  return [
+    warning if len(names) == len(of) else f"{'; '.join(names)}: {warning}"
     for warning, names in said.items()
-    if len(names) < len(of)
   ]
 
 
@@ -214,7 +220,7 @@ def _print_notes(notes: Iterable[str], page: Path | UPath, console: Console) -> 
   console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
 
 
-def _title(summary: Section) -> str:
+def _title(summary: Summary) -> str:
   epochs, epoch = summary["settings"].get("epochs"), summary["epoch"]
   duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
   if epoch is not None:
@@ -222,64 +228,163 @@ def _title(summary: Section) -> str:
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 
-def terminal_table(summary: Section, section: Section) -> Table:
+def _about(summary: Summary, section: Summary) -> str:
+  """Return how many runs and examples an output has."""
+  examples = f"{section['examples']} examples"
+  if section["role"] == "class":
+    examples += f" of {summary['test_set']}"
+  return f"{run_count(section['runs'])}, {examples if section['examples'] else section['output']}"
+
+
+def _statistics(section: Summary) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+  """Yield the heading of each group of statistics, and its rows: label, value with
+  standard error, 95 % interval, reading and definition.
+  """
+  statistics = section["statistics"].values()
+  for group, members in itertools.groupby(statistics, key=lambda s: s["group"]):
+    yield (
+      GROUPS[group],
+      [
+        (
+          s["label"],
+          show(s["value"], s["se"], s["unit"]),
+          "* " * (s["over"] == "examples")
+          + show_interval(s["low"], s["high"], s["unit"]),
+          with_small(s["reading"], s["definition"]),
+        )
+        for s in members
+      ],
+    )
+
+
+def terminal_table(summary: Summary, section: Summary) -> rich.table.Table:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
-  about = section["output"]
-  if section["role"] == "class":
-    about = f"{section['examples']} examples of {summary['test_set']}"
-  table = Table(
-    "statistic",
-    title=escape(f"{_title(summary)}: {run_count(section['runs'])}, {about}"),
-    title_justify="left",
-    caption="± and intervals: what other runs would give; *: these runs on other examples",
-    caption_justify="left",
-  )
-  for heading in ("value ± std. error", "95 % interval"):
-    table.add_column(heading, justify="right", no_wrap=True)
-  group = None
-  for s in section["statistics"].values():
-    if s["group"] != group:
-      group = s["group"]
-      table.add_section()
-      table.add_row(f"[bold]{GROUPS[group]}")
-    ends = show_interval(s["low"], s["high"], s["unit"])
-    ends = ends.removesuffix(" %").removesuffix(" %²")
-    mark = "* " * (s["over"] == "examples")
-    table.add_row(s["label"], show(s["value"], s["se"], s["unit"]), mark + ends)
+  title = f"{_title(summary)}: {_about(summary, section)}"
+  table = Table(title, HEADINGS[:3], []).for_terminal()
+  table.caption, table.caption_justify = _STARS, "left"
+  for group, rows in _statistics(section):
+    table.add_section()
+    table.add_row(f"[bold]{group}")
+    for row in rows:
+      table.add_row(*row[:3])
   return table
 
 
-def figures(runs: MeasuredRuns, section: Section) -> Figures:
+# The page of one part.
+
+
+def page_of(part: Part) -> dict[str, Any]:
+  """Return what the page of a part shows: see `pages.html`."""
+  summary = part.summary
+  several, shown = len(summary["further"]) > 0, []
+  outputs = itertools.zip_longest(sections(summary), part.measured)
+  for section, runs in outputs:
+    name = several * section["output"]
+    figures_of = figures(runs, section) if runs else {}
+    named = {join_names(name, key, by="."): f for key, f in figures_of.items()}
+    shown += [
+      pages.Section(name, section["summary"], tables=[_headline_table(section)]),
+      pages.Section(join_names(name, "Figures", by=": "), figures=named),
+      pages.Section(join_names(name, "Statistics", by=": "), tables=_tables(section)),
+    ]
+  shown.insert(not several, pages.notes(_notes([part._replace(name="")])))
+  about = {
+    **summary["settings"],
+    "runs": summary["runs"],
+    "diverged": summary["diverged"],
+    "classes": summary["classes"],
+    "sources that vary": summary["varied"],
+    "device": summary["device_kind"],
+    "lane width": summary["lane_width"],
+    "lowering": summary["lowering"],
+    **summary["versions"],
+  }
+  rows = [(name, _setting(value)) for name, value in about.items()]
+  shown.append(pages.Section("Settings", tables=[Table("", (), rows)]))
+  under = _about(summary, summary)
+  return {
+    "sections": shown,
+    "title": _title(summary),
+    "under": under,
+    "footer": _FOOTER,
+  }
+
+
+def _setting(value: Any) -> str:
+  if isinstance(value, Mapping):
+    value = format_values(value)
+  elif isinstance(value, list):
+    value = ", ".join(map(str, value))
+  return "–" if value in (None, "") else str(value)
+
+
+def _cell(s: Summary) -> str:
+  interval = show_interval(s["low"], s["high"], s["unit"])
+  return with_small(show(s["value"], s["se"], s["unit"]), interval)
+
+
+def _headline_table(section: Summary) -> Table:
+  first = headline(section).values()
+  return Table("", [s["label"] for s in first], [[_cell(s) for s in first]])
+
+
+def _tables(section: Summary) -> list[Table]:
+  tables = [Table(group, HEADINGS, rows) for group, rows in _statistics(section)]
+  if pairs := section.get("pairs"):
+    headings = ("examples", "right, each", "together", "if independent", "difference")
+    tables.append(
+      Table(
+        "The pairs of test examples farthest from independence",
+        headings,
+        [
+          (
+            f"{p['i']}, {p['j']}",
+            f"{show(p['right_i'], None, 'fraction')}, {show(p['right_j'], None, 'fraction')}",
+            show(p["joint"], None, "fraction"),
+            show(p["product"], None, "fraction"),
+            show(p["joint"] - p["product"], p["se"], "fraction"),
+          )
+          for p in pairs
+        ],
+      )
+    )
+  if hard := section.get("hard_examples"):
+    unit = section["statistics"]["mean_loss"]["unit"]
+    rows = [
+      (str(e["example"]), show(e["mean"], None, unit), show(e["sd"], None, unit))
+      for e in hard
+    ]
+    headings = ("example", "mean loss", "sd between runs")
+    tables.append(Table("The test examples with the largest mean loss", headings, rows))
+  return tables
+
+
+def figures(runs: MeasuredRuns, section: Summary) -> Figures:
   """Return the figures of one output, by name. A single run has none."""
   if runs.runs < 2:
     return {}
-  numbers, n = section["statistics"], runs.examples
-  first = headline(section)
-  text = {heading: show(s["value"], None, s["unit"]) for heading, s in first.items()}
-  parts = _PARTS.get(runs.role)
-  caption = (
-    f"The {runs.runs} runs have a standard deviation of {text['sd']}; the dotted line is "
-    "normal with this one."
-  )
-  sds: dict[str, Any] = {}
-  if "sd if indep." in first:
-    sds["independent_sd"] = first["sd if indep."]["value"]
-    caption += f""" The solid line is what would be seen if every example kept its mean \
-and spread but {parts} were independent between examples ({text["sd if indep."]}): as \
-far as the bars follow it, runs differ only by chance on this test set."""
-  if runs.role == "class":
-    binomial = numbers["binomial_sd"]
-    sds |= {"binomial_sd": binomial["value"], "examples": n}
-    equally = show(binomial["value"], None, binomial["unit"])
-    caption += f" The dashed line takes all examples as equally hard ({equally})."
+  numbers, of_class = section["statistics"], runs.role == "class"
+  first, parts = headline(section), _PARTS.get(runs.role)
+  curves = {
+    f"{parts} independent": first.get("sd if indep."),
+    "binomial": numbers.get("binomial_sd"),
+    "normal": first["sd"],
+  }
+  sds = {name: s["value"] for name, s in curves.items() if s}
   found = {
-    f"{'accuracy' if runs.role == 'class' else runs.role}_distribution": Figure(
+    f"{'accuracy' if of_class else runs.role}_distribution": Figure(
       f"{capitalized(runs.of.name)} over runs",
-      caption,
+      _DISTRIBUTION
+      if parts
+      else "The curve has the runs' mean and standard deviation.",
       lambda ax: plots.accuracy_histogram(
-        runs.values, ax, normal=True, of=runs.of, **sds
+        runs.values,
+        ax,
+        examples=runs.examples,
+        sds=sds,
+        of=runs.of,
       ),
     )
   }
@@ -290,7 +395,7 @@ far as the bars follow it, runs differ only by chance on this test set."""
 them below. The count is on a logarithmic axis.""",
       lambda ax: plots.loss_histogram(runs.losses.mean(0), ax, unit=runs.of.unit),
     )
-  if runs.role == "class":
+  if of_class:
     found["error_rates"] = Figure(
       "How often each example is wrong",
       """Examples at the far left are right in nearly every run, those at the far right \
@@ -298,43 +403,21 @@ wrong in nearly every run. Runs differ on the ones between, and these make up th
 independent-errors prediction. The count is on a logarithmic axis.""",
       lambda ax: plots.error_rate_histogram(runs.tallies.example_error_rates(), ax),
     )
-  if "split_correlation" in numbers and n > 1:
-    even, odd = (
-      half / len(range(i, n, 2)) for i, half in enumerate(runs.spread.halves)
-    )
-    if runs.role == "class":
-      even, odd = 1 - even, 1 - odd
-    readings = (numbers.get(s) for s in ("split_correlation", "top_quarter_gain"))
+  if parts and runs.examples > 1:
+    even, odd = runs.means_of_halves
     found["split"] = Figure(
       "One half of the test examples against the other",
       f"""Each point is a run, or several, by its colour. If some runs were better than \
 others, those good on the even examples would be good on the odd ones. \
-{" ".join(s["reading"] for s in readings if s)}""",
+{numbers["split_correlation"]["reading"]}""",
       lambda ax: plots.split_scatter(
-        even,
-        odd,
-        ax,
-        correlation=numbers["split_correlation"]["value"],
-        of=runs.of,
+        even, odd, ax, correlation=numbers["split_correlation"]["value"], of=runs.of
       ),
     )
   if "cace" in numbers:
-    found |= _vote_figures(runs, numbers)
-  if "gap_accepted" in numbers:
-    found["logit_gaps"] = Figure(
-      "Distribution functions of the logit gaps",
-      f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
-of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["reading"]}""",
-      lambda ax: plots.ecdf_band(runs.gaps, ax, threshold=float(stats.ks_threshold(n))),
-    )
-  return found
-
-
-def _vote_figures(runs: MeasuredRuns, numbers: Section) -> Figures:
-  curve = runs.tallies.calibration_curve()
-  band = runs.tallies.calibration_band(key=jax.random.key(0))
-  found = {
-    "calibration": Figure(
+    curve = runs.tallies.calibration_curve()
+    band = runs.tallies.calibration_band(key=jax.random.key(0))
+    found["calibration"] = Figure(
       "Calibration of the votes",
       f"""Each point is a tenth of the range of vote fractions, over all examples and \
 classes: how often the class was right, with 95 % of the bootstrap over examples. \
@@ -343,23 +426,30 @@ classes: how often the class was right, with 95 % of the bootstrap over examples
         curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
       ),
     )
-  }
-  if runs.predictions is None:
-    return found
-  shown = runs.predictions[:MOST_PAIRED]
-  error = (shown != runs.tallies.labels).mean(1)
-  first, second = np.triu_indices(len(shown), 1)
-  disagreement = stats.disagreement_matrix(shown)[first, second]
-  some = "the first " * (runs.runs > len(shown))
-  found["disagreement"] = Figure(
-    "Disagreement against error",
-    f"""Each point is a pair of {some}{run_count(len(shown))}: how often they disagree \
-against how often they are wrong, on average of the two. Where the votes are calibrated the \
-points lie around the line. {numbers["gde_gap"]["reading"]}""",
-    lambda ax: plots.disagreement_against_error(
-      (error[first] + error[second]) / 2, disagreement, ax
-    ),
-  )
+  if "gde_gap" in numbers and runs.predictions is not None:
+    shown = runs.predictions[:MOST_PAIRED]
+    error = (shown != runs.tallies.labels).mean(1)
+    first_run, second_run = np.triu_indices(len(shown), 1)
+    found["disagreement"] = Figure(
+      "Disagreement against error",
+      f"""Each point is a pair of the first {run_count(len(shown))}: how often they \
+disagree against how often they are wrong, on average of the two. Where the votes are \
+calibrated the points lie around the line. {numbers["gde_gap"]["reading"]}""",
+      lambda ax: plots.disagreement_against_error(
+        (error[first_run] + error[second_run]) / 2,
+        stats.disagreement_matrix(shown)[first_run, second_run],
+        ax,
+      ),
+    )
+  if "gap_accepted" in numbers:
+    found["logit_gaps"] = Figure(
+      "Distribution functions of the logit gaps",
+      f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
+of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["reading"]}""",
+      lambda ax: plots.ecdf_band(
+        runs.gaps, ax, threshold=float(stats.ks_threshold(runs.examples))
+      ),
+    )
   return found
 
 
@@ -371,7 +461,7 @@ class Row(NamedTuple):
 
   part: Part
   runs: MeasuredRuns
-  section: Section
+  section: Summary
 
   @property
   def name(self) -> str:
@@ -386,31 +476,38 @@ def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
   return found
 
 
-def side_by_side_table(noun: str, rows: Sequence[Row]) -> Table:
+def side_by_side_table(
+  title: str,
+  rows: Sequence[Row],
+  name: Callable[[Row], str],
+  cell: Callable[[Summary], str],
+) -> Table:
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
-  cells = [headline(row.section) for row in rows]
-  sign = scale_and_sign(cells[0]["mean"]["unit"])[1]
-  title = f"{noun} side by side{f', in{sign}' * bool(sign)}"
-  table = Table(title=title, title_justify="left")
-  table.add_column("runs of", overflow="fold")
-  for heading in ("runs", *cells[0]):
-    lines = "\n".join(heading.rsplit(" ", 1))
-    table.add_column(lines, justify="right", no_wrap=True)
-  for row, of in zip(rows, cells, strict=True):
-    shown = (
-      show(of[name]["value"], None, of[name]["unit"]).removesuffix(sign)
-      if name in of
-      else "–"
-      for name in cells[0]
-    )
-    table.add_row(escape(row.name), str(row.section["runs"]), *shown)
-  return table
+  first = headline(rows[0].section)
+  headings = ("runs of", "runs", *("\n".join(h.rsplit(" ", 1)) for h in first))
+  cells = []
+  for row in rows:
+    of = headline(row.section)
+    shown = (cell(of[heading]) if heading in of else "–" for heading in first)
+    cells.append((name(row), str(row.section["runs"]), *shown))
+  return Table(title, headings, cells)
+
+
+def terminal_side_by_side(noun: str, rows: Sequence[Row]) -> rich.table.Table:
+  """Return the table of one output without errors, its unit in the title."""
+  sign = scale_and_sign(headline(rows[0].section)["mean"]["unit"])[1]
+  return side_by_side_table(
+    f"{noun} side by side{f', in{sign}' * bool(sign)}",
+    rows,
+    lambda row: row.name,
+    lambda s: show(s["value"], None, s["unit"]).removesuffix(sign),
+  ).for_terminal()
 
 
 def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
   """Return the figures of one output of groups of runs side by side, by name."""
   names, runs = [row.name for row in rows], rows[0].runs
-  lines = 1 + max(name.count("\n") + 1 for name in names)
+  lines = 2 + max(name.count("\n") for name in names)
   height = min(30.0, 1.6 + len(rows) * max(0.45, 0.1 + 0.16 * lines))
   values = {row.name: row.runs.values for row in rows}
   found = {
@@ -434,14 +531,12 @@ their mean; the whiskers reach to the lowest and the highest.""",
       ("distribution", "distr. sd"),
     )
   }
-  variances = (row.section["statistics"]["distribution_variance"] for row in rows)
-  below = [(variance["value"] or 0) < 0 for variance in variances]
   found["standard_deviations"] = Figure(
     f"Standard deviations of {noun} between runs",
     f"""What is seen on this test set; what it would be if {parts} were independent \
-between examples; and what would remain on an endless test set. Bars are 95 % intervals, of \
-what other runs would give.""",
-    lambda ax: plots.sds_side_by_side(names, series, ax, below=below, of=runs.of),
+between examples; and what would remain on an endless test set, at 0 where the estimate of \
+its variance is below 0. Bars are 95 % intervals, of what other runs would give.""",
+    lambda ax: plots.sds_side_by_side(names, series, ax, of=runs.of),
     height,
   )
   return found
@@ -475,59 +570,39 @@ def _open(
   return loaded(results, folder)
 
 
-def _write(part: Part) -> Path | UPath:
-  """Write the page of a part and return its path."""
-  found = {}
-  for runs, section in zip(part.measured, sections(part.summary), strict=True):
-    for name, figure in figures(runs, section).items():
-      several = len(part.measured) > 1
-      found[join_names(several * runs.output, name, by=".")] = figure._replace(
-        of=runs.output
-      )
-  return pages.write_page(
-    part.out, "report", "report", found, part.summary, **context(part.summary)
-  )
-
-
 def _side_by_side(
   parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console
 ) -> None:
   """Print the tables of groups side by side and write their page."""
   notes, outputs = [*lost, *_notes(parts)], _by_output(parts)
   titles = (_title(part.summary | {"values": {}}) for part in parts)
+  tables = [
+    side_by_side_table(
+      noun,
+      rows,
+      lambda row: pages.link(row.part.name, row.part.out / "report.html", out),
+      _cell,
+    )
+    for noun, rows in outputs.items()
+  ]
+  found = {
+    join_names(noun * (len(outputs) > 1), name, by="."): figure
+    for noun, rows in outputs.items()
+    for name, figure in side_by_side_figures(noun, rows).items()
+  }
   page = pages.write_page(
     out,
     "report",
-    "side_by_side",
-    {
-      join_names(noun * (len(outputs) > 1), name, by="."): figure
-      for noun, rows in outputs.items()
-      for name, figure in side_by_side_figures(noun, rows).items()
-    },
     {"warnings": notes, "reports": [part.summary for part in parts]},
+    [
+      pages.Section(tables=tables),
+      pages.notes(notes),
+      pages.Section("Figures", figures=found),
+    ],
     title=f"{', '.join(dict.fromkeys(titles))}: side by side",
-    warnings=notes,
-    test_set=parts[0].summary["test_set"],
-    number=len(parts),
-    outputs={
-      noun: [
-        (row.part.name, row.section, pages.link(row.part.out / "report.html", out))
-        for row in rows
-      ]
-      for noun, rows in outputs.items()
-    },
+    under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
+    footer=_SIDE_BY_SIDE,
   )
   for noun, rows in outputs.items():
-    console.print(side_by_side_table(noun, rows))
+    console.print(terminal_side_by_side(noun, rows))
   _print_notes(notes, page, console)
-
-
-def context(summary: Section) -> Section:
-  """Return the values that the page of one summary shows."""
-  part = Part("", Path(), [], summary)
-  return {
-    **summary,
-    "title": _title(summary),
-    "sections": sections(summary),
-    "warnings": _notes([part]),
-  }

@@ -17,7 +17,6 @@ None. Their `recipe` is not the JSON of a `Recipe`. It has `name`, `dataset` (No
 `test_sets` and `imported`: file, shape and dtype of each imported array.
 """
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,11 +26,16 @@ from jaxtyping import Int, Integer, Shaped
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import check_writable, create_folder, occupied
-from vmapseeds.store.layout import array, read_verified_metadata, require_metadata
+from vmapseeds.store.layout import (
+  Description,
+  array,
+  read_verified_metadata,
+  require_metadata,
+)
 from vmapseeds.store.results import Results
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
-from vmapseeds.training.outputs import Output
+from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.runs import Runs
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
@@ -66,12 +70,12 @@ USE = "give another --out, or what it was started with"
 class Contents(NamedTuple):
   """What the folder of a campaign holds."""
 
-  description: dict[str, Any]  # of the campaign, ready for JSON
+  description: Description  # of the campaign, ready for JSON
   columns: dict[str, Shaped[np.ndarray, "runs ..."]]  # the runs table
   constants: Mapping[str, tuple[Sequence[str], np.ndarray]]  # with their axes
-  labels: dict[str, dict[str, Any]]  # what those of the constants mean that are labels
-  outputs: dict[str, dict[str, Any]]  # entries of the arrays of runs
-  counts: dict[str, dict[str, Any]]  # entries of the arrays of blocks
+  labels: dict[str, Description]  # what those of the constants mean that are labels
+  outputs: dict[str, Description]  # entries of the arrays of runs
+  counts: dict[str, Description]  # entries of the arrays of blocks
 
 
 def check_folder(path: Folder) -> None:
@@ -95,43 +99,38 @@ def check_folder(path: Folder) -> None:
 
 def output_entries(
   stored: Mapping[str, Output], shapes: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Description]:
   """Return a description's entries for the arrays of what is stored of each run."""
   return {
     name: array(
-      shapes[name].dtype,
-      ("run", *output.dims),
-      shapes[name].shape,
-      **output.attributes,
+      shapes[name].dtype, ("run", *output.dims), shapes[name].shape, **output.attributes
     )
     for name, output in stored.items()
   }
 
 
 def count_entries(
-  test_set: str, examples: int, classes: int, combinations: int, runs: int, pairs: bool
-) -> dict[str, dict[str, Any]]:
-  """Return a description's entries for the counts over a block of up to `runs` runs,
-  one set for each combination of swept values.
+  name: str, examples: int, classes: int, combinations: int, runs: int, pairs: bool
+) -> dict[str, Description]:
+  """Return a description's entries for the counts of the class output `name` over a
+  block of up to `runs` runs, one set for each combination of swept values.
   """
   dtype = np.min_scalar_type(runs)
-  prefix = f"{test_set}/" * bool(test_set)
   axes = ("block", "combination")
-  found = {
-    f"{prefix}votes": array(
-      dtype, (*axes, "example", "class"), (combinations, examples, classes)
-    ),
-    f"{prefix}counted": array(dtype, axes, (combinations,)),
+  more = {
+    "votes": {"example": examples, "class": classes},
+    "counted": {},
+    "joint_errors": {"example": examples, "other_example": examples} if pairs else None,
   }
-  if pairs:
-    found[f"{prefix}joint_errors"] = array(
-      dtype, (*axes, "example", "other_example"), (combinations, examples, examples)
-    )
-  return found
+  return {
+    sibling(name, count): array(dtype, (*axes, *of), (combinations, *of.values()))
+    for count, of in more.items()
+    if of is not None
+  }
 
 
 def open_or_create(
-  path: str | os.PathLike,
+  path: Folder,
   contents: Contents,
   *,
   block_runs: int,
@@ -155,7 +154,7 @@ def open_or_create(
       task, other runs or other conditions. Nothing is changed then.
     FolderExists: another process has made the folder meanwhile.
   """
-  description = {**contents.description, **depends}
+  description = contents.description | dict(depends)
   if root := read_verified_metadata(path):
     results = Results(path, root)
     mixed = check_same(results, contents, description, force_mixed)
@@ -176,8 +175,8 @@ def open_or_create(
     block_runs=block_runs,
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
-    outputs={**contents.outputs, **contents.counts},
-    dimensions={**DIMENSIONS, **axes},
+    outputs=contents.outputs | contents.counts,
+    dimensions=DIMENSIONS | axes,
     attributes={
       **{name: seeds.get(name, {"role": "column"}) for name in contents.columns},
       **contents.labels,
@@ -186,7 +185,7 @@ def open_or_create(
     return results
 
 
-def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
+def variables_of(root: Description) -> dict[str, list[int]]:
   """Return the shapes of one run's variables by their paths, empty if they are not kept."""
   return {
     name.partition("/")[2]: about["shape"]
@@ -211,9 +210,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
   return Runs.from_columns(results.table(), root["sources"], root["sampling"]), results
 
 
-def training_examples(
-  path: str | os.PathLike,
-) -> Integer[np.ndarray, "runs examples"]:
+def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
   in the training set.
 
@@ -236,9 +233,7 @@ def training_examples(
   return examples
 
 
-def combinations(
-  runs: Runs,
-) -> tuple[Int[np.ndarray, " runs"], int]:
+def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   """Return which combination of values each run of a block has, numbered from 0 in the
   order of their first runs, and how many there are.
 
@@ -259,7 +254,7 @@ def combinations(
 
 
 def check_same(
-  results: Results, contents: Contents, given: dict[str, Any], force_mixed: bool
+  results: Results, contents: Contents, given: Description, force_mixed: bool
 ) -> list[str]:
   """Check that a folder has this task, these runs and the `given` description.
 
@@ -270,10 +265,11 @@ def check_same(
   Raises:
     Mistake: they differ; it names the first difference.
   """
-  other, columns = f"{results.path} belongs to another campaign", contents.columns
-  mixed = check_alike(results, {**given, "columns": list(columns)}, force_mixed, other)
+  other = f"{results.path} belongs to another campaign"
+  columns = contents.columns
+  mixed = check_alike(results, given | {"columns": list(columns)}, force_mixed, other)
   constants = {name: values for name, (_, values) in contents.constants.items()}
-  results.restore({**columns, **constants})
+  results.restore(columns | constants)
   shared = min(len(next(iter(columns.values()))), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(
@@ -285,66 +281,57 @@ def check_same(
 
 
 def check_alike(
-  results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str = USE
+  results: Results, given: Description, force_mixed: bool, other: str, use: str = USE
 ) -> list[str]:
   """Return what `check_same` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
-  stored, mixed = results.root, []
-  force, begun = f"{use}, or --force-mixed", results.done.any()
+  stored = results.root
+  mixed = set()
+  theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
+  same_data = all(
+    theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes")
+  )
+  found = []  # of what differs: its name, what is said of it, whether it may be mixed
   if difference := differences(stored, given):
-    theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
-    same_data = all(
-      theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes")
-    )
-    same_task = "dataset" in theirs and same_data
-    if not (force_mixed and same_task):
-      raise Mistake(
-        f"{other}: its recipe and this one differ in {difference}; "
-        f"{force if same_task else use}"
-      )
-    mixed.append("recipe")
-  packages = given["versions"].keys() & stored["versions"].keys() - {"python"}
-  compared = [
-    (name.replace("_", " "), name, stored.get(name), given.get(name))
-    for name in CONDITIONS
-  ]
-  compared += [
-    (f"version of {p}", "versions", stored["versions"][p], given["versions"][p])
-    for p in packages
-  ]
-  for what, name, theirs, mine in compared:
-    if theirs != mine and begun:
-      never = name in NEVER_MIXED
-      if not force_mixed or never:
-        raise Mistake(
-          f"{other}: its {what} is {theirs!r}, not {mine!r}; {use if never else force}"
-        )
-      mixed.append(name)
+    said = f"recipe and this one differ in {difference}"
+    found.append(("recipe", said, same_data and "dataset" in theirs))
+  if results.done.any():
+    of = {name: (name.replace("_", " "), name, stored, given) for name in CONDITIONS}
+    versions = stored["versions"], given["versions"]
+    for package in versions[1].keys() & versions[0].keys() - {"python"}:
+      of[package] = f"version of {package}", "versions", *versions
+    found += [
+      (name, f"{what} is {a.get(key)!r}, not {b.get(key)!r}", name not in NEVER_MIXED)
+      for key, (what, name, a, b) in of.items()
+      if a.get(key) != b.get(key)
+    ]
   theirs, mine = (
     ", ".join((*root["columns"], f"sampling {root['sampling']}"))
     for root in (stored, given)
   )
   if theirs != mine:
-    raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
-  return sorted(set(mixed))
+    found.append(("columns", f"runs have {theirs}, these {mine}", False))
+  for name, said, may_be_mixed in found:
+    if not (force_mixed and may_be_mixed):
+      more = ", or --force-mixed" * may_be_mixed
+      raise Mistake(f"{other}: its {said}; {use}{more}")
+    mixed.add(name)
+  return sorted(mixed)
 
 
-def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
+def differences(stored: Description, given: Description) -> str:
   """Return how the recipes of two descriptions differ, as `field: theirs, mine`; empty
   if they are equal.
 
-  Of data and networks with the same digest, paths may differ. `auto` is compared as the
-  precision that it resolved to, which is one of the conditions.
+  `auto` is compared as the precision that it resolved to, which is one of the
+  conditions.
   """
   theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
-  for recipe, root in ((theirs, given), (mine, given)):
-    if recipe.get("precision") == "auto" and root.get("precision", MIXED) != MIXED:
-      recipe["precision"] = root["precision"]
-  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
-    paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
-    if paths and digest in given and stored.get(digest) == given[digest]:
-      mine[field] = theirs[field]
+  precision = given.get("precision", MIXED)
+  for recipe in (theirs, mine):
+    if recipe.get("precision") == "auto" and precision != MIXED:
+      recipe["precision"] = precision
   names = dict.fromkeys((*theirs, *mine))
   pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
   return "; ".join(
@@ -352,7 +339,7 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
   )
 
 
-def format_field(value: Any) -> str:
+def format_field(value) -> str:
   """Return a field of a described recipe as a message shows it."""
   if isinstance(value, dict) and {*value} == {"object", "source"}:
     return f"{value['object']} (source {value['source']})"
@@ -365,7 +352,8 @@ def check_arrays(
   """Raise `Mistake` unless the folder has the arrays that the task gives. Of outputs,
   only `some` are compared if given.
   """
-  root, arrays = results.root, results.root["arrays"]
+  root = results.root
+  arrays = results.root["arrays"]
   for option, what in KEPT.items():
     theirs, mine = (kept["kept"][option] for kept in (root, contents.description))
     if theirs != mine and some is None:
@@ -373,9 +361,9 @@ def check_arrays(
         f"{results.path} belongs to another campaign: {what} are "
         f"{'not ' * (mine not in (False, 'none'))}kept there; {USE}"
       )
-  stored = (*results.outputs, *results.examples)
-  held: dict[str, Any] = {n: (arrays[n]["dtype"], arrays[n]["shape"]) for n in stored}
-  due: dict[str, Any] = {
+  stored = results.outputs + results.examples
+  held: Description = {n: (arrays[n]["dtype"], arrays[n]["shape"]) for n in stored}
+  due: Description = {
     name: (about["dtype"], about["shape"]) for name, about in contents.outputs.items()
   }
   due |= {n: (str(a.dtype), [*a.shape]) for n, (_, a) in contents.constants.items()}
@@ -390,18 +378,18 @@ def check_arrays(
       )
 
 
-def settle(results: Results, given: dict[str, Any], mixed: list[str]) -> None:
+def settle(results: Results, given: Description, mixed: list[str]) -> None:
   """Update the description: conditions and versions as `given` if no run is done, and
   those in `mixed` as `MIXED`.
   """
 
-  def settled(root: dict[str, Any]) -> dict[str, Any]:
+  def settled(root):
     names = () if results.done.any() else (*CONDITIONS, "versions")
     new = {name: given[name] for name in names if name in given}
     new |= {name: MIXED for name in mixed if name not in ("recipe", "versions")}
     if mixed:
       new["mixed"] = sorted({*root.get("mixed", []), *mixed})
-    return {**root, **new}
+    return root | new
 
   if settled(results.root) != results.root:
     results.revise(settled)

@@ -32,20 +32,20 @@ class Quantity(NamedTuple):
 ACCURACY = Quantity()
 
 
-def show(value: float | None, se: float | None, unit: str) -> str:
+def show(value: Any, se: Any, unit: str) -> str:
   """Return a number with its standard error and unit: fractions in percent, variances
   of fractions in squared percentage points (%²).
 
   The error has two significant digits, and the value as many decimal places. A value
   without an error, or with an error of 0, has three significant digits and, in percent,
-  at least two decimal places.
+  at least two decimal places. None and NaN are shown as n/a.
 
   >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
   ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')
   >>> show(0.031, None, "p"), show(1e-9, None, "p"), show(102.967, None, "reward")
   ('0.031', '< 0.0001', '103 reward')
   """
-  if value is None:
+  if (value := finite_or_none(value)) is None:
     return "n/a"
   scale, sign = scale_and_sign(unit)
   value *= scale
@@ -53,41 +53,23 @@ def show(value: float | None, se: float | None, unit: str) -> str:
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
   if unit == "count":
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
-  if se:
-    return f"{value:.{_places(scale * se, 2)}f} {show_error(se, unit)}"
+  if finite_or_none(se):
+    places = _places(scale * se, 2)
+    return f"{value:.{places}f} ± {scale * se:.{places}f}{sign}"
   return f"{value:.{max(_places(value, 3), 2 if unit == 'fraction' else 0)}f}{sign}"
 
 
-def show_error(se: float | None, unit: str) -> str:
-  """Return a standard error alone, to two digits; nothing where it is 0 or unknown.
-
-  >>> show_error(0.00041, "fraction"), show_error(0.0, "fraction")
-  ('± 0.041 %', '')
-  """
-  if not se:
-    return ""
-  scale, sign = scale_and_sign(unit)
-  return f"± {scale * se:.{_places(scale * se, 2)}f}{sign}"
-
-
-def show_interval(low: float | None, high: float | None, unit: str) -> str:
-  """Return an interval, to two digits of its width.
+def show_interval(low: Any, high: Any, unit: str) -> str:
+  """Return an interval, to two digits of its width; nothing where an end is unknown.
 
   >>> show_interval(0.97448, 0.97614, "fraction"), show_interval(None, None, "fraction")
   ('97.45 to 97.61 %', '')
   """
-  if low is None or high is None:
+  if None in map(finite_or_none, (low, high)):
     return ""
   scale, sign = scale_and_sign(unit)
-  low, high = scale * low, scale * high
-  places = _places(high - low, 2)
-  return f"{low:.{places}f} to {high:.{places}f}{sign}"
-
-
-def show_p(value: Any) -> str:
-  """Return a p-value as it stands after "p": "= 0.031", "< 0.0001"."""
-  text = show(finite_or_none(value), None, "p")
-  return text if text.startswith("<") else f"= {text}"
+  places = _places(scale * (high - low), 2)
+  return f"{scale * low:.{places}f} to {scale * high:.{places}f}{sign}"
 
 
 def finite_or_none(value: Any) -> float | None:
@@ -107,8 +89,5 @@ def _places(value: float, digits: int) -> int:
   """Return the decimal places that show `value` with so many significant digits, at
   most 8.
   """
-  return (
-    min(8, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
-    if value
-    else digits - 1
-  )
+  exponent = math.floor(math.log10(abs(value))) if value else 0
+  return min(8, max(0, digits - 1 - exponent))

@@ -1,4 +1,4 @@
-"""Imports runs trained elsewhere, from arrays or `.npy` files, into a folder that
+"""Import runs trained elsewhere, from arrays or `.npy` files, into a folder that
 `report` and `compare` read.
 
 From PyTorch, where `logits` is a list with a tensor (examples, classes) per run, with
@@ -16,7 +16,6 @@ import json
 import math
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from vmapseeds.data.examples import MOST_CLASSES
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least, say
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.opening import open_results
 from vmapseeds.stats.reading import (
@@ -131,9 +130,8 @@ def import_runs(
       )
       highest.append(block.max())
     if progress and highest[0] > max(highest[1:]):
-      print(
-        f"note: no run predicts class {highest[0]}: do labels count from 0, as predictions do?",
-        file=sys.stderr,
+      say(
+        f"note: no run predicts class {highest[0]}: do labels count from 0, as predictions do?"
       )
   num_classes = num_classes or int(max(highest)) + 1
   about = Output(("example",), "class", labels=true_classes, num_classes=num_classes)
@@ -163,15 +161,13 @@ def import_runs(
     for k, rows in enumerate(shown(steps, "importing")):
       block = runs[rows]
       predicted = block if logits is None else largest(block, rows.start)
-      accuracy = (predicted == true_classes).mean(1)
       values = {
         "diverged": np.zeros(len(block), bool),
         "test/predictions": predicted,
-        "test/accuracy": accuracy,
+        "test/accuracy": (predicted == true_classes).mean(1),
+        "test/logits": block,
       }
-      if keep_logits:
-        values["test/logits"] = block
-      results.write_block(k, values)
+      results.write_block(k, {name: values[name] for name in outputs})
   return open_results(out)
 
 

@@ -1,4 +1,4 @@
-"""Merges results folders whose runs were trained separately into one folder."""
+"""Merge results folders whose runs were trained separately into one folder."""
 
 import functools
 import json
@@ -86,7 +86,7 @@ def merge(
     extents=[*cuts, len(table)],
     block_runs=max(source.block_runs for source in sources),
     columns=table.columns(),
-    examples={name: first.array(name)[...] for name in first.examples},
+    examples={name: first.arrays[name][...] for name in first.examples},
     dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
     attributes={
@@ -121,19 +121,18 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
     "leave one of them out",
   )
   mine, theirs = source.root, first.root
+  recipe = theirs["recipe"]
+  # The same data may have been at another path.
   if mine["data_digest"] == theirs["data_digest"]:
-    # The same data may have been at another path.
-    there = json.loads(mine["recipe"]).get("dataset")
-    theirs = {**theirs, "recipe": with_dataset(theirs["recipe"], there)}
-  mixed = description.check_alike(source, theirs, force_mixed, other, use)
+    recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
+  given = {**theirs, "recipe": recipe}
+  mixed = description.check_alike(source, given, force_mixed, other, use)
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
       raise Mistake(f"{other}: its {name} are others; {use}")
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
     if mine["arrays"].get(name) != theirs["arrays"].get(name):
-      was, due = (
-        arrays.get(name, "not kept") for arrays in (mine["arrays"], theirs["arrays"])
-      )
+      was, due = (root["arrays"].get(name, "not kept") for root in (mine, theirs))
       raise Mistake(f"{other}: its {name} is {was!s:.100}, not {due!s:.100}; {use}")
   return {*mixed, *mine.get("mixed", [])}
 

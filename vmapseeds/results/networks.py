@@ -11,21 +11,20 @@ import hashlib
 import itertools
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import unflatten_dict
-from jaxtyping import Array, Bool, Float, Integer, PyTree, Real
+from jaxtyping import Array, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.results.description import MIXED, variables_of
-from vmapseeds.store.files import is_remote, place, short_message
+from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
@@ -54,9 +53,7 @@ class Networks(NamedTuple):
   ]
 
 
-def load_networks(
-  path: str | os.PathLike, runs: int | Sequence[int] | None = None
-) -> Networks:
+def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Networks:
   """Load the trained networks of a results folder, to apply them to any images.
 
   >>> networks = vs.load_networks("results/mine", runs=[0, 17])  # doctest: +SKIP
@@ -93,9 +90,7 @@ def load_networks(
 
 
 def export_networks(
-  path: str | os.PathLike,
-  out: str | os.PathLike,
-  runs: int | Sequence[int] | None = None,
+  path: Folder, out: Folder, runs: int | Sequence[int] | None = None
 ) -> None:
   """Write trained networks as orbax checkpoints, one a run: `out/<run>`.
 
@@ -119,7 +114,8 @@ def export_networks(
   """
   import orbax.checkpoint as ocp  # takes a while
 
-  results, target = Results(path), place(out)
+  results = Results(path)
+  target = place(out)
   if is_remote(target):
     raise Mistake(f"{out} is behind a URL: give a folder on a disk, and copy it there")
   check_empty(target)
@@ -140,15 +136,13 @@ def export_networks(
       raise Failure(f"{out} cannot be written ({short_message(error)})") from error
 
 
-def _read(
-  results: Results, rows: np.ndarray, names: Sequence[str]
-) -> dict[str, np.ndarray]:
+def _read(results, rows, names):
   """Read some variables of stored networks.
 
   Raises:
     Mistake: they do not fit in memory.
   """
-  arrays = {name: results.array(f"{VARIABLES}/{name}") for name in names}
+  arrays = {name: results.arrays[f"{VARIABLES}/{name}"] for name in names}
   needed = rows.size * sum(
     math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values()
   )
@@ -169,7 +163,8 @@ class StoredNetworks:
   """
 
   def __init__(self, path: str):
-    self.path, root = path, read_verified_metadata(path)
+    self.path = path
+    root = read_verified_metadata(path)
     if root is None:
       raise Mistake(
         f"start_from is {path}, which is no results folder: train it first, or put it back"
@@ -201,32 +196,26 @@ class StoredNetworks:
   def load(
     self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]
   ) -> dict[str, np.ndarray]:
-    """The variables `names` of the networks in these rows. The first axis is the
+    """Load the variables `names` of the networks in these rows. The first axis is the
     network.
     """
     return self._loaded(tuple(rows), tuple(names))
 
   # The first run's variables are requested many times.
   @functools.lru_cache(maxsize=1)  # noqa: B019
-  def _loaded(
-    self, rows: tuple[int, ...], names: tuple[str, ...]
-  ) -> dict[str, np.ndarray]:
+  def _loaded(self, rows, names):
     kept, places = np.unique(rows, return_inverse=True)
     return {
       name: leaves[places] for name, leaves in _read(self.results, kept, names).items()
     }
 
 
-def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "..."]]:
+def load_params(path: Folder, run: int) -> PyTree[Float[np.ndarray, "..."]]:
   """Load the trained variables of one run: `load_networks(path, run).variables`."""
   return load_networks(path, run).variables
 
 
-def _rows(
-  path: str | os.PathLike,
-  runs: int | Sequence[int] | None,
-  done: Bool[np.ndarray, " runs"],
-) -> np.ndarray:
+def _rows(path, runs, done):
   """Return the rows of the requested runs.
 
   Raises:
@@ -251,7 +240,7 @@ def _rows(
   return rows
 
 
-def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
+def _apply(recipe, stored):
   """Make `Networks.apply` for a folder with this recipe and these attributes."""
   precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
   mean, std = (
@@ -262,7 +251,8 @@ def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
   @jax.jit
   def apply(variables, inputs):
     model = network(recipe.replace(precision=precision), stored["num_classes"])
-    what, data = f"inputs have shape {inputs.shape}", objects.to_spec(recipe.dataset)
+    what = f"inputs have shape {inputs.shape}"
+    data = objects.to_spec(recipe.dataset)
     channels = f"(examples, ..., {len(mean)})" if mean is not None else "a batch"
     remedy = (
       f"give {channels}, as in {data if isinstance(data, str) else data['object']}"

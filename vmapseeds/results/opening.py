@@ -89,7 +89,7 @@ def class_of(results: xr.Dataset) -> str | None:
   return next(iter(with_role(results, "class")), None)
 
 
-def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Dataset:
+def _of_epoch(results, path, epoch):
   """Return results whose arrays are those after an epoch; None for the end."""
   if epoch is None:
     return results
@@ -115,7 +115,7 @@ def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Datase
   return left.assign(after).assign_attrs(epoch=whole)
 
 
-def _with_places(results: Results, opened: xr.Dataset) -> xr.Dataset:
+def _with_places(results, opened):
   """Return results with `run_place(run, place)`: each run's row, its block and, within
   that, its combination of values. They say which stored counts are of which runs.
   """
@@ -133,7 +133,7 @@ def _with_places(results: Results, opened: xr.Dataset) -> xr.Dataset:
   return opened.assign(run_place=(("run", "place"), places))
 
 
-def _mapped(results: xr.Dataset) -> xr.Dataset:
+def _mapped(results):
   """Return results whose labels are mapped to the classes of the predictions."""
   name = class_of(results)
   of = results[name].attrs.get("label_map") if name else None
@@ -141,7 +141,8 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
     return results
   # `[:]` makes a copy to read, because xarray caches what it reads. Labels of many runs
   # are made only when used.
-  maps, original = results[of][:].values, results.labels.load()
+  maps = results[of][:].values
+  original = results.labels.load()
   labels = results[of].isel(original_class=original.drop_attrs()).drop_attrs()
   shared = len(maps) > 0 and (maps == maps[0]).all()
   return results.assign(
@@ -149,7 +150,7 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
   )
 
 
-def require_predictions(results: xr.Dataset | Folder) -> xr.Dataset:
+def require_predictions(results):
   """Return results as `open_results` gives them; a folder's path is opened.
 
   Raises:
@@ -244,11 +245,9 @@ def tally(
     Mistake: label maps differ between runs; or stored tallies do not suffice and
       predictions were not kept.
   """
-  if isinstance(results, Folder):
-    with readable(path := results):
-      results = open_results(path, test_set)
-      found = stored_tallies(check_classes(results), pairs=pairs)
-  else:
+  with readable(results if isinstance(results, Folder) else "the results' folder"):
+    if isinstance(results, Folder):
+      results = open_results(results, test_set)
     found = stored_tallies(check_classes(results), pairs=pairs)
   if found is not None and not (pairs and found.joint_errors is None):
     return found

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import scipy.stats
 import xarray as xr
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
@@ -26,10 +26,8 @@ from vmapseeds.results.formatting import (
   run_count,
   show,
   show_interval,
-  show_p,
 )
-from vmapseeds.results.opening import stored_tallies
-from vmapseeds.stats import Interval
+from vmapseeds.results.opening import stored_tallies, with_role
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
@@ -49,12 +47,16 @@ NEGATIVE = (
 )
 
 
+class AllDiverged(Mistake):
+  """No run is left whose statistics could be told."""
+
+
 class Measurement(NamedTuple):
   """A statistic's value, its standard error and 95 % interval, where there are any."""
 
   value: Any
   se: Any = None
-  interval: Interval | None = None
+  interval: Any = (None, None)
   also: Mapping[str, tuple[Any, str]] = {}  # numbers of its reading, with their units
   undefined: str = UNDEFINED  # what is said if the value is not finite
 
@@ -94,11 +96,10 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
 def quantity_of(name: str, about: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  unit = about.get("unit") or "number"
-  role = about["role"]
-  return (
-    ACCURACY if role == "class" else Quantity("mean " * (role == "loss") + name, unit)
-  )
+  if about["role"] == "class":
+    return ACCURACY
+  name = "mean " * (about["role"] == "loss") + name
+  return Quantity(name, about.get("unit") or "number")
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
@@ -117,6 +118,11 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   return np.where(said, np.nan, values)
 
 
+def largest_variance(of: Quantity) -> float:
+  """Return the largest variance that numbers can have: fractions are within 0 and 1."""
+  return 0.25 if of is ACCURACY else np.inf
+
+
 class Spread(NamedTuple):
   """How the means of a number of each example differ between runs."""
 
@@ -125,7 +131,6 @@ class Spread(NamedTuple):
   halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
   correlation: Any  # of these
   runs_needed: Any  # for PRECISION
-  largest: float = np.inf  # possible variance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +171,27 @@ class MeasuredRuns:
   def runs(self) -> int:
     return len(self.values)
 
+  @property
+  def largest(self) -> float:
+    """Return the largest variance that runs can have."""
+    return largest_variance(self.of)
+
+  @property
+  def means_of_halves(self) -> list[np.ndarray]:
+    """Return each run's mean over the examples of even and of odd index: accuracies of
+    role class.
+    """
+    means = [
+      half / len(range(i, self.examples, 2))
+      for i, half in enumerate(self.spread.halves)
+    ]
+    return [1 - mean for mean in means] if self.role == "class" else means
+
   @functools.cached_property
   def gaps(self) -> Float[np.ndarray, "runs examples"]:
     """Logit gaps of the first runs of a two-class network."""
-    logits = self.kept.logits.isel(run=slice(MOST_GAPS)).values
+    (name,) = with_role(self.kept, "logits")
+    logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
     return np.asarray(stats.logit_gap(logits))
 
 
@@ -198,7 +220,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   values = values_of_runs(results, name)
   alive = np.isfinite(values)
   if not alive.any():
-    raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
+    raise AllDiverged(f"all {finished} finished runs diverged: train with a lower lr")
   # Choosing runs copies them.
   kept = results if alive.all() else results.isel(run=np.flatnonzero(alive))
   runs = MeasuredRuns(
@@ -241,9 +263,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   )
 
 
-def _spread_of_tallies(
-  of: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None
-) -> Spread:
+def _spread_of_tallies(of: stats.Tallies, predictions: np.ndarray | None) -> Spread:
   se = np.nan
   if predictions is not None:
     # Both of one dtype: comparing arrays of different dtypes is many times slower.
@@ -260,13 +280,10 @@ def _spread_of_tallies(
     of.halves,
     of.split_correlation(),
     of.runs_for_precision(PRECISION),
-    0.25,
   )
 
 
-def _spread_of_losses(
-  losses: Float[np.ndarray, "runs examples"], means: Float[np.ndarray, " runs"]
-) -> Spread:
+def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   found, (runs, n) = stats.loss_variance(losses), losses.shape
   mean = losses.mean(0, dtype=np.float64)
   # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
@@ -278,7 +295,7 @@ def _spread_of_losses(
   distribution, se = found.distribution, found.distribution_se
   return Spread(
     (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
-    Measurement(distribution, se, Interval(*ends)),
+    Measurement(distribution, se, tuple(ends)),
     np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
     found.split_correlation,
     runs_needed(distribution, se, runs, PRECISION),
@@ -297,41 +314,40 @@ def _mean(values: np.ndarray) -> Measurement:
   return Measurement(found.mean, found.se, stats.mean_interval(values))
 
 
-def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Measurement:
-  """The square root of a variance of at most `largest`; its error by linearisation."""
+def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
+  """Measure the square root of a variance of at most `largest`, its error by
+  linearisation.
+  """
   sd = np.sqrt(variance) if variance >= 0 else np.nan
-  ends = Interval(*np.sqrt(np.clip(interval, 0.0, largest)))
+  ends = np.sqrt(np.clip(interval, 0.0, largest))
   return Measurement(sd, _ratio(se, 2 * sd), ends)
 
 
 def _nonnegative_root(runs: MeasuredRuns, variance: Any, se: Any) -> Measurement:
   interval = nonnegative_interval(variance, se, runs.runs)
-  return _root(variance, se, interval, runs.spread.largest)
+  return _root(variance, se, interval, runs.largest)
 
 
-def _independent_sd(runs: MeasuredRuns) -> Measurement:
-  return _nonnegative_root(runs, *runs.spread.independent)
-
-
-def _sd(runs: MeasuredRuns) -> Measurement:
+def standard_deviation(
+  values: Float[np.ndarray, " runs"], largest: float
+) -> Measurement:
+  """Return the standard deviation over runs of numbers whose variance is at most
+  `largest`.
+  """
   # The factor n/(n - 1) of the standard error is 2 for two examples.
-  se = variance_se(runs.values, 2) / 2
-  sd, interval = (
-    stats.ideal_estimate(runs.values).sd,
-    stats.variance_interval(runs.values),
-  )
-  largest = runs.spread.largest if runs.spread else np.inf
+  se, interval = variance_se(values, 2) / 2, stats.variance_interval(values)
+  sd = stats.ideal_estimate(values).sd
   return _root(sd**2, se, interval, largest)._replace(value=sd)
 
 
 def _distribution_sd(runs: MeasuredRuns) -> Measurement:
   variance, se, interval, *_ = runs.spread.distribution
-  sd, root_se, ends, *_ = _root(variance, se, interval, runs.spread.largest)
+  sd, root_se, ends, *_ = _root(variance, se, interval, runs.largest)
   return Measurement(
     sd,
     # The root's error means little if the variance may well be 0.
     root_se if variance > 2 * se else None,
-    ends if interval.high > 0 else None,
+    ends if interval[1] > 0 else (None, None),
     undefined=NEGATIVE if variance < 0 else UNDEFINED,
   )
 
@@ -352,7 +368,7 @@ def _top_quarter_gain(runs: MeasuredRuns) -> Measurement:
     return Measurement(np.nan)
   drawn = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
   gain = runs.tallies.top_fraction_gain().mean
-  return Measurement(gain, drawn.se, Interval(drawn.low, drawn.high))
+  return Measurement(gain, drawn.se, (drawn.low, drawn.high))
 
 
 def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Measurement:
@@ -375,17 +391,18 @@ def _calibration_sd(runs: MeasuredRuns) -> Measurement:
 def _of_votes(
   runs: MeasuredRuns, value: Any, error: Callable, *given: Any
 ) -> Measurement:
-  """A nonnegative statistic of votes. Its error needs predictions."""
+  """Measure a nonnegative statistic of votes. Its error needs predictions."""
   se = np.nan
   if runs.predictions is not None:
     se = error(runs.predictions, *given, runs.num_classes)
   return Measurement(value, se, nonnegative_interval(value, se, runs.runs))
 
 
-def _calibration_error(runs: MeasuredRuns, name: str, unit: str) -> Measurement:
+def _calibration_error(runs: MeasuredRuns, name: str) -> Measurement:
   of, key = runs.tallies, jax.random.key(0)
   drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
   null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
+  unit = "number" if name == "cace" else "fraction"
   also = {"calibrated": (getattr(null, name), unit)}
   return Measurement(getattr(of, name)(), drawn[name].se, also=also)
 
@@ -421,14 +438,15 @@ def _interquartile_mean(runs: MeasuredRuns) -> Measurement:
     method="percentile",
     random_state=np.random.default_rng(0),
   )
-  interval = Interval(*drawn.confidence_interval)
-  return Measurement(trimmed(runs.values), drawn.standard_error, interval)
+  return Measurement(
+    trimmed(runs.values), drawn.standard_error, drawn.confidence_interval
+  )
 
 
 def _quantile(runs: MeasuredRuns, p: float) -> Measurement:
   # The ends are values of runs, and exact whatever their law.
   ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
-  return Measurement(np.quantile(runs.values, p), None, Interval(*ends))
+  return Measurement(np.quantile(runs.values, p), None, ends)
 
 
 # The table.
@@ -473,6 +491,7 @@ class Statistic(NamedTuple):
   recorded: tuple[str, ...] = ()
 
 
+# In the order of the tables.
 GROUPS = {
   "accuracy": "Accuracy",
   "loss": "Mean loss",
@@ -485,89 +504,152 @@ GROUPS = {
   "gaps": "Distributions of logit gaps",
 }
 UNIT, SQUARED = "unit", "unit²"
-
-
-def _of_values(function: Callable[[np.ndarray], Any]) -> Callable[..., Measurement]:
-  return lambda runs: Measurement(function(runs.values))
-
-
-_lowest, _highest = _of_values(np.min), _of_values(np.max)
-_normality = _of_values(lambda values: stats.normality(values).p_value)
-_NO_PRECISION = (
-  "No number of runs can be named: the distribution-wise variance is not above 0 here."
-)
 VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
 PAIRS = Need(
   lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
 )
 GAPS = Need(
-  lambda runs: runs.num_classes == 2 and "logits" in runs.kept and runs.runs > 1,
+  lambda runs: (
+    runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0
+  ),
   "logits of two classes were not kept",
 )
-TWO_CLASSES = Need(
-  lambda runs: runs.num_classes == 2, "there are more classes than two"
-)
-MORE_CLASSES = Need(lambda runs: runs.num_classes != 2, "there are two classes")
 
 
-_CLASS = (
-  Statistic(
-    "mean_accuracy",
-    "accuracy",
-    UNIT,
-    "mean accuracy",
-    "A run has {} of the test examples right on average.",
-    """Mean over runs of the fraction of test examples that are right; interval: \
-Student's t.""",
-    lambda runs: _mean(runs.values),
-    "runs",
-    heading="mean",
-  ),
-  Statistic(
-    "sd_accuracy",
-    "accuracy",
-    UNIT,
-    "standard deviation of accuracy",
-    "On this test set accuracy scatters about its mean by {} from run to run.",
-    """Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2024, section \
+def _of_runs(noun: str, end: str, group: str) -> list[Statistic]:
+  """Return the rows of any number of a run: its accuracy, mean loss or score."""
+  extreme = """It moves as more runs are drawn. No interval: the run was chosen by this \
+number."""
+  return [
+    Statistic(
+      f"mean{end}",
+      group,
+      UNIT,
+      f"mean {noun}",
+      f"The {noun} of a run is {{}} on average.",
+      f"Mean over runs of the {noun}; interval: Student's t.",
+      lambda runs: _mean(runs.values),
+      "runs",
+      heading="mean",
+    ),
+    Statistic(
+      f"sd{end}",
+      group,
+      UNIT,
+      f"standard deviation of {noun}",
+      f"Runs scatter about their mean {noun} by {{}}.",
+      f"""Standard deviation over runs of the {noun}, ddof = 1 (Jordan 2024, section \
 3.3); error and interval: jackknife of the variance over runs, which need not be \
 normal.""",
-    _sd,
-    "runs",
-    heading="sd",
-  ),
-  Statistic(
-    "min_accuracy",
-    "accuracy",
-    UNIT,
-    "lowest accuracy",
-    "The worst run has {} right; part of that is bad luck on these examples.",
-    """The least accurate run; it falls as more runs are drawn. No interval: the run was \
-chosen by this number.""",
-    _lowest,
-  ),
-  Statistic(
-    "max_accuracy",
-    "accuracy",
-    UNIT,
-    "highest accuracy",
-    """The best run has {} right; part of that is luck on these examples, and gone on \
-others.""",
-    """The most accurate run; it rises as more runs are drawn. No interval: the run was \
-chosen by this number.""",
-    _highest,
-  ),
-  Statistic(
-    "normality",
-    "accuracy",
-    "p",
-    "p of normality",
-    """Accuracies of normal runs would look this far from normal or farther with \
-probability {}.""",
-    """p-value of the Shapiro-Wilk test of the runs' accuracies (Bouthillier 2021, figure \
+      lambda runs: standard_deviation(runs.values, runs.largest),
+      "runs",
+      heading="sd",
+    ),
+    Statistic(
+      f"min{end}",
+      group,
+      UNIT,
+      f"lowest {noun}",
+      "The lowest run has {}; part of that is luck.",
+      f"The run with the lowest {noun}. {extreme}",
+      lambda runs: Measurement(runs.values.min()),
+    ),
+    Statistic(
+      f"max{end}",
+      group,
+      UNIT,
+      f"highest {noun}",
+      "The highest run has {}; part of that is luck.",
+      f"The run with the highest {noun}. {extreme}",
+      lambda runs: Measurement(runs.values.max()),
+    ),
+    Statistic(
+      "normality",
+      group,
+      "p",
+      "p of normality",
+      "Normal runs would look this far from normal or farther with probability {}.",
+      f"""p-value of the Shapiro-Wilk test of the runs' {noun} (Bouthillier 2021, figure \
 G.3).""",
-    _normality,
-  ),
+      lambda runs: Measurement(stats.normality(runs.values).p_value),
+    ),
+  ]
+
+
+def _of_examples(noun: str, parts: str) -> list[Statistic]:
+  """Return the rows of outputs with a number of each example: an error or a loss."""
+  return [
+    Statistic(
+      f"independent_{parts}_sd",
+      "variance",
+      UNIT,
+      f"sd if {parts} were independent",
+      f"""Were the {parts} of a run independent between examples, runs would differ by a \
+standard deviation of {{}}.""",
+      f"""√((1/n²) Σ Var_i) with Var_i the variance over runs of the {parts} on example \
+i, unbiased in the number of runs (Jordan 2024, section 3.2 and appendix B.2); error: \
+jackknife over runs.""",
+      lambda runs: _nonnegative_root(runs, *runs.spread.independent),
+      "runs",
+      heading="sd if indep.",
+    ),
+    Statistic(
+      "distribution_variance",
+      "variance",
+      SQUARED,
+      "distribution-wise variance",
+      """This variance, {}, would remain on an endless test set; noise can make the \
+estimate negative.""",
+      f"""n/(n - 1) [variance over runs - independent-{parts} variance], signed and \
+unbiased (Jordan 2024, equation 3; theorem 2 holds for any loss); error and interval: \
+n/(n - 1) times those of the variance over runs, by the jackknife.""",
+      lambda runs: runs.spread.distribution,
+      "runs",
+    ),
+    Statistic(
+      "distribution_sd",
+      "variance",
+      UNIT,
+      "distribution-wise sd",
+      "On an endless test set runs would differ by a standard deviation of {}.",
+      """Square root of the distribution-wise variance where that is not negative \
+(Jordan 2024, equation 3); its interval: the roots of that one's, from 0.""",
+      _distribution_sd,
+      "runs",
+      heading="distr. sd",
+    ),
+    Statistic(
+      "runs_for_precision",
+      "variance",
+      "count",
+      "runs for distr. variance ± 10 %",
+      "About {} runs in all would give the distribution-wise variance to within 10 %.",
+      """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan \
+2024).""",
+      lambda runs: Measurement(
+        runs.spread.runs_needed,
+        undefined="""No number of runs can be named: the distribution-wise variance is \
+not above 0 here.""",
+      ),
+    ),
+    Statistic(
+      "split_correlation",
+      "halves",
+      "correlation",
+      "correlation between halves",
+      f"""The {noun} on one half explains {{explained}} of the variance of that on the \
+other: their correlation is {{}}, p-value {{p_value}}.""",
+      f"""Pearson correlation over runs of the {noun} on even and odd test examples \
+(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
+error and interval: jackknife over runs.""",
+      _split_correlation,
+      "runs",
+      recorded=("p_value",),
+    ),
+  ]
+
+
+_CLASS = [
   Statistic(
     "ensemble_accuracy",
     "accuracy",
@@ -580,54 +662,6 @@ section 4.2); interval: Wilson's.""",
     "examples",
     VOTES,
     "ensemble",
-  ),
-  Statistic(
-    "independent_errors_sd",
-    "variance",
-    UNIT,
-    "sd if errors were independent",
-    """Were each example right or wrong by its own coin, runs would differ by a standard \
-deviation of {}.""",
-    """√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the \
-number of runs (Jordan 2024, section 3.2); error: jackknife over runs.""",
-    _independent_sd,
-    "runs",
-    heading="sd if indep.",
-  ),
-  Statistic(
-    "distribution_variance",
-    "variance",
-    SQUARED,
-    "distribution-wise variance",
-    """This variance, {}, would remain on an endless test set; noise can make the \
-estimate negative.""",
-    """n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased \
-(Jordan 2024, equation 3); error and interval: n/(n - 1) times those of the variance over \
-runs, by the jackknife.""",
-    lambda runs: runs.spread.distribution,
-    "runs",
-  ),
-  Statistic(
-    "distribution_sd",
-    "variance",
-    UNIT,
-    "distribution-wise sd",
-    "On an endless test set runs would differ by a standard deviation of {}.",
-    """Square root of the distribution-wise variance where that is not negative (Jordan \
-2024, equation 3); its interval: the roots of that one's, from 0.""",
-    _distribution_sd,
-    "runs",
-    heading="distr. sd",
-  ),
-  Statistic(
-    "runs_for_precision",
-    "variance",
-    "count",
-    "runs for distr. variance ± 10 %",
-    "About {} runs in all would give the distribution-wise variance to within 10 %.",
-    """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan \
-2024).""",
-    lambda runs: Measurement(runs.spread.runs_needed, undefined=_NO_PRECISION),
   ),
   Statistic(
     "binomial_sd",
@@ -646,39 +680,12 @@ figure 13).""",
     UNIT,
     "least sd by calibration",
     """If the runs' votes are calibrated, runs must differ by a standard deviation of at \
-least {} on such test sets.""",
-    """√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on \
-average over test sets (Jordan 2024, theorem 4).""",
+least {} on such test sets; of two classes, by about that.""",
+    """√(err/(nk)) for k classes and a class-wise calibrated ensemble: a lower bound on \
+average over test sets (Jordan 2024, theorem 4), of two classes the value itself \
+(equation 6).""",
     _calibration_sd,
     "runs",
-    MORE_CLASSES,
-  ),
-  Statistic(
-    "calibration_sd",
-    "variance",
-    UNIT,
-    "sd predicted by calibration",
-    """If the runs' votes are calibrated, runs must differ by a standard deviation of \
-about {} on such test sets.""",
-    """√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2024, \
-equation 6).""",
-    _calibration_sd,
-    "runs",
-    TWO_CLASSES,
-  ),
-  Statistic(
-    "split_correlation",
-    "halves",
-    "correlation",
-    "correlation between halves",
-    """Accuracy on one half explains {explained} of the variance of that on the other: \
-their correlation is {}, p {p_value}.""",
-    """Pearson correlation over runs of the accuracies on even and odd test examples \
-(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
-error and interval: jackknife over runs.""",
-    _split_correlation,
-    "runs",
-    recorded=("p_value",),
   ),
   Statistic(
     "top_quarter_gain",
@@ -723,32 +730,37 @@ runs.""",
     "runs",
     VOTES,
   ),
-  Statistic(
-    "cace",
-    "disagreement",
-    "number",
-    "class-aggregated calib. error",
-    """The votes' confidences miss the truth by {} in all, summed over the classes; a \
-perfectly calibrated law of runs would show {calibrated} with {runs}.""",
-    """CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang \
-2022, equations 56 to 58); error: bootstrap of the examples; no interval, for few \
-examples raise it.""",
-    lambda runs: _calibration_error(runs, "cace", "number"),
-    "examples",
-    VOTES,
-  ),
-  Statistic(
-    "ece",
-    "disagreement",
-    UNIT,
-    "expected calibration error",
-    """The winning class's share of the votes misses its accuracy by {} on average; a \
-perfectly calibrated law of runs would show {calibrated} with {runs}.""",
-    """ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: \
-bootstrap of the examples; no interval, for few examples raise it.""",
-    lambda runs: _calibration_error(runs, "ece", "fraction"),
-    "examples",
-    VOTES,
+  *(
+    Statistic(
+      name,
+      "disagreement",
+      unit,
+      label,
+      f"""{reading} by {{}}; a perfectly calibrated law of runs would show {{calibrated}} \
+with {{runs}}.""",
+      f"""{definition}; error: bootstrap of the examples; no interval, for few examples \
+raise it.""",
+      functools.partial(_calibration_error, name=name),
+      "examples",
+      VOTES,
+    )
+    for name, unit, label, reading, definition in (
+      (
+        "cace",
+        "number",
+        "class-aggregated calib. error",
+        "Summed over the classes, the votes' confidences miss the truth",
+        """CACE of the ensemble of votes in 10 bins, from 0 to the number of classes \
+(Jiang 2022, equations 56 to 58)""",
+      ),
+      (
+        "ece",
+        "fraction",
+        "expected calibration error",
+        "On average, the winning class's share of the votes misses its accuracy",
+        "ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62)",
+      ),
+    )
   ),
   Statistic(
     "dependent_pairs",
@@ -789,149 +801,8 @@ farthest, on average.""",
     "runs",
     GAPS,
   ),
-)
-_LOSS = (
-  Statistic(
-    "mean_loss",
-    "loss",
-    UNIT,
-    "mean loss",
-    "A run's loss is {} on average over the test examples.",
-    """Mean over runs of the mean loss on the test examples; interval: Student's t.""",
-    lambda runs: _mean(runs.values),
-    "runs",
-    heading="mean",
-  ),
-  Statistic(
-    "sd_loss",
-    "loss",
-    UNIT,
-    "standard deviation of mean loss",
-    "On this test set the mean loss scatters about its mean by {} from run to run.",
-    """Standard deviation over runs of the mean loss, ddof = 1; error and interval: \
-jackknife of the variance over runs, which need not be normal.""",
-    _sd,
-    "runs",
-    heading="sd",
-  ),
-  Statistic(
-    "min_loss",
-    "loss",
-    UNIT,
-    "lowest mean loss",
-    "The best run has a mean loss of {}; part of that is luck on these examples.",
-    """The run with the lowest mean loss; it falls as more runs are drawn. No interval: \
-the run was chosen by this number.""",
-    _lowest,
-  ),
-  Statistic(
-    "max_loss",
-    "loss",
-    UNIT,
-    "highest mean loss",
-    "The worst run has a mean loss of {}; part of that is bad luck on these examples.",
-    """The run with the highest mean loss; it rises as more runs are drawn. No interval: \
-the run was chosen by this number.""",
-    _highest,
-  ),
-  Statistic(
-    "normality",
-    "loss",
-    "p",
-    "p of normality",
-    """Mean losses of normal runs would look this far from normal or farther with \
-probability {}.""",
-    """p-value of the Shapiro-Wilk test of the runs' mean losses (Bouthillier 2021, \
-figure G.3).""",
-    _normality,
-  ),
-  Statistic(
-    "independent_losses_sd",
-    "variance",
-    UNIT,
-    "sd if losses were independent",
-    """Were the losses of a run independent between examples, runs would differ by a \
-standard deviation of {}.""",
-    """√((1/n²) Σ Var(loss_i)), unbiased in the number of runs (Jordan 2024, appendix \
-B.2); error: jackknife over runs.""",
-    _independent_sd,
-    "runs",
-    heading="sd if indep.",
-  ),
-  Statistic(
-    "distribution_variance",
-    "variance",
-    SQUARED,
-    "distribution-wise variance",
-    """This variance, {}, would remain on an endless test set; noise can make the \
-estimate negative.""",
-    """n/(n - 1) [variance over runs - independent-losses variance], signed and unbiased \
-(Jordan 2024, theorem 2 for any loss); error and interval: n/(n - 1) times those of the \
-variance over runs, by the jackknife.""",
-    lambda runs: runs.spread.distribution,
-    "runs",
-  ),
-  Statistic(
-    "distribution_sd",
-    "variance",
-    UNIT,
-    "distribution-wise sd",
-    "On an endless test set runs would differ by a standard deviation of {}.",
-    """Square root of the distribution-wise variance where that is not negative; its \
-interval: the roots of that one's, from 0.""",
-    _distribution_sd,
-    "runs",
-    heading="distr. sd",
-  ),
-  Statistic(
-    "runs_for_precision",
-    "variance",
-    "count",
-    "runs for distr. variance ± 10 %",
-    "About {} runs in all would give the distribution-wise variance to within 10 %.",
-    """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of the distribution-wise \
-variance.""",
-    lambda runs: Measurement(runs.spread.runs_needed, undefined=_NO_PRECISION),
-  ),
-  Statistic(
-    "split_correlation",
-    "halves",
-    "correlation",
-    "correlation between halves",
-    """The mean loss on one half explains {explained} of the variance of that on the \
-other: their correlation is {}, p {p_value}.""",
-    """Pearson correlation over runs of the mean losses on even and odd test examples \
-(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
-error and interval: jackknife over runs.""",
-    _split_correlation,
-    "runs",
-    recorded=("p_value",),
-  ),
-)
-_SCORE = (
-  Statistic(
-    "mean",
-    "score",
-    UNIT,
-    "mean",
-    "A run has {} on average.",
-    "Mean over runs; interval: Student's t.",
-    lambda runs: _mean(runs.values),
-    "runs",
-    heading="mean",
-  ),
-  Statistic(
-    "sd",
-    "score",
-    UNIT,
-    "standard deviation",
-    "Runs scatter about their mean by {}.",
-    """Standard deviation over runs, ddof = 1; error and interval: jackknife of the \
-variance over runs, which need not be normal.""",
-    _sd,
-    "runs",
-    heading="sd",
-  ),
+]
+_SCORE = [
   Statistic(
     "iqm",
     "score",
@@ -943,37 +814,6 @@ and interval: bootstrap of the runs.""",
     _interquartile_mean,
     "runs",
     heading="IQM",
-  ),
-  Statistic(
-    "min",
-    "score",
-    UNIT,
-    "lowest",
-    "The lowest run has {}.",
-    """The run with the lowest score; it falls as more runs are drawn. No interval: the \
-run was chosen by this number.""",
-    _lowest,
-  ),
-  Statistic(
-    "max",
-    "score",
-    UNIT,
-    "highest",
-    "The highest run has {}.",
-    """The run with the highest score; it rises as more runs are drawn. No interval: the \
-run was chosen by this number.""",
-    _highest,
-  ),
-  Statistic(
-    "normality",
-    "score",
-    "p",
-    "p of normality",
-    """Scores of normal runs would look this far from normal or farther with probability \
-{}.""",
-    """p-value of the Shapiro-Wilk test of the runs' scores (Bouthillier 2021, figure \
-G.3).""",
-    _normality,
   ),
   *(
     Statistic(
@@ -996,8 +836,22 @@ whatever the law of runs, and need many runs for the outer quantiles.""",
       ("q95", 0.95, "95 % quantile", "One run in twenty is above {}.", ""),
     )
   ),
-)
-STATISTICS = {"class": _CLASS, "loss": _LOSS, "score": _SCORE}
+]
+STATISTICS = {
+  role: sorted(rows, key=lambda row: [*GROUPS].index(row.group))
+  for role, rows in {
+    "class": [
+      *_of_runs("accuracy", "_accuracy", "accuracy"),
+      *_of_examples("accuracy", "errors"),
+      *_CLASS,
+    ],
+    "loss": [
+      *_of_runs("loss", "_loss", "loss"),
+      *_of_examples("mean loss", "losses"),
+    ],
+    "score": [*_of_runs("score", "", "score"), *_SCORE],
+  }.items()
+}
 
 
 def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
@@ -1012,22 +866,17 @@ def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   unit = runs.of.unit if row.unit in (UNIT, SQUARED) else row.unit
   if row.unit == SQUARED:
     unit = {"fraction": "variance", "number": "number"}.get(unit, f"{unit}²")
-  value, se, low, high = map(finite_or_none, (value, se, *(interval or (None, None))))
-  over = row.over
+  value, se, low, high = map(finite_or_none, (value, se, *interval))
   if value is None:
     reading, se = undefined, None
   else:
-    shown = {
-      name: show_p(x) if of == "p" else show(finite_or_none(x), None, of)
-      for name, (x, of) in also.items()
-    }
-    of_runs = run_count(runs.runs)
-    reading = row.reading.format(show(value, None, unit), runs=of_runs, **shown)
-  if low is None or high is None:
-    low = high = None
-    over = None if se is None else over
+    shown = {name: show(x, None, of) for name, (x, of) in also.items()}
+    runs_in_all = run_count(runs.runs)
+    reading = row.reading.format(show(value, None, unit), runs=runs_in_all, **shown)
+  if ends := show_interval(low, high, unit):
+    reading = f"{reading[:-1]} (95 %: {ends})."
   else:
-    reading = f"{reading[:-1]} (95 %: {show_interval(low, high, unit)})."
+    low = high = None
   return {
     "group": row.group,
     "label": row.label,
@@ -1035,7 +884,7 @@ def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
     "se": se,
     "low": low,
     "high": high,
-    "over": over,
+    "over": row.over if ends or se is not None else None,
     "unit": unit,
     "definition": row.definition,
     "reading": reading,

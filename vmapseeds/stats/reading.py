@@ -1,5 +1,5 @@
-"""Reads what a caller gives as arrays, or raises a `Mistake`: one line that says what
-was given and what is allowed.
+"""Read what a caller gives as arrays, or raise a `Mistake`: one line that says what was
+given and what is allowed.
 """
 
 import re
@@ -144,7 +144,7 @@ def read_numbers(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarr
 
 
 def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
-  """`read_numbers` in float64."""
+  """Return what `read_numbers` does, in float64."""
   return real(read_numbers(what, x, axes, at_least))
 
 

@@ -1,4 +1,4 @@
-"""Stores the results of a campaign: folders of named arrays of runs, on a disk or
+"""Store the results of a campaign: folders of named arrays of runs, on a disk or
 behind a URL.
 
 A folder is a Zarr v3 group. It holds a description (JSON, opaque to this package), the

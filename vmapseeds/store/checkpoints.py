@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,9 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import PyTree, Shaped
-from upath import UPath
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.store.files import (
   Folder,
   is_remote,
@@ -84,7 +82,7 @@ class Checkpoints:
       return int(self._interval)
     return max(1, math.ceil(self._wait() / self._round)) if self._round else 1
 
-  def _wait(self) -> float:
+  def _wait(self):
     """Return the seconds until one more save brings the time for saving to `SHARE`."""
     return (self._spent + self._cost) / SHARE - (time.perf_counter() - self._began)
 
@@ -101,9 +99,7 @@ class Checkpoints:
         state = self._read(rounds, like)
       except Exception as error:  # orbax and file systems raise many kinds
         why = error if isinstance(error, _Misfit) else "it cannot be read"
-        print(
-          f"the checkpoint {self.block}/{rounds} is ignored: {why}", file=sys.stderr
-        )
+        say(f"the checkpoint {self.block}/{rounds} is ignored: {why}")
         continue
       self._rounds = rounds
       self._reached(rounds, True)
@@ -123,12 +119,14 @@ class Checkpoints:
       self._write(rounds, state)
       self._cost = time.perf_counter() - began
       self._spent += self._cost
-    self._rounds, self._looked = rounds, time.perf_counter()
+    self._rounds = rounds
+    self._looked = time.perf_counter()
 
-  def _write(self, rounds: int, state: PyTree[np.ndarray]) -> None:
+  def _write(self, rounds, state):
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
 
-    target, about = self.place / str(rounds), {**self._fits, "epochs": rounds}
+    target = self.place / str(rounds)
+    about = self._fits | {"epochs": rounds}
     try:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
@@ -144,25 +142,22 @@ class Checkpoints:
     except Exception as error:
       # Training continues without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
-      print(
-        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}",
-        file=sys.stderr,
+      say(
+        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}"
       )
 
   def remove(self) -> None:
     """Remove the checkpoints of these runs: their results are written."""
     _remove(self.place)
 
-  def _read(
-    self, rounds: int, like: PyTree[jax.ShapeDtypeStruct]
-  ) -> PyTree[np.ndarray]:
+  def _read(self, rounds, like):
     """Return a checkpoint's states. Raise `_Misfit`, or whatever is raised, if it does
     not fit.
     """
     import orbax.checkpoint as ocp
 
     about = parse(read(self.place / f"{rounds}.json"))
-    for name, value in {**self._fits, "epochs": rounds}.items():
+    for name, value in (self._fits | {"epochs": rounds}).items():
       if about.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
@@ -203,7 +198,7 @@ def check_usable() -> None:
     )
 
 
-def clear(results: Any) -> None:
+def clear(results) -> None:
   """Remove the checkpoints of all blocks of a results folder that are finished."""
   folder = results.path / FOLDER
   saved = {name.split("/")[0] for name in names(folder)}
@@ -211,12 +206,12 @@ def clear(results: Any) -> None:
     _remove(folder / block)
 
 
-def _named(leaves: list[Any]) -> dict[str, Any]:
+def _named(leaves):
   """Return arrays by their numbers, without empty ones, which orbax does not save."""
   return {f"{n:04}": leaf for n, leaf in enumerate(leaves) if leaf.size}
 
 
-def _digest(folder: Path) -> str:
+def _digest(folder):
   """Return a checksum of the files of a checkpoint."""
   files = ((name, (folder / name).read_bytes()) for name in sorted(names(folder)))
   return digest(
@@ -224,7 +219,7 @@ def _digest(folder: Path) -> str:
   )
 
 
-def _remove(path: Path | UPath) -> None:
+def _remove(path):
   """Remove a file, or a folder and its parent if that is empty then."""
   if is_remote(path):
     for name in names(path) or [""]:

@@ -15,13 +15,11 @@ import socket
 import threading
 import uuid
 from pathlib import Path
-from typing import Any
-
-from upath import UPath
 
 from vmapseeds.mistakes import Failure
 from vmapseeds.store.files import (
   Folder,
+  Place,
   age,
   create,
   is_remote,
@@ -65,10 +63,8 @@ class Claims:
 
   def take(self, block: int | str) -> bool:
     """Claim a block. Return False where another process holds it."""
-    path, text = (
-      self._file(block),
-      json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex}),
-    )
+    path = self._file(block)
+    text = json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex})
     if not create(path, text):
       if not stale(path):
         return False
@@ -84,10 +80,10 @@ class Claims:
     """
     return read(self._file(block)) == self._held.get(str(block), b"")
 
-  def _file(self, block: int | str) -> Path | UPath:
+  def _file(self, block):
     return self.folder / f"{block}.claim"
 
-  def _renew(self) -> None:
+  def _renew(self):
     while not self._ended.wait(LEASE / 10):
       for block in list(self._held):
         with contextlib.suppress(
@@ -116,7 +112,7 @@ def abandon(path: Folder, block: int | str) -> None:
   remove(place(path) / BLOCKS / f"{block}.claim")
 
 
-def stale(claim: Path | UPath) -> bool:
+def stale(claim: Place) -> bool:
   """Return whether the process that made this claim no longer trains the block."""
   if (
     abs(age(claim)) > LEASE
@@ -131,7 +127,7 @@ def stale(claim: Path | UPath) -> bool:
     return age(claim) > UNFINISHED
 
 
-def _process(pid: int) -> dict[str, Any]:
+def _process(pid):
   """Return a process of this machine: host, number and start time, which is None if it is gone
   or the system does not say.
   """
@@ -142,7 +138,7 @@ def _process(pid: int) -> dict[str, Any]:
   return {"host": _host(), "pid": pid, "started": started}
 
 
-def _host() -> str:
+def _host():
   """Name the scope in which process numbers are unique: machine, boot and, in
   containers, namespace.
   """

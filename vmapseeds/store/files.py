@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -35,9 +34,10 @@ EXTRAS = {
 WHOLE = {"max_concurrency": 1}
 MOST_BYTES = 2**26  # of a text file
 Folder = str | os.PathLike | UPath  # a path or a URL
+Place = Path | UPath  # on a disk, or behind a URL
 
 
-def place(given: Folder) -> Path | UPath:
+def place(given: Folder) -> Place:
   """Return a folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
   otherwise.
 
@@ -81,52 +81,37 @@ def place(given: Folder) -> Path | UPath:
   return UPath(text, **_options(protocol))
 
 
-def _options(protocol: str) -> dict[str, Any]:
+def _options(protocol):
   return {"use_listings_cache": False, **(WHOLE if protocol in ("s3", "s3a") else {})}
 
 
-def is_remote(path: Path | UPath) -> TypeIs[UPath]:
+def is_remote(path: Place) -> TypeIs[UPath]:
   """Return whether a folder is behind a URL."""
   return not isinstance(path, os.PathLike)
 
 
+# They say what is there.
+PLAIN = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+
+
 @contextlib.contextmanager
-def reached(path: Any) -> Iterator[None]:
-  """Turn errors of a store, or of the network to it, into a `Failure`. Pass on errors
-  of a disk, and those that say that an object is missing.
+def reached(path: Place, *, reading: bool = False) -> Iterator[None]:
+  """Turn errors of a store, or of the network to it, into a `Failure`; those of a disk
+  only when reading: a file that may not be read is not damaged.
   """
   try:
     yield
-  except (
-    FileNotFoundError,
-    FileExistsError,
-    IsADirectoryError,
-    NotADirectoryError,
-    Failure,
-    Mistake,
-  ):
+  except (Failure, Mistake, *PLAIN):
     raise
   except Exception as error:
-    if not is_remote(path):
-      raise
-    what = f"{path} cannot be reached ({short_message(error, 200)})"
-    raise Failure(
-      f"{what}; what was written stays, and running the same command again resumes"
-    ) from error
-
-
-@contextlib.contextmanager
-def reading(path: Path | UPath) -> Iterator[None]:
-  """Turn errors of a disk into a `Failure` too, beside those of `reached`: a file that
-  may not be read is not damaged.
-  """
-  try:
-    with reached(path):
-      yield
-  except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    if is_remote(path):
+      what = f"{path} cannot be reached ({short_message(error, 200)})"
+      raise Failure(
+        f"{what}; what was written stays, and running the same command again resumes"
+      ) from error
+    if reading and isinstance(error, OSError):
+      raise Failure(f"{path} cannot be read ({error.strerror or error})") from error
     raise
-  except OSError as error:
-    raise Failure(f"{path} cannot be read ({error.strerror or error})") from error
 
 
 def short_message(error: BaseException, most: int = 120) -> str:
@@ -134,7 +119,7 @@ def short_message(error: BaseException, most: int = 120) -> str:
   return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-def names(folder: Path | UPath) -> set[str]:
+def names(folder: Place) -> set[str]:
   """Return the paths of all files below a folder, relative to it; none if there is no
   such folder.
   """
@@ -156,7 +141,7 @@ def names(folder: Path | UPath) -> set[str]:
   }
 
 
-def strays(folder: Path | UPath) -> Iterator[str]:
+def strays(folder: Place) -> Iterator[str]:
   """Yield what in a results folder, at any depth, is neither file nor folder: links lead
   elsewhere, pipes block.
 
@@ -164,43 +149,38 @@ def strays(folder: Path | UPath) -> Iterator[str]:
     Failure: a folder in it cannot be read.
   """
   folders = [] if is_remote(folder) else [""]  # a store has only objects
-  while folders:
-    inside = folders.pop()
-    entries: list[os.DirEntry[str]] = []
-    with (
-      contextlib.suppress(FileNotFoundError),
-      reading(folder / inside),
-    ):  # another process may have removed it
-      entries = [*os.scandir(str(folder / inside))]
-    for entry in entries:
-      name = f"{inside}{entry.name}"
-      if entry.is_dir(follow_symlinks=False):
-        folders.append(f"{name}/")
-      elif not entry.is_file(follow_symlinks=False):
-        yield f"{name} is {'a link' if entry.is_symlink() else 'a pipe or a device'}"
-      elif name == "blocks":
-        yield f"{name} is a file"
+  with reached(folder, reading=True):
+    for inside in folders:  # which grows
+      # Another process may have removed it.
+      with contextlib.suppress(FileNotFoundError):
+        for entry in [*os.scandir(f"{folder}/{inside}")]:
+          name = f"{inside}{entry.name}"
+          if entry.is_dir(follow_symlinks=False):
+            folders.append(f"{name}/")
+          elif not entry.is_file(follow_symlinks=False):
+            kind = "a link" if entry.is_symlink() else "a pipe or a device"
+            yield f"{name} is {kind}"
+          elif name == "blocks":
+            yield f"{name} is a file"
 
 
-def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
+def read(path: Place, most: float = MOST_BYTES) -> bytes | None:
   """Return a file's bytes, None if it is not there.
 
   Raises:
     ValueError: on a disk, it is no file or has over `most` bytes.
   """
-  try:
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError), reached(path):
     if is_remote(path):
-      with reached(path):
-        return path.fs.cat_file(path.path)
+      return path.fs.cat_file(path.path)
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
       raise ValueError("no file, or too large")
     return path.read_bytes()
-  except (FileNotFoundError, NotADirectoryError):
-    return None
+  return None
 
 
-def parse(text: bytes | None) -> Any:
+def parse(text: bytes | None):
   """Parse a file's bytes as JSON.
 
   Raises:
@@ -212,13 +192,13 @@ def parse(text: bytes | None) -> Any:
     raise ValueError("nested too deeply") from None
 
 
-def exists(path: Path | UPath) -> bool:
+def exists(path: Place) -> bool:
   """Return whether there is such a file."""
   with reached(path):
     return path.fs.exists(path.path) if is_remote(path) else os.path.exists(path)
 
 
-def create(path: Path | UPath, text: str) -> bool:
+def create(path: Place, text: str) -> bool:
   """Write a new file. Return False where there is one of that name."""
   try:
     with reached(path):
@@ -234,7 +214,7 @@ def create(path: Path | UPath, text: str) -> bool:
     return is_remote(path) and read(path) == text.encode()
 
 
-def write(path: Path | UPath, data: bytes) -> None:
+def write(path: Place, data: bytes) -> None:
   """Write a file, and make its folder."""
   with reached(path):
     if is_remote(path):
@@ -244,7 +224,7 @@ def write(path: Path | UPath, data: bytes) -> None:
       path.write_bytes(data)
 
 
-def replace(path: Path | UPath, data: str | bytes) -> None:
+def replace(path: Place, data: str | bytes) -> None:
   """Write a file atomically: it is there whole or not at all, even after a power
   failure.
   """
@@ -262,11 +242,11 @@ def replace(path: Path | UPath, data: str | bytes) -> None:
   flush(path.parent)
 
 
-def flush(path: Path | UPath) -> None:
+def flush(path: Place) -> None:
   """Wait until a file, or the entries of a folder, are on the disk. A store keeps what
   it has confirmed.
   """
-  if is_remote(path):
+  if not isinstance(path, os.PathLike):
     return
   descriptor = os.open(path, os.O_RDONLY)
   try:
@@ -275,7 +255,7 @@ def flush(path: Path | UPath) -> None:
     os.close(descriptor)
 
 
-def remove(path: Path | UPath) -> None:
+def remove(path: Place) -> None:
   """Remove a file, if there is one."""
   with reached(path), contextlib.suppress(FileNotFoundError):
     if is_remote(path):
@@ -284,14 +264,8 @@ def remove(path: Path | UPath) -> None:
       path.unlink()
 
 
-def age(path: Path | UPath) -> float:
+def age(path: Place) -> float:
   """Return the seconds since a file was written or touched; infinite without one."""
-  try:
-    with reached(path):
-      return time.time() - (
-        path.fs.modified(path.path).timestamp()
-        if is_remote(path)
-        else path.stat().st_mtime
-      )
-  except FileNotFoundError:
-    return np.inf
+  with contextlib.suppress(FileNotFoundError), reached(path):
+    return time.time() - path.stat().st_mtime
+  return np.inf

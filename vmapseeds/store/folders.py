@@ -1,4 +1,4 @@
-"""Makes results folders. A folder is complete as soon as its `zarr.json` is there."""
+"""Create results folders. A folder is complete as soon as its `zarr.json` is there."""
 
 import contextlib
 import os
@@ -7,11 +7,9 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS, Claims, claimed
@@ -25,7 +23,14 @@ from vmapseeds.store.files import (
   remove,
   replace,
 )
-from vmapseeds.store.layout import ROOT, array, digest, read_metadata, zarr_json
+from vmapseeds.store.layout import (
+  ROOT,
+  Description,
+  array,
+  digest,
+  read_metadata,
+  zarr_json,
+)
 from vmapseeds.store.results import Results
 
 MAKING = f"{BLOCKS}/folder.claim"
@@ -101,14 +106,14 @@ def check_writable(path: Folder) -> None:
 @contextlib.contextmanager
 def create_folder(
   path: Folder,
-  description: dict[str, Any],
+  description: Description,
   *,
   extents: list[int],
   block_runs: int,
   columns: dict[str, np.ndarray],
   dimensions: dict[str, tuple[str, ...]],
   examples: dict[str, np.ndarray],
-  outputs: dict[str, dict[str, Any]],
+  outputs: dict[str, Description],
   attributes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Results]:
   """Make a results folder in which no run is done. It counts as a results folder once
@@ -133,7 +138,8 @@ def create_folder(
     Mistake: it cannot be written. After this and any other exception the folder is
       removed again.
   """
-  path, plan = place(path), {**columns, **examples}
+  path = place(path)
+  plan = columns | examples
   arrays = {
     name: array(
       values.dtype,
@@ -147,7 +153,7 @@ def create_folder(
     "extents": extents,
     "block_runs": block_runs,
     "columns": list(columns),
-    "arrays": {**arrays, **outputs},
+    "arrays": arrays | outputs,
     "digests": {name: digest(values) for name, values in plan.items()},
     **description,
   }
@@ -156,9 +162,9 @@ def create_folder(
     raise Mistake(
       f"{path} holds something else than results: give a new or empty folder"
     )
-  absent, taken = (
-    _absent(path),
-    FolderExists(f"{path} was made by another process meanwhile: give another folder"),
+  absent = _absent(path)
+  taken = FolderExists(
+    f"{path} was made by another process meanwhile: give another folder"
   )
   try:
     with Claims(path) as claims:
@@ -179,8 +185,6 @@ def create_folder(
           if claims.holds("folder"):
             _clear(path)
         raise
-  except FolderExists:
-    raise
   except BaseException as error:
     _remove_empty(path, absent)
     if isinstance(error, OSError):
@@ -219,7 +223,7 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
     raise
 
 
-def _absent(path: Path | UPath) -> list[Path]:
+def _absent(path):
   """Return the folders, deepest first, that must be made before a file can be written
   into `path`; none behind a URL.
   """
@@ -230,7 +234,7 @@ def _absent(path: Path | UPath) -> list[Path]:
   ]
 
 
-def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
+def _remove_empty(path, absent):
   """Remove those of the folders that were `absent`, and are empty now."""
   if not is_remote(path):
     with contextlib.suppress(OSError):
@@ -239,7 +243,7 @@ def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
         folder.rmdir()
 
 
-def _clear(path: Path | UPath) -> None:
+def _clear(path):
   """Remove everything in a results folder except the claim of the process that makes
   it.
   """

@@ -45,14 +45,12 @@ import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from jaxtyping import Int
-from upath import UPath
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
@@ -62,18 +60,19 @@ from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import (
   Folder,
+  Place,
   exists,
   is_remote,
   parse,
   place,
   reached,
   read,
-  reading,
   replace,
   short_message,
   strays,
 )
 
+Description = dict[str, Any]  # a JSON object: of a folder, an array or a block
 FORMAT = "vmapseeds results 3"
 ROOT = "zarr.json"
 OF_RUNS = ("run", "block")  # first dimensions that an entry's shape leaves out
@@ -111,8 +110,8 @@ class Damage(Mistake):
 
 
 def array(
-  dtype: Any, dimensions: Sequence[str], shape: Sequence[int], **attributes: Any
-) -> dict[str, Any]:
+  dtype, dimensions: Sequence[str], shape: Sequence[int], **attributes
+) -> Description:
   """Return the entry of an array in a description. `shape` leaves out the first axis if
   that is one of `OF_RUNS`.
   """
@@ -124,13 +123,14 @@ def array(
   }
 
 
-def blocks_of(root: dict[str, Any]) -> list[range]:
+def blocks_of(root: Description) -> list[range]:
   """Return the runs of each block.
 
   Raises:
     ValueError: the description has no such blocks.
   """
-  size, edges = root["block_runs"], [0, *root["extents"]]
+  size = root["block_runs"]
+  edges = [0, *root["extents"]]
   if size < 1 or edges != sorted({*edges}) or len(edges) < 2:
     raise ValueError("its runs cannot be cut into blocks")
   return [
@@ -140,14 +140,15 @@ def blocks_of(root: dict[str, Any]) -> list[range]:
   ]
 
 
-def zarr_rows(root: dict[str, Any]) -> Int[np.ndarray, " runs"]:
+def zarr_rows(blocks: list[range], block_runs: int) -> Int[np.ndarray, " runs"]:
   """Return the row of each run in Zarr's arrays."""
-  blocks = blocks_of(root)
-  shifts = [k * root["block_runs"] - block.start for k, block in enumerate(blocks)]
-  return np.arange(blocks[-1].stop) + np.repeat(shifts, [*map(len, blocks)])
+  starts = [k * block_runs for k in range(len(blocks))]
+  return np.concatenate(
+    [s + np.arange(len(b)) for s, b in zip(starts, blocks, strict=True)]
+  )
 
 
-def zarr_json(root: dict[str, Any]) -> str:
+def zarr_json(root: Description) -> str:
   """Return the text of `zarr.json` for a folder with this description."""
   return _zarr_json(json.dumps(root))
 
@@ -155,15 +156,17 @@ def zarr_json(root: dict[str, Any]) -> str:
 @functools.lru_cache(
   maxsize=32
 )  # a folder is opened many times, and Zarr takes milliseconds for each array
-def _zarr_json(text: str) -> str:
+def _zarr_json(text):
   root = json.loads(text)
-  store, rows = MemoryStore(), int(zarr_rows(root)[-1]) + 1
+  store = MemoryStore()
+  blocks = blocks_of(root)
+  rows = (len(blocks) - 1) * root["block_runs"] + len(blocks[-1])
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
   for name, about in root["arrays"].items():
     dtype = np.dtype(about["dtype"])
     a_row = max(1, math.prod(about["shape"]) * dtype.itemsize)
     size = max(root["block_runs"], name in root["columns"] and COLUMN_BYTES // a_row)
-    of = {"run": ([rows], [size]), "block": ([len(blocks_of(root))], [1])}
+    of = {"run": ([rows], [size]), "block": ([len(blocks)], [1])}
     lengths = of.get((*about["dimensions"], "")[0], ([], []))
     # Floats are not compressed: all but the first bits of a network's values are noise.
     packed = (
@@ -188,7 +191,7 @@ def _zarr_json(text: str) -> str:
   return store._store_dict[ROOT].to_bytes().decode()
 
 
-def read_metadata(path: Folder) -> dict[str, Any] | None:
+def read_metadata(path: Folder) -> Description | None:
   """Return the description of a results folder, unchecked; None without a folder."""
   with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
     found = parse(read(place(path) / ROOT))["attributes"]
@@ -196,7 +199,7 @@ def read_metadata(path: Folder) -> dict[str, Any] | None:
   return None
 
 
-def read_verified_metadata(path: Folder) -> dict[str, Any] | None:
+def read_verified_metadata(path: Folder) -> Description | None:
   """Return the description of a results folder, None where there is no such folder.
 
   Raises:
@@ -227,13 +230,15 @@ def read_verified_metadata(path: Folder) -> dict[str, Any] | None:
   return root
 
 
-def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
+def check_memory(path: Place, root: Description) -> None:
   """Check that blocks and the runs table of a described folder fit in free memory.
 
   Raises:
     Mistake: they do not.
   """
-  arrays, memory, runs = root["arrays"], free_host_memory(), root["extents"][-1]
+  arrays = root["arrays"]
+  memory = free_host_memory()
+  runs = root["extents"][-1]
   bytes_of = {
     name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize
     for name, a in arrays.items()
@@ -257,7 +262,7 @@ def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
   root["digests"].keys()  # raises unless it is an object
 
 
-def require_metadata(path: Folder) -> dict[str, Any]:
+def require_metadata(path: Folder) -> Description:
   """Return the checked description of a results folder.
 
   Raises:
@@ -270,7 +275,7 @@ def require_metadata(path: Folder) -> dict[str, Any]:
   return root
 
 
-def object_path(root: dict[str, Any], name: str, chunk: int) -> str:
+def object_path(root: Description, name: str, chunk: int) -> str:
   """Return the path, in a results folder, of an array's object."""
   zeros = ["0"] * (len(root["arrays"][name]["dimensions"]) - 1)
   return "/".join((name, "c", str(chunk), *zeros))
@@ -284,17 +289,17 @@ class MetadataStore(WrapperStore):
   reached is not damage.
   """
 
-  def __init__(self, store: Store, path: Path | UPath, metadata: bytes):
+  def __init__(self, store: Store, path: Place, metadata: bytes):
     super().__init__(store)
     self.path, self._metadata = path, metadata
 
-  def _with_store(self, store: Store) -> "MetadataStore":
+  def _with_store(self, store):
     return MetadataStore(store, self.path, self._metadata)
 
   async def get(self, key, prototype, byte_range=None):
     if key == ROOT:
       return prototype.buffer.from_bytes(self._metadata)
-    with reading(self.path / key):
+    with reached(self.path / key, reading=True):
       found = await super().get(key, prototype, byte_range)
     if found is None and "/c/" in key:
       raise Damage(self.path, f"{key} is missing")
@@ -308,7 +313,7 @@ class MetadataStore(WrapperStore):
     return str(self.path)
 
 
-def open_store(path: Path | UPath, root: dict[str, Any]) -> MetadataStore:
+def open_store(path: Place, root: Description) -> MetadataStore:
   """Open the store of a results folder, for Zarr and xarray."""
   # Without the wrapper, Zarr would make a second, asynchronous file system, whose
   # connections nobody closes.
@@ -331,14 +336,14 @@ def digest(*arrays: np.ndarray) -> str:
   return fingerprint.hexdigest()
 
 
-def signed(value: Mapping[str, Any]) -> dict[str, Any]:
+def signed(value: Mapping[str, Any]) -> Description:
   """Return a JSON object with `digest`, a checksum of everything else in it."""
   plain = {name: of for name, of in value.items() if name != "digest"}
   text = json.dumps(plain, sort_keys=True).encode()
-  return {**plain, "digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
+  return plain | {"digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
-def unsigned(value: Any) -> dict[str, Any]:
+def unsigned(value) -> Description:
   """Return a signed JSON object.
 
   Raises:
@@ -349,7 +354,7 @@ def unsigned(value: Any) -> dict[str, Any]:
   raise ValueError("its digest is another")
 
 
-def parse_record(text: bytes, block: int, runs: int) -> dict[str, Any]:
+def parse_record(text: bytes, block: int, runs: int) -> Description:
   """Return the record of a block with so many runs.
 
   Raises:
@@ -362,7 +367,7 @@ def parse_record(text: bytes, block: int, runs: int) -> dict[str, Any]:
   return found
 
 
-def write_record(path: Path | UPath, record: Mapping[str, Any]) -> None:
+def write_record(path: Place, record: Mapping[str, Any]) -> None:
   """Write a block's record atomically."""
   text = json.dumps(signed(record)) + "\n"
   replace(path / BLOCKS / f"{record['block']}.json", text)

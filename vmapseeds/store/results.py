@@ -20,8 +20,8 @@ from vmapseeds.store.files import (
   flush,
   names,
   place,
+  reached,
   read,
-  reading,
   replace,
   short_message,
 )
@@ -41,54 +41,51 @@ class Results:
     Mistake: there is no such folder, or it is damaged.
   """
 
-  def __init__(self, path: Folder, root: dict[str, Any] | None = None):
+  def __init__(self, path: Folder, root: layout.Description | None = None):
     self.path = place(path)
     self._open(layout.require_metadata(self.path) if root is None else root)
 
-  def _open(self, root: dict[str, Any]) -> None:
-    self.root, self.blocks = root, layout.blocks_of(root)
-    self.rows = layout.zarr_rows(root)
+  def _open(self, root):
+    self.root = root
+    self.blocks = layout.blocks_of(root)
+    self.block_runs = root["block_runs"]
+    self.columns = root["columns"]
+    self.rows = layout.zarr_rows(self.blocks, self.block_runs)
     arrays = root["arrays"]
-    self.block_runs, self.columns = root["block_runs"], root["columns"]
-    of_runs, self.counts = (
-      [n for n, a in arrays.items() if a["dimensions"][:1] == [kind]]
-      for kind in layout.OF_RUNS
-    )
-    self.outputs = [name for name in of_runs if name not in self.columns]
-    self.examples = [name for name in arrays if name not in (*of_runs, *self.counts)]
+    kinds = {name: (*a["dimensions"], "")[0] for name, a in arrays.items()}
+    self.outputs = [n for n, k in kinds.items() if k == "run" and n not in self.columns]
+    self.counts = [n for n, k in kinds.items() if k == "block"]
+    self.examples = [n for n, k in kinds.items() if k not in layout.OF_RUNS]
     with zarr.config.set(
       {"array.write_empty_chunks": True}
     ):  # an absent chunk counts as lost
       group = zarr.open_group(
         layout.open_store(self.path, root), mode="r+", zarr_format=3
       )
-      self._arrays = {name: group[name] for name in arrays}
+      # In arrays of runs, run i has the row `self.rows[i]`.
+      self.arrays: dict[str, zarr.Array] = {name: group[name] for name in arrays}
 
   def __len__(self) -> int:
     return len(self.rows)
 
   @property
-  def description(self) -> dict[str, Any]:
+  def description(self) -> layout.Description:
     """What the maker of the folder keeps in its description."""
     return {name: value for name, value in self.root.items() if name not in layout.OWN}
 
   # Reading.
-
-  def array(self, name: str) -> zarr.Array:
-    """Return an array of the folder, in which run i has the row `self.rows[i]`."""
-    return self._arrays[name]
 
   def read(
     self, name: str, runs: int | Int[np.ndarray, " runs"]
   ) -> Shaped[np.ndarray, "..."]:
     """Return an array's values of finished runs, or of one."""
     with layout.readable(self.path):
-      return self.array(name).oindex[self.rows[runs]]
+      return self.arrays[name].oindex[self.rows[runs]]
 
   def table(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
     """Return the runs table: columns by their names."""
     with layout.readable(self.path):
-      return {name: self.array(name)[:][self.rows] for name in self.columns}
+      return {name: self.arrays[name][:][self.rows] for name in self.columns}
 
   def block_of(self, run: int) -> int:
     """Return the block that a run is in."""
@@ -97,7 +94,7 @@ class Results:
   def finished_blocks(self) -> set[int]:
     """Return the blocks that have a record now."""
     there = names(self.path / BLOCKS)
-    return {block for block in range(len(self.blocks)) if f"{block}.json" in there}
+    return {k for k in range(len(self.blocks)) if f"{k}.json" in there}
 
   def is_finished(self, block: int) -> bool:
     """Return whether a block has a record now."""
@@ -106,11 +103,11 @@ class Results:
   @property
   def done(self) -> Bool[np.ndarray, " runs"]:
     """Which runs are trained, evaluated and written."""
-    finished = self.finished_blocks()
-    marks = [block in finished for block in range(len(self.blocks))]
-    return np.repeat(marks, [*map(len, self.blocks)])
+    marks = np.zeros(len(self.blocks), bool)
+    marks[[*self.finished_blocks()]] = True
+    return marks[self.rows // self.block_runs]
 
-  def record(self, block: int) -> dict[str, Any] | None:
+  def record(self, block: int) -> layout.Description | None:
     """Return a block's record, None without one.
 
     Raises:
@@ -118,7 +115,7 @@ class Results:
     """
     file = f"{BLOCKS}/{block}.json"
     try:
-      with reading(self.path / file):
+      with reached(self.path / file, reading=True):
         text = read(self.path / file)
       if text is None:
         return None
@@ -130,46 +127,36 @@ class Results:
 
   # Checking.
 
-  def faults(self, block: int, record: dict[str, Any]) -> dict[str, str]:
+  def faults(self, block: int, record: layout.Description) -> dict[str, str]:
     """Return path -> fault of each object of a block that is not as recorded."""
-    return {
-      layout.object_path(self.root, name, block): fault
-      for name in (*self.outputs, *self.counts)
-      if (fault := self._fault(name, block, record["digests"].get(name, "")))
-    }
+    first = block * self.block_runs
+    here = dict.fromkeys(self.outputs, slice(first, first + len(self.blocks[block])))
+    faults = self._faults(here | dict.fromkeys(self.counts, block), record["digests"])
+    return {layout.object_path(self.root, n, block): said for n, said in faults.items()}
 
   def plan_faults(self) -> dict[str, str]:
     """Return name -> fault of each column and array of examples that is lost or has
     other values than were written.
     """
-    return {
-      name: fault
-      for name in (*self.columns, *self.examples)
-      if (fault := self._fault(name, ..., self.root["digests"].get(name, "")))
-    }
+    here = dict.fromkeys(self.columns, self.rows) | dict.fromkeys(self.examples, ...)
+    return self._faults(here, self.root["digests"])
 
-  def _fault(self, name: str, here: Any, due: str) -> str | None:
-    """Return what is wrong with the values of a block in an array, or with all (...);
-    None if they have the digest that is `due`.
+  def _faults(self, rows, due):
+    """Return what is wrong with some rows of arrays, where they have not the digests
+    that are `due`.
     """
-    try:
-      values = self.array(name)[self._rows_of(name, here)]
-    except layout.Damage:
-      return "is missing"
-    except Failure:
-      raise  # the store cannot be reached, so nothing is known of the values
-    except Exception as error:
-      return f"cannot be read ({short_message(error)})"
-    if here is ... and name in self.columns:
-      values = values[self.rows]
-    return None if layout.digest(values) == due else OTHERS
-
-  def _rows_of(self, name: str, block: Any) -> Any:
-    """Return the rows of a block in an array of runs. Others are as they are."""
-    if name not in self.outputs or not isinstance(block, int):
-      return block
-    first = block * self.block_runs
-    return slice(first, first + len(self.blocks[block]))
+    faults = {}
+    for name, here in rows.items():
+      try:
+        if layout.digest(self.arrays[name].oindex[here]) != due.get(name):
+          faults[name] = OTHERS
+      except layout.Damage:
+        faults[name] = "is missing"
+      except Failure:
+        raise  # the store cannot be reached, so nothing is known of the values
+      except Exception as error:
+        faults[name] = f"cannot be read ({short_message(error)})"
+    return faults
 
   # Writing.
 
@@ -192,22 +179,21 @@ class Results:
       return
     given = {**outputs, **(counts or {})}
     digests = {
-      name: self._write(name, given[name], block)
-      for name in (*self.outputs, *self.counts)
+      name: self._write(name, given[name], block) for name in self.outputs + self.counts
     }
     own = {"block": block, "runs": len(self.blocks[block]), "digests": digests}
     layout.write_record(self.path, {**(record or {}), **own})
 
-  def _write(self, name: str, values: np.ndarray, block: int) -> str:
+  def _write(self, name, values, block):
     """Write a block's values, a whole object. Return their digest."""
-    array, here = self.array(name), self._rows_of(name, block)
-    values = np.asarray(values).astype(array.dtype)
+    array = self.arrays[name]
+    values = whole = np.asarray(values).astype(array.dtype)
     if name in self.outputs:
-      here = slice(here.start, here.start + self.block_runs)
-      shape = (len(range(array.shape[0])[here]), *array.shape[1:])
-      whole = np.full(shape, array.fill_value, array.dtype)
-      whole[: len(values)] = values
-    array[here] = whole if name in self.outputs else values
+      first = block * self.block_runs
+      here = slice(first, min(first + self.block_runs, array.shape[0]))
+      more = here.stop - first - len(values), *array.shape[1:]
+      whole = np.concatenate([values, np.full(more, array.fill_value, array.dtype)])
+    array[here if name in self.outputs else block] = whole
     flush(self.path / layout.object_path(self.root, name, block))
     return layout.digest(values)
 
@@ -218,7 +204,8 @@ class Results:
     Zarr writes several at once, and continues with the others when one fails.
     """
     for name, given in values.items():
-      array, whole = self.array(name), given
+      array = self.arrays[name]
+      whole = given
       if name in self.columns:
         whole = np.full(array.shape, array.fill_value, array.dtype)
         whole[self.rows] = given
@@ -233,7 +220,7 @@ class Results:
     changes last.
     """
 
-    def longer(root: dict[str, Any]) -> dict[str, Any]:
+    def longer(root):
       if root["extents"][-1] >= runs:
         return root
       digests = {
@@ -252,7 +239,7 @@ class Results:
     if len(self) < runs:
       self.revise(longer)
 
-  def revise(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+  def revise(self, change: Callable[[layout.Description], layout.Description]) -> None:
     """Change the description, one process at a time."""
     with Claims(self.path) as claims:
       while not claims.take("folder"):
@@ -268,7 +255,7 @@ class Results:
     have the digests of the description.
     """
     for name in self.plan_faults():
-      values = given[name].astype(self.array(name).dtype)
+      values = given[name].astype(self.arrays[name].dtype)
       values = values[: len(self)] if name in self.columns else values
       if layout.digest(values) == self.root["digests"][name]:
         self.write_plan({name: values})

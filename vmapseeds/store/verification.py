@@ -1,14 +1,12 @@
-"""Finds what in a results folder is lost, damaged or foreign, and repairs it."""
+"""Validate a results folder: find what is lost, damaged or foreign, and repair it."""
 
 import re
-from pathlib import Path
 from typing import NamedTuple
-
-from upath import UPath
 
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
+  Place,
   names,
   parse,
   place,
@@ -67,7 +65,9 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     Mistake: `path` is no results folder.
   """
   path = place(path)
-  look, repairs, failed = _Look(path), list[str](), list[str]()
+  look = _Look(path)
+  repairs = list[str]()
+  failed = list[str]()
   if repair and any(problem.cure is not None for problem in look.problems):
     _mend(look, repairs, failed)
     look = _Look(path)
@@ -81,7 +81,7 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
 class _Look:
   """One reading of a folder."""
 
-  def __init__(self, path: Path | UPath):
+  def __init__(self, path: Place):
     self.path = path
     self.problems: list[_Problem] = []
     self.notes: list[str] = []
@@ -98,10 +98,11 @@ class _Look:
       )
     self.results = Results(path, root)
     self.runs, blocks = len(self.results), range(len(self.results.blocks))
-    self.there, claims = names(path), claimed(path)
+    self.there = names(path)
+    claims = claimed(path)
     self.expected = {ROOT, *(f"{BLOCKS}/{block}.json" for block in blocks)}
     for name in root["arrays"]:
-      array = self.results.array(name)
+      array = self.results.arrays[name]
       chunks = range(-(-array.shape[0] // array.chunks[0]))
       self.expected |= {object_path(root, name, chunk) for chunk in chunks}
     for block in blocks:
@@ -113,8 +114,9 @@ class _Look:
       self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
     self._foreign()
 
-  def _block(self, block: int) -> None:
-    results, file = self.results, f"{BLOCKS}/{block}.json"
+  def _block(self, block):
+    results = self.results
+    file = f"{BLOCKS}/{block}.json"
     try:
       record = results.record(block)
     except Damage as damage:
@@ -129,9 +131,10 @@ class _Look:
         f"block {block} is not finished, and what lies there of it is not used"
       )
 
-  def _foreign(self) -> None:
+  def _foreign(self):
     """Look for files where there should be none."""
-    results, arrays = self.results, self.results.root["arrays"]
+    results = self.results
+    arrays = self.results.root["arrays"]
     tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
     for file in sorted(self.there - self.expected):
       top, inside, rest = file.partition("/")
@@ -151,7 +154,7 @@ class _Look:
         self.problems.append(_Problem(file, fault, "remove"))
 
 
-def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
+def _mend(look, mended, failed):
   """Repair what can be repaired. Add what was done to `mended`, and what could not be
   written to `failed`.
   """

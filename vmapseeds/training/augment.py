@@ -9,7 +9,7 @@ those of a whole epoch, which costs less than a call per batch.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def translate(size: int, border: str = "constant") -> Step:
   along each axis. The padding is 0 or a reflection.
   """
 
-  def apply(image: Image, corner: Draw, fill: Fill) -> Image:
+  def apply(image, corner, fill):
     if platform() == "cpu":
       shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
       return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
@@ -76,10 +76,10 @@ def cutout(size: int) -> Step:
   image, with `fill`.
   """
 
-  def draw(words: UInt32[Array, " 2"], height: int, width: int) -> Draw:
+  def draw(words, height, width):
     return _below(np.array([height - size + 1, width - size + 1]), words)
 
-  def apply(image: Image, corner: Draw, fill: Fill) -> Image:
+  def apply(image, corner, fill):
     rows, columns = (
       jnp.arange(length) - start
       for length, start in zip(image.shape, corner, strict=False)
@@ -116,7 +116,7 @@ def parse(text: str) -> tuple[Step, ...]:
   )
 
 
-def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
+def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
   """Draw what the steps need for one input of this shape, each from its own random
   words. For a user's function, return the key.
   """
@@ -130,9 +130,7 @@ def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
   )
 
 
-def apply(
-  steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill
-) -> Real[Array, "..."]:
+def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
   """Apply the steps to one input, given what they drew."""
   if not is_name(steps):
     return resolve_object("augment", steps)(
@@ -143,7 +141,7 @@ def apply(
   return single
 
 
-def check_size(steps: Any, shape: tuple[int, ...]) -> None:
+def check_size(steps, shape: tuple[int, ...]) -> None:
   """Check that the steps fit inputs of this shape.
 
   Raises:

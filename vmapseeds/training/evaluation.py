@@ -46,7 +46,8 @@ def evaluate(
   Raises:
     Mistake: the targets are classes, and `predict` does not return one per example.
   """
-  model, predict = network(recipe, data.num_classes), predict_of(recipe)
+  model = network(recipe, data.num_classes)
+  predict = predict_of(recipe)
 
   # Predictions are made batch by batch, so that all outputs are in memory only if they
   # are kept.
@@ -92,8 +93,10 @@ def reaches(
   # The factor takes off less than one example: in floating point, 0.07 * 100 is
   # slightly above 7, and must give 7.
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
-  rows, targets = stored_rows(data.inputs), targets_of(data, run)
-  apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
+  rows = stored_rows(data.inputs)
+  targets = targets_of(data, run)
+  apply = network(recipe, data.num_classes).apply
+  predict = predict_of(recipe)
 
   def count(counted):
     first, wrong = counted

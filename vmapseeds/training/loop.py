@@ -63,7 +63,8 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """Return the network before its first epoch."""
   variables = initialize(recipe, data, run)
-  params, batch_stats = pack_vectors(recipe, variables.pop("params")), variables
+  params = pack_vectors(recipe, variables.pop("params"))
+  batch_stats = variables
   opt_state = optimizer_of(recipe, data, run, params).init(params)
   return State(
     params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs)
@@ -109,7 +110,7 @@ def default_objective(
   return model.mean_loss(params, batch)
 
 
-def objective_of(recipe: Recipe) -> Callable[..., tuple[Float[Array, ""], PyTree]]:
+def objective_of(recipe: Recipe):
   """Return the recipe's objective, checked: it raises `Mistake` if it does not return one
   number and the updates.
   """
@@ -136,11 +137,9 @@ def make_train_step(
 
   Only the structure and shapes of the parameters of `start` are used.
   """
-  net, loss, objective = (
-    network(recipe, data.num_classes),
-    loss_of(recipe),
-    objective_of(recipe),
-  )
+  net = network(recipe, data.num_classes)
+  loss = loss_of(recipe)
+  objective = objective_of(recipe)
   optimizer = optimizer_of(recipe, data, run, start.params)
   place = poke_place(start.params, jax.random.fold_in(run.key("init"), 1))
 
@@ -148,7 +147,7 @@ def make_train_step(
     key = jax.random.fold_in(run.key("dropout"), batch.step)
 
     def apply(params, inputs):
-      outputs, updates = net.train({"params": params, **batch_stats}, inputs, key)
+      outputs, updates = net.train({"params": params} | batch_stats, inputs, key)
       return outputs.astype(jnp.float32), updates
 
     return objective(Model(apply, loss), unpack_vectors(packed), batch, run)
@@ -185,7 +184,8 @@ def advance(
   """
   train_step = make_train_step(recipe, data, run, state)
   data = as_fetched(recipe, data)
-  rows, targets = stored_rows(data.inputs), targets_of(data, run)
+  rows = stored_rows(data.inputs)
+  targets = targets_of(data, run)
   subset = run.get("subset")
   size = len(data) if subset is None else len(subset)
   epoch_steps = steps_per_epoch(recipe, data, run)
@@ -219,6 +219,6 @@ def advance(
 
 def finish(state: State) -> Trained:
   """Return the trained network of a state after its last epoch."""
-  variables = {"params": unpack_vectors(state.params), **state.batch_stats}
+  variables = {"params": unpack_vectors(state.params)} | state.batch_stats
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

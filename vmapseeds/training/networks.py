@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -38,7 +38,7 @@ Variables = dict[
 MODEL_DEFAULTS = {"width": 1, "dropout": 0, "depth": None}
 
 
-def _as_vector(key: Any, bit_width: int, shape: tuple[int, ...]) -> Array:
+def _as_vector(key, bit_width, shape):
   return threefry_prng_impl.random_bits(key, bit_width, (math.prod(shape),)).reshape(
     shape
   )
@@ -87,7 +87,7 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
 
 
 def last_layer(
-  apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Any
+  apply: Callable[[Variables, Array], Array], variables: Variables, inputs
 ) -> set[str]:
   """Return the paths of the last layer's parameters. The last layer is the last module
   that uses parameters of its own.
@@ -105,7 +105,7 @@ def last_layer(
   }
 
 
-def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
+def _last_used(program, paths):
   """Return the modules of the parameters that a program's last operation on parameters
   reads. `paths` maps its variables to paths.
   """
@@ -127,7 +127,7 @@ def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
 
 
 @functools.cache
-def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
+def _network(recipe, num_classes, precision):
   model = (
     models.load(recipe.model)
     if is_name(recipe.model)
@@ -150,14 +150,12 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
   return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
 
 
-def _parameters(model: Any) -> Mapping[str, inspect.Parameter]:
+def _parameters(model):
   is_class = isinstance(model, type)
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(
-  recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any
-) -> Any:
+def _made(recipe, model, options, **more):
   """Make the model with those options that it accepts.
 
   Options that the recipe does not set keep the model's own defaults, if it has any.
@@ -165,10 +163,8 @@ def _made(
   Raises:
     Mistake: the recipe sets an option that the model does not accept.
   """
-  taken, of_recipe = (
-    _parameters(model),
-    {name: getattr(recipe, name) for name in MODEL_DEFAULTS},
-  )
+  taken = _parameters(model)
+  of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
   for name, value in of_recipe.items():
     if value != MODEL_DEFAULTS[name] and name not in taken:
       given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
@@ -239,7 +235,7 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   return Network(init, apply, train)
 
 
-def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
+def _mode(model, training, **more):
   """Return the keyword arguments that set a module's mode, training or evaluation, and
   `more`: those that the module accepts.
   """
@@ -257,7 +253,7 @@ def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
   }
 
 
-def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
+def _states(model):
   """Return the module's parameters, and its other state without random streams."""
   _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
   return states[0], states[2]
@@ -276,7 +272,8 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   Raises:
     Mistake: the network does not accept the inputs.
   """
-  inputs, key = batch_like(data, 3), jax.random.key(0)
+  inputs = batch_like(data, 3)
+  key = jax.random.key(0)
   model = f"model {name_of(recipe.model)}"
   try:
     made = network(recipe, data.num_classes)

@@ -31,12 +31,13 @@ class Named(NamedTuple):
   source: str  # digest
 
 
+@functools.cache
 def is_import(text: str) -> bool:
   """Return whether a text is an import string; `cifar10:3.0.2` is not."""
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
 
 
-def is_name(value: Any) -> bool:
+def is_name(value) -> bool:
   """Return whether a recipe's field is a registered name, or a text of registered names
   (as in `augment`).
   """
@@ -53,7 +54,7 @@ def module_exists(text: str) -> bool:
   )
 
 
-def imported(text: str) -> Any:
+def imported(text: str):
   """Import the object that an import string names.
 
   Raises:
@@ -89,7 +90,8 @@ def describe_exception(error: Exception) -> str:
   """Return an error of the user's code as one line: the error, and the last line of that
   code in its traceback.
   """
-  ours, python = Path(__file__).parents[1], sysconfig.get_paths()
+  ours = Path(__file__).parents[1]
+  python = sysconfig.get_paths()
   others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
   frames = [
     f
@@ -104,7 +106,7 @@ def describe_exception(error: Exception) -> str:
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
-def resolve_object(what: str, value: Any) -> Any:
+def resolve_object(what: str, value):
   """Return the object that a recipe's field stands for if it is not a registered name:
   the imported one, or the value itself.
 
@@ -117,7 +119,8 @@ def resolve_object(what: str, value: Any) -> Any:
     )
     if not (ours or is_importable(value.name)):
       raise Mistake(
-        f"the {what} is {value.name}, which only its own program can make: start that program again"
+        f"the {what} {value.name} cannot be imported by name: resume from the program "
+        "that created it"
       )
     found = imported(value.name)
     if (now := to_spec(found)["source"]) != value.source:
@@ -128,22 +131,22 @@ def resolve_object(what: str, value: Any) -> Any:
   return imported(value) if isinstance(value, str) else value
 
 
-def to_spec(value: Any) -> Any:
+def to_spec(value):
   """Return a field's value for JSON: plain values unchanged, objects and import strings
   as `object` and `source`.
   """
   if isinstance(value, Named):
     return {"object": value.name, "source": value.source}
   if isinstance(value, str) and module_exists(value):
-    return {"object": value, "source": _digest(_source(imported(value)))}
+    return {"object": value, "source": _digest(imported(value))}
   if hasattr(value, "described"):
     return value.described()
   if callable(value):
-    return {"object": name_of(value), "source": _digest(_source(value))}
+    return {"object": name_of(value), "source": _digest(value)}
   return value
 
 
-def fields_of(recipe: Any) -> dict[str, Any]:
+def fields_of(recipe) -> dict[str, Any]:
   """Return the fields of a recipe or a task in JSON.
 
   Raises:
@@ -160,7 +163,7 @@ def fields_of(recipe: Any) -> dict[str, Any]:
   return fields
 
 
-def name_of(value: Any) -> str:
+def name_of(value) -> str:
   """Return the name of a function or a class. For an instance return its class's name
   and (), for a name the name itself.
   """
@@ -178,91 +181,69 @@ def is_importable(name: str) -> bool:
   return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
-def is_importable_again(value: Any) -> bool:
+def is_importable_again(value) -> bool:
   """Return whether `value` can be imported again from the name stored in a results
   folder.
   """
-  if hasattr(value, "described"):
-    return False
-  if isinstance(value, str | Named) or not callable(value):
-    return not isinstance(value, Named) or is_importable(value.name)
-  return is_importable(name_of(value))
+  if isinstance(value, Named) or callable(value):
+    return is_importable(name_of(value))
+  return not hasattr(value, "described")
 
 
-def _digest(text: str) -> str:
-  placeless = re.sub(
-    " at 0x[0-9A-Fa-f]+", "", text
-  )  # a place in memory differs between processes
-  return hashlib.blake2b(placeless.encode(), digest_size=4).hexdigest()
+def _digest(value):
+  # A place in memory differs between processes.
+  text = re.sub(" at 0x[0-9A-Fa-f]+", "", _source(value))
+  return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
-def _is_of_an_instance(value: Any) -> bool:
+def _is_of_an_instance(value):
   """Return whether a value is a method bound to an instance. One bound to a class can be
   imported by name.
   """
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
 
 
-def _source(value: Any) -> str:
+def _source(value):
   """Return an object's source as text, with its arguments, attributes or closure
   values.
   """
   if isinstance(value, functools.partial):
-    return f"{_source(value.func)} {[*map(_source, value.args)]} { {k: _source(v) for k, v in value.keywords.items()} }"
+    named = value.keywords
+    return " ".join(map(_source, (value.func, *value.args, *named, *named.values())))
   if _is_of_an_instance(value):
     return f"{_source(value.__func__)} {_attributes(value.__self__)}"
   if not callable(value):
-    return repr(_shown(value))
+    return _text(value)
   code = value if hasattr(value, "__qualname__") else type(value)
-  cells = [cell.cell_contents for cell in getattr(code, "__closure__", None) or ()]
   try:
     text = inspect.getsource(code)
   except (OSError, TypeError):  # typed at a prompt
-    text = (
-      repr((code.__code__.co_code, code.__code__.co_consts))
-      if hasattr(code, "__code__")
-      else code.__qualname__
-    )
-  plain = str | int | float | tuple | list | dict
-  kept = [
-    cell
-    for cell in cells
-    if isinstance(cell, plain) or _is_array(cell) or hasattr(cell, "__qualname__")
-  ]
-  return " ".join(
-    [
-      text,
-      "" if code is value else _attributes(value),
-      *(repr(_shown(cell)) for cell in kept),
-    ]
-  )
+    text = code.__qualname__
+    if hasattr(code, "__code__"):
+      text = repr((code.__code__.co_code, code.__code__.co_consts))
+  made = "" if code is value else _attributes(value)
+  cells = [cell.cell_contents for cell in getattr(code, "__closure__", None) or ()]
+  return f"{text} {made} {_text(cells)}"
 
 
-def _attributes(value: Any) -> str:
+def _attributes(value):
   """Return what an instance was made with, as text."""
-  return repr(
-    _shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value
-  )
+  plain = type(value).__repr__ is object.__repr__
+  return _text(value.__getstate__()) if plain else repr(value)
 
 
-def _is_array(value: Any) -> bool:
-  return hasattr(value, "tobytes") and hasattr(value, "dtype")
-
-
-def _shown(value: Any) -> Any:
-  """Return a value whose `repr` is complete: with digests instead of arrays, and names
-  instead of functions.
+def _text(value):
+  """Return a text that is complete: with digests instead of arrays, and names instead of
+  functions.
   """
-  if isinstance(value, list | tuple):
-    return (
-      [*map(_shown, value)] if isinstance(value, list) else tuple(map(_shown, value))
-    )
-  if isinstance(value, dict):
-    return {name: _shown(of) for name, of in value.items()}
-  if _is_array(value) and not isinstance(value, float):
-    return (
-      value.dtype,
-      value.shape,
-      hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest(),
-    )
-  return name_of(value) if hasattr(value, "__qualname__") else value
+  import jax  # the names of recipes need none
+
+  from vmapseeds.data.examples import fingerprint
+
+  def shown(leaf):
+    if hasattr(leaf, "tobytes"):
+      return leaf.dtype, leaf.shape, fingerprint(leaf)
+    return name_of(leaf) if hasattr(leaf, "__qualname__") else leaf
+
+  leaves, structure = jax.tree.flatten(value)
+  return f"{structure} {[*map(shown, leaves)]}"

@@ -40,7 +40,8 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
   """
   an_epoch = max(1, steps // max(1, recipe.epochs))
   rising = round(recipe.warmup * an_epoch)
-  left, milestones = steps - rising, jnp.array(recipe.milestones, jnp.int32) * an_epoch
+  left = steps - rising
+  milestones = jnp.array(recipe.milestones, jnp.int32) * an_epoch
   ramps: dict[str, Schedule] = {
     "constant": lambda step: 1.0,
     "linear": lambda step: 1 - (step - rising) / left,
@@ -86,10 +87,8 @@ def make_optimizer(
   elif not callable(rate := resolve_object("schedule", recipe.schedule)(run, steps)):
     given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
     raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
-  moments, decay = (
-    MOMENTS[recipe.optimizer](run["momentum"]),
-    optax.add_decayed_weights(run["weight_decay"]),
-  )
+  moments = MOMENTS[recipe.optimizer](run["momentum"])
+  decay = optax.add_decayed_weights(run["weight_decay"])
   parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
   return optax.chain(*parts, optax.scale_by_learning_rate(rate))
 
@@ -132,10 +131,8 @@ class PackedParams:
 
   def unpack(self) -> PyTree[Float[Array, "..."]]:
     """Return the parameters as they were before packing."""
-    others, ends = (
-      iter(self.others),
-      np.cumsum([size or 0 for size in self.sizes]).tolist(),
-    )
+    others = iter(self.others)
+    ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
     # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations
     # that read it.
     return self.structure.unflatten(

@@ -44,7 +44,8 @@ class Output:
       axes of examples. Several axes of examples are stored as one, `example`, with the
       index along each in an array of its name.
     role: one of the above.
-    labels: of `class`: the right class of each example.
+    labels: of `class`: the right class of each example, from 0; anything where the mask
+      is False.
     num_classes: of `class`: how many there are; None for as many as `labels` have.
     mask: of `class` and `loss`: bool, over the axes of examples: which ones count. The
       others are not stored.
@@ -181,7 +182,8 @@ def declare(
   Raises:
     Mistake: an array cannot be stored under its name, or is not what was declared.
   """
-  declared, taken = {}, {*taken, *FOLDER_NAMES}
+  declared = {}
+  taken = {*taken, *FOLDER_NAMES}
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   for array, leaf in found.items():
     said = f"finish of {name} gives {array!r}"
@@ -252,7 +254,8 @@ def check_together(
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
   of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
-  taken, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
+  taken = set[tuple[str, str]]()
+  sizes = dict[tuple[str, str], int]()
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
     said = f"finish of {name} gives {array!r}"
@@ -320,7 +323,7 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
   return found
 
 
-def stored_dims(output: Output) -> tuple[str, ...]:
+def stored_dims(output: Output):
   """Return the names of the axes of what is stored of an output."""
   axes = output.example_axes(len(output.dims))
   if axes < 2:
@@ -328,7 +331,7 @@ def stored_dims(output: Output) -> tuple[str, ...]:
   return (*output.dims[: len(output.dims) - axes], "example")
 
 
-def chosen(output: Output, array: Any, axes: int) -> Any:
+def chosen(output: Output, array, axes: int):
   """Return an array, of NumPy or JAX, with its last `axes` axes, those of examples, as
   one, and without the examples that the mask leaves out.
   """
@@ -399,7 +402,7 @@ def measured(
   return results
 
 
-def mapped(output: Output, labels: Any, run: Run) -> Int[Array, " examples"]:
+def mapped(output: Output, labels, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)
   label_map = run.get(output.label_map)

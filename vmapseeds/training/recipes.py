@@ -9,7 +9,7 @@ import json
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NamedTuple
 
@@ -25,12 +25,7 @@ from vmapseeds.mistakes import (
   whole_number,
 )
 from vmapseeds.training import objects
-from vmapseeds.training.names import (
-  FOLDER_NAMES,
-  MADE_COLUMNS,
-  SOURCES,
-  seed_column,
-)
+from vmapseeds.training.names import FOLDER_NAMES, MADE_COLUMNS, SOURCES, seed_column
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
 FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38
@@ -56,7 +51,7 @@ class Names(NamedTuple):
   names: tuple[str, ...]
   other: str = ""
 
-  def check(self, what: str, given: Any) -> None:
+  def check(self, what: str, given) -> None:
     """Raise `Mistake` unless `given` is a name or what may stand in its place."""
     if not self.other or objects.is_name(given):
       return one_of(what, given, self.names)
@@ -92,8 +87,7 @@ class Values(dict):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-  """A training configuration without its randomness. Raises `Mistake` when a field's
-  value is not allowed.
+  """A training configuration without its randomness.
 
   `dataset`, `model`, `loss`, `optimizer`, `schedule`, `augment` and `predict` are a
   registered name, an import string "package.module:attribute", or the object itself:
@@ -117,6 +111,9 @@ class Recipe:
     are.
 
   A sweep may vary `lr`, `momentum`, `weight_decay`, `gamma`, and any name in `values`.
+
+  Raises:
+    Mistake: a field's value is not allowed.
   """
 
   name: Annotated[str, safe_name]
@@ -140,8 +137,7 @@ class Recipe:
   # Others that an optimizer or schedule reads
   values: Mapping[str, float] = dataclasses.field(default_factory=Values)
   optimizer: Annotated[
-    Any,
-    Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
+    Any, Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)")
   ] = "sgd"
   # linear, cosine: down to 0 by the end of training
   schedule: Annotated[
@@ -222,7 +218,7 @@ class Recipe:
   def __post_init__(self):
     self._check(_HINTS)
 
-  def _check(self, names: Iterable[str]) -> None:
+  def _check(self, names):
     """Coerce these fields to plain Python, and raise `Mistake` for a value that is not
     allowed.
     """
@@ -267,13 +263,14 @@ class Recipe:
     self._check_together()
 
   def _split_values(self, given: Any) -> dict[str, Any]:
-    """The hyperparameters among `values`, which become fields, and the others."""
+    """Return the hyperparameters among `values` as fields, and the other values."""
     if not isinstance(given, Mapping):
       raise Mistake(
         f"values is {given!r:.100}: give numbers by their names, such as "
         "{'temperature': 0.1}"
       )
-    others, own = dict(given), dict[str, Any]()
+    others = dict(given)
+    own = dict[str, Any]()
     for name in given:
       if name in HYPERPARAMETERS:
         own[name] = others.pop(name)
@@ -287,10 +284,10 @@ class Recipe:
           f"value {name!r}: results have something else of that name, rename it"
         )
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
-    return {**own, "values": Values(values)}
+    return own | {"values": Values(values)}
 
   def _check_together(self) -> None:
-    """`Mistake` where one field leaves another without effect."""
+    """Raise `Mistake` if one field leaves another without effect."""
     optimizer, schedule = (
       not objects.is_name(value) for value in (self.optimizer, self.schedule)
     )
@@ -321,17 +318,19 @@ class Recipe:
 
   @property
   def hyperparameters(self) -> dict[str, float]:
-    """The values that a sweep may vary, by name, as the recipe has them."""
+    """Return the values that a sweep may vary, by name."""
     own = {
       name: getattr(self, name)
       for name in HYPERPARAMETERS
       if getattr(self, name) is not None
     }
-    return {**own, **self.values}
+    return own | dict(self.values)
 
   def replace(self, **changes: Any) -> "Recipe":
-    """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that
-    is no field.
+    """Return the recipe with some fields changed.
+
+    Raises:
+      UnknownField (a TypeError): there is no field of that name.
     """
     own = {name: changes.pop(name) for name in {*changes} & {*self.values} - {*FIELDS}}
     for name in changes:
@@ -344,14 +343,18 @@ class Recipe:
     return made
 
   def to_json(self) -> str:
-    """The recipe as one JSON object; `from_json` reads it back to an equal recipe."""
+    """Return the recipe as one JSON object; `from_json` reads it back."""
     return json.dumps(
       {field: objects.to_spec(getattr(self, field)) for field in FIELDS}
     )
 
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
-    """The recipe that `to_json` wrote. `Mistake` for any other text."""
+    """Return the recipe that `to_json` wrote.
+
+    Raises:
+      Mistake: the text is anything else.
+    """
     fields = objects.fields_of(text)
     for name in fields:
       one_of("recipe field", name, FIELDS, UnknownField)
@@ -367,8 +370,8 @@ class Recipe:
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
-    """The recipe with the objects of `other` in place of their names, where the name
-    and the source are the same.
+    """Return the recipe with the objects of `other` instead of their names, where name
+    and source are the same.
     """
     same = {
       f: getattr(other, f)
@@ -385,8 +388,8 @@ class Recipe:
     )
 
   def check_found(self, who: str) -> None:
-    """`Mistake` where another process (`who`, in the message) cannot find an object of
-    the recipe by its name.
+    """Raise `Mistake` if another process (`who`, in the message) cannot import an object
+    of the recipe by its name.
     """
     for field in FIELDS if not self.origin else ():
       if not objects.is_importable_again(value := getattr(self, field)):
@@ -412,7 +415,7 @@ _HINTS: dict[str, tuple[Any, ...]] = {
 
 
 def check_test_sets(names: Sequence[str]) -> None:
-  """`Mistake` unless results can have test sets of these names."""
+  """Raise `Mistake` unless results can have test sets of these names."""
   if not names or len(set(names)) < len(names):
     raise Mistake(f"test_sets is {names!r}: give at least one name, each once")
   for name in names:
@@ -425,8 +428,10 @@ def check_test_sets(names: Sequence[str]) -> None:
 
 @functools.cache
 def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
-  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an
-  unknown step or a wrong size.
+  """Return the steps of a text such as "flip translate=2", with their sizes in pixels.
+
+  Raises:
+    Mistake: a step is unknown, or its size is wrong.
   """
   steps = []
   for word in text.split():
@@ -454,8 +459,8 @@ def hyperparameter(name: str, given: object) -> float:
 
 
 def _coerced(name: str, hint: Any, value: Any) -> Any:
-  """`value` as the field's type in plain Python, as JSON needs: lists become tuples and
-  whole numbers floats.
+  """Return `value` as the field's type in plain Python, as JSON needs: lists become
+  tuples, and whole numbers floats.
   """
   if hint is Any:
     return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
@@ -472,24 +477,27 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
   return _as(name, hint, value)
 
 
-def _as(name: str, kind: type, value: Any) -> Any:
+def _as(name, kind, value):
   if kind is float:
     return number(name, value)
   if kind is bool:
-    allowed, found = "true or false", value if isinstance(value, bool) else None
+    allowed = "true or false"
+    found = value if isinstance(value, bool) else None
   elif kind is str:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    allowed, found = "a name", str(value) if isinstance(value, str) else None
+    allowed = "a name"
+    found = str(value) if isinstance(value, str) else None
   else:
-    allowed, found = "a whole number", whole_number(value)
+    allowed = "a whole number"
+    found = whole_number(value)
   if found is None:
     raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
   return found
 
 
 def from_text(field: str, text: str) -> Any:
-  """The value that `--set field=text` means: JSON unless the field is a name, commas
-  for lists.
+  """Return the value that `--set field=text` stands for: JSON unless the field is a name,
+  commas for lists.
 
   `field` may also be one of the recipe's `values`. A recipe or task without that name
   refuses it later.
@@ -506,7 +514,7 @@ def from_text(field: str, text: str) -> Any:
   return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
 
 
-def _number(text: str) -> Any:
+def _number(text):
   try:
     return json.loads(text)
   except (ValueError, RecursionError):
@@ -631,7 +639,7 @@ def plugins() -> dict[str, str]:
 
 
 def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
-  """The named recipe with some fields overridden.
+  """Return the named recipe with some fields overridden.
 
   Args:
     name: one of `vmapseeds recipes`, or an import string "package.module:attribute"; or

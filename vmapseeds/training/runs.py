@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -295,16 +295,14 @@ class Runs:
     start = self._of_each("network to start from", network, "from 0, one or one a run")
     return self._with(start=start)
 
-  def _with(self, **changes: Any) -> "Runs":
+  def _with(self, **changes):
     """Return the table with other columns, where None removes one, or `sampling`."""
     sampling = changes.pop("sampling", self.sampling)
     columns = self.values | changes
     values = {name: column for name, column in columns.items() if column is not None}
     return dataclasses.replace(self, values=values, sampling=sampling)
 
-  def _of_each(
-    self, what: str, given: Any, allowed: str, *, least: int = 0, ndim: int = 0
-  ) -> Integer[np.ndarray, "runs ..."]:
+  def _of_each(self, what, given, allowed, *, least=0, ndim=0):
     """Return whole numbers of at least `least` for each run, from one array of `ndim`
     axes for all or from one for each.
     """
@@ -363,13 +361,21 @@ class Runs:
         one_of("value to sweep", name, values, UnknownField)
     seeds = self.seeds
     if self.others is not None:
-      seeds = {**dict.fromkeys(sources, self.others), **seeds}
-    constant = {name: np.full(len(self), value) for name, value in values.items()}
+      seeds = dict.fromkeys(sources, self.others) | seeds
+    count = len(self)
+    constant = {name: np.full(count, value) for name, value in values.items()}
     return dataclasses.replace(
       self,
       seeds={source: seeds[source] for source in sources},
-      values={**constant, **self.values},
+      values=constant | self.values,
     )
+
+  def lanes(self, names: Iterable[str], derived: Mapping[str, Leaf]) -> Run:
+    """Return the filled table as lanes read it, arrays (runs, ...): the values `names` as
+    float32, and what is `derived` in place of columns or beside them.
+    """
+    floats = {name: np.float32(self.values[name]) for name in names}
+    return Run(self.seeds, self.values | floats | dict(derived))
 
   def swept(self) -> list[str]:
     """Return the columns of one number a run, apart from starts, that differ between
@@ -432,25 +438,26 @@ def finite(what: str, given: object) -> float:
   return value
 
 
-def _ordered(names: Collection[str], first: Sequence[str]) -> list[str]:
+def _ordered(names, first):
   """Return the names: those of `first` in their order, then the others."""
   return [name for name in first if name in names] + sorted({*names} - {*first})
 
 
-def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:
-  start, n = at_least("seed", start, 0), _checked_count(n)
+def _seeds(start, n):
+  start = at_least("seed", start, 0)
+  n = _checked_count(n)
   if start + n > 2**32:
     raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
   return np.arange(start, start + n, dtype=np.uint32)
 
 
-def _checked_count(n: int) -> int:
+def _checked_count(n):
   if at_least("runs", n, 1) > MAX_RUNS:
     raise Mistake(f"runs is {n}: give at most {MAX_RUNS}")
   return int(n)
 
 
-def _listed(given: Any) -> list:
+def _listed(given):
   """Return several values as a list, one as a list of one."""
   try:
     return [given] if isinstance(given, str) else list(given)

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
@@ -17,11 +18,9 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
-from vmapseeds.training.loop import State
 from vmapseeds.training.losses import predict_of
 from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
-  Trained,
   check_size,
   last_layer,
   network,
@@ -34,7 +33,6 @@ from vmapseeds.training.objects import (
   imported,
   is_name,
   module_exists,
-  to_spec,
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
@@ -106,15 +104,19 @@ def make_task(
   sets = on_device(recipe, dataset, num_classes)
   check_size(recipe, sets[0], memory)
   num_train = runs.num_train(len(dataset.train))
+  moments = {"mean": sets[0].mean, "std": sets[0].std}
   paths = compatible_variables(recipe, sets[0], base, runs) if base else []
-  return dataclasses.replace(
-    recipe_task(recipe, sets, keep, num_train=num_train),
+  return recipe_task(
+    recipe,
+    sets,
+    keep,
+    num_train=num_train,
     origin=recipe.origin,
     derive=functools.partial(derived_columns, len(dataset.train), base, paths),
     conditions={
       "precision": models.resolve_precision(recipe.precision),
       "networks_digest": base.digest if base else None,
-      **{name: listed(getattr(sets[0], name)) for name in ("mean", "std")},
+      **{n: None if m is None else m.tolist() for n, m in moments.items()},
     },
   )
 
@@ -125,11 +127,13 @@ def recipe_task(
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
+  **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples."""
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
-  return Task(
+  spec = recipe.to_json()
+  fields = dict(
     name=recipe.name,
     start=start,
     advance=advance,
@@ -143,24 +147,21 @@ def recipe_task(
     constants=recipe_constants(recipe, sets),
     derive=functools.partial(derived_columns, len(sets[0]), None, ()),
     steps=max(1, num_train // recipe.batch_size),
-    spec=recipe.to_json(),
-    speed_key=recipe_speed_key(recipe, sets[0]),
+    spec=spec,
+    speed_key=recipe_speed_key(recipe, spec, sets[0]),
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
+  return Task(**(fields | more))
 
 
 def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  floats = {name: np.float32(runs.values[name]) for name in values}
-  derived = derived_columns(num_train, None, (), runs)
-  return Run(runs.seeds, {**runs.values, **floats, **derived})
+  return runs.lanes(values, derived_columns(num_train, None, (), runs))
 
 
-def derived_columns(
-  num_train: int, base: Base | None, paths: Sequence[str], runs: Runs
-) -> dict[str, PyTree]:
+def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
   """Return what lanes read instead of columns: which examples each run is trained on,
   and the variables that it starts from.
   """
@@ -168,10 +169,7 @@ def derived_columns(
   if (examples := runs.training_examples(num_train)) is not None:
     found["subset"] = examples
   if base is not None:
-    start = runs.values.get("start")
-    if start is None:
-      start = np.arange(len(runs)) % len(base)
-    found["start"] = base.load(start, paths)
+    found["start"] = base.load(runs.values["start"], paths)
   return found
 
 
@@ -191,13 +189,13 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)
-def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Callable]:
+def recipe_stages(recipe: Recipe, keep: Keep):
   """Return the three functions of a recipe's task. Equal recipes get the same
   functions, so that these are compiled once.
   """
   every = recipe.evaluate_every
 
-  def measure(sets: Sets, run: Run, trained: Trained) -> dict[str, Any]:
+  def measure(sets, run, trained):
     train, tests = sets
     out = {}
     for name, data in tests.items():
@@ -214,12 +212,12 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
         out["train_accuracy"] = evaluation.correct
     return out
 
-  def measure_epoch(sets: Sets, run: Run, state: State) -> dict[str, Any]:
+  def measure_epoch(sets, run, state):
     found = measure(sets, run, loop.finish(state))
     logits = {f"{name}/logits" for name in sets[1]}
     return {name: value for name, value in found.items() if name not in logits}
 
-  def start(sets: Sets, run: Run) -> State | tuple[State, dict[str, Any]]:
+  def start(sets, run):
     state = loop.start(recipe, sets[0], run)
     if every is None:
       return state
@@ -227,7 +225,7 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
     count = len(evaluated_epochs(recipe))
     return state, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), like)
 
-  def advance(sets: Sets, run: Run, state, first, last):
+  def advance(sets, run, state, first, last):
     if every is None:
       return loop.advance(recipe, sets[0], run, state, first, last)
 
@@ -256,7 +254,7 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
       first // every, -(-last // every), up_to_an_evaluation, state
     )
 
-  def finish(sets: Sets, run: Run, state) -> dict[str, Any]:
+  def finish(sets, run, state):
     state, series = (state, {}) if every is None else state
     trained = loop.finish(state)
     out = {"diverged": trained.diverged, **(now := measure(sets, run, trained))}
@@ -272,12 +270,11 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
   return start, advance, finish
 
 
-def recipe_outputs(
-  recipe: Recipe, sets: Sets, keep: Keep, num_train: int
-) -> dict[str, Output]:
+def recipe_outputs(recipe: Recipe, sets: Sets, keep: Keep, num_train: int):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
-  found, logits = {"diverged": Output()}, {}
+  found = {"diverged": Output()}
+  logits = {}
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -314,9 +311,7 @@ def recipe_outputs(
   return found | (logits if keep.logits else {})
 
 
-def predicted_dims(
-  recipe: Recipe, data: DeviceExamples
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def predicted_dims(recipe: Recipe, data):
   """Return the names of the axes of predictions, and of the network's outputs, where
   the targets are not classes.
   """
@@ -326,7 +321,7 @@ def predicted_dims(
     outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
     return predict_of(recipe)(outputs), outputs
 
-  def dims(leaf) -> tuple[str, ...]:
+  def dims(leaf):
     # Xarray subtracts entry by entry along axes of the same name, and every pair along
     # others.
     last = "target" if leaf.shape[1:] == data.targets.shape[1:] else "output"
@@ -339,9 +334,7 @@ def predicted_dims(
   return dims(kept), dims(given)
 
 
-def recipe_constants(
-  recipe: Recipe, sets: Sets
-) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+def recipe_constants(recipe: Recipe, sets: Sets):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
   for name, data in sets[1].items():
@@ -368,12 +361,7 @@ def variable_name(path: tuple) -> str:
   return f"{VARIABLES}/{path_of(path)}"
 
 
-def listed(moments: np.ndarray | None) -> list[float] | None:
-  """Return moments as JSON holds them."""
-  return None if moments is None else np.asarray(moments).tolist()
-
-
-def recipe_speed_key(recipe: Recipe, train: DeviceExamples) -> dict[str, Any]:
+def recipe_speed_key(recipe: Recipe, spec: str, train):
   """Return what the speed of a recipe's steps depends on."""
   fields = (
     "model",
@@ -387,8 +375,9 @@ def recipe_speed_key(recipe: Recipe, train: DeviceExamples) -> dict[str, Any]:
     "augment",
     "trainable",
   )
+  described = json.loads(spec)
   return {
-    **{field: to_spec(getattr(recipe, field)) for field in fields},
+    **{field: described[field] for field in fields},
     "precision": models.resolve_precision(recipe.precision),
     "image": train.inputs.shape[1:],
     "dtype": str(train.inputs.dtype),
@@ -415,8 +404,9 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     stop_at=None,
   )
   examples = random_examples(train, steps * recipe.batch_size)
-  return dataclasses.replace(
-    recipe_task(short, (examples, {})),
+  return recipe_task(
+    short,
+    (examples, {}),
     rounds=1,
     finish=lambda sets, run, state: {"diverged": state.diverged},
     outputs={},
@@ -427,28 +417,21 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
   """`n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
-  shape, targets, kind = (
-    (n, *like.inputs.shape[1:]),
-    like.targets.shape[1:],
-    np.dtype(like.inputs.dtype),
-  )
+
+  def drawn(array, below):
+    shape, dtype = (n, *array.shape[1:]), np.dtype(array.dtype)
+    floats = dtype.kind == "f"
+    numbers = rng.normal(0, 1, shape) if floats else rng.integers(0, below, shape)
+    return numbers.astype(dtype)
+
   # Other whole numbers, such as token ids, have no known range, but it should include 0
   # and 1.
-  numbers = (
-    rng.normal(0, 1, shape)
-    if kind.kind == "f"
-    else rng.integers(0, 256 if kind == np.uint8 else 2, shape)
-  )
-  inputs = numbers.astype(kind)
-  if like.num_classes is None:
-    answers = rng.normal(0, 1, (n, *targets)).astype(like.targets.dtype)
-  else:
-    answers = rng.integers(0, like.num_classes, (n, *targets), np.int32)
-  mean, std = (
-    (None if like.mean is None else np.full(like.mean.shape, value, np.float32))
-    for value in (128, 64)
-  )
-  return DeviceExamples(inputs, answers, mean, std, like.num_classes)
+  inputs = drawn(like.inputs, 256 if like.inputs.dtype == np.uint8 else 2)
+  targets = drawn(like.targets, like.num_classes or 2)
+  if like.mean is None:
+    return dataclasses.replace(like, inputs=inputs, targets=targets)
+  mean, std = (np.full(like.mean.shape, value, np.float32) for value in (128, 64))
+  return DeviceExamples(inputs, targets, mean, std, like.num_classes)
 
 
 def check_runs(
@@ -462,7 +445,8 @@ def check_runs(
     if name in recipe.hyperparameters:
       for value in np.unique(column).tolist():
         hyperparameter(name, value)
-  label_map, subset = values.get("label_map"), values.get("subset")
+  label_map = values.get("label_map")
+  subset = values.get("subset")
   if label_map is not None and label_map.shape[1] != num_classes:
     raise Mistake(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
@@ -496,9 +480,7 @@ def check_runs(
     )
 
 
-def compatible_variables(
-  recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs
-) -> list[str]:
+def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   """Return the paths of the stored variables that runs start from.
 
   Raises:
@@ -517,7 +499,8 @@ def compatible_variables(
   last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
   for path in dict.fromkeys((*due, *base.shapes)):
-    stored, mine = base.shapes.get(path), due.get(path)
+    stored = base.shapes.get(path)
+    mine = due.get(path)
     if stored != mine and path not in fresh:
       raise Mistake(
         f"{base.path} has {path} {stored}, {recipe.name} {mine}: give the model that "
@@ -556,11 +539,11 @@ def abstract_task(recipe: Recipe) -> Task:
   looks = functools.partial(
     jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)
   )
-  return dataclasses.replace(recipe_task(recipe, sets), data=looks(sets))
+  return recipe_task(recipe, sets, data=looks(sets))
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
-  """Loads the recipe's data into memory."""
+  """Load the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
@@ -581,8 +564,10 @@ def load_dataset(recipe: Recipe) -> Dataset:
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
-  """The training set and the test sets as lanes read them. `Mistake` where the recipe
-  does not fit the inputs.
+  """Return the training set and the test sets as lanes read them.
+
+  Raises:
+    Mistake: the recipe does not fit the data.
   """
   augment.check_size(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
@@ -609,8 +594,8 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
 
 
 def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
-  """`np.std`, in parts: it would make an array of all deviations from the mean, eight
-  times as large as bytes.
+  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
+  mean, eight times as large as bytes.
   """
   mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
   parts = np.array_split(inputs, -(-inputs.size // PART))
@@ -622,8 +607,8 @@ def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.n
 def moments_of(
   recipe: Recipe, data: Dataset
 ) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Mean and standard deviation per channel (last axis): the recipe's, or those of the
-  training set's inputs.
+  """Return mean and standard deviation per channel (last axis): the recipe's, or those
+  of the training set's inputs.
   """
   inputs = data.train.inputs
   channels = inputs.shape[-1] if inputs.ndim > 1 else 1

@@ -154,14 +154,7 @@ def bind(task: Task, runs: Runs) -> Runs:
 def lanes_of(task: Task, runs: Runs) -> Run:
   """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
   runs = bind(task, runs)
-  floats = {name: np.float32(runs.values[name]) for name in task.values}
-  derived = task.derive(runs) if task.derive else {}
-  return Run(runs.seeds, {**runs.values, **floats, **derived})
-
-
-def first_lane(task: Task, runs: Runs) -> Run:
-  """Return the first row of the table as one lane reads it."""
-  return jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+  return runs.lanes(task.values, task.derive(runs) if task.derive else {})
 
 
 def describe(task: Task) -> str:
@@ -174,8 +167,11 @@ def describe(task: Task) -> str:
 
 
 def data_digest(task: Task) -> str:
-  """Return a fingerprint of the data: the same name may mean other data later."""
-  return fingerprint(task.data)
+  """Return a fingerprint of the data, labels and masks: the same name may mean others
+  later.
+  """
+  judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
+  return fingerprint((task.data, judged))
 
 
 def speed_key(task: Task) -> Mapping[str, Any]:
@@ -235,7 +231,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   Raises:
     Mistake: they fail, do not fit together, or return what results cannot store.
   """
-  lane = first_lane(task, runs)
+  lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
   round_ = jax.ShapeDtypeStruct((), np.int32)
   with objects.before_training(task.name):
     start = jax.jit(task.start).trace(task.data, lane)
@@ -259,15 +255,21 @@ def trace(task: Task, runs: Runs) -> Traced:
       f"finish of task {task.name} gives no arrays by name: give a dict such as "
       "{'loss': loss}"
     )
-  given = {name: Output(dims) for name, dims in task.dims.items()} | {**task.outputs}
+  given = {name: Output(dims) for name, dims in task.dims.items()} | dict(task.outputs)
   declared = outputs.declare(task.name, given, found, runs.columns())
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
     lambda found, run: outputs.measured(declared, labels, found, run), found, lane
   )
-  shapes = {name: stored_shape(kept[name], shapes[name]) for name in kept}
-  constants = {**outputs.constants(declared, found), **task.constants}
+  # Fractions of counts are stored.
+  shapes = {
+    name: jax.ShapeDtypeStruct(
+      shapes[name].shape, np.float64 if of.total else shapes[name].dtype
+    )
+    for name, of in kept.items()
+  }
+  constants = outputs.constants(declared, found) | dict(task.constants)
   outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
@@ -275,16 +277,12 @@ def trace(task: Task, runs: Runs) -> Traced:
   )
 
 
-def stored_shape(output: Output, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-  """Return the shape and dtype of what is stored of an output: fractions of a count."""
-  return jax.ShapeDtypeStruct(leaf.shape, np.float64 if output.total else leaf.dtype)
-
-
-def check_names(runs: Runs, kept: Mapping[str, Output], constants: Constants) -> None:
+def check_names(runs: Runs, kept, constants: Constants) -> None:
   """Raise `Mistake` if a column of the table has the name of something else."""
-  arrays = {name.rpartition("/")[2] for name in (*kept, *constants)}
-  axes = {axis for output in kept.values() for axis in output.dims}
-  for name in runs.values.keys() & {"run", *arrays, *axes}:
+  taken = {name.rpartition("/")[2] for name in (*kept, *constants)}.union(
+    ["run"], *(output.dims for output in kept.values())
+  )
+  for name in runs.values.keys() & taken:
     raise Mistake(
       f"a value {name!r}: results have something else of that name, rename the value"
     )
@@ -294,7 +292,8 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   """Raise `Mistake` if a source was chosen to vary, or a value is swept, that no run
   depends on.
   """
-  task, varying = traced.task, runs.varying()
+  task = traced.task
+  varying = runs.varying()
   unread = [source for source in varying if not reads(traced, source)]
   if unread:
     left = [s for s in task.sources if s not in unread and reads(traced, s)]
@@ -322,7 +321,7 @@ def reads(traced: Traced, name: str) -> bool:
       state = advance(*shared, *state, np.int32(0), np.int32(traced.task.rounds))
     return state, finish(*shared, *state)
 
-  def marked(path, leaf) -> bool:
+  def marked(path, leaf):
     # Training does not read the data seed, only the subset that it drew or that was
     # given for it.
     keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
