@@ -18,7 +18,6 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
@@ -665,7 +664,7 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   def interrupt(*args, **options):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(loop, "train", interrupt)
+  monkeypatch.setattr(vs, "train", interrupt)
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
   assert (

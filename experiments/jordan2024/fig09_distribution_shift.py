@@ -102,11 +102,12 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
         for v in of_each
       ],
       "errors independent": [(v.independent, None, None) for v in of_each],
-      "distribution": [(v.distribution, *v.interval) for v in of_each],
+      "distribution": [
+        (None if np.isnan(v.distribution) else v.distribution, *v.interval)
+        for v in of_each
+      ],
     }
-    plots.sds_side_by_side(
-      list(shifts), series, ax, below=[np.isnan(v.distribution) for v in of_each]
-    )
+    plots.sds_side_by_side(list(shifts), series, ax)
     ax.set_title(data)
     ax.set_ylim(top=-2.8)  # room for the legend
     ax.legend(loc="upper left")

@@ -242,7 +242,7 @@ def sentences(c: Comparison) -> Iterator[str]:
   if not c.higher_is_better:
     yield f"A > B means that A is better: its {c.of.name} is lower."
   if high < 0.5:
-    yield "B outperforms A: give them the other way round for a decision on that."
+    yield "B is better than A: swap A and B for a decision on that."
   difference, low, high = (
     f"{c.of.scale * float(x):+.4g}" for x in stats.mean_difference(c.a, c.b, c.paired)
   )
