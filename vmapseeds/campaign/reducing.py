@@ -67,12 +67,12 @@ def merge(
   kept = counts.combination
   if errors is not None:
     wrong = predictions != labels.astype(predictions.dtype)
-    start = (counts.runs, 0)
+    start = (counts.runs, np.int32(0))
     errors = jax.lax.dynamic_update_slice(errors, wrong, start)
     kept = jax.lax.dynamic_update_slice(kept, combination, start[:1])
   return Votes(
     counts.votes + added.astype(jnp.int32),
-    counts.counted + belongs.sum(0),
+    counts.counted + belongs.sum(0, dtype=np.int32),
     errors,
     kept,
     counts.runs + len(predictions),
