@@ -132,8 +132,12 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
       raise Mistake(f"{other}: its {name} are others; {use}")
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
     if mine["arrays"].get(name) != theirs["arrays"].get(name):
-      was, due = (root["arrays"].get(name, "not kept") for root in (mine, theirs))
-      raise Mistake(f"{other}: its {name} is {was!s:.100}, not {due!s:.100}; {use}")
+      abouts = (root["arrays"].get(name) for root in (mine, theirs))
+      here, there = (
+        f"{about['dtype']} {about['shape']}" if about else "not kept"
+        for about in abouts
+      )
+      raise Mistake(f"{other}: {name} is {here} here, {there} there; {use}")
   return {*mixed, *mine.get("mixed", [])}
 
 
