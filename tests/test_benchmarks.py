@@ -514,7 +514,9 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
 
 
 def test_numbers_in_tables():
-  assert [common.significant(x) for x in (0, 0.012345, 1.5, 12345.6, float("nan"))] == [
+  assert [
+    contenders.significant(x) for x in (0, 0.012345, 1.5, 12345.6, float("nan"))
+  ] == [
     "0",
     "0.0123",
     "1.50",

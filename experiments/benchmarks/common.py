@@ -24,7 +24,6 @@ from rich.table import Table as RichTable
 from tyro.conf import arg
 
 from experiments.benchmarks.contenders import elsewhere as elsewhere
-from experiments.benchmarks.contenders import significant as significant
 from experiments.frame import Count, plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes

@@ -20,7 +20,8 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Table
+from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
 from experiments.benchmarks.target import estimates
 from vmapseeds.campaign.execution import measure

@@ -32,7 +32,6 @@ import jax
 import numpy as np
 
 import vmapseeds as vs
-from experiments.benchmarks.common import significant
 from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
@@ -43,6 +42,7 @@ from experiments.benchmarks.contenders import (
   plain_jax,
   plain_torch,
   race,
+  significant,
 )
 from experiments.benchmarks.estimates import estimate_candidates, make_estimator
 from vmapseeds import lanes, stats

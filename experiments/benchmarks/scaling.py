@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
@@ -25,6 +25,7 @@ from experiments.benchmarks.contenders import (
   placed,
   plain_jax,
   race,
+  significant,
 )
 from vmapseeds import lanes
 from vmapseeds.campaign.options import hint

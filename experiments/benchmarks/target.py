@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import jax
 from tyro.conf import Positional, arg
 
-from experiments.benchmarks.common import significant
+from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import (
   TARGETS,
   absent,

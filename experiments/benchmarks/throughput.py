@@ -22,7 +22,8 @@ from pathlib import Path
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Count, Table, significant
+from experiments.benchmarks.common import Count, Table
+from experiments.benchmarks.contenders import significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 from tyro.conf import FlagCreatePairsOff, arg
 
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import (
   LIMIT,
   SLOW,
@@ -37,6 +37,7 @@ from experiments.benchmarks.contenders import (
   our_way,
   placed,
   race,
+  significant,
 )
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
