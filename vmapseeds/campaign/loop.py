@@ -118,8 +118,8 @@ def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> C
   check_folder(out)
   root = results.root
   options = dataclasses.replace(options, **root["kept"])
-  task, runs = planning.reload_task(out, root, root["recipe"], runs, options, dataset)
-  return attach_folder(out, planning.make_plan(task, runs, options))
+  plan = planning.reload_plan(out, root, root["recipe"], runs, options, dataset)
+  return attach_folder(out, plan)
 
 
 def attach_folder(out: Folder, plan: Plan) -> Campaign:
@@ -400,8 +400,6 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  if not description.differences(results.root, record):
-    record["recipe"] = results.root["recipe"]  # with the data where they were first
   joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
   counts = reducing.counts_by_array(carry, devices) if tallied else {}
   return joined, record, counts

@@ -89,7 +89,7 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   return task, bind(task, runs)
 
 
-def reload_task(
+def reload_plan(
   out: Folder,
   root: Description,
   spec: str,
@@ -97,8 +97,8 @@ def reload_task(
   options: Options,
   dataset: Folder | None = None,
   precision: str | None = None,
-) -> tuple[Task, Runs]:
-  """Return the task of a folder's campaign, and its runs.
+) -> Plan:
+  """Return the plan of a folder's campaign.
 
   Args:
     out: the folder.
@@ -127,13 +127,14 @@ def reload_task(
     raise Mistake(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
-  if data_digest(task) != root["data_digest"]:
+  plan = make_plan(task, runs, options)
+  if plan.digest != root["data_digest"]:
     name = asked.dataset if isinstance(asked, Recipe) else task.name
     raise Mistake(
       f"the data {objects.name_of(name)} are not those of {out}: say where those are "
       "with --dataset PATH"
     )
-  return task, runs
+  return plan
 
 
 def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:

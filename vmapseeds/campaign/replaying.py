@@ -7,7 +7,7 @@ import numpy as np
 from vmapseeds import lanes
 from vmapseeds.campaign.loop import on_devices, spread_task
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import Plan, contents_of, make_plan, reload_task
+from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays
@@ -64,16 +64,15 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   root = results.root
   options = Options(**root["kept"])
   # The recorded precision, because `auto` may mean another one on the devices here.
-  task, runs = reload_task(
+  plan = reload_plan(
     out, root, record["recipe"], runs, options, dataset, record["precision"]
   )
-  plan = make_plan(task, runs, options)
   names = compared_arrays(plan)
   theirs = {name: results.read(path, run) for name, path in names.items()}
   check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
   execution = lanes.Execution(record["lowering"], record["lane_width"])
   spread = spread_task(plan, execution)
-  table = lanes_of(task, runs[slice(run, run + 1)])
+  table = lanes_of(plan.task, plan.runs[slice(run, run + 1)])
   ((_, outputs, _),) = spread(on_devices(plan), table)
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}

@@ -13,7 +13,7 @@ from vmapseeds.mistakes import Mistake, at_least, one_of, whole_number
 from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
-from vmapseeds.store.results import Results, finished
+from vmapseeds.store.results import Results, of_blocks
 from vmapseeds.training.names import DIVERGED
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
@@ -64,8 +64,10 @@ def open_results(
   if sets:
     one_of("test set", test_set, sets)
   with readable(path):
-    opened = finished(results, test_set if sets else None)
-    opened = _with_places(results, _of_epoch(opened, path, epoch))
+    # Read once, because another process may finish a block meanwhile.
+    blocks = sorted(results.finished_blocks())
+    opened = of_blocks(results, blocks, test_set if sets else None)
+    opened = _with_places(results, blocks, _of_epoch(opened, path, epoch))
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
     return _mapped(opened.set_coords(columns))
 
@@ -115,7 +117,7 @@ def _of_epoch(results, path, epoch):
   return left.assign(after).assign_attrs(epoch=whole)
 
 
-def _with_places(results, opened):
+def _with_places(results, blocks, opened):
   """Return results with `run_place(run, place)`: each run's row, its block and, within
   that, its combination of values. They say which stored counts are of which runs.
   """
@@ -123,9 +125,8 @@ def _with_places(results, opened):
     return opened
   several = opened.sizes["combination"] > 1
   runs = campaign_of(results.path)[0] if several else None
-  finished = sorted(results.finished_blocks())
   places = []
-  for number, block in enumerate(finished):
+  for number, block in enumerate(blocks):
     rows = np.array(results.blocks[block])
     of_run = combinations(runs[rows])[0] if runs else np.zeros(len(rows), int)
     places.append(np.stack([rows, np.full(len(rows), number), of_run], axis=1))
@@ -256,7 +257,8 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks = prediction_blocks(require_predictions(results))
+  results = require_predictions(results)
+  blocks = prediction_blocks(results)
   num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))
@@ -300,7 +302,7 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
   """Return results read into memory, except logits and counts.
 
   Raises:
-    Mistake: they do not fit in memory, or have no labels.
+    Mistake: they do not fit in memory.
   """
   with readable(where):
     large = [*with_role(results, "logits"), *(n for n in COUNTS if n in results)]

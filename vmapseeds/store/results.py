@@ -3,7 +3,7 @@ the format.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -261,11 +261,9 @@ class Results:
         self.write_plan({name: values})
 
 
-def finished(results: Results, group: str | None) -> xr.Dataset:
-  """Return the finished runs: the arrays of the root and of a group, read when they are
-  used.
-
-  Counts are those of the blocks of these runs.
+def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.Dataset:
+  """Return the runs of finished blocks, and their counts: the arrays of the root and of
+  a group, read when they are used.
   """
   with layout.readable(results.path):
     store = layout.open_store(results.path, results.root)
@@ -278,9 +276,8 @@ def finished(results: Results, group: str | None) -> xr.Dataset:
     )
     names = dict.fromkeys(name.rpartition("/")[2] for name in results.root["arrays"])
     merged = merged[[name for name in names if name in merged]]
-    blocks = sorted(results.finished_blocks())
     runs = np.array([run for block in blocks for run in results.blocks[block]], int)
-    rows = {"run": results.rows[runs], "block": blocks}
+    rows = {"run": results.rows[runs], "block": list(blocks)}
     merged = merged.isel(
       {first: rows[first] for first in layout.OF_RUNS if first in merged.dims}
     )

@@ -378,13 +378,13 @@ class Runs:
     return Run(self.seeds, self.values | floats | dict(derived))
 
   def swept(self) -> list[str]:
-    """Return the columns of one number a run, apart from starts, that differ between
+    """Return the columns of one number a run that differ between
     runs: votes of such runs are not pooled.
     """
     return [
       name
       for name, column in sorted(self.values.items())
-      if column.ndim == 1 and name != "start" and (column != column[0]).any()
+      if column.ndim == 1 and (column != column[0]).any()
     ]
 
   def columns(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
