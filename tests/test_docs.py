@@ -15,8 +15,13 @@ from experiments import measures
 from vmapseeds import stats
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"statistics.md": 100, "own.md": 6}  # with at least so many examples
-PAGE = ROOT / "docs" / "statistics.md"
+DOCS = ROOT / "docs"
+STATISTICS = DOCS / "statistics"
+PAGES = [
+  page
+  for page in sorted(DOCS.rglob("*.md"))
+  if "\n>>> " in page.read_text(encoding="utf-8") and page != STATISTICS / "index.md"
+]
 SOURCES = {
   str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
   for package in ("vmapseeds", "experiments")
@@ -25,27 +30,35 @@ SOURCES = {
 EXAMPLE = re.compile(r"^ *>>> (?!.*\+SKIP)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", PAGES)
+def text_of(page: Path) -> str:
+  """Return a page without its fences, which would be taken for output."""
+  return re.sub(r"^```.*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.optimized
-def test_the_examples_of_the_pages_run(name):
-  # A fence would be taken for output.
-  text = re.sub(
-    r"^```.*$",
-    "",
-    (ROOT / "docs" / name).read_text(encoding="utf-8"),
-    flags=re.MULTILINE,
-  )
-  page = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
-  assert len(page.examples) >= PAGES[name]
+def test_the_examples_of_the_pages_run(page):
+  text = text_of(page)
+  if page.parent == STATISTICS:  # they begin with the arrays of the index
+    text = text_of(STATISTICS / "index.md") + text
+  name = str(page.relative_to(ROOT))
+  examples = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
   differences = []
   doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(
-    page, out=differences.append
+    examples, out=differences.append
   )
   assert not differences, "".join(differences)
 
 
+def test_no_example_was_lost():
+  examples = sum(text_of(page).count("\n>>> ") for page in STATISTICS.glob("*.md"))
+  assert examples >= 200
+  assert len(PAGES) >= 16
+
+
 def test_every_public_statistic_is_on_the_page():
-  named = set(re.findall(r"\w+", PAGE.read_text(encoding="utf-8")))
+  pages = "".join(text_of(page) for page in STATISTICS.glob("*.md"))
+  named = set(re.findall(r"\w+", pages))
   public = {
     name
     for package in (stats, measures)
@@ -53,6 +66,31 @@ def test_every_public_statistic_is_on_the_page():
     if not (name.startswith("_") or inspect.ismodule(x))
   }
   assert public - named == {"beta_of_counts"}
+
+
+def slug(heading: str) -> str:
+  """Return the anchor of a heading, as GitHub and the site make it."""
+  text = re.sub(r"[`*]|\[(.*?)\]\(.*?\)", r"\1", heading).strip().lower()
+  return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+WRITTEN = sorted(
+  {*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "experiments").rglob("*.md")}
+)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+  prose = re.sub(r"(?ms)^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"))
+  for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+    path, _, anchor = link.partition("#")
+    if path.startswith(("https:", "http:")):
+      continue
+    target = page.parent / path if path else page
+    assert target.exists(), link
+    if anchor:
+      headings = re.findall(r"(?m)^#+ (.*)$", target.read_text(encoding="utf-8"))
+      assert anchor in map(slug, headings), link
 
 
 # Those of the statistics: tests/stats/test_contract.py and test_tallies.py.

@@ -106,7 +106,7 @@ class Recipe:
     of `steps` steps.
   - `augment(key, input)`: one input, augmented; each has a key of its own.
   - `objective(model, params, batch, run)`: the number whose gradient in `params` trains
-    the network, and the updates that `model.apply` returned: see docs/own.md.
+    the network, and the updates that `model.apply` returned: see docs/howto/own_step.md.
   - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
     are.
 
@@ -537,7 +537,7 @@ RESNET9_CIFAR10 = Recipe(
   std=(51.5865, 50.847, 51.255),
 )
 
-# Chosen by measurement: see docs/recipes.md.
+# Chosen by measurement: see docs/reference/recipes.md.
 NARROW_CIFAR10 = Recipe(
   name="narrow_cifar10",
   dataset="cifar10",
@@ -553,7 +553,7 @@ NARROW_CIFAR10 = Recipe(
 )
 
 # Jiang et al. 2022, appendix C: the first value of each hyperparameter. For our own
-# choices see docs/recipes.md.
+# choices see docs/reference/recipes.md.
 RESNET18_CIFAR10 = Recipe(
   name="resnet18_cifar10",
   dataset="cifar10",
@@ -600,7 +600,7 @@ SUMMARIES = {
     name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0
   ): "the same with a fully connected network: one hidden layer of 128",
   # The paper gives batch size 32 and learning rate 0.001, and says "SGD" only of the
-  # batch order. Adam is our reading: see docs/recipes.md for the measurement that
+  # batch order. Adam is our reading: see docs/reference/recipes.md for the measurement that
   # decides it.
   Recipe(
     name="cnn_cifar10_binary",
