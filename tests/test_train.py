@@ -741,7 +741,7 @@ def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
   def made(platform):
     def one(run):
       state = advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs)
-      return finish(state), state.epochs
+      return finish(recipe, state), state.epochs
 
     with lanes.compiling_for(platform):
       program = jax.jit(jax.vmap(one)).lower(table)
@@ -769,7 +769,7 @@ def test_zero_epochs_is_initialisation():
 
   # Campaigns run the stages in programs of their own: equal bit for bit.
   stages = lanes.Stages(
-    begin, go_on, lambda data, run, state: finish(state), recipe.epochs
+    begin, go_on, lambda data, run, state: finish(recipe, state), recipe.epochs
   )
   ((_, ours, _),) = lanes.spread_stages(stages, width=2)(data, table)
   ((_, begun),) = lanes.spread(begin, width=2)(data, table)

@@ -250,7 +250,8 @@ def repeated(
 
   def one_run(data, run):
     return loop.finish(
-      task.advance(data, run, task.start(data, run), 0, task.rounds)
+      vs.recipe(name, **flags.set),
+      task.advance(data, run, task.start(data, run), 0, task.rounds),
     ).variables
 
   step = lanes.spread(

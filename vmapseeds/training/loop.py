@@ -31,8 +31,15 @@ from vmapseeds.training.networks import (
   poke,
   poke_place,
 )
-from vmapseeds.training.objects import name_of, resolve_object
-from vmapseeds.training.optimizers import optimizer_of, pack_vectors, unpack_vectors
+from vmapseeds.training.objects import before_training, name_of, resolve_object
+from vmapseeds.training.optimizers import (
+  evaluated_params,
+  extra_args,
+  initial_params,
+  optimizer_of,
+  pack_vectors,
+  unpack_vectors,
+)
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -40,7 +47,7 @@ from vmapseeds.training.runs import Run
 class State(NamedTuple):
   """A network in training, between two epochs."""
 
-  params: PyTree[Float[Array, "..."]]  # perhaps `PackedParams`
+  params: PyTree[Float[Array, "..."]]  # perhaps `PackedParams`, or `LookaheadParams`
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
@@ -57,7 +64,8 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
     data: the training set on the device.
     run: one row of the runs table, traced.
   """
-  return finish(advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs))
+  state = advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs)
+  return finish(recipe, state)
 
 
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
@@ -65,7 +73,9 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   variables = initialize(recipe, data, run)
   params = pack_vectors(recipe, variables.pop("params"))
   batch_stats = variables
-  opt_state = optimizer_of(recipe, data, run, params).init(params)
+  optimizer = optimizer_of(recipe, data, run, params)
+  params = initial_params(optimizer, params)
+  opt_state = optimizer.init(params)
   return State(
     params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs)
   )
@@ -140,8 +150,10 @@ def make_train_step(
   net = network(recipe, data.num_classes)
   loss = loss_of(recipe)
   objective = objective_of(recipe)
-  optimizer = optimizer_of(recipe, data, run, start.params)
-  place = poke_place(start.params, jax.random.fold_in(run.key("init"), 1))
+  lookahead = isinstance(start.params, optax.LookaheadParams)
+  fast = start.params.fast if lookahead else start.params
+  optimizer = optimizer_of(recipe, data, run, fast)
+  place = poke_place(fast, jax.random.fold_in(run.key("init"), 1))
 
   def objective_value(packed, batch_stats, batch):
     key = jax.random.fold_in(run.key("dropout"), batch.step)
@@ -154,14 +166,20 @@ def make_train_step(
 
   def train_step(state, batch):
     params, batch_stats, opt_state, diverged, epochs = state
+    fast = params.fast if lookahead else params
     if (poke_step := run.get("poke_step")) is not None:
       factor = jnp.where(batch.step == poke_step, run["poke_factor"], 1.0)
-      params = poke(params, place, factor)
-    (value, batch_stats), gradient = jax.value_and_grad(objective_value, has_aux=True)(
-      params, batch_stats, batch
-    )
-    updates, opt_state = optimizer.update(gradient, opt_state, params)
-    params = optax.apply_updates(params, updates)
+      fast = poke(fast, place, factor)
+      params = params._replace(fast=fast) if lookahead else fast
+
+    def at(params):
+      return objective_value(params, state.batch_stats, batch)
+
+    (value, batch_stats), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    more = extra_args(optimizer, value, gradient, lambda params: at(params)[0])
+    with before_training(f"optimizer {name_of(recipe.optimizer)}"):
+      updates, opt_state = optimizer.update(gradient, opt_state, params, **more)
+      params = optax.apply_updates(params, updates)
     return State(
       params, batch_stats, opt_state, diverged | ~jnp.isfinite(value), epochs
     )
@@ -206,7 +224,7 @@ def advance(
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
     if recipe.stop_at is not None:
-      right = reaches(recipe, data, run, finish(state), recipe.stop_at)
+      right = reaches(recipe, data, run, finish(recipe, state), recipe.stop_at)
       state = state._replace(epochs=jnp.where(right, epoch + 1, state.epochs))
     return epoch + 1, state
 
@@ -217,8 +235,9 @@ def advance(
   return jax.lax.while_loop(unfinished, one_epoch, (first, state))[1]
 
 
-def finish(state: State) -> Trained:
+def finish(recipe: Recipe, state: State) -> Trained:
   """Return the trained network of a state after its last epoch."""
-  variables = {"params": unpack_vectors(state.params)} | state.batch_stats
+  params = evaluated_params(recipe, state.opt_state, state.params)
+  variables = {"params": unpack_vectors(params)} | state.batch_stats
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

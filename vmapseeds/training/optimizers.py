@@ -3,6 +3,8 @@ that a sweep compiles once.
 """
 
 import dataclasses
+import inspect
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
+from optax import contrib
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
@@ -75,6 +78,8 @@ def make_optimizer(
         name: np.float32(value) for name, value in recipe.hyperparameters.items()
       }
       made = optimizer(dataclasses.replace(run, values=fixed), steps)
+    if isinstance(made, optax.MultiSteps):
+      made = made.gradient_transformation()
     if not isinstance(made, optax.GradientTransformation):
       given = f"optimizer {name_of(recipe.optimizer)} gives {type(made).__name__}"
       raise Mistake(f"{given}: give an optax.GradientTransformation")
@@ -113,6 +118,108 @@ def optimizer_of(
     lambda path, _: f"params.{path_of(path)}" not in last, params
   )
   return optax.selective_transform(optimizer, freeze_mask=frozen)
+
+
+def extra_args(
+  optimizer: optax.GradientTransformation,
+  value: Float[Array, ""],
+  gradient: PyTree[Float[Array, "..."]],
+  value_fn: Callable[[PyTree[Float[Array, "..."]]], Float[Array, ""]],
+) -> dict[str, Any]:
+  """Return what an update of the optimizer takes beside the gradient, under the names
+  that optax has for it: the value of the objective on the batch, and the functions that
+  give value or gradient at other parameters.
+  """
+
+  # Line searches refuse arguments that neither they nor `value_fn` take.
+  def value_of(params, obj_fn=None, grad_fn=None):
+    return value_fn(params)
+
+  args = {
+    "value": value,
+    "grad": gradient,
+    "value_fn": value_of,
+    "obj_fn": value_fn,  # of Sophia
+    "grad_fn": lambda params, _=0: jax.grad(value_fn)(params),  # of SAM
+  }
+  taken = inspect.signature(optimizer.update).parameters
+  if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+    return args
+  return {name: given for name, given in args.items() if name in taken}
+
+
+def initial_params(
+  optimizer: optax.GradientTransformation, params: PyTree[Float[Array, "..."]]
+) -> PyTree[Float[Array, "..."]]:
+  """Return parameters in the form that the optimizer begins with: for `optax.lookahead`
+  a fast and a slow copy.
+  """
+  # It warns that it gets one copy.
+  logger = logging.getLogger("absl")
+  logger.addFilter(hush := lambda _: False)
+  try:
+    state = jax.eval_shape(optimizer.init, params)
+  finally:
+    logger.removeFilter(hush)
+  pair = _states(state, optax.LookaheadState)
+  return optax.LookaheadParams.init_synced(params) if pair else params
+
+
+def evaluated_params(
+  recipe: Recipe, opt_state: PyTree[Array], params: PyTree[Float[Array, "..."]]
+) -> PyTree[Float[Array, "..."]]:
+  """Return the parameters that are evaluated and kept: those that training moves, unless
+  the optimizer or `recipe.eval_params` says others.
+
+  Raises:
+    Mistake: `recipe.eval_params` gives others than parameters.
+  """
+  if recipe.eval_params is not None:
+    found = resolve_object("eval_params", recipe.eval_params)(opt_state, params)
+    trained = params.fast if isinstance(params, optax.LookaheadParams) else params
+    if jax.tree.structure(found) != jax.tree.structure(trained) or (
+      _shapes(found) != _shapes(trained)
+    ):
+      raise Mistake(
+        f"eval_params {name_of(recipe.eval_params)} gives {_shapes(found)!s:.100}: give "
+        "parameters of the names and shapes of those that it gets"
+      )
+    return found
+  if isinstance(params, optax.LookaheadParams):
+    params = params.slow
+  for state in _states(opt_state, contrib.ScheduleFreeState):
+    params = _averaged(state, params)
+  for state in _states(opt_state, contrib.SAMState):
+    if state.cache is not None:  # in a step that looks for a sharper place
+      here = state.steps_since_sync == 0
+      params = jax.tree.map(lambda p, c: jnp.where(here, p, c), params, state.cache)
+  return params
+
+
+def _averaged(state, params):
+  """Return the average that schedule-free training keeps. What a mask leaves out stays
+  as it is.
+  """
+
+  def masked(leaf):
+    return isinstance(leaf, optax.MaskedNode)
+
+  def average(z, param):
+    if masked(z):
+      return param
+    return contrib.schedule_free_eval_params(state._replace(z=z), param)
+
+  return jax.tree.map(average, state.z, params, is_leaf=masked)
+
+
+def _states(opt_state, kind):
+  """Return the states of one kind of optimizer, wherever others wrap it."""
+  leaves = jax.tree.leaves(opt_state, is_leaf=lambda leaf: isinstance(leaf, kind))
+  return [leaf for leaf in leaves if isinstance(leaf, kind)]
+
+
+def _shapes(tree):
+  return jax.tree.map(jnp.shape, tree)
 
 
 @jax.tree_util.register_dataclass

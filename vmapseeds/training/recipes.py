@@ -102,6 +102,9 @@ class Recipe:
     mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value
     of the run, traced.
+  - `eval_params(opt_state, params)`: the parameters that are evaluated and kept, where
+    an optimizer averages them; optax's own that do (schedule-free, lookahead) need
+    none.
   - `schedule(run, steps)`: the learning rate as a function of the step, for a training
     of `steps` steps.
   - `augment(key, input)`: one input, augmented; each has a key of its own.
@@ -147,6 +150,8 @@ class Recipe:
       "a function of (run, steps)",
     ),
   ] = "constant"
+  # None: what the optimizer's own state says
+  eval_params: Annotated[Any, Names((), "a function of (opt_state, params)")] = None
   # Epochs, also fractions, in which the learning rate first rises linearly to its full
   # value
   warmup: float = 0.0
@@ -303,6 +308,10 @@ class Recipe:
       (
         optimizer and self.schedule != "constant",
         "an optimizer of your own has a schedule: leave this 'constant'",
+      ),
+      (
+        self.eval_params is not None and not optimizer,
+        "eval_params are of an optimizer of your own: leave them out",
       ),
       (
         (optimizer or schedule) and self.warmup,

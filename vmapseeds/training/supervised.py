@@ -213,7 +213,7 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     return out
 
   def measure_epoch(sets, run, state):
-    found = measure(sets, run, loop.finish(state))
+    found = measure(sets, run, loop.finish(recipe, state))
     logits = {f"{name}/logits" for name in sets[1]}
     return {name: value for name, value in found.items() if name not in logits}
 
@@ -256,7 +256,7 @@ def recipe_stages(recipe: Recipe, keep: Keep):
 
   def finish(sets, run, state):
     state, series = (state, {}) if every is None else state
-    trained = loop.finish(state)
+    trained = loop.finish(recipe, state)
     out = {"diverged": trained.diverged, **(now := measure(sets, run, trained))}
     if recipe.stop_at is not None:
       out["trained_epochs"] = state.epochs
