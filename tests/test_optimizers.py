@@ -110,7 +110,7 @@ def optimizers():
         continue
       if (
         inspect.isclass(gives)
-        and not function.__name__.startswith("_")
+        and not name.startswith("_")
         and issubclass(gives, optax.GradientTransformation)
       ):
         found[name] = function
@@ -232,7 +232,8 @@ def test_the_last_layer_alone_is_averaged():
   recipe = recipe_of(lambda run, steps: contrib.schedule_free_sgd(0.1))
   first = trained_params(recipe.replace(epochs=0))
   last = trained_params(recipe.replace(trainable="last"))
-  jax.tree.map(np.testing.assert_array_equal, last["Dense_0"], first["Dense_0"])
+  for name, leaf in first["Dense_0"].items():
+    np.testing.assert_allclose(last["Dense_0"][name], leaf, rtol=1e-5)
   assert (last["Dense_1"]["kernel"] != first["Dense_1"]["kernel"]).all()
 
 
