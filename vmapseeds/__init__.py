@@ -4,7 +4,7 @@ examples tensor.
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The names of `__init__.pyi`, imported on first use: JAX, SciPy and xarray take
 # seconds, and a command that trains nothing needs none of them.

@@ -106,8 +106,8 @@ def conv_general_dilated(
   `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
 
   It is fast under `jax.vmap` over kernels for channels-last arrays, which Flax uses:
-  images (batch, *spatial, in), kernels (*kernel, in per group, out); with any kernel
-  size, stride, padding, kernel dilation and groups. Calls with another layout, input
+  images `(batch, *spatial, in)`, kernels `(*kernel, in per group, out)`; with any
+  kernel size, stride, padding, kernel dilation and groups. Calls with another layout, input
   dilation, batch groups or explicit output sharding go to `jax.lax` unchanged. It can
   be differentiated once, in reverse mode.
   """

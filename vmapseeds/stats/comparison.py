@@ -431,9 +431,10 @@ def variance_ratio(
 ) -> VarianceRatio:
   """Return Var(A) / Var(B) with its interval, whatever the law of the performances.
 
-      paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
-      unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² +
-        b_low²)
+  - paired: log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval`
+    has it
+  - unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² +
+    b_low²)
 
   Runs with the same seeds are correlated, which makes the paired interval narrower. For
   unpaired runs, a_low and a_high are how far A's `variance_interval` reaches down and

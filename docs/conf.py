@@ -1,0 +1,171 @@
+"""How Sphinx makes the site: `python -m sphinx -W --keep-going -j auto docs build/site`.
+
+It executes the notebooks with few runs, prints the help of every command, and fails if a
+public name is missing from the reference or has no docstring.
+"""
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math import latex2mathml
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.nodes import make_refnode
+
+import vmapseeds
+from vmapseeds import cli, stats
+
+HERE = Path(__file__).parent
+NOTEBOOKS = HERE.parent / "notebooks"
+
+project = "vmapseeds"
+copyright = "the vmapseeds authors"
+release = version = vmapseeds.__version__
+extensions = [
+  "myst_nb",
+  "sphinx.ext.autodoc",
+  "sphinx.ext.napoleon",
+  "sphinx_copybutton",
+]
+exclude_patterns = ["programs/*/README.md"]
+default_role = "code"
+python_maximum_signature_line_length = 80
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+napoleon_use_rtype = False
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # the gallery's pages are generated
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+os.environ.setdefault("VMAPSEEDS_RUNS", "32")  # the notebooks train so many
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+html_theme = "pydata_sphinx_theme"
+html_title = "vmapseeds"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_math_renderer = "mathml"
+html_theme_options = {
+  "logo": {"text": "vmapseeds"},
+  "show_toc_level": 2,
+  "header_links_before_dropdown": 6,
+  "navigation_with_keys": False,
+  "secondary_sidebar_items": ["page-toc"],
+  "footer_start": ["copyright"],
+  "footer_end": [],
+}
+
+
+def copy_notebooks(app, config):
+  """Put the notebooks among the pages, where Sphinx looks for them."""
+  for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+    shutil.copy(notebook, HERE / "tutorials" / notebook.name)
+
+
+class Commands(SphinxDirective):
+  """`{commands}`: a section with the help of each command."""
+
+  def run(self):
+    sections = []
+    for name, command in cli.COMMANDS.items():
+      section = nodes.section(ids=[f"vmapseeds-{name}"], names=[f"vmapseeds {name}"])
+      section += nodes.title(text=f"vmapseeds {name}")
+      said = help_text(name, command)
+      section += nodes.literal_block(said, said, language="text")
+      sections.append(section)
+    return sections
+
+
+def help_text(name: str, command) -> str:
+  """Return what `vmapseeds NAME --help` prints, without its boxes."""
+  said = io.StringIO()
+  os.environ["COLUMNS"] = "92"
+  with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+    cli.parse(cli.deferred(command), ["--help"], prog=f"vmapseeds {name}")
+  plain = re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
+  plain = re.sub(r"(?m)^╭─ (.*?) ─*╮$", r"\1:", plain)
+  return re.sub(r"(?m)^╰.*\n?|^│ ?| *│?$", "", plain).strip()
+
+
+def public_names() -> dict[str, object]:
+  """Return what a user may import: the names of `vmapseeds` and of `vmapseeds.stats`."""
+  names = {f"vmapseeds.{name}": getattr(vmapseeds, name) for name in vmapseeds.__all__}
+  names |= {f"vmapseeds.stats.{name}": value for name, value in vars(stats).items()}
+  return {
+    name: value
+    for name, value in names.items()
+    if not (name.rpartition(".")[2].startswith("_") or inspect.ismodule(value))
+  }
+
+
+def link_names(app, doctree, page):
+  """Make names of the reference in the text, such as `errors` or `vs.tally`, links."""
+  described = app.env.get_domain("py").objects
+  if page.startswith("reference/"):
+    return
+  for node in list(doctree.findall(nodes.literal)):
+    name = node.astext().removesuffix("()")
+    found = described.get(
+      f"vmapseeds.{name.removeprefix('vs.')}"
+      if name.startswith(("vs.", "stats."))
+      else f"vmapseeds.stats.{name}"
+    )
+    inside = isinstance(node.parent, nodes.reference | nodes.title)
+    if found and found.docname.startswith("reference/") and not inside:
+      to = found.docname, found.node_id
+      node.replace_self(make_refnode(app.builder, page, *to, node.deepcopy()))
+
+
+def check_reference(app, env):
+  """Warn of each public name that the reference lacks, or that says nothing of itself."""
+  said = logging.getLogger(__name__)
+  described = env.get_domain("py").objects
+  for name, value in public_names().items():
+    if name not in described:
+      said.warning("%s is public and not in the reference", name)
+    text = inspect.getdoc(value) or ""
+    if not text or text.startswith(f"{value.__name__}("):  # a tuple's own
+      said.warning("%s is public and has no docstring", name)
+
+
+def escape_bars(app, what, name, of, options, lines):
+  """Keep reStructuredText from taking |x| in a docstring for a substitution."""
+  for i, line in enumerate(lines):
+    if not re.match(r" *(>>>|\.\.\.)", line):
+      parts = line.split("`")
+      lines[i] = "`".join(
+        part.replace("|", r"\|") if j % 2 == 0 else part for j, part in enumerate(parts)
+      )
+
+
+def write_math(block: bool):
+  """Return a writer of formulas as MathML, which browsers show without a script."""
+
+  def visit(translator, node):
+    translator.body.append(latex2mathml.tex2mathml(node.astext(), as_block=block))
+    raise nodes.SkipNode
+
+  return visit, None
+
+
+def setup(app):
+  app.connect("config-inited", copy_notebooks)
+  app.connect("env-check-consistency", check_reference)
+  app.connect("doctree-resolved", link_names)
+  app.connect("autodoc-process-docstring", escape_bars)
+  app.add_directive("commands", Commands)
+  app.add_html_math_renderer("mathml", write_math(False), write_math(True))
+  return {"parallel_read_safe": True, "parallel_write_safe": True}
