@@ -1,5 +1,5 @@
-"""Flax modules as pairs of pure functions: Linen and NNX, with or without batch
-statistics, dropout, or a mode.
+"""A recipe's network as pure functions: modules of Linen and NNX, with or without batch
+statistics, dropout, or a mode, and those of `training.modules`.
 """
 
 import dataclasses
@@ -21,18 +21,24 @@ from vmapseeds import models
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
+from vmapseeds.training.modules import (
+  Network,
+  Variables,
+  from_equinox,
+  from_pair,
+  is_equinox,
+  modes,
+)
 from vmapseeds.training.objects import (
   describe_exception,
   is_name,
+  is_pair,
   name_of,
   resolve_object,
 )
-from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.recipes import MODELS, Recipe
 from vmapseeds.training.runs import Run
 
-Variables = dict[
-  str, PyTree[Float[Array, "..."]]
-]  # `params` and, where there are some, `batch_stats`
 # Recipe fields passed to a model that accepts them. A field with this value is not
 # passed, so the model's own default applies.
 MODEL_DEFAULTS = {"width": 1, "dropout": 0, "depth": None}
@@ -57,23 +63,15 @@ def path_of(leaf: tuple) -> str:
   return jax.tree_util.keystr(leaf, simple=True, separator=".")
 
 
-@dataclasses.dataclass(frozen=True)
-class Network:
-  """A network without its variables.
-
-  `init(key, inputs)` returns them. `apply(variables, inputs)` returns the outputs of a
-  batch in evaluation mode. `train(variables, inputs, key)` returns those in training
-  mode, with the updated batch statistics.
-  """
-
-  init: Callable[[Key[Array, ""], Array], Variables]
-  apply: Callable[[Variables, Array], Array]
-  train: Callable[[Variables, Array, Key[Array, ""]], tuple[Array, Variables]]
-
-
 def network(recipe: Recipe, num_classes: int | None) -> Network:
   """Return the recipe's network. `num_classes` is None if targets are not classes."""
-  made = _network(recipe, num_classes, models.resolve_precision(recipe.precision))
+  precision = models.resolve_precision(recipe.precision)
+  made = _network(recipe, num_classes, precision)
+  if recipe.eval_model is not None:
+    other = recipe.replace(model=recipe.eval_model, eval_model=None)
+    made = dataclasses.replace(
+      made, apply=_network(other, num_classes, precision).apply
+    )
   if recipe.trainable == "all":
     return made
 
@@ -141,13 +139,26 @@ def _network(recipe, num_classes, precision):
   options = {"num_classes": num_classes, "dtype": jnp.dtype(precision)}
   if isinstance(model, nn.Module):
     return linen(_made(recipe, lambda: model, options))
+  if is_pair(model):
+    init, apply = _made(recipe, lambda: model, options)
+    return from_pair(init, apply)
+  if is_equinox(model):
+    del options["dtype"]  # Equinox has no dtype of computation, only of parameters
+    make = model if "key" in _parameters(model) else lambda key: model
+    return from_equinox(lambda key: _made(recipe, make, options, key=key))
   made = functools.partial(_made, recipe, model, options)
   found = (
     nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0)))
     if "rngs" in _parameters(model)
     else made()
   )
-  return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
+  if isinstance(found, nnx.Module):
+    return from_nnx(made)
+  if not isinstance(found, nn.Module):
+    raise Mistake(
+      f"model {name_of(recipe.model)} makes a {type(found).__name__}: give {MODELS}"
+    )
+  return linen(found)
 
 
 def _parameters(model):
@@ -239,13 +250,7 @@ def _mode(model, training, **more):
   """Return the keyword arguments that set a module's mode, training or evaluation, and
   `more`: those that the module accepts.
   """
-  given = {
-    "train": training,
-    "training": training,
-    "is_training": training,
-    "deterministic": not training,
-    **more,
-  }
+  given = modes(training) | more
   return {
     name: value
     for name, value in given.items()

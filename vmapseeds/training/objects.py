@@ -141,7 +141,7 @@ def to_spec(value):
     return {"object": value, "source": _digest(imported(value))}
   if hasattr(value, "described"):
     return value.described()
-  if callable(value):
+  if callable(value) or is_pair(value):
     return {"object": name_of(value), "source": _digest(value)}
   return value
 
@@ -163,12 +163,19 @@ def fields_of(recipe) -> dict[str, Any]:
   return fields
 
 
+def is_pair(value) -> bool:
+  """Return whether a value is a pair of functions `init, apply`."""
+  return isinstance(value, tuple) and len(value) == 2 and all(map(callable, value))
+
+
 def name_of(value) -> str:
   """Return the name of a function or a class. For an instance return its class's name
   and (), for a name the name itself.
   """
   if isinstance(value, str | Named):
     return value if isinstance(value, str) else value.name
+  if is_pair(value):
+    return f"({', '.join(map(name_of, value))})"
   if _is_of_an_instance(value):
     return f"{name_of(type(value.__self__))}().{value.__name__}"
   if hasattr(value, "__qualname__"):
@@ -185,7 +192,7 @@ def is_importable_again(value) -> bool:
   """Return whether `value` can be imported again from the name stored in a results
   folder.
   """
-  if isinstance(value, Named) or callable(value):
+  if isinstance(value, Named) or callable(value) or is_pair(value):
     return is_importable(name_of(value))
   return not hasattr(value, "described")
 

@@ -56,7 +56,8 @@ class Names(NamedTuple):
     if not self.other or objects.is_name(given):
       return one_of(what, given, self.names)
     field = what.split()[0]
-    if not (callable(given) or isinstance(given, str | objects.Named)):
+    pair = self.other == MODELS and objects.is_pair(given)
+    if not (pair or callable(given) or isinstance(given, str | objects.Named)):
       names = f"a name ({', '.join(self.names)}), " if self.names else ""
       raise Mistake(
         f"{field} is {given!r:.100}: give {names}package.module:name, or {self.other}"
@@ -70,6 +71,7 @@ class Names(NamedTuple):
       ) from None
 
 
+MODELS = "a module of Flax or Equinox, its class, a Haiku transform, or (init, apply)"
 AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
 FROM_0 = Rule(lambda n: n >= 0, "a whole number of at least 0")
 FROM_1 = Rule(lambda n: n >= 1, "a whole number of at least 1")
@@ -97,7 +99,11 @@ class Recipe:
   - `model`: a Flax module (Linen or NNX) or its class. A class gets those of
     `num_classes`, `width`, `depth`, `dtype`, `dropout`, `rngs` that it takes; its own
     defaults count where `width`, `depth`, `dropout` here are not set. The module is
-    called with a batch of inputs, and with `train` if it takes that.
+    called with a batch of inputs, and with `train` if it takes that. Or an Equinox
+    module, its class, or a function of `key` that makes one, called with one input. Or
+    a Haiku transform, or any `(init, apply)`.
+  - `eval_model`: a model with the same parameters that is evaluated instead, if the
+    mode is a field of the module.
   - `loss(outputs, targets)`: one number per example, (batch,); training minimises their
     mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value
@@ -121,13 +127,15 @@ class Recipe:
 
   name: Annotated[str, safe_name]
   dataset: Any
-  model: Annotated[Any, Names(models.NAMES, "a Flax module, or its class")]
+  model: Annotated[Any, Names(models.NAMES, MODELS)]
   # 0: evaluated at initialisation
   epochs: Annotated[
     int, FROM_0, Rule(lambda n: n <= MOST_EPOCHS, f"at most {MOST_EPOCHS}")
   ]
   # The last, smaller batch of an epoch is dropped
   batch_size: Annotated[int, FROM_1]
+  # None: `model` itself
+  eval_model: Annotated[Any, Names(models.NAMES, MODELS)] = None
   # May be None if an optimizer of your own does not use it
   lr: Annotated[float | None, NOT_NEGATIVE] = None
   # Of SGD; the first-moment decay of Adam

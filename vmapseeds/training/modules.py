@@ -1,0 +1,213 @@
+"""Networks that are no Flax modules as pure functions: Equinox modules, Haiku transforms,
+and pairs of functions `init, apply`.
+"""
+
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree
+
+from vmapseeds.training.objects import is_pair
+
+# `params` and, where there are some, `batch_stats` and others
+Variables = dict[str, PyTree[Float[Array, "..."]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+  """A network without its variables.
+
+  `init(key, inputs)` returns them. `apply(variables, inputs)` returns the outputs of a
+  batch in evaluation mode. `train(variables, inputs, key)` returns those in training
+  mode, with the updated batch statistics.
+  """
+
+  init: Callable[[Key[Array, ""], Array], Variables]
+  apply: Callable[[Variables, Array], Array]
+  train: Callable[[Variables, Array, Key[Array, ""]], tuple[Array, Variables]]
+
+
+def modes(training: bool) -> dict[str, bool]:
+  """Return the mode of a network under the names that its call may have for it."""
+  return {
+    "train": training,
+    "training": training,
+    "is_training": training,
+    "deterministic": not training,
+  }
+
+
+def is_equinox(model) -> bool:
+  """Return whether a model is an Equinox module, its class, or a function of a key that
+  makes one.
+  """
+  equinox = sys.modules.get("equinox")
+  if equinox is None or is_pair(model):
+    return False
+  if isinstance(model, type):
+    return issubclass(model, equinox.Module)
+  return isinstance(model, equinox.Module) or (
+    "key" in inspect.signature(model).parameters
+  )
+
+
+def from_pair(init: Callable, apply: Callable) -> Network:
+  """Return a pair of functions as a network.
+
+  `init(key, inputs)` makes the parameters, and `apply(params, inputs)` the outputs of a
+  batch. Each gets by name what it takes of the mode, and `apply` a key, `rng` or `key`,
+  None in evaluation. If `apply` takes `state` after the parameters, as Haiku's
+  `transform_with_state` does, `init` gives (params, state) and `apply` (outputs, state).
+  """
+  taken = inspect.signature(apply).parameters
+  named = [n for n, p in taken.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+  stateful = named[1:2] == ["state"]
+  keys = [name for name in named if name in ("rng", "key", "rng_key")]
+  others = {"state", *keys, *modes(True)}
+  rest = [name for name in named[1:] if name not in others]
+
+  def made(key, inputs):
+    found = init(key, inputs, **_taken(init, modes(True)))
+    params, state = found if stateful else (found, ())
+    return {"params": params, "batch_stats": state}
+
+  @functools.cache
+  def template(shape, dtype):
+    inputs = jax.ShapeDtypeStruct((1, *shape), dtype)
+    return jax.eval_shape(made, jax.random.key(0), inputs)
+
+  def called(variables, inputs, key, training):
+    held = unnest(template(inputs.shape[1:], inputs.dtype), variables)
+    more = _taken(apply, modes(training)) | dict.fromkeys(keys[:1], key)
+    if not rest:  # it takes *args
+      return apply(held["params"], inputs, **more)
+    more |= {"state": held["batch_stats"]} if stateful else {}
+    return apply(**{named[0]: held["params"], rest[0]: inputs}, **more)
+
+  def start(key, inputs):
+    return nest(made(key, inputs))
+
+  def evaluate(variables, inputs):
+    outputs = called(variables, inputs, None, False)
+    return outputs[0] if stateful else outputs
+
+  def train(variables, inputs, key):
+    outputs = called(variables, inputs, key, True)
+    if not stateful:
+      return outputs, {}
+    return outputs[0], nest({"batch_stats": outputs[1]})
+
+  return Network(start, evaluate, train)
+
+
+def from_equinox(make: Callable[..., Any]) -> Network:
+  """Return the Equinox module that `make(key)` makes as a network.
+
+  It takes one example, and is mapped over a batch whose axis has the name "batch". Its
+  call gets what it takes of `state` and `key`. Its arrays of floats are trained.
+  """
+  import equinox
+
+  def parts(key):
+    model, state = equinox.nn.make_with_state(make)(key)
+    # Without weak types, which a loop would change.
+    return jax.tree.map(
+      lambda leaf: jnp.asarray(leaf, leaf.dtype) if equinox.is_array(leaf) else leaf,
+      (model, state),
+    )
+
+  model, state = equinox.filter_eval_shape(parts, jax.random.key(0))
+  taken = inspect.signature(type(model).__call__).parameters
+  stateful = "state" in taken and (
+    taken["state"].default is inspect.Parameter.empty or bool(jax.tree.leaves(state))
+  )
+
+  def arrays(leaf):
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+  def floats(leaf):
+    return arrays(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+  def split(model, state):
+    params, rest = equinox.partition(model, floats)
+    buffers, _ = equinox.partition(rest, arrays)
+    kinds = {"params": params, "batch_stats": state, "buffers": buffers}
+    return {name: of for name, of in kinds.items() if jax.tree.leaves(of)}
+
+  shapes = split(model, state)
+  rest = equinox.filter(model, arrays, inverse=True)
+
+  def init(key, inputs):
+    return nest(split(*parts(key)))
+
+  def called(variables, inputs, key, training):
+    held = unnest(shapes, variables)
+    kept = [held[name] for name in ("params", "buffers") if name in held]
+    whole = equinox.nn.inference_mode(equinox.combine(*kept, rest), not training)
+    more = (held.get("batch_stats", state),) if stateful else ()
+    keys = None
+    if "key" in taken and key is not None:
+      keys = jax.random.split(key, len(inputs))
+
+    def one(example, key):
+      return whole(example, *more, **_taken(whole, {"key": key}))
+
+    outputs = jax.vmap(
+      one, (0, None if keys is None else 0), (0, None) if stateful else 0, "batch"
+    )(inputs, keys)
+    return outputs if stateful else (outputs, ())
+
+  def apply(variables, inputs):
+    return called(variables, inputs, None, False)[0]
+
+  def train(variables, inputs, key):
+    outputs, after = called(variables, inputs, key, True)
+    same = {name: of for name, of in variables.items() if name != "params"}
+    return outputs, same | (
+      nest({"batch_stats": after}) if jax.tree.leaves(after) else {}
+    )
+
+  return Network(init, apply, train)
+
+
+def nest(tree: PyTree) -> dict[str, Any]:
+  """Return the leaves of a tree in dictionaries by their paths, as Flax has parameters.
+  Haiku's `net/~/linear` is a path.
+  """
+  found: dict[str, Any] = {}
+  for path, leaf in jax.tree.leaves_with_path(tree):
+    *parents, name = _names(path)
+    inner = found
+    for parent in parents:
+      inner = inner.setdefault(parent, {})
+    inner[name] = leaf
+  return found
+
+
+def unnest(template: PyTree, nested: dict[str, Any]) -> PyTree:
+  """Return a tree like `template` with the leaves that `nest` put into dictionaries."""
+
+  def leaf(path, _):
+    return functools.reduce(lambda inner, name: inner[name], _names(path), nested)
+
+  return jax.tree.map_with_path(leaf, template)
+
+
+def _names(path):
+  keys = (jax.tree_util.keystr((key,), simple=True) for key in path)
+  return [name for key in keys for name in key.split("/")]
+
+
+def _taken(function, given):
+  """Return the keyword arguments that a function takes."""
+  call = (
+    type(function).__call__ if hasattr(function, "__dataclass_fields__") else function
+  )
+  parameters = inspect.signature(call).parameters
+  return {name: value for name, value in given.items() if name in parameters}
