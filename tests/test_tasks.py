@@ -431,21 +431,84 @@ def test_all_seeds_of_a_task_vary_if_all_of_supervised_training_do(tmp_path):
   np.testing.assert_allclose(results.place[1], walked(5, 5, 0.1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"seed_batch": 1}])
-def test_keys_that_checkpoints_cannot_keep(options, tmp_path):
-  keyed = {
-    "start": lambda data, run: {**start(data, run), "key": run.key("init")},
-    "advance": lambda data, run, state, first, last: state,
-  }
-  message = "the state of walk has keys, which checkpoints cannot keep: keep jax.random.key_data of them"
-  with pytest.raises(vs.Mistake, match=message):
-    quiet(
-      vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", checkpoint_every=1, **options
+def test_keys_in_a_state_are_kept_in_checkpoints(tmp_path, monkeypatch):
+  """A walk that splits the key of its state, interrupted after its second round."""
+
+  def begin(data, run):
+    fast = jax.random.wrap_key_data(
+      jnp.zeros(4, jnp.uint32) + run.seeds["init"], impl="unsafe_rbg"
     )
-  assert not (tmp_path / "r").exists()
-  assert (
-    quiet(vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", **options).sizes["run"] == 1
+    return {"place": jnp.zeros(()), "keys": (run.key("init"), fast)}
+
+  def go_on(data, run, state, first, last):
+    def one(_, state):
+      pairs = [jax.random.split(key) for key in state["keys"]]
+      step = sum(jax.random.normal(pair[1]) for pair in pairs)
+      keys = tuple(pair[0] for pair in pairs)
+      return {"place": state["place"] + step, "keys": keys}
+
+    return jax.lax.fori_loop(first, last, one, state)
+
+  keyed = vs.Task(
+    name="keyed",
+    start=begin,
+    advance=go_on,
+    finish=lambda data, run, state: {"place": state["place"]},
+    rounds=4,
   )
+  whole = quiet(keyed, 3, tmp_path / "whole")
+  save = Checkpoints.save
+
+  def interrupted(self, rounds, state):
+    save(self, rounds, state)
+    if rounds == 2:
+      raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(Checkpoints, "save", interrupted)
+    quiet(keyed, 3, tmp_path / "r", checkpoint_every=1)
+  resumed = quiet(keyed, 3, tmp_path / "r", checkpoint_every=1)
+  np.testing.assert_array_equal(resumed.place, whole.place)
+  assert len({*whole.place.values.tolist()}) == 3
+
+
+def test_one_run_outside_a_campaign_is_the_campaigns(tmp_path):
+  results = quiet(
+    walk, vs.Runs.sweep(size=[0.1, 0.5], seeds=2, start=7), tmp_path / "r"
+  )
+  for row, (seed, size) in enumerate([(7, 0.1), (7, 0.5), (8, 0.1), (8, 0.5)]):
+    run = vs.run_of(walk, seed, size=size)
+    state = walk.advance(walk.data, run, walk.start(walk.data, run), 0, walk.rounds)
+    found = walk.finish(walk.data, run, state)
+    for name, value in found.items():
+      np.testing.assert_allclose(results[name][row], value, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "size"), [(7, 3), (6, 3), (2, 2), (1, 1)])
+def test_batches_are_those_of_recipes(n, size):
+  run = vs.run_of("digits_cnn", 5)
+  found = np.asarray(jax.jit(vs.batches, static_argnums=(2, 3))(run, 2, n, size))
+  key = jax.random.fold_in(plain.key("order", 5), 2)
+  order = np.asarray(jax.random.permutation(key, n))
+  np.testing.assert_array_equal(found, order[: n // size * size].reshape(-1, size))
+
+
+@pytest.mark.parametrize(
+  ("call", "said"),
+  [
+    (lambda: vs.run_of(walk, -1), "seed is -1: give a whole number of at least 0"),
+    (lambda: vs.run_of(walk, 0, seize=1), "unknown value to sweep 'seize': choose one"),
+    (lambda: vs.run_of("digit", 0), "unknown recipe 'digit'"),
+    (
+      lambda: vs.batches(vs.run_of(walk, 0), 0, 3, 4),
+      "batch_size is 4 with 3 examples",
+    ),
+    (lambda: vs.batches(vs.run_of(walk, 0), 0, 3, 0), "batch_size is 0: give a whole"),
+  ],
+)
+def test_mistakes_in_one_run(call, said):
+  with pytest.raises(vs.Mistake, match=said):
+    call()
 
 
 def test_recipes_keep_what_a_task_says_itself(tmp_path):

@@ -4,6 +4,7 @@ from . import stats as stats
 from .campaign.loop import train as train
 from .campaign.loop import work as work
 from .campaign.options import Options as Options
+from .campaign.planning import run_of as run_of
 from .campaign.replaying import replay as replay
 from .data import Dataset as Dataset
 from .lanes import conv_general_dilated as conv_general_dilated
@@ -24,6 +25,7 @@ from .results.opening import open_results as open_results
 from .results.opening import prediction_blocks as prediction_blocks
 from .results.opening import tally as tally
 from .store.verification import verify as verify
+from .training.inputs import batches as batches
 from .training.outputs import Output as Output
 from .training.recipes import Recipe as Recipe
 from .training.recipes import recipe as recipe

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from vmapseeds import lanes
@@ -26,9 +27,10 @@ from vmapseeds.results.networks import StoredNetworks
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import Description
 from vmapseeds.training import objects, outputs
+from vmapseeds.training.names import SOURCES
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
-from vmapseeds.training.runs import Runs
+from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.supervised import Keep, make_task, start_in_turn
 from vmapseeds.training.task import (
   Task,
@@ -65,6 +67,33 @@ def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
     if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
       return dataclasses.replace(made, origin=text)
   return task if isinstance(task, Task) else recipe(task)
+
+
+def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
+  """Return one run as the functions of a task get it, with its keys and values: to hold
+  a lane of a campaign against a program that trains it alone.
+
+  >>> run = run_of("digits_cnn", 7, lr=0.1)
+  >>> float(run["lr"]), run.key("init").dtype
+  (0.10000000149011612, key<fry>)
+
+  Args:
+    task: a recipe or a task, the name of a recipe, or an import string.
+    seed: of every source of randomness, as run `seed` of `Runs.independent` has it.
+    **values: instead of the task's own.
+
+  Raises:
+    Mistake: the seed is not one, or the task has no such value.
+  """
+  task = resolve_task(task)
+  table = Runs.independent(1, start=seed)
+  given: dict[str, Any] = {**values}
+  table = Runs.sweep(seeds=table, **given) if given else table
+  sources, own = task.sources, task.values
+  if isinstance(task, Recipe):
+    sources, own = (*SOURCES, *task.sources), task.hyperparameters
+  run = table.filled(sources, own).lanes(own, {})
+  return jax.tree.map(lambda column: column[0], run)
 
 
 def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, Runs]:

@@ -361,11 +361,13 @@ def spread_stages(
     shared = replicate(shared, devices)
     count = len(jax.tree.leaves(lanes)[0])
     marks = np.zeros(count, np.int32) if marks is None else np.asarray(marks, np.int32)
-    rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
+    states = like(shared, lanes) if keeper else None
+    stored = jax.eval_shape(as_numbers, states)
+    rounds, state = (keeper and keeper.load(stored)) or (0, None)
 
     def step(given, last):
       lanes, state = given
-      state = start(shared, lanes) if state is None else state
+      state = start(shared, lanes) if state is None else as_keys(state, states)
       return advance((shared, np.int32(rounds), np.int32(last)), lanes, state)
 
     while keeper and rounds + keeper.every < stages.length:
@@ -404,6 +406,36 @@ def spread_stages(
   return spread_function
 
 
+def as_numbers(tree: PyTree) -> PyTree:
+  """Return a tree with the numbers of random keys in their place: host memory and files
+  hold no keys.
+  """
+  return jax.tree.map(lambda a: jax.random.key_data(a) if _is_key(a) else a, tree)
+
+
+def as_keys(numbers: PyTree, like: PyTree) -> PyTree:
+  """Return a tree with random keys again where the tree `like` has some."""
+  kinds: list[Any] = []  # of generators; only an array tells its own
+
+  def look(tree):
+    for leaf in jax.tree.leaves(tree):
+      kinds.append(jax.random.key_impl(leaf) if _is_key(leaf) else None)
+
+  jax.eval_shape(look, like)
+  leaves, structure = jax.tree.flatten(numbers)
+  return jax.tree.unflatten(
+    structure,
+    [
+      leaf if kind is None else jax.random.wrap_key_data(jnp.asarray(leaf), impl=kind)
+      for leaf, kind in zip(leaves, kinds, strict=True)
+    ],
+  )
+
+
+def _is_key(leaf):
+  return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def resized(tree: PyTree, count: int) -> PyTree[jax.ShapeDtypeStruct]:
   """Return the shapes of arrays like those of `tree`, with `count` as first axis."""
   return jax.tree.map(
@@ -432,4 +464,5 @@ def _step_by_step(step, lanes, width, devices):
 
 
 def _fetched(rows, out):
-  return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], out)
+  numbers = as_numbers(out)
+  return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], numbers)

@@ -10,6 +10,7 @@ import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int, Num, PyTree, Real
 
+from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.target import platform
 from vmapseeds.training import augment
 from vmapseeds.training.objects import is_name
@@ -89,6 +90,22 @@ def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " exam
   rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
   begun = jax.random.fold_in(run.key("order"), epoch), jnp.arange(size)
   return jax.lax.fori_loop(0, rounds, shuffled, begun)[1]
+
+
+def batches(
+  run: Run, epoch: Int[Array, ""] | int, n: int, batch_size: int
+) -> Int[Array, "steps batch"]:
+  """Return which of `n` examples each step of an epoch shows, in the order in which
+  recipes show them: a function of the order seed. The last, smaller batch is dropped.
+
+  Raises:
+    Mistake: the batch size is no whole number from 1 to `n`.
+  """
+  if at_least("batch_size", batch_size, 1) > n:
+    raise Mistake(f"batch_size is {batch_size} with {n} examples: give at most as many")
+  steps = n // batch_size
+  order = epoch_order(run, jnp.asarray(epoch), n)
+  return order[: steps * batch_size].reshape(steps, batch_size)
 
 
 def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:

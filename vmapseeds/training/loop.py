@@ -14,8 +14,8 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
+  batches,
   draw_augmentation,
-  epoch_order,
   gather_rows,
   steps_per_epoch,
   stored_rows,
@@ -216,10 +216,8 @@ def advance(
 
   def one_epoch(at):
     epoch, state = at
-    order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
-    examples = (order if subset is None else subset[order]).reshape(
-      epoch_steps, recipe.batch_size
-    )
+    places = batches(run, epoch, size, recipe.batch_size)
+    examples = places if subset is None else subset[places]
     drawn = draw_augmentation(recipe, data, run, epoch, examples)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
