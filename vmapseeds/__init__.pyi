@@ -1,6 +1,8 @@
 """The public names."""
 
 from . import stats as stats
+from .campaign.loop import Estimate as Estimate
+from .campaign.loop import estimate as estimate
 from .campaign.loop import train as train
 from .campaign.loop import work as work
 from .campaign.options import Options as Options

@@ -81,6 +81,7 @@ def train(
   coordinator: Annotated[str | None, hint("HOST:PORT", "this process alone")] = None,
   processes: Annotated[int | None, hint("N", "none")] = None,
   process: Annotated[int | None, hint("N", "none")] = None,
+  dry_run: bool = False,
   quiet: bool = False,
   campaign: OmitArgPrefixes[Options],
 ) -> None:
@@ -113,6 +114,8 @@ def train(
       needs --processes and --process
     processes: with --coordinator, the number of processes
     process: with --coordinator, the number of this process, from 0
+    dry_run: check everything and say what the runs will take, but train and write
+      nothing
     quiet: print neither progress nor what was chosen
     campaign: how the runs are trained together, and what is kept of them
   """
@@ -133,6 +136,8 @@ def train(
       "--until with --sweep: a statistic is of runs of the same values, give one of them"
     )
   host = hosts.parse_host(coordinator, processes, process)
+  if host and dry_run:
+    raise Mistake("--dry-run with --coordinator: give one of them")
   if host and not hosts.is_child():
     return hosts.train_as_child(sys.argv[1:], host.coordinator)
   task = resolve_task(recipe).replace(**overrides(set))
@@ -147,6 +152,9 @@ def train(
     out,
   )
   how = {**vars(campaign), "progress": not quiet}
+  if dry_run:
+    most = "at most " * (wanted is not None)
+    return print(f"{most}{vmapseeds.estimate(*what, **how)}")
   if host:
     hosts.join(host)
   trains = vmapseeds.train

@@ -102,6 +102,21 @@ def cache_key(task: Task) -> dict[str, object]:
   }
 
 
+def known_speed(
+  task: Task, execution: Execution, *, measured: bool = False
+) -> float | None:
+  """Return the seconds per model-step that were measured earlier, or with `measured` are
+  now. None if there is no timing, or if the task does not fit in memory.
+  """
+  key = cache_key(task)
+  timings = choice.read_timings(key)
+  if measured and execution not in timings:
+    speed = measure(task, execution)
+    timings[execution] = speed and speed.seconds
+    choice.write_timings(key, timings)
+  return timings.get(execution)
+
+
 def make_memory_check(task: Task, run: Run):
   """Make a function that compiles the task and says whether an execution fits in
   memory.

@@ -4,12 +4,13 @@ processes.
 
 import dataclasses
 import functools
+import math
 import signal
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign import planning, reducing
-from vmapseeds.campaign.execution import choose_execution, stages
+from vmapseeds.campaign.execution import choose_execution, known_speed, stages
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
@@ -34,7 +35,7 @@ from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, removed_if_unused
-from vmapseeds.store.layout import Description, read_metadata
+from vmapseeds.store.layout import Description, read_metadata, read_verified_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
@@ -89,8 +90,102 @@ def train(
     )
   with removed_if_unused(out):
     campaign = open_campaign(task, runs, out, Options.of(**options))
+    plan, results, execution = campaign
+    done = int(results.done[: len(plan.runs)].sum())
+    if plan.options.progress and done < len(plan.runs):
+      say(f"to train: {estimate_plan(plan, execution, results.block_runs, done)}")
     train_blocks(campaign, wait=True)
   return open_dataset(campaign)
+
+
+class Estimate(NamedTuple):
+  """What a campaign will take.
+
+  Attributes:
+    runs: how many are left to train.
+    seconds: of their training on all devices of this process, without compilation and
+      evaluation, as measured of the training step; None if it was not measured.
+    disk_bytes: of what they store, before compression.
+  """
+
+  runs: int
+  seconds: float | None
+  disk_bytes: int
+
+  def __str__(self) -> str:
+    time = "time not measured"
+    if self.seconds is not None:
+      total = timedelta(seconds=max(1, round(self.seconds)))
+      time = f"{self.seconds / max(1, self.runs):.2g} s each, {total} in all"
+    size = self.disk_bytes / 1e6
+    return f"{self.runs} runs; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
+
+
+def estimate(
+  task: Recipe | Task | str,
+  runs: Runs | int = 256,
+  out: Folder | None = None,
+  **options: Any,
+) -> Estimate:
+  """Return what `train` would take with these arguments. It checks them as `train` does,
+  times the training step for a few seconds, and trains and writes no runs.
+
+  Args:
+    task: as for `train`.
+    runs: as for `train`.
+    out: the results folder, whose finished runs are left out; None for a new one.
+    **options: as for `train`.
+
+  Raises:
+    Mistake: as `train`.
+  """
+  plan = plan_campaign(task, runs, out, Options.of(**options))
+  plan, execution, seed_batch = plan_execution(plan, out)
+  done = 0
+  if out is not None and (root := read_verified_metadata(out)):
+    results = Results(out, root)
+    contents = planning.contents_of(plan, seed_batch)
+    given = contents.description | provenance(plan, execution)
+    description.check_same(results, contents, given, plan.options.force_mixed)
+    seed_batch = results.block_runs
+    done = int(results.done[: len(plan.runs)].sum())
+  known_speed(plan.task, execution, measured=True)
+  return estimate_plan(plan, execution, seed_batch, done)
+
+
+def estimate_plan(
+  plan: Plan, execution: lanes.Execution, block_runs: int, done: int
+) -> Estimate:
+  """Return what the runs that are left will take, from timings made earlier."""
+  left = len(plan.runs) - done
+  contents = planning.contents_of(plan, block_runs)
+  size = sum(column.nbytes for column in contents.columns.values())
+  for entries, times in (
+    (contents.outputs, left),
+    (contents.counts, -(-left // block_runs)),
+  ):
+    for about in entries.values():
+      size += times * math.prod(about["shape"]) * np.dtype(about["dtype"]).itemsize
+  a_step = known_speed(plan.task, execution)
+  seconds = a_step and a_step * left * plan.task.rounds * plan.task.steps
+  return Estimate(left, seconds, size)
+
+
+def plan_campaign(
+  task: Recipe | Task | str, runs: Runs | int, out: Folder | None, options: Options
+) -> Plan:
+  """Do what `train` does before it opens the folder: load the data, and check that all
+  fits together.
+  """
+  task = planning.resolve_task(task)
+  runs = as_runs(runs)
+  most = options.seed_batch or len(runs)
+  if options.lane_width is not None and options.lane_width > most:
+    limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
+    raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
+  if out is not None:
+    check_folder(out)
+  return planning.make_plan(*planning.load_task(task, runs, options), options)
 
 
 def open_campaign(
@@ -99,15 +194,7 @@ def open_campaign(
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
   """
-  task = planning.resolve_task(task)
-  runs = as_runs(runs)
-  most = options.seed_batch or len(runs)
-  if options.lane_width is not None and options.lane_width > most:
-    limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
-    raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
-  check_folder(out)
-  plan = planning.make_plan(*planning.load_task(task, runs, options), options)
-  return attach_folder(out, plan)
+  return attach_folder(out, plan_campaign(task, runs, out, options))
 
 
 def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> Campaign:
@@ -129,18 +216,8 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
     Mistake: the folder has another task or other runs.
   """
   options = plan.options
-  a_state = 0
-  if options.checkpoint_every:
-    checkpoints.check_usable()
-    a_state = plan.traced.bytes_of_a_state
   while True:
-    root = read_metadata(out) or {}
-    plan = planning.with_recorded_paths(plan, root)
-    if options.force_mixed and root:
-      plan = planning.with_recorded_values(plan, description.campaign_of(out)[0])
-    execution = planned_execution(plan, root)
-    fitting = fitting_seed_batch(plan, execution, a_state)
-    seed_batch = options.seed_batch or fitting
+    plan, execution, seed_batch = plan_execution(plan, out)
     try:
       with writing(out):
         results = description.open_or_create(
@@ -158,6 +235,26 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
         f"{options.seed_batch}: a folder keeps its own"
       )
     return Campaign(plan, results, execution)
+
+
+def plan_execution(
+  plan: Plan, out: Folder | None
+) -> tuple[Plan, lanes.Execution, int]:
+  """Return the plan with what an existing folder has recorded, how its lanes will be run,
+  and the seed batch of a new folder.
+  """
+  options = plan.options
+  a_state = 0
+  if options.checkpoint_every:
+    checkpoints.check_usable()
+    a_state = plan.traced.bytes_of_a_state
+  root = (read_metadata(out) if out is not None else None) or {}
+  plan = planning.with_recorded_paths(plan, root)
+  if out is not None and options.force_mixed and root:
+    plan = planning.with_recorded_values(plan, description.campaign_of(out)[0])
+  execution = planned_execution(plan, root)
+  fitting = fitting_seed_batch(plan, execution, a_state)
+  return plan, execution, options.seed_batch or fitting
 
 
 def open_dataset(campaign: Campaign) -> xr.Dataset:
