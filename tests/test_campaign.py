@@ -805,3 +805,37 @@ def test_options_take_numbers_of_numpy(tmp_path):
     seed_batch=np.int64(2), lane_width=np.int32(1), checkpoint_every=np.uint8(1)
   )
   assert train(tmp_path / "r", 2, LINEAR, **given).attrs["lane_width"] == 1
+
+
+def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  timed = []
+  monkeypatch.setattr(
+    execution, "measure", lambda *_: timed.append(1) or execution.Speed(0.5, 9.0)
+  )
+  recipe = LINEAR.replace(epochs=2)  # of 31 steps
+  short = vs.estimate(recipe, 5, progress=False)
+  assert (short.runs, short.seconds) == (5, 5 * 62 * 0.5)
+  # What an array of the folder takes in memory, it takes here before compression.
+  results = train(tmp_path / "r", 5, recipe, logits=True)
+  stored = [
+    results[name].nbytes
+    for name in {*results.variables} - {"labels", "run_place", "diverged"}
+  ]
+  taken = vs.estimate(recipe, 5, logits=True, progress=False).disk_bytes
+  assert taken == sum(stored) + 5  # diverged, a byte each
+  assert taken - short.disk_bytes == 5 * 797 * 10 * 4
+  assert vs.estimate(recipe, 5, tmp_path / "r", logits=True, progress=False).runs == 0
+  assert timed == [1], "the timing is kept"
+  capsys.readouterr()
+  train(tmp_path / "r", 6, recipe, logits=True, progress=True)
+  said = "to train: 1 run; 31 s each, 0:00:31 in all; 0.05 MB on disk"
+  assert said in capsys.readouterr().err.splitlines()
+
+
+def test_what_does_not_fit_is_not_timed(tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  monkeypatch.setattr(execution, "measure", lambda *_: None)
+  taken = vs.estimate(LINEAR, 1, progress=False)
+  assert taken.seconds is None
+  assert str(taken).startswith("1 run; time not measured; ")

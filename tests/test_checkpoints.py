@@ -154,8 +154,9 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   )
   train(tmp_path / "r", checkpoint_every=2, progress=True)
   said = capsys.readouterr().err.splitlines()
-  assert said[0] == "6 runs resume after epoch 2"
-  assert said[1] == "0/6 runs, 6 at epoch 4"
+  assert said[0].startswith("to train: 6 runs; ")
+  assert said[1] == "6 runs resume after epoch 2"
+  assert said[2] == "0/6 runs, 6 at epoch 4"
   assert said[-1].startswith("6/6 runs, ")
   assert "epoch" not in said[-1]
 
@@ -275,7 +276,7 @@ def test_other_seed_batches_and_the_flag_left_out(
   assert said[0] == (
     f"the seed batch is 256, as in {tmp_path}/r, not 2: a folder keeps its own"
   )
-  assert said[1] == "6 runs resume after epoch 2"
+  assert said[2] == "6 runs resume after epoch 2"
   same(results, undisturbed[1])
   interrupt(tmp_path / "s", monkeypatch, 1, logits=True, keep_params=True)
   same(train(tmp_path / "s", logits=True, keep_params=True), undisturbed[1])

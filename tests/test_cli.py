@@ -82,7 +82,7 @@ def given(*argv):
     # `replay` has a flag --run, but the answer must be about `train`.
     (
       ["train", "digits_cnn", "--out", "{}", "--run", "3"],
-      "Unrecognized options: --run, 3; Perhaps you meant: --most-runs N with --until, the most runs to train (default: 100000) --runs N",
+      "Unrecognized options: --run, 3; Perhaps you meant: --dry-run check everything and say what the runs will take",
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--vary", "ordr"],
@@ -719,3 +719,27 @@ def test_bench(capsys, monkeypatch, tmp_path):
     "batch_size=4",
   )
   assert (status, out.split().count("no"), err) == (0, 2, "")
+
+
+def test_a_dry_run_checks_and_writes_nothing(tmp_path, capsys, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  out = tmp_path / "r"
+  small = ["--set", "epochs=1", "model=linear", "--quiet"]
+  status, said, err = run(
+    capsys, "train", "digits_cnn", "--out", out, "--runs", 7, *small, "--dry-run"
+  )
+  assert (status, err) == (0, "")
+  assert re.fullmatch(
+    r"7 runs; \S+ s each, 0:\d\d:\d\d in all; 0.0\d MB on disk\n", said
+  )
+  assert not out.exists()
+  run(capsys, "train", "digits_cnn", "--out", out, "--runs", 4, *small)
+  files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+  more = "train", "digits_cnn", "--out", out, "--runs", 7, "--dry-run", *small
+  assert run(capsys, *more)[1].startswith("3 runs; ")
+  status, _, err = run(capsys, *more, "--set", "lr=0.3")
+  assert status == 2
+  assert "its recipe and this one differ in lr: 0.05, 0.3" in err
+  assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == files
+  until = "--until", "mean_accuracy abs 1%", "--most-runs", 20
+  assert run(capsys, *more, *until)[1].startswith("at most 16 runs; ")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import vmapseeds as vs
 from experiments import measures
 from vmapseeds import stats
 
@@ -91,6 +92,12 @@ def test_links_lead_somewhere(page):
     if anchor:
       headings = re.findall(r"(?m)^#+ (.*)$", target.read_text(encoding="utf-8"))
       assert anchor in map(slug, headings), link
+
+
+def test_every_public_name_is_in_the_reference():
+  page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+  named = re.findall(r":: vmapseeds\.(\w+)$", page, re.MULTILINE)
+  assert sorted(named) == sorted({*vs.__all__} - {"stats"})
 
 
 # Those of the statistics: tests/stats/test_contract.py and test_tallies.py.

@@ -30,6 +30,7 @@ from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
+from vmapseeds.results.formatting import run_count
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
@@ -118,7 +119,7 @@ class Estimate(NamedTuple):
       total = timedelta(seconds=max(1, round(self.seconds)))
       time = f"{self.seconds / max(1, self.runs):.2g} s each, {total} in all"
     size = self.disk_bytes / 1e6
-    return f"{self.runs} runs; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
+    return f"{run_count(self.runs)}; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
 
 
 def estimate(
@@ -237,9 +238,7 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
     return Campaign(plan, results, execution)
 
 
-def plan_execution(
-  plan: Plan, out: Folder | None
-) -> tuple[Plan, lanes.Execution, int]:
+def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Execution, int]:
   """Return the plan with what an existing folder has recorded, how its lanes will be run,
   and the seed batch of a new folder.
   """
