@@ -485,6 +485,30 @@ def test_products_of_small_networks():
   )
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_products_of_convolutions_by_hand_are_those_of_xla(stride):
+  x, w = np.zeros((2, 6, 6, 4), np.float32), np.zeros((3, 3, 2, 8), np.float32)
+
+  def gradients(convolve):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    options = dict(dimension_numbers=numbers, feature_group_count=2)
+    return jax.make_jaxpr(
+      jax.value_and_grad(
+        lambda x, w: (convolve(x, w, (stride,) * 2, "SAME", **options) ** 2).sum(),
+        (0, 1),
+      )
+    )(x, w).jaxpr
+
+  ours, theirs = (
+    sorted(execution.products(gradients(convolve)))
+    for convolve in (vs.conv_general_dilated, jax.lax.conv_general_dilated)
+  )
+  one = 2 * 2 * (6 // stride) ** 2 * 8 * 9 * 2
+  assert ours == [one] * 3
+  # XLA's kernel gradient has more, with the groups' other channels.
+  assert theirs[:2] == [one] * 2
+
+
 def test_products_of_the_flagship():
   assert flops_of(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), (
     "XLA leaves out padding"

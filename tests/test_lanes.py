@@ -72,10 +72,13 @@ def test_convolutions_are_spread_with_their_gradients(lowering, convolve, groups
       lambda lane: (convolve(*lane, (1, 1), "SAME", **options) ** 2).sum()
     )
 
-  with lanes.lowering(lowering):
-    _, ours = collected(
-      lambda _, lane: gradients(convolve)(lane), 0, (images, kernels), width=2
-    )
+  _, ours = collected(
+    lambda _, lane: gradients(convolve)(lane),
+    0,
+    (images, kernels),
+    width=2,
+    lowering=lowering,
+  )
   alone = jax.jit(gradients(jax.lax.conv_general_dilated))
   for i in range(3):
     for a, b in zip(ours, alone((images[i], kernels[i])), strict=True):
@@ -153,14 +156,11 @@ def test_a_run_depends_on_its_row_alone(training, lowering, width):
   """
   train_one, data, runs = training
 
-  def function(data, run):
-    with lanes.lowering(lowering):
-      return train_one(data, run)
-
   order = np.array([5, 0, 7, 3, 2])
   some = jax.tree.map(lambda a: np.asarray(a)[order], runs)
   on_one, on_all = (
-    lanes.spread(function, width=width, devices=jax.devices()[:n]) for n in (1, 2)
+    lanes.spread(train_one, width=width, devices=jax.devices()[:n], lowering=lowering)
+    for n in (1, 2)
   )
   _, reference = brought_together(on_all, data, runs)
   for step in (on_one, on_all):

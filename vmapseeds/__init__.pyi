@@ -10,6 +10,7 @@ from .campaign.planning import run_of as run_of
 from .campaign.replaying import replay as replay
 from .data import Dataset as Dataset
 from .lanes import conv_general_dilated as conv_general_dilated
+from .lanes import fast_convolutions as fast_convolutions
 from .lanes import spread as spread
 from .mistakes import Failure as Failure
 from .mistakes import Mistake as Mistake

@@ -154,8 +154,9 @@ def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
     return train(recipe, data, run).diverged
 
   spread = lanes.spread(
-    lanes.lowering(way.options["lowering"])(one_run),
+    one_run,
     width=way.options["width"],
+    lowering=way.options["lowering"],
     devices=devices,
   )
   data = lanes.replicate(data, devices)

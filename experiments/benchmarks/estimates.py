@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from experiments.benchmarks.hlo import Chip, Program
 from vmapseeds import lanes
-from vmapseeds.campaign.execution import stages
+from vmapseeds.campaign.execution import stages_of
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.spreading import Stages
 from vmapseeds.mistakes import Mistake, one_of
@@ -205,7 +205,7 @@ def make_estimator(
 
   @functools.cache
   def estimated(execution: Execution) -> Estimate:
-    parts = stages(task.start, task.advance, task.finish, task.rounds, execution)
+    parts = stages_of(task, execution)
     table = lanes.resized(run, execution.width * max(1, len(devices)))
     return estimate(
       parts, task.data, table, steps=task.steps, target=target, devices=devices

@@ -104,7 +104,7 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
   runs = lanes_of(task, table)
   how = executions.choose_execution(task, runs, model_steps=10**9, most=flags.most)
-  parts = executions.stages(task.start, task.advance, task.finish, task.rounds, how)
+  parts = executions.stages_of(task, how)
   spread = lanes.spread_stages(parts, width=how.width, devices=devices)
   began = time.perf_counter()
   parts = [out for _, out, _ in spread(lanes.replicate(task.data, devices), runs)]
@@ -255,8 +255,9 @@ def repeated(
     ).variables
 
   step = lanes.spread(
-    lanes.lowering(how.lowering)(one_run),
+    one_run,
     width=how.width,
+    lowering=how.lowering,
     devices=lanes.start_jax()[:1],
   )
   for _ in range(2):

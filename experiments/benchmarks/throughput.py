@@ -66,7 +66,7 @@ def measure(
     )
 
   bare_loop = lanes.spread(
-    lanes.lowering(how.lowering)(bare), width=how.width, devices=lanes.devices()
+    bare, width=how.width, devices=lanes.devices(), lowering=how.lowering
   )
   numbers = itertools.count()
 

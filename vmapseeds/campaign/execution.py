@@ -39,14 +39,6 @@ class Speed(NamedTuple):
   processor_seconds: float | None = None
 
 
-def stages(start, advance, finish, rounds: int, execution: Execution) -> lanes.Stages:
-  """Return a task's three functions as `lanes.Stages`, with the execution's lowering."""
-  start, advance, finish = (
-    lanes.lowering(execution.lowering)(part) for part in (start, advance, finish)
-  )
-  return lanes.Stages(start, advance, finish, rounds)
-
-
 def measure(task: Task, execution: Execution) -> Speed | None:
   """Time the task's trial. Return None if it does not fit in the devices' memory."""
   devices = lanes.devices()
@@ -55,8 +47,6 @@ def measure(task: Task, execution: Execution) -> Speed | None:
   runs = lanes_of(trial, Runs.independent(lanes_in_flight))
   rounds = min(1, trial.rounds)
 
-  # Each call defines a new function: JAX does not trace the same function again under
-  # another lowering.
   def one_run(data, run):
     state = trial.advance(data, run, trial.start(data, run), 0, rounds)
     return trial.finish(data, run, state)
@@ -64,7 +54,7 @@ def measure(task: Task, execution: Execution) -> Speed | None:
   try:
     begun = time.perf_counter()
     step, needed = lanes.compiled(
-      lanes.lowering(execution.lowering)(one_run), trial.data, runs, devices=devices
+      one_run, trial.data, runs, devices=devices, lowering=execution.lowering
     )
     compile_seconds = time.perf_counter() - begun
     if needed > memory.free_memory(devices[0]):
@@ -117,6 +107,17 @@ def known_speed(
   return timings.get(execution)
 
 
+def stages_of(task: Task, execution: Execution) -> lanes.Stages:
+  """Return a task's three functions, as lanes run them."""
+  return lanes.Stages(
+    task.start,
+    task.advance,
+    task.finish,
+    task.rounds,
+    lowering=execution.lowering,
+  )
+
+
 def make_memory_check(task: Task, run: Run):
   """Make a function that compiles the task and says whether an execution fits in
   memory.
@@ -129,9 +130,8 @@ def make_memory_check(task: Task, run: Run):
 
   @functools.cache
   def check(execution):
-    parts = stages(task.start, task.advance, task.finish, task.rounds, execution)
     return memory.compile_stages(
-      parts,
+      stages_of(task, execution),
       task.data,
       lanes.resized(run, execution.width * len(devices)),
       devices,
@@ -292,6 +292,9 @@ def products(jaxpr) -> Iterator[float]:
         )
         each = math.prod(right) // right[numbers.rhs_spec[0]]
         yield 2.0 * out[batch] * out[feature] * pixels * each
+    elif name == "convolve":
+      _, kernel, outputs = lanes.sizes_of(equation)
+      yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
     else:
       times = params["length"] if name == "scan" else 1
       for inner in jax.tree.leaves(params):

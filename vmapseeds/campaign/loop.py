@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign import planning, reducing
-from vmapseeds.campaign.execution import choose_execution, known_speed, stages
+from vmapseeds.campaign.execution import choose_execution, known_speed
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
@@ -637,10 +637,11 @@ def spread_run(
     found = finish(data, run, state)
     return outputs.measured(measured.declared, labels, found, run)
 
-  parts = stages(begin, go_on, measure, rounds, execution)
   reduce = reducing.make_reduce(measured.tallied, measured.stored)
   return lanes.spread_stages(
-    parts._replace(reduce=reduce), width=execution.width, devices=lanes.devices()
+    lanes.Stages(begin, go_on, measure, rounds, reduce, execution.lowering),
+    width=execution.width,
+    devices=lanes.devices(),
   )
 
 

@@ -3,8 +3,9 @@ lowering and lane width, and the seed-batched convolution.
 """
 
 from vmapseeds.lanes.choice import Execution
-from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
+from vmapseeds.lanes.convolution import LOWERINGS, lowering, sizes_of
 from vmapseeds.lanes.memory import narrower_width, parse_oom_message
+from vmapseeds.lanes.rewriting import conv_general_dilated, fast_convolutions
 from vmapseeds.lanes.spreading import (
   Stages,
   compiled,

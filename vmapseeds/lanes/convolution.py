@@ -1,14 +1,14 @@
-"""The seed-batched convolution: `lax.conv_general_dilated`, fast when every lane has
-its own kernel.
+"""The convolution of one lane as a primitive: its forward pass and both gradients, fast
+when every lane has its own kernel.
 
 `jax.vmap` turns a convolution over kernels into a grouped convolution, and its gradient
 into one with `batch_group_count`; XLA runs both slower than one network after another.
-Here a convolution whose kernels have a lane axis runs, forwards and backwards, as
-batched matrix products over patches (`im2col`), or one lane after another
-(`sequential`), each with gradients that are fast on its device.
+Here a convolution whose kernels have a lane axis runs as batched matrix products over
+patches (`im2col`), or one lane after another (`sequential`). On a CPU one lane's
+gradients are forward convolutions (`forward`).
 
-The derivative rule is the outer one, and each of its parts has a batching rule, because
-JAX cannot differentiate `custom_vmap`.
+Images, kernel and outputs meet in one trilinear form. Each part of it takes two of
+them, and gives what belongs to the third. So a derivative of a part is a part again.
 """
 
 import contextlib
@@ -16,30 +16,33 @@ import contextvars
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jax.experimental.layout import Layout, with_layout_constraint
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
 
 from vmapseeds.lanes import forward, im2col
 from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")
+# What a part leaves out of (images, kernel, outputs) is at its place.
+PARTS = ("input_gradient", "kernel_gradient", "forward")
 _lowering = contextvars.ContextVar[str | None]("lowering", default=None)
 
 
 @contextlib.contextmanager
-def lowering(name: str) -> Iterator[None]:
-  """Trace convolutions in this context so that they run their lanes by `name`: matrix
+def lowering(name: str | None) -> Iterator[None]:
+  """Make convolutions in this context so that they run their lanes by `name`: matrix
   products over patches (`im2col`, the default except on CPUs), one lane after another
   (`sequential`, the default on CPUs), or XLA's own grouped convolution (`grouped`).
-  `lowering(name)(function)` is `function`, always traced in this context.
   """
-  one_of("lowering", name, LOWERINGS)
+  if name is not None:
+    one_of("lowering", name, LOWERINGS)
   token = _lowering.set(name)
   try:
     yield
@@ -56,7 +59,7 @@ class Window:
   dilation: tuple[int, ...]
   groups: int
   precision: jax.lax.PrecisionLike
-  dtype: DTypeLike | None
+  dtype: DTypeLike | None = None
 
   def lax(self, x, w):
     """Apply XLA's own convolution."""
@@ -88,140 +91,136 @@ class Window:
     )
 
 
-def conv_general_dilated(
-  lhs: Float[Array, "..."],
-  rhs: Float[Array, "..."],
-  window_strides,
-  padding,
-  lhs_dilation=None,
-  rhs_dilation=None,
-  dimension_numbers=None,
-  feature_group_count: int = 1,
-  batch_group_count: int = 1,
-  precision=None,
-  preferred_element_type=None,
-  **explicit_sharding,
-) -> Float[Array, "..."]:
-  """Convolve as `jax.lax.conv_general_dilated` does. Pass this function to
-  `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
+convolve_p = Primitive("convolve")
 
-  It is fast under `jax.vmap` over kernels for channels-last arrays, which Flax uses:
-  images `(batch, *spatial, in)`, kernels `(*kernel, in per group, out)`; with any
-  kernel size, stride, padding, kernel dilation and groups. Calls with another layout, input
-  dilation, batch groups or explicit output sharding go to `jax.lax` unchanged. It can
-  be differentiated once, in reverse mode.
+
+def how() -> dict[str, str | None]:
+  """Return the parameters of `convolve_p` that say how lanes are run here."""
+  return {"platform": platform(), "lowering": _lowering.get()}
+
+
+def convolve(part: str, window: Window, left, right, like) -> jax.Array:
+  """Apply one of `PARTS` to the two others of images (n, *spatial, in), kernel
+  (*kernel, in per group, out) and outputs (n, *spatial, out), in this order.
+
+  Args:
+    part: one of `PARTS`.
+    window: how the kernel moves over the images.
+    left, right: the two arrays.
+    like: the shape and dtype of the result.
   """
-  rank = lhs.ndim - 2
-  numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
-  last = (0, rank + 1, *range(1, rank + 1))
-  channels_last = numbers == jax.lax.ConvDimensionNumbers(
-    last, (rank + 1, rank, *range(rank)), last
-  )
-  dilated = any(d != 1 for d in lhs_dilation or ())
-  sharding = {
-    name: value for name, value in explicit_sharding.items() if value is not None
-  }
-  if not channels_last or dilated or batch_group_count != 1 or sharding:
-    return jax.lax.conv_general_dilated(
-      lhs,
-      rhs,
-      window_strides,
-      padding,
-      lhs_dilation,
-      rhs_dilation,
-      dimension_numbers,
-      feature_group_count,
-      batch_group_count,
-      precision,
-      preferred_element_type,
-      **sharding,
-    )
-  strides = (1,) * rank if window_strides is None else tuple(window_strides)
-  dilation = (1,) * rank if rhs_dilation is None else tuple(rhs_dilation)
-  if isinstance(padding, str):
-    extent = [(k - 1) * d + 1 for k, d in zip(rhs.shape, dilation, strict=False)]
-    padding = jax.lax.padtype_to_pads(lhs.shape[1:-1], extent, strides, padding)
-  padding = tuple((int(low), int(high)) for low, high in padding)
-  window = Window(
-    strides, padding, dilation, feature_group_count, precision, preferred_element_type
-  )
-  return _conv(window, lhs, rhs)
+  like = jax.ShapeDtypeStruct(like.shape, like.dtype)
+  return convolve_p.bind(left, right, part=part, window=window, like=like, **how())
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _conv(window, x, w):
-  return _lanes("forward", window)(x, w)
-
-
-def _conv_fwd(window, x, w):
-  return _conv(window, x, w), (x, w)
-
-
-def _conv_bwd(window, residuals, dy):
-  # The two gradients are separate calls, so that XLA drops the unused input gradient of
-  # a first layer.
-  return _lanes("input_gradient", window)(*residuals, dy), _lanes(
-    "kernel_gradient", window
-  )(*residuals, dy)
-
-
-_conv.defvjp(_conv_fwd, _conv_bwd)
-
-
-def _lanes(part, window):
-  """Return the function of one part: "forward", "input_gradient" or "kernel_gradient".
-  Under `vmap` it runs all lanes.
+def sizes_of(equation) -> list[tuple[int, ...]]:
+  """Return the shapes of images, kernel and outputs, given an equation of
+  `convolve_p`.
   """
-  one = functools.partial(
-    getattr(forward, part) if platform() == "cpu" else XLA[part], window
+  shapes = [v.aval.shape for v in equation.invars]
+  parameters = equation.params
+  shapes.insert(PARTS.index(parameters["part"]), parameters["like"].shape)
+  return shapes
+
+
+def _one(left, right, *, part, window, like, platform, lowering):
+  """Apply a part to one lane."""
+  parts: Any = forward if platform == "cpu" else XLA
+  return _applied(getattr(parts, part), part, window, like, left, right)
+
+
+def _applied(function, part, window, like, *args):
+  place = PARTS.index(part)
+  given = (*args[:place], like, *args[place:])
+  return function(window, *given[: 2 if part == "forward" else 3]).astype(like.dtype)
+
+
+def _transposed(which, cotangent, *args, part, window, **_):
+  """Return the part that belongs to the argument `which`, given the cotangent."""
+  left_out = PARTS.index(part)
+  places = [place for place in range(3) if place != left_out]
+  wanted, other = args[which], args[1 - which].astype(cotangent.dtype)
+  pair = {left_out: cotangent, places[1 - which]: other}
+  left, right = (pair[place] for place in sorted(pair))
+  return convolve(PARTS[places[which]], window, left, right, wanted.aval)
+
+
+def _of_lanes(args, axes, **parameters):
+  """Apply a part to all lanes at once."""
+  part, window, like = (parameters[name] for name in ("part", "window", "like"))
+  own = [axis is not None for axis in axes]
+  size = next(
+    a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None
   )
+  args = [
+    jnp.moveaxis(a, i, 0) if b else a for a, i, b in zip(args, axes, own, strict=True)
+  ]
+  one = functools.partial(convolve_p.bind, **parameters)
+  if size == 1:
+    return one(*(a[0] if b else a for a, b in zip(args, own, strict=True)))[None], 0
+  if part != "kernel_gradient" and not own[part == "forward"]:
+    # Lanes with the same kernel are one large batch.
+    args = [
+      jax.lax.collapse(a, 0, 2) if b else a for a, b in zip(args, own, strict=True)
+    ]
+    batch = size * like.shape[0]
+    like = jax.ShapeDtypeStruct((batch, *like.shape[1:]), like.dtype)
+    out = convolve_p.bind(*args, **parameters | {"like": like})
+    return out.reshape(size, batch // size, *like.shape[1:]), 0
+  fastest = "sequential" if parameters["platform"] == "cpu" else "im2col"
+  chosen = parameters["lowering"] or fastest  # as far as measured
+  if chosen == "sequential":
 
-  @custom_vmap
-  def call(*args):
-    return one(*args)
+    def of_lane(lane):
+      lane = iter(lane)
+      return one(*(next(lane) if b else a for a, b in zip(args, own, strict=True)))
 
-  @call.def_vmap
-  def rule(size, in_batched, *args):
-    own_kernels = in_batched[1] or part == "kernel_gradient"
-    fastest = "sequential" if platform() == "cpu" else "im2col"  # as far as measured
-    chosen = (_lowering.get() or fastest) if own_kernels else "grouped"
-    if chosen == "sequential":
-      args = [
-        a if b else jnp.broadcast_to(a, (size, *a.shape))
-        for a, b in zip(args, in_batched, strict=True)
-      ]
-      if size == 1:
-        return one(*(a[0] for a in args))[None], True
-      return jax.lax.map(lambda lane: one(*lane), args), True
-    batched = functools.partial(
-      getattr(im2col, part) if chosen == "im2col" else XLA[part], window
-    )
-    of_lanes = jax.vmap(batched, in_axes=[0 if b else None for b in in_batched])
-    if (part, chosen, platform()) != ("kernel_gradient", "grouped", "gpu"):
-      return of_lanes(*args), True
-    # Put the lane axis where XLA's convolution has it, so that no operation before or
-    # after has to transpose.
-    x, w, dy = args
-    if in_batched[2]:
-      dy = with_layout_constraint(dy, Layout((*range(1, dy.ndim - 1), 0, dy.ndim - 1)))
-    dw = of_lanes(x, w, dy)
-    dw = with_layout_constraint(
-      dw, Layout((dw.ndim - 2, *range(1, dw.ndim - 2), 0, dw.ndim - 1))
-    )
-    # The barrier is there because JAX misreads a program's output that has a layout of
-    # its own.
-    return jax.lax.optimization_barrier(dw), True
-
-  return call
+    return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
+  parts: Any = im2col if chosen == "im2col" else XLA
+  batched = functools.partial(_applied, getattr(parts, part), part, window, like)
+  of_lanes = jax.vmap(batched, in_axes=[0 if b else None for b in own])
+  if (part, chosen, parameters["platform"]) != ("kernel_gradient", "grouped", "gpu"):
+    return of_lanes(*args), 0
+  # Put the lane axis where XLA's convolution has it, so that no operation before or
+  # after has to transpose.
+  x, dy = args
+  if own[1]:
+    dy = with_layout_constraint(dy, Layout((*range(1, dy.ndim - 1), 0, dy.ndim - 1)))
+  dw = of_lanes(x, dy)
+  dw = with_layout_constraint(
+    dw, Layout((dw.ndim - 2, *range(1, dw.ndim - 2), 0, dw.ndim - 1))
+  )
+  # The barrier is there because JAX misreads a program's output that has a layout of
+  # its own.
+  return jax.lax.optimization_barrier(dw), 0
 
 
-# XLA's own convolution and its derivatives by JAX.
-XLA: dict[str, Callable[..., jax.Array]] = {
-  "forward": Window.lax,
-  "input_gradient": lambda window, x, w, dy: jax.vjp(lambda x: window.lax(x, w), x)[1](
-    dy
-  )[0],
-  "kernel_gradient": lambda window, x, w, dy: jax.vjp(lambda w: window.lax(x, w), w)[1](
-    dy
-  )[0],
-}
+class XLA:
+  """XLA's own convolution and its derivatives by JAX."""
+
+  forward: Callable[..., jax.Array] = staticmethod(Window.lax)
+
+  @staticmethod
+  def input_gradient(window, x, w, dy):
+    return jax.linear_transpose(lambda x: window.lax(x, w), x)(dy)[0]
+
+  @staticmethod
+  def kernel_gradient(window, x, w, dy):
+    return jax.linear_transpose(lambda w: window.lax(x, w), w)(dy)[0]
+
+
+convolve_p.def_abstract_eval(
+  lambda left, right, *, like, **_: jax.core.ShapedArray(like.shape, like.dtype)
+)
+convolve_p.def_impl(
+  jax.jit(
+    convolve_p.bind, static_argnames=("part", "window", "like", "platform", "lowering")
+  )
+)
+mlir.register_lowering(convolve_p, mlir.lower_fun(_one, multiple_results=False))
+batching.primitive_batchers[convolve_p] = _of_lanes
+ad.defbilinear(
+  convolve_p,
+  functools.partial(_transposed, 0),
+  functools.partial(_transposed, 1),
+)

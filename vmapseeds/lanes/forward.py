@@ -271,7 +271,7 @@ def kernel_gradient(window, x, w, dy):
   ):
     # Swap `x` and `dy`, because the fast kernel wants many features. It takes no
     # padding that makes images larger.
-    return _turned(kernel_gradient(window, dy, _turned(w), x))
+    return _turned(kernel_gradient(window, dy, jax.eval_shape(_turned, w), x))
   sizes = zip(
     reach, dy.shape[1:], window.strides, x.shape[1:], window.padding, strict=False
   )

@@ -15,6 +15,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
+from vmapseeds.lanes.convolution import lowering as lowered_by
+from vmapseeds.lanes.rewriting import fast_convolutions
 from vmapseeds.machine import cache_folder
 from vmapseeds.mistakes import Mistake, at_least, say
 
@@ -70,6 +72,7 @@ class Stages(NamedTuple):
   # (shared, carry, outputs of all lanes of a device, marks) -> (carry, what is fetched),
   # in the same program as `finish`. `carry` accumulates what need not be fetched.
   reduce: Callable[[Any, Any, Any, Any], tuple[Any, Any]] | None = None
+  lowering: str | None = None  # of convolutions: one of LOWERINGS, or the device's
 
 
 @runtime_checkable
@@ -162,7 +165,7 @@ def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
-def _step(function, mesh, of_lanes=1, donate=()):
+def _step(function, mesh, of_lanes=1, donate=(), lowering=None):
   """Compile `function` over a leading lane axis, with an equal share of the lanes on
   each device.
 
@@ -171,19 +174,23 @@ def _step(function, mesh, of_lanes=1, donate=()):
     mesh: the devices.
     of_lanes: how many arguments, after the shared one, have a lane axis.
     donate: the arguments whose memory the outputs may reuse.
+    lowering: of convolutions.
   """
-  return _sharded(_over_lanes(function, mesh), mesh, of_lanes, donate)
+  return _sharded(_over_lanes(function, mesh, lowering), mesh, of_lanes, donate)
 
 
-def _over_lanes(function, mesh):
-  """Return `function` over a leading axis of the lanes of one device."""
+def _over_lanes(function, mesh, lowering):
+  """Return `function`, its convolutions made fast, over a leading axis of the lanes of
+  one device.
+  """
+  fast = lowered_by(lowering)(fast_convolutions(function))
 
   def over_lanes(shared, *lanes):
     # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
     # by it.
     if _platform(mesh) != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
-      return _as_share(function(shared, *_of_share(lanes)))
-    return jax.vmap(function, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
+      return _as_share(fast(shared, *_of_share(lanes)))
+    return jax.vmap(fast, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
 
   return over_lanes
 
@@ -202,7 +209,7 @@ def _finish_step(stages, mesh):
   """Compile the end of a step: `finish` of all lanes, and `reduce` of their outputs,
   which is given a carry with a first axis of devices.
   """
-  finish = _over_lanes(stages.finish, mesh)
+  finish = _over_lanes(stages.finish, mesh, stages.lowering)
 
   def share(shared, lanes, state, carry, marks):
     outputs = finish(shared, lanes, state)
@@ -254,6 +261,7 @@ def compiled(
   lanes: Lane,
   *,
   devices: Sequence[jax.Device],
+  lowering: str | None = None,
 ) -> tuple[Callable[[], None], float]:
   """Compile one step of `spread`, to measure it.
 
@@ -266,7 +274,7 @@ def compiled(
     replicate(shared, devices),
     jax.device_put(lanes, NamedSharding(mesh, P("lanes"))),
   )
-  step = _step(function, mesh).lower(*args).compile()
+  step = _step(function, mesh, lowering=lowering).lower(*args).compile()
   return lambda: jax.block_until_ready(step(*args)), memory(step)
 
 
@@ -284,13 +292,22 @@ def spread(
   *,
   width: int,
   devices: Sequence[jax.Device] | None = None,
+  lowering: str | None = None,
 ) -> Callable[[Shared, Lane], Iterator[tuple[slice, Out]]]:
   """Map `function(shared, lane)` over a leading lane axis, `width` lanes at a time on
   each device.
 
   Every step has the same shape: the last one is padded with copies of the last lane,
   which are dropped. So one compilation serves any number of lanes, and a lane's result
-  depends on that lane and `width` alone.
+  depends on that lane and `width` alone. Convolutions are made fast, as
+  `fast_convolutions` does.
+
+  Args:
+    function: of what all lanes share and one lane's arrays.
+    width: how many lanes a device advances together.
+    devices: all local ones, unless given.
+    lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; None for what
+      suits the device.
 
   Returns:
     `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays
@@ -307,7 +324,7 @@ def spread(
   """
   at_least("width", width, 1)
   devices = start_jax() if devices is None else devices
-  step = _step(function, _mesh(devices))
+  step = _step(function, _mesh(devices), lowering=lowering)
 
   def spread_function(shared, lanes):
     given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
@@ -335,8 +352,10 @@ def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, A
 
   mesh = _mesh(devices)
   # The old state's memory becomes the new one's.
-  advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,))
-  return _step(stages.start, mesh), advance, _finish_step(stages, mesh)
+  lowering = stages.lowering
+  advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,), lowering=lowering)
+  start = _step(stages.start, mesh, lowering=lowering)
+  return start, advance, _finish_step(stages, mesh)
 
 
 def spread_stages(

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
-from vmapseeds.lanes.convolution import conv_general_dilated
 from vmapseeds.models.norm import NormReluPool
 from vmapseeds.models.pooling import (
   PLACES,
@@ -27,7 +26,6 @@ from vmapseeds.target import platform
 
 Images = Real[Array, "batch height width channels"]
 Logits = Float[Array, "batch classes"]
-Conv = functools.partial(nn.Conv, conv_general_dilated=conv_general_dilated)
 
 # PyTorch's default for convolutions and linear layers: uniform in ±1/√fan_in.
 torch_init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -156,12 +154,16 @@ def conv_relu_pool(
   numbers = ("NHWC", "HWIO", "NHWC")
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
     wide, strides, padding = _widen(kernel, x.shape[-1] // kernel.shape[2], beside)
-    x = conv_general_dilated(x, wide, strides, padding, dimension_numbers=numbers)
+    x = jax.lax.conv_general_dilated(
+      x, wide, strides, padding, dimension_numbers=numbers
+    )
     return nn.relu(_largest_part(4, x) + jnp.tile(bias.astype(x.dtype), beside))
   padding = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
   if (strips := _strips(x.shape, kernel.shape) if platform() == "tpu" else 1) > 1:
     x, padding[0] = _cut_strips(x, strips, *padding[0]), (0, 0)
-  x = conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=numbers)
+  x = jax.lax.conv_general_dilated(
+    x, kernel, (1, 1), padding, dimension_numbers=numbers
+  )
   x = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
   if platform() == "cpu":
     return _relu_pool(x, bias.astype(x.dtype))
@@ -287,7 +289,7 @@ class ConvBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Float[Array, "batch h w features"]:
-    x = Conv(
+    x = nn.Conv(
       self.features,
       (self.kernel, self.kernel),
       strides=self.stride,

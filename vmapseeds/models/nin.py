@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.models.layers import (
-  Conv,
   ConvBlock,
   Images,
   Logits,
@@ -39,5 +38,5 @@ class NiN(nn.Module):
       x = ConvBlock(features, stride=2, dtype=self.dtype)(x, train)
       for _ in range(2):
         x = ConvBlock(features, kernel=1, padding=0, dtype=self.dtype)(x, train)
-    x = Conv(self.num_classes, (1, 1), kernel_init=torch_init, dtype=self.dtype)(x)
+    x = nn.Conv(self.num_classes, (1, 1), kernel_init=torch_init, dtype=self.dtype)(x)
     return x.mean((1, 2))

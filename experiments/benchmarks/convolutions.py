@@ -1,0 +1,358 @@
+"""Convolutions of programs that others write: a model-step in lanes, beside the same
+network with `vs.conv_general_dilated` by hand, and beside the program alone.
+
+    taskset -c 0 python -m experiments.benchmarks.convolutions              (10 minutes on one CPU core)
+    python -m experiments.benchmarks.convolutions --only "Linen" "2 strides" --rounds 3
+
+    in lanes  the program as it is, by `vs.spread`, as campaigns run it
+    by hand   the same network, channels last, calling `vs.conv_general_dilated`
+    alone     `jax.jit` of the program: XLA's own convolutions
+
+Each trains a network of three 3×3 convolutions (16, 32 and 32 channels) and a linear
+layer for a few steps on a batch of random images, with its own gradients, or as a
+recipe. "Differ by" is the largest difference of the losses in lanes and alone, relative
+to their size; of recipes, that of the trained parameters.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+
+import vmapseeds as vs
+from experiments.benchmarks import common
+from experiments.benchmarks.common import Count, Table
+from vmapseeds import lanes
+from vmapseeds.campaign.options import hint
+from vmapseeds.cli import mistakes
+from vmapseeds.mistakes import one_of
+from vmapseeds.training.supervised import make_task
+from vmapseeds.training.task import lanes_of
+
+BATCH = 64
+FEATURES = (16, 32, 32)
+CLASSES = 10
+
+
+class Program(NamedTuple):
+  """A network: `init(key) -> params`, `apply(params, images) -> logits`."""
+
+  init: Callable[[Any], Any]
+  apply: Callable[[Any, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+  """The network in bare `jax.lax`; images come channels last."""
+
+  space: tuple[int, ...] = (20, 20)
+  channels: int = 3
+  first: bool = False  # channels first
+  strides: tuple[int, ...] = (1, 1, 1)
+  dilation: int = 1
+  # Channels of a group in the second and third convolution; 0: all
+  group: int = 0
+  transposed: bool = False  # the third is a transposed convolution of stride 2
+
+  def program(self, convolve) -> Program:
+    """Return the network with a function for `lax.conv_general_dilated`."""
+    rank, names = len(self.space), "DHW"[-len(self.space) :]
+    images, kernels = f"N{names}C", f"{names}IO"
+    if self.first:
+      images, kernels = f"NC{names}", f"OI{names}"
+    counts = (self.channels, *FEATURES)
+    groups = [1, *(n // self.group if self.group else 1 for n in counts[1:3])]
+
+    def shape(i):
+      sizes = dict(I=counts[i] // groups[i], O=counts[i + 1], **dict.fromkeys(names, 3))
+      return tuple(sizes[name] for name in kernels)
+
+    def init(key):
+      *keys, last = jax.random.split(key, 4)
+      fan_in = (3**rank * counts[i] // groups[i] for i in range(3))
+      return [
+        *(
+          jax.random.normal(k, shape(i)) * (2 / n) ** 0.5
+          for i, (k, n) in enumerate(zip(keys, fan_in, strict=True))
+        ),
+        jax.random.normal(last, (FEATURES[-1], CLASSES)) / 4,
+      ]
+
+    def apply(params, x):
+      x = jnp.moveaxis(x, -1, 1) if self.first else x
+      for i, kernel in enumerate(params[:3]):
+        stride = (self.strides[i],) * rank
+        options = dict(rhs_dilation=(self.dilation,) * rank)
+        padding = [(self.dilation, self.dilation)] * rank
+        if self.transposed and i == 2:
+          stride, padding = (1,) * rank, [(1, 2)] * rank
+          options = dict(lhs_dilation=(2,) * rank)
+        x = nn.relu(
+          convolve(
+            x,
+            kernel,
+            stride,
+            padding,
+            dimension_numbers=(images, kernels, images),
+            feature_group_count=groups[i],
+            **options,
+          )
+        )
+      return x.mean([i for i, name in enumerate(images) if name in names]) @ params[3]
+
+    return Program(init, apply)
+
+
+def linen_net(convolve=None):
+  class Network(nn.Module):
+    num_classes: int = CLASSES
+
+    @nn.compact
+    def __call__(self, x):
+      for features in FEATURES:
+        x = nn.relu(nn.Conv(features, (3, 3), conv_general_dilated=convolve)(x))
+      return nn.Dense(self.num_classes)(x.mean((1, 2)))
+
+  return Network
+
+
+def nnx_net(convolve=lax.conv_general_dilated):
+  class Network(nnx.Module):
+    def __init__(self, num_classes=CLASSES, *, rngs):
+      pairs = zip((3, *FEATURES), FEATURES, strict=False)
+      self.convolutions = nnx.List(
+        nnx.Conv(*pair, (3, 3), conv_general_dilated=convolve, rngs=rngs)
+        for pair in pairs
+      )
+      self.last = nnx.Linear(FEATURES[-1], num_classes, rngs=rngs)
+
+    def __call__(self, x):
+      for convolution in self.convolutions:
+        x = nnx.relu(convolution(x))
+      return self.last(x.mean((1, 2)))
+
+  return Network
+
+
+def of_linen(network) -> Program:
+  net = network()
+  return Program(lambda key: net.init(key, jnp.ones((1, 20, 20, 3))), net.apply)
+
+
+def of_nnx(network) -> Program:
+  graph = nnx.graphdef(nnx.eval_shape(lambda: network(rngs=nnx.Rngs(0))))
+  return Program(
+    lambda key: nnx.state(network(rngs=nnx.Rngs(key)), nnx.Param),
+    lambda params, x: nnx.merge(graph, params, copy=True)(x),
+  )
+
+
+def of_equinox() -> Program:
+  import equinox as eqx
+
+  def network(key):
+    keys = jax.random.split(key, 4)
+    layers = []
+    for pair, k in zip(zip((3, *FEATURES), FEATURES, strict=False), keys, strict=False):
+      layers += [
+        eqx.nn.Conv2d(*pair, 3, padding=1, key=k),
+        eqx.nn.Lambda(jax.nn.relu),
+      ]
+    mean = eqx.nn.Lambda(lambda x: x.mean((1, 2)))
+    return eqx.nn.Sequential(
+      [*layers, mean, eqx.nn.Linear(FEATURES[-1], CLASSES, key=keys[3])]
+    )
+
+  rest = eqx.partition(network(jax.random.key(0)), eqx.is_array)[1]
+
+  def apply(params, x):
+    return jax.vmap(eqx.combine(params, rest))(jnp.moveaxis(x, -1, 1))
+
+  return Program(lambda key: eqx.filter(network(key), eqx.is_array), apply)
+
+
+def of_haiku() -> Program:
+  import haiku as hk
+
+  def forward(x):
+    for features in FEATURES:
+      x = jax.nn.relu(hk.Conv2D(features, 3)(x))
+    return hk.Linear(CLASSES)(x.mean((1, 2)))
+
+  net = hk.without_apply_rng(hk.transform(forward))
+  return Program(lambda key: net.init(key, jnp.ones((1, 20, 20, 3))), net.apply)
+
+
+def ensemble(program: Program) -> Program:
+  """Return two networks side by side in one lane, by an inner `jax.vmap`."""
+  return Program(
+    lambda key: jax.vmap(program.init)(jax.random.split(key)),
+    lambda params, x: jax.vmap(program.apply, (0, None))(params, x).mean(0),
+  )
+
+
+def steps_of(program: Program, space: tuple[int, ...], channels: int, steps: int):
+  """Return a task's function of one lane, which takes its own gradients, and its data."""
+  rng = np.random.default_rng(0)
+  images = rng.normal(size=(BATCH, *space, channels)).astype(np.float32)
+  data = images, rng.integers(0, CLASSES, BATCH)
+
+  def one(data, seed):
+    images, labels = data
+
+    def loss(params):
+      logits = jax.nn.log_softmax(program.apply(params, images))
+      return -jnp.take_along_axis(logits, labels[:, None], 1).mean()
+
+    def step(params, _):
+      value, gradient = jax.value_and_grad(loss)(params)
+      return jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient), value
+
+    return lax.scan(step, program.init(jax.random.key(seed)), length=steps)[1]
+
+  return one, data, np.zeros(1, np.uint32)
+
+
+def recipe_of(network, steps: int):
+  """Return the same as `steps_of`, for the task that a recipe makes."""
+  rng = np.random.default_rng(0)
+  images = rng.integers(0, 256, (BATCH * steps, 20, 20, 3), np.uint8)
+  examples = images, rng.integers(0, CLASSES, len(images))
+  dataset = vs.Dataset(train=examples, test=examples)
+  recipe = vs.Recipe(
+    name="convolutions", dataset=dataset, model=network, epochs=1, batch_size=BATCH
+  )
+  runs = vs.Runs.independent(1)
+  task = make_task(recipe, runs)
+
+  def one(data, run):
+    return task.advance(data, run, task.start(data, run), 0, 1).params
+
+  return one, task.data, lanes_of(task, runs)
+
+
+def cases() -> dict[str, Callable[[int], tuple[Any, Any]]]:
+  """Return functions of the number of steps, which give the plain function of one lane
+  and the one with convolutions by hand, each with its data and one lane.
+  """
+  by_hand, plain = vs.conv_general_dilated, lax.conv_general_dilated
+
+  def task(program, hand=None, net=Net()):
+    hand = hand or net.program(by_hand)
+    return lambda steps: tuple(
+      steps_of(
+        p() if p in (of_equinox, of_haiku) else p, net.space, net.channels, steps
+      )
+      for p in (program, hand)
+    )
+
+  def bare(**options):
+    net = Net(**options)
+    last = dataclasses.replace(net, first=False)
+    return task(net.program(plain), last.program(by_hand), net)
+
+  def recipe(network):
+    return lambda steps: (
+      recipe_of(network(), steps),
+      recipe_of(network(by_hand), steps),
+    )
+
+  return {
+    "Linen, recipe": recipe(linen_net),
+    "NNX, recipe": recipe(nnx_net),
+    "Linen": task(of_linen(linen_net()), of_linen(linen_net(by_hand))),
+    "NNX": task(of_nnx(nnx_net()), of_nnx(nnx_net(by_hand))),
+    "Equinox": task(of_equinox),
+    "Haiku": task(of_haiku),
+    "channels last": bare(),
+    "channels first": bare(first=True),
+    "2 strides": bare(first=True, strides=(1, 2, 2)),
+    "dilated": bare(first=True, dilation=2),
+    "groups of 4": bare(first=True, group=4),
+    "depthwise": bare(first=True, group=1),
+    "transposed": bare(first=True, strides=(2, 2, 1), transposed=True),
+    "1-D": bare(first=True, space=(400,)),
+    "3-D": bare(first=True, space=(8, 8, 8), channels=2),
+    "two networks a lane": task(
+      ensemble(Net(first=True).program(plain)), ensemble(Net().program(by_hand))
+    ),
+  }
+
+
+NAMES = tuple(cases())
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(common.Flags):
+  only: Annotated[tuple[str, ...], hint("NAME", "all")] = ()
+  """rows of the table"""
+
+  steps: Count = 4
+  """training steps that are timed together"""
+
+
+def measure(case, flags: Flags) -> dict[str, Any]:
+  """Return the milliseconds of a model-step for each way, and how far values differ."""
+  devices = lanes.start_jax()[:1]
+  (plain, data, lane), (hand, hand_data, hand_lane) = case(flags.steps)
+
+  def in_lanes(one, data, lane):
+    spread = vs.spread(one, width=1, devices=devices)
+    data = lanes.replicate(data, devices)
+    return lambda: next(spread(data, lane))[1]
+
+  alone = jax.jit(plain)
+  one_lane = jax.tree.map(lambda a: a[0], lane)
+  calls = {
+    "in lanes": in_lanes(plain, data, lane),
+    "by hand": in_lanes(hand, hand_data, hand_lane),
+    "alone": lambda: jax.tree.map(np.asarray, alone(data, one_lane)),
+  }
+  ours, theirs = (jax.tree.leaves(calls[way]()) for way in ("in lanes", "alone"))
+  timed = common.in_turn(
+    {way: functools.partial(lambda call: call, call) for way, call in calls.items()},
+    flags.rounds,
+  )
+  per_step = 1e3 / flags.steps
+  found = {way: [per_step * s for s, _ in taken] for way, taken in timed.items()}
+  scale = max(np.abs(b).max() for b in theirs)
+  pairs = zip(ours, theirs, strict=True)
+  found["difference"] = max(float(np.abs(a[0] - b).max() / scale) for a, b in pairs)
+  return found
+
+
+def main(argv: list[str] | None = None) -> None:
+  flags, command = common.arguments(Flags, __doc__, "convolutions", argv)
+  for name in flags.only:
+    one_of("row", name, NAMES)
+  where = common.machine()
+  numbers = {name: measure(cases()[name], flags) for name in flags.only or NAMES}
+  rows = []
+  for name, found in numbers.items():
+    ours, hand, alone = (found[way] for way in ("in lanes", "by hand", "alone"))
+    rows.append(
+      (
+        name,
+        *common.spread(ours, "{:.2f}"),
+        common.spread(np.divide(ours, hand), "{:.2f}")[0],
+        common.spread(alone, "{:.1f}")[0],
+        common.spread(np.divide(alone, ours), "{:.1f}")[0],
+        f"{found['difference']:.0e}",
+      )
+    )
+  head = ("program", "ms a model-step", "least – most", "÷ by hand", "alone, ms")
+  head += ("alone ÷ in lanes", "differ by")
+  table = Table("convolutions of other programs, in lanes", head, rows)
+  common.write(flags, command, where, [table], numbers)
+
+
+if __name__ == "__main__":
+  with mistakes():
+    main()

@@ -1,0 +1,327 @@
+"""Convolutions of any program, made fast: `fast_convolutions`.
+
+The program of one lane is traced. Each `conv_general_dilated` in it, at any depth, is
+brought into one form, channels last, and replaced by the part of a convolution that it
+is: forward, input gradient or kernel gradient. A program that differentiates itself has
+all three. Which part a convolution is called decides speed alone, because each is the
+same sum of products under another name. What is not recognised stays XLA's.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
+from jax.extend.core.primitives import conv_general_dilated_p, rev_p
+from jax.sharding import AxisType
+
+from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
+from vmapseeds.mistakes import say
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def fast_convolutions(function: Function) -> Function:
+  """Return `function` with its convolutions made fast, on CPUs and under `jax.vmap`
+  over kernels; values are the same up to rounding.
+
+  Convolutions may be in any layout, of any library, inside `jit`, `scan`, `cond`,
+  `vmap`, `remat`. Apply this to a whole training step: then gradients are made fast,
+  too. What cannot be made fast stays as it is, and a line on stderr names it.
+
+  >>> lines, kernel = jnp.ones((2, 1, 8)), jnp.ones((4, 1, 3))
+  >>> convolved = fast_convolutions(lambda x, w: jax.lax.conv(x, w, (1,), "VALID"))
+  >>> jax.jit(convolved)(lines, kernel).shape
+  (2, 4, 6)
+  """
+
+  @functools.wraps(function)
+  def fast(*args, **kwargs):
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
+    found = jaxpr_as_fun(_rewritten(program, {}))(*jax.tree.leaves((args, kwargs)))
+    return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+  return fast  # type: ignore[return-value]
+
+
+def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):
+  """Convolve as `jax.lax.conv_general_dilated` does, but fast, on CPUs and under
+  `jax.vmap` over kernels.
+
+  `fast_convolutions` makes convolutions fast without this function, and campaigns do.
+  Elsewhere pass it to `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
+  """
+
+  def convolve_plainly(lhs, rhs):
+    return jax.lax.conv_general_dilated(
+      lhs, rhs, window_strides, padding, *args, **options
+    )
+
+  return fast_convolutions(convolve_plainly)(lhs, rhs)
+
+
+def _rewritten(program, done):
+  """Return a program, or several, with convolutions replaced. Programs without any, and
+  all else, are returned as they are. A program that is used twice stays one.
+  """
+  if isinstance(program, tuple):
+    parts = [_rewritten(part, done) for part in program]
+    same = all(new is old for new, old in zip(parts, program, strict=True))
+    return program if same else getattr(program, "_make", tuple)(parts)
+  if isinstance(program, ClosedJaxpr):
+    inner = _rewritten(program.jaxpr, done)
+    return program if inner is program.jaxpr else program.replace(jaxpr=inner)
+  if not isinstance(program, Jaxpr):
+    return program
+  if id(program) not in done:
+    done[id(program)] = _replaced(program, done)
+  return done[id(program)]
+
+
+def _replaced(program, done):
+  equations: list[JaxprEqn] = []
+  turned = {}  # what was reversed, by the result
+  changed = False
+  for equation in program.eqns:
+    new = [equation]
+    if equation.primitive is rev_p:
+      turned[equation.outvars[0]] = equation
+    elif equation.primitive is conv_general_dilated_p:
+      new = _fast_equations(equation, turned)
+    else:
+      parameters = {k: _rewritten(v, done) for k, v in equation.params.items()}
+      if equation.primitive is convolve_p:
+        parameters |= how()
+      if any(parameters[k] is not v for k, v in equation.params.items()):
+        new = [equation.replace(params=parameters)]
+    changed |= new[0] is not equation
+    equations += new
+  return program.replace(eqns=equations) if changed else program
+
+
+def _fast_equations(equation, turned):
+  """Return the equations to compute a convolution with. `turned` has the equations that
+  reverse arrays, by their results.
+  """
+  lhs, rhs = equation.invars
+  out = equation.outvars[0].aval
+  if 0 in (*lhs.aval.shape, *rhs.aval.shape, *out.shape):
+    return [equation]
+  form = Form(**{name: equation.params[name] for name in Form._fields})
+  padding = tuple((int(low), int(high)) for low, high in form.padding)
+  form = form._replace(padding=padding)
+  # JAX's input gradients reverse the kernel's pixels just before. Without strides that
+  # is all that tells them from forward convolutions.
+  before = turned.get(rhs) if isinstance(rhs, Var) else None
+  if before and {*before.params["dimensions"]} != {
+    *form.dimension_numbers.rhs_spec[2:]
+  }:
+    before = None
+  part = _part(form, lhs.aval, rhs.aval, out, before is not None)
+  if isinstance(part, str):
+    _say_what_is_left(lhs.aval.shape, rhs.aval.shape, part)
+    return [equation]
+  if part is _input_gradient and before:
+    rhs = before.invars[0]
+    part = functools.partial(part, turned=True)
+  program = jax.make_jaxpr(functools.partial(part, form, out))(
+    *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (lhs, rhs))
+  ).jaxpr
+  names = dict(zip(program.invars, (lhs, rhs), strict=True))
+  names |= dict(zip(program.outvars, equation.outvars, strict=True))
+
+  def renamed(variables):
+    return [names.get(v, v) if isinstance(v, Var) else v for v in variables]
+
+  return [
+    e.replace(
+      invars=renamed(e.invars),
+      outvars=renamed(e.outvars),
+      source_info=equation.source_info,
+      ctx=equation.ctx,
+    )
+    for e in program.eqns
+  ]
+
+
+@functools.cache
+def _say_what_is_left(images, kernel, why):
+  say(
+    f"a convolution of {images} with {kernel} stays XLA's own, and may be slow: it has "
+    f"{why}"
+  )
+
+
+class Form(NamedTuple):
+  """The parameters of `jax.lax.conv_general_dilated`."""
+
+  window_strides: tuple[int, ...]
+  padding: tuple[tuple[int, int], ...]
+  lhs_dilation: tuple[int, ...]
+  rhs_dilation: tuple[int, ...]
+  dimension_numbers: jax.lax.ConvDimensionNumbers
+  feature_group_count: int
+  batch_group_count: int
+  precision: Any
+  preferred_element_type: Any
+
+
+def _part(form, lhs, rhs, out, turned):
+  """Return the function of the part that a convolution is, or what keeps it from being
+  one. `turned`: whether the kernel's pixels have just been reversed.
+  """
+  numbers = form.dimension_numbers
+  strided, dilated, spread = (
+    {*factors} != {1}
+    for factors in (form.window_strides, form.rhs_dilation, form.lhs_dilation)
+  )
+  if {lhs.dtype, rhs.dtype} != {lhs.dtype} or not jnp.issubdtype(
+    lhs.dtype, jnp.floating
+  ):
+    return f"numbers of type {lhs.dtype} and {rhs.dtype}"
+  if AxisType.Explicit in out.sharding.mesh.axis_types:
+    return "explicit sharding"
+  # In a kernel gradient the examples take the place of channels. Nearly everywhere they
+  # are an array's first axis; else a kernel larger than the output tells.
+  examples, channels, *_ = numbers.lhs_spec
+  pixels = [
+    math.prod(a.shape[axis] for axis in spec[2:])
+    for a, spec in ((rhs, numbers.rhs_spec), (out, numbers.out_spec))
+  ]
+  swapped = channels == 0 or (examples != 0 and pixels[0] > pixels[1])
+  grouped = form.batch_group_count > 1
+  if not spread:
+    if swapped or grouped:
+      return _kernel_gradient
+    return _input_gradient if turned and not strided else _forward
+  if swapped and not (dilated or grouped or form.feature_group_count > 1):
+    return _kernel_gradient_of_transposed
+  if strided or grouped:
+    return "dilated images, and strides or batch groups"
+  return _input_gradient
+
+
+def _forward(form, out, lhs, rhs):
+  numbers = form.dimension_numbers
+  window = Window(
+    form.window_strides,
+    form.padding,
+    form.rhs_dilation,
+    form.feature_group_count,
+    form.precision,
+    form.preferred_element_type,
+  )
+  like = _ordered(out, _images(numbers.out_spec))
+  x, w = (
+    _ordered(lhs, _images(numbers.lhs_spec)),
+    _ordered(rhs, _kernel(numbers.rhs_spec)),
+  )
+  return _placed(convolve("forward", window, x, w, like), _images(numbers.out_spec))
+
+
+def _input_gradient(form, out, lhs, rhs, turned=False):
+  """`turned`: whether the kernel's pixels are to be reversed first."""
+  numbers, groups = form.dimension_numbers, form.feature_group_count
+  dy = _ordered(lhs, _images(numbers.lhs_spec))
+  w = _ordered(rhs, _kernel(numbers.rhs_spec))
+  like = _ordered(out, _images(numbers.out_spec))
+  *pixels, features, channels = w.shape
+  w = w if turned else jnp.flip(w, range(len(pixels)))
+  w = w.reshape(*pixels, features, groups, channels // groups)
+  w = jnp.swapaxes(w, -3, -1).reshape(*pixels, channels // groups, groups * features)
+  low = [
+    (k - 1) * d - low
+    for k, d, (low, _) in zip(pixels, form.rhs_dilation, form.padding, strict=True)
+  ]
+  window = _fitting(
+    form, groups, form.lhs_dilation, form.rhs_dilation, low, like, w, dy
+  )
+  return _placed(
+    convolve("input_gradient", window, w, dy, like), _images(numbers.out_spec)
+  )
+
+
+def _kernel_gradient(form, out, lhs, rhs):
+  numbers, copies = form.dimension_numbers, form.feature_group_count
+  # Examples and channels have changed places; so has what is made of them.
+  x = _ordered(lhs, _images(_swapped(numbers.lhs_spec)))
+  dy = _ordered(rhs, _images(_swapped(numbers.rhs_spec)))
+  order = _kernel(_swapped(numbers.out_spec))
+  *shape, features = _ordered(out, order).shape
+  like = jax.ShapeDtypeStruct((*shape, features // copies), out.dtype)
+  # Copies: an inner `vmap` over both.
+  x = x.reshape(copies, -1, *x.shape[1:])
+  dy = jnp.moveaxis(dy.reshape(*dy.shape[:-1], copies, -1), -2, 0)
+  low = [low for low, _ in form.padding]
+  groups = form.batch_group_count
+  steps = form.rhs_dilation, form.window_strides
+  window = _fitting(form, groups, *steps, low, x[0], like, dy[0])
+  of_one = functools.partial(convolve, "kernel_gradient", window, like=like)
+  dw = jnp.moveaxis(jax.vmap(of_one)(x, dy), 0, -2)
+  return _placed(dw.reshape(*shape, features), order)
+
+
+def _kernel_gradient_of_transposed(form, out, lhs, rhs):
+  """The kernel gradient of a transposed convolution: images and outputs have changed
+  places, and the kernel is turned.
+  """
+  numbers = form.dimension_numbers
+  dy = _ordered(lhs, _images(_swapped(numbers.lhs_spec)))
+  x = _ordered(rhs, _images(_swapped(numbers.rhs_spec)))
+  order = _kernel(_swapped(numbers.out_spec))
+  like = _ordered(out, order)
+  *pixels, channels, features = like.shape
+  like = jax.ShapeDtypeStruct((*pixels, features, channels), like.dtype)
+  low = [
+    (k - 1) * d - low
+    for k, d, (low, _) in zip(pixels, form.window_strides, form.padding, strict=True)
+  ]
+  window = _fitting(form, 1, form.lhs_dilation, form.window_strides, low, x, like, dy)
+  dw = convolve("kernel_gradient", window, x, dy, like)
+  return _placed(jnp.swapaxes(jnp.flip(dw, range(len(pixels))), -1, -2), order)
+
+
+def _fitting(form, groups, strides, dilation, low, x, w, dy):
+  """Return the window of the convolution of images of the shape of `x` that has outputs
+  of the shape of `dy`, from its padding before the first pixels.
+  """
+  padding = []
+  sizes = x.shape[1:-1], dy.shape[1:-1], w.shape, strides, dilation, low
+  for n, outputs, k, s, d, first in zip(*sizes, strict=False):
+    least = (outputs - 1) * s + (k - 1) * d + 1 - n - first
+    # Where the stride leaves a choice, as most programs choose.
+    last = next(p for p in (first, 0, least) if least <= p < least + s)
+    padding.append((first, last))
+  return Window(tuple(strides), tuple(padding), tuple(dilation), groups, form.precision)
+
+
+# An order of axes: of images (n, *spatial, channels), of a kernel (*kernel, in, out).
+# XLA drops transposes.
+
+
+def _images(spec):
+  return (spec[0], *spec[2:], spec[1])
+
+
+def _kernel(spec):
+  return (*spec[2:], spec[1], spec[0])
+
+
+def _swapped(spec):
+  return (spec[1], spec[0], *spec[2:])
+
+
+def _ordered(a, order):
+  """Return an array, or the shape of one, with its axes in `order`."""
+  if isinstance(a, jax.Array):
+    return jnp.transpose(a, order)
+  return jax.ShapeDtypeStruct([a.shape[axis] for axis in order], a.dtype)
+
+
+def _placed(a, order):
+  """Return an array with its axes at the places `order`."""
+  return jnp.transpose(a, np.argsort(order).tolist())
