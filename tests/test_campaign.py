@@ -540,7 +540,7 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
   small_memory(0)
   with pytest.raises(
     vs.Mistake,
-    match=r"lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size",
+    match=r"lane width 1 does not fit .*99 bytes.*: give a smaller width, batch_size or eval_b",
   ):
     train(tmp_path / "new" / "none", 4, LINEAR, lane_width=2)
   assert list(tmp_path.iterdir()) == [], "nothing was trained"

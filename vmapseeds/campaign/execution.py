@@ -222,7 +222,7 @@ def choose_execution(
     raise Mistake(
       f"{task.name} {given} needs {megabytes(least.memory_bytes or math.nan)} of "
       f"{megabytes(least.available_bytes)} of memory: give a smaller "
-      f"{'lane width, ' * bool(width)}batch_size or width"
+      f"{'lane width, ' * bool(width)}batch_size, eval_batch_size or width"
     )
   if checked:
     wanted = considered

@@ -1,7 +1,8 @@
 """Evaluation of trained networks on every example of a set."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.inputs import (
   DeviceExamples,
+  batch_like,
   gather_rows,
   stored_rows,
   targets_of,
@@ -20,7 +22,8 @@ from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
-BATCH = 500  # examples in a step; the last step is padded, and the padding is dropped
+MOST_EXAMPLES = 500  # in a step
+MOST_BYTES = 2**28  # of the largest array in a step of one lane
 
 
 class Evaluation(NamedTuple):
@@ -29,7 +32,7 @@ class Evaluation(NamedTuple):
   predictions: Num[Array, "examples ..."]  # the recipe's `predict` of the outputs
   correct: Int[Array, ""]  # how many predictions are right
   losses: Float[Array, " examples"]  # the recipe's loss of each example
-  outputs: Float[Array, "examples ..."]  # logits for a classifier
+  outputs: Float[Array, "examples ..."] | None  # if kept; logits for a classifier
 
 
 def evaluate(
@@ -38,6 +41,8 @@ def evaluate(
   run: Run,
   trained: Trained,
   subset: Int[Array, " examples"] | None = None,
+  *,
+  keep_outputs: bool = False,
 ) -> Evaluation:
   """Return one trained network's results on all examples, or on `subset`, in evaluation
   mode and without test-time augmentation. A label map of the run is applied to the
@@ -48,26 +53,38 @@ def evaluate(
   """
   model = network(recipe, data.num_classes)
   predict = predict_of(recipe)
+  loss = loss_of(recipe)
+  targets = targets_of(data, run)
+  targets = jnp.asarray(targets if subset is None else targets[subset])
+  shown = jnp.asarray(data.inputs if subset is None else subset)
 
-  # Predictions are made batch by batch, so that all outputs are in memory only if they
-  # are kept.
-  def batch(shown):
-    inputs = shown if subset is None else data.inputs[shown]
-    outputs = model.apply(trained.variables, data.preprocess(inputs)).astype(
-      jnp.float32
-    )
-    return predict(outputs), outputs
+  def outputs_of(inputs):
+    return model.apply(trained.variables, inputs).astype(jnp.float32)
 
-  shown = data.inputs if subset is None else subset
   examples = len(shown)
-  size = min(BATCH, examples)
+  size = recipe.eval_batch_size or fitting_batch(outputs_of, data, examples)
+  size = min(size, examples)
+
+  # Batch by batch, so that all outputs are in memory only if they are kept.
+  def batch(first):
+    rows = jax.lax.dynamic_slice_in_dim(shown, first, size)
+    inputs = rows if subset is None else jnp.asarray(data.inputs)[rows]
+    outputs = outputs_of(data.preprocess(inputs))
+    losses = loss(outputs, jax.lax.dynamic_slice_in_dim(targets, first, size))
+    return predict(outputs), losses, outputs if keep_outputs else None
+
+  # The last batch begins earlier instead of being padded: a network that mixes its batch
+  # sees nothing but examples.
   steps = -(-examples // size)
-  padding = [(0, steps * size - examples), *((0, 0) for _ in shown.shape[1:])]
-  batches = jax.lax.map(
-    batch, jnp.pad(shown, padding).reshape(steps, size, *shown.shape[1:])
-  )
-  predictions, outputs = (of.reshape(-1, *of.shape[2:])[:examples] for of in batches)
-  targets = targets_of(data, run) if subset is None else targets_of(data, run)[subset]
+  again = steps * size - examples  # examples that are in the last two batches
+  firsts = jnp.arange(steps) * size
+  batches = jax.lax.map(batch, jnp.minimum(firsts, examples - size))
+
+  def joined(parts):
+    whole = parts[: steps - 1].reshape(-1, *parts.shape[2:])
+    return jnp.concatenate([whole, parts[steps - 1, again:]])
+
+  predictions, losses, outputs = jax.tree.map(joined, batches)
   if data.num_classes is not None and (
     predictions.shape != targets.shape or predictions.dtype.kind not in "iu"
   ):
@@ -76,8 +93,31 @@ def evaluate(
       f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
     )
   right = predictions == targets if predictions.shape == targets.shape else False
-  losses = loss_of(recipe)(outputs, targets)
   return Evaluation(predictions, jnp.sum(right), losses, outputs)
+
+
+def fitting_batch(
+  apply: Callable[[Num[Array, "batch ..."]], Float[Array, "batch ..."]],
+  data: DeviceExamples,
+  examples: int,
+) -> int:
+  """Return how many of the examples to evaluate at once: at most 500, and so many that
+  no array of a step takes more than 256 MiB.
+  """
+  size = min(MOST_EXAMPLES, examples)
+  program = jax.make_jaxpr(apply)(batch_like(data, size)).jaxpr
+  return max(1, min(size, MOST_BYTES * size // max(1, largest_array(program))))
+
+
+def largest_array(program: Any) -> int:
+  """Return the bytes of the largest array that a traced program computes."""
+  inner = [p for e in program.eqns for p in jax.tree.leaves(e.params)]
+  return max(
+    *(v.aval.size * v.aval.dtype.itemsize for e in program.eqns for v in e.outvars),
+    *(largest_array(getattr(p, "jaxpr", p)) for p in inner if hasattr(p, "eqns")),
+    0,
+    0,
+  )
 
 
 def reaches(
@@ -86,7 +126,8 @@ def reaches(
   """Return whether a network in evaluation mode is right on at least `share` of its
   training examples, without augmentation.
 
-  Wrong predictions are counted batch by batch, until there are too many.
+  Wrong predictions are counted batch by batch, until there are too many. The last batch
+  begins earlier than it would if there are not enough examples for it.
   """
   subset = run.get("subset")
   shown = jnp.arange(len(data)) if subset is None else subset
@@ -100,11 +141,13 @@ def reaches(
 
   def count(counted):
     first, wrong = counted
-    places = first + jnp.arange(recipe.batch_size)
-    examples = shown[jnp.minimum(places, len(shown) - 1)]
+    places = jnp.minimum(first, len(shown) - recipe.batch_size) + jnp.arange(
+      recipe.batch_size
+    )
+    examples = shown[places]
     inputs = data.preprocess(gather_rows(data, rows, examples))
     predictions = predict(apply(trained.variables, inputs).astype(jnp.float32))
-    mistaken = (predictions != targets[examples]) & (places < len(shown))
+    mistaken = (predictions != targets[examples]) & (places >= first)
     return first + recipe.batch_size, wrong + mistaken.sum()
 
   none = jnp.array(0)

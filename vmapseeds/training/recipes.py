@@ -136,6 +136,8 @@ class Recipe:
   batch_size: Annotated[int, FROM_1]
   # None: `model` itself
   eval_model: Annotated[Any, Names(models.NAMES, MODELS)] = None
+  # Examples that are evaluated at once; None: at most 500, fewer if their arrays are large
+  eval_batch_size: Annotated[int | None, FROM_1] = None
   # May be None if an optimizer of your own does not use it
   lr: Annotated[float | None, NOT_NEGATIVE] = None
   # Of SGD; the first-moment decay of Adam

@@ -199,11 +199,11 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     train, tests = sets
     out = {}
     for name, data in tests.items():
-      evaluation = evaluate(recipe, data, run, trained)
+      evaluation = evaluate(recipe, data, run, trained, keep_outputs=keep.logits)
       out[f"{name}/predictions"] = evaluation.predictions
       if data.num_classes is None:
         out[f"{name}/losses"] = evaluation.losses
-      if keep.logits:
+      if evaluation.outputs is not None:
         out[f"{name}/logits"] = evaluation.outputs
     if recipe.training_metrics:
       evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
