@@ -251,6 +251,15 @@ def test_statistics_take_a_losses_matrix(regression):
       r"the targets of arrays are float32 \(16, 2\), no classes, .* give a loss for them, such as squared_error",
     ),
     (
+      {
+        "loss": "cross_entropy",
+        "dataset": vs.Dataset(
+          train=(np.eye(16), np.arange(16.0)), test=(np.eye(16), np.arange(16.0))
+        ),
+      },
+      r"float32 \(16,\), no classes, which are whole numbers \(n,\): use .astype\(int\) if",
+    ),
+    (
       {"stop_at": 1},
       "no classes, which are whole numbers .n,.: leave stop_at out, which is an accuracy",
     ),

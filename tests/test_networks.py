@@ -429,3 +429,45 @@ def test_models_of_images_refuse_other_inputs(shape, remedy):
     match=rf"model 'linear' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
   ):
     models.check_size("linear", shape)
+
+
+class Convolved(nn.Module):
+  """A network as scripts for MNIST have it, which takes a batch for one image."""
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(3)(nn.Conv(4, (3, 3))(x).reshape(x.shape[0], -1))
+
+
+class Pooled(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(3)(nn.avg_pool(nn.Conv(4, (3, 3))(x), (2, 2)).mean((1, 2)))
+
+
+class Sequences(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(3)(nn.Conv(4, (3,))(x).mean(1))
+
+
+class Widened(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(3)(nn.Conv(4, (3, 3))(x[..., None]).mean((1, 2)))
+
+
+@pytest.mark.parametrize("model", [Convolved, Pooled])
+def test_images_without_channels_are_told_so(model):
+  images = DeviceExamples(np.ones((12, 8, 8), np.float32), Y, None, None, 3)
+  with pytest.raises(
+    vs.Mistake,
+    match=r"on inputs of 8×8: images have no channel axis: use x\[\.\.\., None\]$",
+  ):
+    variables_of(recipe(model), images)
+
+
+@pytest.mark.parametrize("model", [Sequences, Widened])
+def test_inputs_of_two_axes_need_not_be_images(model):
+  data = DeviceExamples(np.ones((12, 8, 8), np.float32), Y, None, None, 3)
+  assert "params" in variables_of(recipe(model), data)

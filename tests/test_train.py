@@ -713,7 +713,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
       recipe,
       dataclasses.replace(data, targets=targets),
       run,
-      finish(begun),
+      finish(recipe, begun),
       recipe.stop_at,
     ) == (wrong == 25 - right)
 
@@ -1071,7 +1071,9 @@ def test_one_number_that_is_not_finite_is_divergence(part):
     params = {name: values[name] for name in ("kernel", "bias")}
     stats = {"batch_stats": {"mean": values["mean"]}}
     diverged = jnp.array(diverged)
-    return bool(finish(State(params, stats, (), diverged, jnp.array(1))).diverged)
+    return bool(
+      finish(recipe, State(params, stats, (), diverged, jnp.array(1))).diverged
+    )
 
   assert not ended(values)
   assert ended(values, diverged=True)

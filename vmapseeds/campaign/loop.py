@@ -671,7 +671,9 @@ def narrower(
   width = lanes.narrower_width(lane_width, *lanes.parse_oom_message(error))
   full = f"lane width {lane_width} does not fit in the memory of {lanes.devices()[0].device_kind} ({said[:120]})"
   if lane_width == 1:
-    raise Mistake(f"{full}: give a smaller width, batch_size or eval_batch_size") from None
+    raise Mistake(
+      f"{full}: give a smaller width, batch_size or eval_batch_size"
+    ) from None
   if results.done.any():
     other = f"give another --out with --lane-width {width}"
     raise Mistake(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from vmapseeds.training.inputs import (
   targets_of,
 )
 from vmapseeds.training.losses import loss_of, predict_of
-from vmapseeds.training.networks import Trained, network
+from vmapseeds.training.networks import Trained, equations, network
 from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -106,18 +106,9 @@ def fitting_batch(
   """
   size = min(MOST_EXAMPLES, examples)
   program = jax.make_jaxpr(apply)(batch_like(data, size)).jaxpr
-  return max(1, min(size, MOST_BYTES * size // max(1, largest_array(program))))
-
-
-def largest_array(program: Any) -> int:
-  """Return the bytes of the largest array that a traced program computes."""
-  inner = [p for e in program.eqns for p in jax.tree.leaves(e.params)]
-  return max(
-    *(v.aval.size * v.aval.dtype.itemsize for e in program.eqns for v in e.outvars),
-    *(largest_array(getattr(p, "jaxpr", p)) for p in inner if hasattr(p, "eqns")),
-    0,
-    0,
-  )
+  made = (variable.aval for e in equations(program) for variable in e.outvars)
+  largest = max((array.size * array.dtype.itemsize for array in made), default=1)
+  return max(1, min(size, MOST_BYTES * size // max(1, largest)))
 
 
 def reaches(

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -280,13 +280,17 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   inputs = batch_like(data, 3)
   key = jax.random.key(0)
   model = f"model {name_of(recipe.model)}"
+  made = None
   try:
     made = network(recipe, data.num_classes)
     variables = jax.eval_shape(made.init, key, inputs)
-    outputs = jax.eval_shape(made.apply, variables, inputs)
+    traced = jax.jit(made.apply).trace(variables, inputs)
+    outputs = traced.out_info
   except Mistake:
     raise
   except Exception as error:  # whatever the user's network does
+    if made is not None:
+      check_channels(made, inputs, model)
     shape = "×".join(map(str, data.inputs.shape[1:]))
     tokens = recipe.normalize and data.inputs.dtype.kind == "i"
     remedy = (
@@ -297,6 +301,8 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     raise Mistake(
       f"{model} on inputs of {shape} fails ({describe_exception(error)}): {remedy}"
     ) from error
+  if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr.jaxpr))):
+    check_channels(made, inputs, model)
   if "params" not in variables:
     raise Mistake(f"{model} has no parameters to train: give another")
   if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):
@@ -309,6 +315,43 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
       f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class from 0 on"
     )
   return variables
+
+
+def check_channels(made: Network, inputs: jax.ShapeDtypeStruct, model: str) -> None:
+  """Check that inputs are not images without the axis of channels that a network needs.
+
+  Raises:
+    Mistake: they are: it accepts them with one.
+  """
+  if inputs.ndim != 3:
+    return
+  images = jax.ShapeDtypeStruct((*inputs.shape, 1), inputs.dtype)
+  try:
+    variables = jax.eval_shape(made.init, jax.random.key(0), images)
+    jax.eval_shape(made.apply, variables, images)
+  except Exception:  # whatever the user's network does
+    return
+  raise Mistake(
+    f"{model} on inputs of {inputs.shape[1]}×{inputs.shape[2]}: images have no channel "
+    "axis: use x[..., None]"
+  )
+
+
+def _convolves_one(equation):
+  """Return whether an operation is a convolution that takes a batch for one image."""
+  if equation.primitive.name != "conv_general_dilated":
+    return False
+  batch = equation.params["dimension_numbers"].lhs_spec[0]
+  return equation.invars[0].aval.shape[batch] == 1
+
+
+def equations(program: Any) -> Iterator[Any]:
+  """Yield the operations of a traced program, and those of the programs within."""
+  for equation in program.eqns:
+    yield equation
+    for inner in jax.tree.leaves(equation.params):
+      if hasattr(inner, "eqns"):
+        yield from equations(getattr(inner, "jaxpr", inner))
 
 
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:

@@ -575,7 +575,9 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   targets = data.train.targets
   said = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
-    raise Mistake(f"{said}: give a loss for them, such as squared_error")
+    whole = targets.ndim == 1 and (targets == np.round(targets)).all()
+    remedy = "use .astype(int) if they are classes, or " if whole else ""
+    raise Mistake(f"{said}: {remedy}give a loss for them, such as squared_error")
   if num_classes is not None and recipe.loss == "squared_error":
     remedy = "give cross_entropy, or a vs.Dataset with num_classes=None"
     raise Mistake(
@@ -626,7 +628,9 @@ def moments_of(
     )
     moments.append(np.asarray(value, np.float32))
   if not (moments[1] > 0).all():
+    images = ", or x[..., None] if these are images" if inputs.ndim == 3 else ""
     raise Mistake(
-      f"a channel of {data.name} is constant: give std for each channel, or normalize=False"
+      f"a channel of {data.name} is constant: give std for each channel, or "
+      f"normalize=False{images}"
     )
   return moments[0], moments[1]
