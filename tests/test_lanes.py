@@ -219,11 +219,17 @@ def test_training_lanes_do_not_communicate(training):
 
 @pytest.mark.parametrize(
   ("begin", "cores", "said"),
-  [("jax.devices()", 3, 1), ("jax.devices()", 1, 0), ("", 3, 0)],
+  [
+    ("import jax; jax.devices()", 3, 1),
+    ("import jax; jax.devices()", 1, 0),
+    ("import jax", 3, 0),
+    ("import vmapseeds, jax; jax.numpy.ones(3)", 3, 0),
+    ("import jax, vmapseeds; jax.numpy.ones(3)", 3, 0),
+  ],
 )
 def test_a_jax_that_started_with_too_few_devices_is_told(begin, cores, said):
   program = f"""
-import os, jax
+import os
 os.sched_getaffinity = lambda process: set(range({cores}))
 {begin}
 from vmapseeds import lanes
@@ -237,9 +243,9 @@ print(len(lanes.start_jax()), len(lanes.start_jax()))
   done = subprocess.run(
     [sys.executable, "-c", program], env=unset, capture_output=True, text=True
   )
-  devices = 1 if begin else cores
+  devices = 1 if begin.endswith("devices()") else cores
   assert done.stdout.split() == [str(devices)] * 2
-  line = "JAX has already started, with 1 CPU device(s) for 3 cores: call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES=3, to use all"
+  line = "JAX has already started, with 1 CPU device(s) for 3 cores: import vmapseeds before JAX computes anything, or set JAX_NUM_CPU_DEVICES=3, to use all"
   assert done.stderr.splitlines() == [line] * said
 
 

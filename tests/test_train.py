@@ -1072,7 +1072,9 @@ def test_one_number_that_is_not_finite_is_divergence(part):
     stats = {"batch_stats": {"mean": values["mean"]}}
     diverged = jnp.array(diverged)
     return bool(
-      finish(recipe, State(params, stats, (), diverged, jnp.array(1))).diverged
+      finish(
+        vs.recipe("digits_cnn"), State(params, stats, (), diverged, jnp.array(1))
+      ).diverged
     )
 
   assert not ended(values)

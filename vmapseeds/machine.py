@@ -16,6 +16,9 @@ CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What NVIDIA's driver (also in WSL and on Jetson) and a TPU's need
 ACCELERATORS = ("nvidia*", "nvhost*", "dxg", "accel*", "vfio/[0-9]*")
 DEVICES = Path("/dev")
+# The variable that tells JAX how many CPU devices to make, and ours, which says that the
+# user has not set it.
+COUNT, OURS = "JAX_NUM_CPU_DEVICES", "VMAPSEEDS_CPU_DEVICES"
 
 
 def free_host_memory() -> float:
@@ -61,6 +64,37 @@ def left_to_groups() -> Iterator[float]:
 def cache_folder() -> Path:
   """Return `$XDG_CACHE_HOME/vmapseeds`, else `~/.cache/vmapseeds`."""
   return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds"
+
+
+def cores() -> int:
+  """Return how many cores this process may use. macOS does not report an affinity."""
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def ask_for_all_cores() -> bool:
+  """Let JAX have one CPU device per core once it starts, unless the user has set a number.
+  Return whether that is still possible.
+  """
+  given = os.environ.get(COUNT)
+  if given is not None and given != os.environ.get(OURS):
+    return True
+  if "xla_force_host" in os.environ.get("XLA_FLAGS", ""):
+    return True
+  if "jax" not in sys.modules:  # it will read this
+    # Another process that inherits it may have other cores.
+    os.environ[COUNT] = os.environ[OURS] = str(cores())
+    return True
+  import jax
+
+  if jax.config.values["jax_num_cpu_devices"] not in (-1, int(given or -1)):
+    return True
+  try:
+    jax.config.update("jax_num_cpu_devices", cores())
+  except RuntimeError:  # it has started
+    return len(jax.local_devices()) >= cores() or jax.default_backend() != "cpu"
+  return True
 
 
 def hide_absent_accelerators() -> None:

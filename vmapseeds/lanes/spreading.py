@@ -3,7 +3,6 @@ devices.
 """
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -17,7 +16,7 @@ from jaxtyping import Array, Int, PyTree
 
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.rewriting import fast_convolutions
-from vmapseeds.machine import cache_folder
+from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
 from vmapseeds.mistakes import Mistake, at_least, say
 
 Shared = TypeVar("Shared")
@@ -103,14 +102,8 @@ def start_jax() -> list[jax.Device]:
   """
   if jax.config.values["jax_compilation_cache_dir"] is None:
     jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
-  told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get(
-    "XLA_FLAGS", ""
-  )
-  if not told and jax.config.values["jax_num_cpu_devices"] == -1:
-    try:
-      jax.config.update("jax_num_cpu_devices", _cores())
-    except RuntimeError:  # JAX has already started, and its devices cannot change
-      _say_which_are_missing()
+  if not ask_for_all_cores():
+    _say_which_are_missing()
   return devices()
 
 
@@ -121,24 +114,12 @@ def devices() -> list[jax.Device]:
 
 @functools.cache
 def _say_which_are_missing():
-  """Print a line on stderr, once, if JAX started with fewer CPU devices than there are
+  """Print a line on stderr, once, that JAX started with fewer CPU devices than there are
   cores.
   """
-  found = devices()
-  cores = _cores()
-  if found[0].platform == "cpu" and len(found) < cores:
-    remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
-    say(
-      f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}"
-    )
-
-
-def _cores():
-  """Return how many cores this process may use. macOS does not report an affinity."""
-  return (
-    len(os.sched_getaffinity(0))
-    if hasattr(os, "sched_getaffinity")
-    else os.cpu_count() or 1
+  say(
+    f"JAX has already started, with {len(devices())} CPU device(s) for {cores()} cores: "
+    f"import vmapseeds before JAX computes anything, or set {COUNT}={cores()}, to use all"
   )
 
 
