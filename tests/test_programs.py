@@ -413,6 +413,27 @@ def test_a_share_of_labels_is_wrong_and_stays_so():
   assert (np.asarray(other) != np.asarray(first)).any()
 
 
+def test_adversarial_training_is_a_plain_loop(tmp_path):
+  model = plain.SmallCNN()
+
+  def gradient(radius, params, inputs, labels, examples, step):
+    moved = jnp.zeros_like(inputs)
+    for _ in range(3):
+      at = jax.grad(lambda moved: losses(model, params, inputs + moved, labels).mean())
+      moved = jnp.clip(moved + radius / 2 * jnp.sign(at(moved)), -radius, radius)
+    return jax.grad(lambda p: losses(model, p, inputs + moved, labels).mean())(params)
+
+  recipe = small(program("adversarial")["recipe"], lr=0.05, test_sets=("test",))
+  table = vs.Runs.sweep(radius=[0.0, 0.2], seeds=1)
+  ours = trained_params(recipe, table, tmp_path / "r")
+  for run, radius in enumerate((0.0, 0.2)):
+    theirs = plain_params(
+      model, functools.partial(gradient, radius), digits_sgd(6), batch=32
+    )
+    assert_same(ours, theirs, run)
+  assert differ(ours)
+
+
 class NarrowCNN(nn.Module):
   @nn.compact
   def __call__(self, x, train):
@@ -505,7 +526,15 @@ FULL = {
   "distillation": [("distilled", 32), ("alone", 32), ("teachers", 4)],
   "transformer": [("", 32)],
   "gan": [("", 128)],
+  "equinox_model": [("", 32)],
+  "init_apply": [("", 64)],
+  "vae": [("", 32)],
+  "plateau": [("", 64)],
+  "schedule_free": [("free", 64), ("cosine", 64)],
+  "adversarial": [("", 64)],
 }
+COMPARED = ("vae", "schedule_free", "adversarial")
+LEAST = {"equinox_model": 0.85, "init_apply": 0.9, "plateau": 0.94, "adversarial": 0.85}
 
 
 @pytest.mark.slow
@@ -541,11 +570,26 @@ def test_a_whole_program(name, tmp_path):
     found = [float(x) for x in re.findall(r"0\.\d+", said[said.index("array(") :])]
     np.testing.assert_allclose(found[:8], rates, atol=1e-6)
     assert wrong.mean() < 0.15
+  elif name == "vae":
+    images = load_digits().data / 16
+    rates = images[:1000].mean(0).clip(1e-3, 1 - 1e-3)
+    x = images[1000:]
+    bits = -(x * np.log(rates) + (1 - x) * np.log(1 - rates)).sum(1)
+    assert (results.losses.mean("example") < bits.mean()).all(), "than pixels alone"
+    assert float(results.predictions.min()) >= 0
+    assert float(results.predictions.max()) <= 1
+    better = results.losses.groupby("lr").mean(...)
+    assert str(better.values[1].round(4))[:6] in shown
+  elif name == "schedule_free":
+    free, cosine = (opened[folder].accuracy for folder in ("free", "cosine"))
+    assert float(free.mean()) > float(cosine.mean()) > 0.9
+  elif name in LEAST:
+    assert float(results.accuracy.mean()) > LEAST[name]
   else:
     shown_values = results.accuracy if name == "sharpness_aware" else results.distance
     column = "rho" if name == "sharpness_aware" else "critic"
     for _, group in shown_values.groupby(column):
       scale, digits = (100, 2) if name == "sharpness_aware" else (1, 3)
       assert f"{scale * group.values.mean():.{digits}f}" in shown
-  if name in ("distillation", "transformer", "gan", "sharpness_aware"):
+  if name in (*COMPARED, "distillation", "transformer", "gan", "sharpness_aware"):
     assert "P(A > B) = " in shown
