@@ -7,6 +7,7 @@ import inspect
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -743,3 +744,43 @@ def test_a_dry_run_checks_and_writes_nothing(tmp_path, capsys, monkeypatch):
   assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == files
   until = "--until", "mean_accuracy abs 1%", "--most-runs", 20
   assert run(capsys, *more, *until)[1].startswith("at most 16 runs; ")
+
+
+COMPLETED = {"re": ["recipes", "replay", "report"], "train --dr": ["--dry-run"]}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_commands_and_flags(tmp_path, capsys):
+  script = tmp_path / "completions.bash"
+  assert run(capsys, "--tyro-write-completion", "bash", script)[0] == 0
+  for line, completed in COMPLETED.items():
+    words = f"vmapseeds {line}"
+    asked = f"""source {script}; COMP_WORDS=({words}); COMP_CWORD={line.count(" ") + 1}
+      $(complete -p vmapseeds | sed "s/.*-F //; s/ .*//"); printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    ended = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == completed, ended.stderr
+
+
+@pytest.mark.parametrize("shell", cli.SHELLS)
+def test_completions_are_of_all_commands(shell, tmp_path, capsys):
+  script = tmp_path / "completions"
+  assert run(capsys, "--tyro-write-completion", shell, script) == (0, "", "")
+  assert all(f"'{command}'" in script.read_text("utf-8") for command in cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    (["ksh", "x"], "unknown shell 'ksh': choose one of bash, zsh, fish"),
+    (["bash"], "--tyro-write-completion bash: give one file"),
+    (["bash", "x/y"], "--tyro-write-completion x/y cannot be written"),
+  ],
+)
+def test_completions_that_cannot_be_written(
+  given, message, capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  status, _, err = run(capsys, "--tyro-write-completion", *given)
+  assert status == 2
+  assert message in err

@@ -29,6 +29,9 @@ from vmapseeds.machine import hide_absent_accelerators
 from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of, say
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
+COMPLETION = "--tyro-write-completion"  # tyro writes them
+SHELLS = ("bash", "zsh", "fish")
+
 Folder = Annotated[str, arg(metavar="DIR")]
 Folders = Annotated[
   Positional[tuple[str, ...]], arg(metavar="DIR", help_behavior_hint="(one or more)")
@@ -516,7 +519,7 @@ def bench(
     )
 
 
-def check_output_file(path: Path | None) -> None:
+def check_output_file(path: Path | None, flag: str = "--json") -> None:
   """Raise `Mistake` if the file cannot be written."""
   if path is None:
     return
@@ -526,7 +529,7 @@ def check_output_file(path: Path | None) -> None:
     or not folder.is_dir()
     or not os.access(path if path.exists() else folder, os.W_OK)
   ):
-    raise Mistake(f"--json {path} cannot be written: give another file")
+    raise Mistake(f"{flag} {path} cannot be written: give another file")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -712,6 +715,26 @@ def _parse(target, argv, words):
   raise Mistake("; ".join(filter(None, (" ".join(part.split()) for part in parts))))
 
 
+def write_completion(shell: str = "", file: str = "", *more: str) -> None:
+  """Write a script with which a shell completes commands and flags."""
+  one_of("shell", shell, SHELLS)
+  if not file or more:
+    raise Mistake(f"{COMPLETION} {shell}: give one file, e.g. completions.{shell}")
+  path = Path(file)
+  check_output_file(path, COMPLETION)
+  with contextlib.suppress(SystemExit):
+    subcommand_cli_from_dict(
+      COMMANDS,
+      prog="vmapseeds",
+      args=[COMPLETION, shell, file],
+      config=(tyro.conf.FlagCreatePairsOff,),
+    )
+  # The script prints a completion a line, and would take a second line of help for one.
+  text = path.read_text("utf-8")
+  spec = re.compile(r"^COMPLETION_SPEC = .*$", re.MULTILINE)
+  path.write_text(spec.sub(lambda line: line[0].replace(r"\n", " "), text), "utf-8")
+
+
 class Terminated(KeyboardInterrupt):
   """SIGTERM, which ends a program as Ctrl-C does."""
 
@@ -760,8 +783,13 @@ def main(argv: Sequence[str] | None = None) -> None:
       )  # `package.module:name` may be in this folder, as with `python -m`
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
+    if argv[:1] == [COMPLETION]:
+      return write_completion(*argv[1:])
     if {*argv[:1]} & {"-h", "--help"}:
-      said = f"{vmapseeds.__doc__} --version says which this is."
+      said = (
+        f"{vmapseeds.__doc__} --version says which this is; {COMPLETION} SHELL FILE "
+        f"writes completions for {', '.join(SHELLS)}."
+      )
       return subcommand_cli_from_dict(
         COMMANDS, prog="vmapseeds", description=said, args=argv[:1]
       )

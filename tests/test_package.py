@@ -1,0 +1,108 @@
+"""What is built and uploaded: installed in a fresh environment, away from the
+repository, it does what it does here.
+"""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import vmapseeds as vs
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+TYPED = """
+import numpy as np
+
+import vmapseeds as vs
+
+recipe = vs.recipe("digits_cnn", epochs=4)
+runs = vs.Runs.sweep(lr=[0.01, 0.02], seeds=4)
+taken: vs.Estimate = vs.estimate(recipe, runs)
+results = vs.train(recipe, runs, "results/a", progress=False)
+errors = vs.errors(results)
+variance: float = float(vs.stats.distribution_variance(errors))
+low, high = vs.stats.distribution_variance_interval(errors)
+verdict = vs.stats.decide(1 - errors.mean(1), np.zeros(len(errors)))
+print(verdict.decision, taken.runs + 1, results.sizes["run"])
+"""
+WRONG = {
+  'vs.train("digits_cnn", runs="many")': "arg-type",
+  "vs.no_such_name": "attr-defined",
+  "vs.stats.no_such_statistic": "attr-defined",
+  'vs.estimate("digits_cnn").minutes': "attr-defined",
+}
+
+
+def test_the_version_is_one():
+  text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+  assert f"version: {vs.__version__}\n" in text
+  assert f"## {vs.__version__} - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+  assert f"{{{vs.__version__}}}" in (ROOT / "docs" / "citing.md").read_text("utf-8")
+
+
+def call(*argv, cwd, env=None, status=0):
+  """Return what a command prints."""
+  environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | (env or {})
+  ended = subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True)
+  assert ended.returncode == status, f"{argv}: {ended.stdout}{ended.stderr}"
+  return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+  """A folder with an environment in which the wheel is installed; and the wheel."""
+  here = tmp_path_factory.mktemp("package")
+  # The wheel is built from the source distribution, so both are complete.
+  call(sys.executable, "-m", "build", "--outdir", here / "dist", ROOT, cwd=here)
+  (wheel,) = (here / "dist").glob("*.whl")
+  (_,) = (here / "dist").glob("*.tar.gz")
+  call(sys.executable, "-m", "venv", here / "venv", cwd=here)
+  python = here / "venv" / "bin" / "python"
+  call(python, "-m", "pip", "install", "--quiet", wheel, cwd=here)
+  return here, wheel
+
+
+@pytest.mark.slow
+def test_a_wheel_does_what_the_repository_does(installed):
+  here, _ = installed
+  scripts = here / "venv" / "bin"
+  python = scripts / "python"
+  program = "import experiments, vmapseeds; print(vmapseeds.__file__)"
+  assert call(python, "-c", program, cwd=here).startswith(f"{here}/venv/lib")
+  said = call(scripts / "vmapseeds", "demo", "--runs", "8", "--out", "demo", cwd=here)
+  assert "16_epochs" in said
+  assert (here / "demo" / "report" / "16_epochs" / "report.html").stat().st_size > 1e5
+  folders = "demo/1_epochs", "demo/16_epochs"
+  assert "P(A > B)" in call(scripts / "vmapseeds", "compare", *folders, cwd=here)
+  assert call(scripts / "vmapseeds", "verify", folders[0], cwd=here).startswith("sound")
+  figure = "-m", "experiments.jordan2024", "fig01_accuracies", "--scale", "smoke"
+  call(python, *figure, "--out", "figures", cwd=here)
+  assert list((here / "figures").rglob("fig01_accuracies.png"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", PYPROJECT["project"]["optional-dependencies"])
+def test_every_extra_can_be_installed(installed, extra):
+  here, wheel = installed
+  pip = here / "venv" / "bin" / "python", "-m", "pip"
+  call(*pip, "install", "--quiet", "--dry-run", f"{wheel}[{extra}]", cwd=here)
+
+
+@pytest.mark.slow
+def test_types_are_checked_in_a_program_of_a_users(installed):
+  mypy = pytest.importorskip("mypy.api", reason="mypy is not installed")
+  here, _ = installed
+  (here / "typed.py").write_text(TYPED)
+  wrong = "import vmapseeds as vs\n" + "\n".join(WRONG) + "\n"
+  (here / "wrong.py").write_text(wrong)
+  flags = "--strict", "--python-executable", str(here / "venv/bin/python")
+  said, err, status = mypy.run([*flags, str(here / "typed.py")])
+  assert (status, err) == (0, ""), said
+  said, *_ = mypy.run([*flags, str(here / "wrong.py")])
+  found = {int(line.split(":")[1]): line for line in said.splitlines()[:-1]}
+  for number, code in enumerate(WRONG.values(), start=2):
+    assert f"[{code}]" in found[number]
