@@ -35,6 +35,7 @@ extensions = [
 ]
 exclude_patterns = ["programs/*/README.md"]
 default_role = "code"
+smartquotes = False  # -- begins a flag
 python_maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -76,28 +77,48 @@ def copy_notebooks(app, config):
 
 
 class Commands(SphinxDirective):
-  """`{commands}`: a section with the help of each command."""
+  """`{commands}`: a section for each command, with its flags and what they do."""
 
   def run(self):
     sections = []
     for name, command in cli.COMMANDS.items():
       section = nodes.section(ids=[f"vmapseeds-{name}"], names=[f"vmapseeds {name}"])
       section += nodes.title(text=f"vmapseeds {name}")
-      said = help_text(name, command)
-      section += nodes.literal_block(said, said, language="text")
+      usage, *paragraphs, flags = parse_help(help_text(name, command))
+      section += nodes.literal_block(usage, usage, language="text")
+      section += [nodes.paragraph(text=paragraph) for paragraph in paragraphs]
+      section += (listed := nodes.definition_list())
+      for flag, said in flags:
+        if not said:
+          self.state.document.reporter.warning(f"vmapseeds {name} {flag} has no help")
+        term = nodes.term("", "", nodes.literal(text=flag))
+        definition = nodes.definition("", nodes.paragraph(text=said))
+        listed += nodes.definition_list_item("", term, definition)
       sections.append(section)
     return sections
 
 
 def help_text(name: str, command) -> str:
-  """Return what `vmapseeds NAME --help` prints, without its boxes."""
+  """Return what `vmapseeds NAME --help` prints on a wide terminal."""
   said = io.StringIO()
-  os.environ["COLUMNS"] = "92"
+  os.environ["COLUMNS"] = "2000"
   with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
     cli.parse(cli.deferred(command), ["--help"], prog=f"vmapseeds {name}")
-  plain = re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
-  plain = re.sub(r"(?m)^╭─ (.*?) ─*╮$", r"\1:", plain)
-  return re.sub(r"(?m)^╰.*\n?|^│ ?| *│?$", "", plain).strip()
+  return re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
+
+
+def parse_help(text: str) -> list:
+  """Return usage, paragraphs, and pairs: a flag or an argument, and what it is."""
+  before, _, table = text.partition("\n\n ")
+  flags: list[list[str]] = []
+  for line in table.splitlines():
+    first, _, said = line.strip().partition("  ")
+    if re.match(r" {1,3}(--\w|[A-Z_]+\b)", line):
+      flags.append([first, said])
+    elif flags and line.startswith(" " * 4):
+      flags[-1][1] += f" {line.strip()}"
+  pairs = [(flag, said.strip()) for flag, said in flags]
+  return [*before.removeprefix("usage: ").split("\n\n"), pairs]
 
 
 def public_names() -> dict[str, object]:
@@ -151,6 +172,14 @@ def escape_bars(app, what, name, of, options, lines):
       )
 
 
+def shorten_signature(app, what, name, of, options, signature, returned):
+  """Leave the rules of annotated fields out of a signature."""
+  if "Annotated[" in (signature or ""):
+    given = inspect.signature(of)
+    bare = [p.replace(annotation=p.empty) for p in given.parameters.values()]
+    return str(inspect.Signature(bare)), returned
+
+
 def write_math(block: bool):
   """Return a writer of formulas as MathML, which browsers show without a script."""
 
@@ -165,6 +194,7 @@ def setup(app):
   app.connect("config-inited", copy_notebooks)
   app.connect("env-check-consistency", check_reference)
   app.connect("doctree-resolved", link_names)
+  app.connect("autodoc-process-signature", shorten_signature)
   app.connect("autodoc-process-docstring", escape_bars)
   app.add_directive("commands", Commands)
   app.add_html_math_renderer("mathml", write_math(False), write_math(True))
