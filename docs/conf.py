@@ -23,6 +23,10 @@ from vmapseeds import cli, stats
 
 HERE = Path(__file__).parent
 NOTEBOOKS = HERE.parent / "notebooks"
+ONE_ARRAY = r"(\w+)\[[~.\w]*(?:ndarray|Array), ('[^']*')\]"
+ARRAYS = re.compile(
+  rf"{ONE_ARRAY}(?: \| [~.\w]*\1\[[~.\w]*Array, \2\])?"
+)  # of NumPy or JAX
 
 project = "vmapseeds"
 copyright = "the vmapseeds authors"
@@ -173,11 +177,21 @@ def escape_bars(app, what, name, of, options, lines):
 
 
 def shorten_signature(app, what, name, of, options, signature, returned):
-  """Leave the rules of annotated fields out of a signature."""
+  """Leave the rules of annotated fields out of a signature, and which library has an
+  array.
+  """
   if "Annotated[" in (signature or ""):
     given = inspect.signature(of)
     bare = [p.replace(annotation=p.empty) for p in given.parameters.values()]
     return str(inspect.Signature(bare)), returned
+  return tuple(
+    text and ARRAYS.sub(r"\1[Array, \2]", text) for text in (signature, returned)
+  )
+
+
+def skip_fields(app, what, name, of, skip, options):
+  """Leave out fields of named tuples, which have no docstrings of their own."""
+  return True if type(of).__name__ == "_tuplegetter" else None
 
 
 def write_math(block: bool):
@@ -194,6 +208,7 @@ def setup(app):
   app.connect("config-inited", copy_notebooks)
   app.connect("env-check-consistency", check_reference)
   app.connect("doctree-resolved", link_names)
+  app.connect("autodoc-skip-member", skip_fields)
   app.connect("autodoc-process-signature", shorten_signature)
   app.connect("autodoc-process-docstring", escape_bars)
   app.add_directive("commands", Commands)
