@@ -261,7 +261,7 @@ def test_compilers_for_absent_accelerators_do_not_start(
   points = [SimpleNamespace(name=name, value=f"jax_plugins.{name}") for name in plugins]
   modules = {name: value for name, value in sys.modules.items() if name != "jax"}
   monkeypatch.setattr(machine, "DEVICES", tmp_path)
-  monkeypatch.setattr(machine, "entry_points", lambda group: points)
+  monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
   monkeypatch.setattr(
     machine, "sys", SimpleNamespace(modules=modules, platform="linux")
   )

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,6 +104,8 @@ def hide_absent_accelerators() -> None:
   here = any(any(DEVICES.glob(name)) for name in ACCELERATORS)
   if here or sys.platform != "linux" or "jax" in sys.modules:
     return
+  from importlib.metadata import entry_points  # takes half of `import vmapseeds`
+
   plugins = {plugin.name: plugin.value for plugin in entry_points(group="jax_plugins")}
   for name, module in plugins.items():
     if name.startswith("xla_cuda"):
