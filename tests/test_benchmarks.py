@@ -23,6 +23,7 @@ import vmapseeds as vs
 from experiments.benchmarks import (
   common,
   contenders,
+  convolutions,
   overheads,
   tallies,
   throughput,
@@ -546,6 +547,21 @@ def test_throughput_of_all_ways(tmp_path, capfd, monkeypatch):
   assert list(table) == ["bare", "campaign", "parameters", "checkpoints"]
   assert all(time > 0 for rounds in table.values() for time, _ in rounds)
   assert capfd.readouterr().err.count("6/6 runs") == 6  # a round that compiles, too
+
+
+@pytest.mark.slow
+def test_convolutions_of_other_programs_are_timed(tmp_path, monkeypatch):
+  monkeypatch.setattr(convolutions, "BATCH", 2)
+  few = ["--rounds", "1", "--steps", "2", "--only", "1-D", "depthwise", "Linen, recipe"]
+  convolutions.main([*few, "--out", str(tmp_path)])
+  numbers = json.loads((tmp_path / "convolutions.json").read_text())["numbers"]
+  assert list(numbers) == few[-3:]
+  for found in numbers.values():
+    assert 0 <= found["difference"] < 1e-5
+    assert all(found[way][0] > 0 for way in ("in lanes", "by hand", "alone"))
+  assert len(convolutions.cases()) == len(convolutions.NAMES) == 16
+  with pytest.raises(vs.Mistake, match="unknown row '4-D'"):
+    convolutions.main(["--only", "4-D", "--out", str(tmp_path)])
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from vmapseeds.lanes import (
   LOWERINGS,
   compiling_for,
   conv_general_dilated,
+  depthwise,
   forward,
   im2col,
   lowering,
@@ -34,7 +35,7 @@ def outputs(convolve, **options):
 
   def one(x, w):
     value, vjp = jax.vjp(convolve, x, w)
-    return value, *vjp(jnp.asarray(random(7, *value.shape)))
+    return value, *vjp(jnp.asarray(random(7, *value.shape), value.dtype))
 
   return one
 
@@ -227,6 +228,39 @@ def test_many_channels_equal_xla(
   both = jax.jit(lambda x, w: jax.vjp(convolve, x, w)[1](convolve(x, w)))
   program = both.lower(x, w).as_text()
   assert program.count("stablehlo.convolution(") == (stride > 1)
+
+
+@pytest.mark.parametrize(
+  ("groups", "channels", "features", "dtype"),
+  [
+    (5, 1, 1, np.float32),  # depthwise
+    (5, 1, 3, np.float32),  # depthwise, with more features than channels
+    (5, 1, 2, jnp.bfloat16),
+    (3, 2, 4, np.float32),  # products of patches
+    (2, 16, 16, np.float32),  # one group after another
+  ],
+)
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_groups_of_one_network_equal_xla(
+  monkeypatch, groups, channels, features, dtype, stride, dilation
+):
+  monkeypatch.setattr(depthwise, "GRADIENT_BYTES", 1)  # an image at a time
+  x = random(0, 3, 7, 6, groups * channels).astype(dtype)
+  w = random(1, 3, 2, channels, groups * features).astype(dtype)
+  options = dict(
+    window_strides=(stride,) * 2,
+    padding=((0, 2), (1, 1)),
+    rhs_dilation=(dilation,) * 2,
+    dimension_numbers=NHWC,
+    feature_group_count=groups,
+  )
+  exact = (a.astype(np.float32) for a in (x, w))
+  theirs = jax.jit(outputs(jax.lax.conv_general_dilated, **options))(*exact)
+  ours = jax.jit(outputs(conv_general_dilated, **options))(x, w)
+  for a, b in zip(ours, map(np.asarray, theirs), strict=True):
+    assert a.dtype == dtype
+    error = 8 * float(jnp.finfo(dtype).eps) * max(1.0, np.abs(b).max())
+    np.testing.assert_allclose(a.astype(np.float32), b, atol=error)
 
 
 @pytest.mark.parametrize("channels", [2, 8])

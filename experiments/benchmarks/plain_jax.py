@@ -79,7 +79,7 @@ class ResNet9(nn.Module):
 
 
 def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
-  """The recipe's network without `conv_general_dilated=` and with Flax's own pooling."""
+  """The recipe's network of Flax's own layers."""
   dtype = jnp.dtype(recipe.precision)
   scaled = functools.partial(layers.scale_channels, width=recipe.width)
   return {

@@ -14,7 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.lanes import im2col, winograd
+from vmapseeds.lanes import depthwise, im2col, winograd
 
 # With fewer input channels × output features than this, XLA's kernel has too little to
 # do at once.
@@ -39,14 +39,47 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
+  if window.groups > 1:
+    return _of_groups(forward, window, x, w)
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
-    return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(
-      window, x, w
-    )
+    return (_pairs if window.dilation[-1] == 1 else im2col.forward)(window, x, w)
   if found := _unstrided(window, x, w):
     images, kernels, plain = found
     return winograd.forward(plain, images(x), kernels(w))
   return _plain(window, x, w)
+
+
+def _of_groups(part, window, *args):
+  """Apply a part of a convolution whose channels are in groups."""
+  *_, channels, features = args[1].shape
+  several = channels * features // window.groups >= FEW_PRODUCTS
+  if channels == 1 or not several:
+    form = depthwise if channels == 1 else im2col
+    return getattr(form, part.__name__)(window, *args)
+  single = dataclasses.replace(window, groups=1)
+
+  def of_one(a):
+    return a.reshape(*a.shape[:-1], window.groups, -1)[..., 0, :]
+
+  def group(arrays):
+    arrays = iter(arrays)
+    return part(
+      single,
+      *(next(arrays) if _is_array(a) else jax.eval_shape(of_one, a) for a in args),
+    )
+
+  # One group after another, as lanes.
+  arrays = [
+    jnp.moveaxis(a.reshape(*a.shape[:-1], window.groups, -1), -2, 0)
+    for a in args
+    if _is_array(a)
+  ]
+  out = jnp.moveaxis(jax.lax.map(group, arrays), 0, -2)
+  return jax.lax.collapse(out, out.ndim - 2)
+
+
+def _is_array(a):
+  return isinstance(a, jax.Array)
 
 
 def _unstrided(window, x, w):
@@ -54,7 +87,7 @@ def _unstrided(window, x, w):
   pixels, their pixels channels. Return the functions that rearrange images and kernels,
   and the plain window; None if that would not be fast.
   """
-  if set(window.strides) == {1} or set(window.dilation) != {1} or window.groups > 1:
+  if set(window.strides) == {1} or set(window.dilation) != {1}:
     return None
   s = window.strides
   ahead = [
@@ -128,7 +161,7 @@ def _joined(window, x, w):
   n = len(x)
   out = window.out_spatial(x, w)
   largest = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
-  if window.strides[-1] > 1 or window.groups > 1 or not 0 < largest <= JOINED_BYTES:
+  if window.strides[-1] > 1 or not 0 < largest <= JOINED_BYTES:
     return window.lax(x, w)
   *padding, (low, high) = window.padding
   *dilation, apart = window.dilation
@@ -171,8 +204,10 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images: a convolution of `dy` with the
   kernel flipped, its channels swapped.
   """
+  if window.groups > 1:
+    return _of_groups(input_gradient, window, x, w, dy)
   strided = set(window.strides) != {1}
-  if window.groups > 1 or (strided and set(window.dilation) != {1}):
+  if strided and set(window.dilation) != {1}:
     return im2col.input_gradient(window, x, w, dy)
   if found := _unstrided(window, x, w):
     images, kernels, plain = found
@@ -255,7 +290,7 @@ def kernel_gradient(window, x, w, dy):
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
   if window.groups > 1:
-    return im2col.kernel_gradient(window, x, w, dy)
+    return _of_groups(kernel_gradient, window, x, w, dy)
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]

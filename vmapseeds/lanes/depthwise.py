@@ -1,0 +1,49 @@
+"""One lane's depthwise convolution on a CPU, where each channel is its own group: sums
+of what each kernel element sees, times the element.
+
+A matrix product would have a single row for each channel. Images are (n, *spatial, in),
+kernels (*kernel, 1, out).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from vmapseeds.lanes import im2col
+
+# Bytes of `dy` in a block of a kernel gradient, which passes over them once for each
+# kernel element: they stay in cache.
+GRADIENT_BYTES = 128 * 1024
+
+
+def forward(window, x, w):
+  """Return the convolution of images and kernel."""
+  elements = w.reshape(-1, window.groups, w.shape[-1] // window.groups)
+  seen = im2col.views(window, x, w)
+  y = sum(
+    _promoted(one)[..., None] * _promoted(element)
+    for one, element in zip(seen, elements, strict=True)
+  )
+  return jax.lax.collapse(y, y.ndim - 2).astype(window.dtype or x.dtype)
+
+
+def input_gradient(window, x, w, dy):
+  """Return the gradient with respect to the images, given that of the output."""
+  return jax.linear_transpose(lambda x: forward(window, x, w), x)(dy)[0]
+
+
+def kernel_gradient(window, x, w, dy):
+  """Return the gradient with respect to the kernel, given that of the output."""
+  axes = range(dy.ndim - 1)
+
+  def block(x, dy):
+    dy = _promoted(dy.reshape(*dy.shape[:-1], window.groups, -1))
+    seen = im2col.views(window, x, w)
+    return jnp.stack([(_promoted(one)[..., None] * dy).sum(axes) for one in seen])
+
+  an_image = dy.size * dy.dtype.itemsize // len(dy)
+  blocks = im2col.blocks(len(dy), GRADIENT_BYTES // max(1, an_image))
+  return im2col.sum_over(blocks, block, x, dy).reshape(w.shape).astype(w.dtype)
+
+
+def _promoted(a):
+  return a.astype(jnp.promote_types(a.dtype, jnp.float32))
