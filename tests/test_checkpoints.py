@@ -1,5 +1,6 @@
 """Trainings that go on in the middle, and trained parameters that are kept."""
 
+import dataclasses
 import json
 import os
 import re
@@ -17,10 +18,12 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds.campaign import progress
+from vmapseeds.campaign import loop, planning, progress
+from vmapseeds.campaign.options import Options
 from vmapseeds.data import load
+from vmapseeds.lanes import Execution
 from vmapseeds.results.description import variables_of
-from vmapseeds.store import checkpoints
+from vmapseeds.store import checkpoints, claims
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.training.networks import network
@@ -41,7 +44,8 @@ def undisturbed(tmp_path_factory):
   checkpoints.
   """
   out = tmp_path_factory.mktemp("undisturbed") / "r"
-  return out, train(out, logits=True, keep_params=True).load()
+  options = {"checkpoint_every": "never", "logits": True, "keep_params": True}
+  return out, train(out, **options).load()
 
 
 def same(results, reference, names=("predictions", "accuracy", "diverged")):
@@ -82,7 +86,9 @@ def saved(monkeypatch):
 def test_checkpoints_change_no_bit(tmp_path, saved):
   folder, reference = (
     tmp_path / "undisturbed",
-    train(tmp_path / "undisturbed", logits=True, keep_params=True),
+    train(
+      tmp_path / "undisturbed", checkpoint_every="never", logits=True, keep_params=True
+    ),
   )
   results = train(tmp_path / "r", checkpoint_every=4, logits=True, keep_params=True)
   assert saved == [(0, 4)], "not at the end, where the results are written"
@@ -149,9 +155,11 @@ def test_the_newest_states_of_the_same_runs_are_taken(tmp_path, capsys):
 def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(progress, "INTERVAL", 0)
   interrupt(tmp_path / "r", monkeypatch, 1, progress=True)
-  assert capsys.readouterr().err.splitlines()[-2:] == ["0/6 runs, 6 at epoch 2"] * 2, (
-    "when it is saved, and at the end"
-  )
+  assert capsys.readouterr().err.splitlines()[-3:] == [
+    "0/6 runs, 6 at epoch 2",
+    "6 runs in training: they will resume after epoch 2",
+    "0/6 runs, 6 at epoch 2",
+  ], "when it is saved, and at the end"
   train(tmp_path / "r", checkpoint_every=2, progress=True)
   said = capsys.readouterr().err.splitlines()
   assert said[0].startswith("to train: 6 runs; ")
@@ -159,6 +167,66 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   assert said[2] == "0/6 runs, 6 at epoch 4"
   assert said[-1].startswith("6/6 runs, ")
   assert "epoch" not in said[-1]
+
+
+def test_what_a_kill_lost_is_said(tmp_path, monkeypatch, capsys):
+  interrupt(tmp_path / "r", monkeypatch, 1)
+  shutil.rmtree(tmp_path / "r" / "checkpoints")
+  gone = claims._process(os.getpid()) | {"started": "0", "token": "t", "begun": 86400.0}
+  (tmp_path / "r" / "blocks").mkdir(exist_ok=True)
+  (tmp_path / "r" / "blocks" / "0.claim").write_text(json.dumps(gone))
+  train(tmp_path / "r", progress=True)
+  said = capsys.readouterr().err
+  assert re.search(
+    r"^6 runs begun at 1970-01-0\d \S+ by a process that is gone: they start again$",
+    said,
+    re.MULTILINE,
+  )
+
+
+def test_what_ctrl_c_loses_is_said(tmp_path, monkeypatch, capsys):
+  def interrupted(*args):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(loop, "run_lanes", interrupted)
+  with pytest.raises(KeyboardInterrupt):
+    train(tmp_path / "r", progress=True)
+  assert "6 runs in training: they will start again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("speed", "width", "options", "interval"),
+  [
+    (1.0, 1, {}, "auto"),  # 6 runs of 6 epochs of 31 steps take 1,116 s
+    (0.01, 1, {}, None),
+    (None, 2, {}, "auto"),  # two steps of lanes
+    (1.0, 1, {"checkpoint_every": "never"}, None),
+    (0.01, 1, {"checkpoint_every": 3}, 3),
+  ],
+)
+def test_long_blocks_are_saved_by_default(speed, width, options, interval, monkeypatch):
+  given = Options(predictions="all", **options)
+  plan = planning.make_plan(
+    *planning.load_task(ADAM, vs.Runs.independent(6), given), given
+  )
+  monkeypatch.setattr(loop, "known_speed", lambda task, execution: speed)
+  execution = Execution("sequential", width)
+  assert loop.checkpoint_interval(plan, execution, 6) == interval
+  monkeypatch.setattr(loop, "free_host_memory", lambda: 1000.0)
+  if not options:
+    assert loop.checkpoint_interval(plan, execution, 6) is None, "no memory for states"
+  one_round = plan._replace(task=dataclasses.replace(plan.task, rounds=1))
+  monkeypatch.undo()
+  if not options:
+    assert loop.checkpoint_interval(one_round, execution, 6) is None
+
+
+def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
+  options = Options()
+  runs = vs.Runs.independent(50)
+  plan = planning.make_plan(*planning.load_task(ADAM, runs, options), options)
+  monkeypatch.setattr(loop, "known_speed", lambda task, execution: None)
+  assert loop.checkpoint_interval(plan, Execution("sequential", 1), 50) is None
 
 
 def test_sigkill_amid_checkpoints(tmp_path, capsys):

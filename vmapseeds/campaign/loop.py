@@ -46,6 +46,8 @@ from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.task import Task, as_stored, describe, lanes_of, shown_output
 
 SEED_BATCH = 256
+LONG = 60.0  # seconds of a block that is saved in training by default
+FEW_STEPS = 8  # of lanes in a block
 POLL = 0.5  # seconds between two looks at what other processes have done
 
 
@@ -244,7 +246,7 @@ def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Executio
   """
   options = plan.options
   a_state = 0
-  if options.checkpoint_every:
+  if options.checkpoint_every not in (None, "never"):
     checkpoints.check_usable()
     a_state = plan.traced.bytes_of_a_state
   root = (read_metadata(out) if out is not None else None) or {}
@@ -429,17 +431,30 @@ def train_and_store_block(
   execution = folder_execution(campaign)
   campaign = campaign._replace(execution=execution)
   keeper = None
-  if options.checkpoint_every:
+  if interval := checkpoint_interval(plan, execution, len(runs)):
     keeper = checkpoints.Checkpoints(
       results.path,
       block,
       table,
-      options.checkpoint_every,
+      interval,
       fits=provenance(plan, execution),
       reached=functools.partial(bar.at_epoch, len(runs)),
     )
+  begun = claims.abandoned.get(str(block))
+  if begun and options.progress and not (keeper and keeper.saved):
+    when = datetime.fromtimestamp(begun).isoformat(" ", "seconds")
+    say(
+      f"{run_count(len(runs))} begun at {when} by a process that is gone: they start "
+      "again"
+    )
   try:
     found, record, counts = run_lanes(campaign, shared, runs, table, keeper, bar)
+  except KeyboardInterrupt:
+    if options.progress:
+      saved = keeper.saved if keeper else 0
+      after = f"resume after epoch {saved}" if saved else "start again"
+      say(f"{run_count(len(runs))} in training: they will {after}")
+    raise
   except jax.errors.JaxRuntimeError as error:
     width = narrower(execution.width, error, results, options)
     results.revise(lambda root: root | {"lane_width": width})
@@ -452,6 +467,30 @@ def train_and_store_block(
       if keeper:
         keeper.remove()
   return execution
+
+
+def checkpoint_interval(
+  plan: Plan, execution: lanes.Execution, runs: int
+) -> int | str | None:
+  """Return how often a block of so many runs is saved in training, None for never.
+
+  By default it is saved if it takes longer than `LONG`. Saving needs all lanes to wait
+  for each other, which costs the more the more steps of lanes there are. So where the
+  speed is not known, only blocks of few steps are saved.
+  """
+  asked = plan.options.checkpoint_every
+  if asked is not None:
+    return None if asked == "never" else asked
+  states = runs * plan.traced.bytes_of_a_state
+  several = jax.process_count() > 1
+  if several or plan.task.rounds < 2 or states > free_host_memory() / 8:
+    return None
+  a_step = known_speed(plan.task, execution)
+  if a_step is None:
+    few = runs <= FEW_STEPS * execution.width * len(lanes.devices())
+    return checkpoints.AUTO if few else None
+  seconds = a_step * runs * plan.task.rounds * plan.task.steps
+  return checkpoints.AUTO if seconds > LONG else None
 
 
 def run_lanes(

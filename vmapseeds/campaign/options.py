@@ -26,7 +26,8 @@ class WorkOptions:
       a block; an interruption loses at most these
     checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task;
       auto chooses the interval so that saving takes at most 2 % of the time; an
-      interruption loses at most these
+      interruption loses at most these; the default is auto where a seed batch trains
+      for longer than a minute
     force_mixed: resume even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder records that
     progress: print on stderr what was chosen and how far the training is
@@ -34,7 +35,7 @@ class WorkOptions:
 
   seed_batch: Annotated[int | None, hint("N", "256, or what fits in memory")] = None
   checkpoint_every: Annotated[
-    int | Literal["auto"] | None, hint("EPOCHS|auto", "none")
+    int | Literal["auto", "never"] | None, hint("EPOCHS|auto|never", "auto if long")
   ] = None
   force_mixed: bool = False
   progress: Suppress[bool] = True
@@ -47,7 +48,7 @@ class WorkOptions:
       if (
         field.name in ("seed_batch", "lane_width", "checkpoint_every")
         and value is not None
-        and (field.name, value) != ("checkpoint_every", "auto")
+        and not (field.name == "checkpoint_every" and value in ("auto", "never"))
       ):
         name = (
           field.name

@@ -82,6 +82,12 @@ class Checkpoints:
       return int(self._interval)
     return max(1, math.ceil(self._wait() / self._round)) if self._round else 1
 
+  @property
+  def saved(self) -> int:
+    """The epochs after which these runs were saved last; 0 if they were not."""
+    found = (name.removesuffix(".json") for name in names(self.place))
+    return max((int(name) for name in found if name.isdecimal()), default=0)
+
   def _wait(self):
     """Return the seconds until one more save brings the time for saving to `SHARE`."""
     return (self._spent + self._cost) / SHARE - (time.perf_counter() - self._began)

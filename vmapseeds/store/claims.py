@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class Claims:
   def __init__(self, path: Folder):
     self.folder = place(path) / BLOCKS
     self._held: dict[str, bytes] = {}
+    # When processes that are gone began the blocks that this one took over.
+    self.abandoned: dict[str, float] = {}
     self._ended = threading.Event()
     self._renewer = threading.Thread(target=self._renew, daemon=True)
 
@@ -64,10 +67,13 @@ class Claims:
   def take(self, block: int | str) -> bool:
     """Claim a block. Return False where another process holds it."""
     path = self._file(block)
-    text = json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex})
+    about = {"token": uuid.uuid4().hex, "begun": time.time()}
+    text = json.dumps(_process(os.getpid()) | about)
     if not create(path, text):
       if not stale(path):
         return False
+      with contextlib.suppress(LookupError, TypeError, ValueError):
+        self.abandoned[str(block)] = float(parse(read(path))["begun"])
       replace(path, text)
     self._held[str(block)] = text.encode()
     return self.holds(
