@@ -102,6 +102,22 @@ class Commands(SphinxDirective):
     return sections
 
 
+class Programs(SphinxDirective):
+  """`{programs}`: a section with the text of each program of docs/programs."""
+
+  def run(self):
+    sections = []
+    for path in sorted((HERE / "programs").rglob("*.py")):
+      name = str(path.relative_to(HERE / "programs"))
+      self.env.note_dependency(str(path))
+      section = nodes.section(ids=[nodes.make_id(name)], names=[name])
+      section += nodes.title(text=name)
+      text = path.read_text(encoding="utf-8")
+      section += nodes.literal_block(text, text, language="python")
+      sections.append(section)
+    return sections
+
+
 def help_text(name: str, command) -> str:
   """Return what `vmapseeds NAME --help` prints on a wide terminal."""
   said = io.StringIO()
@@ -212,5 +228,6 @@ def setup(app):
   app.connect("autodoc-process-signature", shorten_signature)
   app.connect("autodoc-process-docstring", escape_bars)
   app.add_directive("commands", Commands)
+  app.add_directive("programs", Programs)
   app.add_html_math_renderer("mathml", write_math(False), write_math(True))
   return {"parallel_read_safe": True, "parallel_write_safe": True}
