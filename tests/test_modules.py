@@ -3,6 +3,7 @@ trains as its own script does.
 """
 
 import functools
+import re
 
 import equinox as eqx
 import flax.linen as nn
@@ -198,6 +199,38 @@ def test_a_mode_in_the_modules_fields():
   predictions = jax.jit(task.finish)(task.data, run, state)["test/predictions"]
   logits = Moded(True).apply({"params": state.params}, INPUTS)
   np.testing.assert_array_equal(predictions, logits.argmax(-1))
+
+
+class Configured(nn.Module):
+  config: dict
+
+  @nn.compact
+  def __call__(self, x):
+    for width in self.config["widths"]:
+      x = nn.tanh(nn.Dense(width)(x))
+    return nn.Dense(3)(x)
+
+
+def test_a_module_with_a_dict_and_a_list_needs_no_hash():
+  recipe = recipe_of(Configured({"widths": [5, 4]}))
+  params = trained(recipe)["params"]
+  assert [params[f"Dense_{i}"]["bias"].size for i in range(3)] == [5, 4, 3]
+  assert recipe == recipe_of(Configured({"widths": [5, 4]}))
+  assert recipe != recipe_of(Configured({"widths": [5, 5]}))
+
+
+def test_an_equinox_instance_is_where_every_run_begins(capsys):
+  module = eqx.nn.MLP(6, 3, 4, 1, key=jax.random.key(3))
+  begun = trained(recipe_of(module, epochs=0))
+  same(begun["params"], nest(eqx.filter(module, eqx.is_inexact_array)))
+  line = (
+    "every run begins with the parameters that the model equinox.* has: give its class"
+  )
+  assert re.search(line, capsys.readouterr().err)
+  assert not np.allclose(
+    trained(recipe_of(module))["params"]["layers"]["0"]["weight"],
+    module.layers[0].weight,
+  )
 
 
 def trace_of(recipe):

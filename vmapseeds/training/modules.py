@@ -57,6 +57,14 @@ def is_equinox(model) -> bool:
   )
 
 
+def begins_as_it_is(model) -> bool:
+  """Return whether a model is an Equinox module with arrays of its own, with which every
+  run begins.
+  """
+  equinox = sys.modules.get("equinox")
+  return equinox is not None and isinstance(model, equinox.Module)
+
+
 def from_pair(init: Callable, apply: Callable) -> Network:
   """Return a pair of functions as a network.
 

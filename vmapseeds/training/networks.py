@@ -24,6 +24,7 @@ from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
 from vmapseeds.training.modules import (
   Network,
   Variables,
+  begins_as_it_is,
   from_equinox,
   from_pair,
   is_equinox,
@@ -144,7 +145,7 @@ def _network(recipe, num_classes, precision):
     return from_pair(init, apply)
   if is_equinox(model):
     del options["dtype"]  # Equinox has no dtype of computation, only of parameters
-    make = model if "key" in _parameters(model) else lambda key: model
+    make = (lambda key: model) if begins_as_it_is(model) else model
     return from_equinox(lambda key: _made(recipe, make, options, key=key))
   made = functools.partial(_made, recipe, model, options)
   found = (

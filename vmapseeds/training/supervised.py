@@ -14,11 +14,12 @@ from jaxtyping import Float, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.losses import predict_of
+from vmapseeds.training.modules import begins_as_it_is
 from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
   check_size,
@@ -33,6 +34,8 @@ from vmapseeds.training.objects import (
   imported,
   is_name,
   module_exists,
+  name_of,
+  resolve_object,
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
@@ -99,6 +102,12 @@ def make_task(
   """
   dataset = load_dataset(recipe)
   check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
+  own = not is_name(recipe.model)
+  if own and begins_as_it_is(resolve_object("model", recipe.model)):
+    say(
+      f"every run begins with the parameters that the model {name_of(recipe.model)} has: "
+      "give its class, or a function of a key that makes it, for others"
+    )
   label_map = runs.values.get("label_map")
   num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
   sets = on_device(recipe, dataset, num_classes)
