@@ -575,10 +575,10 @@ def test_a_whole_program(name, tmp_path):
     rates = images[:1000].mean(0).clip(1e-3, 1 - 1e-3)
     x = images[1000:]
     bits = -(x * np.log(rates) + (1 - x) * np.log(1 - rates)).sum(1)
-    assert (results.losses.mean("example") < bits.mean()).all(), "than pixels alone"
     assert float(results.predictions.min()) >= 0
     assert float(results.predictions.max()) <= 1
     better = results.losses.groupby("lr").mean(...)
+    assert better.values[1] < bits.mean() - 2, "than of pixels one by one"
     assert str(better.values[1].round(4))[:6] in shown
   elif name == "schedule_free":
     free, cosine = (opened[folder].accuracy for folder in ("free", "cosine"))
