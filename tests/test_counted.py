@@ -417,4 +417,4 @@ def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
 
 
 def test_a_comparison_reads_accuracies_alone(reference, none_kept):
-  assert vs.compare(none_kept, reference).decision
+  assert vs.compare(none_kept, reference)[0].verdict

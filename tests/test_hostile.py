@@ -1258,7 +1258,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["report", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
     (["compare"], "error"),
     (["compare", "r"], "error"),
-    (["compare", "r", "i", "r"], "Unrecognized options: r"),
+    (["compare", "r", "i", "--margin", "-1"], "margin is -1.0"),
     (["compare", "r", "tiny.npz"], NO_RESULTS),
     (["compare", "r", "i", "--gamma", "nan"], "gamma is nan"),
     (["compare", "r", "i", "--gamma", "inf"], "gamma is inf"),

@@ -255,24 +255,26 @@ def test_comparisons_of_scores_and_losses(tmp_path):
     )
     for name, values in (("a", better), ("b", worse))
   )
-  decision, text = quietly(vs.compare, a, b)
-  assert decision.probability == 1
-  assert "Returns of A less that of B: +10 reward, 95 % interval" in text
+  (found,), text = quietly(vs.compare, a, b)
+  assert found.decision.probability == 1
+  assert text.startswith("A is better than B by 10 reward (95 % interval")
   assert "percent" not in text
   assert show(SCORES.std(ddof=1), None, "reward") in text
+  difference = 0.1 * LOSSES.astype(float).mean()
   for name, sentence in (
-    ("frames", "A > B means that A is better: its frames is lower."),
-    ("loss", "A > B means that A is better: its mean loss is lower."),
+    ("frames", "A is better than B: its frames is lower by 10 frames ("),
+    ("loss", f"A is better than B: its mean loss is lower by {difference:.4f} nats ("),
   ):
-    decision, text = quietly(vs.compare, a, b, output=name)
-    assert decision.probability == 1
-    assert sentence in text
+    (found,), text = quietly(vs.compare, a, b, output=name)
+    assert found.outperforming[0] == found.decision.probability == 1
+    assert text.startswith(sentence)
     page = a / "report" / name / "against_b" / "compare.html"
     assert text.endswith(f"{page}\n")
     assert json.loads(page.with_suffix(".json").read_text())["output"] == name
-  difference = 0.1 * LOSSES.astype(float).mean()
-  assert f"Mean loss of A less that of B: {-difference:+.4g} nats" in text
-  assert "deviations of a run in favour of A" in text
+  assert "on these 50 test examples" in text
+  assert (
+    "On other test examples of the same kind, with other runs, it is better" in text
+  )
   with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
     quietly(vs.compare, a, b, output="return")
   short = folders.outputs_folder(tmp_path / "short", {"loss": (LOSSES[:, :9], LOSS)})

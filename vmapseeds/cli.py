@@ -416,31 +416,40 @@ def report(
 
 
 def compare(
-  a: Annotated[Positional[str], arg(metavar="DIR_A")],
-  b: Annotated[Positional[str | None], hint("DIR_B", "DIR_A")] = None,
+  folders: Folders,
   *,
-  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR_A")] = (),
-  against: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR_B")] = (),
+  where: Annotated[
+    tuple[str, ...], hint("COLUMN=NUMBER", "all runs of the first")
+  ] = (),
+  against: Annotated[
+    tuple[str, ...], hint("COLUMN=NUMBER", "all runs of the others")
+  ] = (),
+  all_pairs: bool = False,
+  margin: Annotated[float | None, hint("X", "none")] = None,
   gamma: float = 0.75,
   test_set: Name = "test",
   epoch: Epoch = None,
   paired: bool = False,
-  output: Annotated[str | None, hint("NAME", "the first of DIR_A")] = None,
+  output: Annotated[str | None, hint("NAME", "the first of the first folder")] = None,
   out: Annotated[
-    str | None, hint("DIR", "report/<test set, epoch, where>/against_<B> in DIR_A")
+    str | None,
+    hint("DIR", "report/<test set, epoch, where>/against_<B> in the first folder"),
   ] = None,
 ) -> None:
-  """Decide whether runs A outperform runs B: P(A > B) and its interval. Write a page
+  """Say which of two or more recipes is better, by how much and how surely. Write a page
   about it.
 
-  To compare runs of one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
+  If they are the same, one is called better in at most 5 % of cases. To compare runs of
+  one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
 
   Args:
-    a: results of A
-    b: results of B
+    folders: results of A, and of B, C and so on, each of which is compared with A
     where: take only the runs of A with these values, e.g. lr=0.02,0.05 momentum=0.9
-    against: take only the runs of B with these values
-    gamma: P(A > B) from which a difference is meaningful
+    against: take only the runs of the others with these values
+    all_pairs: compare every two folders
+    margin: a difference that does not matter, in percentage points of accuracy, or in
+      the unit of the loss or score; A and B may then be called equal
+    gamma: P(A > B) from which Bouthillier's criterion calls a difference meaningful
     test_set: which test set
     epoch: compare the results after this epoch, for runs trained with evaluate_every
     paired: pair the runs row by row; without this flag, runs with the same seeds are
@@ -449,10 +458,11 @@ def compare(
     out: folder for the page
   """
   vmapseeds.compare(
-    a,
-    b,
+    *folders,
     where=values(where, "--where"),
     against=values(against, "--against"),
+    all_pairs=all_pairs,
+    margin=margin,
     gamma=gamma,
     test_set=test_set,
     epoch=epoch,

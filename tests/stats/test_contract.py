@@ -245,6 +245,16 @@ CASES = {
   "paired_sample_size": sample_size(),
   "paired_power": Case((PAIRS, RATES), ("points", "points"), ("points",), 0, 1),
   "mean_difference": of_pairs("", "", "")._replace(low=-1),
+  "compare_means": of_pairs("", "", "", "")._replace(low=-1),
+  "compare_means_on_other_examples": Case(
+    (ERRORS, ~ERRORS), ("runs examples",) * 2, ("", ""), -2, 2
+  ),
+  "probability_interval": of_pairs("", ""),
+  "holm": Case((RATES,), ("points",), ("points",), 0, 1),
+  "runs_for_mean": Case((RATES,), ("points",), ("points",), 2, 999, {"reach": 0.1}),
+  "runs_for_difference": Case(
+    (RATES,), ("points",), ("points",), 6, 999, {"difference": 0.2}
+  ),
   "variance_ratio": of_pairs("", "", "")._replace(high=20),
   "difference_sd": elementwise(2, RATES, RATES[::-1]),
   "least_significant_difference": elementwise(2, RATES, RATES[::-1], 1 + RATES),
@@ -304,6 +314,7 @@ RESULTS = {
   "Correlations",
   "Decision",
   "DependentPairs",
+  "Difference",
   "DetectionRates",
   "DisagreementVariance",
   "Estimate",
@@ -321,9 +332,13 @@ RESULTS = {
   "VarianceFit",
   "VarianceRatio",
 }
-# These return counts or many statistics at once; test_tallies.py and test_resampling.py
-# test them.
-COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
+# These take no arrays, or return counts or many statistics at once; test_differences.py,
+# test_tallies.py and test_resampling.py test them.
+COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
+  "difference_power",
+  "fewest_runs",
+  "least_p_value",
+}
 
 every = pytest.mark.parametrize("name", CASES)
 

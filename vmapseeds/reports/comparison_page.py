@@ -1,10 +1,15 @@
-"""Compare two recipes: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
+"""Compare recipes: which is better by the mean of their runs, by how much, and how often
+a run of one beats a run of the other.
+"""
 
-from collections.abc import Iterator, Mapping
+import functools
+import itertools
+import string
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from rich.console import Console
@@ -13,14 +18,23 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, number, one_of
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
+from vmapseeds.reports.results_page import MOST_READ
+from vmapseeds.reports.verdict import (
+  Comparison,
+  compare_values,
+  criteria,
+  headline,
+  sd_of,
+  spread,
+)
 from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
   capitalized,
   finite_or_none,
   run_count,
-  scale_and_sign,
   show,
+  show_difference,
   show_interval,
 )
 from vmapseeds.results.opening import (
@@ -30,14 +44,17 @@ from vmapseeds.results.opening import (
   resolve_test_set,
   with_role,
 )
-from vmapseeds.results.statistics import (
-  largest_variance,
-  quantity_of,
-  roles,
-  standard_deviation,
-  values_of_runs,
-)
+from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
+from vmapseeds.store.layout import readable
+
+LETTERS = string.ascii_uppercase
+_FOOTER = """Intervals of 95 %. Those over runs are what other runs on the same test \
+examples would give; those over runs and examples what other runs on other examples of the \
+same kind would. If two recipes are the same, the first sentence calls one of them better in \
+at most 5 % of cases, whatever the law and number of runs."""
+_INTERVALS = """Difference of means with its 95 % interval: thick over runs, on these test \
+examples; thin over runs and examples. Dots: differences of paired runs."""
 
 
 class Side(NamedTuple):
@@ -50,44 +67,29 @@ class Side(NamedTuple):
   output: str
   about: Mapping[str, Any]
   results: xr.Dataset  # the output's number of each run under its name
+  opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
 
-
-class Comparison(NamedTuple):
-  """What is compared, and what was decided.
-
-  Attributes:
-    a, b: (runs_a,) and (runs_b,), numbers of A and of B.
-    decision: what `stats.decide` returns for them.
-    gamma: P(A > B) from which A is meaningfully better.
-    matching: what pairs of runs have in common; empty if all are compared with all.
-    of: what the numbers are.
-    higher_is_better: whether A with higher numbers is better.
-  """
-
-  a: np.ndarray
-  b: np.ndarray
-  decision: stats.Decision
-  gamma: float
-  matching: str = ""
-  of: Quantity = ACCURACY
-  higher_is_better: bool = True
+  @property
+  def values(self) -> np.ndarray:
+    return self.results[self.output].values
 
   @property
-  def paired(self) -> bool:
-    return bool(self.matching)
-
-  @property
-  def sides(self) -> dict[str, np.ndarray]:
-    return {"A": self.a, "B": self.b}
+  def examples(self) -> int:
+    """Return how many test examples the values are about, 0 for scores."""
+    if self.about["role"] == "score":
+      return 0
+    shape = self.tested if isinstance(self.tested, tuple) else self.tested.shape
+    return int(np.prod(shape))
 
 
 def compare(
   a: Folder,
-  b: Folder | None = None,
-  *,
+  *others: Folder,
   where: Where = None,
   against: Where = None,
+  all_pairs: bool = False,
+  margin: float | None = None,
   gamma: float = 0.75,
   test_set: str = "test",
   epoch: int | None = None,
@@ -95,23 +97,32 @@ def compare(
   output: str | None = None,
   out: Folder | None = None,
   console: Console | None = None,
-) -> stats.Decision:
-  """Print and return P(A > B) of accuracies, mean losses or scores, its 95 % interval
-  and the decision. Print what else the runs show.
+) -> list[Comparison]:
+  """Print and return which recipe is better by the mean accuracy, mean loss or score of
+  its runs, by how much, and how often its run beats one of the other.
 
-  A > B means that A is better: its loss, or a score of which lower is better, is lower.
-  Diverged runs are left out. `compare.html`, `compare.json` and a figure are written
-  into the folder `report` of A's results, in its subfolder `against_<B>`. A test set
-  other than the recipe's first, a chosen epoch, `where` and an output other than the
-  first add a subfolder each above that, such as `report/lr=0.02/against_lr=0.05`.
+  The first sentence of a comparison is two-sided. If A and B are the same, it calls one
+  of them better in at most 5 % of cases, at any number of runs; of several comparisons
+  any of them, by Holm's method. It is about other runs on the same test examples. The
+  next one is about other runs on other examples of the same kind; it needs the
+  predictions or losses, at most 256 MiB of them.
+
+  A is better if its loss, or a score of which lower is better, is lower. Diverged runs
+  are left out. `compare.html`, `compare.json` and figures are written into the folder
+  `report` of A's results, in its subfolder `against_<B>`. A test set other than the
+  recipe's first, a chosen epoch, `where` and an output other than the first add a
+  subfolder each above that, such as `report/lr=0.02/against_lr=0.05`.
 
   Args:
     a: results folder of A.
-    b: results folder of B; that of A by default.
+    others: results folders of B, C and so on; that of A by default.
     where: column -> value or values. Takes only the runs of A that have them. Swept
       columns must be named.
-    against: likewise for B.
-    gamma: P(A > B) from which a difference is meaningful.
+    against: likewise for the others.
+    all_pairs: compare every two of the folders, not only A with each of the others.
+    margin: difference that does not matter, in the unit that is printed: percentage
+      points of accuracy. If the interval lies within it, A and B are called equal.
+    gamma: P(A > B) from which Bouthillier's criterion calls a difference meaningful.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
     paired: None pairs the runs that have the same seeds on both sides, if they are more
@@ -122,218 +133,276 @@ def compare(
     out: folder for the page instead.
     console: where to print.
 
+  Returns:
+    a `Comparison` for each two that are compared: `sentence`, `verdict`, `found` (the
+    difference, its interval, p), `outperforming` (P(A > B) and its interval),
+    `elsewhere` (over runs and examples), `decision` (Bouthillier's, of who leads).
+
   Raises:
     Mistake: a folder has no finished runs, the test examples differ, columns, values or
       the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
-      paired=True with unequal numbers of runs, or the page cannot be written.
+      the margin is not above 0, paired=True with unequal numbers of runs, or the page
+      cannot be written.
   """
   gamma = number("gamma", gamma)
+  if margin is not None and not 0 < (margin := number("margin", margin)) < np.inf:
+    raise Mistake(f"margin is {margin}: give a number above 0, in the unit printed")
   if paired not in (None, True, False):
     raise Mistake(f"paired is {paired!r:.100}: give True, False or None")
-  if b is None and not against:
+  if not others and not against:
     raise Mistake(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       "--against lr=0.05"
     )
+  if len(others) >= len(LETTERS):
+    raise Mistake(
+      f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
+    )
   ours = _side(a, where, "--where", test_set, epoch, output)
   test_set = resolve_test_set(ours.results.attrs.get("test_sets"), test_set)
-  other = a if b is None else b
-  theirs = _side(other, against, "--against", test_set, epoch, ours.output)
-  sides, about = (ours, theirs), ours.about
-  of = quantity_of(ours.output, about)
-  if not np.array_equal(ours.tested, theirs.tested):
-    raise Mistake(
-      f"{ours.name} and {theirs.name} were tested on different examples: compare results "
-      "of one test set"
-    )
-  values, matching = _values(ours, theirs, paired)
-  higher = about["role"] != "loss" and about.get("higher_is_better", True)
-  better = values if higher else [-x for x in values]
-  key = None if matching else jax.random.key(0)
-  decision = stats.decide(
-    better[0], better[1], gamma=gamma, paired=bool(matching), key=key
-  )
-  compared = Comparison(values[0], values[1], decision, gamma, matching, of, higher)
-  found = [stats.ideal_estimate(x) for x in values]
-  rows = [
-    ("results", ours.name, theirs.name),
-    ("runs compared", *(str(len(x)) for x in values)),
-    (of.name, *(show(x.mean, x.se, of.unit) for x in found)),
-    ("sd (95 % interval)", *_sds(compared)),
+  theirs = [
+    _side(other, against, "--against", test_set, epoch, ours.output)
+    for other in others or (a,)
   ]
-  table = pages.Table("", ("", "A", "B"), rows)
+  for side in theirs:
+    if not np.array_equal(ours.tested, side.tested):
+      raise Mistake(
+        f"{ours.name} and {side.name} were tested on different examples: compare results "
+        "of one test set"
+      )
+  sides = dict(zip(LETTERS, (ours, *theirs), strict=False))
+  which = [("A", letter) for letter in sides if letter != "A"]
+  if all_pairs:
+    which = [*itertools.combinations(sides, 2)]
+  of = quantity_of(ours.output, ours.about)
+  if margin is not None:
+    margin /= of.scale
+  compared = [_compare(names, sides, paired, gamma, margin, of) for names in which]
+  adjusted = stats.holm([c.p_value for c in compared])
+  compared = [
+    c._replace(p_value=float(p), comparisons=len(compared))
+    for c, p in zip(compared, adjusted, strict=True)
+  ]
+  tables = [_table_of_sides(sides, of)]
+  if len(compared) > 1:
+    tables.append(_table_of_comparisons(compared))
+  said = [[*headline(c)] for c in compared]
   console = console or Console()
-  console.print(table.for_terminal())
-  said = list(sentences(compared))
-  for sentence in said:
+  for sentence in itertools.chain(*said):
     # Only the terminal wraps sentences, so that output can be searched and piped.
-    console.print(sentence, soft_wrap=True, highlight=False)
+    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+  for table in tables:
+    console.print(table.for_terminal())
+  sections = [pages.Section(lead=" ".join(said[0]), tables=tables)]
+  if len(compared) > 1:
+    sections = [pages.Section(sentences=[*map(" ".join, said)], tables=tables)]
+  sections.append(pages.Section("Figures", figures=_figures(sides, compared, of)))
+  for heading, sentences in (
+    ("Criteria of the papers", criteria),
+    ("What else the runs say", spread),
+  ):
+    if len(compared) == 1:
+      lines = [*sentences(compared[0])]
+      console.print(f"\n{heading}", style="bold")
+      for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+      sections.append(pages.Section(heading, sentences=lines))
   if out is None:
-    of_b = "" if b is None else pages.path_parts(b)[-1]
+    of_b = ", ".join(pages.path_parts(other)[-1] for other in others)
     out = pages.below(
       pages.of_test_set(place(a) / "report", ours.results, test_set),
       format_values(where),
       "" if ours.output == ours.first_output else ours.output,
       f"against_{pages.join_names(of_b, format_values(against))}",
     )
-  examples = np.size(ours.tested) if of is ACCURACY else None
-
-  def draw(ax: Axes) -> Axes:
-    edges = plots.bin_edges(values, examples, of)
-    for side, x in compared.sides.items():
-      mean = show(x.mean(), None, of.unit)
-      label = f"{side}, {run_count(len(x))}: mean {mean}"
-      plots.accuracy_histogram(x, ax, edges=edges, label=label, of=of)
-    return ax
-
-  figure = pages.Figure(
-    f"{capitalized(of.name)} over runs", "The runs that are compared.", draw
-  )
-  mean_and_sd = [
-    f"{what}_accuracy" * (of is ACCURACY) or what for what in ("mean", "sd")
-  ]
   record = {
-    side: {
-      "folder": str(of_side.folder),
-      "where": {c: np.atleast_1d(v).tolist() for c, v in (of_side.where or {}).items()},
-      "runs": len(x),
-      **dict(zip(mean_and_sd, map(finite_or_none, (e.mean, e.sd)), strict=True)),
-    }
-    for side, of_side, x, e in zip("ab", sides, values, found, strict=True)
+    "output": ours.output,
+    "test_set": test_set,
+    "epoch": ours.results.attrs.get("epoch"),
+    "gamma": gamma,
+    "margin": margin,
+    "sides": {name: _record_of_side(side, of) for name, side in sides.items()},
+    "comparisons": [
+      _record_of_comparison(c, lines) for c, lines in zip(compared, said, strict=True)
+    ],
   }
+  names = [side.name for side in sides.values()]
   page = pages.write_page(
     place(out),
     "compare",
-    {
-      **record,
-      "output": ours.output,
-      "test_set": test_set,
-      "epoch": ours.results.attrs.get("epoch"),
-      "gamma": gamma,
-      "matching": matching or None,
-      "probability": float(decision.probability),
-      "low": float(decision.low),
-      "high": float(decision.high),
-      "decision": decision.decision,
-      "sentences": said,
-    },
-    [
-      pages.Section(lead=said[0], tables=[table]),
-      pages.Section("Figures", figures={"accuracies": figure}),
-      pages.Section("What the runs say", sentences=said[1:]),
-    ],
-    title=f"{ours.name} against {theirs.name}",
+    record,
+    sections,
+    title=f"{names[0]} against {', '.join(names[1:])}",
     under=f"{of.name} · test set: {test_set}",
-    footer="""Intervals are over runs: what other runs on the same test examples would \
-give.""",
+    footer=_FOOTER,
   )
   console.print(page, highlight=False, markup=False, soft_wrap=True)
-  return decision
+  return compared
 
 
-def sentences(c: Comparison) -> Iterator[str]:
-  """Yield sentences about what the numbers say of A and B."""
-  pairs = f"pairs of runs with {c.matching}" if c.paired else "all pairs of runs"
-  probability, low, high = (float(x) for x in c.decision[:3])
-  yield (
-    f"P(A > B) = {probability:.3f}, 95 % interval {low:.3f} to {high:.3f}, over {pairs}"
+def _compare(
+  names: tuple[str, str],
+  sides: Mapping[str, Side],
+  paired: bool | None,
+  gamma: float,
+  margin: float | None,
+  of: Quantity,
+) -> Comparison:
+  a, b = (sides[name] for name in names)
+  rows, matching = _matched_rows(a, b, paired)
+  elsewhere = None
+  of_a, of_b = _of_examples(a, rows[0]), _of_examples(b, rows[1])
+  if of_a is not None and of_b is not None:
+    elsewhere = stats.compare_means_on_other_examples(of_a, of_b, bool(matching))
+  return compare_values(
+    a.values[rows[0]],
+    b.values[rows[1]],
+    gamma=gamma,
+    matching=matching,
+    names=names,
+    elsewhere=elsewhere,
+    margin=margin,
+    of=of,
+    higher_is_better=_higher_is_better(a.about),
+    examples=a.examples or None,
   )
-  yield f"{c.decision.decision} (γ = {c.gamma}; Bouthillier et al. 2021, appendix C.6)"
-  if not c.higher_is_better:
-    yield f"A > B means that A is better: its {c.of.name} is lower."
-  if high < 0.5:
-    yield "B is better than A: swap A and B for a decision on that."
-  difference, low, high = (
-    f"{c.of.scale * float(x):+.4g}" for x in stats.mean_difference(c.a, c.b, c.paired)
-  )
-  sign = scale_and_sign(c.of.unit)[1].replace("%", "percentage points")
-  said = f"{capitalized(c.of.name)} of A less that of B: {difference}{sign}"
-  if min(len(c.a), len(c.b)) < 2:
-    yield f"{said}; an interval needs two runs of each."
-  else:
-    test = "Student's t of the differences" if c.paired else "Welch's t"
-    yield f"{said}, 95 % interval {low} to {high} ({test})."
-    yield from _spread(c)
-  yield from _warnings(c)
 
 
-def _spread(c: Comparison) -> Iterator[str]:
-  sign = 1 if c.higher_is_better else -1
-  average = stats.average_comparison(sign * c.a, sign * c.b)
-  if average.threshold > 0:
-    yield (
-      f"That is {1.9952 * average.difference / average.threshold:.2f} standard "
-      "deviations of a run in favour of A: by the average comparison, which asks for 1.9952 (as much as "
-      f"P(A > B) = 0.921), A is {'' if average.better else 'not '}better."
-    )
-  of_a, of_b = _sds(c)
-  yield f"Standard deviation of a run (95 % interval): A {of_a}, B {of_b}."
-  ratio = stats.variance_ratio(c.a, c.b, c.paired)
-  if np.isfinite(ratio.high):
-    law = "jackknife of pairs" if c.paired else "jackknife"
-    yield (
-      f"Variance of A over that of B: {ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to "
-      f"{ratio.high:.2f} ({law})."
-    )
-  p = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
-  if not np.isnan([*p.values()]).any():
-    of_p = " and ".join(f"{show(x, None, 'p')} for {side}" for side, x in p.items())
-    verdict = "no sign that runs are not normal"
-    if strange := " and ".join(side for side, x in p.items() if x < 0.05):
-      verdict = f"the runs of {strange} are not normal, which the intervals of variances allow for"
-    yield f"Shapiro-Wilk: p {of_p}; {verdict}."
+def _higher_is_better(about: Mapping[str, Any]) -> bool:
+  return about["role"] != "loss" and about.get("higher_is_better", True)
 
 
-def _sds(c: Comparison) -> Iterator[str]:
-  """Yield the standard deviation of A and of B, each with its interval."""
-  for values in c.sides.values():
-    sd, _, (low, high), *_ = standard_deviation(values, largest_variance(c.of))
-    ends = show_interval(low, high, c.of.unit)
-    known = f" ({ends})" if ends and low != high else ""
-    yield show(sd, None, c.of.unit) + known
+def _of_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
+  """Return each run's performance on each example: whether it is right, or its loss
+  with the sign changed. None if that is not kept, or too much to read.
+  """
+  role, name, opened = side.about["role"], side.output, side.opened
+  if role == "score" or name not in opened or opened[name].nbytes > MOST_READ:
+    return None
+  with readable(side.folder):
+    of = opened[name].isel(run=rows)
+    found = -of.values if role == "loss" else (of == _labels(side, rows)).values
+  return found.reshape(len(rows), -1)
 
 
-def _warnings(c: Comparison) -> Iterator[str]:
-  runs = min(len(c.a), len(c.b))
-  unit = "pairs" if c.paired else "runs each"
-  size = stats.paired_sample_size if c.paired else stats.noether_sample_size
-  needed = int(size(c.gamma))
-  power = ""
-  if c.paired and runs > 1:
-    power = f"{100 * float(stats.paired_power(runs, c.gamma, c.gamma)):.0f} %"
-  if runs < needed:
-    here = f"; the {runs} here have {power}" * bool(power)
-    yield (
-      f"Few runs: {needed} {unit} find P(A > B) = {c.gamma} with about 95 % power{here}."
-    )
-  elif c.paired:
-    yield f"{runs} pairs find P(A > B) = {c.gamma} with {power} power."
-  if runs == 1:
-    yield (
-      "With one run nothing is known of the variance: the interval of P(A > B) means "
-      "nothing."
-    )
-  elif c.decision.low == c.decision.high and np.ptp(np.r_[c.a, c.b]) > 0:
-    yield (
-      "Every resample gives the same P(A > B): its interval has no width, which few runs "
-      "alone can bring about."
-    )
-  ends = (np.searchsorted(np.sort(c.b), c.a, side) for side in ("right", "left"))
-  ties = (c.a == c.b).sum() if c.paired else np.subtract(*ends).sum()
-  compared = len(c.a) if c.paired else len(c.a) * len(c.b)
-  if ties == compared:
-    yield "All runs compared are equal: nothing tells A from B."
-    return
-  if ties > 0.1 * compared:
-    yield (
-      f"{100 * ties / compared:.0f} % of the comparisons are ties, which count half; "
-      "power is that without ties."
-    )
-  for side, x in c.sides.items():
-    if len(x) > 1 and np.ptp(x) == 0:
-      yield (
-        f"All runs of {side} have the same {c.of.name}: were they given the same seeds?"
+def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:
+  labels = side.opened[side.about["labels"]]
+  return labels.isel(run=rows) if "run" in labels.dims else labels
+
+
+# The page.
+
+
+def _table_of_sides(sides: Mapping[str, Side], of: Quantity) -> pages.Table:
+  rows = []
+  for name, side in sides.items():
+    values = side.values[np.isfinite(side.values)]
+    mean, _, se = stats.ideal_estimate(values)
+    cells = str(len(values)), show(mean, se, of.unit), sd_of(values, of)
+    rows.append((name, *cells, side.name))
+  headings = ("", "runs", of.name, "sd of a run (95 % interval)", "results")
+  return pages.Table("", headings, rows)
+
+
+def _table_of_comparisons(compared: Sequence[Comparison]) -> pages.Table:
+  rows = []
+  for c in compared:
+    value, ends, sign = show_difference(c.found[:3], c.of.unit)
+    p, low, high = c.outperforming
+    known = np.isfinite(c.found.low)
+    who = f"{c.names[0 if c.leads else 1]} is better"
+    rows.append(
+      (
+        " - ".join(c.names),
+        f"{value} ({ends}){sign}" if known else f"{value}{sign}",
+        f"{show(p, None, 'fraction')} ({show_interval(low, high, 'fraction')})",
+        f"{c.p_value:.2g}",
+        who if c.verdict == "better" else c.verdict,
       )
+    )
+  headings = ("", "difference (95 % interval)", "P(first > second)", "p", "verdict")
+  caption = """p and verdict by Holm's method: any of them is wrong in at most 5 % of \
+cases. Each interval is for itself. Differences are positive where the first is better."""
+  return pages.Table(caption, headings, rows)
+
+
+def _figures(
+  sides: Mapping[str, Side], compared: Sequence[Comparison], of: Quantity
+) -> dict[str, pages.Figure]:
+  shown = {name: side.values[np.isfinite(side.values)] for name, side in sides.items()}
+  if len(sides) == 2:
+    shown = compared[0].sides
+    tested = sides["A"].examples if of is ACCURACY else None
+    edges = plots.bin_edges([*shown.values()], tested, of)
+
+    def draw(ax: Axes) -> Axes:
+      for name, x in shown.items():
+        label = f"{name}, {run_count(len(x))}: mean {show(x.mean(), None, of.unit)}"
+        plots.accuracy_histogram(x, ax, edges=edges, label=label, of=of)
+      return ax
+
+  else:
+    draw = functools.partial(plots.accuracies_side_by_side, shown, of=of)
+  rows = []
+  for c in compared:
+    sign = 1 if c.higher_is_better else -1
+    dots = sign * (c.a - c.b) if c.paired else None
+    both = c.over_runs_and_examples
+    rows.append((" - ".join(c.names), dots, c.found[:3], both))
+  height = 1.8 + 0.6 * len(rows)
+  margin = compared[0].margin
+  return {
+    "differences": pages.Figure(
+      "Differences of means",
+      _INTERVALS,
+      lambda ax: plots.differences(rows, ax, of=of, margin=margin),
+      height,
+    ),
+    "distributions": pages.Figure(
+      f"{capitalized(of.name)} over runs",
+      "The runs that are compared.",
+      draw,
+      max(4.0, 1 + 0.5 * len(shown)),
+    ),
+  }
+
+
+def _record_of_side(side: Side, of: Quantity) -> dict[str, Any]:
+  values = side.values[np.isfinite(side.values)]
+  mean, sd, _ = stats.ideal_estimate(values)
+  where = {c: np.atleast_1d(v).tolist() for c, v in (side.where or {}).items()}
+  suffix = "_accuracy" * (of is ACCURACY)
+  return {
+    "folder": str(side.folder),
+    "where": where,
+    "runs": len(values),
+    f"mean{suffix}": finite_or_none(mean),
+    f"sd{suffix}": finite_or_none(sd),
+  }
+
+
+def _record_of_comparison(c: Comparison, lines: Sequence[str]) -> dict[str, Any]:
+  p, low, high = c.outperforming
+  both = c.over_runs_and_examples or (None, None)
+  return {
+    "names": c.names,
+    "runs": [len(c.a), len(c.b)],
+    "matching": c.matching or None,
+    "verdict": c.verdict,
+    "difference": finite_or_none(c.found.difference),
+    "low": finite_or_none(c.found.low),
+    "high": finite_or_none(c.found.high),
+    "over_runs_and_examples_low": finite_or_none(both[0]),
+    "over_runs_and_examples_high": finite_or_none(both[1]),
+    "p_value": float(c.found.p_value),
+    "p_holm": c.p_value,
+    "probability": p,
+    "probability_low": low,
+    "probability_high": high,
+    "leads": c.names[0 if c.leads else 1],
+    "decision": c.decision.decision,
+    "sentences": [*lines, *criteria(c), *spread(c)],
+  }
 
 
 def _side(
@@ -345,7 +414,8 @@ def _side(
   output: str | None,
 ) -> Side:
   """Read the selected runs of a folder, without predictions, logits and counts."""
-  results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  results = opened
   outputs = roles(results)
   first = next(iter(outputs))
   name = first if output is None else output
@@ -359,23 +429,24 @@ def _side(
   try:
     results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)
+    opened = groups.select_runs(opened, where)
     groups.check_not_pooled(results, where, flag)
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
   tested = results.get("original_labels", results.get(about.get("labels", ""), shape))
   after = "" if epoch is None else f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, about, results, tested)
+  return Side(folder, where, title, first, name, about, results, opened, tested)
 
 
-def _values(
+def _matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Return the values of the runs that did not diverge, and what paired runs have in
-  common (empty if they are not paired).
+  """Return the rows of the runs that did not diverge, those of a pair at the same place,
+  and what paired runs have in common (empty if they are not paired).
   """
-  name, a, b = ours.output, ours.results, theirs.results
-  kept = [np.isfinite(r[name].values) for r in (a, b)]
+  a, b = ours.results, theirs.results
+  kept = [np.isfinite(side.values) for side in (ours, theirs)]
   if paired:
     if a.sizes["run"] != b.sizes["run"]:
       raise Mistake(
@@ -389,17 +460,21 @@ def _values(
       if paired:
         which = f"pairs of which neither diverged, with {theirs.name}"
       raise Mistake(f"{side.name} has no finished {which}: train some first")
-  a, b = (r.isel(run=np.flatnonzero(k)) for r, k in zip((a, b), kept, strict=True))
-  values = [a[name].values, b[name].values]
+  rows = [np.flatnonzero(k) for k in kept]
   if paired is not None:
-    return values, "rows of the same number" if paired else ""
-  names, others = ([*groups.seed_columns(r)] for r in (a, b))
-  if names and names == others:
-    a, b = (r[[name, *names]].to_dataframe() for r in (a, b))
+    return rows, "rows of the same number" if paired else ""
+  seeds = [groups.seed_columns(r) for r in (a, b)]
+  names = [*seeds[0]]
+  if names and names == [*seeds[1]]:
+    of_a, of_b = (
+      pd.DataFrame({name: column[r] for name, column in of.items()}).assign(row=r)
+      for of, r in zip(seeds, rows, strict=True)
+    )
     # If they repeat (a sweep), they do not say which runs belong together.
-    repeated = a.duplicated(names).any() or b.duplicated(names).any()
+    repeated = of_a.duplicated(names).any() or of_b.duplicated(names).any()
     # With few common seeds, such as one run where each side varies another source,
     # pairs would leave out most runs.
-    if not repeated and 2 * len(both := a.merge(b, on=names)) > min(len(a), len(b)):
-      return [both[f"{name}_{side}"].values for side in "xy"], "the same seeds"
-  return values, ""
+    both = of_a.merge(of_b, on=names)
+    if not repeated and 2 * len(both) > min(map(len, rows)):
+      return [both.row_x.values, both.row_y.values], "the same seeds"
+  return rows, ""

@@ -200,6 +200,52 @@ def accuracies_side_by_side(
   return _rows(ax, names, of)
 
 
+def differences(
+  rows: Sequence[
+    tuple[str, OfRuns | None, Sequence[Scalar], tuple[Scalar, Scalar] | None]
+  ],
+  ax: Axes,
+  *,
+  of: Quantity = ACCURACY,
+  margin: float | None = None,
+) -> Axes:
+  """Draw differences of means with their intervals, a row each, the first on top, beside
+  the line of no difference.
+
+  Args:
+    rows: name, the differences of paired runs (None if there are no pairs), the
+      difference of means with the ends of its interval over runs, and the ends of that
+      over runs and examples (None if unknown). Infinite ends are not drawn.
+    ax: where to draw.
+    of: what differs.
+    margin: differences up to this do not matter; drawn as a band.
+  """
+  sign = of._replace(name="").label.strip(" ()").replace("%", "percentage points")
+  ax.axvline(0, **DOTTED)
+  if margin:
+    edges = -of.scale * margin, of.scale * margin
+    ax.axvspan(*edges, color=GREEN, alpha=0.12, linewidth=0, label="margin")
+  for y, (_, dots, (middle, *ends), wide) in enumerate(rows):
+    if dots is not None:
+      points, runs = np.unique(np.round(dots, 12), return_counts=True)
+      size = 8 + 60 * runs / runs.max()
+      places = np.full(len(points), y + 0.24)
+      ax.scatter(of.scale * points, places, size, SKY, alpha=0.6, linewidths=0)
+    for interval, width in ((wide, 1.4), (ends, 5.0)):
+      drawn = of.scale * np.array([] if interval is None else interval, np.float64)
+      if drawn.size and np.isfinite(drawn).all():
+        ax.plot(
+          drawn,
+          [y, y],
+          color=BLUE,
+          linewidth=width,
+          solid_capstyle="butt",
+        )
+    ax.plot(of.scale * float(middle), y, "o", color=VERMILION, markersize=6)
+  title = f"difference of {of.name}" + (f" ({sign})" if sign else "")
+  return _rows(ax, [name for name, *_ in rows], Quantity(title, "number"), above=1)
+
+
 def sds_side_by_side(
   names: Sequence[str],
   series: Mapping[str, Sequence[tuple[float | None, float | None, float | None]]],

@@ -1,6 +1,7 @@
 """Numbers as text, with their units and as many digits as are known."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
@@ -70,6 +71,21 @@ def show_interval(low: Any, high: Any, unit: str) -> str:
   scale, sign = scale_and_sign(unit)
   places = _places(scale * (high - low), 2)
   return f"{scale * low:.{places}f} to {scale * high:.{places}f}{sign}"
+
+
+def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
+  """Return a difference, given with the ends of its interval; this interval, to two
+  digits of its width; and what follows them.
+
+  >>> show_difference((0.0348, 0.0307, 0.0389), "fraction")
+  ('3.48', '3.07 to 3.89', ' points')
+  """
+  value, low, high = known
+  scale, sign = scale_and_sign(unit)
+  known = None not in map(finite_or_none, (low, high)) and high > low
+  places = _places(scale * ((high - low) if known else value), 2)
+  ends = f"{scale * low:.{places}f} to {scale * high:.{places}f}"
+  return f"{scale * value:.{places}f}", ends, sign.replace("%", "points")
 
 
 def finite_or_none(value: Any) -> float | None:

@@ -52,6 +52,15 @@ from vmapseeds.stats.comparison import (
   probability_of_outperforming as probability_of_outperforming,
   variance_ratio as variance_ratio,
 )
+from vmapseeds.stats.differences import (
+  Difference,
+  compare_means,
+  compare_means_on_other_examples,
+  fewest_runs,
+  holm,
+  least_p_value,
+  probability_interval,
+)
 from vmapseeds.stats.disagreement import (
   churn as churn,
   disagreement_matrix as disagreement_matrix,
@@ -96,6 +105,11 @@ from vmapseeds.stats.pairs import (
   dependent_pairs as dependent_pairs,
   expected_false_pairs as expected_false_pairs,
   most_dependent_pairs as most_dependent_pairs,
+)
+from vmapseeds.stats.planning import (
+  difference_power,
+  runs_for_difference,
+  runs_for_mean,
 )
 from vmapseeds.stats.resampling import (
   Bootstrap as Bootstrap,

@@ -106,11 +106,11 @@ def probability_of_outperforming(
   >>> print(probability_of_outperforming([0.9, 0.8, 0.7, 0.6], [0.8, 0.8, 0.6, 0.7]))
   0.625
   """
-  won, tied, decided = _outcomes(*_performances(a, b, paired), ties, paired)
+  won, tied, decided = _outcomes(*read_performances(a, b, paired), ties, paired)
   return ratio(won + 0.5 * tied, decided)
 
 
-def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
+def read_performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
   a, b = read_reals("a", a, "runs"), read_reals("b", b, "runs")
   if paired and a.shape != b.shape:
     raise Mistake(
@@ -183,7 +183,7 @@ def decide(
     alpha: α; the interval covers 1 - α.
     ties: "half", "strict" or "drop", as in `probability_of_outperforming`.
     paired: False for runs that are not paired.
-    key: a JAX random key, for paired=False only.
+    key: a JAX random key, for paired=False only; by default a fixed one.
     replicates: how many bootstrap resamples, for paired=False only.
 
   Returns:
@@ -199,7 +199,7 @@ def decide(
   0.85 0.7 1.0 significant and meaningful
   """
   check_rule(gamma, alpha)
-  a, b = _performances(a, b, paired)
+  a, b = read_performances(a, b, paired)
   won, tied, decided = _outcomes(a, b, ties, paired)
   if paired:
     low, high = _exact_interval(won, tied, decided, alpha)
@@ -245,7 +245,7 @@ def _resampled_interval(
   a: Array, b: Array, ties: str, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
   """Return the quantiles of U/(n m) over resamples of A's runs and of B's."""
-  keys = jax.random.split(read_key(key))
+  keys = jax.random.split(read_key(jax.random.key(0) if key is None else key))
   blocks = resampling.blocks(
     *zip((len(a), len(b)), keys, strict=True), replicates=replicates
   )
@@ -413,7 +413,15 @@ def mean_difference(
   0.1 -0.148414 0.348414
   """
   read_level(level)
-  a, b = _performances(a, b, paired)
+  return MeanDifference(*student(*read_performances(a, b, paired), paired, level)[:3])
+
+
+def student(
+  a: np.ndarray, b: np.ndarray, paired: bool, level: float
+) -> list[Float[Array, ""]]:
+  """Return the difference of means, the ends of Student's or Welch's interval, and the
+  two-sided p-value.
+  """
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   with warnings.catch_warnings():
     # Of runs that are too few, or all equal.
@@ -423,7 +431,9 @@ def mean_difference(
     else:
       test = scipy.stats.ttest_ind(a, b, equal_var=False)
     ends = test.confidence_interval(level)
-  return MeanDifference(*map(np.asarray, (difference, *ends)))
+  # Of runs that do not vary, no quotient is defined.
+  p = float(difference == 0) if np.isnan(test.pvalue) else test.pvalue
+  return [*map(real, (difference, *ends, p))]
 
 
 def variance_ratio(
@@ -460,7 +470,7 @@ def variance_ratio(
   0.5068 0.1495 1.718
   """
   read_level(level)
-  a, b = _performances(a, b, paired)
+  a, b = read_performances(a, b, paired)
   found = ratio(sample_variance(a), sample_variance(b))
   if min(len(a), len(b)) < 3 or not found > 0:
     return VarianceRatio(found, *(np.asarray(np.nan),) * 2)
@@ -511,7 +521,7 @@ def average_comparison(
   >>> print(result.difference.round(3), result.threshold.round(3), result.better, result.significant)
   0.1 0.282 False False
   """
-  a, b = _performances(a, b, paired=False)
+  a, b = read_performances(a, b, paired=False)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
   sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else read_positive("sigma", sigma)

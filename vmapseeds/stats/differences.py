@@ -1,0 +1,347 @@
+"""The difference of two algorithms, with intervals that need no normal runs and a rate
+of errors that is kept at every number of runs.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import scipy.special
+from jaxtyping import Bool, Float, Real
+
+from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats.comparison import (
+  probability_of_outperforming,
+  read_performances,
+  student,
+)
+from vmapseeds.stats.intervals import Interval
+from vmapseeds.stats.reading import read_key, read_level, read_numbers, read_within
+
+# Rearrangements that are drawn at random where there are more. One more, the runs as
+# they are, makes 10,000.
+DRAWN = 9_999
+# With more runs of both, Student's and Welch's errors are within the simulations'.
+MOST_REARRANGED = 1000
+
+
+class Difference(NamedTuple):
+  """mean A - mean B, its interval, and the two-sided p-value of no difference."""
+
+  difference: Float[Array, ""]
+  low: Float[Array, ""]
+  high: Float[Array, ""]
+  p_value: Float[Array, ""]
+
+
+def compare_means(
+  a: Given["runs"],
+  b: Given["runs"],
+  paired: bool = True,
+  *,
+  key: jax.Array | None = None,
+  level: float = 0.95,
+) -> Difference:
+  """Return mean A - mean B with an interval and a p-value by rearranging the runs.
+
+  If A and B have the same law, an interval of 95 % leaves 0 out in at most 5 % of
+  cases, whatever the law and however few the runs.
+
+  Pairs: their differences are symmetric about the true one, so the means of all 2^k - 1
+  subsets of them cut the line into 2^k parts that hold it with equal probability
+  (Hartigan's typical values). The ends are the order statistics that leave out as many
+  parts as `level` allows; p is that of the test that changes signs. 6 pairs are the
+  fewest that have an interval of 95 %.
+
+  Unpaired: likewise with mean_S A - mean_T B for all subsets of equally many runs of
+  each, as in a permutation test of the means. That one errs where the variances and
+  numbers of runs differ, as Welch's interval does where the runs are few and skewed. So
+  the interval holds both, and p is the larger one. 4 runs of each are the fewest.
+
+  Of more than 10,000 rearrangements 9,999 are drawn. With more than 1,000 runs of both
+  there is Student's or Welch's interval alone.
+
+  Args:
+    a: (runs,) performances of A.
+    b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
+    paired: False for runs that are not paired.
+    key: a JAX random key for the rearrangements; by default a fixed one.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    `difference`, `low`, `high`, `p_value`, 0-d. With runs that are too few the ends are
+    infinite; without runs the difference is NaN.
+
+  Source: Hartigan 1969; Fisher 1935; Welch 1947.
+
+  >>> result = compare_means([5, 4, 6, 7, 5, 8], [3, 3, 4, 6, 4, 4])
+  >>> print(result.difference.round(3), result.low, result.high, result.p_value)
+  1.833 1.0 4.0 0.03125
+  """
+  a, b = read_performances(a, b, paired)
+  outside, _ = read_level(level)
+  rng = _generator(key)
+  normal = student(a, b, paired, level)
+  few = min(len(a), len(b))
+  if few > MOST_REARRANGED:
+    return Difference(*map(real, normal))
+  if few < 2:
+    # A single run of one side says nothing of its spread.
+    return Difference(normal[0], real(-np.inf), real(np.inf), real(1.0))
+  if paired:
+    values = _means_of_subsets(np.sort(a - b), rng)
+  else:
+    values = _differences_of_subsets(_some(a, rng), _some(b, rng), rng)
+  # Sums that are 0 but for rounding are ties.
+  largest = np.abs(np.r_[a, b]).max()
+  values[np.abs(values) < 1e-12 * largest] = 0
+  # A rearrangement that changes nothing, drawn by chance, lies on both sides.
+  same = np.isnan(values)
+  rising, falling = (np.sort(np.where(same, end, values)) for end in (-np.inf, np.inf))
+  parts = len(values) + 1
+  left_out = math.floor(outside * parts + 1e-9)
+  low, high = (
+    (rising[left_out - 1], falling[-left_out]) if left_out else (-np.inf, np.inf)
+  )
+  fewer = min((rising <= 0).sum(), (falling >= 0).sum())
+  p = min(1.0, 2 * (fewer + 1) / parts)
+  if not paired:
+    # Welch's ends are NaN where neither side varies.
+    low, high = np.fmin(low, normal[1]), np.fmax(high, normal[2])
+    p = max(p, normal[3])
+  return Difference(normal[0], *map(real, (low, high, p)))
+
+
+def _generator(key: jax.Array | None) -> np.random.Generator:
+  key = read_key(jax.random.key(0) if key is None else key)
+  return np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+
+
+def _means_of_subsets(
+  differences: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, "subsets"]:
+  """Return the means of all subsets of the differences, or of many; NaN for an empty
+  one.
+  """
+  pairs = len(differences)
+  if 2**pairs <= DRAWN + 1:
+    chosen = np.arange(1, 2**pairs)[:, None] >> np.arange(pairs) & 1
+  else:
+    chosen = rng.integers(0, 2, (DRAWN, pairs), np.int8)
+  return ratio(chosen @ differences, chosen.sum(1))
+
+
+def _differences_of_subsets(
+  a: np.ndarray, b: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, "subsets"]:
+  """Return mean_S a - mean_T b for all subsets S and T of equally many runs, or for
+  many; NaN for empty ones.
+  """
+  n, runs = len(a), len(a) + len(b)
+  if math.comb(runs, n) <= DRAWN + 1:
+    of_a = np.zeros((math.comb(runs, n), runs), bool)
+    for row, places in zip(of_a, itertools.combinations(range(runs), n), strict=True):
+      row[[*places]] = True
+    of_a = of_a[1:]  # the first is the runs as they are
+  else:
+    of_a = rng.permuted(np.tile(np.arange(runs) < n, (DRAWN, 1)), axis=1)
+  given, taken = ~of_a[:, :n], of_a[:, n:]
+  return ratio(given @ a - taken @ b, given.sum(1))
+
+
+def _some(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+  """Return the runs that are rearranged: all, or many drawn without looking at them."""
+  return rng.permutation(np.sort(runs))[:MOST_REARRANGED]
+
+
+def least_p_value(runs_a: int, runs_b: int, paired: bool = True) -> float:
+  """Return the smallest p-value that `compare_means` can give for so many runs: 2 over
+  the number of rearrangements.
+
+  It is how often chance alone puts all runs, or pairs, of one side ahead.
+
+  Args:
+    runs_a: how many runs A has.
+    runs_b: how many runs B has; as many where `paired`.
+    paired: False for runs that are not paired.
+
+  Source: Fisher 1935.
+
+  >>> least_p_value(5, 5), round(least_p_value(3, 3, paired=False), 3)
+  (0.0625, 0.1)
+  """
+  n, m = at_least("runs_a", runs_a, 0), at_least("runs_b", runs_b, 0)
+  if paired:
+    return min(1.0, 2.0 ** (1 - min(n, m)))
+  # The logarithm, as the number may be beyond all floats.
+  number = scipy.special.betaln(n + 1, m + 1) + math.log(n + m + 1)
+  return min(1.0, 2 * math.exp(number)) if min(n, m) > 1 else 1.0
+
+
+def fewest_runs(paired: bool = True, *, alpha: float = 0.05) -> int:
+  """Return the fewest pairs, or runs of each, of which `compare_means` can say at an
+  error rate of `alpha` that A and B differ.
+
+  Args:
+    paired: False for runs that are not paired.
+    alpha: the rate of errors, two-sided.
+
+  >>> fewest_runs(), fewest_runs(paired=False)
+  (6, 4)
+  """
+  read_level(alpha)
+  return next(n for n in itertools.count(1) if least_p_value(n, n, paired) <= alpha)
+
+
+def probability_interval(
+  a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
+) -> Interval:
+  """Return the interval of `probability_of_outperforming`, Clopper and Pearson's, in
+  which a tie is half a win.
+
+      low = B(α/2; w, k - w + 1),    high = B(1 - α/2; w + 1, k - w),    B the quantile of a Beta law
+
+  There are w = P(A > B) k wins in k pairs. Without ties it is exact; ties only make it
+  hold more often. Of unpaired runs k is the smaller number of runs: no smaller interval
+  holds for every law, since all runs of A may beat or lose to all of B together.
+
+  Args:
+    a: (runs,) performances of A, higher is better.
+    b: (runs,) performances of B.
+    paired: False for runs that are not paired.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    `low` and `high`, 0-d; from 0 to 1 without runs.
+
+  Source: Clopper and Pearson 1934.
+
+  >>> print(*(x.round(3) for x in probability_interval(np.arange(40) + 1, np.arange(40))))
+  0.912 1.0
+  """
+  p = probability_of_outperforming(a, b, paired=paired)
+  outside, inside = read_level(level)
+  k = min(len(np.asarray(a)), len(np.asarray(b)))
+  wins = p * k if k else 0.0
+  low = scipy.special.betaincinv(wins, k - wins + 1, outside) if wins > 0 else 0.0
+  high = scipy.special.betaincinv(wins + 1, k - wins, inside) if wins < k else 1.0
+  return Interval(real(low), real(high))
+
+
+def compare_means_on_other_examples(
+  a: Given["runs examples"],
+  b: Given["runs examples"],
+  paired: bool = True,
+  *,
+  level: float = 0.95,
+) -> Interval:
+  """Return the interval of mean A - mean B over runs and examples: what other runs on
+  other examples of the same kind would give.
+
+      d ± t_ν √V,    V = V_runs + V_examples - V_both
+
+  V_runs is the variance of the mean over runs, V_examples that over the examples of
+  their mean differences A - B, and V_both the part that both contain: the interactions
+  of runs and examples, by the two-way analysis of variance. V is at least V_runs and at
+  least V_examples. ν is Satterthwaite's. A and B have the same examples, so examples
+  that are hard for both do not count. It takes examples as drawn independently.
+
+  Args:
+    a: (runs, examples) performances of A on each example: bool or 0/1 for right, or the
+      losses with their sign changed.
+    b: (runs, examples) performances of B on the same examples.
+    paired: False for runs that are not paired.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    `low` and `high`, 0-d; infinite for fewer than two runs or examples.
+
+  Source: ours; the two-way random effects model, Cornfield and Tukey 1956;
+    Satterthwaite 1946.
+
+  >>> a = np.array([[1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 1]])
+  >>> b = np.array([[1, 0, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0]])
+  >>> print(*(end.round(3) for end in compare_means_on_other_examples(a, b)))
+  -0.185 1.185
+  """
+  _, upper = read_level(level)
+  a, b = (read_numbers(w, x, "runs examples") for w, x in (("a", a), ("b", b)))
+  if a.shape[1] != b.shape[1] or (paired and a.shape != b.shape):
+    raise Mistake(
+      f"a has shape {a.shape} and b {b.shape}: give the same examples, and as many runs "
+      "or paired=False"
+    )
+  if min(*a.shape, *b.shape) < 2:
+    return Interval(real(-np.inf), real(np.inf))
+  parts = [_two_way(a, b)] if paired else [_two_way(a), _two_way(b)]
+  of_runs = [part.of_runs.var(ddof=1) / len(part.of_runs) for part in parts]
+  by_example = (
+    parts[0].of_examples if paired else parts[0].of_examples - parts[1].of_examples
+  )
+  of_examples = by_example.var(ddof=1) / len(by_example)
+  runs, both = sum(of_runs), sum(part.interaction for part in parts)
+  variance = max(runs, of_examples, runs + of_examples - both)
+  terms = [v**2 / (len(x.of_runs) - 1) for v, x in zip(of_runs, parts, strict=True)]
+  freedom = ratio(variance**2, sum(terms) + of_examples**2 / (len(by_example) - 1))
+  reach = scipy.special.stdtrit(freedom, upper) * np.sqrt(variance) if variance else 0.0
+  middle = by_example.mean()
+  return Interval(real(middle - reach), real(middle + reach))
+
+
+class _TwoWay(NamedTuple):
+  """Means of runs and of examples, and the part of the variance of the mean of all that
+  is from the interactions of both.
+  """
+
+  of_runs: Float[np.ndarray, "runs"]
+  of_examples: Float[np.ndarray, "examples"]
+  interaction: float
+
+
+def _two_way(
+  a: Real[np.ndarray, "runs examples"] | Bool[np.ndarray, "runs examples"],
+  less: Real[np.ndarray, "runs examples"]
+  | Bool[np.ndarray, "runs examples"]
+  | None = None,
+) -> _TwoWay:
+  """Analyse an array, or a - less, a block of runs at a time: as float64 all of it may
+  be larger than memory.
+  """
+  runs, n = a.shape
+  of_runs, of_examples, squares = np.empty(runs), np.zeros(n), 0.0
+  step = max(1, 2**22 // n)
+  for rows in (slice(start, start + step) for start in range(0, runs, step)):
+    x = real(a[rows]) if less is None else real(a[rows]) - real(less[rows])
+    of_runs[rows] = x.mean(1)
+    of_examples += x.sum(0) / runs
+    squares += (x**2).sum()
+  mean = of_runs.mean()
+  left = squares - n * (of_runs**2).sum() - runs * (of_examples**2).sum()
+  left = max(0.0, left + n * runs * mean**2)
+  return _TwoWay(of_runs, of_examples, left / ((runs - 1) * (n - 1)) / (runs * n))
+
+
+def holm(p_values: Given["comparisons"]) -> Float[Array, "comparisons"]:
+  """Return p-values of several comparisons adjusted by Holm's method: if those up to α
+  are called significant, the chance of any error among all is at most α.
+
+  Args:
+    p_values: (comparisons,), from 0 to 1.
+
+  Returns:
+    (comparisons,), in the same order.
+
+  Source: Holm 1979.
+
+  >>> holm([0.01, 0.04, 0.03])
+  array([0.03, 0.06, 0.06])
+  """
+  p = np.atleast_1d(read_within("p_values", p_values, "[0, 1]"))
+  order = np.argsort(p, kind="stable")
+  scaled = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+  adjusted = np.empty_like(p)
+  adjusted[order] = np.minimum(scaled, 1)
+  return adjusted
