@@ -321,8 +321,9 @@ def _table_of_comparisons(compared: Sequence[Comparison]) -> pages.Table:
       )
     )
   headings = ("", "difference (95 % interval)", "P(first > second)", "p", "verdict")
-  caption = """p and verdict by Holm's method: any of them is wrong in at most 5 % of \
-cases. Each interval is for itself. Differences are positive where the first is better."""
+  caption = """p and verdict by Holm's method: in at most 5 % of cases is any of equal \
+recipes called better. Each interval is for itself. Differences are positive where the \
+first is better."""
   return pages.Table(caption, headings, rows)
 
 
