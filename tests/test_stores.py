@@ -394,17 +394,24 @@ def within(seconds, condition):
   return condition()
 
 
-def test_claims_of_other_machines_run_out(store, monkeypatch):
-  url = store.folder()
+@pytest.mark.parametrize("where", ["s3", "memory"])
+def test_claims_of_other_machines_run_out(where, store, monkeypatch):
+  url = store.folder() if where == "s3" else "memory://claims/r"
+  seconds = [0.0]
+  monkeypatch.setattr(claims.time, "monotonic", lambda: seconds[0])
+  text = '{"host": "elsewhere", "pid": 1, "started": null, "token": "theirs"}'
   with Claims(url) as mine:
-    files.create(
-      place(url) / "blocks" / "3.claim",
-      '{"host": "elsewhere", "pid": 1, "started": null}',
-    )
+    files.create(place(url) / "blocks" / "3.claim", text)
+    assert mine.look() == (set(), {"3": None})
     assert not mine.take(3)
-    monkeypatch.setattr(claims, "age", lambda path: claims.LEASE + 1)
+    seconds[0] += claims.LEASE - 1
+    assert mine.look() == (set(), {"3": None})
+    assert not mine.take(3)
+    seconds[0] += 1
+    assert mine.look() == (set(), {"3": False})
     assert mine.take(3)
     assert files.names(place(url)) == {"blocks/3.claim"}
+  assert files.names(place(url)) == set()
 
 
 # Checkpoints

@@ -2,9 +2,11 @@
 processes.
 """
 
+import collections
 import dataclasses
 import functools
 import math
+import random
 import signal
 import threading
 import time
@@ -33,7 +35,7 @@ from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.formatting import run_count
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
-from vmapseeds.store.claims import Claims
+from vmapseeds.store.claims import LEASE, Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, removed_if_unused
 from vmapseeds.store.layout import Description, read_metadata, read_verified_metadata
@@ -48,7 +50,8 @@ from vmapseeds.training.task import Task, as_stored, describe, lanes_of, shown_o
 SEED_BATCH = 256
 LONG = 60.0  # seconds of a block that is saved in training by default
 FEW_STEPS = 8  # of lanes in a block
-POLL = 0.5  # seconds between two looks at what other processes have done
+POLL = 0.5  # seconds between two looks at what other processes have done, at least
+MOST_POLL = 10.0  # the most, of a process that waits for others
 
 
 class Campaign(NamedTuple):
@@ -353,9 +356,9 @@ def work(
     )
   held = train_blocks(campaign, range(first, last), wait=False)
   if held and campaign.plan.options.progress:
-    count = f"{len(held)} block{'s' * (len(held) > 1)}"
     say(
-      f"{count} left to other processes, which train them; the first is block {held[0]}"
+      f"{count_of(held, 'block')} left to other processes, which train them; the first "
+      f"is block {held[0]}"
     )
   return open_dataset(campaign)
 
@@ -382,53 +385,86 @@ def train_blocks(
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  finished = results.finished_blocks()
-  looked = time.perf_counter()
-  pause = POLL
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
   values = stored_values(results, shown, rows)
   shared = on_devices(plan)
   bar = Progress(total, len(rows), values, shown, plan.options.progress)
-  with writing(results.path), bar:
-    while left := [block for block in blocks if block not in finished]:
-      with Claims(results.path) as claims:
-        block = next((block for block in left if claims.take(block)), None)
-        bar.waits(block is None)
-        # Another process may have finished it before it was claimed here.
-        if block is not None and not results.is_finished(block):
-          execution = train_and_store_block(campaign, shared, block, claims, bar)
-          campaign = campaign._replace(execution=execution)
-      if block is None:
-        time.sleep(pause * wait)
-      elif results.is_finished(block):
-        finished.add(block)
-      # Listing the records takes long where there are many. Most often it is enough to
-      # know of one's own.
-      if block is None or time.perf_counter() - looked > pause:
-        looked = time.perf_counter()
-        finished = results.finished_blocks()
+  left, queue = list(blocks), collections.deque[int]()
+  looked, pause, waited = -math.inf, 0.0, 0.0
+  with writing(results.path), bar, Claims(results.path) as claims:
+    while True:
+      # Listing the records takes long where there are many, and most often it is enough
+      # to know of one's own.
+      if not queue or time.monotonic() - looked > pause:
+        begun = time.monotonic()
+        finished, alive = claims.look()
+        left = [block for block in left if block not in finished]
         bar.done = sum(
-          len(results.blocks[k]) for k in finished if results.blocks[k].start < total
+          len(results.blocks[k])
+          for k in finished
+          if k < len(results.blocks) and results.blocks[k].start < total
         )
-        pause = max(POLL, 10 * (time.perf_counter() - looked))
-        if block is None and not wait:
-          return [block for block in blocks if block not in finished]
+        others = {block for block in left if alive.get(str(block), False) is not False}
+        queue = collections.deque(block for block in left if block not in others)
+        if others:  # which would take the same blocks in the same order
+          random.shuffle(queue)
+        looked = time.monotonic()
+        pause = max(POLL, 10 * (looked - begun))
+        if not left:
+          break
+      block = None
+      while queue and not claims.take(block := queue.popleft()):
+        block = None
+      bar.waits(block is None)
+      if block is None:
+        unknown = [block for block in left if alive.get(str(block), False) is None]
+        if not wait and not unknown:
+          return left
+        if not (wait or waited) and plan.options.progress:
+          say(
+            f"{count_of(left, 'block')} left to other processes: looking for up to "
+            f"{LEASE:.0f} s whether they are alive"
+          )
+        time.sleep(min(MOST_POLL, max(POLL, waited / 20)))
+        waited += time.monotonic() - looked
+        continue
+      execution = train_and_store_block(
+        campaign, shared, block, claims, bool(finished), bar
+      )
+      campaign = campaign._replace(execution=execution)
+      claims.give_back(block)
   checkpoints.clear(results)
   return []
 
 
+def count_of(things: Collection, what: str) -> str:
+  """Return how many things there are, as "1 block" or "2 blocks"."""
+  return f"{len(things)} {what}{'s' * (len(things) != 1)}"
+
+
 def train_and_store_block(
-  campaign: Campaign, shared, block: int, claims: Claims, bar: Progress
-):
-  """Train a block's runs together, and write them if the block is still claimed. Return
-  the execution for the next block.
+  campaign: Campaign, shared, block: int, claims: Claims, settled: bool, bar: Progress
+) -> lanes.Execution:
+  """Train a block's runs together and write them, unless another process has done so.
+  Return the execution for the next block.
+
+  Args:
+    campaign: the campaign.
+    shared: the data on the devices.
+    block: the block.
+    claims: what this process has claimed, the block too.
+    settled: whether runs are done, so that no process changes the lane width any more.
+    bar: shows the progress.
   """
   plan, results, _ = campaign
   options = plan.options
+  # Another process may have finished it before it was claimed here.
+  if results.is_finished(block):
+    return campaign.execution
   runs = plan.runs[np.array(results.blocks[block])]
   table = lanes_of(plan.task, runs)
-  execution = folder_execution(campaign)
+  execution = campaign.execution if settled else folder_execution(campaign)
   campaign = campaign._replace(execution=execution)
   keeper = None
   if interval := checkpoint_interval(plan, execution, len(runs)):
@@ -459,13 +495,19 @@ def train_and_store_block(
     width = narrower(execution.width, error, results, options)
     results.revise(lambda root: root | {"lane_width": width})
     return lanes.Execution(execution.lowering, width)
-  # A process that slept for longer than its lease has lost its block, and another may be
-  # writing it.
-  if folder_execution(campaign) == execution and claims.holds(block):
-    with uninterrupted():
-      results.write_block(block, found, record, counts)
-      if keeper:
-        keeper.remove()
+  if not settled and folder_execution(campaign) != execution:
+    return execution
+  # The claim may be lost, if this process slept. That changes nothing: whoever trains the
+  # block writes the same bytes, and the first record stays.
+  with uninterrupted():
+    written = results.write_block(block, found, record, counts)
+    if written is False and options.progress:
+      say(
+        f"block {block} was finished by another process meanwhile: what was trained here "
+        "is not used"
+      )
+    if keeper:
+      keeper.remove()
   return execution
 
 

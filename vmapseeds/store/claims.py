@@ -2,9 +2,11 @@
 
 They only save work: two processes that train the same block write the same bytes. A
 claim is a file, `blocks/<block>.claim`, made only if there is none. Its process renews
-it while it lives. A claim that was not renewed for `LEASE` seconds, or whose process is
-seen to be gone, is overwritten by any process that wants the block. On an object store
-a renewal writes the file again: a claim that is taken away in that moment comes back.
+it while it lives. Clocks of machines are never compared: a process that wants the block
+looks at the claim again and again, and overwrites it if nothing about it has changed
+for `LEASE` seconds of its own clock, or if the claim's process is seen to be gone from
+this machine. On an object store a renewal writes the file again: a claim that is taken
+away in that moment comes back.
 """
 
 import contextlib
@@ -16,15 +18,15 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from vmapseeds.mistakes import Failure
+from vmapseeds.mistakes import Failure, say
 from vmapseeds.store.files import (
   Folder,
-  Place,
-  age,
   create,
   is_remote,
-  names,
+  listing,
+  mark,
   parse,
   place,
   read,
@@ -33,11 +35,19 @@ from vmapseeds.store.files import (
 )
 
 BLOCKS = "blocks"
-LEASE = 600.0  # seconds
-UNFINISHED = (
-  10.0  # seconds; an unreadable claim that is younger may still be being written
-)
+LEASE = 300.0  # seconds; a claim is renewed ten times in them
+UNFINISHED = 10.0  # seconds; an unreadable claim may still be being written for as long
+PATIENCE = 5.0  # seconds of waiting before it is said
 CLAIM = r"(\w{1,20})\.claim"
+
+
+class Sight(NamedTuple):
+  """What is known of a claim that another process may hold."""
+
+  mark: object  # changes when the claim is renewed
+  since: float  # when this mark was first seen, by this process's clock
+  renewed: bool  # whether another mark was seen before
+  owner: dict[str, Any] | None  # None if it cannot be read
 
 
 class Claims:
@@ -47,10 +57,13 @@ class Claims:
 
   def __init__(self, path: Folder):
     self.folder = place(path) / BLOCKS
-    self._held: dict[str, bytes] = {}
     # When processes that are gone began the blocks that this one took over.
     self.abandoned: dict[str, float] = {}
+    self._held: dict[str, dict[str, Any]] = {}
+    self._renewed: dict[str, float] = {}
+    self._seen: dict[str, Sight] = {}
     self._ended = threading.Event()
+    self._lock = threading.Lock()  # a renewal must not write a claim that was removed
     self._renewer = threading.Thread(target=self._renew, daemon=True)
 
   def __enter__(self) -> "Claims":
@@ -59,56 +72,110 @@ class Claims:
 
   def __exit__(self, *_) -> None:
     self._ended.set()
-    self._renewer.join()  # a renewal after the removal would write the claim again
-    for block in self._held:
-      if self.holds(block):
-        remove(self._file(block))
+    self._renewer.join()
+    for block in [*self._held]:
+      self.give_back(block)
 
   def take(self, block: int | str) -> bool:
     """Claim a block. Return False where another process holds it."""
-    path = self._file(block)
+    name = str(block)
+    path = self._file(name)
     about = {"token": uuid.uuid4().hex, "begun": time.time()}
-    text = json.dumps(_process(os.getpid()) | about)
-    if not create(path, text):
-      if not stale(path):
+    mine = _process(os.getpid()) | about
+    made = create(path, json.dumps(mine))
+    if not made:
+      if self._is_alive(name, mark(path)) is not False:
         return False
       with contextlib.suppress(LookupError, TypeError, ValueError):
-        self.abandoned[str(block)] = float(parse(read(path))["begun"])
-      replace(path, text)
-    self._held[str(block)] = text.encode()
-    return self.holds(
-      block
-    )  # if several processes overwrite a stale claim, the last one has it
+        self.abandoned[name] = float((self._seen[name].owner or {})["begun"])
+      replace(path, json.dumps(mine))
+    self._held[name], self._renewed[name] = mine, time.monotonic()
+    if made or self.holds(name):
+      return True
+    del self._held[name]  # several overwrote the claim, and the last of them has it
+    return False
+
+  def wait_for(self, name: str) -> None:
+    """Claim what no process holds for long, such as the folder's description."""
+    begun, said = time.monotonic(), False
+    while not self.take(name):
+      if not said and time.monotonic() - begun > PATIENCE:
+        said = True
+        say(
+          f"waiting for another process, which writes the {name} {self.folder.parent}; if "
+          f"it is gone, its claim is taken over after {LEASE:.0f} s"
+        )
+      time.sleep(0.1)
 
   def holds(self, block: int | str) -> bool:
     """Return whether this process still has a block. Another may take it over if this one
     sleeps for longer than the lease.
     """
-    return read(self._file(block)) == self._held.get(str(block), b"")
+    mine = self._held.get(str(block), {})
+    owner = _owner(self._file(block)) or {}
+    return "token" in mine and mine["token"] == owner.get("token")
+
+  def give_back(self, block: int | str) -> None:
+    """Remove the claim of a block, if it is still this process's."""
+    name = str(block)
+    with self._lock:
+      # Nobody takes over a block before the lease ends.
+      sure = name.isdecimal() and time.monotonic() - self._renewed[name] < LEASE / 2
+      if sure or self.holds(name):
+        remove(self._file(name))
+      del self._held[name]
+
+  def look(self) -> tuple[set[int], dict[str, bool | None]]:
+    """Return which blocks have a record now; and block -> whether the process that holds
+    it is alive, of the blocks that other processes have claimed. None means that it is
+    not known yet.
+    """
+    there = listing(self.folder)
+    finished = {int(name[:-5]) for name in there if re.fullmatch(r"\d+\.json", name)}
+    found = {match[1]: m for n, m in there.items() if (match := re.fullmatch(CLAIM, n))}
+    others = {name: m for name, m in found.items() if name not in self._held}
+    return finished, {name: self._is_alive(name, m) for name, m in others.items()}
+
+  def _is_alive(self, name, mark):
+    """Return whether the process that holds a claim is alive, None if it is not known."""
+    now = time.monotonic()
+    sight = self._seen.get(name)
+    if sight is None or sight.mark != mark:
+      owner = sight.owner if sight else None
+      if owner is None or owner.get("host") == _host():
+        owner = _owner(self._file(name))
+      sight = self._seen[name] = Sight(mark, now, sight is not None, owner)
+    if now - sight.since >= (UNFINISHED if sight.owner is None else LEASE):
+      return False
+    if sight.owner is not None and sight.owner.get("host") == _host():
+      started = _process(sight.owner.get("pid"))["started"]
+      return started == sight.owner.get("started")
+    return sight.renewed or None
 
   def _file(self, block):
     return self.folder / f"{block}.claim"
 
   def _renew(self):
+    count = 0
     while not self._ended.wait(LEASE / 10):
-      for block in list(self._held):
-        with contextlib.suppress(
-          Failure, OSError
-        ):  # a shared disk that answers late must not end all renewals
-          if self.holds(block):
+      count += 1
+      for block in [*self._held]:
+        # A shared disk that answers late must not end all renewals.
+        with contextlib.suppress(Failure, OSError), self._lock:
+          if block in self._held and self.holds(block):
             if is_remote(self.folder):
-              replace(self._file(block), self._held[block].decode())
+              text = json.dumps(self._held[block] | {"renewals": count})
+              replace(self._file(block), text)
             else:
               os.utime(str(self._file(block)))
+            self._renewed[block] = time.monotonic()
 
 
 def claimed(path: Folder) -> dict[str, bool]:
-  """Return block -> whether its claim is alive, for the blocks of a results folder that
-  have a claim.
+  """Return block -> whether its claim may be alive, for the blocks of a results folder
+  that have a claim.
   """
-  folder = place(path) / BLOCKS
-  found = (re.fullmatch(CLAIM, name) for name in names(folder))
-  return {match[1]: not stale(folder / match[0]) for match in found if match}
+  return {block: alive is not False for block, alive in Claims(path).look()[1].items()}
 
 
 def abandon(path: Folder, block: int | str) -> None:
@@ -118,19 +185,12 @@ def abandon(path: Folder, block: int | str) -> None:
   remove(place(path) / BLOCKS / f"{block}.claim")
 
 
-def stale(claim: Place) -> bool:
-  """Return whether the process that made this claim no longer trains the block."""
-  if (
-    abs(age(claim)) > LEASE
-  ):  # `abs`, because a claim dated in the far future would never expire
-    return True
-  try:
+def _owner(claim):
+  """Return the process that made a claim, None if it cannot be read."""
+  with contextlib.suppress(ArithmeticError, TypeError, ValueError):
     owner = parse(read(claim))
-    return (
-      owner["host"] == _host() and _process(owner["pid"])["started"] != owner["started"]
-    )
-  except (ArithmeticError, LookupError, TypeError, ValueError):
-    return age(claim) > UNFINISHED
+    return owner if isinstance(owner, dict) and "host" in owner else None
+  return None
 
 
 def _process(pid):
@@ -138,7 +198,7 @@ def _process(pid):
   or the system does not say.
   """
   started = None
-  with contextlib.suppress(OSError):
+  with contextlib.suppress(ArithmeticError, OSError, TypeError, ValueError):
     fields = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()
     started = None if fields[0] in "ZX" else fields[19]
   return {"host": _host(), "pid": pid, "started": started}

@@ -11,13 +11,11 @@ import json
 import os
 import re
 import stat
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
-import numpy as np
 from typing_extensions import TypeIs
 from upath import UPath
 
@@ -264,8 +262,28 @@ def remove(path: Place) -> None:
       path.unlink()
 
 
-def age(path: Place) -> float:
-  """Return the seconds since a file was written or touched; infinite without one."""
+def mark(path: Place) -> object:
+  """Return what changes when a file is written or touched; None without the file."""
   with contextlib.suppress(FileNotFoundError), reached(path):
-    return time.time() - path.stat().st_mtime
-  return np.inf
+    if is_remote(path):
+      return str(path.fs.ls(path.path, detail=True)[0])  # as `listing` has it
+    return path.stat().st_mtime_ns
+  return None
+
+
+def listing(folder: Place) -> dict[str, object]:
+  """Return the files in a folder, but not those in folders below, and the `mark` of each
+  claim among them: few files, while on a disk each mark takes a call.
+  """
+  found: dict[str, object] = {}
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError), reached(folder):
+    if is_remote(folder):
+      for about in folder.fs.ls(folder.path, detail=True):
+        name = about["name"].rpartition("/")[2]
+        found[name] = str(about) if name.endswith(".claim") else None
+      return found
+    with os.scandir(folder) as entries:
+      for entry in entries:
+        of_claim = entry.name.endswith(".claim")
+        found[entry.name] = mark(folder / entry.name) if of_claim else None
+  return found

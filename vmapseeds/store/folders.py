@@ -168,8 +168,7 @@ def create_folder(
   )
   try:
     with Claims(path) as claims:
-      while not claims.take("folder"):
-        time.sleep(0.1)
+      claims.wait_for("folder")
       if exists(path / ROOT):
         raise taken
       try:

@@ -2,7 +2,6 @@
 the format.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -166,8 +165,9 @@ class Results:
     outputs: Mapping[str, Shaped[np.ndarray, "runs ..."]],
     record: Mapping[str, Any] | None = None,
     counts: Mapping[str, np.ndarray] | None = None,
-  ) -> None:
-    """Write a block: the values, and last its record. Do nothing if it has a record.
+  ) -> bool:
+    """Write a block: the values, and last its record. Return False, and do nothing, if
+    it has a record.
 
     Args:
       block: the block.
@@ -176,13 +176,14 @@ class Results:
       counts: array name -> counts over its runs.
     """
     if self.is_finished(block):
-      return
+      return False
     given = {**outputs, **(counts or {})}
     digests = {
       name: self._write(name, given[name], block) for name in self.outputs + self.counts
     }
     own = {"block": block, "runs": len(self.blocks[block]), "digests": digests}
     layout.write_record(self.path, {**(record or {}), **own})
+    return True
 
   def _write(self, name, values, block):
     """Write a block's values, a whole object. Return their digest."""
@@ -242,8 +243,7 @@ class Results:
   def revise(self, change: Callable[[layout.Description], layout.Description]) -> None:
     """Change the description, one process at a time."""
     with Claims(self.path) as claims:
-      while not claims.take("folder"):
-        time.sleep(0.1)
+      claims.wait_for("folder")
       root = layout.require_metadata(self.path)
       changed = change(root)
       if changed != root:

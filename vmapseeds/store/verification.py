@@ -106,15 +106,12 @@ class _Look:
       chunks = range(-(-array.shape[0] // array.chunks[0]))
       self.expected |= {object_path(root, name, chunk) for chunk in chunks}
     for block in blocks:
-      if claims.get(str(block)):
-        self.notes.append(f"block {block} is being trained: it was not looked at")
-      else:
-        self._block(block)
+      self._block(block, claims.get(str(block), False))
     for name, fault in self.results.plan_faults().items():
       self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
     self._foreign()
 
-  def _block(self, block):
+  def _block(self, block, claimed):
     results = self.results
     file = f"{BLOCKS}/{block}.json"
     try:
@@ -126,6 +123,10 @@ class _Look:
       self.done += len(results.blocks[block])
       faults = results.faults(block, record).items()
       self.problems += [_Problem(object, fault, block) for object, fault in faults]
+    elif claimed:
+      self.notes.append(
+        f"block {block} is not finished: another process has claimed it"
+      )
     elif self.there & {object_path(results.root, n, block) for n in results.outputs}:
       self.notes.append(
         f"block {block} is not finished, and what lies there of it is not used"
@@ -168,7 +169,9 @@ def _mend(look, mended, failed):
         elif cure == "remove":
           remove(look.path / file)
           mended.append(f"{file} was removed")
-        elif isinstance(cure, int) and claims.take(cure):
+        elif isinstance(cure, int) and not claims.take(cure):
+          failed.append(f"block {cure} is claimed by another process: repair it later")
+        elif isinstance(cure, int):
           remove(look.path / record)
           mended.append(
             f"block {cure}: {record} was removed, so that its runs are trained again"
