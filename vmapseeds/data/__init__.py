@@ -2,7 +2,7 @@
 is trained on.
 """
 
-from vmapseeds.data.examples import Dataset, Examples
+from vmapseeds.data.dataset import Dataset, Examples
 from vmapseeds.data.sources import load
 
 __all__ = ["Dataset", "Examples", "load"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vmapseeds.data.examples import Dataset, Examples, required_splits
+from vmapseeds.data.dataset import Dataset, Examples, required_splits
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
 

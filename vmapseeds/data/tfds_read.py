@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from vmapseeds.data.examples import Dataset, required_splits
+from vmapseeds.data.dataset import Dataset, required_splits
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, reason, silence
 from vmapseeds.mistakes import Mistake
 

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int, Shaped
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.data.examples import MOST_CLASSES
+from vmapseeds.data.dataset import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least, say
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.opening import open_results

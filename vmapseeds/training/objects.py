@@ -245,7 +245,7 @@ def _text(value):
   """
   import jax  # the names of recipes need none
 
-  from vmapseeds.data.examples import fingerprint
+  from vmapseeds.data.dataset import fingerprint
 
   def shown(leaf):
     if hasattr(leaf, "tobytes"):

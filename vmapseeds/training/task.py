@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree, Shaped
 
-from vmapseeds.data.examples import fingerprint
+from vmapseeds.data.dataset import fingerprint
 from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
