@@ -3,6 +3,7 @@
 import collections
 import functools
 import itertools
+import re
 
 import flax.linen as nn
 import jax
@@ -378,6 +379,36 @@ def test_lanes_make_convolutions_fast_as_their_lowering_says(lowering, width):
   for ours, kernel in zip(found, w, strict=True):
     theirs = jax.jit(step)(x, kernel)
     np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+@pytest.mark.parametrize("lowering", lanes.LOWERINGS)
+def test_accelerators_get_the_products_of_convolutions_by_hand(platform, lowering):
+  """Each convolution and matrix product of the program for an accelerator, whether
+  gradients are recognised or are the rule's own.
+  """
+  x, (w, v) = random(0, 2, 8, 8, 3), (random(i, 3, 3, 3, 3, 3) for i in (1, 2))
+
+  def gradient(convolve, w, v):
+    def value(w, v):
+      y = convolve(x, w, (2, 2), "SAME", dimension_numbers=LAYOUTS["last"])
+      y = convolve(jnp.tanh(y), v, (1, 1), "SAME", dimension_numbers=LAYOUTS["last"])
+      return (y**2).sum()
+
+    return jax.grad(value, (0, 1))(w, v)
+
+  def products(convolve):
+    fast = vs.fast_convolutions(functools.partial(gradient, convolve))
+    with lanes.compiling_for(platform), lanes.lowering(lowering):
+      program = jax.jit(jax.vmap(fast)).trace(w, v)
+    target = {"gpu": "cuda"}.get(platform, platform)
+    text = program.lower(lowering_platforms=(target,)).as_text()
+    found = re.findall(r"stablehlo\.(?:convolution|dot_general).*", text)
+    return collections.Counter(re.sub(r"%\w+", "", each) for each in found)
+
+  plain, by_hand = map(products, (lax.conv_general_dilated, vs.conv_general_dilated))
+  assert plain == by_hand
+  assert plain.total() == 5
 
 
 def test_a_hand_placed_convolution_takes_the_lowering_of_its_lanes():

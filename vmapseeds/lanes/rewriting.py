@@ -227,12 +227,13 @@ def _input_gradient(form, out, lhs, rhs, turned=False):
   """`turned`: whether the kernel's pixels are to be reversed first."""
   numbers, groups = form.dimension_numbers, form.feature_group_count
   dy = _ordered(lhs, _images(numbers.lhs_spec))
-  w = _ordered(rhs, _kernel(numbers.rhs_spec))
+  w = _ordered(rhs, _kernel(_swapped(numbers.rhs_spec)))
   like = _ordered(out, _images(numbers.out_spec))
-  *pixels, features, channels = w.shape
+  *pixels, channels, features = w.shape
   w = w if turned else jnp.flip(w, range(len(pixels)))
-  w = w.reshape(*pixels, features, groups, channels // groups)
-  w = jnp.swapaxes(w, -3, -1).reshape(*pixels, channels // groups, groups * features)
+  if groups > 1:
+    w = w.reshape(*pixels, groups, channels // groups, features)
+    w = jnp.swapaxes(w, -3, -2).reshape(*pixels, channels // groups, groups * features)
   low = [
     (k - 1) * d - low
     for k, d, (low, _) in zip(pixels, form.rhs_dilation, form.padding, strict=True)
@@ -253,15 +254,16 @@ def _kernel_gradient(form, out, lhs, rhs):
   order = _kernel(_swapped(numbers.out_spec))
   *shape, features = _ordered(out, order).shape
   like = jax.ShapeDtypeStruct((*shape, features // copies), out.dtype)
-  # Copies: an inner `vmap` over both.
+  low = [low for low, _ in form.padding]
+  steps = form.rhs_dilation, form.window_strides
+  window = _fitting(form, form.batch_group_count, *steps, low, x, like, dy)
+  gradient = functools.partial(convolve, "kernel_gradient", window, like=like)
+  if copies == 1:
+    return _placed(gradient(x, dy), order)
+  # An inner `vmap` over both.
   x = x.reshape(copies, -1, *x.shape[1:])
   dy = jnp.moveaxis(dy.reshape(*dy.shape[:-1], copies, -1), -2, 0)
-  low = [low for low, _ in form.padding]
-  groups = form.batch_group_count
-  steps = form.rhs_dilation, form.window_strides
-  window = _fitting(form, groups, *steps, low, x[0], like, dy[0])
-  of_one = functools.partial(convolve, "kernel_gradient", window, like=like)
-  dw = jnp.moveaxis(jax.vmap(of_one)(x, dy), 0, -2)
+  dw = jnp.moveaxis(jax.vmap(gradient)(x, dy), 0, -2)
   return _placed(dw.reshape(*shape, features), order)
 
 
