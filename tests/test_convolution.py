@@ -240,10 +240,13 @@ def test_many_channels_equal_xla(
     (2, 16, 16, np.float32),  # one group after another
   ],
 )
+@pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_groups_of_one_network_equal_xla(
-  monkeypatch, groups, channels, features, dtype, stride, dilation
+  monkeypatch, groups, channels, features, dtype, stride, dilation, dense
 ):
+  if not dense:
+    monkeypatch.setattr(forward, "DENSE_PRODUCTS", 0)
   monkeypatch.setattr(depthwise, "GRADIENT_BYTES", 1)  # an image at a time
   x = random(0, 3, 7, 6, groups * channels).astype(dtype)
   w = random(1, 3, 2, channels, groups * features).astype(dtype)

@@ -61,6 +61,7 @@ class Net:
   # Channels of a group in the second and third convolution; 0: all
   group: int = 0
   transposed: bool = False  # the third is a transposed convolution of stride 2
+  bias: bool = False
 
   def program(self, convolve) -> Program:
     """Return the network with a function for `lax.conv_general_dilated`."""
@@ -84,6 +85,7 @@ class Net:
           for i, (k, n) in enumerate(zip(keys, fan_in, strict=True))
         ),
         jax.random.normal(last, (FEATURES[-1], CLASSES)) / 4,
+        *(jnp.zeros((n, *[1] * (rank if self.first else 0))) for n in FEATURES),
       ]
 
     def apply(params, x):
@@ -95,17 +97,16 @@ class Net:
         if self.transposed and i == 2:
           stride, padding = (1,) * rank, [(1, 2)] * rank
           options = dict(lhs_dilation=(2,) * rank)
-        x = nn.relu(
-          convolve(
-            x,
-            kernel,
-            stride,
-            padding,
-            dimension_numbers=(images, kernels, images),
-            feature_group_count=groups[i],
-            **options,
-          )
+        x = convolve(
+          x,
+          kernel,
+          stride,
+          padding,
+          dimension_numbers=(images, kernels, images),
+          feature_group_count=groups[i],
+          **options,
         )
+        x = nn.relu(x + params[4 + i] if self.bias else x)
       return x.mean([i for i, name in enumerate(images) if name in names]) @ params[3]
 
     return Program(init, apply)
@@ -251,7 +252,7 @@ def cases() -> dict[str, Callable[[int], tuple[Any, Any]]]:
   by_hand, plain = vs.conv_general_dilated, lax.conv_general_dilated
 
   def task(program, hand=None, net=Net()):
-    hand = hand or net.program(by_hand)
+    hand = hand or dataclasses.replace(net, bias=True).program(by_hand)
     return lambda steps: tuple(
       steps_of(
         p() if p in (of_equinox, of_haiku) else p, net.space, net.channels, steps

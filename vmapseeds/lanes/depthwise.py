@@ -17,13 +17,10 @@ GRADIENT_BYTES = 128 * 1024
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  elements = w.reshape(-1, window.groups, w.shape[-1] // window.groups)
-  seen = im2col.views(window, x, w)
-  y = sum(
-    _promoted(one)[..., None] * _promoted(element)
-    for one, element in zip(seen, elements, strict=True)
-  )
-  return jax.lax.collapse(y, y.ndim - 2).astype(window.dtype or x.dtype)
+  elements = _promoted(w.reshape(-1, w.shape[-1]))
+  seen = _seen(window, x, w)
+  y = sum(one * element for one, element in zip(seen, elements, strict=True))
+  return y.astype(window.dtype or x.dtype)
 
 
 def input_gradient(window, x, w, dy):
@@ -36,13 +33,18 @@ def kernel_gradient(window, x, w, dy):
   axes = range(dy.ndim - 1)
 
   def block(x, dy):
-    dy = _promoted(dy.reshape(*dy.shape[:-1], window.groups, -1))
-    seen = im2col.views(window, x, w)
-    return jnp.stack([(_promoted(one)[..., None] * dy).sum(axes) for one in seen])
+    seen = _seen(window, x, w)
+    return jnp.stack([(one * _promoted(dy)).sum(axes) for one in seen])
 
   an_image = dy.size * dy.dtype.itemsize // len(dy)
   blocks = im2col.blocks(len(dy), GRADIENT_BYTES // max(1, an_image))
   return im2col.sum_over(blocks, block, x, dy).reshape(w.shape).astype(w.dtype)
+
+
+def _seen(window, x, w):
+  """Return what each kernel element sees, a channel for each feature that it makes."""
+  features = w.shape[-1] // window.groups
+  return map(_promoted, im2col.views(window, jnp.repeat(x, features, -1), w))
 
 
 def _promoted(a):

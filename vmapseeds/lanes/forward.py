@@ -8,6 +8,7 @@ Images are (n, *spatial, in), kernels (*kernel, in per group, out).
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 
@@ -19,6 +20,9 @@ from vmapseeds.lanes import depthwise, im2col, winograd
 # With fewer input channels × output features than this, XLA's kernel has too little to
 # do at once.
 FEW_PRODUCTS = 256
+# With groups, of at most this many channels × features in all, zeros in place of other
+# groups cost less than smaller products.
+DENSE_PRODUCTS = 64 * 64
 # With at least this many channels × features, Winograd's form saves more in products
 # than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
@@ -41,6 +45,10 @@ def forward(window, x, w):
   """Return the convolution of images and kernel."""
   if window.groups > 1:
     return _of_groups(forward, window, x, w)
+  if x.ndim > 4:
+    _, images, kernels, flat = _in_two_dimensions(window, x, w)
+    y = forward(flat, images(x), kernels(w))
+    return y.reshape(len(x), *window.out_spatial(x, w), w.shape[-1])
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
     return (_pairs if window.dilation[-1] == 1 else im2col.forward)(window, x, w)
   if found := _unstrided(window, x, w):
@@ -49,14 +57,57 @@ def forward(window, x, w):
   return _plain(window, x, w)
 
 
+def _in_two_dimensions(window, x, w):
+  """Turn a convolution of more dimensions into one of two, as XLA's fast kernel has no
+  more: what the kernel's layers see become channels, and the outputs' layers images.
+  Return the functions that rearrange outputs, images and kernel, and the plain window.
+  """
+  layers = w.ndim - 4
+  out = window.out_spatial(x, w)[:layers]
+  one_pixel = dataclasses.replace(
+    window,
+    strides=(*window.strides[:layers], 1, 1),
+    padding=(*window.padding[:layers], (0, 0), (0, 0)),
+    dilation=(*window.dilation[:layers], 1, 1),
+  )
+  columns = jax.ShapeDtypeStruct((*w.shape[:layers], 1, 1, *w.shape[-2:]), w.dtype)
+
+  def images(x):
+    seen = jnp.concatenate(im2col.views(one_pixel, x, columns), -1)
+    return seen.reshape(len(x) * math.prod(out), *seen.shape[-3:])
+
+  def kernels(w):
+    w = jnp.moveaxis(w, range(layers), range(2, 2 + layers))
+    return w.reshape(*w.shape[:2], -1, w.shape[-1])
+
+  def outputs(y):
+    return y.reshape(-1, *y.shape[-3:])
+
+  flat = dataclasses.replace(
+    window,
+    strides=window.strides[layers:],
+    padding=window.padding[layers:],
+    dilation=window.dilation[layers:],
+  )
+  return outputs, images, kernels, flat
+
+
 def _of_groups(part, window, *args):
   """Apply a part of a convolution whose channels are in groups."""
   *_, channels, features = args[1].shape
-  several = channels * features // window.groups >= FEW_PRODUCTS
-  if channels == 1 or not several:
-    form = depthwise if channels == 1 else im2col
-    return getattr(form, part.__name__)(window, *args)
   single = dataclasses.replace(window, groups=1)
+  if channels == 1:
+    return getattr(depthwise, part.__name__)(window, *args)
+  if window.groups * channels * features <= DENSE_PRODUCTS:
+    # All channels at once, with zeros in the kernel.
+    x, w, *dy = args
+    whole = functools.partial(_whole_kernel, window.groups)
+    if _is_array(w):
+      return part(single, x, whole(w), *dy)
+    dw = part(single, x, jax.eval_shape(whole, w), *dy)
+    return jax.linear_transpose(whole, w)(dw)[0]
+  if channels * features // window.groups < FEW_PRODUCTS:
+    return getattr(im2col, part.__name__)(window, *args)
 
   def of_one(a):
     return a.reshape(*a.shape[:-1], window.groups, -1)[..., 0, :]
@@ -76,6 +127,14 @@ def _of_groups(part, window, *args):
   ]
   out = jnp.moveaxis(jax.lax.map(group, arrays), 0, -2)
   return jax.lax.collapse(out, out.ndim - 2)
+
+
+def _whole_kernel(groups, w):
+  """Return the kernel of a convolution without groups that is one with groups."""
+  *pixels, channels, features = w.shape
+  w = w.reshape(*pixels, 1, channels, groups, features // groups)
+  same = jnp.eye(groups, dtype=w.dtype)[:, None, :, None]
+  return (w * same).reshape(*pixels, groups * channels, features)
 
 
 def _is_array(a):
@@ -206,6 +265,11 @@ def input_gradient(window, x, w, dy):
   """
   if window.groups > 1:
     return _of_groups(input_gradient, window, x, w, dy)
+  if x.ndim > 4:
+    outputs, images, kernels, flat = _in_two_dimensions(window, x, w)
+    seen = jax.eval_shape(images, x)
+    dx = input_gradient(flat, seen, kernels(w), outputs(dy))
+    return jax.linear_transpose(images, x)(dx)[0]
   strided = set(window.strides) != {1}
   if strided and set(window.dilation) != {1}:
     return im2col.input_gradient(window, x, w, dy)
@@ -291,6 +355,11 @@ def kernel_gradient(window, x, w, dy):
   """
   if window.groups > 1:
     return _of_groups(kernel_gradient, window, x, w, dy)
+  if x.ndim > 4:
+    outputs, images, kernels, flat = _in_two_dimensions(window, x, w)
+    like = jax.eval_shape(kernels, w)
+    dw = kernel_gradient(flat, images(x), like, outputs(dy))
+    return jax.linear_transpose(kernels, w)(dw)[0]
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
