@@ -16,6 +16,7 @@ from .mistakes import Failure as Failure
 from .mistakes import Mistake as Mistake
 from .mistakes import UnknownField as UnknownField
 from .reports.comparison_page import compare as compare
+from .reports.pilots import plan as plan
 from .reports.results_page import report as report
 from .results.description import training_examples as training_examples
 from .results.imports import import_runs as import_runs

@@ -157,7 +157,8 @@ def train(
   how = {**vars(campaign), "progress": not quiet}
   if dry_run:
     most = "at most " * (wanted is not None)
-    return print(f"{most}{vmapseeds.estimate(*what, **how)}")
+    print(f"{most}{vmapseeds.estimate(*what, **how)}")
+    return plan_hint(out)
   if host:
     hosts.join(host)
   trains = vmapseeds.train
@@ -173,6 +174,15 @@ def train(
   if host:
     hosts.leave(host)
   print(summary_line(results, out))
+
+
+def plan_hint(out: str) -> None:
+  """Say that the runs of a folder, if it has some, tell how many a question takes."""
+  with contextlib.suppress(Mistake):
+    there = vmapseeds.open_results(out).sizes["run"]
+    if there > 2:
+      asked = f"vmapseeds plan {shlex.quote(out)}"
+      print(f"{there} runs are there: {asked} says how many a question takes")
 
 
 def table(
@@ -472,6 +482,47 @@ def compare(
   )
 
 
+def plan(
+  a: Annotated[Positional[str], arg(metavar="DIR")],
+  b: Annotated[Positional[str | None], hint("DIR_B", "none")] = None,
+  *,
+  detect: Annotated[float | None, hint("X", "about half a standard deviation")] = None,
+  power: float = 0.8,
+  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR")] = (),
+  against: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR_B")] = (),
+  test_set: Name = "test",
+  epoch: Epoch = None,
+  output: Annotated[str | None, hint("NAME", "the first of DIR")] = None,
+) -> None:
+  """Say how many runs it takes to know a mean, to show a difference, and to know the
+  variance, from a pilot of 10 to 30 runs.
+
+  Args:
+    a: results of the pilot
+    b: results of another recipe with the same seeds: they say what pairing by seeds
+      saves
+    detect: the mean is wanted to within X, and a difference of X between two recipes is
+      to be shown: in percentage points of accuracy, or in the unit of the loss or score
+    power: how often such a difference is to be shown
+    where: take only the runs of DIR with these values, e.g. lr=0.02
+    against: take only the runs of DIR_B, by default of DIR, with these values
+    test_set: which test set
+    epoch: take the results after this epoch, for runs trained with evaluate_every
+    output: the output of role class, loss or score
+  """
+  vmapseeds.plan(
+    a,
+    b,
+    detect=detect,
+    power=power,
+    where=values(where, "--where"),
+    against=values(against, "--against"),
+    test_set=test_set,
+    epoch=epoch,
+    output=output,
+  )
+
+
 def recipes() -> None:
   """List the recipes: those built in, and those that installed packages add."""
   # A file or another program gets one line per recipe.
@@ -553,6 +604,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
   "export": export,
   "report": report,
   "compare": compare,
+  "plan": plan,
   "recipes": recipes,
   "bench": bench,
 }

@@ -62,7 +62,7 @@ DIFFERENCES = (0.5, 1.0, 2.0)  # in standard deviations of a run
 class VerdictFlags(Flags):
   """How many campaigns, of how many runs."""
 
-  campaigns: Count = 2000
+  campaigns: Count = 400
   """campaigns of each law and number of runs"""
 
   runs: Annotated[tuple[int, ...], arg(metavar="R")] = (2, 3, 5, 8, 20, 100)
@@ -202,12 +202,13 @@ def main(argv: Sequence[str] | None = None) -> None:
       sd = np.sqrt(2) if paired else 1.0
       runs = int(stats.runs_for_difference(sd, difference, paired))
       happened = [
-        percent(shown(runs, difference, paired, law, number, rng)) for law in LAWS
+        percent(shown(runs, difference, paired, law, max(1, number // 2), rng))
+        for law in LAWS
       ]
       taken.append((way, f"{difference:g}", str(runs), *happened))
   for runs in (10, 20, 30):
     for law in LAWS:
-      of_mean, of_difference, low, high = pilots(runs, law, number, rng)
+      of_mean, of_difference, low, high = pilots(runs, law, max(1, number // 2), rng)
       guesses.append(
         (
           str(runs),

@@ -158,10 +158,10 @@ def compare(
     raise Mistake(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
-  ours = _side(a, where, "--where", test_set, epoch, output)
+  ours = read_side(a, where, "--where", test_set, epoch, output)
   test_set = resolve_test_set(ours.results.attrs.get("test_sets"), test_set)
   theirs = [
-    _side(other, against, "--against", test_set, epoch, ours.output)
+    read_side(other, against, "--against", test_set, epoch, ours.output)
     for other in others or (a,)
   ]
   for side in theirs:
@@ -249,7 +249,7 @@ def _compare(
   of: Quantity,
 ) -> Comparison:
   a, b = (sides[name] for name in names)
-  rows, matching = _matched_rows(a, b, paired)
+  rows, matching = matched_rows(a, b, paired)
   elsewhere = None
   of_a, of_b = _of_examples(a, rows[0]), _of_examples(b, rows[1])
   if of_a is not None and of_b is not None:
@@ -406,7 +406,7 @@ def _record_of_comparison(c: Comparison, lines: Sequence[str]) -> dict[str, Any]
   }
 
 
-def _side(
+def read_side(
   folder: Folder,
   where: Where,
   flag: str,
@@ -440,7 +440,7 @@ def _side(
   return Side(folder, where, title, first, name, about, results, opened, tested)
 
 
-def _matched_rows(
+def matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
   """Return the rows of the runs that did not diverge, those of a pair at the same place,

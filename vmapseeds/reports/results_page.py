@@ -18,7 +18,7 @@ from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import groups, pages, plots
+from vmapseeds.reports import groups, pages, planning, plots
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
 from vmapseeds.reports.summary import headline, measure_outputs, summarize
@@ -279,6 +279,8 @@ def page_of(part: Part) -> dict[str, Any]:
   """Return what the page of a part shows: see `pages.html`."""
   summary = part.summary
   several, shown = len(summary["further"]) > 0, []
+  folder = summary.get("folder")
+  seconds = planning.seconds_of_a_run(folder) if folder else None
   outputs = itertools.zip_longest(sections(summary), part.measured)
   for section, runs in outputs:
     name = several * section["output"]
@@ -289,6 +291,11 @@ def page_of(part: Part) -> dict[str, Any]:
       pages.Section(join_names(name, "Figures", by=": "), figures=named),
       pages.Section(join_names(name, "Statistics", by=": "), tables=_tables(section)),
     ]
+    if runs and planning.is_pilot(runs):
+      needed = planning.table_of(planning.needs(runs), seconds)
+      shown.append(
+        pages.Section(join_names(name, "How many runs?", by=": "), tables=[needed])
+      )
   shown.insert(not several, pages.notes(_notes([part._replace(name="")])))
   about = {
     **summary["settings"],

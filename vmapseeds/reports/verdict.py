@@ -183,7 +183,7 @@ def headline(c: Comparison) -> Iterator[str]:
       f"{_percent(outperforming[0])} % of pairs{ties} ({won} %)."
     )
   elif c.verdict == "equal":
-    within = _amount(c.margin, c.of)
+    within = amount(c.margin, c.of)
     yield f"{a} and {b} are equal within {within}{here}: {less} (95 % interval {plain_ends})."
   elif few:
     yield from _too_few(c, less)
@@ -196,10 +196,10 @@ def headline(c: Comparison) -> Iterator[str]:
     yield f"No difference shown{here}{among}: {less} (95 % interval {plain_ends})."
     most = max(map(abs, difference[1:]))
     wanted, number = _needed(c)
-    text = f"A difference of up to {_amount(most, c.of, 2)} is compatible"
+    text = f"A difference of up to {amount(most, c.of, 2)} is compatible"
     if number:
       tell = "tell a difference of" if c.margin else "show one of"
-      text += f"; to {tell} {_amount(wanted, c.of)}"
+      text += f"; to {tell} {amount(wanted, c.of)}"
       text += " from none" * bool(c.margin)
       text += f", about {number:,} {more} needed"
     yield f"{text}."
@@ -228,7 +228,7 @@ def _within_margin(c: Comparison) -> str:
   if not c.margin:
     return ""
   low, high = sorted(np.abs([c.found.low, c.found.high]))
-  within = _amount(c.margin, c.of)
+  within = amount(c.margin, c.of)
   if high <= c.margin:
     return f", which is within the margin of {within}"
   return f", more than the margin of {within}" if low > c.margin else ""
@@ -267,8 +267,7 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
     half = float(c.found.high - c.found.low) / 4
     if not 0 < half < math.inf:
       return half, None
-    digit = 10 ** math.floor(math.log10(c.of.scale * half)) / c.of.scale
-    wanted = round(half / digit) * digit
+    wanted = round_difference(half, c.of)
   if c.paired:
     sd = (c.a - c.b).std(ddof=1)
   else:
@@ -284,7 +283,13 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
   return wanted, max(1, more)
 
 
-def _amount(value: float | None, of: Quantity, digits: int = 3) -> str:
+def round_difference(value: float, of: Quantity) -> float:
+  """Return a difference above 0 to one digit in the unit that is shown."""
+  return float(f"{of.scale * value:.0e}") / of.scale
+
+
+def amount(value: float | None, of: Quantity, digits: int = 3) -> str:
+  """Return a difference with its unit."""
   scale, sign = scale_and_sign(of.unit)
   return f"{scale * (value or 0):.{digits}g}{sign.replace('%', 'points')}"
 

@@ -1,0 +1,175 @@
+"""How many runs a question takes, from the runs of a pilot."""
+
+import contextlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports.pages import Table
+from vmapseeds.reports.verdict import POWER, amount, round_difference
+from vmapseeds.results.statistics import (
+  PRECISION,
+  MeasuredRuns,
+  standard_deviation,
+)
+from vmapseeds.stats.intervals import runs_needed
+from vmapseeds.store.files import Folder
+from vmapseeds.store.layout import readable
+from vmapseeds.store.results import Results
+
+LEAST_PILOT = 3  # runs; with fewer there is no interval
+UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
+CAPTION = """Intervals: 95 %, from what these runs know of the standard deviation. Power \
+and intervals of means are those of normal runs."""
+
+
+class Need(NamedTuple):
+  """How many runs a question takes.
+
+  Attributes:
+    question: what is asked.
+    runs: how many runs, or runs of each, or pairs; infinite or NaN where no number can
+      be named.
+    low, high: the ends of its 95 % interval.
+    unit: "runs", "runs of each" or "pairs".
+  """
+
+  question: str
+  runs: float
+  low: float
+  high: float
+  unit: str = "runs"
+
+  def seconds(self, of_a_run: float | None) -> float | None:
+    """Return how long all of them take, from the seconds of a run."""
+    each = 1 if self.unit == "runs" else 2
+    return None if of_a_run is None else each * self.runs * of_a_run
+
+
+def is_pilot(runs: MeasuredRuns) -> bool:
+  """Return whether the runs say how many more a question takes."""
+  return runs.runs >= LEAST_PILOT and np.ptp(runs.values) > 0
+
+
+def needs(
+  runs: MeasuredRuns,
+  wanted: float | None = None,
+  power: float = POWER,
+  pairs: tuple[np.ndarray, np.ndarray] | None = None,
+) -> list[Need]:
+  """Return how many runs each question takes, for a difference that is wanted.
+
+  Args:
+    runs: a pilot.
+    wanted: in the unit of the values; by default about half of a standard deviation.
+    power: how often the difference is shown.
+    pairs: numbers of runs with the same seeds, of the pilot and of another.
+  """
+  sd, ends = _sds(runs.values, runs.largest)
+  x = wanted or round_difference(sd / 2, runs.of)
+  shown = amount(x, runs.of)
+  often = f"shown in {100 * power:.3g} % of cases"
+  found = [
+    Need(f"the mean to ± {shown}", *_three(stats.runs_for_mean, sd, ends, x)),
+    Need(
+      f"a difference of {shown} to another recipe, {often}",
+      *_three(stats.runs_for_difference, sd, ends, x, False, power),
+      "runs of each",
+    ),
+  ]
+  if pairs:
+    of_pairs = _sds(pairs[0] - pairs[1], np.inf)
+    found.append(
+      Need(
+        f"the same, paired by seeds, {often}",
+        *_three(stats.runs_for_difference, *of_pairs, x, True, power),
+        "pairs",
+      )
+    )
+  return [*found, _for_variance(runs)]
+
+
+def _sds(values: np.ndarray, largest: float) -> tuple[float, Any]:
+  sd, _, ends, *_ = standard_deviation(values, largest)
+  return float(sd), np.asarray(ends, float)
+
+
+def _three(function, sd, ends, *given) -> tuple[float, float, float]:
+  point, low, high = (float(x) for x in function(np.r_[sd, ends], *given))
+  return point, low, high
+
+
+def _for_variance(runs: MeasuredRuns) -> Need:
+  """Return the runs for the variance between runs on the distribution, or of a score, to
+  ± 10 %.
+  """
+  total = runs.values.var(ddof=1)
+  if runs.spread is None:
+    sd, sd_se, (low, high), *_ = standard_deviation(runs.values, runs.largest)
+    variance, se, ends = total, 2 * sd * sd_se, (low**2, high**2)
+    question = "the variance between runs to ± 10 %"
+  else:
+    variance, se, ends, *_ = runs.spread.distribution
+    question = "the variance on the distribution to ± 10 %"
+  point = float(runs_needed(variance, se, runs.runs, PRECISION))
+  # Of few runs the jackknife is uncertain, and normal runs are the least to expect.
+  relative = max(2.0, (runs.runs - 1) * (se / total) ** 2)
+  independent = max(0.0, total - variance)
+
+  def at(v: float) -> float:
+    if not v > 0:
+      return np.inf
+    shared = (v + independent) / v
+    return float(np.ceil(1 + relative * (ndtri(0.975) * shared / PRECISION) ** 2))
+
+  low, high = at(float(ends[1])), at(float(ends[0]))
+  return Need(question, point, min(low, point), max(high, point))
+
+
+def seconds_of_a_run(folder: Folder) -> float | None:
+  """Return how long a run took in the first block that is finished, without compiling;
+  None if that was not recorded, as of imported runs.
+  """
+  record = None
+  # What is damaged is said by `verify`.
+  with contextlib.suppress(Mistake), readable(folder):
+    results = Results(folder)
+    block = min(results.finished_blocks(), default=0)
+    record = results.record(block)
+  if not record or "seconds" not in record:
+    return None
+  seconds = record["seconds"] - record.get("compile_seconds", 0)
+  return max(0.0, seconds) / len(results.blocks[block])
+
+
+def table_of(found: list[Need], seconds: float | None) -> Table:
+  """Return what each question takes, and for how long it trains where the pilot did."""
+  rows = []
+  for need in found:
+    ends = f"{_count(need.low)} to {_count(need.high)}"
+    unit = "" if need.unit == "runs" else f" {need.unit.removeprefix('runs ')}"
+    time = show_time(need.seconds(seconds))
+    rows.append((need.question, f"{_count(need.runs)}{unit}", ends, time))
+  return Table(CAPTION, ("for", "runs", "95 % interval", "time as here"), rows)
+
+
+def _count(runs: float) -> str:
+  if np.isnan(runs):
+    return "n/a"
+  return f"{runs:,.0f}" if np.isfinite(runs) else "∞"
+
+
+def show_time(seconds: float | None) -> str:
+  """Return a duration.
+
+  >>> show_time(12.3), show_time(5000), show_time(None)
+  ('12 s', '1.4 h', 'n/a')
+  """
+  if seconds is None or not np.isfinite(seconds):
+    return "n/a"
+  size, unit = next((u for u in UNITS if seconds >= 1.5 * u[0]), UNITS[-1])
+  value = seconds / size
+  return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
