@@ -98,11 +98,11 @@ def test_times_are_those_of_the_pilot(tmp_path, monkeypatch):
   (mean, difference, _), text = said(a, detect=4)
   assert planning.show_time(mean.runs * 3) in text
   assert planning.show_time(2 * difference.runs * 3) in text
-  assert [planning.show_time(s) for s in (0.2, 89, 100, 5000, 200_000)] == [
+  assert [planning.show_time(s) for s in (0.2, 59, 100, 5000, 200_000)] == [
     "0.2 s",
-    "89 s",
+    "59 s",
     "1.7 min",
-    "83 min",
+    "1.4 h",
     "2.3 days",
   ]
 

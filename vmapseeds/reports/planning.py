@@ -170,6 +170,6 @@ def show_time(seconds: float | None) -> str:
   """
   if seconds is None or not np.isfinite(seconds):
     return "n/a"
-  size, unit = next((u for u in UNITS if seconds >= 1.5 * u[0]), UNITS[-1])
+  size, unit = next((u for u in UNITS if seconds >= u[0]), UNITS[-1])
   value = seconds / size
   return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
