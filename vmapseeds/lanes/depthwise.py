@@ -1,7 +1,8 @@
 """One lane's depthwise convolution on a CPU, where each channel is its own group: sums
 of what each kernel element sees, times the element.
 
-A matrix product would have a single row for each channel. Images are (n, *spatial, in),
+A matrix product would have a single row for each channel. Barriers keep XLA from
+computing images anew for each kernel element, and sums for each use. Images are (n, *spatial, in),
 kernels (*kernel, 1, out).
 """
 
@@ -18,19 +19,27 @@ GRADIENT_BYTES = 128 * 1024
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
   elements = _promoted(w.reshape(-1, w.shape[-1]))
-  seen = _seen(window, x, w)
+  seen = _seen(window, jax.lax.optimization_barrier(x), w)
   y = sum(one * element for one, element in zip(seen, elements, strict=True))
-  return y.astype(window.dtype or x.dtype)
+  return jax.lax.optimization_barrier(y.astype(window.dtype or x.dtype))
 
 
 def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images, given that of the output."""
-  return jax.linear_transpose(lambda x: forward(window, x, w), x)(dy)[0]
+
+  def seen(x):
+    return [*_seen(window, x, w)]
+
+  dy = jax.lax.optimization_barrier(dy)
+  elements = _promoted(w.reshape(-1, w.shape[-1]))
+  (dx,) = jax.linear_transpose(seen, x)([_promoted(dy) * e for e in elements])
+  return jax.lax.optimization_barrier(dx)
 
 
 def kernel_gradient(window, x, w, dy):
   """Return the gradient with respect to the kernel, given that of the output."""
   axes = range(dy.ndim - 1)
+  x, dy = jax.lax.optimization_barrier((x, dy))
 
   def block(x, dy):
     seen = _seen(window, x, w)
