@@ -153,7 +153,8 @@ def _of_lanes(args, axes, **parameters):
     a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None
   )
   args = [
-    jnp.moveaxis(a, i, 0) if b else a for a, i, b in zip(args, axes, own, strict=True)
+    jnp.moveaxis(a, i, 0) if b else jnp.asarray(a)
+    for a, i, b in zip(args, axes, own, strict=True)
   ]
   one = functools.partial(convolve_p.bind, **parameters)
   if size == 1:
