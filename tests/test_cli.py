@@ -293,6 +293,7 @@ def test_help_says_what_every_flag_does(capsys, monkeypatch):
     "report",
     "compare",
     "plan",
+    "examples",
     "recipes",
     "bench",
   ):

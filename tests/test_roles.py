@@ -97,7 +97,7 @@ def test_the_hardest_examples_come_first():
   mean = LOSSES.astype(float).mean(0)
   assert [row["example"] for row in hard] == np.argsort(-mean)[:10].tolist()
   first = LOSSES[:, hard[0]["example"]].astype(float)
-  assert hard[0]["mean"] == pytest.approx(first.mean())
+  assert hard[0]["mean_loss"] == pytest.approx(first.mean())
   assert hard[0]["sd"] == pytest.approx(first.std(ddof=1))
 
 

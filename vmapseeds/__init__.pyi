@@ -18,6 +18,7 @@ from .mistakes import UnknownField as UnknownField
 from .reports.comparison_page import compare as compare
 from .reports.pilots import plan as plan
 from .reports.results_page import report as report
+from .results.by_example import examples as examples
 from .results.description import training_examples as training_examples
 from .results.imports import import_runs as import_runs
 from .results.merging import merge as merge

@@ -425,6 +425,32 @@ def report(
   )
 
 
+def examples(
+  folder: Positional[Folder],
+  *,
+  most: Name = "split",
+  n: Count = 20,
+  output: Annotated[str | None, hint("NAME", "the first")] = None,
+  test_set: Name = "test",
+  epoch: Epoch = None,
+) -> None:
+  """Print the test examples that are hardest, divide the runs most, or are likely
+  mislabelled.
+
+  Args:
+    folder: results folder
+    most: which come first: split, where runs agree least; hard, where most are wrong;
+      mislabelled, where most agree on another class than the label
+    n: the most examples to print
+    output: the output of role class or loss
+    test_set: which test set
+    epoch: after which epoch, for runs trained with evaluate_every
+  """
+  from vmapseeds.reports.examples_table import print_examples
+
+  print_examples(folder, most=most, n=n, output=output, test_set=test_set, epoch=epoch)
+
+
 def compare(
   folders: Folders,
   *,
@@ -605,6 +631,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
   "report": report,
   "compare": compare,
   "plan": plan,
+  "examples": examples,
   "recipes": recipes,
   "bench": bench,
 }

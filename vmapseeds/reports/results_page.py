@@ -19,6 +19,7 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, planning, plots
+from vmapseeds.reports.examples_table import ORDERS, table_of
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
 from vmapseeds.reports.summary import headline, measure_outputs, summarize
@@ -357,14 +358,10 @@ def _tables(section: Summary) -> list[Table]:
         ],
       )
     )
-  if hard := section.get("hard_examples"):
-    unit = section["statistics"]["mean_loss"]["unit"]
-    rows = [
-      (str(e["example"]), show(e["mean"], None, unit), show(e["sd"], None, unit))
-      for e in hard
-    ]
-    headings = ("example", "mean loss", "sd between runs")
-    tables.append(Table("The test examples with the largest mean loss", headings, rows))
+  for most in ORDERS:
+    if rows := section.get(f"{most}_examples"):
+      unit = section["statistics"].get("mean_loss", {}).get("unit", "")
+      tables.append(table_of(rows, most, unit))
   return tables
 
 

@@ -12,7 +12,9 @@ import xarray as xr
 
 from vmapseeds import stats
 from vmapseeds.reports import groups
-from vmapseeds.results.formatting import capitalized, finite_or_none, run_count, show
+from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
+from vmapseeds.results.by_example import table_of_losses, table_of_votes
+from vmapseeds.results.formatting import capitalized, run_count, show
 from vmapseeds.results.statistics import (
   MeasuredRuns,
   describe_statistic,
@@ -108,8 +110,9 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   Returns:
     `output`, `role`, `runs`, `diverged`; `examples` and `classes`, where there are any;
     `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
-    examples farthest from independence, or `hard_examples`, those with the largest mean
-    loss; and `statistics`: name -> `label`, `group`, `value`, `se` (standard error, or
+    examples farthest from independence; of more runs than one `hard_examples`,
+    `split_examples` and, of classes, `mislabelled_examples`, the first rows of
+    `vs.examples` in these orders; and `statistics`: name -> `label`, `group`, `value`, `se` (standard error, or
     None), `low` and `high` (95 % interval, or None), `over` (what the uncertainty is
     about: other "runs", or other "examples"), `unit` (fraction; variance: squared
     fraction; correlation; number; count; p; or the output's own), `definition` and
@@ -139,15 +142,16 @@ def headline(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   return {heading: section["statistics"][name] for heading, name in names}
 
 
-def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, float]]]:
-  if runs.role == "loss":
-    mean, rows = runs.losses.mean(0, dtype=np.float64), []
-    for i in np.argsort(-mean, kind="stable")[:SHOWN_EXAMPLES].tolist():
-      of = runs.losses[:, i].astype(np.float64)
-      sd = finite_or_none(of.std(ddof=1)) if len(of) > 1 else None
-      rows.append({"example": i, "mean": float(mean[i]), "sd": sd})
-    return {"hard_examples": rows}
-  return {"pairs": _pairs(runs.tallies)} if runs.role == "class" else {}
+def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
+  found = {"pairs": _pairs(runs.tallies)} if runs.role == "class" else {}
+  if runs.role == "score" or runs.runs < 2 or not runs.pooled:
+    return found
+  table, orders = (
+    (table_of_losses(runs.losses), OF_LOSSES)
+    if runs.role == "loss"
+    else (table_of_votes(runs.tallies), ORDERS)
+  )
+  return found | {f"{o}_examples": rows_of(table, o, SHOWN_EXAMPLES) for o in orders}
 
 
 def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:

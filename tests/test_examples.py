@@ -1,0 +1,193 @@
+"""Tables of test examples: by loops over runs and examples, from predictions and from
+stored votes, in the terminal and in reports.
+"""
+
+from collections import Counter
+from itertools import combinations
+
+import folders
+import numpy as np
+import pytest
+import test_report
+import test_roles
+import xarray as xr
+
+import vmapseeds as vs
+from vmapseeds import cli
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports.summary import summarize
+from vmapseeds.results import by_example
+
+
+def by_hand(predictions, labels):
+  """The rows of the table, each by its own loop."""
+  rows = []
+  for label, column in zip(labels.tolist(), predictions.T.tolist(), strict=True):
+    votes = Counter(c for c in column if c >= 0)
+    others = Counter(c for c in column if c not in (-1, label))
+    first = min(votes, key=lambda c, v=votes: (-v[c], c), default=-1)
+    other = min(others, key=lambda c, v=others: (-v[c], c), default=-1)
+    pairs = [a == b for a, b in combinations(column, 2)]
+    runs = len(column)
+    row = {
+      "label": label,
+      "most_voted": first,
+      "votes": votes[first],
+      "error_rate": sum(c != label for c in column) / runs,
+      "agreement": np.mean(pairs) if pairs else np.nan,
+      "other_class": other,
+      "other_share": others[other] / runs,
+    }
+    rows.append(row | {"margin": column.count(label) / runs - row["other_share"]})
+  keys = {
+    "rank_hard": lambda i: (-rows[i]["error_rate"], rows[i]["margin"]),
+    "rank_split": lambda i: rows[i]["agreement"],
+    "rank_mislabelled": lambda i: -rows[i]["other_share"],
+  }
+  for name, key in keys.items():
+    for rank, i in enumerate(sorted(range(len(rows)), key=key)):
+      rows[i][name] = rank
+  return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+@pytest.mark.parametrize("runs", [1, 2, 7, 300])
+def test_classes_by_hand(runs):
+  results = test_report.dataset(runs, 40, 4)
+  predictions = results.predictions.values
+  predictions[: runs // 2, 3] = -1
+  predictions[:, 5] = -1
+  found = vs.examples(results)
+  expected = by_hand(predictions, results.labels.values)
+  assert {*found.data_vars} == {*expected}
+  for name, column in expected.items():
+    np.testing.assert_allclose(found[name], column, rtol=1e-12, err_msg=name)
+  if runs > 1:
+    disagreement = vs.stats.expected_disagreement(predictions, 4)
+    assert found.agreement.values.mean() == pytest.approx(1 - disagreement)
+  table = found.to_dataframe()
+  assert len(table) == 40
+  assert table.label.tolist() == results.labels.values.tolist()
+
+
+@pytest.mark.parametrize("runs", [1, 2, 40])
+def test_losses_by_hand(runs):
+  losses = test_roles.LOSSES[:runs]
+  found = vs.examples(test_roles.dataset(nats=(losses, test_roles.LOSS)))
+  columns = [[float(x) for x in column] for column in losses.T]
+  mean = [sum(column) / runs for column in columns]
+  sd = [np.std(column, ddof=1) if runs > 1 else np.nan for column in columns]
+  np.testing.assert_allclose(found.mean_loss, mean, rtol=1e-12)
+  np.testing.assert_allclose(found.sd, sd, rtol=1e-12)
+  order = sorted(range(50), key=lambda i: -mean[i])
+  assert found.rank_hard.values[order].tolist() == [*range(50)]
+  order = sorted(range(50), key=lambda i: -sd[i]) if runs > 1 else range(50)
+  assert found.rank_split.values[[*order]].tolist() == [*range(50)]
+
+
+@pytest.mark.parametrize("examples", [0, 1])
+def test_few_examples(examples):
+  votes = np.array([[2, 1, 0]])[:examples]
+  counts = vs.stats.tally(np.zeros((3, examples), int), [1] * examples, 3)
+  counts.votes[:] = votes
+  found = by_example.table_of_votes(counts)
+  assert found.sizes["example"] == examples
+  assert found.most_voted.values.tolist() == [0] * examples
+  assert found.agreement.values.tolist() == pytest.approx([1 / 3] * examples)
+  assert found.rank_hard.values.tolist() == [0] * examples
+
+
+def test_runs_that_diverged_are_left_out():
+  results = test_report.dataset(6, 20)
+  results.diverged[2] = True
+  kept = results.isel(run=[0, 1, 3, 4, 5])
+  assert vs.examples(results).identical(vs.examples(kept))
+  results.diverged[:] = True
+  with pytest.raises(Mistake, match="no run is left: 6 are finished, and all of them"):
+    vs.examples(results)
+  with pytest.raises(Mistake, match="no run is left: 0 are finished"):
+    vs.examples(results.isel(run=[]))
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+  """Folders of the same six runs, with their predictions and with votes alone."""
+  made = {}
+  for kept in ("all", "none"):
+    made[kept] = tmp_path_factory.mktemp("counted") / kept
+    recipe = vs.recipe("digits_cnn", model="linear", epochs=1)
+    vs.train(recipe, 6, made[kept], predictions=kept, seed_batch=4, progress=False)
+  return made
+
+
+def test_stored_votes_are_enough(counted, monkeypatch):
+  alone, beside = vs.examples(counted["none"]), vs.examples(str(counted["all"]))
+  assert alone.identical(beside)
+  results = vs.open_results(counted["all"])
+  expected = by_hand(results.predictions.values, results.labels.values)
+  np.testing.assert_allclose(beside.margin, expected["margin"], rtol=1e-12)
+  # Where votes are stored, no predictions are read; of some runs only, they are.
+  read = []
+  monkeypatch.setattr("vmapseeds.results.opening.prediction_blocks", read.append)
+  assert vs.examples(counted["all"]).identical(beside)
+  assert read == []
+  monkeypatch.undo()
+  some = vs.examples(results.isel(run=[0, 5]))
+  expected = by_hand(results.predictions.values[[0, 5]], results.labels.values)
+  np.testing.assert_allclose(some.error_rate, expected["error_rate"])
+
+
+def test_the_terminal_shows_them(counted, capsys):
+  table = vs.examples(counted["all"]).to_dataframe()
+  for most in ("split", "hard"):
+    cli.main(["examples", str(counted["none"]), "--most", most, "--n", "5"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = [int(line[1]) for line in lines if line and line[0] == "│"]
+    assert shown == table.sort_values(f"rank_{most}").index[:5].tolist()
+  with pytest.raises(SystemExit):
+    cli.main(["examples", str(counted["all"]), "--most", "easy"])
+  assert "unknown order 'easy': choose one of split, hard, mislabelled" in (
+    capsys.readouterr().err
+  )
+
+
+def test_a_likely_mislabelled_example_comes_first(tmp_path, capsys):
+  labels = np.arange(30) % 3
+  predictions = np.tile(labels, (8, 1))
+  predictions[:, 7] = (labels[7] + 1) % 3  # all runs
+  predictions[:5, 11] = (labels[11] + 2) % 3  # most of them
+  predictions[:4, 12] = (labels[12] + 1) % 3  # half of them
+  results = vs.import_runs(tmp_path / "r", predictions=predictions, labels=labels)
+  found = summarize(results)["mislabelled_examples"]
+  assert [row["example"] for row in found] == [7, 11]
+  assert found[0]["other_share"] == 1
+  assert found[1]["other_class"] == (labels[11] + 2) % 3
+  assert [row["example"] for row in summarize(results)["hard_examples"]] == [7, 11, 12]
+  cli.main(["examples", str(tmp_path / "r"), "--most", "mislabelled"])
+  out = capsys.readouterr().out
+  rows = [
+    line.replace("│", " ").split() for line in out.splitlines() if line[:1] == "│"
+  ]
+  assert rows == [
+    ["7", "1", "2", "100.0", "100.0", "-100.0", "2", "100.0"],
+    ["11", "2", "1", "62.5", "46.4", "-25.0", "1", "62.5"],
+  ]
+  right = vs.import_runs(
+    tmp_path / "s", predictions=predictions[5:, :7], labels=labels[:7]
+  )
+  assert summarize(right)["mislabelled_examples"] == []
+  cli.main(["examples", str(tmp_path / "s"), "--most", "mislabelled"])
+  assert "has no such examples" in capsys.readouterr().out
+
+
+def test_what_has_no_examples(tmp_path):
+  scores = test_roles.dataset(reward=(test_roles.SCORES, test_roles.SCORE))
+  with pytest.raises(Mistake, match="these outputs have no numbers of examples"):
+    vs.examples(scores)
+  path = folders.outputs_folder(
+    tmp_path / "l", {"nats": (test_roles.LOSSES, test_roles.LOSS)}
+  )
+  assert isinstance(vs.examples(path), xr.Dataset)
+  with pytest.raises(SystemExit):
+    cli.main(["examples", str(path), "--most", "mislabelled"])
+  with pytest.raises(Mistake, match="unknown output of role class or loss 'x'"):
+    vs.examples(path, output="x")
