@@ -445,6 +445,13 @@ class Pooled(nn.Module):
     return nn.Dense(3)(nn.avg_pool(nn.Conv(4, (3, 3))(x), (2, 2)).mean((1, 2)))
 
 
+class ByHand(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    x = nn.Conv(4, (3, 3), conv_general_dilated=vs.conv_general_dilated)(x)
+    return nn.Dense(3)(x.reshape(x.shape[0], -1))
+
+
 class Sequences(nn.Module):
   @nn.compact
   def __call__(self, x):
@@ -457,7 +464,7 @@ class Widened(nn.Module):
     return nn.Dense(3)(nn.Conv(4, (3, 3))(x[..., None]).mean((1, 2)))
 
 
-@pytest.mark.parametrize("model", [Convolved, Pooled])
+@pytest.mark.parametrize("model", [Convolved, Pooled, ByHand])
 def test_images_without_channels_are_told_so(model):
   images = DeviceExamples(np.ones((12, 8, 8), np.float32), Y, None, None, 3)
   with pytest.raises(

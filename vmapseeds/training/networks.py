@@ -340,9 +340,10 @@ def check_channels(made: Network, inputs: jax.ShapeDtypeStruct, model: str) -> N
 
 def _convolves_one(equation):
   """Return whether an operation is a convolution that takes a batch for one image."""
-  if equation.primitive.name != "conv_general_dilated":
+  name = equation.primitive.name
+  if name not in ("conv_general_dilated", "convolve"):
     return False
-  batch = equation.params["dimension_numbers"].lhs_spec[0]
+  batch = 0 if name == "convolve" else equation.params["dimension_numbers"].lhs_spec[0]
   return equation.invars[0].aval.shape[batch] == 1
 
 
