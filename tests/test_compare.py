@@ -579,3 +579,25 @@ def test_mistakes(tmp_path):
   ):
     with pytest.raises(Mistake, match=message):
       said(a, a, **options)
+
+
+def test_several_scores_are_taken_together_too(tmp_path):
+  """As in rliable: the numbers are those of tests/stats/test_aggregates.py."""
+  about, rng = {"role": "score", "unit": "reward"}, np.random.default_rng(0)
+  scores = rng.gamma(2, 1, (2, 20, 3))
+  sides = [
+    folders.outputs_folder(
+      tmp_path / name, {f"task{i}": (of[:, i], about) for i in range(3)}
+    )
+    for name, of in zip("ab", scores, strict=True)
+  ]
+  _, text = said(*sides)
+  for of, name in zip(scores, "AB", strict=True):
+    mean = stats.interquartile_mean(of)
+    assert f"interquartile mean of {name} │  {mean:.3g}" in text
+  p = stats.probability_of_improvement(*scores)
+  assert f"P(A > B) on one of them │ {p:.3g}" in text
+  assert (tmp_path / "a" / "report" / "against_b" / "profiles.png").exists()
+  # Not of one output, nor of units that cannot be pooled.
+  _, text = said(*sides, output="task1")
+  assert "interquartile" not in text

@@ -250,6 +250,13 @@ CASES = {
     (ERRORS, ~ERRORS), ("runs examples",) * 2, ("", ""), -2, 2
   ),
   "probability_interval": of_pairs("", ""),
+  "interquartile_mean": Case((MEASURES,), ("runs tasks",), ("",), -9, 9),
+  "probability_of_improvement": Case(
+    (MEASURES, MEASURES[:4] + 0.2), ("runs tasks", "others tasks"), ("",), 0, 1
+  ),
+  "performance_profile": Case(
+    (MEASURES, X), ("runs tasks", "points"), ("points",), 0, 1
+  ),
   "holm": Case((RATES,), ("points",), ("points",), 0, 1),
   "runs_for_mean": Case((RATES,), ("points",), ("points",), 2, 999, {"reach": 0.1}),
   "runs_for_difference": Case(
@@ -333,11 +340,12 @@ RESULTS = {
   "VarianceRatio",
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
-# test_tallies.py and test_resampling.py test them.
+# test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
   "difference_power",
   "fewest_runs",
   "least_p_value",
+  "stratified_bootstrap",
 }
 
 every = pytest.mark.parametrize("name", CASES)

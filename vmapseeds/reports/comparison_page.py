@@ -8,6 +8,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -186,6 +187,9 @@ def compare(
   tables = [_table_of_sides(sides, of)]
   if len(compared) > 1:
     tables.append(_table_of_comparisons(compared))
+  together = {} if output else _scores_together(sides)
+  if together:
+    tables.append(_table_of_scores(together, which))
   said = [[*headline(c)] for c in compared]
   console = console or Console()
   for sentence in itertools.chain(*said):
@@ -196,7 +200,14 @@ def compare(
   sections = [pages.Section(lead=" ".join(said[0]), tables=tables)]
   if len(compared) > 1:
     sections = [pages.Section(sentences=[*map(" ".join, said)], tables=tables)]
-  sections.append(pages.Section("Figures", figures=_figures(sides, compared, of)))
+  figures = _figures(sides, compared, of)
+  if together:
+    figures["profiles"] = pages.Figure(
+      "Performance profiles",
+      "The fraction of all scores, of all runs and outputs, above each value.",
+      functools.partial(plots.performance_profiles, together),
+    )
+  sections.append(pages.Section("Figures", figures=figures))
   for heading, sentences in (
     ("Criteria of the papers", criteria),
     ("What else the runs say", spread),
@@ -325,6 +336,52 @@ def _table_of_comparisons(compared: Sequence[Comparison]) -> pages.Table:
 recipes called better. Each interval is for itself. Differences are positive where the \
 first is better."""
   return pages.Table(caption, headings, rows)
+
+
+def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
+  """Return the scores (runs, outputs) of each side, if all have several outputs of role
+  score in one unit, of which higher is better; else nothing.
+  """
+  found = roles(sides["A"].opened)
+  names = [name for name, about in found.items() if about["role"] == "score"]
+  units = {found[name].get("unit") for name in names}
+  if len(names) < 2 or len(units) > 1:
+    return {}
+  if not all(_higher_is_better(found[name]) for name in names):
+    return {}
+  scores = {}
+  for letter, side in sides.items():
+    if not {*names} <= {*side.opened.variables}:
+      return {}
+    with readable(side.folder):
+      of = np.stack([values_of_runs(side.opened, name) for name in names], axis=1)
+    scores[letter] = of[np.isfinite(of).all(1)]
+  return scores if all(map(len, scores.values())) else {}
+
+
+def _table_of_scores(
+  scores: Mapping[str, np.ndarray], which: Sequence[tuple[str, str]]
+) -> pages.Table:
+  def cells(statistic, *given):
+    found = stats.stratified_bootstrap(statistic, *given, key=jax.random.key(0))
+    ends = show_interval(found.low, found.high, "number")
+    return show(statistic(*given), None, "number"), ends
+
+  rows = [
+    (f"interquartile mean of {name}", *cells(stats.interquartile_mean, x))
+    for name, x in scores.items()
+  ]
+  rows += [
+    (
+      f"P({a} > {b}) on one of them",
+      *cells(stats.probability_of_improvement, scores[a], scores[b]),
+    )
+    for a, b in which
+  ]
+  outputs = next(iter(scores.values())).shape[1]
+  caption = f"""All {outputs} scores together (Agarwal 2021), as they are: they must be \
+comparable. Intervals: bootstrap of the runs, on each score for itself."""
+  return pages.Table(caption, ("", "value", "95 % interval"), rows)
 
 
 def _figures(

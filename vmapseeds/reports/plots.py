@@ -6,6 +6,7 @@ Each function draws on the given axes, labels them and returns them, so that fig
 be composed; `figure` makes axes without pyplot.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vmapseeds.results.formatting import ACCURACY, Quantity, run_count, show
+from vmapseeds.stats import performance_profile
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -244,6 +246,22 @@ def differences(
     ax.plot(of.scale * float(middle), y, "o", color=VERMILION, markersize=6)
   title = f"difference of {of.name}" + (f" ({sign})" if sign else "")
   return _rows(ax, [name for name, *_ in rows], Quantity(title, "number"), above=1)
+
+
+def performance_profiles(
+  scores: Mapping[str, Real[np.ndarray, "runs tasks"]], ax: Axes
+) -> Axes:
+  """Draw the fraction of scores above each value (Agarwal 2021, figure 5).
+
+  Args:
+    scores: name -> (runs, tasks).
+    ax: where to draw.
+  """
+  every = np.concatenate([x.ravel() for x in scores.values()])
+  at = np.linspace(every.min(), every.max(), 400)
+  for (name, x), color in zip(scores.items(), itertools.cycle(PALETTE), strict=False):
+    ax.step(at, 100 * performance_profile(x, at), where="post", color=color, label=name)
+  return finish_axes(ax, "score", "scores above it (%)")
 
 
 def sds_side_by_side(

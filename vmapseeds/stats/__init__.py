@@ -28,6 +28,12 @@ into memory are counted by `tally_blocks`. What only the papers' figures need is
 """
 
 # `as` says to type checkers that these are public.
+from vmapseeds.stats.aggregates import (
+  interquartile_mean,
+  performance_profile,
+  probability_of_improvement,
+  stratified_bootstrap,
+)
 from vmapseeds.stats.calibration import (
   CalibrationCurve as CalibrationCurve,
   FiniteEnsemble as FiniteEnsemble,

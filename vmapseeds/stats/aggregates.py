@@ -1,0 +1,137 @@
+"""Scores of several tasks taken together, as in rliable (Agarwal 2021)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats.comparison import probability_of_outperforming
+from vmapseeds.stats.reading import read_key, read_reals
+from vmapseeds.stats.resampling import Bootstrap, from_replicates
+
+AXES = "runs tasks"
+
+
+def interquartile_mean(scores: Given["runs tasks"]) -> Float[Array, ""]:
+  """Return the mean of the middle half of all scores, of all runs and tasks together.
+
+  Args:
+    scores: (runs, tasks), normalised so that tasks can be compared.
+
+  Returns:
+    0-d; NaN without scores.
+
+  Source: Agarwal 2021, section 4.3; as rliable's `aggregate_iqm`.
+
+  >>> print(interquartile_mean([[0, 1], [2, 3], [4, 50]]))
+  2.5
+  """
+  scores = read_reals("scores", scores, AXES)
+  if not scores.size:
+    return real(np.nan)
+  return real(scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None))
+
+
+def probability_of_improvement(
+  a: Given["runs tasks"], b: Given["runs tasks"]
+) -> Float[Array, ""]:
+  """Return the probability that a run of A has a higher score than one of B on a task
+  drawn at random: the mean over tasks of `probability_of_outperforming`, unpaired.
+
+  Args:
+    a: (runs, tasks) scores of A, higher is better.
+    b: (runs, tasks) scores of B on the same tasks; the numbers of runs may differ.
+
+  Returns:
+    0-d, from 0 to 1; NaN without runs or tasks.
+
+  Source: Agarwal 2021, section 4.3; as rliable's `probability_of_improvement`.
+
+  >>> print(probability_of_improvement([[1, 1], [2, 5]], [[0, 3], [2, 4]]))
+  0.5625
+  """
+  a, b = _of_same_tasks(a, b)
+  each = [
+    probability_of_outperforming(x, y, paired=False)
+    for x, y in zip(a.T, b.T, strict=True)
+  ]
+  return ratio(sum(each), len(each))
+
+
+def performance_profile(
+  scores: Given["runs tasks"], thresholds: Given["thresholds"]
+) -> Float[Array, "thresholds"]:
+  """Return the fraction of all scores, of all runs and tasks, above each threshold.
+
+  Args:
+    scores: (runs, tasks), normalised so that tasks can be compared.
+    thresholds: (thresholds,).
+
+  Returns:
+    (thresholds,), from 0 to 1; NaN without scores.
+
+  Source: Agarwal 2021, section 4.2; as rliable's `create_performance_profile`.
+
+  >>> performance_profile([[0, 1], [2, 3]], [0.5, 2])
+  array([0.75, 0.25])
+  """
+  values = np.sort(read_reals("scores", scores, AXES), axis=None)
+  at = read_reals("thresholds", thresholds, "thresholds")
+  above = len(values) - np.searchsorted(values, at, side="right")
+  return ratio(above, len(values))
+
+
+def stratified_bootstrap(
+  statistic: Callable[..., Any],
+  *scores: Given["runs tasks"],
+  key: jax.Array,
+  level: float = 0.95,
+  replicates: int = 2000,
+) -> Bootstrap:
+  """Return the standard error and interval of a statistic of scores: on each task, runs
+  are drawn anew on their own.
+
+  It answers what other runs on the same tasks would give.
+
+  Args:
+    statistic: takes as many arrays (runs, tasks) as are given.
+    scores: (runs, tasks) scores of an algorithm, or of several.
+    key: a JAX random key.
+    level: the coverage of the interval, between 0 and 1.
+    replicates: how many resamples.
+
+  Returns:
+    `se`, `low` and `high`, each of the shape that the statistic has.
+
+  Source: Agarwal 2021, section 4.1; as rliable's `get_interval_estimates`.
+
+  >>> found = stratified_bootstrap(
+  ...   interquartile_mean, np.arange(40.0).reshape(20, 2), key=jax.random.key(0)
+  ... )
+  >>> print(13 < found.low < 19.5 < found.high < 26)
+  True
+  """
+  given = [read_reals("scores", x, AXES) for x in scores]
+  rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))).tolist())
+  found = []
+  for _ in range(at_least("replicates", replicates, 1)):
+    drawn = (
+      np.take_along_axis(x, rng.integers(0, max(1, len(x)), x.shape), axis=0)
+      for x in given
+    )
+    found.append(statistic(*drawn))
+  return from_replicates(found, level=level)
+
+
+def _of_same_tasks(a: object, b: object) -> tuple[np.ndarray, np.ndarray]:
+  a, b = read_reals("a", a, AXES), read_reals("b", b, AXES)
+  if a.shape[1] != b.shape[1]:
+    raise Mistake(
+      f"a has shape {a.shape} and b {b.shape}: give scores of the same tasks, axis 1"
+    )
+  return a, b
