@@ -10,8 +10,9 @@ A paper is a package beside this file:
   `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
   paper's beside ours, `plot(numbers, axes)` draws on `PANELS` axes.
 
-`python -m experiments.<paper>` makes all figures, or those that are named, and a
-gallery of all figures made so far.
+A row that states a claim of `paper.CLAIMS` has an estimate; the gallery judges all
+claims of a page together. `python -m experiments.<paper>` makes all figures, or those
+that are named, and a gallery of all figures made so far.
 """
 
 import contextlib
@@ -23,7 +24,9 @@ import itertools
 import json
 import math
 import sys
+import textwrap
 import time
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -43,12 +46,14 @@ from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import gallery
+from experiments.claims import Claim, Estimate, Printed
 from vmapseeds import lanes, models, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
+from vmapseeds.store.results import Results
 from vmapseeds.training.supervised import load_dataset
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
@@ -131,6 +136,9 @@ class Trained:
         "recipe": json.loads(campaign.recipe.to_json()),
         "runs": results.sizes["run"],
         "diverged": diverged,
+        "trained_on": trained_on(campaign),
+        "identity": place.name.rpartition("-")[2],
+        **written(place),
         **spent,
         **{condition: results.attrs[condition] for condition in CONDITIONS},
       }
@@ -206,61 +214,86 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
       files.write(path, json.dumps(spent).encode())
 
 
+def written(place: Path) -> dict[str, Any]:
+  """Which commits trained a folder's runs, and when the last were written."""
+  results = Results(place)
+  records = [results.record(block) for block in results.finished_blocks()]
+  return {
+    "commits": sorted({str(record["commit"]) for record in records}),
+    "when": max(record["when"] for record in records),
+  }
+
+
+def trained_on(campaign: Campaign) -> str:
+  """What a campaign's runs are trained on, in words."""
+  recipe, runs = campaign.recipe, campaign.runs
+  every = examples_of(str(recipe.dataset), recipe)
+  how, examples = "", every
+  if not isinstance(runs, int) and runs.sampling:
+    how, examples = runs.sampling[0] + " of ", runs.sampling[1] or every
+  elif not isinstance(runs, int) and runs.values.get("subset") is not None:
+    examples = np.shape(runs.values["subset"])[-1]
+  of = f"{examples:,} of {every:,}" if examples < every else f"{every:,}"
+  data = gallery.said(recipe.dataset)
+  return f"{recipe.name}, {how}{of} training examples of {data}"
+
+
+_EXAMPLES: dict[str, int] = {}
+
+
+def examples_of(dataset: str, recipe: vs.Recipe) -> int:
+  """How many training examples a data set has. Loads each only once."""
+  if dataset not in _EXAMPLES:
+    _EXAMPLES[dataset] = len(load_dataset(recipe).train.inputs)
+  return _EXAMPLES[dataset]
+
+
 # Rows: the paper beside ours.
 
 
-# A value that a paper prints, a fraction or words, and its place, with the version if
-# versions differ.
-Printed = tuple[float | str, str]
-
-
-class Cells(NamedTuple):
-  """What a row shows."""
+class Row(NamedTuple):
+  """One quantity, the paper's beside ours. Make one by `row`."""
 
   quantity: str
   paper: str
   where: str
   ours: str
   runs: int | str
-  holds: bool | None
-  why: str
+  claim: Claim | None
+  estimate: Estimate | None
 
 
-class Row(Cells):
-  """One quantity, the paper's beside ours.
+def row(
+  quantity: str,
+  stated: Claim | Printed | None,
+  ours: str | Estimate,
+  runs: int | str,
+  estimate: Estimate | None = None,
+) -> Row:
+  """Return a row.
 
   Args:
     quantity: what it is.
-    printed: the paper's value, a fraction or words, and its place; None if it gives
-      none.
-    ours: our value, with its interval or standard error.
+    stated: the paper's claim; or only its value, a fraction or words, and its place;
+      None if it gives none.
+    ours: our value, with its interval or standard error; the estimate, of a claim.
     runs: how many runs it is of.
-    holds: whether the paper's pattern is seen here; None if that cannot be judged.
-    why: which pattern it is; if it does not hold, the reason; or both by `holds`.
+    estimate: of the claim, if `ours` says more than that.
   """
-
-  def __new__(
-    cls,
-    quantity: str,
-    printed: Printed | None,
-    ours: str,
-    runs: int | str,
-    holds: bool | None = None,
-    why: str | Mapping[bool | None, str] = "",
-  ):
-    value, where = printed or ("not given", "—")
-    paper = value if isinstance(value, str) else percent(value)
-    holds = None if holds is None else bool(holds)
-    why = why if isinstance(why, str) else why.get(holds, "")
-    return super().__new__(cls, quantity, paper, where, ours, runs, holds, why)
+  claim = stated if isinstance(stated, Claim) else None
+  value, where = (claim.printed if claim else stated) or ("not given", "—")
+  paper = value if isinstance(value, str) else percent(value)
+  if claim and isinstance(ours, Estimate):
+    estimate = ours
+  return Row(quantity, paper, where, str(ours), runs, claim, estimate)
 
 
 def of_runs(runs: int | str, *rows: tuple) -> list[Row]:
   """Return rows that are all of the same runs, given without them."""
-  return [Row(*row[:3], runs, *row[3:]) for row in rows]
+  return [row(*given[:3], runs, *given[3:]) for given in rows]
 
 
-HEAD = ("quantity", "paper", "where", "ours", "runs", "holds here")
+HEAD = ("quantity", "paper", "where", "ours", "runs", "verdict")
 
 
 def percent(value: float, se: float | None = None) -> str:
@@ -279,35 +312,6 @@ def number(value: float, se: float) -> str:
     return "—"
   digits = max(0, 1 - math.floor(math.log10(se))) if se > 0 else 2
   return f"{value:z.{digits}f} ± {se:.{digits}f}"
-
-
-def between(
-  value: float, low: float, high: float, scale: float = 1.0, unit: str = ""
-) -> str:
-  """A value and its interval, rounded to two digits of half the interval's width."""
-  if not math.isfinite(value):
-    return "—"
-  half = scale * (high - low) / 2
-  digits = (
-    min(9, max(0, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 2
-  )
-  return f"{scale * value:z.{digits}f} [{scale * low:z.{digits}f}, {scale * high:z.{digits}f}]{unit}"
-
-
-def below(
-  a: tuple[float, float], b: tuple[float, float], said: str = ""
-) -> tuple[bool | None, str]:
-  """A row's `holds` and `why`: whether the first interval lies below the second. None
-  if they overlap.
-
-  Args:
-    a: the first interval.
-    b: the second.
-    said: the pattern in words, if the row's `quantity` does not say it.
-  """
-  if a[1] < b[0]:
-    return True, said
-  return (False, "it is larger") if a[0] > b[1] else (None, "the intervals overlap")
 
 
 def duration(epochs: int) -> str:
@@ -365,11 +369,6 @@ def show_image(image: np.ndarray, ax: Axes) -> None:
   ax.set_axis_off()
 
 
-def above(difference: float, se: float) -> bool | None:
-  """Whether a difference is above 0; None if it is within two standard errors of 0."""
-  return bool(difference > 0) if abs(difference) > 2 * se else None
-
-
 def legend_above(ax: Axes) -> None:
   """Makes room for the legend above what is drawn."""
   ax.set_ylim(top=1.35 * ax.get_ylim()[1])
@@ -408,6 +407,9 @@ class Flags:
 
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
   """folder of trained runs: runs that are there are not trained again, interrupted campaigns resume"""
+
+  redraw: bool = False
+  """draw and judge the numbers that are in --out anew; nothing is trained"""
 
   note: Annotated[str, hint("TEXT", "none")] = ""
   """a remark for the gallery, e.g. that a data set is a re-encoded copy"""
@@ -468,16 +470,72 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(
     flags.scale
   )
-  if len(modules) == len(every):
+  if flags.redraw:
+    modules = [name for name in modules if (out / f"{name}.json").exists()]
+  elif len(modules) == len(every):
     check_data(campaigns)
   made: dict[str, dict[str, Any]] = {}
   for i, name in enumerate(modules, 1):
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
     trained = Trained(paper, flags.scale, campaigns, trained_runs, options, made)
-    write(out, trained, module, module.compute(trained), flags.note)
-    gallery.write(out, paper, every)
+    if flags.redraw:
+      numbers, note = stored(out / f"{name}.json", module, trained)
+    else:
+      numbers, note = module.compute(trained), flags.note
+    write(out, trained, module, numbers, note)
+    if not flags.redraw:
+      show_rows(gallery.write(out, paper, every)[name])
+  gallery.write(out, paper, every)
   print(f"wrote {out / 'index.html'}")
+
+
+def stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:
+  """Return a figure's numbers from its record, and the note; what was trained goes into
+  `trained.used`.
+  """
+  record = json.loads(path.read_text())
+  for name, of in record["campaigns"].items():
+    said = of.get("trained_on") or trained_on(trained.campaigns[name])
+    trained.used[name] = of | {"trained_on": said}
+  numbers = revived(record["numbers"], return_type(module.compute))
+  if hasattr(module, "with_images"):  # records have no images
+    numbers = module.with_images(numbers, trained)
+  return numbers, record["note"]
+
+
+def return_type(function: Callable[..., Any]) -> Any:
+  """Return what a function, or the function of a partial, says that it returns."""
+  function = getattr(function, "func", function)
+  return typing.get_type_hints(function)["return"]
+
+
+def revived(value: Any, kind: Any) -> Any:
+  """Return what `plain` made of a value of some type as a value of that type; null is
+  NaN.
+  """
+  origin, args = typing.get_origin(kind), typing.get_args(kind)
+  if hasattr(kind, "_fields") and isinstance(kind, type):
+    hints = typing.get_type_hints(kind)
+    return kind(**{k: revived(v, hints[k]) for k, v in value.items()})
+  if origin in (dict, Mapping):
+    return {
+      int(k) if args[0] is int else k: revived(v, args[1]) for k, v in value.items()
+    }
+  if origin in (list, Sequence):
+    return [revived(v, args[0]) for v in value]
+  if origin is tuple:
+    kinds = itertools.repeat(args[0]) if args[-1] is ... else args
+    return tuple(map(revived, value, kinds))
+  if isinstance(value, list):
+    return without_null(value)
+  return math.nan if value is None and kind is not type(None) else value
+
+
+def without_null(value: Any) -> np.ndarray:
+  """Return nested lists as an array, with NaN for null."""
+  array = np.array(value)
+  return array.astype(float) if array.dtype == object else array
 
 
 def check_data(campaigns: Mapping[str, Campaign]) -> None:
@@ -497,12 +555,11 @@ def check_data(campaigns: Mapping[str, Campaign]) -> None:
 def write(
   out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = ""
 ) -> None:
-  """Saves a figure's picture and then its numbers, and prints its rows."""
+  """Saves a figure's picture and then its numbers."""
   name = module.__name__.rpartition(".")[2]
-  rows = module.rows(numbers)
   out.mkdir(parents=True, exist_ok=True)
-  panels = getattr(module, "PANELS", 1)
-  files.write(out / f"{name}.png", drawn(module.plot, numbers, panels))
+  panels, caption = getattr(module, "PANELS", 1), gallery.caption(trained.used.values())
+  files.write(out / f"{name}.png", drawn(module.plot, numbers, panels, caption))
   record = {
     "paper": trained.paper,
     "figure": name,
@@ -510,7 +567,7 @@ def write(
     "scale": trained.scale,
     "note": note,
     "missing": getattr(module, "MISSING", ""),
-    "rows": [row._asdict() for row in rows],
+    "rows": [each._asdict() for each in module.rows(numbers)],
     "campaigns": trained.used,
     "numbers": numbers,
   }
@@ -518,23 +575,25 @@ def write(
     out / f"{name}.json",
     (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode(),
   )
-  shown = Table(title=module.TITLE)
-  for head in HEAD:
-    shown.add_column(head)
-  for quantity, group in itertools.groupby(rows, lambda row: row.quantity):
-    for i, row in enumerate(group):
-      shown.add_row(
-        "" if i else quantity,
-        *(str(cell) for cell in row[1:5]),
-        gallery.verdict(row._asdict()),
-      )
+
+
+def show_rows(figure: Mapping[str, Any]) -> None:
+  """Prints a figure's rows and verdicts."""
+  shown = Table(*HEAD, title=figure["title"])
+  rows = zip(figure["rows"], figure["verdicts"], strict=True)
+  for quantity, group in itertools.groupby(rows, lambda of: of[0]["quantity"]):
+    for i, (each, verdict) in enumerate(group):
+      cells = (each[k] for k in ("paper", "where", "ours", "runs"))
+      shown.add_row("" if i else quantity, *map(str, cells), verdict)
     shown.add_section()
   show(shown)
 
 
 @matplotlib.rc_context(STYLE)
-def drawn(plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int) -> bytes:
-  """Return a figure as a PNG of 256 colours."""
+def drawn(
+  plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int, caption: str = ""
+) -> bytes:
+  """Return a figure as a PNG of 256 colours, under a caption that says what was trained."""
   lines = -(-panels // 3)
   columns = -(-panels // lines)
   figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
@@ -542,6 +601,9 @@ def drawn(plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int) ->
   for ax in axes[panels:]:
     ax.set_axis_off()
   plot(numbers, axes[:panels])
+  if caption:
+    wide = textwrap.fill(caption, 64 * columns)
+    figure.suptitle(wide, fontsize="small", color="0.35")
   canvas, stream = FigureCanvasAgg(figure), io.BytesIO()
   canvas.draw()
   image = Image.fromarray(np.asarray(canvas.buffer_rgba()))

@@ -1,15 +1,16 @@
-"""A paper's figures on one page: picture, our number beside the paper's, what was
-trained, on what, for how long.
+"""A paper's figures on one page: picture, our number beside the paper's, the verdict on
+each claim, what was trained, on what, for how long, by which commit.
 """
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from experiments import claims
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store import files
 
@@ -47,50 +48,71 @@ def check_same(out: Path, paper: str, scale: str) -> None:
     )
 
 
-def write(out: Path, paper: str, names: Sequence[str]) -> None:
-  """Rewrites a paper's gallery from the records in its folder. Figures without a record
-  are left out.
+def write(out: Path, paper: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+  """Rewrites a paper's gallery from the records in its folder, and returns what it says
+  of each figure. Figures without a record are left out.
   """
   package = importlib.import_module(f"experiments.{paper}")
   paths = (out / f"{name}.json" for name in names)
   records = [json.loads(path.read_text()) for path in paths if path.exists()]
-  figures = [described(record, getattr(package, "RECIPES", ())) for record in records]
-  scale = records[0]["scale"]
+  rows = [row for record in records for row in record["rows"]]
+  if not all("claim" in row for row in rows):
+    raise Mistake(f"{out} has records without claims: run again with --redraw")
+  judged = judge(rows)
+  figures = {}
+  for record in records:
+    here = [next(judged) for _ in record["rows"]]
+    figures[record["figure"]] = described(record, here, getattr(package, "RECIPES", ()))
+  every = [v for figure in figures.values() for v in figure["judged"]]
   context = {
     "paper": paper,
     "title": package.TITLE,
-    "scale": scale,
-    "figures": figures,
+    "scale": records[0]["scale"],
+    "figures": list(figures.values()),
     "absent": getattr(package, "ABSENT", {}),
     "notes": sorted({r["note"] for r in records} - {""}),
+    "counts": claims.counted(every),
+    "identities": sum(v.word == "identity" for v in every),
   }
   for ending in ("html", "md"):
     page = TEMPLATES.get_template(f"gallery.{ending}.j2").render(**context)
     files.write(out / f"index.{ending}", page.encode())
   index = {
     "paper": paper,
-    "scale": scale,
-    "figures": [figure["figure"] for figure in figures],
+    "scale": records[0]["scale"],
+    "figures": list(figures),
+    "verdicts": context["counts"] | {"identity": context["identities"]},
   }
   files.write(out / RECORD, (json.dumps(index, indent=1) + "\n").encode())
+  return figures
 
 
-def described(record: Mapping[str, Any], papers: tuple[str, ...]) -> dict[str, Any]:
+def judge(rows: Sequence[Mapping[str, Any]]) -> Iterable[claims.Verdict | None]:
+  """Yields the verdict of each stored row of a page; None for a row without a claim."""
+  found = [claims.read(row) for row in rows]
+  verdicts = iter(claims.judge([each for each in found if each]))
+  return iter([next(verdicts) if each else None for each in found])
+
+
+def described(
+  record: Mapping[str, Any],
+  verdicts: Sequence[claims.Verdict | None],
+  papers: tuple[str, ...],
+) -> dict[str, Any]:
   """What the gallery says of a figure, beside its rows.
 
   Args:
     record: what `frame.write` saved of it.
+    verdicts: on each row.
     papers: the names of the paper's own recipes.
   """
   used = record["campaigns"].values()
-  recipes = sorted(
-    {f"{c['recipe']['name']} on {said(c['recipe']['dataset'])}" for c in used}
-  )
   own = (
     bool(used)
     and all(c["recipe"]["name"] in papers for c in used)
     and record["scale"] == "paper"
   )
+  judged = [verdict for verdict in verdicts if verdict]
   return {
     **record,
     "status": "no training"
@@ -98,34 +120,75 @@ def described(record: Mapping[str, Any], papers: tuple[str, ...]) -> dict[str, A
     else "the paper's recipe and data"
     if own
     else "stand-in",
-    "recipes": recipes,
-    "devices": sorted({c["device_kind"] for c in used}),
-    "runs": sum(c["runs"] for c in used),
+    "caption": caption(used),
+    "provenance": provenance(used),
     "diverged": sum(c["diverged"] for c in used),
-    "minutes": sum(c["processor_seconds"] for c in used) / 60,
-    "verdicts": [verdict(row) for row in record["rows"]],
-    "holds": judged([row["holds"] for row in record["rows"]]),
+    "judged": judged,
+    "verdicts": [
+      claims.told(verdict, row["runs"]) if verdict else "—"
+      for verdict, row in zip(verdicts, record["rows"], strict=True)
+    ],
+    "counts": counts_in_words(judged),
   }
 
 
-def judged(holds: Sequence[bool | None]) -> str:
-  """How many of a figure's patterns hold, of those that can be judged."""
-  said = [each for each in holds if each is not None]
-  return f"{sum(said)} of {len(said)}" if said else "—"
+def counts_in_words(verdicts: Sequence[claims.Verdict]) -> str:
+  """How many claims of a figure have each verdict."""
+  counts = claims.counted(verdicts)
+  identities = sum(verdict.word == "identity" for verdict in verdicts)
+  counts["identity"] = identities
+  return ", ".join(f"{word} {n}" for word, n in counts.items() if n) or "no claim"
+
+
+def caption(used: Iterable[Mapping[str, Any]]) -> str:
+  """What was trained: on what, for how long, how many runs."""
+  groups: dict[tuple[str, str], dict[str, Any]] = {}
+  for c in used:
+    what, _, data = c["trained_on"].rpartition(" of ")
+    of = groups.setdefault((what, data), {"runs": 0, "epochs": {}})
+    of["runs"] += c["runs"]
+    of["epochs"][c["recipe"]["epochs"]] = bool(c["recipe"].get("stop_at"))
+  alike: dict[tuple[str, str], list[tuple[str, int]]] = {}
+  for (what, data), of in groups.items():
+    alike.setdefault((what, epochs(of["epochs"])), []).append((data, of["runs"]))
+  return "; ".join(
+    f"{what} of {', '.join(data for data, _ in sets)}, {lasting}, {sum(runs for _, runs in sets):,} runs"
+    for (what, lasting), sets in alike.items()
+  )
+
+
+def epochs(lengths: Mapping[int, bool]) -> str:
+  """Durations in words; a duration may be where training stops at the latest."""
+  most = "at most " * any(lengths.values())
+  return (
+    f"{most}{', '.join(map(str, sorted(lengths)))} epoch{'s' * ([*lengths] != [1])}"
+  )
+
+
+def provenance(used: Iterable[Mapping[str, Any]]) -> str:
+  """By which commit, with which versions, on what, when and how long the runs of some
+  campaigns were trained.
+  """
+  used = list(used)
+  if not used:
+    return ""
+  commits = sorted({commit[:12] for c in used for commit in c["commits"]})
+  versions = {k: v for c in used for k, v in c["versions"].items()}
+  packages = ", ".join(f"{k} {versions[k]}" for k in ("python", "jax", "flax", "optax"))
+  minutes = sum(c["processor_seconds"] for c in used) / 60
+  names = sorted({f"{c['recipe']['name']}-{c['identity']}" for c in used})
+  shown = ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
+  return (
+    f"Trained by commit {', '.join(commits)} until {max(c['when'] for c in used)[:10]} "
+    f"with {packages} on {', '.join(sorted({c['device_kind'] for c in used}))}, "
+    f"{minutes:.1f} minutes of processor time shared with other figures; "
+    f"recipes {shown}."
+  )
 
 
 def said(value: Any) -> str:
   """A recipe's field in words: its name, or the last part of the name of the object
   that was given.
   """
-  return (
-    value
-    if isinstance(value, str)
-    else value.get("object", "an object").rpartition(".")[2]
-  )
-
-
-def verdict(row: Mapping[str, Any]) -> str:
-  """Whether a row's pattern holds, in a word, and its `why`."""
-  word = {True: "yes", False: "no", None: "—"}[row["holds"]]
-  return f"{word}: {row['why']}" if row["why"] else word
+  name = value if isinstance(value, str) else value.get("object", "an object")
+  return name.rpartition(".")[2]

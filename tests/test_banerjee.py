@@ -9,12 +9,14 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
+from verdicts import word
 
 import vmapseeds as vs
-from experiments import banerjee2024, frame, measures
+from experiments import banerjee2024, claims, frame, measures
 from experiments.banerjee2024 import (
   candidates,
   fig09_metrics,
+  paper,
   table1_ensembles,
   table2_accuracies,
   table3_churn,
@@ -146,22 +148,21 @@ def ensembles(small, sd, ece) -> dict:
 def test_the_pattern_of_ensembles_is_judged():
   def judged(*sizes):
     numbers = {size: n._replace(members=size) for size, n in sizes}
-    return {
-      row.quantity: row.holds
-      for row in table1_ensembles.rows(numbers)
-      if row.holds is not None
-    }
+    rows = table1_ensembles.rows(numbers)
+    return {row.quantity: word(row) for row in rows if row.claim}
 
+  small, falls = "30 members: α̂ ≤ 0.05", "ECE of {} members less that of 3".format
   as_printed = judged((3, ensembles(0.8, 0.02, 0.03)), (30, ensembles(1.0, 0.01, 0.02)))
-  assert len(as_printed) == 6
-  assert all(as_printed.values())
-  otherwise = judged((3, ensembles(0.8, 0.01, 0.02)), (100, ensembles(0.9, 0.02, 0.03)))
-  assert len(otherwise) == 6
-  assert not any(otherwise.values())
-  # Too few members to judge the trimming; deviations and errors differ only by chance.
-  assert not judged(
-    (3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299))
-  )
+  assert (as_printed.pop(small), as_printed.pop(falls(30))) == ("agrees", "shown")
+  assert list(as_printed.values()) == ["identity"] * 3
+  otherwise = judged((3, ensembles(0.8, 0.01, 0.02)), (30, ensembles(0.9, 0.02, 0.03)))
+  assert (otherwise.pop(small), otherwise.pop(falls(30))) == ("contradicted",) * 2
+  assert list(otherwise.values()) == ["violated"] * 3
+  few = judged((3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299)))
+  assert few[falls(5)] == "undecided"
+  assert small not in few
+  hundred = judged((3, ensembles(0.8, 0.02, 0.03)), (100, ensembles(1.0, 0.01, 0.02)))
+  assert hundred["100 members: within δ_a untrimmed"] == "agrees"
 
 
 def test_no_small_level_is_shown_as_none():
@@ -173,13 +174,10 @@ def test_no_small_level_is_shown_as_none():
   for figure in (table2_accuracies, table3_churn, fig09_metrics):
     assert all(row.ours for row in figure.rows(numbers))
     figure.plot(numbers, frame.Figure().subplots(1, figure.PANELS))
-  shown = {
-    row.quantity: (row.ours, row.holds) for row in table2_accuracies.rows(numbers)
-  }
-  assert shown["S_all: accuracies where α̂ is small"] == (
-    "none; 2 are worse (p = 1)",
-    None,
-  )
+  shown = {row.quantity: row for row in table2_accuracies.rows(numbers)}
+  assert shown["S_all: accuracies where α̂ is small"].ours == "none"
+  row = shown["S_all: runs less accurate than all with a small α̂"]
+  assert (row.ours, word(row)) == ("2 (p = 1)", "undecided")
   assert candidates.span(np.array([283, 462]) / 8018) == "3.53 to 5.76 %"
 
 
@@ -189,12 +187,14 @@ def test_the_worst_runs_are_left_out_by_more_than_chance():
   out = candidates.excluded(worse, small)
   table = [[0, 8], [12, 0]]  # of the 8 worst and of the others: small, and not
   assert out == (8, pytest.approx(scipy.stats.fisher_exact(table, "less").pvalue))
-  assert candidates.leaves_out(out) == (True, "")
-  assert candidates.leaves_out(candidates.excluded(worse, worse < 19)) == (None, "")
-  assert candidates.leaves_out(candidates.excluded(worse, worse > 3)) == (
-    False,
-    "the worst run has a small α̂",
-  )
+  claim = paper.CLAIMS["accuracies"]
+
+  def judged(small: np.ndarray) -> str:
+    estimate = candidates.leaves_out(candidates.excluded(worse, small))
+    return claims.judge([(claim, estimate)])[0].word
+
+  assert judged(small) == "shown"
+  assert judged(worse < 19) == judged(worse > 3) == "undecided"
 
 
 def test_the_error_of_tau_is_that_of_samples():

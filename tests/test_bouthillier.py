@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import xarray as xr
+from verdicts import word
 
 import vmapseeds as vs
 from experiments import bouthillier2021, frame
@@ -211,8 +212,8 @@ def test_what_repetitions_share_costs_measures():
     for of in (biased, made_up(repetitions=40)[-1])
   )
   assert few["independent measures it is worth, fixing all but the data"].ours == "—"
-  assert few["ρ of init less that of data"].holds is None
-  assert many["ρ of init less that of data"].holds is True
+  of_data = "ρ, fixing all but the data"
+  assert (word(few[of_data]), word(many[of_data])) == ("contradicted",) * 2
 
 
 def test_rates_are_simulated_with_the_correlations_found():
@@ -246,12 +247,16 @@ def test_rates_are_simulated_with_the_correlations_found():
   ]
   assert sum(p.get_height() for p in axes[1].patches[:-1]) == 30
   # The rule keeps its 5 % of false positives only with independent runs.
-  holds = {row.quantity: row.holds for row in fig06_detection.rows(n)}
-  assert holds["false positives at P = 0.5, P(A > B) of 50"] is True
-  assert (
-    holds["false positives at P = 0.5, P(A > B) of 50, init alone varying"] is False
-  )
-  assert holds["false negatives at P = 0.75, averages of 50"] is True
+  found = {row.quantity: word(row) for row in fig06_detection.rows(n) if row.claim}
+  close = found.pop("false negatives at P = 0.75, one run each")  # 77 %, of 72 to 78
+  assert close in ("agrees", "undecided")
+  assert found == {
+    "false positives at P = 0.5, one run each": "agrees",
+    "false positives at P = 0.5, averages of 50": "agrees",
+    "false negatives at P = 0.75, averages of 50": "contradicted",
+    "false positives at P = 0.5, P(A > B) of 50": "contradicted",
+    "false negatives at P = 0.75, P(A > B) of 50": "contradicted",
+  }
 
 
 def test_ratio_of_variances_by_a_slow_loop():
@@ -298,17 +303,15 @@ def test_sources_beside_the_data():
   assert numbers.of["init"].relative.value == pytest.approx(0.25, rel=0.3)
   assert numbers.of["init"].sd_se == pytest.approx(0.01 / np.sqrt(2 * 20 * 19), rel=0.4)
   rows = {row.quantity: row for row in fig01_sources.rows(numbers)}
-  assert rows["variance of weights init over that of data"].holds is True
-  assert rows["variance of data augmentation over that of data"].holds is False
-  assert rows["variance of data order over that of weights init"].holds is True
+  init = rows["variance of weights init over that of data"]
+  assert word(init) == "shown"
+  assert init.estimate.value == pytest.approx(numbers.of["init"].relative.value)
+  # More than the data, which arithmetic does not allow, as they draw the test set too.
+  augment = rows["variance of data augmentation over that of data"]
+  assert word(augment) == "violated"
+  assert word(rows["variance of data order over that of weights init"]) == "agrees"
   assert rows["variance of numerical noise over that of data"].ours == "0"
-  assert rows["variance of everything over that of data"].holds is True
-  assert fig01_sources.less(measures.Ratio(0.5, 0.4, 0.6), 0.5) == (
-    None,
-    "the interval has 0.5 in it",
-  )
-  assert fig01_sources.on_par(measures.Ratio(0.3, 0.2, 0.4))[0] is False
-  assert fig01_sources.on_par(measures.Ratio(0.6, 0.4, 0.8))[0] is None
+  assert word(rows["variance of everything over that of data"]) == "identity"
 
 
 def test_binomial_of_answers_that_are_independent():
@@ -325,8 +328,8 @@ def test_binomial_of_answers_that_are_independent():
   np.testing.assert_allclose(
     np.square(found.observed), np.mean(within) + se * np.array([0, -1, 1])
   )
-  assert fig02_binomial.rows(found)[-1].holds is True
-  assert fig02_binomial.rows(together)[-1].holds is False
+  assert word(fig02_binomial.rows(found)[-1]) == "agrees"
+  assert word(fig02_binomial.rows(together)[-1]) == "contradicted"
 
 
 def test_repetitions_are_tested_for_normality_one_by_one():

@@ -1,11 +1,12 @@
-"""Figures of Jordan 2024: their numbers against loops over runs and SciPy, and when a
-row says that a pattern holds.
+"""Figures of Jordan 2024: their numbers against loops over runs and SciPy, and the
+verdicts on their rows.
 """
 
 import numpy as np
 import pytest
 import scipy.stats
 from matplotlib.figure import Figure
+from verdicts import word
 
 from experiments import frame
 from experiments.jordan2024 import (
@@ -73,22 +74,18 @@ def test_spread(name):
 def test_accuracies_narrow():
   numbers = {name: fig01_accuracies.accuracy(4, t) for name, t in TALLIES.items()}
   rows = by_quantity(fig01_accuracies.rows(numbers))
-  assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].holds is True
   assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
-  numbers["short"], numbers["long"] = numbers["long"], numbers["short"]
-  assert (
-    by_quantity(fig01_accuracies.rows(numbers))[
-      "sd of accuracy, long: 4 epochs, the paper's 64"
-    ].holds
-    is False
-  )
-  numbers["short"] = numbers["long"]
-  assert (
-    by_quantity(fig01_accuracies.rows(numbers))[
-      "sd of accuracy, long: 4 epochs, the paper's 64"
-    ].holds
-    is None
-  )
+  for short, long, expected in (
+    ("short", "long", "shown"),
+    ("long", "short", "contradicted"),
+    ("long", "long", "undecided"),
+  ):
+    ours = numbers | {"short": numbers[short], "long": numbers[long]}
+    last = fig01_accuracies.rows(ours)[-1]
+    assert word(last) == expected
+    assert last.estimate.value == pytest.approx(
+      ERRORS[long].mean(1).std(ddof=1) / ERRORS[short].mean(1).std(ddof=1)
+    )
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -144,9 +141,11 @@ def test_pair():
   )
   middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
   assert n.pairs.sum() == middle * (middle - 1) // 2
-  assert by_quantity(fig04_pair.rows(n))["p-value of the χ² test"].holds == (
-    n.p_value > 0.05
-  )
+  (row,) = (row for row in fig04_pair.rows(n) if row.claim)
+  assert row.estimate.value == pytest.approx(n.both - rates[first] * rates[second])
+  spread = (rates * (1 - rates))[[first, second]]
+  reach = 1.959964 * np.sqrt(spread.prod() / RUNS)
+  assert row.estimate.high == pytest.approx(row.estimate.value + reach)
 
 
 def test_a_pair_without_two_uncertain_examples():
@@ -245,17 +244,15 @@ def test_binomial():
 def test_binomial_rows():
   n = fig13_binomial.binomial(4, PAIRS)
   cases = {
-    ((2.0, 3.0), (0.9, 1.2)): (True, True),
-    ((1.1, 1.6), (0.3, 0.5)): (True, False),
-    ((0.5, 0.8), (0.3, 0.5)): (False, False),
-    ((0.8, 1.5), (0.6, 1.1)): (None, None),
+    ((2.0, 3.0), (0.9, 1.15)): ["agrees", "agrees"],
+    ((1.1, 1.6), (0.3, 0.5)): ["contradicted", "contradicted"],
+    ((0.8, 1.9), (0.6, 1.1)): ["undecided", "undecided"],
   }
   for (binomial, independent), expected in cases.items():
     rows = fig13_binomial.rows(
       n._replace(intervals={"binomial": binomial, "independent": independent})
     )
-    assert tuple(row.holds for row in rows) == expected
-    assert all(bool(row.why) == (row.holds is not True) for row in rows)
+    assert [word(row) for row in rows] == expected
 
 
 def test_dependent_pairs():
@@ -282,32 +279,15 @@ def test_dependent_pairs():
   assert abs(deviation[n.most.i[0], n.most.j[0]]) == abs(deviation[farthest])
   np.testing.assert_array_equal(n.images[:, 1], IMAGES[n.most.j])
   row = fig14_dependent_pairs.rows(n)[0]
-  assert (row.holds, row.why) == (None, f"{RUNS} runs are too few to say")
+  assert word(row) == "undecided"
 
 
 def test_dependent_pairs_of_enough_runs():
   n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
   known = n._replace(by_chance=np.zeros_like(n.by_chance))
-  assert fig14_dependent_pairs.rows(known)[0].holds is False
-  assert (
-    fig14_dependent_pairs.rows(known._replace(found=np.zeros_like(n.found)))[0].holds
-    is True
-  )
-
-
-@pytest.mark.parametrize(
-  ("a", "b", "holds"),
-  [
-    ((0, 1), (2, 3), True),
-    ((2, 3), (0, 1), False),
-    ((0, 2), (1, 3), None),
-    ((0, 1), (1, 2), None),
-  ],
-)
-def test_below(a, b, holds):
-  found, why = frame.below(a, b)
-  assert found is holds
-  assert bool(why) == (holds is not True)
+  assert word(fig14_dependent_pairs.rows(known)[0]) == "contradicted"
+  none = known._replace(found=np.zeros_like(n.found))
+  assert word(fig14_dependent_pairs.rows(none)[0]) == "agrees"
 
 
 # Theorems.
@@ -336,9 +316,9 @@ def test_drawn_test_sets():
     abs(found.test_set - (0.99 * n.truth + n.of_examples / 100)) < 4 * found.test_set_se
   )
   assert found.middle[0] < found.estimate < found.middle[1]
-  assert [row.holds for row in theorem1_test_sets.rows(n)] == [True, True]
+  assert [word(row) for row in theorem1_test_sets.rows(n)] == ["identity"] * 2
   wrong = n._replace(truth=2 * n.truth)
-  assert [row.holds for row in theorem1_test_sets.rows(wrong)] == [False, False]
+  assert word(theorem1_test_sets.rows(wrong)[1]) == "violated"
 
 
 def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -370,11 +350,11 @@ def test_calibration_implies_variance(calibrated):
   assert n.of_examples == pytest.approx(errors.var(0, ddof=1).mean())
   expected = errors.mean(1).var(ddof=1)  # on the distribution's own examples
   assert theorem3_calibration.on_test_sets(n, 3000) == pytest.approx(expected)
-  holds = {row.quantity: row.holds for row in theorem3_calibration.rows(numbers)}
-  assert {holds[q] for q in holds if "theorem 5" in q} == {calibrated}
-  assert all(holds[q] is calibrated for q in holds if "theorem 3" in q)
+  found = {row.quantity: word(row) for row in theorem3_calibration.rows(numbers)}
+  of_5 = {found[q] for q in found if "theorem 5" in q}
+  assert of_5 == {"agrees" if calibrated else "contradicted"}
   if calibrated:
-    assert all(holds[q] for q in holds if "theorem 4" in q)
+    assert {found[q] for q in found if "theorem 4" in q} == {"shown"}
 
 
 def test_turned_data():

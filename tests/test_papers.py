@@ -171,9 +171,10 @@ def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
     "figc1_sample_size"
   ]
   page = (out / "index.md").read_text()
-  assert (
-    "| Figure C.1: how many runs find that A is better | no training | 2 of 3 |" in page
-  )
+  of_figure = "Figure C.1: how many runs find that A is better"
+  verdicts = "contradicted 1, identity 2"
+  assert f"| {of_figure} | no training | {verdicts} |" in page
+  assert "**1 claims: agrees 0, shown 0, contradicted 1, undecided 0.**" in page
   assert "| figure 3 | not here: published accuracies" in page
   assert (out / "my_notes.json").read_text() == "mine"
   assert not list(tmp_path.iterdir())

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 
 from experiments import measures
 from experiments.banerjee2024.campaigns import SCALES
+from experiments.claims import Estimate
 from experiments.frame import Spread, Trained, spread
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -128,13 +129,9 @@ def excluded(
   return Excluded(runs, scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum()))
 
 
-def leaves_out(out: Excluded) -> tuple[bool | None, str]:
-  """Whether the worst runs have no small α̂, and if not, why; None if that may be
-  chance.
-  """
-  if not out.runs:
-    return False, "the worst run has a small α̂"
-  return out.p_value < 0.05 or None, ""
+def leaves_out(out: Excluded) -> Estimate:
+  """How many runs are worse than all with a small α̂, with the exact test's p-value."""
+  return Estimate(out.runs, 0, math.inf, p_value=out.p_value)
 
 
 def tau(
@@ -155,11 +152,6 @@ def span(values: Float[np.ndarray, " n"]) -> str:
   return (
     f"{100 * min(values):.2f} to {100 * max(values):.2f} %" if len(values) else "none"
   )
-
-
-def of_small(values: Float[np.ndarray, " n"], out: Excluded) -> str:
-  """The range where α̂ is small, and how many runs are worse than that."""
-  return f"{span(values)}; {out.runs} are worse (p = {out.p_value:.2g})"
 
 
 def scatter(

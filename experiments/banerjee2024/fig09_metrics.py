@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from experiments import frame
-from experiments.banerjee2024 import candidates
+from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Row, Trained
+from experiments.claims import estimated
+from experiments.frame import Row, Trained, row
 
 TITLE = "Figures 9 to 11: α̂ beside accuracy, churn and calibration"
 PANELS = 3
@@ -32,14 +33,13 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   for name, n in numbers.items():
     for metric, (_, of, worse) in METRICS.items():
       tau, se = candidates.tau(n.order, worse * of(n))
-      printed = ("figure only", "figure 9") if name == "S_all" else None
       table.append(
-        Row(
+        row(
           f"{name}: τ of α̂ with {metric}",
-          printed,
+          paper.CLAIMS["tau"] if name == "S_all" else None,
           frame.number(worse * tau, se),
           n.runs,
-          frame.above(tau, se) if printed else None,
+          estimated(tau, se),
         )
       )
   return table

@@ -7,6 +7,8 @@ fractions of that number; the text says 8,000.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from experiments.claims import above, below, identity, near
+
 TESTED = 8_018
 
 
@@ -84,4 +86,43 @@ SOURCES = {
     *_pairs([x / TESTED for x in numbers[7:]]),
   )
   for name, numbers in _rows(_TABLES2_3).items()
+}
+FEWEST, MOST = min(ENSEMBLES), max(ENSEMBLES)
+CLAIMS = {
+  "small": near(
+    "share of ensembles of 30 with a small α̂",
+    ("100 %", "table 1, section 5.1.2"),
+    0.99,
+    1,
+  ),
+  "within": near(
+    "share of ensembles of 100 within δ_a", ("100 %", "section 5.1.1"), 0.99, 1
+  ),
+  "ECE": below(
+    "ECE of the largest ensembles less that of the smallest", ("-0.57 %", "table 1")
+  ),
+  "order": above(
+    "variance of accuracy with another order over that with another initialisation",
+    ("3.4", "table 2: sd 0.554 over 0.302 %"),
+    1,
+  ),
+  "accuracies": above(
+    "runs less accurate than all with a small α̂",
+    ("some", "table 2"),
+  ),
+  "churns": above(
+    "runs with a larger mean churn than all with a small α̂",
+    ("some", "table 3: of pairs"),
+  ),
+  "tau": above("τ of α̂ with how bad a run is", ("above 0", "figures 7 and 9")),
+}
+CLAIMS |= {
+  f"sd of {of}": identity(
+    "sd over ensembles of the largest size over that of the smallest",
+    (f"{ratio:.2f} of {MOST} over {FEWEST}", "table 1"),
+    0,
+    1,
+  )
+  for of in ("accuracy", "churn", "ece")
+  for ratio in [getattr(ENSEMBLES[MOST], of).sd / getattr(ENSEMBLES[FEWEST], of).sd]
 }

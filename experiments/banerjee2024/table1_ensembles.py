@@ -15,10 +15,11 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from experiments import frame, measures
+from experiments import measures
 from experiments.banerjee2024 import candidates, paper
-from experiments.banerjee2024.paper import Varied
-from experiments.frame import Row, Trained, between, percent
+from experiments.banerjee2024.paper import CLAIMS, Varied
+from experiments.claims import Estimate, estimated, positive
+from experiments.frame import Row, Trained, of_runs, percent, row
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -85,93 +86,55 @@ def of_size(
 
 
 def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
-  runs = next(iter(numbers.values())).runs
+  runs = f"{next(iter(numbers.values())).runs}, {DRAWN} draws"
   table = [
-    row
+    each
     for size, n in numbers.items()
-    for row in (
-      Row(
+    for each in of_runs(
+      runs,
+      (
         f"{size} members: within δ_a untrimmed",
-        ("all" if size >= 100 else "figure only", "figure 4"),
+        CLAIMS["within"] if size == 100 else ("figure only", "figure 4"),
         share(n.within),
-        runs,
       ),
-      Row(
+      (
         f"{size} members: α̂ ≤ {candidates.SMALL}",
-        (paper.ENSEMBLES[size].small, "table 1"),
+        CLAIMS["small"] if size == 30 else (paper.ENSEMBLES[size].small, "table 1"),
         share(n.small),
-        runs,
       ),
       *(
-        Row(
+        (
           f"{size} members: {said}",
           (varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
           varied(getattr(n, of), DRAWN),
-          runs,
         )
         for of, said in METRICS.items()
       ),
-      Row(f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN), runs),
+      (f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN)),
     )
   ]
-  for said, of, printed, where in (
-    ("α̂ ≤ 0.05", "small", 30, "5.1.2"),
-    ("within δ_a", "within", 100, "5.1.1"),
-  ):
-    least = next((size for size, n in numbers.items() if getattr(n, of) == 1), None)
-    holds = least <= printed if least else None if max(numbers) < printed else False
-    ours = f"{least} members" if least else f"more than {max(numbers)} members"
-    table.append(
-      Row(
-        f"least size of which all are {said}",
-        (f"{printed} members", f"section {where}"),
-        ours,
-        runs,
-        holds,
-        ""
-        if holds is not False
-        else f"{runs} candidates and as few references, not 800",
-      )
-    )
   few, many = (numbers[size] for size in (min(numbers), max(numbers)))
-  theirs = [paper.ENSEMBLES[n.members] for n in (few, many)]
   for of, said in METRICS.items():
-    ratio, printed = (
-      getattr(b, of).sd / getattr(a, of).sd for a, b in ((few, many), theirs)
-    )
-    se = ratio * math.sqrt(
-      2 / (2 * (DRAWN - 1))
-    )  # for normal values, each sd has relative error 1/√(2 (n - 1))
+    ratio = getattr(many, of).sd / getattr(few, of).sd
+    # For normal values, each sd has relative error 1/√(2 (n - 1)).
+    se = ratio * math.sqrt(2 / (2 * (DRAWN - 1)))
     table.append(
-      Row(
+      row(
         f"sd of {said}, {many.members} over {few.members} members",
-        (f"{printed:.2f}", "table 1"),
-        frame.number(ratio, se),
+        CLAIMS[f"sd of {of}"],
+        positive(ratio, se),
         runs,
-        frame.above(1 - ratio, se),
       )
     )
-  printed, ours = (100 * (b.ece.mean - a.ece.mean) for a, b in (theirs, (few, many)))
-  se = 100 * math.hypot(few.ece.sd, many.ece.sd) / math.sqrt(DRAWN)
-  falls = frame.above(-ours, se)
-  table.append(
-    Row(
-      f"ECE of {many.members} members less that of {few.members}",
-      (f"{printed:.2f} %", "table 1"),
-      f"{frame.number(ours, se)} %",
-      runs,
-      falls,
-      ""
-      if falls is not False
-      else "confidence less accuracy is already "
-      f"{percent(few.overconfidence.mean)}, and {percent(many.overconfidence.mean)}",
-    )
-  )
-  return table
+  se = math.hypot(few.ece.sd, many.ece.sd) / math.sqrt(DRAWN)
+  falls = estimated(many.ece.mean - few.ece.mean, se, unit="%")
+  quantity = f"ECE of {many.members} members less that of {few.members}"
+  return [*table, row(quantity, CLAIMS["ECE"], falls, runs)]
 
 
-def share(fraction: float) -> str:
-  return between(fraction, *stats.proportion_interval(fraction, DRAWN), 100, " %")
+def share(fraction: float) -> Estimate:
+  low, high = stats.proportion_interval(fraction, DRAWN)
+  return Estimate(fraction, float(low), float(high), unit="%")
 
 
 def varied(x: Varied, drawn: int | None = None) -> str:

@@ -17,7 +17,8 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import NOISE, SCALES, SOURCES
 from experiments.bouthillier2021.measures import Ratio
-from experiments.frame import Row, Trained, between, percent
+from experiments.claims import Estimate
+from experiments.frame import Row, Trained, percent, row
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1: variance by source, relative to that of the data"
@@ -77,7 +78,7 @@ def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sou
 def rows(numbers: Sources) -> list[Row]:
   data, noise = (numbers.of[name] for name in ("data", NOISE))
   table = [
-    Row(
+    row(
       f"sd, {NAMES[name]} alone" if name in SOURCES else f"sd, {NAMES[name]}",
       None,
       percent(math.sqrt(n.variance), n.sd_se),
@@ -87,61 +88,39 @@ def rows(numbers: Sources) -> list[Row]:
     if n is not noise
   ]
   for name in SOURCES[1:]:
-    n, most = numbers.of[name], 0.5 if name == "init" else 1.0
     table.append(
-      Row(
+      row(
         f"variance of {NAMES[name]} over that of data",
-        paper.OVER_DATA[name],
-        between(*n.relative),
-        n.runs,
-        *less(n.relative, most),
+        paper.CLAIMS["init over data" if name == "init" else "over data"],
+        Estimate(*numbers.of[name].relative, "log"),
+        numbers.of[name].runs,
       )
     )
   together, ratio = numbers.of["everything"], numbers.order_over_init
   alone = sum(numbers.of[name].relative.value for name in SOURCES)
-  adds_up = together.relative.low <= alone <= together.relative.high
+  total = Estimate(*together.relative, "log")
   return [
     *table,
-    Row(
+    row(
       "variance of everything over that of data",
-      paper.TOGETHER,
-      f"{between(*together.relative)}; the {len(SOURCES)} alone add to {alone:.2f}",
+      paper.CLAIMS["together"],
+      f"{total}; the {len(SOURCES)} alone add to {alone:.2f}",
       together.runs,
-      None if adds_up else True,
+      total,
     ),
-    Row(
+    row(
       "variance of data order over that of weights init",
-      paper.ORDER_OVER_INIT,
-      between(*ratio),
+      paper.CLAIMS["order over init"],
+      Estimate(*ratio, "log"),
       data.runs,
-      *on_par(ratio),
     ),
-    Row(
+    row(
       "variance of numerical noise over that of data",
       paper.NOISE,
       f"{noise.variance / data.variance:.3g}",
       noise.runs,
     ),
   ]
-
-
-def less(ratio: Ratio, most: float) -> tuple[bool | None, str]:
-  """A row's `holds` and `why`: whether a ratio is below `most`."""
-  holds, why = frame.below(ratio[1:], (most, most))
-  return holds, f"the interval has {most:g} in it" if holds is None else why
-
-
-def on_par(ratio: Ratio) -> tuple[bool | None, str]:
-  """A row's `holds` and `why`: whether two variances are on par."""
-  said = f"on par: a factor of less than {paper.ON_PAR}"
-  if ratio.low > 1 / paper.ON_PAR and ratio.high < paper.ON_PAR:
-    return True, said
-  apart = ratio.high < 1 / paper.ON_PAR or ratio.low > paper.ON_PAR
-  return (
-    (False, f"not {said}")
-    if apart
-    else (None, "the interval is wider than a factor of 2")
-  )
 
 
 def plot(numbers: Sources, axes: np.ndarray) -> None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
+from experiments import claims, frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.measures import HELD, Biased
-from experiments.frame import Row, Trained, number, of_runs
+from experiments.frame import Row, Trained, of_runs, row
 from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
@@ -44,35 +44,16 @@ def rows(n: Estimators) -> list[Row]:
     worth = f"{b.worth:.3g}" if math.isfinite(b.worth) else "—"
     table += of_runs(
       b.of,
-      (f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se)),
       (
-        f"independent measures it is worth, fixing {HELD[varied]}",
-        paper.WORTH[varied],
-        worth,
+        f"ρ, fixing {HELD[varied]}",
+        paper.CLAIMS[f"worth {varied}"],
+        b.estimate,
       ),
+      (f"independent measures it is worth, fixing {HELD[varied]}", None, worth),
     )
-  init, data = n.biased["init"], n.biased["data"]
-  more = init.correlation - data.correlation
-  se = math.hypot(init.correlation_se, data.correlation_se)
-  holds = frame.above(more, se)
-  why = (
-    ""
-    if holds
-    else "the standard errors leave it open"
-    if holds is None
-    else "the data are shared by less"
-  )
-  table.append(
-    Row(
-      "ρ of init less that of data",
-      ("above 0", "section 3.3"),
-      number(more, se),
-      init.of,
-      holds,
-      why,
-    )
-  )
-  return table
+  init, data = (n.biased[varied].estimate for varied in ("init", "data"))
+  claim, of = paper.CLAIMS["bias"], n.biased["init"].of
+  return [*table, row(claim.statistic, claim, claims.less(init, data), of)]
 
 
 def plot(n: Estimators, axes: np.ndarray) -> None:

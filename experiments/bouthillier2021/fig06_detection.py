@@ -19,7 +19,8 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.fig05_estimators import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
-from experiments.frame import Row, Trained, between, of_runs, percent
+from experiments.claims import Estimate, between, estimated
+from experiments.frame import Row, Trained, of_runs, percent
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,
@@ -149,35 +150,29 @@ def rows(n: Comparison) -> list[Row]:
     for estimator in ("ideal",) if criterion == "single_point" else ("ideal", "init"):
       positives = rate(n, estimator, criterion, HALF)
       negatives = rate(n, estimator, criterion, AT_GAMMA)
-      of_rule = rate(n, estimator, "outperforming", AT_GAMMA)
-      misses_more, few_positives = None, None
-      if criterion == "outperforming":
-        few_positives = frame.above(0.05 - positives[0], positives[1])
-      else:
-        misses_more = frame.above(
-          of_rule[0] - negatives[0], math.hypot(of_rule[1], negatives[1])
-        )
-      exactly = f"the exact rate is {percent(n.exact[estimator].outperforming[HALF])}"
       biased = "" if estimator == "ideal" else ", init alone varying"
-      printed = paper.DETECTION[criterion]
+      positive, negative = (
+        paper.CLAIMS[f"{kind} {criterion}"] if estimator == "ideal" else None
+        for kind in ("positives", "negatives")
+      )
       table += of_runs(
         "simulated",
         (
           f"false positives at P = 0.5, {said}{biased}",
-          printed.positives,
-          percent(*positives),
-          few_positives,
-          exactly if few_positives is False else "",
+          positive,
+          simulated(*positives),
         ),
         (
           f"false negatives at P = {GAMMA}, {said}{biased}",
-          printed.negatives,
-          percent(1 - negatives[0], negatives[1]),
-          misses_more,
-          "the rule misses as many" if misses_more is False else "",
+          negative,
+          simulated(1 - negatives[0], negatives[1]),
         ),
       )
   return table
+
+
+def simulated(rate: float, se: float) -> Estimate:
+  return estimated(float(rate), float(se), unit="%")
 
 
 def rate(

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import SOURCES
 from experiments.bouthillier2021.fig01_sources import NAMES
-from experiments.frame import Row, Trained
+from experiments.claims import Estimate, estimated
+from experiments.frame import Row, Trained, of_runs
 from vmapseeds import stats
 from vmapseeds.reports import plots
 from vmapseeds.results.formatting import show
@@ -60,21 +61,22 @@ def p_value(accuracies: Float[np.ndarray, "repetitions measures"]) -> float:
 def rows(numbers: Mapping[str, Normality]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    x, normal = n.deviations.ravel(), n.p_value >= 0.05
-    spread = f"{show(n.p_within_steps, None, 'p')} within the steps of the test set, skewness {scipy.stats.skew(x):.2f}"
-    why = "" if normal else spread
+    x = n.deviations.ravel()
     of = " × ".join(str(size) for size in n.deviations.shape if size > 1)
-    table.append(
-      Row(
-        f"p of normality, {NAMES[name]}",
-        paper.NORMAL,
-        show(n.p_value, None, "p"),
-        of,
-        normal,
-        why,
-      )
+    tests = f"p {show(n.p_value, None, 'p')}, {show(n.p_within_steps, None, 'p')} within the steps of the test set"
+    table += of_runs(
+      of,
+      (f"Shapiro-Wilk test, {NAMES[name]}", None, tests),
+      (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], skewness(x)),
     )
   return table
+
+
+def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
+  """The skewness of some values, with its error by the jackknife."""
+  without = [scipy.stats.skew(np.delete(x, i)) for i in range(len(x))]
+  se = np.sqrt((len(x) - 1) * np.var(without))
+  return estimated(float(scipy.stats.skew(x)), float(se))
 
 
 def plot(numbers: Mapping[str, Normality], axes: np.ndarray) -> None:

@@ -10,7 +10,9 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float
 
+from experiments import claims
 from experiments.bouthillier2021.campaigns import SCALES
+from experiments.claims import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
 
@@ -92,6 +94,19 @@ class Biased(NamedTuple):
   # is not above 0
   worth: float
   sd_of_means: Float[np.ndarray, " k"]  # over repetitions, of the first 1 to k measures
+
+  @property
+  def estimate(self) -> Estimate:
+    """ρ with its interval, on the scale of the logarithm of F, the ratio of the mean
+    squares between and within repetitions.
+    """
+    k, rho, freedom = self.measures, self.correlation, self.repetitions - 1
+    ratio = (1 + (k - 1) * rho) / (1 - rho)
+    if not (ratio > 0 and math.isfinite(self.correlation_se)):
+      return Estimate(math.nan, -1, 1)
+    of_ratio = claims.positive(ratio, k * self.correlation_se / (1 - rho) ** 2, freedom)
+    low, high = ((x - 1) / (x + k - 1) for x in of_ratio[1:3])
+    return Estimate(float(rho), low, high, freedom=freedom)
 
   @property
   def of(self) -> str:

@@ -8,7 +8,7 @@ pairs differ in.
 
 import functools
 
-from experiments.jiang2022 import paper, scatter
+from experiments.jiang2022 import scatter
 from experiments.jiang2022.scatter import plot  # noqa: F401
 
 TITLE = "Figure 1: test error against disagreement on CIFAR-10"
@@ -16,4 +16,4 @@ PANELS = 4
 
 
 compute = functools.partial(scatter.compute, of="cifar10")
-rows = functools.partial(scatter.rows, bands=paper.RATIO, tables=True)
+rows = scatter.rows

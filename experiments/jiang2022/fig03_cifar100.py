@@ -8,10 +8,10 @@ pairs differ in.
 
 import functools
 
-from experiments.jiang2022 import paper, scatter
+from experiments.jiang2022 import scatter
 from experiments.jiang2022.scatter import plot  # noqa: F401
 
-TITLE = "Figure 3: test error against disagreement on CIFAR-100"
+TITLE = "Figure 3: test error against disagreement, the paper's on CIFAR-100"
 PANELS = 4
 MISSING = (
   "CIFAR-100 is trained on at the scales gpu and paper; at laptop a fully connected network on 1,000 examples of "
@@ -20,4 +20,4 @@ MISSING = (
 
 
 compute = functools.partial(scatter.compute, of="cifar100")
-rows = functools.partial(scatter.rows, bands=paper.RATIO_HIGH)
+rows = functools.partial(scatter.rows, high="high ")

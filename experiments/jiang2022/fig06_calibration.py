@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
-from experiments.frame import Row, between
-from experiments.jiang2022 import groups
+from experiments.claims import Estimate
+from experiments.frame import Row, row
+from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -23,7 +24,6 @@ from vmapseeds.reports import plots
 TITLE = "Figure 6: class-aggregated calibration of ensembles"
 PANELS = 2
 PANEL = {"AllDiff": 0, "DiffData": 0, "DiffInit": 1, "DiffOrder": 1}
-NEAR = 0.1  # the width of a bin; nearer than that is "closely follows the x = y line"
 
 
 class Curve(NamedTuple):
@@ -85,28 +85,16 @@ def roots(square: float, se: float) -> tuple[float, float, float]:
   return tuple(math.sqrt(max(0.0, square + side * se)) for side in (0, -2, 2))
 
 
-def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
-  """A row holds if the interval is below the width of a bin, and does not if it is
-  above.
-  """
-  printed = ("close to y = x", f"section 5, figure {figure}")
-  made = []
-  for name, n in numbers.items():
-    holds = True if n.high < NEAR else False if n.low > NEAR else None
-    why = {False: way(n.curve), None: "too few examples to tell"}
-    ours = between(n.distance, n.low, n.high)
-    made.append(Row(f"distance from y = x, {name}", printed, ours, n.runs, holds, why))
-  return made
-
-
-def way(curve: stats.CalibrationCurve) -> str:
-  """Which way a curve is off where most runs agree."""
-  upper = len(curve.items) // 2
-  right = np.nansum((curve.accuracy * curve.items)[upper:]) / curve.items[upper:].sum()
-  certain = (
-    np.nansum((curve.confidence * curve.items)[upper:]) / curve.items[upper:].sum()
-  )
-  return f"classes with most of the votes have {certain:.0%} of them, and are right in {right:.0%}"
+def rows(numbers: Mapping[str, Curve]) -> list[Row]:
+  return [
+    row(
+      f"distance from y = x, {name}",
+      paper.CLAIMS["calibrated"],
+      Estimate(n.distance, n.low, n.high),
+      n.runs,
+    )
+    for name, n in numbers.items()
+  ]
 
 
 def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:

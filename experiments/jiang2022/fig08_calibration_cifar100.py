@@ -1,7 +1,5 @@
 """Jiang 2022, figure 8: ensembles on CIFAR-100 are nearly calibrated too."""
 
-import functools
-
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import plot  # noqa: F401
@@ -11,4 +9,4 @@ PANELS = fig06.PANELS
 
 
 compute = groups.computed("cifar100", fig06.calibration)
-rows = functools.partial(fig06.rows, figure=8)
+rows = fig06.rows

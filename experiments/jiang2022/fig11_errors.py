@@ -14,8 +14,9 @@ import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from experiments import measures
-from experiments.frame import Row, between, number, of_runs
-from experiments.jiang2022 import groups
+from experiments.claims import Estimate, estimated
+from experiments.frame import Row, number, of_runs
+from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -24,8 +25,6 @@ TITLE = "Figure 11: distribution of error rates over test examples, and Beta fit
 PANELS = 2
 BINS = 10
 RESAMPLES = 200
-NEAR = 0.05  # distribution functions no farther apart count as "fit well"
-MANY = 0.01  # a larger share of the examples counts as "a significant fraction"
 
 
 class Share(NamedTuple):
@@ -109,39 +108,31 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
   made = []
   for name, n in numbers.items():
     parameters = f"a = {number(n.fit.a, n.a_se)}, b = {number(n.fit.b, n.b_se)}"
-    surely = n.distance - 2 * n.distance_se
-    why = (
-      f"distribution functions are surely {surely:.3f} apart, more than {NEAR}"
-      if surely > NEAR
-      else ""
-    )
     made += of_runs(
       n.runs,
       (f"Beta fit, {name}", None, parameters),
       (
         f"distance from the Beta fit, {name}",
-        ("fit well", "appendix D.4"),
-        number(n.distance, n.distance_se),
-        surely <= NEAR,
-        why,
+        paper.CLAIMS["beta"],
+        estimated(n.distance, n.distance_se),
       ),
     )
-    claims = {
+    shares = {
       "neither right in all runs nor guessed": n.neither,
       "runs disagree more than they err": n.more,
       "runs disagree less than they err": n.less,
     }
-    for claim, of in claims.items():
-      some = ("a significant fraction", "section 4, appendix D.4")
-      ours = between(*of, 100, " %")
-      few = (
-        f"less than {MANY:.0%} of the examples, or too few to tell"
-        if of.low <= MANY
-        else ""
-      )
-      made.append(
-        Row(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few)
-      )
+    made += of_runs(
+      n.runs,
+      *(
+        (
+          f"examples, {which}, {name}",
+          paper.CLAIMS["some examples"],
+          Estimate(*of, unit="%"),
+        )
+        for which, of in shares.items()
+      ),
+    )
   return made
 
 

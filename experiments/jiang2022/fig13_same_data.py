@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.frame import Row, Trained
 from experiments.jiang2022 import fig06_calibration as fig06
-from experiments.jiang2022 import groups, paper, scatter
+from experiments.jiang2022 import groups, scatter
 from experiments.jiang2022.fig06_calibration import Curve
 from experiments.jiang2022.scatter import Found
 
@@ -33,12 +33,7 @@ def compute(trained: Trained) -> Numbers:
 
 
 def rows(numbers: Numbers) -> list[Row]:
-  alike = scatter.rows(
-    numbers.scatter,
-    paper.RATIO_SAME_DATA,
-    place="appendix D.6, as DiffData and DiffInit",
-  )
-  return alike + fig06.rows(numbers.calibration, 13)
+  return scatter.rows(numbers.scatter) + fig06.rows(numbers.calibration)
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:

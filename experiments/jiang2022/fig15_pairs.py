@@ -51,19 +51,15 @@ def rows(numbers: Numbers) -> list[Row]:
   (points, one), (_, mean) = numbers.one, numbers.mean
   several = f"mean of {numbers.pairs} pairs"
   runs = f"{points.known()} pairs"
-  holds = numbers.left.low <= SHARE
-  shared = (points.error - points.disagreement).mean()
-  stays = f"what all pairs share stays: error less disagreement is {100 * shared:.2g} %"
+  claim = paper.CLAIMS["pairs"]
   return of_runs(
     runs,
     ("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation)),
     (f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation)),
     (
       f"deviation, {several} over 1 pair",
-      (f"{SHARE:.2f}", "appendix D.9"),
-      str(numbers.left),
-      holds,
-      "" if holds else stays,
+      claim if numbers.pairs == 4 else ("0.30 with 4 pairs", claim.printed[1]),
+      numbers.left.on("log", len(points.error)),
     ),
     *(
       (f"{symbol}, {said}", None, str(getattr(n, name)))
@@ -71,9 +67,6 @@ def rows(numbers: Numbers) -> list[Row]:
       for name, symbol in scatter.SYMBOLS.items()
     ),
   )
-
-
-SHARE = 0.034 / 0.112
 
 
 def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:

@@ -1,7 +1,7 @@
 """The runs of an ensemble, by what varies between them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from jaxtyping import Int
@@ -47,9 +47,13 @@ def computed(
   of: str, function: Callable[[Group], Any]
 ) -> Callable[[Trained], dict[str, Any]]:
   """Return a figure's `compute`: `function` of each group of the paper's data `of`."""
-  return lambda trained: {
-    name: function(group) for name, group in read(trained, of).items()
-  }
+
+  def compute(trained: Trained) -> dict[str, Any]:
+    return {name: function(group) for name, group in read(trained, of).items()}
+
+  found = get_type_hints(function)["return"]
+  compute.__annotations__["return"] = dict[str, found]
+  return compute
 
 
 def plot_fields(

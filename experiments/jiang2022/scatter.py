@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
-from experiments import measures
-from experiments.frame import Printed, Row, Trained, between
+from experiments import claims, measures
+from experiments.claims import between
+from experiments.frame import Row, Trained, row
 from experiments.jiang2022 import paper
 from experiments.jiang2022.campaigns import GROUPS, PARTNERS, SCALES
 from vmapseeds import stats
@@ -52,13 +53,11 @@ class Estimate(NamedTuple):
   low: float
   high: float
 
-  def reaches(self, value: float) -> bool:
-    """Whether the number may be as large as `value`, by its interval."""
-    return self.high >= value
-
-  def meets(self, low: float, high: float) -> bool:
-    """Whether the number may lie between `low` and `high`, by its interval."""
-    return self.low <= high and self.high >= low
+  def on(self, scale: str, configurations: int) -> claims.Estimate:
+    """The estimate of a claim, on the scale on which it is about normal; with few
+    configurations, the bootstrap's tails are Student's.
+    """
+    return claims.Estimate(*self, scale, configurations - 1)
 
   def __str__(self) -> str:
     return between(*self)
@@ -174,76 +173,30 @@ def over_configurations(
   return [Estimate(*of_one) for of_one in zip(value, low, high, strict=True)]
 
 
-def noise(points: Points) -> str:
-  """What limits a correlation, in words: how far apart configurations are, and pairs of
-  one configuration.
-  """
-  if min(points.error.shape) < 2:
-    return "too few pairs to tell why"
-  apart = np.nanmean(points.error, 1).std(ddof=1)
-  within = np.sqrt(np.nanmean((points.error - points.disagreement).var(1, ddof=1)))
-  return f"errors of configurations have sd {100 * apart:.2g} %, error less disagreement of one {100 * within:.2g} %"
-
-
-def rows(
-  numbers: Mapping[str, Found],
-  bands: Mapping[str, tuple[float, float]],
-  tables: bool = False,
-  place: str = "section 3",
-) -> list[Row]:
-  """Each group's ratio, R² and τ.
-
-  Args:
-    numbers: by group.
-    bands: the range in which the paper sees each group's ratio.
-    tables: whether tables 4 and 5 print R² and τ. If not, the paper only says that they
-      generally exceed 0.85.
-    place: where the paper says all that no table prints.
-  """
-  made = []
-  for group, (points, n) in numbers.items():
-    low, high = bands[group]
-    band, holds = (f"{low:g} to {high:g}", place), n.ratio.meets(low, high)
-    alike = "more" if n.ratio.value > high else "less"
-    why = "" if holds else f"runs are {alike} alike than the paper's"
-    made.append(
-      Row(
-        f"error over disagreement, {group}",
-        band,
-        str(n.ratio),
-        f"{points.known()} pairs",
-        holds,
-        why,
-      )
+def rows(numbers: Mapping[str, Found], high: str = "") -> list[Row]:
+  """Each group's ratio, R² and τ; "high " if the paper's errors are high."""
+  made = [
+    row(
+      f"error over disagreement, {group}",
+      paper.CLAIMS[f"{high}ratio {group}"],
+      n.ratio.on("log", len(points.error)),
+      f"{points.known()} pairs",
     )
-  for name, symbol in SYMBOLS.items():
-    for group, (points, n) in numbers.items():
-      least = paper.CORRELATIONS[name][group][-1] if tables else paper.CORRELATED
-      printed = (
-        (f"{least:.3f}", paper.TABLES[name]) if tables else (f"above {least}", place)
-      )
-      made.append(
-        correlation(f"{symbol}, {group}", printed, least, getattr(n, name), points)
-      )
-  return made
+    for group, (points, n) in numbers.items()
+  ]
+  return made + [
+    row(
+      f"{symbol}, {group}",
+      paper.CLAIMS[name],
+      getattr(n, name).on("atanh", len(points.error)),
+      f"{points.known()} pairs",
+    )
+    for name, symbol in SYMBOLS.items()
+    for group, (points, n) in numbers.items()
+  ]
 
 
-def correlation(
-  quantity: str, printed: Printed, least: float, ours: Estimate, points: Points
-) -> Row:
-  """A row of R² or τ, which holds if our value may be as large as the paper's."""
-  holds = ours.reaches(least)
-  return Row(
-    quantity,
-    printed,
-    str(ours),
-    f"{points.known()} pairs",
-    holds,
-    "" if holds else noise(points),
-  )
-
-
-SYMBOLS = {"r_squared": "R²", "kendall_tau": "Kendall's τ"}
+SYMBOLS = paper.SYMBOLS
 
 
 def plot(numbers: Mapping[str, Found], axes: Iterable[Axes]) -> None:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments.frame import Row, number, percent
+from experiments import claims
+from experiments.frame import Row, number, percent, row
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -117,96 +118,83 @@ compute = groups.computed("cifar10", ensemble)
 
 
 def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
-  ratios = paper.RATIO if where == "table 1" else paper.RATIO_HIGH
+  high = "" if where == "table 1" else "high "
   made = []
   for group, n in numbers.items():
-    given, (low, high) = paper.ENSEMBLES[where][group], ratios[group]
+    given = paper.ENSEMBLES[where][group]
     for quantity, (mean, sd), values in (
       ("test error", given.error, n.error),
       ("disagreement", given.disagreement, n.disagreement),
     ):
       ours = f"{percent(values.mean, values.se)}, sd {percent(values.sd)}"
       made.append(
-        Row(
+        row(
           f"{quantity}, {group}",
           (f"{percent(mean)}, sd {percent(sd)}", where),
           ours,
           n.runs,
         )
       )
-    below, above = n.ratio + 2 * n.ratio_se < low, n.ratio - 2 * n.ratio_se > high
-    whole = n.cace[n.runs]
-    why = (
-      f"runs are {'less' if below else 'more'} alike than those of a calibrated law, and CACE of all is "
-      f"{whole.value:.3f}, theirs {whole.calibrated:.3f}"
-    )
     made += [
-      Row(f"gap, {group}", (given.gap, where), percent(n.gap, n.gap_se), n.runs),
-      Row(
+      row(f"gap, {group}", (given.gap, where), percent(n.gap, n.gap_se), n.runs),
+      row(
         f"error over disagreement, {group}",
-        (f"{low:g} to {high:g}", "section 3"),
-        number(n.ratio, n.ratio_se),
+        paper.CLAIMS[f"{high}ratio {group}"],
+        claims.positive(n.ratio, n.ratio_se),
         n.runs,
-        not (below or above),
-        why if below or above else "",
       ),
       *(of_size(size, group, n, given, where) for size in n.cace),
-      Row(
+      row(
         f"ECE, {group}",
         (f"{given.ece:.4f}", where),
         f"{number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}",
         n.runs,
       ),
     ]
-  value, se = same_data_over_different(numbers)
-  greater = value - 2 * se > 1
-  beyond = (
-    f"{name} {n.cace[n.runs].value - n.cace[n.runs].calibrated:.3f}"
-    for name, n in numbers.items()
-  )
-  made.append(
-    Row(
-      "CACE of all, DiffInit and DiffOrder over AllDiff and DiffData",
-      ("2 to 3", "section 5"),
-      number(value, se),
-      sum(n.runs for n in numbers.values()),
-      greater,
-      "" if greater else f"beyond a calibrated law: {', '.join(beyond)}",
-    )
-  )
+  runs = sum(n.runs for n in numbers.values())
+  of_all = {
+    name: (n.cace[n.runs].value, n.cace[n.runs].se) for name, n in numbers.items()
+  }
+  gaps = {name: (n.gap, n.gap_se) for name, n in numbers.items()}
+  for name, of in (("CACE", of_all), ("gap", gaps)):
+    claim = paper.CLAIMS[f"{name} of the same data"]
+    if name == "CACE" or where == "table 1":
+      made.append(row(claim.statistic, claim, same_data_over_different(of), runs))
   return made
 
 
 def of_size(
   size: int, group: str, n: Ensemble, given: paper.Ensemble, where: str
 ) -> Row:
-  """The row of CACE of `size` runs. With few runs it holds if CACE exceeds that of a
-  calibrated distribution's runs.
-  """
+  """The row of CACE of `size` runs, beside that of a calibrated distribution's runs."""
   few, cace = size in SIZES and size < n.runs, n.cace[size]
   printed = given.cace.get(size if few else max(given.cace))
   ours = f"{number(cace.value, cace.se)}; if calibrated {cace.calibrated:.4f}"
-  # The error over runs, and the spread over labels.
-  se = math.hypot(cace.se, cace.calibrated_sd)
-  worse = cace.value - 2 * se > cace.calibrated if few else None
-  why = f"{size} runs of a calibrated law have as much" if few and not worse else ""
-  quantity = f"CACE of {size if few else 'all'}, {group}"
-  return Row(quantity, printed and (f"{printed:.4f}", where), ours, n.runs, worse, why)
+  stated = printed and (f"{printed:.4f}", where)
+  if few:
+    # The error over runs, and the spread over labels.
+    se = math.hypot(cace.se, cace.calibrated_sd)
+    excess = claims.estimated(cace.value - cace.calibrated, se)
+    claim = paper.CLAIMS["few runs"]
+    stated = claim._replace(printed=stated) if stated else claim
+    return row(f"CACE of {size}, {group}", stated, ours, n.runs, excess)
+  return row(f"CACE of all, {group}", stated, ours, n.runs)
 
 
-def same_data_over_different(numbers: Mapping[str, Ensemble]) -> tuple[float, float]:
-  """CACE of groups that share a training set over CACE of groups that do not, with its
-  standard error.
+def same_data_over_different(
+  by_group: Mapping[str, tuple[float, float]],
+) -> claims.Estimate:
+  """The sum over groups that share a training set, over that of groups that do not; of
+  values with their standard errors.
   """
-  different, same = (
-    [numbers[name].cace[numbers[name].runs] for name in names]
-    for names in (("AllDiff", "DiffData"), ("DiffInit", "DiffOrder"))
+  same, different = (
+    claims.positive(
+      sum(by_group[name][0] for name in names),
+      math.hypot(*(by_group[name][1] for name in names)),
+    )
+    for names in (("DiffInit", "DiffOrder"), ("AllDiff", "DiffData"))
   )
-  above, below = (sum(cace.value for cace in half) for half in (same, different))
-  ses = (math.hypot(*(cace.se for cace in half)) for half in (same, different))
-  return above / below, above / below * math.hypot(
-    *(se / x for se, x in zip(ses, (above, below), strict=True))
-  )
+  return claims.over(same, different)
 
 
 def plot(
@@ -276,4 +264,5 @@ def plot(
   for ax in axes:
     ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
   against.legend(loc="upper left")
-  sizes.legend(loc="upper right")
+  sizes.set_ylim(top=1.5 * sizes.get_ylim()[1])
+  sizes.legend(loc="upper right", ncols=2)

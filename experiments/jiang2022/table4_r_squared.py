@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Row, Trained
+from experiments.frame import Row, Trained, row
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import Agreement, Points
 from vmapseeds.reports import plots
 
 TITLE = "Table 4: R² of test error and disagreement"
-SETS = {"without augmentation": False, "with augmentation": True, "both": None}
+SETS = dict(zip(paper.SETS, (False, True, None), strict=True))
 
 
 class Numbers(NamedTuple):
@@ -37,15 +37,15 @@ def compute(trained: Trained) -> Numbers:
 
 def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
   return [
-    scatter.correlation(
+    row(
       f"{scatter.SYMBOLS[name]} {said}, {group}",
-      (f"{value:.3f}", paper.TABLES[name]),
-      value,
-      getattr(by_set[said], name),
-      numbers.points[group].only(SETS[said]),
+      paper.CLAIMS[f"{name} {group} {said}"],
+      getattr(by_set[said], name).on("atanh", len(points.error)),
+      f"{points.known()} pairs",
     )
     for group, by_set in numbers.found.items()
-    for said, value in zip(SETS, paper.CORRELATIONS[name][group], strict=True)
+    for said, which in SETS.items()
+    for points in [numbers.points[group].only(which)]
   ]
 
 

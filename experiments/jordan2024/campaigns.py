@@ -10,12 +10,12 @@ import optax
 from jaxtyping import Int
 
 import vmapseeds as vs
-from experiments.frame import Campaign, Row, duration
+from experiments.claims import Claim
+from experiments.frame import Campaign, Row, duration, row
 from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
 DURATIONS = ("untrained", "short", "medium", "long")
-LESS = "less than after the short training"  # for rows of the long training
 PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper's
 TEST_SETS = ("test", *shifts.NAMES)  # of the campaigns in figures 9 and 12
 
@@ -216,18 +216,18 @@ def by_duration(
 
   Args:
     numbers: by duration, its epochs, the number of runs, and what quantities are of.
-    quantities: a name, the paper's values by duration, a function that formats ours,
-      and for some the verdict of `frame.below` on the long training.
+    quantities: a name, the paper's values or claims by duration, a function that formats
+      ours or estimates it, and for claims another that estimates.
   """
   return [
-    Row(
+    row(
       f"{quantity}, {said(name, epochs)}",
-      printed.get(name),
+      stated.get(name),
       text(n),
       runs,
-      *(verdict[0] if verdict and name == "long" else ()),
+      *(estimate(n) for estimate in estimates if isinstance(stated.get(name), Claim)),
     )
-    for quantity, printed, text, *verdict in quantities
+    for quantity, stated, text, *estimates in quantities
     for name, (epochs, runs, n) in numbers.items()
   ]
 

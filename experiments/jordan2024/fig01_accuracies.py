@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
-from experiments.frame import Row, Spread, Trained, percent
+from experiments import claims, frame
+from experiments.claims import Estimate
+from experiments.frame import Row, Spread, Trained, percent, row
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, LESS, by_duration
+from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -40,13 +41,20 @@ def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
 
 
 def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
-  narrower = frame.below(numbers["long"].interval, numbers["short"].interval, LESS)
-  return by_duration(
-    {name: (n.epochs, n.spread.runs, n.spread) for name, n in numbers.items()},
-    ("mean accuracy", paper.MEAN, lambda n: percent(n.mean, n.mean_se)),
-    ("sd of accuracy", paper.SD, lambda n: percent(n.sd, n.sd_se), narrower),
-    ("best minus worst run", paper.RANGE, lambda n: percent(np.ptp(n.accuracies))),
+  short, long = (
+    Estimate(n.spread.sd, *n.interval, "log")
+    for n in (numbers["short"], numbers["long"])
   )
+  claim = paper.CLAIMS["narrows"]
+  return [
+    *by_duration(
+      {name: (n.epochs, n.spread.runs, n.spread) for name, n in numbers.items()},
+      ("mean accuracy", paper.MEAN, lambda n: percent(n.mean, n.mean_se)),
+      ("sd of accuracy", paper.SD, lambda n: percent(n.sd, n.sd_se)),
+      ("best minus worst run", paper.RANGE, lambda n: percent(np.ptp(n.accuracies))),
+    ),
+    row(claim.statistic, claim, claims.over(long, short), numbers["long"].spread.runs),
+  ]
 
 
 def plot(numbers: Mapping[str, Accuracy], axes: np.ndarray) -> None:

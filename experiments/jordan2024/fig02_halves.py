@@ -12,11 +12,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float
+from matplotlib.colors import LogNorm
 
 from experiments import frame
-from experiments.frame import Row, Trained, between, percent
+from experiments.claims import Estimate, between
+from experiments.frame import Row, Trained, percent
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, LESS, by_duration
+from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -72,22 +74,17 @@ def halves(epochs: int, tallies: stats.Tallies) -> Halves:
 
 
 def rows(numbers: Mapping[str, Halves]) -> list[Row]:
-  short, long = numbers["short"], numbers["long"]
-  falls = frame.below(long.correlation_interval, short.correlation_interval, LESS)
-  loses = frame.below(long.quarter_gain_interval, short.quarter_gain_interval, LESS)
   return by_duration(
     {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
     (
       "correlation of the halves",
-      paper.CORRELATION,
-      lambda n: between(n.correlation, *n.correlation_interval),
-      falls,
+      {name: paper.CLAIMS[f"halves {name}"] for name in ("short", "long")},
+      lambda n: Estimate(n.correlation, *n.correlation_interval, "atanh"),
     ),
     (
       "gain of the top quarter on the other half",
       paper.TOP_QUARTER_GAIN,
       lambda n: between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"),
-      loses,
     ),
     (
       "gain of the best run on the other half",
@@ -100,4 +97,13 @@ def rows(numbers: Mapping[str, Halves]) -> list[Row]:
 def plot(numbers: Mapping[str, Halves], axes: np.ndarray) -> None:
   for ax, n in zip(axes, numbers.values(), strict=True):
     plots.split_scatter(n.even, n.odd, ax, correlation=n.correlation)
+    ends = (
+      min(ax.get_xlim()[0], ax.get_ylim()[0]),
+      max(ax.get_xlim()[1], ax.get_ylim()[1]),
+    )
+    ax.set(xlim=ends, ylim=ends)
+    for drawn in ax.collections:
+      counts = drawn.get_array()
+      if counts is not None and np.nanmax(counts) > 20:  # most lie in few cells
+        drawn.set_norm(LogNorm(1, np.nanmax(counts)))
     ax.set_title(frame.duration(n.epochs), pad=22)

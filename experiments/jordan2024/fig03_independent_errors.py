@@ -15,9 +15,10 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from experiments import frame, measures
-from experiments.frame import Row, Spread, Trained, between, percent, root
+from experiments.claims import Estimate
+from experiments.frame import Row, Spread, Trained, percent, root
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, LESS, by_duration
+from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -73,8 +74,6 @@ def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
 
 
 def rows(numbers: Mapping[str, Independence]) -> list[Row]:
-  short, long = numbers["short"], numbers["long"]
-  falls = frame.below(long.interval, short.interval, LESS)
   return by_duration(
     {name: (n.epochs, n.observed.runs, n) for name, n in numbers.items()},
     ("sd of accuracy", paper.SD, lambda n: percent(n.observed.sd, n.observed.sd_se)),
@@ -85,9 +84,8 @@ def rows(numbers: Mapping[str, Independence]) -> list[Row]:
     ),
     (
       "variance, observed over independent",
-      paper.OVER_INDEPENDENT,
-      lambda n: between(n.ratio, *n.interval),
-      falls,
+      {name: paper.CLAIMS[f"independence {name}"] for name in ("short", "long")},
+      lambda n: Estimate(n.ratio, *n.interval, "log"),
     ),
   )
 
@@ -99,7 +97,10 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
   *left, right = axes
   for ax, n in zip(left, numbers.values(), strict=True):
     histograms(
-      {"observed": n.observed.accuracies, "independent": n.simulated},
+      {
+        "observed": (n.observed.accuracies, n.observed.sd),
+        "independent": (n.simulated, n.predicted),
+      },
       ax,
       n.observed.examples,
     )
@@ -123,14 +124,15 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
 
 
 def histograms(
-  groups: Mapping[str, Float[np.ndarray, " _"]], ax: Axes, examples: int
+  groups: Mapping[str, tuple[Float[np.ndarray, " _"], float]], ax: Axes, examples: int
 ) -> None:
-  """Accuracies of several kinds in the same bins."""
-  edges = 100 * plots.bin_edges(list(groups.values()), examples)
-  for (label, values), color in zip(
+  """Accuracies of several kinds in the same bins, with the standard deviation of each,
+  which is exact where as many runs are simulated.
+  """
+  edges = 100 * plots.bin_edges([values for values, _ in groups.values()], examples)
+  for (label, (values, sd)), color in zip(
     groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False
   ):
-    label = f"{label}: sd {percent(values.std(ddof=1))}"
     ax.hist(
       100 * values,
       edges,
@@ -138,7 +140,7 @@ def histograms(
       histtype="stepfilled",
       facecolor=(color, 0.25),
       edgecolor=color,
-      label=label,
+      label=f"{label}: sd {percent(sd)}",
     )
   ax.set(xlabel="test accuracy (%)", ylabel="density (per percentage point)")
   frame.legend_above(ax)

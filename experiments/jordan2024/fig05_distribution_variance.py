@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments import frame
-from experiments.frame import Row, Trained, between, percent, root
+from experiments.claims import Estimate, between
+from experiments.frame import Row, Trained, percent, root
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -53,9 +53,6 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
   se = tallies.distribution_variance_se()
   low, high = tallies.distribution_variance_interval()
   rest = 1 - 1 / tallies.examples
-  above = (
-    rest * (end - estimate) + observed for end in (high, low)
-  )  # both variances have the same error
   return Variance(
     epochs,
     tallies.runs,
@@ -65,9 +62,7 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
     *root(estimate, se),
     interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
     ratio=ratio(observed, estimate),
-    ratio_interval=tuple(
-      ratio(a, end) for a, end in zip(above, (high, low), strict=True)
-    ),
+    ratio_interval=ratio_interval(observed, estimate, (low, high), rest),
   )
 
 
@@ -75,11 +70,17 @@ def ratio(test_set: float, distribution: float) -> float:
   return test_set / distribution if distribution > 0 else math.inf
 
 
+def ratio_interval(
+  test_set: float, distribution: float, ends: tuple[float, float], rest: float
+) -> tuple[float, float]:
+  """The interval of `ratio` from that of the variance on the distribution. Both
+  variances have the same error, up to the factor `rest`.
+  """
+  above = (rest * (end - distribution) + test_set for end in reversed(ends))
+  return tuple(ratio(a, end) for a, end in zip(above, reversed(ends), strict=True))
+
+
 def rows(numbers: Mapping[str, Variance]) -> list[Row]:
-  short, long = numbers["short"], numbers["long"]
-  rises = frame.below(
-    short.ratio_interval, long.ratio_interval, "more than after the short training"
-  )
   return by_duration(
     {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
     ("sd on the test set", paper.SD, lambda n: percent(n.test_set, n.test_set_se)),
@@ -90,9 +91,8 @@ def rows(numbers: Mapping[str, Variance]) -> list[Row]:
     ),
     (
       "variance, test set over distribution",
-      paper.VARIANCE_RATIO,
-      lambda n: between(n.ratio, *n.ratio_interval),
-      rises,
+      {"long": paper.CLAIMS["vanishes"]},
+      lambda n: Estimate(n.ratio, *n.ratio_interval, "log"),
     ),
   )
 

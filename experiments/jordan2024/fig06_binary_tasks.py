@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
 import vmapseeds as vs
-from experiments import frame, measures
-from experiments.frame import Row, Trained, number, of_runs, percent, root
+from experiments import claims, frame, measures
+from experiments.frame import Row, Trained, number, of_runs, percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
@@ -195,24 +195,18 @@ def replicates(
 
 def rows(n: Tasks) -> list[Row]:
   tasks = f"{len(n.error)} × {n.runs}"
-  closer = n.mse_ratio.value - 2 * n.mse_ratio.se > 1
-  independent_closer = (
-    n.independent_mse_ratio.value - 2 * n.independent_mse_ratio.se > 1
-  )
-  genuine, all_of_it = root(n.distribution.mean(), 0)[0], root(n.variance.mean(), 0)[0]
-  said = f"{percent(genuine)} of the deviation of {percent(all_of_it)} is genuine, which equation 6 leaves out"
+  claim = paper.CLAIMS["equation 6"]
   apart = "... to the variance that independent errors give"
   most = "... the most that so many runs allow"
-  quantity = "mean squared error, binomial over equation 6"
-  why = "" if closer else said
   span = f"{percent(n.error.min())} to {percent(n.error.max())}"
   ratio, of_apart = number(*n.mse_ratio), number(*n.independent_mse_ratio)
   lines = of_runs(
     tasks,
     ("mean error, least to most", None, span),
-    (quantity, paper.BINOMIAL_MSE, ratio, closer, why),
-    (apart, None, of_apart, independent_closer),
-    (most, None, frame.between(*n.mse_ratio_cap)),
+    (claim.statistic, claim, over_equation_6(n.error, n.variance, n.examples)),
+    ("mean squared error, binomial over equation 6", None, ratio),
+    (apart, None, of_apart),
+    (most, None, claims.between(*n.mse_ratio_cap)),
   )
   for name, fit in FITS.items():
     ours, of_apart = n.equation_6[name], n.independent_equation_6[name]
@@ -220,12 +214,27 @@ def rows(n: Tasks) -> list[Row]:
       tasks,
       (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
       (apart, None, number(*of_apart)),
-      (most, None, frame.between(*n.cap[name])),
+      (most, None, claims.between(*n.cap[name])),
       ("... binomial", None, number(*n.binomial[name])),
     )
   quantity = "R² about y = x, theorem 3: equation 6 and the genuine variance"
   fit = n.theorem_3["identity_r_squared"]
-  return [*lines, Row(quantity, None, number(*fit), tasks)]
+  return [*lines, row(quantity, None, number(*fit), tasks)]
+
+
+def over_equation_6(
+  error: Float[np.ndarray, " tasks"],
+  variance: Float[np.ndarray, " tasks"],
+  examples: int,
+) -> claims.Estimate:
+  """The sum of the tasks' variances over the sum that equation 6 predicts; its error is
+  over tasks.
+  """
+  predicted = measures.calibration_variance(error, examples)
+  ratio, tasks = variance.sum() / predicted.sum(), len(error)
+  apart = variance - ratio * predicted
+  se = np.sqrt(tasks / (tasks - 1) * (apart**2).sum()) / predicted.sum()
+  return claims.positive(ratio, se)
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:

@@ -14,17 +14,9 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from experiments import frame
-from experiments.frame import (
-  Row,
-  Spread,
-  Trained,
-  between,
-  of_runs,
-  percent,
-  root,
-  spread,
-)
+from experiments import claims, frame
+from experiments.claims import Estimate
+from experiments.frame import Row, Spread, Trained, of_runs, percent, root, row, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -147,73 +139,43 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
 
 
 def rows(n: Numbers) -> list[Row]:
-  a, (stable, unstable) = n.ablations, n.finetuned
-  small = frame.below(n.linear_interval, (1e-4, 1e-4))[0] if n.linear.sd else True
-  linear = (
-    between(n.linear.sd, *n.linear_interval, 100, " %")
-    if n.linear.sd
-    else "0 %, all runs are alike"
-  )
-  more = frame.below((1.0, 1.0), a.ratio_interval)[0]
-  higher = frame.above(a.gain, a.gain_se)
+  a, (stable, unstable), stated = n.ablations, n.finetuned, paper.CLAIMS
+  without, fifth = a.without, a.fifth
+  both = f"{without.accuracy.runs}, {fifth.accuracy.runs}"
+  sd = (n.linear.sd, *(n.linear_interval if n.linear.sd else (0.0, 0.0)))
   lines = [
-    Row(
+    row(
       "linear model: sd of accuracy",
-      paper.LINEAR_SD,
-      linear,
+      stated["linear"],
+      Estimate(*sd, "log", unit="%"),
       n.linear.runs,
-      small,
-      {
-        False: "its training ends before all reach the optimum",
-        None: "the interval reaches it",
-      },
-    ),
-    Row(
-      "mean accuracy without augmentation",
-      paper.ABLATED_MEAN,
-      percent(*a.without.accuracy[2:4]),
-      a.without.accuracy.runs,
-    ),
-    Row(
-      "mean accuracy with a fifth of the data",
-      paper.ABLATED_MEAN,
-      percent(*a.fifth.accuracy[2:4]),
-      a.fifth.accuracy.runs,
-    ),
-    Row(
-      "variance, without augmentation over a fifth of the data",
-      paper.ABLATED_RATIO,
-      between(a.ratio, *a.ratio_interval),
-      f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
-      more,
-      {False: "it varies less", None: "the interval reaches 1"},
-    ),
-    Row(
-      "accuracy of the ensemble without augmentation",
-      paper.ENSEMBLES["without"],
-      percent(a.without.ensemble),
-      a.without.accuracy.runs,
-    ),
-    Row(
-      "accuracy of the ensemble with a fifth of the data",
-      paper.ENSEMBLES["fifth"],
-      percent(a.fifth.ensemble),
-      a.fifth.accuracy.runs,
-    ),
-    Row(
-      "... gain of the first on its mean accuracy, less that of the second",
-      paper.ENSEMBLES["difference"],
-      percent(a.gain, a.gain_se),
-      f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
-      higher,
-      {False: "the second gains more", None: "within two standard errors"},
-    ),
+    )
   ]
-  holds, why = frame.below(stable.interval, unstable.interval)
+  for said, e in (
+    ("without augmentation", without),
+    ("with a fifth of the data", fifth),
+  ):
+    printed = paper.ENSEMBLES[said]
+    lines += of_runs(
+      e.accuracy.runs,
+      (f"mean accuracy {said}", paper.ABLATED_MEAN, percent(*e.accuracy[2:4])),
+      (f"accuracy of the ensemble {said}", printed, percent(e.ensemble)),
+    )
+  lines += of_runs(
+    both,
+    (
+      stated["augmentation"].statistic,
+      stated["augmentation"],
+      Estimate(a.ratio, *a.ratio_interval, "log"),
+    ),
+    (
+      stated["ensembles"].statistic,
+      stated["ensembles"],
+      claims.estimated(a.gain, a.gain_se, unit="%"),
+    ),
+  )
   for name, f in (("small", stable), ("large", unstable)):
-    what = f"finetuned at a {name} learning rate"
-    last = (holds, why) if name == "large" else (None, "")
-    printed = paper.FINETUNED[name]
+    what, printed = f"finetuned at a {name} learning rate", paper.FINETUNED[name]
     lines += of_runs(
       f.accuracy.runs,
       (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),
@@ -224,9 +186,8 @@ def rows(n: Numbers) -> list[Row]:
       ),
       (
         f"correlation of validation and test half, {what}",
-        printed["correlation"],
-        between(f.correlation, *f.interval),
-        *last,
+        stated[f"finetuned {name}"],
+        Estimate(f.correlation, *f.interval, "atanh"),
       ),
       (
         f"gain on the test half of the best 15 % on the validation half, {what}",
@@ -266,6 +227,7 @@ def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
     )
     ax.axvline(
       100 * e.ensemble,
+      ymax=1 / 1.35,  # below the legend
       color=color,
       linestyle="--",
       label=f"its ensemble: {percent(e.ensemble)}",

@@ -5,7 +5,6 @@ The paper's best learning rate is the largest at which the variance hardly excee
 of independent errors.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from experiments import frame
-from experiments.frame import Row, Spread, Trained, number, of_runs, percent, spread
+from experiments import claims, frame
+from experiments.frame import Row, Spread, Trained, of_runs, percent, row, spread
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -63,96 +62,40 @@ def by_rate(
   return found
 
 
-def apart(a: tuple[float, float], b: tuple[float, float]) -> bool:
-  """Whether the first number is above the second by more than two standard errors of
-  their difference.
-  """
-  return a[0] - b[0] > 2 * math.hypot(a[1], b[1])
-
-
 def rows(numbers: Sequence[Rate]) -> list[Row]:
   best = max(numbers, key=lambda n: n.accuracy.mean)
-  alike = [n for n in numbers if not apart(best.accuracy[2:4], n.accuracy[2:4])]
-  least = min(numbers, key=lambda n: n.accuracy.sd)
-  narrow = not apart(best.accuracy[4:6], least.accuracy[4:6])
-  above = [n for n in numbers if n.rate > best.rate]
-  # At very large rates all runs fail alike and vary little again: so stop at the first
-  # rate that varies more.
-  alike_above = list(itertools.takewhile(lambda n: not apart(n[5:7], best[5:7]), above))
-  edge = above and not alike_above
+  doubled, alone = (paper.CLAIMS[f"rate {of}"] for of in ("doubled", "best"))
   lines = of_runs(
     best.runs,
-    (
-      "best learning rate",
-      paper.BEST_RATE,
-      f"{best.rate:g}; within two standard errors: {listed(alike)}",
-    ),
+    ("best learning rate", paper.BEST_RATE, f"{best.rate:g}"),
     ("mean accuracy at the best", None, percent(*best.accuracy[2:4])),
-    (
-      "sd of accuracy at the best",
-      paper.SD_BEST_RATE,
-      percent(*best.accuracy[4:6]),
-      narrow,
-      "" if narrow else f"it is {percent(*least.accuracy[4:6])} at {least.rate:g}",
-    ),
+    ("sd of accuracy at the best", paper.SD_BEST_RATE, percent(*best.accuracy[4:6])),
+    (alone.statistic, alone, over_independent(best)),
   )
   twice = next(
     (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
   )
   if twice:
-    more, less = apart(twice[5:7], best[5:7]), apart(best[5:7], twice[5:7])
-    holds = True if more else False if less else None
-    why = {
-      False: "it is less",
-      None: f"too few runs tell {twice.rate:g} from {best.rate:g}",
-    }
-    difference = (twice.distribution - best.distribution) / best.accuracy.sd**2
-    error = (
-      math.hypot(twice.distribution_se, best.distribution_se) / best.accuracy.sd**2
-    )
-    ratio = (
-      f"{twice.distribution / best.distribution:,.1f}" if best.distribution > 0 else "—"
-    )
-    said = f"{ratio}; the difference is {number(difference, error)} times the best's variance on the test set"
+    ratio = claims.over(*(claims.positive(*n.accuracy[4:6]) for n in (twice, best)))
     lines += of_runs(
       twice.runs,
+      ("mean accuracy at twice the best", None, percent(*twice.accuracy[2:4])),
       (
         "sd of accuracy at twice the best",
         paper.SD_TWICE_BEST_RATE,
         percent(*twice.accuracy[4:6]),
       ),
-      (
-        "variance on the distribution, twice the best over the best",
-        paper.TWICE_OVER_BEST,
-        said,
-        holds,
-        why,
-      ),
+      (doubled.statistic, doubled, ratio),
     )
-  said = f"{(alike_above or [best])[-1].rate:g}; the best is {best.rate:g}"
-  why = (
-    ""
-    if edge
-    else "larger ones have no more of it"
-    if above
-    else "no larger one has runs that did not diverge"
-  )
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
-  return lines + of_runs(
-    sum(n.runs for n in numbers),
-    (
-      "largest learning rate without more variance on the distribution than the best",
-      paper.LARGEST_WITHOUT_EXCESS,
-      said,
-      edge,
-      why,
-    ),
-    ("runs that diverged, left out", None, diverged or "0"),
-  )
+  runs = sum(n.runs for n in numbers)
+  return [*lines, row("runs that diverged, left out", None, diverged or "0", runs)]
 
 
-def listed(numbers: Sequence[Rate]) -> str:
-  return ", ".join(f"{n.rate:g}" for n in numbers)
+def over_independent(n: Rate) -> claims.Estimate:
+  """The variance over that of independent errors, which is taken as known."""
+  ratio = (n.accuracy.sd / n.independent) ** 2 if n.independent else math.nan
+  return claims.positive(ratio, 2 * ratio * n.accuracy.sd_se / n.accuracy.sd)
 
 
 def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
@@ -188,4 +131,6 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   right.legend()
   for ax in axes:
     ax.set_xscale("log", base=2)
+    ax.set_xticks(rates, [f"{rate:.2g}" for rate in rates], rotation=60)
+    ax.minorticks_off()
     ax.grid(True)

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, between, duration, percent, spread
+from experiments.claims import Estimate
+from experiments.frame import Row, Spread, Trained, duration, percent, row, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import SOURCES, STUDIES
 from vmapseeds import stats
@@ -60,7 +61,7 @@ def by_source(
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
   lines = [
-    Row(
+    row(
       f"sd of accuracy, varying {source}",
       paper.SD_SOURCES.get((source, epochs)),
       f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
@@ -69,47 +70,17 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
     for source in ("all", *SOURCES)
     for epochs, n in numbers.items()
   ]
-  for source in SOURCES:
-    for epochs, n in numbers.items():
-      printed, holds, why = None, None, ""
-      if epochs == min(numbers):
-        printed, (holds, why) = paper.ONE_SOURCE_SHORT, less(*n[source].interval)
-      elif epochs == max(numbers):
-        printed, (holds, why) = paper.ONE_SOURCE_LONG, as_much(*n[source].interval)
-        if holds is False:
-          why = f"{why}; after {duration(min(numbers))} it gives {numbers[min(numbers)][source].ratio:.2g} of it"
-      said = f"{duration(epochs)}: {between(n[source].ratio, *n[source].interval)}"
-      lines.append(
-        Row(
-          f"variance, {source} alone over all",
-          printed,
-          said,
-          n[source].runs,
-          holds,
-          why,
-        )
-      )
-  return lines
-
-
-def less(low: float, high: float) -> tuple[bool | None, str]:
-  """Whether a ratio with this interval is below 1, and if not, why."""
-  if high < 1:
-    return True, ""
-  return (False, "it gives more") if low > 1 else (None, "the interval reaches 1")
-
-
-def as_much(low: float, high: float) -> tuple[bool | None, str]:
-  """Whether a ratio with this interval may be 1 and is above 0.75, the paper's share
-  after a short training.
-  """
-  if low < 1 < high:
-    return (
-      (True, "")
-      if low > 0.75
-      else (None, "the interval reaches 0.75, the paper's share after 1 epoch")
+  lengths = {min(numbers): "short", max(numbers): "long"}
+  return lines + [
+    row(
+      f"variance, {source} alone over all, {duration(epochs)}",
+      paper.CLAIMS.get(f"one source {lengths.get(epochs)}"),
+      Estimate(n[source].ratio, *n[source].interval, "log"),
+      n[source].runs,
     )
-  return (False, "it gives less") if high < 1 else (False, "it gives more")
+    for source in SOURCES
+    for epochs, n in numbers.items()
+  ]
 
 
 def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
@@ -118,16 +89,13 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
   """
   durations = list(numbers)
   for ax, epochs in zip(axes, (durations[0], durations[-1]), strict=False):
-    groups = {
-      source: 100 * n.accuracy.accuracies for source, n in numbers[epochs].items()
-    }
-    edges = np.linspace(
-      min(map(np.min, groups.values())), max(map(np.max, groups.values())), 26
-    )
+    groups = {source: n.accuracy.accuracies for source, n in numbers[epochs].items()}
+    examples = numbers[epochs]["all"].accuracy.examples
+    edges = 100 * plots.bin_edges(list(groups.values()), examples)
     for color, (source, values) in zip(plots.PALETTE, groups.items(), strict=False):
       label = f"{source}: sd {percent(numbers[epochs][source].accuracy.sd)}"
       ax.hist(
-        values,
+        100 * values,
         bins=edges,
         density=True,
         histtype="step",

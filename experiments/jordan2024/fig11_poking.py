@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame
-from experiments.frame import Row, Trained, duration, number, percent
+from experiments import claims, frame
+from experiments.claims import estimated, positive
+from experiments.frame import Row, Trained, duration, percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES
 from vmapseeds import stats
@@ -130,15 +131,13 @@ def mean_disagreement(
 def rows(numbers: Numbers) -> list[Row]:
   by_epochs = numbers.epochs
   lengths = {min(by_epochs): "short", max(by_epochs): "long"}
-  short, long = by_epochs[min(by_epochs)], by_epochs[max(by_epochs)]
-  grows = long.ratio - short.ratio > 2 * math.hypot(long.ratio_se, short.ratio_se)
   lines = []
   for name, printed, ours in (
     ("one poked", paper.POKED, lambda n: percent(n.matched, n.matched_se)),
     ("distinct seeds", paper.DISTINCT, lambda n: percent(n.distinct, n.distinct_se)),
   ):
     lines += [
-      Row(
+      row(
         f"predictions that differ: {name}",
         printed.get(lengths.get(epochs)),
         f"{duration(epochs)}: {ours(n)}",
@@ -146,47 +145,38 @@ def rows(numbers: Numbers) -> list[Row]:
       )
       for epochs, n in by_epochs.items()
     ]
-  for epochs, n in by_epochs.items():
-    length = lengths.get(epochs)
-    holds = {
-      "short": n.ratio + 2 * n.ratio_se < 1,
-      "long": abs(n.ratio - 1) <= 2 * n.ratio_se,
-    }.get(length)
-    why = {
-      False: f"the share {'grows' if grows else 'does not grow'} with the duration"
-    }
-    printed = paper.POKED_OVER_DISTINCT.get(length)
-    said = f"{duration(epochs)}: {number(n.ratio, n.ratio_se)}"
-    lines.append(
-      Row("one poked over distinct seeds", printed, said, n.runs, holds, why)
+  lines += [
+    row(
+      f"one poked over distinct seeds, {duration(epochs)}",
+      paper.CLAIMS.get(f"poked {lengths.get(epochs)}"),
+      positive(n.ratio, n.ratio_se),
+      n.runs,
     )
-  first = numbers.eighths[min(numbers.eighths)]
-  last = numbers.eighths[max(numbers.eighths)]
-  less = frame.above(
-    first.matched - last.matched, math.hypot(first.matched_se, last.matched_se)
-  )
-  why = {False: "it changes more", None: "too few pairs tell the latest from the first"}
-  for eighths, n in numbers.eighths.items():
-    verdict = (less, why) if n is last else ()
-    said = (
-      f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}"
+    for epochs, n in by_epochs.items()
+  ]
+  lines += [
+    row(
+      "predictions that differ: poked later",
+      None,
+      f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}",
+      n.runs,
     )
-    lines.append(
-      Row(
-        "predictions that differ: poked later",
-        paper.POKED_LATER,
-        said,
-        n.runs,
-        *verdict,
-      )
-    )
+    for eighths, n in numbers.eighths.items()
+  ]
+  first, last = (numbers.eighths[end(numbers.eighths)] for end in (min, max))
+  poked = [estimated(n.matched, n.matched_se, unit="%") for n in (first, last)]
+  later = paper.CLAIMS["poked later"]
+  lines.append(row(later.statistic, later, claims.less(*poked), last.runs))
   for name, n in numbers.first_steps.items():
-    least = n.matched > 2 * n.matched_se and n.matched > long.matched / 2
-    said = f"{percent(n.matched, n.matched_se)}; one poked: {percent(long.matched, long.matched_se)}"
-    why = "" if least else "it changes less than half as much"
+    of_poke, of_other = (
+      positive(x.matched, x.matched_se) for x in (by_epochs[max(by_epochs)], n)
+    )
     lines.append(
-      Row(
-        f"predictions that differ: {name}", paper.FIRST_STEP, said, n.runs, least, why
+      row(
+        f"predictions that differ: {name}, over one poked",
+        paper.CLAIMS["first step"],
+        claims.over(of_other, of_poke),
+        n.runs,
       )
     )
   return lines
@@ -238,5 +228,6 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     ylabel="mean disagreement (%)",
     ylim=(0, None),
   )
+  right.set_xticks(np.linspace(0, 1, 5))  # other first steps stand left of 0
   right.grid(True)
   frame.legend_above(right)

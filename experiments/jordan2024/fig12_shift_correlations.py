@@ -15,8 +15,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from experiments import frame
-from experiments.frame import Row, Trained
+from experiments.claims import Estimate
+from experiments.frame import Row, Trained, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import SHIFTED, data_of
 from vmapseeds import stats
@@ -37,10 +37,8 @@ class Pair(NamedTuple):
   p_value: float
 
   @property
-  def size(self) -> tuple[float, float]:
-    """The interval of |r|."""
-    low, high = self.interval
-    return (max(0.0, low, -high), max(abs(low), abs(high)))
+  def estimate(self) -> Estimate:
+    return Estimate(self.r, *self.interval, "atanh")
 
 
 class Correlations(NamedTuple):
@@ -95,37 +93,19 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
     found = [pair for pair in known if pair.p_value < LEVEL]
     said = f"{len(found)} of {len(known)}; chance gives {LEVEL * len(known):.2g}"
     lines.append(
-      Row(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs)
+      row(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs)
     )
-    groups = [
-      [pair for pair in known if (pair.first == unshifted) == plain]
-      for plain in (True, False)
-    ]
-    strongest = [max(group, key=lambda pair: abs(pair.r)) for group in groups if group]
-    for kind, pair in zip(("test", "shifted"), strongest, strict=False):
-      holds = frame.below(strongest[0].size, pair.size) if kind == "shifted" else ()
-      what = "the test set and a shifted one" if kind == "test" else "two shifted ones"
-      said = f"{told(pair)} ({pair.first}, {pair.second})"
-      lines.append(
-        Row(
-          f"{data}: largest R², {what}",
-          paper.LARGEST_R_SQUARED[kind],
-          said,
-          n.runs,
-          *holds,
-        )
-      )
     lines += [
-      Row(f"{data}: R² of {pair.first} and {pair.second}", None, told(pair), n.runs)
+      row(
+        f"{data}: correlation on {pair.first} and {pair.second}",
+        paper.CLAIMS["test and shifted"] if pair.first == unshifted else None,
+        f"{pair.estimate}, p = {pair.p_value:.2g}",
+        n.runs,
+        pair.estimate,
+      )
       for pair in n.pairs
     ]
   return lines
-
-
-def told(pair: Pair) -> str:
-  low, high = (end**2 for end in pair.size)
-  sign = "" if pair.r > 0 else ", r below 0"
-  return f"{pair.r**2:.3f} [{low:.3f}, {high:.3f}], p = {pair.p_value:.2g}{sign}"
 
 
 def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:

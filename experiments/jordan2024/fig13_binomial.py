@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, between
+from experiments.claims import Estimate
+from experiments.frame import Row, Spread, Trained, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.fig03_independent_errors import histograms, simulated
 from vmapseeds import stats
@@ -62,43 +63,24 @@ def over(a: float, b: float) -> float:
 
 def rows(numbers: Binomial) -> list[Row]:
   n = numbers
-  low, high = n.intervals["binomial"]
-  over = True if low > 1 else False if high < 1 else None
-  # Which prediction is nearer to the observed variance? Asked at both ends of its
-  # interval.
-  nearer = {
-    abs(math.log(i)) < abs(math.log(b))
-    for i, b in zip(n.intervals["independent"], (low, high), strict=True)
-  }
-  nearer = nearer.pop() if len(nearer) == 1 else None
-  why = {None: f"{n.observed.runs} runs leave it open", True: ""}
-  genuine = (
-    "runs differ on the distribution itself, which this approximation leaves out"
-  )
   return [
-    Row(
+    row(
       f"variance, {name} over observed",
-      printed,
-      between(n.over_observed[name], *n.intervals[name]),
+      paper.CLAIMS[name],
+      Estimate(n.over_observed[name], *n.intervals[name], "log"),
       n.observed.runs,
-      holds,
-      why.get(holds, genuine),
     )
-    for name, printed, holds in (
-      ("binomial", paper.BINOMIAL_OVER_OBSERVED, over),
-      ("independent", paper.INDEPENDENT_OVER_OBSERVED, nearer),
-    )
+    for name in ("binomial", "independent")
   ]
 
 
 def plot(numbers: Binomial, axes: np.ndarray) -> None:
+  n = numbers
+  sd = {name: n.observed.sd * math.sqrt(x) for name, x in n.over_observed.items()}
   groups = {
-    "observed": numbers.observed.accuracies,
-    "independent errors": numbers.simulated["independent"],
+    "observed": (n.observed.accuracies, n.observed.sd),
+    "independent errors": (n.simulated["independent"], sd["independent"]),
+    "binomial": (n.simulated["binomial"], sd["binomial"]),
   }
-  histograms(
-    groups | {"binomial": numbers.simulated["binomial"]},
-    axes[0],
-    numbers.observed.examples,
-  )
-  axes[0].set_title(f"{frame.duration(numbers.epochs)}, {numbers.observed.runs} runs")
+  histograms(groups, axes[0], n.observed.examples)
+  axes[0].set_title(f"{frame.duration(numbers.epochs)}, {numbers.observed.runs:,} runs")

@@ -6,12 +6,14 @@ by more than 2 %. With few runs, chance alone takes many independent pairs beyon
 so the number expected by chance stands beside the number found.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import frame
+from experiments.claims import Estimate
 from experiments.frame import Row, Trained, of_runs
 from experiments.jordan2024 import paper
 from vmapseeds import stats
@@ -22,7 +24,6 @@ TITLE = "Figure 14 [13]: pairs of examples with dependent errors"
 PANELS = 6
 SHOWN = 5
 LEAST = 0.02
-FEW = 1e-4  # up to this share of all pairs counts as few; the paper has 1e-7
 
 
 class Pairs(NamedTuple):
@@ -42,6 +43,11 @@ class Pairs(NamedTuple):
 
 def compute(trained: Trained) -> Pairs:
   return pairs(trained.tallies("long", pairs=True), trained.images("long"))
+
+
+def with_images(numbers: Pairs, trained: Trained) -> Pairs:
+  both = np.stack([numbers.most.i, numbers.most.j], axis=1)
+  return numbers._replace(images=trained.images("long")[both])
 
 
 def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
@@ -72,17 +78,15 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
 def rows(numbers: Pairs) -> list[Row]:
   n = numbers
   found, by_chance = n.found[0], n.by_chance[0]
-  few = found <= FEW * n.pairs
-  many = f"{100 * found / n.pairs:.2g} % of the pairs do"
-  why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else many
+  # As long as chance alone puts one there, it may put all of them there.
+  share, least = (math.nan, 0.0) if by_chance >= 1 else (found / n.pairs,) * 2
   return of_runs(
     n.runs,
     (
       "pairs that deviate by more than 2 %",
-      paper.DEPENDENT_PAIRS,
+      paper.CLAIMS["dependent pairs"],
       f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
-      few if by_chance < 1 else None,
-      why,
+      Estimate(share, least, found / n.pairs),
     ),
     *(
       (
@@ -108,8 +112,12 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
   for ax, images, i, j, joint, product in zip(
     axes, numbers.images, *most, strict=False
   ):
-    between = np.full((images.shape[1], 1, images.shape[3]), images.max())
+    wide = max(2, images.shape[2] // 4)
+    between = np.full((images.shape[1], wide, images.shape[3]), images.max())
     frame.show_image(np.concatenate([images[0], between, images[1]], axis=1), ax)
+    ax.axvspan(
+      images.shape[2] - 0.5, images.shape[2] + wide - 0.5, color="white", zorder=2
+    )
     ax.set_title(
       f"examples {i} and {j}\nboth right {100 * joint:.1f} %, product {100 * product:.1f} %",
       fontsize=10,

@@ -6,6 +6,7 @@ that real runs make on both halves of the test set. The variance that independen
 would give is that of all runs; intervals take it as known.
 """
 
+import bisect
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -171,7 +172,7 @@ def pairs_seen(
   of all runs, less what chance adds to it.
   """
   wrong, total = tallies.wrong.astype(float), tallies.runs
-  middle = np.flatnonzero((wrong >= 0.3 * total) & (wrong <= 0.7 * total))
+  middle = middling(tallies)
   i, j = np.triu_indices(len(middle), 1)
   i, j = middle[i], middle[j]
   covariance = total * tallies.joint_errors[i, j] - wrong[i] * wrong[j]
@@ -180,6 +181,28 @@ def pairs_seen(
   limit = scipy.stats.chi2.isf(0.05, 1)
   return np.array(
     [scipy.stats.ncx2.sf(limit, 1, np.maximum(n * beyond, 1e-9)).mean() for n in runs]
+  )
+
+
+def middling(tallies: stats.Tallies) -> Int[np.ndarray, " chosen"]:
+  """The examples that 30 to 70 % of the runs get right."""
+  rates = tallies.wrong / tallies.runs
+  return np.flatnonzero((rates >= 0.3) & (rates <= 0.7))
+
+
+def half_seen(tallies: stats.Tallies) -> tuple[int | None, int, int]:
+  """The least number of runs with which half of the pairs of `pairs_seen` are seen, None
+  if all runs are too few; how many pairs there are, and of how many examples.
+  """
+  chosen = len(middling(tallies))
+  grid = range(1, tallies.runs + 1)
+  least = bisect.bisect_left(
+    grid, 0.5, key=lambda runs: pairs_seen(tallies, np.array([runs]))[0]
+  )
+  return (
+    grid[least] if chosen > 1 and least < len(grid) else None,
+    chosen * (chosen - 1) // 2,
+    chosen,
   )
 
 

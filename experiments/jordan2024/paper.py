@@ -2,6 +2,8 @@
 brackets where they differ.
 """
 
+from experiments.claims import above, below, identity, near
+
 # By training duration; 60,000 runs each.
 SD = {
   "untrained": (0.0187, "figure 1"),
@@ -17,29 +19,16 @@ RANGE = {
 }
 MEAN = {"untrained": (0.10, "section 2"), "long": (0.9442, "section 3.1")}
 DISTRIBUTION_SD = {"short": (0.0052, "section 3.3"), "long": (0.00033, "section 3.3")}
-VARIANCE_RATIO = {"long": ("22 [20]", "figure 5; 0.149 and 0.033 % give 20")}
 
-CORRELATION = {
-  "short": ("substantial", "section 3.1; figure 2 prints no number"),
-  "long": ("nearly none", "section 3.1; figure 2 prints no number"),
-}
 TOP_QUARTER_GAIN = {"long": (0.0002, "section 3.1; 0.007 % would fit section 3.3")}
 BEST_RUN_GAIN = {"long": ("not above 0 %", "section 3.1")}
 INDEPENDENT_SD = {
   "short": (0.0022, "section 3.3"),
   "long": (0.00145, "arXiv v4, section 3.2"),
 }
-OVER_INDEPENDENT = {
-  "short": ("6.5", "from 0.56 and 0.22 %"),
-  "long": ("1.06", "from 0.149 and 0.145 %"),
-}
 # Figure 4: images 776 and 796 of the test set, 60,000 runs.
 RIGHT = ((0.362, "figure 4, image 776"), (0.607, "figure 4, image 796"))
 BOTH_RIGHT = ("21.83 %, the product is 21.97 %", "figure 4")
-P_VALUE = ("0.16", "from figure 4's counts")
-BINOMIAL_OVER_OBSERVED = ("≈ 2.5", "figure 13 [14]; 0.9441 and 0.149 % give 2.38")
-INDEPENDENT_OVER_OBSERVED = ("0.95", "from 0.145 and 0.149 %")
-DEPENDENT_PAIRS = ("5 of 49,995,000", "figure 14 [13]")
 MOST_DEPENDENT = tuple(
   (f"{product} → {joint} %", "figure 14 [13]")
   for product, joint in (
@@ -55,11 +44,6 @@ MOST_DEPENDENT = tuple(
 BEST_RATE = ("0.5, the recipe's own", "section 4.3")
 SD_BEST_RATE = (0.00148, "section 4.3")
 SD_TWICE_BEST_RATE = (0.00168, "section 4.3")
-TWICE_OVER_BEST = (
-  "5",
-  "section 4.3; with 1,000 runs the lesser is 0.9 standard errors above 0",
-)
-LARGEST_WITHOUT_EXCESS = ("the best, 0.5", "section 4.3, figure 8")
 
 # Figure 10 [11]: 4,000 runs each, from another code base than figure 1's. The shortest
 # and the longest training.
@@ -70,8 +54,6 @@ SD_SOURCES = {
   ("all", 64): (0.00160, "appendix D.1"),
   ("init", 64): (0.00158, "appendix D.1"),
 }
-ONE_SOURCE_SHORT = ("25 to 40 % less variance", "figure 10 [11], 1 epoch")
-ONE_SOURCE_LONG = ("as much variance", "figure 10 [11], 64 epochs")
 
 # Figure 11 [12]. It says neither how long its short training is nor how many pairs
 # there are.
@@ -83,37 +65,25 @@ DISTINCT = {
   "short": ("about 8.5 %", "figure 11 [12]"),
   "long": (0.0519, "appendix D.2, 128 epochs"),
 }
-POKED_OVER_DISTINCT = {
-  "short": ("0.82 to 0.88", "from figure 11 [12]"),
-  "long": ("0.99", "from 5.14 and 5.19 %"),
-}
-POKED_LATER = ("the less, the later", "figure 11 [12], right")
-FIRST_STEP = ("about as a poke", "appendix D.2")
 
 # Figure 6. It says neither which R² nor how many runs a task had.
 CALIBRATION_FIT = ("0.996, not said of which R²", "section 3.4, figure 6")
-BINOMIAL_MSE = ("70.5 [70]", "section 3.4")
 
 # Figure 7.
-LINEAR_SD = ("below 0.01 %", "section 3.4, figure 7")
 ABLATED_MEAN = ("about 87.5 %", "section 4.2")
-ABLATED_RATIO = ("over 3.5", "section 4.2")
 ENSEMBLES = {
-  "without": (0.912, "section 4.2"),
-  "fifth": (0.898, "section 4.2"),
-  "difference": ("1.4 %", "from 91.2 and 89.8 %"),
+  "without augmentation": (0.912, "section 4.2"),
+  "with a fifth of the data": (0.898, "section 4.2"),
 }
 FINETUNED = {  # BERT base and large on MRPC, 1,000 runs each
   "small": {
     "sd": (0.0080, "section 4.1, BERT base"),
     "distribution": (0.0021, "section 4.1, BERT base; 1.5 standard errors above 0"),
-    "correlation": ("nearly none", "section 4.1, BERT base"),
     "gain": (0.0009, "section 4.1, BERT base"),
   },
   "large": {
     "sd": (0.0224, "section 4.1, BERT large"),
     "distribution": (0.0208, "section 4.1, BERT large"),
-    "correlation": ("clear", "section 4.1, BERT large"),
     "gain": None,
   },
 }
@@ -123,11 +93,166 @@ FINETUNED = {  # BERT base and large on MRPC, 1,000 runs each
 SHIFT_MEAN = {"test": (0.71, "appendix C, ImageNet")}
 SHIFT_SD = {"test": (0.00118, "appendix C, ImageNet")}
 SHIFT_DISTRIBUTION_SD = {
-  "test": ("0.034 %", "appendix C, ImageNet; 1.9 standard errors above 0"),
-  "shifted": ("0.179 to 0.257 %", "appendix C: ImageNet-R, ObjectNet, Sketch"),
+  "test": ("0.034 %", "appendix C, ImageNet; 1.9 standard errors above 0")
 }
 SIGNIFICANT_PAIRS = ("4 of 10", "figure 12 [10]")
-LARGEST_R_SQUARED = {
-  "test": ("below 0.01", "figure 12 [10]"),
-  "shifted": ("0.14, p < 1e-8", "appendix C: ImageNet-R and Sketch"),
+
+SHORT, LONG = "after the short training", "after the long training"
+CLAIMS = {
+  "narrows": below(
+    f"sd of accuracy {LONG} over that {SHORT}", ("0.149 over 0.56 %", "figure 1"), 1
+  ),
+  "halves short": above(
+    f"correlation of the halves {SHORT}",
+    ("substantial", "section 3.1; figure 2 prints no number"),
+  ),
+  "halves long": near(
+    f"correlation of the halves {LONG}",
+    ("nearly none", "section 3.1; figure 2 prints no number"),
+    -0.1,
+    0.1,
+  ),
+  "independence short": near(
+    f"variance over that of independent errors {SHORT}",
+    ("6.5", "from 0.56 and 0.22 %"),
+    3.25,
+    13,
+  ),
+  "independence long": near(
+    f"variance over that of independent errors {LONG}",
+    ("1.06", "from 0.149 and 0.145 %"),
+    1 / 1.2,
+    1.2,
+  ),
+  "pair": near(
+    "share of runs that have both of a pair right, less the product",
+    ("-0.14 %", "figure 4: 21.83 less 21.97 %"),
+    -0.01,
+    0.01,
+  ),
+  "vanishes": near(
+    f"variance on the test set over that on the distribution {LONG}",
+    ("22 [20]", "figure 5; 0.149 and 0.033 % give 20"),
+    10,
+    44,
+  ),
+  "equation 6": near(
+    "mean variance of the binary tasks over equation 6's",
+    ("1: R² 0.996, errors 70.5 [70] times less than the binomial's", "section 3.4"),
+    0.9,
+    1.1,
+  ),
+  "linear": below(
+    "sd of accuracy of the linear model",
+    ("below 0.01 %", "section 3.4, figure 7"),
+    1e-4,
+  ),
+  "augmentation": above(
+    "variance without augmentation over that with a fifth of the data",
+    ("over 3.5", "section 4.2"),
+    1,
+  ),
+  "ensembles": above(
+    "gain of the ensemble without augmentation, less that with a fifth of the data",
+    ("1.4 %", "section 4.2: from 91.2 and 89.8 %"),
+  ),
+  "finetuned small": near(
+    "correlation of the halves after the stable finetuning",
+    ("nearly none", "section 4.1, BERT base"),
+    -0.1,
+    0.1,
+  ),
+  "finetuned large": above(
+    "correlation of the halves after the unstable finetuning",
+    ("clear", "section 4.1, BERT large"),
+  ),
+  "rate doubled": near(
+    "sd of accuracy at twice the best learning rate over that at the best",
+    ("1.14", "section 4.3: 0.168 over 0.148 %"),
+    1.07,
+    1.21,
+  ),
+  "rate best": near(
+    "variance over that of independent errors at the best learning rate",
+    ("hardly above 1", "section 4.3, figure 8"),
+    1 / 1.2,
+    1.2,
+  ),
+  "shift": above(
+    "variance on the distribution: a shifted test set's less the test set's",
+    ("sd 0.179 to 0.257 %, not 0.034 %", "appendix C: ImageNet-R, ObjectNet, Sketch"),
+  ),
+  "one source short": near(
+    "variance with one source over that with all, after the shortest training",
+    ("25 to 40 % less variance", "figure 10 [11], 1 epoch"),
+    0.5,
+    0.85,
+  ),
+  "one source long": near(
+    "variance with one source over that with all, after the longest training",
+    ("as much variance", "figure 10 [11], 64 epochs"),
+    0.8,
+    1.25,
+  ),
+  "poked short": near(
+    "disagreement of poked pairs over that of distinct seeds, shortest training",
+    ("0.82 to 0.88", "from figure 11 [12]"),
+    0.77,
+    0.93,
+  ),
+  "poked long": near(
+    "disagreement of poked pairs over that of distinct seeds, longest training",
+    ("0.99", "from 5.14 and 5.19 %"),
+    0.95,
+    1.03,
+  ),
+  "poked later": above(
+    "disagreement of runs poked first, less that of runs poked last",
+    ("the less, the later", "figure 11 [12], right"),
+  ),
+  "first step": near(
+    "disagreement after another first step over that after a poke",
+    ("about as a poke", "appendix D.2"),
+    0.8,
+    1.25,
+  ),
+  "test and shifted": near(
+    "correlation of the accuracies on the test set and on a shifted one",
+    ("R² below 0.01", "figure 12 [10]"),
+    -0.1,
+    0.1,
+  ),
+  "binomial": near(
+    "variance of a binomial over the observed one",
+    ("≈ 2.5", "figure 13 [14]; 0.9441 and 0.149 % give 2.38"),
+    1.7,
+    3.5,
+  ),
+  "independent": near(
+    "variance of independent errors over the observed one",
+    ("0.95", "from 0.145 and 0.149 %"),
+    1 / 1.2,
+    1.2,
+  ),
+  "dependent pairs": near(
+    "share of the pairs of examples that deviate from independence by more than 2 %",
+    ("5 of 49,995,000", "figure 14 [13]"),
+    0,
+    1e-6,
+  ),
+  "theorem 1": identity(
+    "mean variance on test sets over that on the distribution",
+    ("at least 1", "theorem 1"),
+    1,
+  ),
+  "theorem 2": identity(
+    "mean of equation 3 over the variance on the distribution",
+    ("1", "theorem 2"),
+    0.7,
+    1.3,
+  ),
+  "theorem 4": above(
+    "mean variance on test sets over err/(n k)", ("at least 1", "theorem 4"), 1
+  ),
+  "theorem 5": near("disagreement over error", ("1", "theorem 5"), 0.9, 1.1),
 }

@@ -23,8 +23,8 @@ import numpy as np
 from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments import frame, gallery
-from experiments.frame import between, percent
+from experiments import claims, frame, gallery
+from experiments.claims import between
 from experiments.jordan2024 import (
   fig01_accuracies,
   fig02_halves,
@@ -75,13 +75,14 @@ class Flags:
 
 
 class Sitting(NamedTuple):
-  """The runs of one folder: their seeds (first, last + 1), their tallies, and the
-  seconds that they took.
+  """The runs of one folder: their seeds (first, last + 1), their tallies, the seconds
+  that they took.
   """
 
   seeds: tuple[int, int]
   tallies: stats.Tallies
   seconds: float
+  commits: tuple[str, ...] = ()  # that trained them, where the file says it
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -160,7 +161,9 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
   if place.exists():
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
-    sitting = Sitting((first, first + results.sizes["run"]), tallies, seconds_of(place))
+    seeds = first, first + results.sizes["run"]
+    commits = frame.written(place)["commits"]
+    sitting = Sitting(seeds, tallies, seconds_of(place), tuple(commits))
     save(
       out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"),
       sitting,
@@ -192,6 +195,7 @@ def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
   arrays |= {
     "seeds": np.array(sitting.seeds),
     "seconds": np.array(sitting.seconds),
+    "commits": np.array(sitting.commits, str),
     "recipe": np.array(recipe.to_json()),
   }
   small = {
@@ -218,7 +222,9 @@ def read(path: Path, recipe: vs.Recipe) -> Sitting:
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()
-  return Sitting((first, stop), stats.Tallies.from_arrays(arrays), arrays["seconds"])
+  commits = tuple(map(str, arrays.pop("commits", ())))
+  tallies = stats.Tallies.from_arrays(arrays)
+  return Sitting((first, stop), tallies, arrays["seconds"], commits)
 
 
 # Numbers, figures and the page.
@@ -232,6 +238,7 @@ class Section(NamedTuple):
   picture: str
   head: Sequence[str]
   rows: Sequence[Sequence[Any]]
+  verdicts: Sequence[claims.Verdict] = ()
 
 
 def make(
@@ -254,17 +261,37 @@ def make(
       **n,
       "seconds": seconds[name],
       "sittings": [s.seeds for s in kept[name]],
+      "commits": [s.commits for s in kept[name]],
     }
     for name, n in every.items()
   }
   files.write(
     out / "numbers.json", (json.dumps(frame.plain(described), indent=1) + "\n").encode()
   )
+  lengths = ", ".join(map(str, names.values()))
+  examples = len(data.train.inputs)
+  caption = (
+    f"{flags.recipe}, {examples:,} training examples of {data.name}, {lengths} epochs"
+  )
+  images = data.tests[test_set].inputs
+  sections = [
+    *figures(out, names, tallies, seconds, images, caption),
+    covered(names, tallies),
+    digits(names, tallies),
+    dependent(names, tallies),
+    claimed(out, tallies),
+  ]
+  commits = sorted({c for held in kept.values() for s in held for c in s.commits})
+  trained = (
+    f"{caption}; by commit {', '.join(c[:12] for c in commits)}" if commits else caption
+  )
   durations = [frame.duration(epochs) for epochs in names.values()]
   context = {
     "recipe": flags.recipe,
     "again": f"--recipe {flags.recipe} --epochs {' '.join(map(str, names.values()))} --out {flags.out}",
     "examples": tallies["long"].examples,
+    "counts": claims.counted(v for section in sections for v in section.verdicts),
+    "trained": trained,
     "head": (
       "training",
       "runs",
@@ -284,13 +311,7 @@ def make(
       )
       for duration, (name, n) in zip(durations, every.items(), strict=True)
     ],
-    "sections": [
-      *figures(out, names, tallies, seconds, data.tests[test_set].inputs),
-      covered(names, tallies),
-      digits(names, tallies),
-      dependent(names, tallies),
-      claimed(out, tallies),
-    ],
+    "sections": sections,
   }
   for ending in ("html", "md"):
     page = gallery.TEMPLATES.get_template(
@@ -333,6 +354,7 @@ def figures(
   tallies: Mapping[str, stats.Tallies],
   seconds: Mapping[str, float],
   images: np.ndarray,
+  caption: str,
 ) -> list[Section]:
   """The paper's figures from these runs."""
 
@@ -362,13 +384,22 @@ def figures(
     (fig13_binomial, fig13_binomial.binomial(names["long"], long), 1),
     (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images), 6),
   ]
+  of_modules = [(module, module.rows(numbers)) for module, numbers, _ in found]
+  every = [row for _, rows in of_modules for row in rows]
+  judged = iter(claims.judge([(row.claim, row.estimate) for row in every if row.claim]))
   sections = []
-  for module, numbers, panels in found:
-    rows = [(*row[:5], gallery.verdict(row._asdict())) for row in module.rows(numbers)]
+  for (module, rows), (_, numbers, panels) in zip(of_modules, found, strict=True):
+    verdicts = [next(judged) if row.claim else None for row in rows]
+    lines = [
+      (*row[:4], f"{row.runs:,}", claims.told(verdict, row.runs) if verdict else "—")
+      for row, verdict in zip(rows, verdicts, strict=True)
+    ]
     picture = f"{module.__name__.rpartition('.')[2]}.png"
     plot = with_cost if module is fig01_accuracies else module.plot
-    files.write(out / picture, frame.drawn(plot, numbers, panels))
-    sections.append(Section(module.TITLE, "", picture, frame.HEAD, rows))
+    files.write(out / picture, frame.drawn(plot, numbers, panels, caption))
+    found_here = [verdict for verdict in verdicts if verdict]
+    section = Section(module.TITLE, "", picture, frame.HEAD, lines)
+    sections.append(section._replace(verdicts=found_here))
   return sections
 
 
@@ -479,15 +510,12 @@ def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
     (claim, f"{runs:,}" if runs else f"more than {most:,}")
     for claim, runs in least.items()
   ]
-  grid = np.unique(np.geomspace(8, long.runs, 100).astype(int))
-  seen = lessons.pairs_seen(long, grid)
-  half = grid[seen >= 0.5]
+  needed, pairs, chosen = lessons.half_seen(long)
   rows.append(
     (
       "figure 4: half of the pairs of examples 30 to 70 % right are seen to depend (χ² test at 5 %)",
-      f"{half[0]:,}"
-      if len(half)
-      else f"more than {long.runs:,}: {percent(seen[-1])} are",
+      (f"{needed:,}" if needed else f"more than {long.runs:,}")
+      + f": of {pairs:,} pairs of {chosen:,} examples",
     )
   )
   text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of the short and of the long training on

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from experiments import frame
+from experiments.claims import estimated
 from experiments.frame import Row, Trained, of_runs
+from experiments.jordan2024 import paper
 from vmapseeds.reports import plots
 
 TITLE = "Theorems 1 and 2: test sets drawn from a distribution that is known"
@@ -84,24 +85,21 @@ def moments(errors: Bool[np.ndarray, "runs examples"]) -> tuple[float, float]:
 def rows(numbers: Known) -> list[Row]:
   said = []
   for size, n in numbers.by_size.items():
-    over = n.test_set / numbers.truth, n.test_set_se / numbers.truth
-    ratio = n.estimate / numbers.truth, n.estimate_se / numbers.truth
-    above, near = over[0] - 2 * over[1] > 1, abs(ratio[0] - 1) < 3 * ratio[1]
+    over, estimate = (
+      estimated(value / numbers.truth, se / numbers.truth)
+      for value, se in ((n.test_set, n.test_set_se), (n.estimate, n.estimate_se))
+    )
     said += of_runs(
       numbers.runs,
       (
-        f"theorem 1: variance on {size} examples over that on the distribution",
-        ("at least 1", "theorem 1"),
-        frame.number(*over),
-        above,
-        "" if above else "the mean is not clearly above 1",
+        f"theorem 1: variance on {size:,} examples over that on the distribution",
+        paper.CLAIMS["theorem 1"],
+        over,
       ),
       (
-        f"theorem 2: equation 3 on {size} examples over the truth, mean of {DRAWS} test sets",
-        ("1", "theorem 2"),
-        frame.number(*ratio),
-        near,
-        "" if near else "more than three standard errors away",
+        f"theorem 2: equation 3 on {size:,} examples over the truth, mean of {DRAWS} test sets",
+        paper.CLAIMS["theorem 2"],
+        estimate,
       ),
     )
   return sorted(said, key=lambda row: row.where)
