@@ -212,8 +212,14 @@ def test_what_repetitions_share_costs_measures():
     for of in (biased, made_up(repetitions=40)[-1])
   )
   assert few["independent measures it is worth, fixing all but the data"].ours == "—"
-  of_data = "ρ, fixing all but the data"
-  assert (word(few[of_data]), word(many[of_data])) == ("contradicted",) * 2
+  of_init = "ρ, fixing all but initialisation"
+  wide, narrow = (found[of_init].estimate for found in (few, many))
+  assert wide.value == pytest.approx(init.correlation)
+  assert wide.low < wide.value < wide.high
+  assert -1 / 5 < narrow.low < narrow.value < narrow.high < 1
+  assert narrow.high - narrow.low < wide.high - wide.low
+  # As far apart as 6 measures can be: nothing is left between repetitions.
+  assert word(few["ρ, fixing all but the data"]) == "undecided"
 
 
 def test_rates_are_simulated_with_the_correlations_found():
