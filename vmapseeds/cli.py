@@ -173,7 +173,7 @@ def train(
   )
   if host:
     hosts.leave(host)
-  print(summary_line(results, out))
+  conclude(results, out)
 
 
 def plan_hint(out: str) -> None:
@@ -250,9 +250,7 @@ def work(
     raise Mistake(f"--blocks {blocks!r}: write A:B, A: or :B, e.g. 0:10")
   first, stop = (int(end) if end else None for end in found.groups())
   how = {**vars(campaign), "progress": not quiet}
-  print(
-    summary_line(vmapseeds.work(folder, (first, stop), dataset=dataset, **how), folder)
-  )
+  conclude(vmapseeds.work(folder, (first, stop), dataset=dataset, **how), folder)
 
 
 def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
@@ -318,7 +316,7 @@ def merge(
   """
   with nothing_written():
     results = vmapseeds.merge(folders, out, force_mixed=force_mixed, progress=not quiet)
-  print(summary_line(results, out))
+  conclude(results, out)
 
 
 def export(
@@ -644,6 +642,17 @@ def nothing_written() -> Iterator[None]:
     yield
   except KeyboardInterrupt:
     raise KeyboardInterrupt("nothing was written") from None
+
+
+def conclude(results, folder: str) -> None:
+  """Print one line about what a folder holds, and one for each mistake that its results
+  show.
+  """
+  from vmapseeds.results.doubts import doubts
+
+  print(summary_line(results, folder))
+  for doubt in doubts(results):
+    say(f"note: {doubt}")
 
 
 def summary_line(results, folder: str) -> str:

@@ -14,6 +14,7 @@ from vmapseeds import stats
 from vmapseeds.reports import groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import table_of_losses, table_of_votes
+from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, run_count, show
 from vmapseeds.results.statistics import (
   MeasuredRuns,
@@ -189,6 +190,9 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
         f"{runs.output} is not finite in {run_count(runs.diverged)}, which {are} counted "
         "as diverged and left out of every statistic."
       )
+  yield from doubts_of_runs(kept)
+  if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):
+    yield from doubts_of_votes(runs.tallies)
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."
   elif count < FEW_RUNS:

@@ -29,6 +29,7 @@ from rich.progress import track
 from vmapseeds.data.dataset import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least, say
 from vmapseeds.results.description import IMPORTED
+from vmapseeds.results.doubts import doubts
 from vmapseeds.results.opening import open_results
 from vmapseeds.stats.reading import (
   check_axes,
@@ -88,8 +89,8 @@ def import_runs(
       or logits.
     block_runs: how many runs are read at once and stored in one block; by default as
       many as fill 32 MiB.
-    progress: whether to draw a progress bar on stderr, and to note there that no run
-      predicts the highest label.
+    progress: whether to draw a progress bar on stderr, and to note there what is surely
+      wrong, such as an accuracy of chance.
 
   Raises:
     Mistake: the arguments do not fit each other, something cannot be read or written, a
@@ -168,7 +169,10 @@ def import_runs(
         "test/logits": block,
       }
       results.write_block(k, {name: values[name] for name in outputs})
-  return open_results(out)
+  opened = open_results(out)
+  for doubt in doubts(opened) if progress else ():
+    say(f"note: {doubt}")
+  return opened
 
 
 class Source:
