@@ -21,6 +21,7 @@ from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.results import description
+from vmapseeds.store import claims, folders
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import supervised
@@ -741,11 +742,21 @@ def test_a_folder_that_cannot_be_written(tmp_path):
   tmp_path.chmod(0o700)
 
 
-def test_half_a_folder_that_was_left_behind_does_not_matter(tmp_path):
+def test_work_on_a_folder_that_may_not_be_written_says_what_helps(
+  tmp_path, monkeypatch
+):
+  train(tmp_path / "r", 1, LINEAR)
+  monkeypatch.setattr(folders.os, "access", lambda *_: False)  # root may write anywhere
+  for out, remedy in (("r", "train its runs in a copy"), ("new", "another folder")):
+    with pytest.raises(vs.Mistake, match=f"cannot be written .*not writable.*{remedy}"):
+      train(tmp_path / out, 2, LINEAR)
+
+
+def test_half_a_folder_that_was_left_behind_does_not_matter(tmp_path, monkeypatch):
+  monkeypatch.setattr(claims, "UNFINISHED", 0.1)
   for name in ("blocks/folder.claim", "test/logits/c/0/0/0", "seed_init/c/9"):
     (tmp_path / "r" / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "r" / name).write_text("made")
-  os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
   with pytest.raises(vs.Mistake, match="is no results folder"):
     vs.open_results(tmp_path / "r")
   train(tmp_path / "r", 1, LINEAR)

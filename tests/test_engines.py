@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from vmapseeds.campaign import ray_engine
 from vmapseeds.cli import main
 
 pytestmark = pytest.mark.optimized
@@ -61,6 +63,55 @@ def test_mistakes(flags, said, tmp_path, capsys):
   assert end.value.code == 2
   assert said in capsys.readouterr().err
   assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+  ("cores", "workers", "expected"),
+  [
+    ({"a": 4, "b": 4, "c": 4}, 3, "abc"),  # one a node
+    ({"a": 4, "b": 4, "c": 4}, 1, "a"),
+    ({"a": 8, "b": 2}, 5, "aaaab"),  # as many as the cores allow
+    ({"a": 2, "b": 2}, 4, "aabb"),
+    ({"a": 1}, 3, "aaa"),
+    ({"a": 1}, 0, ""),
+  ],
+)
+def test_placement_of_ray_workers(cores, workers, expected):
+  assert "".join(sorted(ray_engine.place_workers(cores, workers))) == expected
+
+
+@pytest.mark.parametrize("what", ["closed", "silent", "other", "text"])
+def test_a_wrong_address_of_ray_is_one_line(what, tmp_path, monkeypatch):
+  """Without Ray, which is heavy to start: a server that is closed, says nothing, or
+  speaks something else.
+  """
+  monkeypatch.setattr(ray_engine, "REACH", 0.5)
+  with socket.socket() as server:
+    server.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    if what != "closed":
+      server.listen()
+    if what == "other":
+
+      def answer():
+        with server.accept()[0] as client:
+          client.sendall(b"SSH-2.0-x\r\n")
+          client.recv(100)
+
+      threading.Thread(target=answer, daemon=True).start()
+    given = "my cluster" if what == "text" else address
+    monkeypatch.setenv("RAY_ADDRESS", given)
+    expected = {
+      "closed": "cannot be reached .*refused",
+      "silent": "cannot be reached .timed out",
+      "other": "cannot be reached .something else than Ray answers",
+      "text": "is no address",
+    }
+    said = (
+      f"RAY_ADDRESS={given} {expected[what]}.*: give HOST:PORT of a running cluster"
+    )
+    with pytest.raises(vs.Mistake, match=said):
+      ray_engine._connect(None)
 
 
 def start(out, *flags, recipe=TRAIN[1], modules=""):
@@ -184,6 +235,7 @@ def test_a_host_is_killed(tmp_path, alone, killed):
   processes[killed].communicate()
   if killed == 1:
     assert processes[0].returncode == 0, said
+    assert "all runs are done: waiting up to 30 s for the other processes under" in said
   else:
     # Without the coordinator the other process stops and says so; a new process goes on
     # with the folder.
@@ -206,6 +258,56 @@ def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
   assert "a worker died; block" in said
   check(out, alone)
 
+
+@pytest.mark.slow
+def test_a_terminated_ray_driver_ends_as_without_ray(tmp_path, alone):
+  pytest.importorskip("ray")
+  out = tmp_path / "out"
+  driver = start(out, "--engine", "ray", "--workers", "2", "--quiet")
+  first_claim(out)
+  driver.terminate()
+  said = driver.communicate(timeout=LIMIT)[0]
+  assert (driver.returncode, said.count("\n")) == (143, 1), said
+  assert said.startswith("terminated: what was written stays")
+  assert not list((out / "blocks").glob("*.claim"))
+  again = start(out)
+  assert again.communicate(timeout=LIMIT)[0]
+  check(out, alone)
+
+
+@pytest.mark.slow
+def test_a_folder_that_a_ray_node_does_not_share(tmp_path, monkeypatch):
+  """The worker looks for the driver's token where it is not."""
+  pytest.importorskip("ray")
+  module = tmp_path / "elsewhere.py"
+  module.write_text(ELSEWHERE)
+  out = tmp_path / "out"
+  driver = start(
+    out, "--engine", "ray", "--quiet", recipe="elsewhere:recipe", modules=tmp_path
+  )
+  said = driver.communicate(timeout=LIMIT)[0]
+  assert (driver.returncode, said.count("\n")) == (2, 1), said
+  assert f"does not have the folder {out} of the driver: give one that all" in said
+  assert not out.exists()
+
+
+ELSEWHERE = """
+import contextlib
+import vmapseeds as vs
+from vmapseeds.store import folders
+
+recipe = vs.recipe("digits_cnn")
+token = folders.token
+
+
+@contextlib.contextmanager
+def elsewhere(out):
+  with token(out) as file:
+    yield file.with_name("in another folder")
+
+
+folders.token = elsewhere
+"""
 
 DYING = """
 import os, pathlib, signal

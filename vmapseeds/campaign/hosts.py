@@ -13,15 +13,18 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 
-from vmapseeds.mistakes import Failure, Mistake, at_least
+from vmapseeds.mistakes import Failure, Mistake, at_least, say
 from vmapseeds.store.files import short_message
 
+SILENCE = 3.0  # seconds of waiting before it is said
+BARRIER = 30  # seconds that a process waits for the others at the end
 GRACE = 1.0  # seconds that the other processes have to disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set in the child process, which trains
 
@@ -108,12 +111,22 @@ def leave(host: Host) -> None:
   # JAX has no public barrier without devices. Importing Orbax takes a second.
   from orbax.checkpoint import multihost
 
-  with contextlib.suppress(
-    jax.errors.JaxRuntimeError
-  ):  # a process that has died never reaches the barrier
+  waiting = threading.Timer(
+    SILENCE,
+    say,
+    [
+      f"all runs are done: waiting up to {BARRIER} s for the other processes under "
+      f"{host.coordinator} to end"
+    ],
+  )
+  waiting.daemon = True
+  waiting.start()
+  # A process that has died never reaches the barrier.
+  with contextlib.suppress(jax.errors.JaxRuntimeError):
     multihost.sync_global_processes(
-      "all runs are done", timeout=30, processes={*range(host.processes)}
+      "all runs are done", timeout=BARRIER, processes={*range(host.processes)}
     )
+  waiting.cancel()
   if host.process == 0:
     time.sleep(GRACE)
   jax.distributed.shutdown()

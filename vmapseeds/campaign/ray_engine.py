@@ -8,6 +8,12 @@ only hands out blocks.
 import collections
 import dataclasses
 import logging
+import os
+import re
+import signal
+import socket
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +24,18 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import from_description, resolve_task
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.mistakes import Failure, Mistake, at_least, say
+from vmapseeds.results.description import check_folder
 from vmapseeds.results.opening import open_results
+from vmapseeds.store import folders
 from vmapseeds.store.claims import abandon
-from vmapseeds.store.files import Folder, is_remote, place
+from vmapseeds.store.files import (
+  Folder,
+  exists,
+  is_remote,
+  place,
+  short_message,
+  write,
+)
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.results import Results
 from vmapseeds.training.recipes import Recipe
@@ -28,6 +43,7 @@ from vmapseeds.training.runs import Runs
 from vmapseeds.training.task import Task, describe
 
 POLL = 1.0  # seconds between two looks at the folder
+REACH = 4.0  # seconds in which a cluster must answer
 TRIES = (
   3  # a block, or the beginning, is given up when this many workers have died of it
 )
@@ -41,17 +57,35 @@ class Worker:
   campaign: loop.Campaign | None = None
 
   def begin(
-    self, task: str, origin: str, runs: Runs, out: str, options: Options
+    self, task: str, origin: str, runs: Runs, out: str, options: Options, token: str
   ) -> None:
     """Create or extend the folder. The worker does this, because it has the devices."""
+    check_shared(out, token)
     self.campaign = loop.open_campaign(
       from_description(task, origin), runs, out, options
     )
 
-  def work(self, out: str, block: int, options: Options) -> None:
+  def work(self, out: str, block: int, options: Options, token: str) -> None:
     """Train what is left of a block."""
+    check_shared(out, token)
     self.campaign = self.campaign or loop.resume(out, options)
     loop.train_blocks(self.campaign, range(block, block + 1), wait=False)
+
+
+def check_shared(out: str, token: str) -> None:
+  """Check that this node has the folder that the driver has.
+
+  Raises:
+    Mistake: the driver's token is not there.
+  """
+  if not exists(place(token)):
+    import ray
+
+    node = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
+    raise Mistake(
+      f"Ray's node {node} does not have the folder {out} of the driver: give one that all "
+      "nodes share"
+    )
 
 
 def train(
@@ -95,38 +129,98 @@ def train(
     ) from None
   out = place(out)
   out = str(out if is_remote(out) else out.absolute())
+  check_folder(out)
   ours = not ray.is_initialized()
+  handler = signal.getsignal(signal.SIGTERM)
+  terminated = threading.Event()
   if ours:
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+    _connect(ray)
+    # Ray's own handler would end the process with another status, and leave claims.
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+      signal.signal(signal.SIGTERM, lambda *of: (terminated.set(), handler(*of)))
+  running: dict[Any, tuple[Any, int]] = {}
   try:
-    with removed_if_unused(out):
-      return _train(ray, task, runs, out, workers, options)
+    with removed_if_unused(out), folders.token(out) as token:
+      return _train(ray, task, runs, out, workers, options, token, running)
+  except KeyboardInterrupt:
+    # While Ray waits, it raises this for whatever a handler raises.
+    if terminated.is_set() and callable(handler):
+      handler(signal.SIGTERM, None)
+    raise
   finally:
+    # After an interruption, the claims of workers that are killed are given back.
+    for (worker, _), block in running.values():
+      ray.kill(worker)
+      abandon(out, block)
     if ours:
       ray.shutdown()
 
 
-def _train(ray, task, runs, out, workers, options):
+def _connect(ray):
+  """Connect to the cluster that RAY_ADDRESS names, or start one on this machine.
+
+  Raises:
+    Mistake: there is no such cluster.
+  """
+  address = os.environ.get("RAY_ADDRESS", "")
+  wrong = f"RAY_ADDRESS={address}"
+  allowed = "give HOST:PORT of a running cluster, or unset it to start one here"
+  if address not in ("", "auto", "local"):
+    found = re.fullmatch(r"(?:ray://)?([^\s/]+):(\d{1,5})", address)
+    if not found:
+      raise Mistake(f"{wrong} is no address: {allowed}")
+    if fault := _fault(found[1].strip("[]"), int(found[2])):
+      raise Mistake(f"{wrong} cannot be reached ({fault}): {allowed}")
+  try:
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+  except (OSError, RuntimeError, ValueError) as error:
+    raise Mistake(f"{wrong}: Ray says {short_message(error)}: {allowed}") from None
+
+
+def _fault(host, port):
+  """Return why a server does not speak gRPC, None if it does. Ray itself would wait for it
+  without end.
+  """
+  greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+  settings = b"\0\0\0\4" + bytes(5)
+  try:
+    with socket.create_connection((host, port), timeout=REACH) as server:
+      server.settimeout(REACH)
+      if os.environ.get("RAY_USE_TLS", "0") == "0":
+        server.sendall(greeting + settings)
+        if server.recv(9)[3:4] != settings[3:4]:
+          return "something else than Ray answers"
+  except (OSError, OverflowError, UnicodeError) as error:
+    return short_message(error)
+  return None
+
+
+def _train(ray, task, runs, out, workers, options, token, running):
   progress = options.progress
   quiet = dataclasses.replace(options, progress=False)
   spec = task.to_json() if isinstance(task, Recipe) else describe(task)
-  placement, count = _placement(ray, workers)
-  actor = ray.remote(max_restarts=0)(Worker).options(**placement)
-  idle = collections.deque(actor.remote() for _ in range(count))
+  seen = str(token)
+
+  def make(placement):
+    return ray.remote(max_restarts=0)(Worker).options(**placement).remote(), placement
+
+  idle = collections.deque(map(make, _placements(ray, workers)))
   for _ in range(TRIES):
-    if _lived(ray, idle[0].begin.remote(spec, task.origin, runs, out, quiet)):
+    worker, placement = idle[0]
+    future = worker.begin.remote(spec, task.origin, runs, out, quiet, seen)
+    if _lived(ray, future):
       break
     # The dead worker's claim stays. The next worker takes it over, and so knows that the
     # folder is half made.
-    idle[0] = actor.remote()
+    idle[0] = make(placement)
     if progress:
       say(f"a worker died while it created {out}: trying another")
   else:
     raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
+  write(token, b"")  # who creates a folder clears it first
   results = Results(out)
   shown = results.root["shown"]
   pending = collections.deque(_left(results, len(runs)))
-  running: dict[Any, tuple[Any, int]] = {}
   deaths = collections.Counter[int]()
   done = results.done[: len(runs)]
   values = loop.stored_values(results, shown, np.flatnonzero(done))
@@ -135,7 +229,7 @@ def _train(ray, task, runs, out, workers, options):
       while pending and idle:
         worker = idle.popleft()
         block = pending.popleft()
-        running[worker.work.remote(out, block, quiet)] = worker, block
+        running[worker[0].work.remote(out, block, quiet, seen)] = worker, block
       ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
       for future in ended:
         worker, block = running.pop(future)
@@ -150,7 +244,7 @@ def _train(ray, task, runs, out, workers, options):
           )
         abandon(out, block)
         pending.append(block)
-        idle.append(actor.remote())
+        idle.append(make(worker[1]))
         if progress:
           say(f"a worker died; block {block} is trained by another one")
       now = results.done[: len(runs)]
@@ -163,24 +257,48 @@ def _train(ray, task, runs, out, workers, options):
   return open_results(out, *results.root["test_sets"][:1])
 
 
-def _placement(ray, workers):
-  """Return what an actor asks the cluster for, and the number of actors."""
+def _placements(ray, workers):
+  """Return what each actor asks the cluster for: an accelerator, or all cores of a node,
+  or its share of them where a node has several workers.
+  """
   resources = ray.cluster_resources()
   for kind in ("GPU", "TPU"):
     if resources.get(kind):
       options = {"num_gpus": 1} if kind == "GPU" else {"resources": {"TPU": 1}}
-      return options, workers or int(resources[kind])
-  nodes = len([node for node in ray.nodes() if node["Alive"]])
-  count = workers or nodes
-  # A worker takes all cores of its machine, or its share where there are several on
-  # one.
-  cores = max(1, int(resources.get("CPU", 1)) // count)
-  environment = {"env_vars": {"JAX_NUM_CPU_DEVICES": str(cores)}}
-  return {
-    "num_cpus": 0,
-    "scheduling_strategy": "SPREAD",
-    "runtime_env": environment,
-  }, count
+      return [options] * (workers or int(resources[kind]))
+  alive = [node for node in ray.nodes() if node["Alive"]]
+  cores = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in alive}
+  cores = {node: count for node, count in cores.items() if count} or dict.fromkeys(
+    cores, 1
+  )
+  places = place_workers(cores, workers or len(cores))
+  each = collections.Counter(places)
+  affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+  return [
+    {
+      "num_cpus": 0,
+      "scheduling_strategy": affinity(
+        node, soft=True
+      ),  # elsewhere, if the node is gone
+      "runtime_env": {
+        "env_vars": {"JAX_NUM_CPU_DEVICES": str(max(1, cores[node] // each[node]))}
+      },
+    }
+    for node in places
+  ]
+
+
+def place_workers(cores: Mapping[str, int], workers: int) -> list[str]:
+  """Return the node of each worker: one a node, then more where there are most cores for
+  each.
+
+  >>> place_workers({"a": 8, "b": 4}, 5)
+  ['a', 'b', 'a', 'a', 'b']
+  """
+  places = list(cores)[:workers]
+  while len(places) < workers:
+    places.append(max(cores, key=lambda node: cores[node] / (places.count(node) + 1)))
+  return places
 
 
 def _left(results, runs):

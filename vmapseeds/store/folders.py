@@ -15,6 +15,7 @@ from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
+  Place,
   create,
   exists,
   is_remote,
@@ -22,6 +23,7 @@ from vmapseeds.store.files import (
   place,
   remove,
   replace,
+  write,
 )
 from vmapseeds.store.layout import (
   ROOT,
@@ -98,9 +100,13 @@ def check_writable(path: Folder) -> None:
       f"{path} cannot be a folder ({error.strerror}): give another"
     ) from None
   if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-    raise Mistake(
-      f"{path} cannot be written ({parent} is not writable): give another folder"
-    )
+    remedy = "give another folder"
+    if exists(path / ROOT):
+      remedy = (
+        "get the right to write there, or train its runs in a copy, and `vmapseeds merge` "
+        "the two"
+      )
+    raise Mistake(f"{path} cannot be written ({parent} is not writable): {remedy}")
 
 
 @contextlib.contextmanager
@@ -220,6 +226,22 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
       _clear(path)
       _remove_empty(path, absent)
     raise
+
+
+@contextlib.contextmanager
+def token(path: Folder) -> Iterator[Place]:
+  """Keep a file in what is or becomes a results folder while the context lasts: another
+  machine that has the folder sees it.
+  """
+  path = place(path)
+  absent = _absent(path)
+  file = path / BLOCKS / f"token_{uuid.uuid4().hex}.partial"
+  write(file, b"")
+  try:
+    yield file
+  finally:
+    remove(file)
+    _remove_empty(path, absent)
 
 
 def _absent(path):
