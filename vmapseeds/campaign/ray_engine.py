@@ -206,6 +206,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
 
   idle = collections.deque(map(make, _placements(ray, workers)))
   for _ in range(TRIES):
+    write(token, b"")  # who creates a folder clears it first, and may die then
     worker, placement = idle[0]
     future = worker.begin.remote(spec, task.origin, runs, out, quiet, seen)
     if _lived(ray, future):
@@ -217,7 +218,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
       say(f"a worker died while it created {out}: trying another")
   else:
     raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
-  write(token, b"")  # who creates a folder clears it first
+  write(token, b"")
   results = Results(out)
   shown = results.root["shown"]
   pending = collections.deque(_left(results, len(runs)))
@@ -293,7 +294,7 @@ def place_workers(cores: Mapping[str, int], workers: int) -> list[str]:
   each.
 
   >>> place_workers({"a": 8, "b": 4}, 5)
-  ['a', 'b', 'a', 'a', 'b']
+  ['a', 'b', 'a', 'a', 'a']
   """
   places = list(cores)[:workers]
   while len(places) < workers:

@@ -15,7 +15,6 @@ from vmapseeds.store import layout
 from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import (
   Folder,
-  exists,
   flush,
   names,
   place,
@@ -97,7 +96,11 @@ class Results:
 
   def is_finished(self, block: int) -> bool:
     """Return whether a block has a record now."""
-    return exists(self.path / BLOCKS / f"{block}.json")
+    # On S3, whether it exists would take two requests.
+    try:
+      return read(self.path / BLOCKS / f"{block}.json") is not None
+    except (ValueError, IsADirectoryError):
+      return True  # it is damaged
 
   @property
   def done(self) -> Bool[np.ndarray, " runs"]:
