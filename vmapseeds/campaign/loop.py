@@ -387,8 +387,8 @@ def train_blocks(
     campaign = campaign._replace(plan=plan)
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
-  ends = len(rows) == total or not plan.options.progress  # nothing to show
-  values = stored_values(results, shown, rows[:0] if ends else rows)
+  seen = rows if plan.options.progress else rows[:0]
+  values = stored_values(results, shown, seen)
   shared = on_devices(plan)
   bar = Progress(total, len(rows), values, shown, plan.options.progress)
   left, queue = list(blocks), collections.deque[int]()
