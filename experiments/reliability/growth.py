@@ -9,6 +9,7 @@ smallest and the largest number.
 """
 
 import dataclasses
+import math
 import subprocess
 import sys
 import tempfile
