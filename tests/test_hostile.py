@@ -1256,7 +1256,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["report", "r", "--test-set", "te\nst"], "unknown test set"),
     (["report", "r", "--test-set"], "--test-set"),
     (["report", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
-    (["compare"], "error"),
+    (["compare"], "no results folder given: give two or more to compare"),
     (["compare", "r"], "error"),
     (["compare", "r", "i", "--margin", "-1"], "margin is -1.0"),
     (["compare", "r", "tiny.npz"], NO_RESULTS),

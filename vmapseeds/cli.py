@@ -491,6 +491,8 @@ def compare(
     output: the output of role class, loss or score to compare
     out: folder for the page
   """
+  if not folders:
+    raise Mistake("no results folder given: give two or more to compare")
   vmapseeds.compare(
     *folders,
     where=values(where, "--where"),
