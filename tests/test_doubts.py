@@ -12,6 +12,7 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli
+from vmapseeds.data.dataset import seen_in_training
 from vmapseeds.reports.summary import summarize
 from vmapseeds.results import doubts
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes
@@ -187,3 +188,44 @@ def test_outputs_that_sum_to_1(tmp_path, capsys):
   own = vs.recipe("digits_cnn", loss=test_sound_accuracies_are_no_doubt)
   results = results.assign(logits=of).assign_attrs(recipe=own.to_json())
   assert [*doubts_of_runs(results)] == []
+
+
+def images(n, seed):
+  rng = np.random.default_rng(seed)
+  return rng.integers(0, 256, (n, 4, 4, 1)).astype(np.uint8), np.arange(n) % 2
+
+
+def test_test_examples_in_the_training_set():
+  train, other = images(500, 0), images(300, 1)
+
+  def found(train=train, **tests):
+    return seen_in_training(vs.Dataset(train=train, tests=tests))
+
+  some = np.concatenate([other[0][:280], train[0][:20]]), other[1]
+  fewer = np.concatenate([other[0][:281], train[0][:19]]), other[1]
+  many = images(2001, 2)
+  many = np.concatenate([many[0][:1981], train[0][:20]]), many[1]
+  assert found(other=other, some=some, fewer=fewer, many=many) == {"some": 20}
+  assert found(test=train, train=train) == {"test": 500}
+  assert found(test=tuple(x[:1] for x in train)) == {}
+  # Inputs of few values repeat within the training set as well.
+  bits = [
+    (images(400, seed)[0][:, :1, :3] // 128, np.arange(400) % 2) for seed in (3, 4)
+  ]
+  assert found(bits[0], test=bits[1]) == {}
+  # Labels and the memory's layout do not count.
+  turned = np.asfortranarray(train[0][::-1]), 1 - train[1]
+  assert found(test=turned) == {"test": 500}
+
+
+def test_training_says_which_test_examples_it_has(tmp_path, capsys):
+  train, other = images(64, 0), images(64, 1)
+  of = dict(model="linear", epochs=1, batch_size=32, lr=0.1, augment="")
+  for name, test in {"same": train, "other": other}.items():
+    data = vs.Dataset(train=train, test=test)
+    recipe = vs.recipe("digits_cnn", dataset=data, **of)
+    vs.train(recipe, 2, tmp_path / name, progress=False)
+    told = "note: 64 of the 64 examples of test are in the training set too" in (
+      capsys.readouterr().err
+    )
+    assert told == (name == "same")

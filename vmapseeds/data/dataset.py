@@ -143,6 +143,30 @@ class Dataset:
     return chosen if classes is None else relabel(chosen, classes)
 
 
+def seen_in_training(dataset: Dataset) -> dict[str, int]:
+  """Return how many examples of test sets have the inputs of a training example, by
+  their digests, of those sets where this is surely no chance.
+
+  That is 20 or more, over 1 % of the set, and over 3 times the share of the training
+  examples that repeat another. A test set called "train" is meant to be so.
+  """
+  digests = {n: _digests(e) for n, e in dataset.tests.items() if n != "train"}
+  train = _digests(dataset.train) if digests else []
+  distinct = {*train}
+  repeated = 1 - len(distinct) / max(1, len(train))
+  found = {}
+  for name, of_set in digests.items():
+    count = sum(digest in distinct for digest in of_set)
+    if count >= 20 and count > len(of_set) * max(0.01, 3 * repeated):
+      found[name] = count
+  return found
+
+
+def _digests(examples: Examples) -> list[bytes]:
+  rows = np.ascontiguousarray(examples.inputs).reshape(len(examples), -1)
+  return [hashlib.blake2b(row.data, digest_size=16).digest() for row in rows]
+
+
 def fingerprint(arrays: PyTree[np.ndarray]) -> str:
   """Return a digest of the bytes of all arrays, whatever pytree holds them."""
   digest = hashlib.blake2b(digest_size=8)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
+from vmapseeds.data.dataset import seen_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
@@ -102,6 +103,11 @@ def make_task(
   """
   dataset = load_dataset(recipe)
   check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
+  for name, count in seen_in_training(dataset).items():
+    say(
+      f"note: {count} of the {len(dataset.tests[name])} examples of {name} are in the "
+      "training set too: give others"
+    )
   own = not is_name(recipe.model)
   if own and begins_as_it_is(resolve_object("model", recipe.model)):
     say(
