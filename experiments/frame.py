@@ -69,7 +69,14 @@ STYLE = {
   "legend.frameon": False,
   "legend.fontsize": "small",
 }
-CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
+CONDITIONS = (
+  "device_kind",
+  "lane_width",
+  "lowering",
+  "precision",
+  "versions",
+  "identity",
+)
 
 
 # Campaigns.

@@ -3,8 +3,10 @@ that are not results.
 """
 
 import contextlib
+import functools
 import math
 import os
+import platform
 import re
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What NVIDIA's driver (also in WSL and on Jetson) and a TPU's need
 ACCELERATORS = ("nvidia*", "nvhost*", "dxg", "accel*", "vfio/[0-9]*")
 DEVICES = Path("/dev")
+# Of processors, as Linux names them
+EXTENSIONS = ("fma", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
 # The variable that tells JAX how many CPU devices to make, and ours, which says that the
 # user has not set it.
 COUNT, OURS = "JAX_NUM_CPU_DEVICES", "VMAPSEEDS_CPU_DEVICES"
@@ -58,6 +62,19 @@ def left_to_groups() -> Iterator[float]:
               r"inactive_file (\d+)", (group / "memory.stat").read_text()
             )
             yield float(most - taken + max(map(int, cached), default=0))
+
+
+@functools.cache
+def instruction_set() -> str:
+  """Return the architecture of this machine's processor, and those of its vector
+  extensions that decide how sums are rounded.
+  """
+  with contextlib.suppress(OSError):
+    text = Path("/proc/cpuinfo").read_text()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = {*found[1].split()} if found else set()
+    return " ".join([platform.machine(), *(e for e in EXTENSIONS if e in flags)])
+  return platform.machine()
 
 
 def cache_folder() -> Path:

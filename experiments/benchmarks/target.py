@@ -78,7 +78,9 @@ def estimates(
   """
   check_wanted(widths, lowerings)
   absent(target)
-  known, (task, run) = TARGETS[target], task_of(what)
+  known = TARGETS[target]
+  with lanes.compiling_for(known.platform):  # where `auto` may be another precision
+    task, run = task_of(what)
   wanted = choice.candidates(
     known.platform, filling=filling_width(task, run, known.platform)
   )

@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -26,7 +26,12 @@ from vmapseeds.campaign.execution import choose_execution, known_speed
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
-from vmapseeds.campaign.provenance import commit, compile_seconds, versions
+from vmapseeds.campaign.provenance import (
+  commit,
+  compile_seconds,
+  machine_conditions,
+  versions,
+)
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, say, whole_number
@@ -42,10 +47,16 @@ from vmapseeds.store.layout import Description, read_metadata, read_verified_met
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
-from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.task import Task, as_stored, describe, lanes_of, shown_output
+from vmapseeds.training.task import (
+  STAGES,
+  Task,
+  as_stored,
+  describe,
+  lanes_of,
+  shown_output,
+)
 
 SEED_BATCH = 256
 LONG = 60.0  # seconds of a block that is saved in training by default
@@ -191,6 +202,8 @@ def plan_campaign(
     raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
   if out is not None:
     check_folder(out)
+    if isinstance(task, Recipe):
+      task = planning.with_recorded_precision(task, read_metadata(out) or {})
   return planning.make_plan(*planning.load_task(task, runs, options), options)
 
 
@@ -240,6 +253,16 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
         f"the seed batch is {results.block_runs}, as in {out}, not "
         f"{options.seed_batch}: a folder keeps its own"
       )
+    added = results.root.get("kinds", {}).keys() - root.get("kinds", {}).keys()
+    if added and root and options.progress:
+      kinds = "; ".join(
+        f"{name.replace('_', ' ')} {description.shown_condition(results.root, name)}"
+        for name in sorted(added)
+      )
+      say(
+        f"{out} has runs of several kinds now ({kinds}): between them the last bits may "
+        "differ, and each block's record has its own"
+      )
     return Campaign(plan, results, execution)
 
 
@@ -274,10 +297,12 @@ def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   task = plan.task
   runs = plan.runs
   options = plan.options
+  # Those of another kind of device may be slow here.
+  alike = root.get("device_kind") == lanes.devices()[0].device_kind
   kept = {
     name: root.get(name)
     for name in ("lowering", "lane_width")
-    if root.get(name) != MIXED
+    if alike and root.get(name) != MIXED
   }
   lowering = options.lowering or kept.get("lowering")
   lane_width = options.lane_width or kept.get("lane_width")
@@ -304,8 +329,9 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
     **unknown,
     **plan.task.conditions,
     "recipe": describe(plan.task),
-    "data_digest": plan.digest,
-    "device_kind": lanes.devices()[0].device_kind,
+    "identity": plan.identity,
+    "data_digest": plan.identity["data"],
+    **machine_conditions(),
     "lane_width": execution.width,
     "lowering": execution.lowering,
     "versions": versions(),
@@ -474,7 +500,7 @@ def train_and_store_block(
       block,
       table,
       interval,
-      fits=provenance(plan, execution),
+      fits={n: v for n, v in provenance(plan, execution).items() if n != "recipe"},
       reached=functools.partial(bar.at_epoch, len(runs)),
     )
   begun = claims.abandoned.get(str(block))
@@ -493,9 +519,11 @@ def train_and_store_block(
       say(f"{run_count(len(runs))} in training: they will {after}")
     raise
   except jax.errors.JaxRuntimeError as error:
-    width = narrower(execution.width, error, results, options)
-    results.revise(lambda root: root | {"lane_width": width})
-    return lanes.Execution(execution.lowering, width)
+    execution = lanes.Execution(
+      execution.lowering, narrower(execution.width, error, options)
+    )
+    description.settle(results, provenance(plan, execution), mixed=False)
+    return execution
   if not settled and folder_execution(campaign) != execution:
     return execution
   # The claim may be lost, if this process slept. That changes nothing: whoever trains the
@@ -629,7 +657,7 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   theirs = lanes.Execution(
     *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
   )
-  if options.force_mixed or MIXED in theirs or theirs == execution:
+  if MIXED in theirs or theirs == execution:
     return execution
   if options.progress:
     say(
@@ -681,32 +709,32 @@ def spread_task(plan: Plan, execution: lanes.Execution, tallied: Collection[str]
   """
   task = plan.task
   declared = plan.traced.outputs
-  program = tuple((name, output.program) for name, output in declared.items())
-  return spread_run(
-    task.start,
-    task.advance,
-    task.finish,
-    task.rounds,
-    execution,
-    Measured(program, tuple(plan.stored), tuple(tallied), declared),
+  key = (
+    *(plan.identity[stage] for stage in STAGES),
+    *((name, output.program) for name, output in declared.items()),
   )
+  functions = task.start, task.advance, task.finish, declared
+  program = Program(key, task.rounds, tuple(plan.stored), tuple(tallied), functions)
+  return spread_program(program, execution)
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
-  """What is measured of the outputs of a run, hashed by what its program depends on."""
+class Program:
+  """What is compiled for a task, hashed by what it computes: functions that were edited
+  and imported again compute something else.
+  """
 
-  program: tuple
+  key: tuple
+  rounds: int
   stored: tuple[str, ...]
   tallied: tuple[str, ...]
-  declared: Mapping[str, Output] = dataclasses.field(compare=False)
+  functions: tuple = dataclasses.field(compare=False)
 
 
 @functools.lru_cache(maxsize=16)
-def spread_run(
-  start, advance, finish, rounds: int, execution: lanes.Execution, measured: Measured
-):
-  """Return the three functions of a task, spread over lanes."""
+def spread_program(program: Program, execution: lanes.Execution):
+  """Return a task's functions, spread over lanes."""
+  start, advance, finish, declared = program.functions
 
   def begin(shared, run):
     return start(shared[0], run)
@@ -717,11 +745,11 @@ def spread_run(
   def measure(shared, run, state):
     data, labels = shared
     found = finish(data, run, state)
-    return outputs.measured(measured.declared, labels, found, run)
+    return outputs.measured(declared, labels, found, run)
 
-  reduce = reducing.make_reduce(measured.tallied, measured.stored)
+  reduce = reducing.make_reduce(program.tallied, program.stored)
   return lanes.spread_stages(
-    lanes.Stages(begin, go_on, measure, rounds, reduce, execution.lowering),
+    lanes.Stages(begin, go_on, measure, program.rounds, reduce, execution.lowering),
     width=execution.width,
     devices=lanes.devices(),
   )
@@ -739,9 +767,7 @@ def fitting_seed_batch(plan: Plan, execution: lanes.Execution, a_state: int) -> 
   return int(max(1, min(SEED_BATCH, fitting) // step)) * step
 
 
-def narrower(
-  lane_width: int, error: Exception, results: Results, options: Options
-) -> int:
+def narrower(lane_width: int, error: Exception, options: Options) -> int:
   """Return a narrower lane width after the devices ran out of memory.
 
   Raises:
@@ -755,11 +781,6 @@ def narrower(
   if lane_width == 1:
     raise Mistake(
       f"{full}: give a smaller width, batch_size or eval_batch_size"
-    ) from None
-  if results.done.any():
-    other = f"give another --out with --lane-width {width}"
-    raise Mistake(
-      f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}"
     ) from None
   if options.progress:
     say(f"{full}: continuing with {width}")

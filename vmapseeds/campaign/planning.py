@@ -17,16 +17,17 @@ from vmapseeds.lanes.memory import free_memory
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.description import (
   KEPT,
+  MIXED,
   Contents,
   combinations,
   count_entries,
-  differences,
   output_entries,
 )
 from vmapseeds.results.networks import StoredNetworks
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import Description
 from vmapseeds.training import objects, outputs
+from vmapseeds.training.identity import Identity, identify
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
@@ -37,11 +38,11 @@ from vmapseeds.training.task import (
   Traced,
   bind,
   check_varying,
-  data_digest,
   describe,
   groups_of,
   num_classes_of,
   shown_output,
+  source_texts,
   trace,
 )
 
@@ -53,7 +54,7 @@ class Plan(NamedTuple):
   runs: Runs  # bound to the task
   traced: Traced
   options: Options
-  digest: str  # of the data
+  identity: Identity
   stored: Mapping[str, Output]  # what the folder has of each run
   tallied: Mapping[str, Output]  # the classes that can be counted on the devices
 
@@ -125,26 +126,25 @@ def reload_plan(
   runs: Runs,
   options: Options,
   dataset: Folder | None = None,
-  precision: str | None = None,
 ) -> Plan:
   """Return the plan of a folder's campaign.
 
   Args:
     out: the folder.
-    root: its description.
+    root: its description, or what one of its records has in place of that.
     spec: what the task was made from, as the folder or one of its records has it.
     runs: the runs to train.
     options: what is kept of each run.
     dataset: where the data are, if they have moved.
-    precision: what `auto` meant, if it is known.
 
   Raises:
     Mistake: the task is not found, has changed, or its data have.
   """
   asked = from_description(spec, root.get("origin", ""), out)
   if isinstance(asked, Recipe):
-    changed = {"precision": precision, "dataset": dataset}
-    asked = asked.replace(**{f: v for f, v in changed.items() if v is not None})
+    asked = with_recorded_precision(asked, root)
+    if dataset is not None:
+      asked = asked.replace(dataset=dataset)
     if str(asked.dataset).endswith(".npz") and not os.path.exists(asked.dataset):
       raise Mistake(
         f"no such file {asked.dataset!r}, the data of {out}: say where they are with "
@@ -157,7 +157,7 @@ def reload_plan(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
   plan = make_plan(task, runs, options)
-  if plan.digest != root["data_digest"]:
+  if plan.identity["data"] != root["data_digest"]:
     name = asked.dataset if isinstance(asked, Recipe) else task.name
     raise Mistake(
       f"the data {objects.name_of(name)} are not those of {out}: say where those are "
@@ -188,12 +188,17 @@ def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:
       f"{out} was created from a task that cannot be imported by name: resume it from "
       "the program that created it, or start it as `vmapseeds train package.module:task`"
     )
-  task = dataclasses.replace(first, origin=origin)
-  stored = {"recipe": spec}
-  given = {"recipe": describe(task)}
-  if difference := differences(stored, given):
-    raise Mistake(f"{out}: {origin} has changed in {difference}: undo the change")
-  return task
+  return dataclasses.replace(first, origin=origin)
+
+
+def with_recorded_precision(recipe: Recipe, root: Description) -> Recipe:
+  """Return the recipe with what its precision `auto` resolved to where its folder was
+  made: other devices may mean another one.
+  """
+  recorded = root.get("precision")
+  if recipe.precision != "auto" or recorded in (None, MIXED):
+    return recipe
+  return recipe.replace(precision=recorded)
 
 
 def with_recorded_paths(plan: Plan, root: Description) -> Plan:
@@ -202,7 +207,7 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
   """
   mine = json.loads(describe(plan.task))
   theirs = json.loads(root.get("recipe", "{}"))
-  given = {"data_digest": plan.digest, **plan.task.conditions}
+  given = {"data_digest": plan.identity["data"], **plan.task.conditions}
   for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
     paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
     if paths and root.get(digest) == given[digest]:
@@ -245,7 +250,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
     for name, output in traced.stored.items()
     if output.role != "class" or options.predictions == "all"
   }
-  return Plan(task, runs, traced, options, data_digest(task), stored, tallied)
+  return Plan(task, runs, traced, options, identify(traced), stored, tallied)
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:
@@ -285,4 +290,5 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     },
     outputs=output_entries(plan.stored, traced.shapes),
     counts=counts,
+    source_texts=source_texts(task),
   )

@@ -1,18 +1,45 @@
 """Record where runs come from: package versions, commit, seconds of compilation."""
 
+import contextlib
 import functools
 import importlib.metadata
+import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import jax
 
+from vmapseeds import lanes
+from vmapseeds.machine import cores, instruction_set
+
 PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
+# Libraries of accelerators, where there are any
+LIBRARIES = (
+  "libtpu",
+  *(f"nvidia-{name}-cu{n}" for name in ("cublas", "cudnn") for n in (12, 13)),
+)
+DEVICE_COUNT = "xla_force_host_platform_device_count"
 SETTINGS = {
   "jax_threefry_partitionable": True,
   "jax_default_matmul_precision": None,
 }  # and their usual values
+
+
+def machine_conditions() -> dict[str, Any]:
+  """Return what changes the last bits of runs on this machine: the kind of device and,
+  of a CPU, its instruction set and how many cores this process may use; flags of XLA.
+  """
+  device = lanes.devices()[0]
+  cpu = device.platform == "cpu"
+  flags = os.environ.get("XLA_FLAGS", "").split()
+  return {
+    "device_kind": device.device_kind,
+    "processor": instruction_set() if cpu else None,
+    "threads": cores() if cpu else None,
+    "xla_flags": " ".join(f for f in sorted(flags) if DEVICE_COUNT not in f),
+  }
 
 
 def versions() -> dict[str, str]:
@@ -36,7 +63,14 @@ def _installed():
   return {
     "python": platform.python_version(),
     **{p: importlib.metadata.version(p) for p in PACKAGES},
+    **dict(_libraries()),
   }
+
+
+def _libraries():
+  for library in LIBRARIES if lanes.devices()[0].platform != "cpu" else ():
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      yield library, importlib.metadata.version(library)
 
 
 @functools.cache

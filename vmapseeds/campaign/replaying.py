@@ -5,15 +5,15 @@ from typing import NamedTuple
 import numpy as np
 
 from vmapseeds import lanes
-from vmapseeds.campaign.loop import on_devices, spread_task
+from vmapseeds.campaign.loop import on_devices, provenance, spread_task
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
-from vmapseeds.results.description import check_arrays
+from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
 from vmapseeds.training.outputs import sibling, tested
-from vmapseeds.training.task import lanes_of
+from vmapseeds.training.task import lanes_of, source_texts
 
 
 class Replay(NamedTuple):
@@ -61,12 +61,13 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
     raise Mistake(
       f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
     )
-  root = results.root
+  root = results.root | {"precision": record["precision"]}
   options = Options(**root["kept"])
-  # The recorded precision, because `auto` may mean another one on the devices here.
-  plan = reload_plan(
-    out, root, record["recipe"], runs, options, dataset, record["precision"]
-  )
+  plan = reload_plan(out, root, record["recipe"], runs, options, dataset)
+  if plan.identity != record["identity"]:
+    given = {**provenance(plan, lanes.Execution("", 0))}
+    changed = describe_difference(results, given, source_texts(plan.task))
+    raise Mistake(f"{out}: its {changed}; undo the change")
   names = compared_arrays(plan)
   theirs = {name: results.read(path, run) for name, path in names.items()}
   check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})

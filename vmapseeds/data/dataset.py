@@ -1,6 +1,5 @@
 """A data set in memory, and the checks that all sources of data sets share."""
 
-import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -105,21 +104,11 @@ class Dataset:
     for name, value in (("train", train), ("tests", tests), ("num_classes", count)):
       object.__setattr__(self, name, value)
 
-  @functools.cached_property
-  def digest(self) -> str:
-    """A fingerprint of all examples."""
-    return fingerprint(
-      [
-        (examples.inputs, examples.targets)
-        for examples in (self.train, *self.tests.values())
-      ]
-    )
-
   def described(self) -> dict[str, str]:
-    """Describe the data set in a recipe's folder: by its digest, as arrays in memory
-    cannot be imported by name.
+    """Describe the data set in a recipe's folder: arrays in memory cannot be imported
+    by name.
     """
-    return {"object": f"<{self.name}>", "source": self.digest}
+    return {"object": f"<{self.name}>"}
 
   def select(
     self, test_sets: Sequence[str], classes: Sequence[int] | None = None
@@ -168,10 +157,17 @@ def _digests(examples: Examples) -> list[bytes]:
 
 
 def fingerprint(arrays: PyTree[np.ndarray]) -> str:
-  """Return a digest of the bytes of all arrays, whatever pytree holds them."""
+  """Return a digest of all arrays: of their bytes, dtypes and shapes, and of their places
+  in the pytree that holds them.
+  """
   digest = hashlib.blake2b(digest_size=8)
-  for array in jax.tree.leaves(arrays):
-    digest.update(np.ascontiguousarray(array).data)
+  for path, leaf in jax.tree.leaves_with_path(arrays):
+    if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+      leaf = jax.random.key_data(leaf)
+    array = np.ascontiguousarray(leaf)
+    place = jax.tree_util.keystr(path), str(array.dtype), np.shape(leaf)
+    digest.update(repr(place).encode())
+    digest.update(array.reshape(-1).view(np.uint8).data)
   return digest.hexdigest()
 
 

@@ -14,6 +14,7 @@ from vmapseeds import stats
 from vmapseeds.reports import groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import table_of_losses, table_of_votes
+from vmapseeds.results.description import shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, run_count, show
 from vmapseeds.results.statistics import (
@@ -83,8 +84,12 @@ def summarize(
     "test_set": test_set,
     "epoch": results.attrs.get("epoch"),
     **{
-      name: results.attrs[name]
-      for name in ("device_kind", "lane_width", "lowering", "versions")
+      name: shown_condition(results.attrs, name)
+      for name in ("device_kind", "lane_width", "lowering")
+    },
+    "versions": {
+      package: shown_condition(results.attrs | results.attrs["versions"], package)
+      for package in results.attrs["versions"]
     },
     "varied": [
       kept[name].attrs.get("source", name)
@@ -193,6 +198,11 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   yield from doubts_of_runs(kept)
   if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):
     yield from doubts_of_votes(runs.tallies)
+  if kept.attrs.get("mixed"):
+    yield (
+      "Runs of different programs are in this folder (--force-mixed): they are not "
+      "repeats of one experiment."
+    )
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."
   elif count < FEW_RUNS:

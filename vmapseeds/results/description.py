@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.store.files import Folder
+from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
 from vmapseeds.store.layout import (
   Description,
@@ -33,6 +33,7 @@ from vmapseeds.store.layout import (
   require_metadata,
 )
 from vmapseeds.store.results import Results
+from vmapseeds.training.identity import describe_change
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output, sibling
@@ -46,19 +47,19 @@ DIMENSIONS = {
   "label_map": ("run", "original_class"),
   "subset": ("run", "train_example"),
 }
-# Results are equal bit for bit only if these are equal too, besides the task.
+# What changes the last bits of a run at most, besides the versions of packages. It may
+# differ within a folder: each block's record has its own.
 CONDITIONS = (
   "device_kind",
+  "processor",
+  "threads",
+  "xla_flags",
   "lane_width",
   "lowering",
-  "precision",
-  "data_digest",
-  "networks_digest",
-  "mean",
-  "std",
 )
-# Other data, or other networks to start from, are never mixed.
-NEVER_MIXED = ("data_digest", "networks_digest")
+# What is told of the inputs; part of the identity too.
+TOLD = ("precision", "mean", "std")
+SOURCE = "source"  # the folder with the texts of the user's modules
 KEPT = {
   "predictions": "predictions",
   "logits": "logits",
@@ -76,6 +77,7 @@ class Contents(NamedTuple):
   labels: dict[str, Description]  # what those of the constants mean that are labels
   outputs: dict[str, Description]  # entries of the arrays of runs
   counts: dict[str, Description]  # entries of the arrays of blocks
+  source_texts: Mapping[str, str]  # of the user's modules, by their names
 
 
 def check_folder(path: Folder) -> None:
@@ -144,14 +146,12 @@ def open_or_create(
     path: the folder.
     contents: what it is to hold.
     block_runs: how many runs make a block of a new folder.
-    depends: what bit-for-bit equal results need besides the task: `CONDITIONS`, and the
-      versions of packages.
-    force_mixed: whether to resume if recipe, conditions or versions differ. The
-      description then names those that do.
+    depends: the identity, what is `TOLD`, `CONDITIONS`, and the versions of packages.
+    force_mixed: whether to resume if the programs differ. The description says so then.
 
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another
-      task, other runs or other conditions. Nothing is changed then.
+      task or other runs. Nothing is changed then.
     FolderExists: another process has made the folder meanwhile.
   """
   description = contents.description | dict(depends)
@@ -182,6 +182,7 @@ def open_or_create(
       **contents.labels,
     },
   ) as results:
+    write_source_texts(results.path, contents.source_texts)
     return results
 
 
@@ -255,19 +256,21 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
 
 def check_same(
   results: Results, contents: Contents, given: Description, force_mixed: bool
-) -> list[str]:
+) -> bool:
   """Check that a folder has this task, these runs and the `given` description.
 
   Returns:
-    What differs, which only `force_mixed` allows: `recipe` and, if runs are done, names
-      of conditions and `versions`.
+    Whether the programs differ, which only `force_mixed` allows.
 
   Raises:
-    Mistake: they differ; it names the first difference.
+    Mistake: something differs; it names the first difference.
   """
   other = f"{results.path} belongs to another campaign"
   columns = contents.columns
-  mixed = check_alike(results, given | {"columns": list(columns)}, force_mixed, other)
+  check_kept(results, contents)
+  given = given | {"columns": list(columns)}
+  texts = contents.source_texts
+  mixed = check_alike(results, given, force_mixed, other, source_texts=texts)
   constants = {name: values for name, (_, values) in contents.constants.items()}
   results.restore(columns | constants)
   shared = min(len(next(iter(columns.values()))), len(results))
@@ -275,75 +278,128 @@ def check_same(
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(
       column[:shared], columns[name][:shared]
     ):
-      raise Mistake(f"{other}: its runs differ from these in {name}; {USE}")
+      said = (
+        differing_fields(results.root, given) or f"runs differ from these in {name}"
+      )
+      raise Mistake(f"{other}: its {said}; {USE}")
   check_arrays(results, contents)
   return mixed
 
 
 def check_alike(
-  results: Results, given: Description, force_mixed: bool, other: str, use: str = USE
-) -> list[str]:
-  """Return what `check_same` does, from the descriptions alone. A mistake begins with
+  results: Results,
+  given: Description,
+  force_mixed: bool,
+  other: str,
+  use: str = USE,
+  source_texts: Mapping[str, str] | None = None,
+) -> bool:
+  """Do what `check_same` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
   stored = results.root
-  mixed = set()
-  theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
-  same_data = all(
-    theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes")
-  )
-  found = []  # of what differs: its name, what is said of it, whether it may be mixed
-  if difference := differences(stored, given):
-    said = f"recipe and this one differ in {difference}"
-    found.append(("recipe", said, same_data and "dataset" in theirs))
-  if results.done.any():
-    of = {name: (name.replace("_", " "), name, stored, given) for name in CONDITIONS}
-    versions = stored["versions"], given["versions"]
-    for package in versions[1].keys() & versions[0].keys() - {"python"}:
-      of[package] = f"version of {package}", "versions", *versions
-    found += [
-      (name, f"{what} is {a.get(key)!r}, not {b.get(key)!r}", name not in NEVER_MIXED)
-      for key, (what, name, a, b) in of.items()
-      if a.get(key) != b.get(key)
-    ]
   theirs, mine = (
     ", ".join((*root["columns"], f"sampling {root['sampling']}"))
     for root in (stored, given)
   )
   if theirs != mine:
-    found.append(("columns", f"runs have {theirs}, these {mine}", False))
-  for name, said, may_be_mixed in found:
-    if not (force_mixed and may_be_mixed):
-      more = ", or --force-mixed" * may_be_mixed
-      raise Mistake(f"{other}: its {said}; {use}{more}")
-    mixed.add(name)
-  return sorted(mixed)
+    raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
+  theirs, mine = (root["identity"] for root in (stored, given))
+  if theirs == mine:
+    return False
+  may_be_mixed = theirs["data"] == mine["data"]
+  may_be_mixed &= theirs["networks"] == mine["networks"]
+  if force_mixed and may_be_mixed:
+    return True
+  said = describe_difference(results, given, source_texts)
+  raise Mistake(f"{other}: its {said}; {use}{', or --force-mixed' * may_be_mixed}")
 
 
-def differences(stored: Description, given: Description) -> str:
-  """Return how the recipes of two descriptions differ, as `field: theirs, mine`; empty
-  if they are equal.
+def describe_difference(
+  results: Results, given: Description, source_texts: Mapping[str, str] | None = None
+) -> str:
+  """Return how a folder's identity differs from that of a description: by the fields of
+  the recipe, the data, the source texts, or what else there is to say.
+  """
+  stored = results.root
+  theirs, mine = (root["identity"] for root in (stored, given))
+  if said := differing_fields(stored, given):
+    return said
+  for part in ("data", "networks"):
+    if theirs[part] != mine[part]:
+      return f"{part} digest is {theirs[part]!r}, not {mine[part]!r}"
+  parts = ", ".join(part for part in mine if theirs.get(part) != mine[part])
+  if changed := describe_change(read_source_texts(results.path), source_texts or {}):
+    return f"program was another ({parts}); changed since in {changed}"
+  versions = (root["versions"] for root in (stored, given))
+  moved = differing_versions(*versions)
+  seen = f"versions differ: {moved}" if moved else "the source text is the same"
+  return (
+    f"program was another ({parts}), and {seen}: look at what it reads besides, such as "
+    "flags of JAX, files or the environment"
+  )
 
-  `auto` is compared as the precision that it resolved to, which is one of the
-  conditions.
+
+def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
+  """Return which packages have other versions, as `name: theirs, mine`."""
+  return "; ".join(
+    f"{name}: {theirs[name]}, {mine[name]}"
+    for name in theirs.keys() & mine.keys() - {"python"}
+    if theirs[name] != mine[name]
+  )
+
+
+def read_source_texts(path: Folder) -> dict[str, str]:
+  """Return the source texts of the user's modules that a folder keeps, by module name."""
+  folder = place(path) / SOURCE
+  return {
+    name.removesuffix(".py"): (read(folder / name) or b"").decode(errors="replace")
+    for name in names(folder)
+  }
+
+
+def write_source_texts(path: Folder, texts: Mapping[str, str]) -> None:
+  """Write source texts into a folder, a file for each module."""
+  for name, text in texts.items():
+    write(place(path) / SOURCE / f"{name}.py", text.encode())
+
+
+def differing_fields(stored: Description, given: Description) -> str:
+  """Return how the recipes of two descriptions differ, as a message says it; empty if
+  they are equal.
+
+  `auto` is compared as the precision that it resolved to.
   """
   theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
-  precision = given.get("precision", MIXED)
-  for recipe in (theirs, mine):
-    if recipe.get("precision") == "auto" and precision != MIXED:
-      recipe["precision"] = precision
+  for recipe, root in ((theirs, stored), (mine, given)):
+    if recipe.get("precision") == "auto":
+      recipe["precision"] = root.get("precision")
   names = dict.fromkeys((*theirs, *mine))
   pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
-  return "; ".join(
+  fields = "; ".join(
     f"{name}: {format_field(a)}, {format_field(b)}" for name, a, b in pairs if a != b
   )
+  return fields and f"recipe and this one differ in {fields}"
 
 
 def format_field(value) -> str:
   """Return a field of a described recipe as a message shows it."""
-  if isinstance(value, dict) and {*value} == {"object", "source"}:
-    return f"{value['object']} (source {value['source']})"
+  if isinstance(value, dict) and [*value] == ["object"]:
+    return value["object"]
   return repr(tuple(value) if isinstance(value, list) else value)
+
+
+def check_kept(results: Results, contents: Contents) -> None:
+  """Raise `Mistake` unless the folder keeps of each run what is asked for."""
+  for option, what in KEPT.items():
+    theirs, mine = (
+      kept["kept"][option] for kept in (results.root, contents.description)
+    )
+    if theirs != mine:
+      raise Mistake(
+        f"{results.path} belongs to another campaign: {what} are "
+        f"{'not ' * (mine not in (False, 'none'))}kept there; {USE}"
+      )
 
 
 def check_arrays(
@@ -354,13 +410,6 @@ def check_arrays(
   """
   root = results.root
   arrays = results.root["arrays"]
-  for option, what in KEPT.items():
-    theirs, mine = (kept["kept"][option] for kept in (root, contents.description))
-    if theirs != mine and some is None:
-      raise Mistake(
-        f"{results.path} belongs to another campaign: {what} are "
-        f"{'not ' * (mine not in (False, 'none'))}kept there; {USE}"
-      )
   stored = results.outputs + results.examples
   held: Description = {n: (arrays[n]["dtype"], arrays[n]["shape"]) for n in stored}
   due: Description = {
@@ -376,20 +425,50 @@ def check_arrays(
         f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}: give "
         "what it was begun with"
       )
+  for name, about in contents.outputs.items():
+    for part in ("dimensions", "attributes") if name in arrays else ():
+      theirs, mine = arrays[name][part], about[part]
+      if theirs != mine:
+        raise Mistake(
+          f"{results.path} has {name} with {part} {theirs}, the task {mine}: declare "
+          "what it was begun with"
+        )
 
 
-def settle(results: Results, given: Description, mixed: list[str]) -> None:
-  """Update the description: conditions and versions as `given` if no run is done, and
-  those in `mixed` as `MIXED`.
+def settle(results: Results, given: Description, mixed: bool) -> None:
+  """Update the description: what is `TOLD`, conditions and versions as `given` if no run
+  is done. Else those that differ are joined.
   """
+  told = {name: given.get(name) for name in (*CONDITIONS, *TOLD, "versions")}
 
   def settled(root):
-    names = () if results.done.any() else (*CONDITIONS, "versions")
-    new = {name: given[name] for name in names if name in given}
-    new |= {name: MIXED for name in mixed if name not in ("recipe", "versions")}
-    if mixed:
-      new["mixed"] = sorted({*root.get("mixed", []), *mixed})
-    return root | new
+    return join(root, given, mixed) if results.done.any() else root | told
 
   if settled(results.root) != results.root:
     results.revise(settled)
+
+
+def join(root: Description, given: Description, mixed: bool) -> Description:
+  """Return a description with what another one says of how runs were trained. What
+  differs becomes `MIXED`, and `kinds` has all its values.
+  """
+  root = root | {"versions": {**root["versions"]}}
+  kinds = dict(root.get("kinds", {}))
+  if mixed or given.get("mixed"):
+    root["mixed"] = True
+  for name in (*CONDITIONS, *TOLD, *root["versions"]):
+    held, new = (
+      of["versions"] if name in of["versions"] else of for of in (root, given)
+    )
+    seen = kinds.get(name, [held.get(name)])
+    more = given.get("kinds", {}).get(name, [new.get(name)])
+    if more := [value for value in more if value not in seen]:
+      held[name] = MIXED
+      kinds[name] = [*seen, *more]
+  return root | ({"kinds": kinds} if kinds else {})
+
+
+def shown_condition(root: Mapping[str, Any], name: str) -> Any:
+  """Return a condition as pages and tables show it: all its values if they differ."""
+  kinds = root.get("kinds", {}).get(name)
+  return ", ".join(map(str, kinds)) if kinds else root.get(name)

@@ -15,7 +15,6 @@ from rich.progress import track
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results import description
-from vmapseeds.results.description import CONDITIONS, MIXED
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, create_folder
 from vmapseeds.store.layout import Damage
@@ -43,8 +42,8 @@ def merge(
   Args:
     folders: results folders that `train` made, of one recipe and with the same data.
     out: the new results folder, absent or empty.
-    force_mixed: whether to merge folders whose recipe, package versions, device kind,
-      lane width, lowering or precision differ. The new folder's attributes then say so.
+    force_mixed: whether to merge folders whose programs differ. The new folder's
+      attributes then say so.
     progress: whether to draw a progress bar on stderr.
 
   Raises:
@@ -62,12 +61,10 @@ def merge(
     raise Mistake(
       f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
     )
-  mixed = {*first.root.get("mixed", [])}.union(
-    *(check_alike(s, first, force_mixed) for s in sources[1:])
-  )
-  about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
-  if mixed:
-    about["mixed"] = sorted(mixed)
+  about = first.description
+  for source in sources[1:]:
+    mixed = check_alike(source, first, force_mixed)
+    about = description.join(about, source.root, mixed)
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
 
@@ -93,6 +90,8 @@ def merge(
       name: arrays[name]["attributes"] for name in (*first.columns, *first.examples)
     },
   ) as merged:
+    texts = description.read_source_texts(first.path)
+    description.write_source_texts(merged.path, texts)
     steps = [
       functools.partial(check_block, sources, s, block, rows[s], origin)
       for s, source in enumerate(sources)
@@ -110,8 +109,8 @@ def merge(
   return open_results(out, *about["test_sets"][:1])
 
 
-def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
-  """Return what differs between a folder and the first.
+def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
+  """Return whether the programs of a folder and of the first differ.
 
   Raises:
     Mistake: they cannot be merged.
@@ -126,7 +125,8 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
   if mine["data_digest"] == theirs["data_digest"]:
     recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
   given = {**theirs, "recipe": recipe}
-  mixed = description.check_alike(source, given, force_mixed, other, use)
+  texts = description.read_source_texts(first.path)
+  mixed = description.check_alike(source, given, force_mixed, other, use, texts)
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
       raise Mistake(f"{other}: its {name} are others; {use}")
@@ -138,7 +138,7 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
         for about in abouts
       )
       raise Mistake(f"{other}: {name} is {here} here, {there} there; {use}")
-  return {*mixed, *mine.get("mixed", [])}
+  return mixed
 
 
 def with_dataset(recipe: str, dataset: Any) -> str:

@@ -30,7 +30,7 @@ from vmapseeds.store.layout import read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
-from vmapseeds.training.networks import network
+from vmapseeds.training.networks import network, product_precision
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.supervised import VARIABLES
 
@@ -260,10 +260,9 @@ def _apply(recipe, stored):
     if inputs.ndim < 2 or (mean is not None and inputs.shape[-1] != len(mean)):
       raise Mistake(f"{what}: {remedy}")
     try:
-      outputs = model.apply(
-        variables,
-        normalize(inputs, *(m if m is None else jnp.asarray(m) for m in (mean, std))),
-      )
+      moments = (m if m is None else jnp.asarray(m) for m in (mean, std))
+      with product_precision(precision):
+        outputs = model.apply(variables, normalize(inputs, *moments))
     except (TypeError, ValueError, flax.errors.ScopeParamShapeError):
       raise Mistake(f"{what}, which these networks cannot take: {remedy}") from None
     return outputs.astype(jnp.float32)

@@ -172,18 +172,29 @@ def draw_augmentation(
   run: Run,
   epoch: Int[Array, ""],
   examples: Int[Array, "*shown"],
+  repeats: Int[Array, "*shown"] | None = None,
 ) -> Drawn:
   """Draw an epoch's augmentation for each example: a function of the augment seed,
   independent of the order.
+
+  Args:
+    recipe: what is trained.
+    data: the training set.
+    run: one row of the runs table.
+    epoch: counted from 0.
+    examples: their places in the training set.
+    repeats: how many times before its place the run's sample has the same example. Each
+      of them is drawn for apart, as where all examples differ.
   """
   key = jax.random.fold_in(run.key("augment"), epoch)
 
-  def one(example):
-    return augment.draws(
-      recipe.augment, jax.random.fold_in(key, example), data.inputs.shape[1:]
-    )
+  def one(example, repeat):
+    own = jax.random.fold_in(key, example)
+    if repeat is not None:
+      own = jax.lax.select(repeat > 0, jax.random.fold_in(own, repeat), own)
+    return augment.draws(recipe.augment, own, data.inputs.shape[1:])
 
-  drawn = jax.vmap(one)(examples.ravel())
+  drawn = jax.vmap(one)(examples.ravel(), None if repeats is None else repeats.ravel())
   return jax.tree.map(
     lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn
   )

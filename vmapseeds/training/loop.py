@@ -217,8 +217,10 @@ def advance(
   def one_epoch(at):
     epoch, state = at
     places = batches(run, epoch, size, recipe.batch_size)
-    examples = places if subset is None else subset[places]
-    drawn = draw_augmentation(recipe, data, run, epoch, examples)
+    examples, repeats = places, None
+    if subset is not None:
+      examples, repeats = subset[places], run["repeats"][places]
+    drawn = draw_augmentation(recipe, data, run, epoch, examples, repeats)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
     if recipe.stop_at is not None:

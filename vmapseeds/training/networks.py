@@ -2,6 +2,7 @@
 statistics, dropout, or a mode, and those of `training.modules`.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -85,6 +86,15 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
   return dataclasses.replace(made, train=train)
 
 
+def product_precision(precision: str) -> contextlib.AbstractContextManager:
+  """Trace matrix products and convolutions in this context so that they have a recipe's
+  precision on every device. By default a TPU multiplies float32 numbers as bfloat16, and
+  a GPU as TensorFloat-32.
+  """
+  named = {"float32": "highest", "tensorfloat32": "tensorfloat32"}.get(precision)
+  return jax.default_matmul_precision(named) if named else contextlib.nullcontext()
+
+
 def last_layer(
   apply: Callable[[Variables, Array], Array], variables: Variables, inputs
 ) -> set[str]:
@@ -125,7 +135,6 @@ def _last_used(program, paths):
   return set()
 
 
-@functools.cache
 def _network(recipe, num_classes, precision):
   model = (
     models.load(recipe.model)
@@ -137,7 +146,10 @@ def _network(recipe, num_classes, precision):
       f"model is a {type(model).__name__} with parameters of its own: give the class, "
       "of which each run makes its own module"
     )
-  options = {"num_classes": num_classes, "dtype": jnp.dtype(precision)}
+  options = {
+    "num_classes": num_classes,
+    "dtype": jnp.dtype("bfloat16" if precision == "bfloat16" else "float32"),
+  }
   if isinstance(model, nn.Module):
     return linen(_made(recipe, lambda: model, options))
   if is_pair(model):

@@ -1,14 +1,14 @@
 """What a recipe is made of: registered names, import strings
 `"package.module:attribute"`, or objects themselves.
 
-A folder stores an object's name and a digest of its source, so that another process can
-import it and notice an edit. An object that cannot be imported by name (a lambda, one
-made in a function, one in `__main__`) can train and resume only in its own program.
+A folder stores an object's name, so that another process can import it. An object that
+cannot be imported by name (a lambda, one made in a function, one in `__main__`) can
+train and resume only in its own program. Whether it still does the same is for
+`training.identity` to say.
 """
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import inspect
 import json
@@ -17,7 +17,8 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+import types
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,6 @@ class Named(NamedTuple):
   """An object as a folder describes it."""
 
   name: str  # package.module:attribute
-  source: str  # digest
 
 
 @functools.cache
@@ -42,6 +42,12 @@ def is_name(value) -> bool:
   (as in `augment`).
   """
   return isinstance(value, str) and not is_import(value)
+
+
+def is_object(value) -> bool:
+  """Return whether a recipe's field is an object, or the import string of one."""
+  named = isinstance(value, str) and module_exists(value)
+  return named or isinstance(value, Named) or callable(value) or is_pair(value)
 
 
 def module_exists(text: str) -> bool:
@@ -90,13 +96,8 @@ def describe_exception(error: Exception) -> str:
   """Return an error of the user's code as one line: the error, and the last line of that
   code in its traceback.
   """
-  ours = Path(__file__).parents[1]
-  python = sysconfig.get_paths()
-  others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
   frames = [
-    f
-    for f in traceback.extract_tb(error.__traceback__)
-    if not f.filename.startswith(others)
+    f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)
   ]
   place = (
     f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}"
@@ -111,7 +112,7 @@ def resolve_object(what: str, value):
   the imported one, or the value itself.
 
   Raises:
-    Mistake: it cannot be imported, or its source has changed.
+    Mistake: it cannot be imported.
   """
   if isinstance(value, Named):
     ours = value.name.startswith("__main__:") and hasattr(
@@ -122,28 +123,17 @@ def resolve_object(what: str, value):
         f"the {what} {value.name} cannot be imported by name: resume from the program "
         "that created it"
       )
-    found = imported(value.name)
-    if (now := to_spec(found)["source"]) != value.source:
-      raise Mistake(
-        f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change"
-      )
-    return found
+    return imported(value.name)
   return imported(value) if isinstance(value, str) else value
 
 
 def to_spec(value):
   """Return a field's value for JSON: plain values unchanged, objects and import strings
-  as `object` and `source`.
+  as `{"object": name}`.
   """
-  if isinstance(value, Named):
-    return {"object": value.name, "source": value.source}
-  if isinstance(value, str) and module_exists(value):
-    return {"object": value, "source": _digest(imported(value))}
-  if hasattr(value, "described"):
-    return value.described()
-  if callable(value) or is_pair(value):
-    return {"object": name_of(value), "source": _digest(value)}
-  return value
+  if is_object(value):
+    return {"object": name_of(value)}
+  return value.described() if hasattr(value, "described") else value
 
 
 def fields_of(recipe) -> dict[str, Any]:
@@ -197,12 +187,6 @@ def is_importable_again(value) -> bool:
   return not hasattr(value, "described")
 
 
-def _digest(value):
-  # A place in memory differs between processes.
-  text = re.sub(" at 0x[0-9A-Fa-f]+", "", _source(value))
-  return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-
-
 def _is_of_an_instance(value):
   """Return whether a value is a method bound to an instance. One bound to a class can be
   imported by name.
@@ -210,47 +194,45 @@ def _is_of_an_instance(value):
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
 
 
-def _source(value):
-  """Return an object's source as text, with its arguments, attributes or closure
-  values.
+def source_texts(values: Iterable[Any]) -> dict[str, str]:
+  """Return the texts of the user's modules that objects come from, and of those that
+  these import, by module name.
+
+  They tell a reader what was trained. Nothing is compared by them.
   """
-  if isinstance(value, functools.partial):
-    named = value.keywords
-    return " ".join(map(_source, (value.func, *value.args, *named, *named.values())))
-  if _is_of_an_instance(value):
-    return f"{_source(value.__func__)} {_attributes(value.__self__)}"
-  if not callable(value):
-    return _text(value)
-  code = value if hasattr(value, "__qualname__") else type(value)
-  try:
-    text = inspect.getsource(code)
-  except (OSError, TypeError):  # typed at a prompt
-    text = code.__qualname__
-    if hasattr(code, "__code__"):
-      text = repr((code.__code__.co_code, code.__code__.co_consts))
-  made = "" if code is value else _attributes(value)
-  cells = [cell.cell_contents for cell in getattr(code, "__closure__", None) or ()]
-  return f"{text} {made} {_text(cells)}"
+  found: dict[str, str] = {}
+  left = [*map(_module_of, values)]
+  while left:
+    module = left.pop()
+    name = getattr(module, "__name__", None)
+    path = getattr(module, "__file__", None)
+    if not name or name in found or not path or not _is_users(path):
+      continue
+    try:
+      found[name] = Path(path).read_text()
+    except (OSError, UnicodeError):
+      continue
+    left += map(_module_of, vars(module).values())
+  return found
 
 
-def _attributes(value):
-  """Return what an instance was made with, as text."""
-  plain = type(value).__repr__ is object.__repr__
-  return _text(value.__getstate__()) if plain else repr(value)
+def _module_of(value):
+  """Return the module that defines an object, or the object itself if it is one."""
+  while isinstance(value, functools.partial):
+    value = value.func
+  if isinstance(value, types.ModuleType):
+    return value
+  if inspect.ismethod(value):
+    value = value.__func__
+  name = getattr(value, "__module__", None) or type(value).__module__
+  return sys.modules.get(name) if isinstance(name, str) else None
 
 
-def _text(value):
-  """Return a text that is complete: with digests instead of arrays, and names instead of
-  functions.
+def _is_users(path):
+  """Return whether a file belongs neither to Python, nor to an installed package, nor to
+  this one.
   """
-  import jax  # the names of recipes need none
-
-  from vmapseeds.data.dataset import fingerprint
-
-  def shown(leaf):
-    if hasattr(leaf, "tobytes"):
-      return leaf.dtype, leaf.shape, fingerprint(leaf)
-    return name_of(leaf) if hasattr(leaf, "__qualname__") else leaf
-
-  leaves, structure = jax.tree.flatten(value)
-  return f"{structure} {[*map(shown, leaves)]}"
+  ours = str(Path(__file__).parents[1])
+  python = sysconfig.get_paths()
+  others = (ours, python["stdlib"], python["purelib"], python["platlib"], "<")
+  return not path.startswith(others)

@@ -74,7 +74,7 @@ NOT_NEGATIVE = Rule(lambda x: 0 <= x <= FLOAT32_MAX, "a finite number of at leas
 
 
 class Values(dict):
-  """A mapping that can be hashed, as a recipe must be."""
+  """A mapping that can be hashed, as a recipe can be."""
 
   def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
     return hash(frozenset(self.items()))
@@ -204,9 +204,12 @@ class Recipe:
     ),
   ] = None
   test_sets: tuple[str, ...] = ("test",)
-  # Of the computation; auto: bfloat16 on GPU and TPU, else float32. Parameters are
+  # Of the computation; auto: bfloat16 on GPU and TPU, else float32. tensorfloat32 takes
+  # GPUs and TPUs fewer passes a product than float32. Parameters are
   # float32
-  precision: Annotated[str, Names(("auto", "float32", "bfloat16"))] = "auto"
+  precision: Annotated[str, Names(("auto", "float32", "tensorfloat32", "bfloat16"))] = (
+    "auto"
+  )
   # A run stops after an epoch with this accuracy on its training examples
   stop_at: Annotated[
     float | None,
@@ -220,6 +223,9 @@ class Recipe:
   start_from: str | None = None
   # "last": only the last layer; the network is in evaluation mode
   trainable: Annotated[str, Names(("all", "last"))] = "all"
+  # Part of the identity. What calls Python (`jax.pure_callback`) needs one, and another
+  # after each change of what is called
+  version: str = ""
   # The import string that it came from
   origin: str = dataclasses.field(default="", compare=False)
 
@@ -380,14 +386,13 @@ class Recipe:
         f"the recipe lacks {', '.join(missing)}: give every field that has no default"
       )
     for name, value in fields.items():
-      is_object = isinstance(value, dict) and {*value} == {"object", "source"}
-      if is_object and all(isinstance(v, str) for v in value.values()):
-        fields[name] = objects.Named(value["object"], value["source"])
+      if isinstance(value, dict) and [*value] == ["object"]:
+        fields[name] = objects.Named(str(value["object"]))
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
-    """Return the recipe with the objects of `other` instead of their names, where name
-    and source are the same.
+    """Return the recipe with the objects of `other` instead of their names, where these
+    are the same.
     """
     same = {
       f: getattr(other, f)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ from vmapseeds.training.networks import (
   last_layer,
   network,
   path_of,
+  product_precision,
   variables_of,
 )
 from vmapseeds.training.objects import (
@@ -34,12 +36,14 @@ from vmapseeds.training.objects import (
   before_training,
   imported,
   is_name,
+  is_object,
+  is_pair,
   module_exists,
   name_of,
   resolve_object,
 )
 from vmapseeds.training.outputs import Output, sibling
-from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
+from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe, hyperparameter
 from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.task import Task
 
@@ -162,11 +166,25 @@ def recipe_task(
     constants=recipe_constants(recipe, sets),
     derive=functools.partial(derived_columns, len(sets[0]), None, ()),
     steps=max(1, num_train // recipe.batch_size),
+    version=recipe.version,
+    code=recipe_code(recipe),
     spec=spec,
     speed_key=recipe_speed_key(recipe, spec, sets[0]),
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
   return Task(**(fields | more))
+
+
+def recipe_code(recipe: Recipe) -> list[Any]:
+  """Return the objects of the user's that a recipe is made of, and the module that has
+  the recipe.
+  """
+  found = [sys.modules.get(recipe.origin.partition(":")[0])]
+  for value in (getattr(recipe, field) for field in FIELDS):
+    if is_object(value):
+      made = resolve_object("", value)
+      found += made if is_pair(made) else (made,)
+  return [of for of in found if of is not None]
 
 
 def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
@@ -182,9 +200,23 @@ def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
   """
   found: dict[str, PyTree] = {}
   if (examples := runs.training_examples(num_train)) is not None:
-    found["subset"] = examples
+    found |= {"subset": examples, "repeats": count_repeats(examples)}
   if base is not None:
     found["start"] = base.load(runs.values["start"], paths)
+  return found
+
+
+def count_repeats(
+  examples: Integer[np.ndarray, "runs examples"],
+) -> Integer[np.ndarray, "runs examples"]:
+  """Return how many times before its place a run's sample has the same example."""
+  order = np.argsort(examples, axis=1, kind="stable")
+  ordered = np.take_along_axis(examples, order, axis=1)
+  places = np.broadcast_to(np.arange(examples.shape[1]), examples.shape)
+  new = np.diff(ordered, axis=1, prepend=-1) != 0
+  first = np.maximum.accumulate(np.where(new, places, 0), axis=1)
+  found = np.empty_like(examples)
+  np.put_along_axis(found, order, places - first, axis=1)
   return found
 
 
@@ -203,11 +235,11 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
   return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
-@functools.lru_cache(maxsize=64)
 def recipe_stages(recipe: Recipe, keep: Keep):
-  """Return the three functions of a recipe's task. Equal recipes get the same
-  functions, so that these are compiled once.
-  """
+  """Return the three functions of a recipe's task."""
+  precision = models.resolve_precision(recipe.precision)
+  # Compiled programs outlive a task: they must not keep its data in memory.
+  recipe = recipe.replace(dataset="any", precision=precision)
   every = recipe.evaluate_every
 
   def measure(sets, run, trained):
@@ -282,7 +314,14 @@ def recipe_stages(recipe: Recipe, keep: Keep):
       out |= {variable_name(path): leaf for path, leaf in leaves}
     return out
 
-  return start, advance, finish
+  def precisely(stage):
+    def computed(*args):
+      with product_precision(precision):
+        return stage(*args)
+
+    return computed
+
+  return precisely(start), precisely(advance), precisely(finish)
 
 
 def recipe_outputs(recipe: Recipe, sets: Sets, keep: Keep, num_train: int):

@@ -22,10 +22,13 @@ from vmapseeds.mistakes import (
   one_of,
   safe_name,
 )
+from vmapseeds.target import compiling_for
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.names import MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import Run, Runs
+
+STAGES = ("start", "advance", "finish")  # the functions of a task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +58,10 @@ class Task:
     derive: makes entries of `Run.values` (arrays with the run as first axis) of the runs
       table, on the host.
     steps: training steps in a round; speed is measured in steps.
+    version: part of its identity. A task that calls Python (`jax.pure_callback`) needs
+      one, and another after each change of what is called.
+    code: objects of the user's that it is made of; `start`, `advance` and `finish` if
+      it is empty. The source texts of their modules are kept beside the results.
     origin: the import string that it came from.
     spec: JSON of what it was made from; of its functions if it is empty.
     conditions: what results depend on beside `spec`, by name, ready for JSON.
@@ -81,6 +88,8 @@ class Task:
   columns: Sequence[str] = ()
   derive: Callable[[Runs], Mapping[str, PyTree]] | None = None
   steps: int = 1
+  version: str = ""
+  code: Sequence[Any] = ()
   origin: str = ""
   spec: str = ""
   conditions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -103,7 +112,7 @@ class Task:
       raise Mistake(f"{twice[0]!r} is in dims and in outputs: give dims in its Output")
     safe_name("task name", self.name)
     at_least("rounds", self.rounds, 0)
-    for part in ("start", "advance", "finish"):
+    for part in STAGES:
       if not callable(function := getattr(self, part)):
         raise Mistake(f"{part} is {function!r:.100}: give a pure function of one lane")
     if isinstance(self.sources, str) or not isinstance(self.sources, Sequence):
@@ -161,15 +170,17 @@ def describe(task: Task) -> str:
   """Return all that defines the task but its data, as JSON."""
   if task.spec:
     return task.spec
-  parts = ("start", "advance", "finish")
-  functions = {part: objects.to_spec(getattr(task, part)) for part in parts}
+  functions = {part: objects.to_spec(getattr(task, part)) for part in STAGES}
   return json.dumps({"name": task.name, **functions, "rounds": task.rounds})
 
 
+def source_texts(task: Task) -> dict[str, str]:
+  """Return the texts of the user's modules that the task is made of, by module name."""
+  return objects.source_texts(task.code or [getattr(task, part) for part in STAGES])
+
+
 def data_digest(task: Task) -> str:
-  """Return a fingerprint of the data, labels and masks: the same name may mean others
-  later.
-  """
+  """Return a digest of the data, labels and masks: the same name may mean others later."""
   judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
   return fingerprint((task.data, judged))
 
@@ -223,7 +234,9 @@ def trace(task: Task, runs: Runs) -> Traced:
   """
   lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
   round_ = jax.ShapeDtypeStruct((), np.int32)
-  with objects.before_training(task.name):
+  # As for a CPU, whatever devices there are: programs have other forms on others, and
+  # compute the same.
+  with objects.before_training(task.name), compiling_for("cpu"):
     start = jax.jit(task.start).trace(task.data, lane)
     state = start.out_info
     advance = jax.jit(task.advance).trace(task.data, lane, state, round_, round_)

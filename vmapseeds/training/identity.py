@@ -1,0 +1,121 @@
+"""The identity of a task: what decides the law from which its runs are drawn.
+
+It is made of the programs of one lane in a canonical form, and of all data that these
+read. Values are columns of the runs table, and so are not in it. What changes the last
+bits of a run at most (the machine, how lanes are run) is a condition, and is not in it
+either.
+"""
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.stages import Traced as Stage
+
+from vmapseeds.data.dataset import fingerprint
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.task import STAGES, Traced, data_digest
+
+# Changes when seeds, subsets or bootstrap samples are drawn in another way on the host,
+# which no program shows.
+LAW = 1
+# Operations whose results no program determines.
+CALLBACKS = {"pure_callback", "io_callback"}
+SHOWN_CHANGES = 3  # lines of source text in a message
+
+Identity = Mapping[str, Any]  # ready for JSON
+
+
+def identify(traced: Traced) -> Identity:
+  """Return the identity of a traced task.
+
+  Returns:
+    `start`, `advance` and `finish`: digests of these programs. `data`: of all arrays
+    that they read, with labels and masks. `rounds`, `networks` (digest of those that
+    runs start from), `version` (of the task), `law`.
+
+  Raises:
+    Mistake: a program calls Python, and the task has no version.
+  """
+  task = traced.task
+  programs = dict(zip(STAGES, traced.stages, strict=True))
+  for stage in programs.values():
+    called = CALLBACKS & {e.primitive.name for e in equations(stage.jaxpr.jaxpr)}
+    if called and not task.version:
+      raise Mistake(
+        f"{task.name} calls Python from its program ({', '.join(sorted(called))}), "
+        "which no identity can show: give version='1', and another after each change "
+        "of what is called"
+      )
+  return {
+    "law": LAW,
+    "rounds": task.rounds,
+    "version": task.version,
+    **{name: program_digest(stage) for name, stage in programs.items()},
+    "data": data_digest(task),
+    "networks": task.conditions.get("networks_digest"),
+  }
+
+
+def hash_of(identity: Identity) -> str:
+  """Return an identity as one short text."""
+  return _digest(json.dumps(identity, sort_keys=True))
+
+
+def program_digest(stage: Stage) -> str:
+  """Return a digest of a traced function: of its StableHLO text, as for CPUs, without
+  what its author called things and where they stand in the source.
+  """
+  try:
+    lowered = stage.lower(lowering_platforms=("cpu",))
+  except Exception:  # it has operations that CPUs lack, of which each raises its own
+    lowered = stage.lower()
+  constants = fingerprint(list(stage.jaxpr.consts))
+  return _digest(canonical_text(lowered.as_text()) + constants)
+
+
+def canonical_text(text: str) -> str:
+  """Return a StableHLO module with its functions numbered in place of their names, and
+  without the names of results.
+  """
+  text = re.sub(r'(, )?jax\.result_info = "(\\.|[^"\\])*"(, )?', "", text)
+  text = text.partition("\n")[2]  # the module has the function's name
+  symbol = r'@("[^"]*"|[\w.$-]+)'
+  names = re.findall(rf"func\.func private {symbol}", text)
+  numbers = {name: f"@{n}" for n, name in enumerate(names)}
+  return re.sub(symbol, lambda found: numbers.get(found[1], found[0]), text)
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[Any]:
+  """Yield the equations of a jaxpr, and of those inside it."""
+  for equation in jaxpr.eqns:
+    yield equation
+    for value in equation.params.values():
+      for inner in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(inner, Jaxpr | ClosedJaxpr):
+          yield from equations(inner.jaxpr if hasattr(inner, "jaxpr") else inner)
+
+
+def describe_change(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
+  """Return in a few words what changed between two sets of source texts; empty if
+  nothing did.
+  """
+  found = []
+  for name in dict.fromkeys((*theirs, *mine)):
+    before, after = (of.get(name, "").splitlines() for of in (theirs, mine))
+    lines = [*difflib.unified_diff(before, after, lineterm="", n=0)][2:]
+    changed = [line for line in lines if line[:1] in "+-" and line[1:].strip()]
+    shown = "; ".join(
+      f"{line[0]} {line[1:].strip():.80}" for line in changed[:SHOWN_CHANGES]
+    )
+    if changed:
+      found.append(f"{name}: {shown}{'; ...' * (len(changed) > SHOWN_CHANGES)}")
+  return ", ".join(found[:SHOWN_CHANGES])
+
+
+def _digest(text):
+  return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
