@@ -253,15 +253,14 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
         f"the seed batch is {results.block_runs}, as in {out}, not "
         f"{options.seed_batch}: a folder keeps its own"
       )
-    added = results.root.get("kinds", {}).keys() - root.get("kinds", {}).keys()
-    if added and root and options.progress:
-      kinds = "; ".join(
-        f"{name.replace('_', ' ')} {description.shown_condition(results.root, name)}"
-        for name in sorted(added)
+    if options.progress and (kinds := results.root.get("kinds")):
+      shown = "; ".join(
+        f"{name.replace('_', ' ')} {', '.join(map(str, values))}"
+        for name, values in kinds.items()
       )
       say(
-        f"{out} has runs of several kinds now ({kinds}): between them the last bits may "
-        "differ, and each block's record has its own"
+        f"{out} has runs of several kinds ({shown}), between which the last bits may "
+        "differ: the record of each block has its own"
       )
     return Campaign(plan, results, execution)
 
@@ -713,7 +712,7 @@ def spread_task(plan: Plan, execution: lanes.Execution, tallied: Collection[str]
     *(plan.identity[stage] for stage in STAGES),
     *((name, output.program) for name, output in declared.items()),
   )
-  functions = task.start, task.advance, task.finish, declared
+  functions = *plan.traced.functions, declared
   program = Program(key, task.rounds, tuple(plan.stored), tuple(tallied), functions)
   return spread_program(program, execution)
 

@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.stages import Traced as Stage
+from jaxtyping import PyTree
 
 from vmapseeds.data.dataset import fingerprint
 from vmapseeds.mistakes import Mistake
@@ -34,9 +36,10 @@ def identify(traced: Traced) -> Identity:
   """Return the identity of a traced task.
 
   Returns:
-    `start`, `advance` and `finish`: digests of these programs. `data`: of all arrays
-    that they read, with labels and masks. `rounds`, `networks` (digest of those that
-    runs start from), `version` (of the task), `law`.
+    `start`, `advance` and `finish`: digests of these programs. `runs`: of what a row of
+    the runs table has. `data`: of all arrays that they read, with labels and masks.
+    `rounds`, `networks` (digest of those that runs start from), `version` (of the
+    task), `law`.
 
   Raises:
     Mistake: a program calls Python, and the task has no version.
@@ -56,6 +59,7 @@ def identify(traced: Traced) -> Identity:
     "rounds": task.rounds,
     "version": task.version,
     **{name: program_digest(stage) for name, stage in programs.items()},
+    "runs": _digest(describe_leaves(traced.lane)),
     "data": data_digest(task),
     "networks": task.conditions.get("networks_digest"),
   }
@@ -115,6 +119,12 @@ def describe_change(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
     if changed:
       found.append(f"{name}: {shown}{'; ...' * (len(changed) > SHOWN_CHANGES)}")
   return ", ".join(found[:SHOWN_CHANGES])
+
+
+def describe_leaves(tree: PyTree) -> str:
+  """Return the path, the shape and the dtype of each leaf."""
+  leaves = jax.tree.leaves_with_path(tree)
+  return repr([(jax.tree_util.keystr(p), a.shape, str(a.dtype)) for p, a in leaves])
 
 
 def _digest(text):

@@ -22,7 +22,7 @@ from vmapseeds.mistakes import (
   one_of,
   safe_name,
 )
-from vmapseeds.target import compiling_for
+from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.names import MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
@@ -213,6 +213,16 @@ class Traced(NamedTuple):
   constants: Constants  # what results hold once for all runs
 
   @property
+  def functions(self) -> tuple[Callable, Callable, Callable]:
+    """The three functions to run. On a CPU they are the traced programs, so that what
+    runs is what was traced, whatever happens to the user's code meanwhile.
+    """
+    task = self.task
+    if platform() == "cpu":
+      return tuple(map(_as_function, self.stages))  # type: ignore[return-value]
+    return task.start, task.advance, task.finish
+
+  @property
   def bytes_of_a_run(self) -> int:
     """How many bytes of host memory the outputs of a run, and what is derived for it,
     take.
@@ -226,6 +236,14 @@ class Traced(NamedTuple):
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(self.state))
 
 
+def _as_function(stage):
+  def computed(*args):
+    found = jaxpr_as_fun(stage.jaxpr)(*jax.tree.leaves(args))
+    return jax.tree.unflatten(jax.tree.structure(stage.out_info), found)
+
+  return computed
+
+
 def trace(task: Task, runs: Runs) -> Traced:
   """Trace a task's functions for the bound table.
 
@@ -236,11 +254,15 @@ def trace(task: Task, runs: Runs) -> Traced:
   round_ = jax.ShapeDtypeStruct((), np.int32)
   # As for a CPU, whatever devices there are: programs have other forms on others, and
   # compute the same.
+  # What is not read is an argument too, or a program that reads another value instead
+  # would have the same text.
   with objects.before_training(task.name), compiling_for("cpu"):
-    start = jax.jit(task.start).trace(task.data, lane)
+    start = jax.jit(task.start, keep_unused=True).trace(task.data, lane)
     state = start.out_info
-    advance = jax.jit(task.advance).trace(task.data, lane, state, round_, round_)
-    finish = jax.jit(task.finish).trace(task.data, lane, state)
+    advance = jax.jit(task.advance, keep_unused=True).trace(
+      task.data, lane, state, round_, round_
+    )
+    finish = jax.jit(task.finish, keep_unused=True).trace(task.data, lane, state)
   before, after = (
     jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
     for s in (state, advance.out_info)
