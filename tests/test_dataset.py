@@ -40,16 +40,6 @@ def test_whole_numbers_are_classes(targets, given, classes):
   )
 
 
-def test_the_digest_is_of_every_number():
-  data = vs.Dataset(train=(X, Y), test=(X, Y))
-  assert (
-    data.digest == vs.Dataset(train=(X.copy(), Y), test=(X, Y), name="other").digest
-  )
-  changed = X.copy()
-  changed[-1, -1] += 1
-  assert data.digest != vs.Dataset(train=(X, Y), test=(changed, Y)).digest
-
-
 @pytest.mark.parametrize(
   ("given", "message"),
   [

@@ -10,7 +10,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes, models
-from vmapseeds.results.description import differences
+from vmapseeds.results.description import differing_fields
 from vmapseeds.training.networks import network
 from vmapseeds.training.recipes import FIELDS, RECIPES, from_text
 
@@ -141,16 +141,15 @@ def test_every_field_can_be_overridden():
   assert isinstance(recipe.lr, float)
   assert recipe.classes == (0, 1, -1)
   assert recipe.mean == (1.0, 2.5)
-  # An import string comes back with the digest of its source.
   again = vs.Recipe.from_json(recipe.to_json())
   assert again.to_json() == recipe.to_json()
   assert again.objective.name == recipe.objective
   assert again.replace(objective=None) == recipe.replace(objective=None)
   assert (
-    differences(
+    differing_fields(
       *({"recipe": vs.recipe("digits_cnn", lr=lr).to_json()} for lr in (0.05, 0.5))
     )
-    == "lr: 0.05, 0.5"
+    == "recipe and this one differ in lr: 0.05, 0.5"
   )
 
 
