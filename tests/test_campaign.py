@@ -503,7 +503,7 @@ def small_memory(monkeypatch):
       tried.append(width)
       return spread(function, width=width, devices=devices) if width <= most else full
 
-    loop.spread_run.cache_clear()
+    loop.spread_program.cache_clear()
     monkeypatch.setattr(loop.lanes, "spread_stages", spread_limited)
     monkeypatch.setattr(
       module,
@@ -513,7 +513,7 @@ def small_memory(monkeypatch):
     return tried, loaded
 
   yield limited
-  loop.spread_run.cache_clear()
+  loop.spread_program.cache_clear()
 
 
 def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
@@ -679,7 +679,7 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
 
 
 def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
-  loop.spread_run.cache_clear()
+  loop.spread_program.cache_clear()
   tables = [
     vs.Runs.independent(2, start=50),
     vs.Runs.vary("init", 2),

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -130,6 +131,52 @@ def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
   with nothing_counted(monkeypatch):
     found = vs.tally(some)
   equal(found, plain(some))
+
+
+def test_tallies_of_any_runs_are_what_a_recount_gives(tmp_path):
+  """2,000 choices and resamplings: whole blocks, whole combinations, parts of them,
+  repeated and reordered runs. Few classes and examples, so that totals agree by chance.
+  """
+
+  def finish(data, run, state):
+    right = jax.random.bernoulli(run.key("init"), 0.5, (4,))
+    return {"test/predictions": jnp.where(right, 0, 1) ^ (run["flip"] > 0)}
+
+  task = vs.Task(
+    name="coins",
+    start=lambda data, run: jnp.zeros(()),
+    advance=lambda data, run, state, first, last: state,
+    finish=finish,
+    sources=("init",),
+    values={"flip": 0.0},
+    outputs={
+      "test/predictions": vs.Output(
+        ("example",), "class", labels=np.zeros(4, int), num_classes=2
+      )
+    },
+  )
+  runs = vs.Runs.sweep(flip=[0, 1, 2], seeds=16)
+  vs.train(task, runs, tmp_path / "r", seed_batch=8, lane_width=2, progress=False)
+  results = vs.open_results(tmp_path / "r")
+  predictions, labels = results.predictions.values, results.labels.values
+  rng = np.random.default_rng(0)
+  blocks = np.arange(48).reshape(6, 8)
+  kinds = (
+    lambda: rng.choice(48, rng.integers(1, 49), replace=False),
+    lambda: rng.choice(48, 48),
+    lambda: rng.permutation(48),
+    lambda: np.flatnonzero(np.isin(results["flip"], rng.choice(3, 2, replace=False))),
+    lambda: blocks[rng.choice(6, rng.integers(1, 7), replace=False)].ravel(),
+    lambda: np.tile(blocks[rng.integers(6)], 2),
+    lambda: rng.choice(blocks[rng.integers(6)], 8),
+    lambda: np.r_[blocks[0][:7], rng.integers(48)],
+  )
+  for n in range(2000):
+    chosen = kinds[n % len(kinds)]()
+    found = vs.tally(results.isel(run=chosen))
+    votes = np.stack([(predictions[chosen] == c).sum(0) for c in (0, 1)], axis=1)
+    np.testing.assert_array_equal(found.votes, votes)
+    equal(found, stats.tally(predictions[chosen], labels, 2))
 
 
 def test_combinations_are_numbered_by_their_first_runs():

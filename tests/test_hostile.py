@@ -146,7 +146,7 @@ def files(made, tmp_path, monkeypatch):
     raise Accepted
 
   for module, name in (
-    (loop, "spread_run"),
+    (loop, "spread_program"),
     (execution, "measure"),
     (bench, "measure"),
   ):

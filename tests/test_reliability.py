@@ -257,7 +257,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
   record = (tmp_path / "r/blocks/2.json").read_bytes()
   values = (tmp_path / "r/test/predictions/c/2/0").read_bytes()
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
-  spread = loop.spread_run
+  spread = loop.spread_program
 
   def slow(*args):
     def run_lanes(*given):
@@ -269,7 +269,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
 
     return run_lanes
 
-  monkeypatch.setattr(loop, "spread_run", slow)
+  monkeypatch.setattr(loop, "spread_program", slow)
   assert vs.work(tmp_path / "r").sizes["run"] == RUNS
   said = "block 2 was finished by another process meanwhile: what was trained here is"
   assert (said in capsys.readouterr().err) == (other == "has finished")

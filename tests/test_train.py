@@ -931,6 +931,31 @@ def test_the_data_seed_draws_the_training_examples():
   assert all(len(set(row.tolist())) == 30 for row in without)
 
 
+def test_each_repeat_of_an_example_has_its_own_augmentation():
+  """The first place of an example draws what it draws without repeats."""
+  recipe, data = vs.recipe("digits_cnn", augment="translate=2 cutout=2"), examples()
+  subset = np.array([[3, 5, 3, 3, 7, 5], [1, 1, 1, 1, 1, 1], [6, 5, 4, 3, 2, 1]])
+  run = recipe_lanes(recipe, vs.Runs.independent(3).subset(subset), 24)
+  assert run["repeats"].tolist() == [
+    [0, 0, 1, 2, 0, 1],
+    [0, 1, 2, 3, 4, 5],
+    [0, 0, 0, 0, 0, 0],
+  ]
+  shown, repeats = jnp.asarray(subset[0]), jnp.asarray(run["repeats"][0])
+  drawn = draw_augmentation(recipe, data, lane(run, 0), jnp.array(1), shown, repeats)
+  plain = draw_augmentation(recipe, data, lane(run, 0), jnp.array(1), shown)
+  rows = [
+    tuple(np.concatenate([np.ravel(a[i]) for a in jax.tree.leaves(drawn)]))
+    for i in range(6)
+  ]
+  assert len({*rows}) == 6
+  for one, other in zip(jax.tree.leaves(drawn), jax.tree.leaves(plain), strict=True):
+    np.testing.assert_array_equal(
+      np.asarray(one)[[0, 1, 4]], np.asarray(other)[[0, 1, 4]]
+    )
+    np.testing.assert_array_equal(other[0], other[2])
+
+
 def test_a_run_sees_its_subset_alone():
   # Examples outside the subset are poisoned: a single one of them in a batch would make
   # the loss NaN.

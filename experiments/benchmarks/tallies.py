@@ -111,7 +111,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
     for name, options in ways.items()
   }
   rows = []
-  loop.spread_run.cache_clear()
+  loop.spread_program.cache_clear()
   spreading._each_device.cache_clear()
   with mock.patch.object(spreading, "_sharded", Counted()) as counted:
     for name, evaluate in made.items():
