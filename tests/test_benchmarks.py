@@ -498,7 +498,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
   # A plan refuses runs that vary what the task does not read, so it is of one of them.
   plan = make_plan(overheads.frozen(recipe, task), runs[:1], options)
-  spread = loop.spread_task(plan, lanes.Execution("sequential", 3))
+  spread = loop.spread_task(plan, lanes.Execution("sequential", 3), plan.runs)
   ((_, trained, _),) = spread(loop.on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()

@@ -7,6 +7,7 @@ import sys
 
 import jax
 import numpy as np
+import optax
 import pytest
 from lab import HELPER, MODULE
 
@@ -433,3 +434,88 @@ def test_arrays_of_equal_bytes_are_told_apart_by_shape_dtype_and_place():
     )
   ]
   assert len({*digests}) == len(digests) - 1, "of a key and its data alone"
+
+
+# Values that Python code reads
+
+
+def branching(limit=1.5, gain=2.0):
+  """A task whose Python code reads `factor`, and no other value."""
+
+  def finish(data, run, state):
+    scale = gain if run["factor"] > limit else 1.0
+    drawn = jax.random.normal(run.key("init"))
+    return {"score": scale * drawn + run["shift"]}
+
+  return vs.Task(
+    name="branching",
+    start=lambda data, run: np.float32(0),
+    advance=lambda data, run, state, first, last: state,
+    finish=finish,
+    sources=("init",),
+    values={"factor": 1.0, "shift": 0.0},
+    outputs={"score": vs.Output(role="score")},
+  )
+
+
+def test_values_that_python_reads_are_compiled_in(tmp_path, capsys):
+  runs = vs.Runs.sweep(factor=[1, 2, 3], shift=[0, 10], seeds=4)
+  results = vs.train(branching(), runs, tmp_path / "r", seed_batch=7, lane_width=2)
+  assert "factor is read in Python: 3 compilations" in capsys.readouterr().err
+  drawn = {}
+  for factor, shift, seed, score in zip(
+    *(results[n].values for n in ("factor", "shift", "seed_init", "score")), strict=True
+  ):
+    own = (score - shift) / (2 if factor > 1.5 else 1)
+    np.testing.assert_allclose(drawn.setdefault(seed, own), own, rtol=1e-4, atol=1e-5)
+  assert len(drawn) == 4
+  more = vs.Runs.concat([runs, vs.Runs.sweep(factor=[4], seeds=1)])
+  assert vs.train(branching(), more, tmp_path / "r", progress=False).sizes["run"] == 25
+  with pytest.raises(Mistake, match="its program was another"):
+    vs.train(branching(gain=3.0), more, tmp_path / "r", progress=False)
+  with pytest.raises(Mistake, match="its program was another"):
+    vs.train(branching(limit=2.5), more, tmp_path / "r", progress=False)
+
+
+def test_values_that_no_program_can_be_traced_without_are_named():
+  def finish(data, run, state):
+    return {"score": np.float32(float(state))}
+
+  with pytest.raises(
+    Mistake, match=r"branching fails before it trains .*Concretization"
+  ):
+    identity(dataclasses.replace(branching(), finish=finish))
+
+
+def test_a_schedule_that_branches_on_its_peak(tmp_path):
+  """It trains as the same schedule that does not branch."""
+
+  def make(schedule):
+    return vs.recipe(
+      "digits_cnn",
+      model="linear",
+      epochs=1,
+      augment="",
+      optimizer=lambda run, steps: optax.sgd(schedule(run["lr"], steps)),
+      schedule="constant",
+    )
+
+  def branches(peak, steps):
+    return optax.warmup_cosine_decay_schedule(0.0, peak, 10, steps)
+
+  def plain(peak, steps):
+    rise = optax.linear_schedule(0.0, 1.0, 10)
+    fall = optax.cosine_decay_schedule(1.0, steps - 10)
+    height = optax.join_schedules([rise, fall], [10])
+    return lambda step: peak * height(step)
+
+  runs = vs.Runs.sweep(lr=[0.01, 0.1], seeds=3)
+  found = [
+    vs.train(
+      make(schedule), runs, tmp_path / schedule.__name__, progress=False, logits=True
+    )
+    for schedule in (branches, plain)
+  ]
+  assert [*found[0].attrs["identity"]["fixed"]] == ["lr=0.01", "lr=0.1"]
+  assert not found[1].attrs["identity"]["fixed"]
+  np.testing.assert_allclose(found[0].logits, found[1].logits, rtol=1e-3, atol=1e-4)

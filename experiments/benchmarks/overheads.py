@@ -116,7 +116,7 @@ def measure(
     }.items()
   }
   shared, rows = loop.on_devices(plans["evaluated"]), lanes_of(task, table)
-  parts = {name: loop.spread_task(plan, how) for name, plan in plans.items()}
+  parts = {name: loop.spread_task(plan, how, plan.runs) for name, plan in plans.items()}
   writing = []
 
   def campaign():

@@ -48,14 +48,16 @@ from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.recipes import Recipe
-from vmapseeds.training.runs import Run, Runs, as_runs
+from vmapseeds.training.runs import Runs, as_runs
 from vmapseeds.training.task import (
   STAGES,
   Task,
   as_stored,
   describe,
   lanes_of,
+  rows_by_fixed_values,
   shown_output,
+  trace,
 )
 
 SEED_BATCH = 256
@@ -489,15 +491,16 @@ def train_and_store_block(
   if results.is_finished(block):
     return campaign.execution
   runs = plan.runs[np.array(results.blocks[block])]
-  table = lanes_of(plan.task, runs)
   execution = campaign.execution if settled else folder_execution(campaign)
   campaign = campaign._replace(execution=execution)
   keeper = None
-  if interval := checkpoint_interval(plan, execution, len(runs)):
+  interval = checkpoint_interval(plan, execution, len(runs))
+  # Runs of several programs have no step at which all of their states could be saved.
+  if interval and len(rows_by_fixed_values(plan.task, runs)) == 1:
     keeper = checkpoints.Checkpoints(
       results.path,
       block,
-      table,
+      lanes_of(plan.task, runs),
       interval,
       fits={n: v for n, v in provenance(plan, execution).items() if n != "recipe"},
       reached=functools.partial(bar.at_epoch, len(runs)),
@@ -510,7 +513,7 @@ def train_and_store_block(
       "again"
     )
   try:
-    found, record, counts = run_lanes(campaign, shared, runs, table, keeper, bar)
+    found, record, counts = run_lanes(campaign, shared, runs, keeper, bar)
   except KeyboardInterrupt:
     if options.progress:
       saved = keeper.saved if keeper else 0
@@ -567,7 +570,6 @@ def run_lanes(
   campaign: Campaign,
   shared,
   runs: Runs,
-  table: Run,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
 ) -> tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]:
@@ -581,22 +583,28 @@ def run_lanes(
   tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
   step = execution.width * len(devices)
   room = -(-results.block_runs // step) * execution.width
-  carry: Any = {}
+  nothing: Any = {}
   for name in tallied:
     pairs = outputs.sibling(name, "joint_errors") in arrays
     combos, examples, classes = arrays[outputs.sibling(name, "votes")]
     runs_held = room if pairs else None
-    carry[name] = reducing.empty(combos, examples, classes, runs_held)
+    nothing[name] = reducing.empty(combos, examples, classes, runs_held)
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
+  counts: dict[str, np.ndarray] = {}
   begun = time.perf_counter()
   compiled = compile_seconds()
-  spread = spread_task(plan, execution, tallied)
-  steps = spread(shared, table, keeper, carry, combination)
-  # The last carry is what all lanes have counted.
-  for which, found, carry in steps:  # noqa: B007
-    finished.append(as_stored(plan.stored, found))
-    bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
+  groups = [*rows_by_fixed_values(plan.task, runs).values()]
+  for rows in groups:
+    table, carry = lanes_of(plan.task, runs[rows]), nothing
+    spread = spread_task(plan, execution, runs[rows], tallied)
+    steps = spread(shared, table, keeper, carry, combination[rows])
+    # The last carry is what all lanes have counted.
+    for which, found, carry in steps:  # noqa: B007
+      finished.append(as_stored(plan.stored, found))
+      bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
+    added = reducing.counts_by_array(carry, devices) if tallied else {}
+    counts = {name: counts.get(name, 0) + of for name, of in added.items()}
   record = {
     **provenance(plan, execution),
     "platform": devices[0].platform,
@@ -605,8 +613,10 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
-  counts = reducing.counts_by_array(carry, devices) if tallied else {}
+  order = np.argsort(np.concatenate(groups))
+  joined = {
+    name: np.concatenate([o[name] for o in finished])[order] for name in finished[0]
+  }
   return joined, record, counts
 
 
@@ -702,18 +712,25 @@ def writing(out: Folder) -> Iterator[None]:
     ) from error
 
 
-def spread_task(plan: Plan, execution: lanes.Execution, tallied: Collection[str] = ()):
+def spread_task(
+  plan: Plan, execution: lanes.Execution, runs: Runs, tallied: Collection[str] = ()
+):
   """Return the task, spread over lanes, with a reduction of the outputs `tallied`. A
-  process compiles it only once, whatever the values of the runs.
+  process compiles it only once for all runs that share the task's fixed values.
   """
-  task = plan.task
-  declared = plan.traced.outputs
+  (fixed,) = rows_by_fixed_values(plan.task, runs)
+  # A block may have runs that the plan does not.
+  traced = plan.programs.get(fixed) or trace(plan.task, runs)
+  declared = traced.outputs
   key = (
     *(plan.identity[stage] for stage in STAGES),
     *((name, output.program) for name, output in declared.items()),
+    *plan.identity["fixed"].items(),
+    fixed,
   )
-  functions = *plan.traced.functions, declared
-  program = Program(key, task.rounds, tuple(plan.stored), tuple(tallied), functions)
+  functions = *traced.functions, declared
+  rounds = plan.task.rounds
+  program = Program(key, rounds, tuple(plan.stored), tuple(tallied), functions)
   return spread_program(program, execution)
 
 

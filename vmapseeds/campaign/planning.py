@@ -14,7 +14,7 @@ import numpy as np
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
 from vmapseeds.lanes.memory import free_memory
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.results.description import (
   KEPT,
   MIXED,
@@ -41,9 +41,11 @@ from vmapseeds.training.task import (
   describe,
   groups_of,
   num_classes_of,
+  rows_by_fixed_values,
   shown_output,
   source_texts,
   trace,
+  with_fixed_values,
 )
 
 
@@ -52,11 +54,16 @@ class Plan(NamedTuple):
 
   task: Task
   runs: Runs  # bound to the task
-  traced: Traced
+  programs: Mapping[tuple[float, ...], Traced]  # by the task's fixed values
   options: Options
   identity: Identity
   stored: Mapping[str, Output]  # what the folder has of each run
   tallied: Mapping[str, Output]  # the classes that can be counted on the devices
+
+  @property
+  def traced(self) -> Traced:
+    """The task, traced for the first run."""
+    return next(iter(self.programs.values()))
 
 
 def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
@@ -236,8 +243,25 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   Raises:
     Mistake: it does not.
   """
-  traced = trace(task, runs)
+  task = with_fixed_values(task, runs)
+  rows = rows_by_fixed_values(task, runs)
+  programs = {values: trace(task, runs[of[:1]]) for values, of in rows.items()}
+  traced = next(iter(programs.values()))
   check_varying(traced, runs)
+  own, named = traced, {}
+  if task.fixed:
+    defaults = {name: np.full(1, value) for name, value in task.values.items()}
+    one = runs[:1]
+    own = trace(task, dataclasses.replace(one, values=one.values | defaults))
+    named = {
+      ", ".join(
+        f"{n}={v:g}" for n, v in zip(sorted(task.fixed), values, strict=True)
+      ): of
+      for values, of in programs.items()
+    }
+    if len(programs) > 1 and options.progress:
+      are = "is" if len(task.fixed) == 1 else "are"
+      say(f"{', '.join(task.fixed)} {are} read in Python: {len(programs)} compilations")
   classes = outputs.tested(traced.outputs)
   tallied = {} if "label_map" in runs.values else classes
   if options.predictions == "none" and not (tallied and options.tallies):
@@ -250,7 +274,8 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
     for name, output in traced.stored.items()
     if output.role != "class" or options.predictions == "all"
   }
-  return Plan(task, runs, traced, options, identify(traced), stored, tallied)
+  identity = identify(own, named)
+  return Plan(task, runs, programs, options, identity, stored, tallied)
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:
@@ -259,7 +284,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   Votes are counted unless they take more numbers than predictions, as in a search with
   other values for each run.
   """
-  task, runs, traced, options = plan[:4]
+  task, runs, traced, options = plan.task, plan.runs, plan.traced, plan.options
   starts = range(0, len(runs), block_runs)
   most = max(combinations(runs[slice(a, a + block_runs)])[1] for a in starts)
   counts: dict[str, Description] = {}

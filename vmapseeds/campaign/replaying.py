@@ -12,6 +12,7 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
+from vmapseeds.training.identity import are_same
 from vmapseeds.training.outputs import sibling, tested
 from vmapseeds.training.task import lanes_of, source_texts
 
@@ -64,7 +65,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   root = results.root | {"precision": record["precision"]}
   options = Options(**root["kept"])
   plan = reload_plan(out, root, record["recipe"], runs, options, dataset)
-  if plan.identity != record["identity"]:
+  if not are_same(plan.identity, record["identity"]):
     given = {**provenance(plan, lanes.Execution("", 0))}
     changed = describe_difference(results, given, source_texts(plan.task))
     raise Mistake(f"{out}: its {changed}; undo the change")
@@ -72,8 +73,9 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   theirs = {name: results.read(path, run) for name, path in names.items()}
   check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
   execution = lanes.Execution(record["lowering"], record["lane_width"])
-  spread = spread_task(plan, execution)
-  table = lanes_of(plan.task, plan.runs[slice(run, run + 1)])
+  alone = plan.runs[slice(run, run + 1)]
+  spread = spread_task(plan, execution, alone)
+  table = lanes_of(plan.task, alone)
   ((_, outputs, _),) = spread(on_devices(plan), table)
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}

@@ -33,7 +33,7 @@ from vmapseeds.store.layout import (
   require_metadata,
 )
 from vmapseeds.store.results import Results
-from vmapseeds.training.identity import describe_change
+from vmapseeds.training.identity import are_same, describe_change
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output, sibling
@@ -305,7 +305,7 @@ def check_alike(
   if theirs != mine:
     raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
   theirs, mine = (root["identity"] for root in (stored, given))
-  if theirs == mine:
+  if are_same(theirs, mine):
     return False
   may_be_mixed = theirs["data"] == mine["data"]
   may_be_mixed &= theirs["networks"] == mine["networks"]
@@ -439,7 +439,8 @@ def settle(results: Results, given: Description, mixed: bool) -> None:
   """Update the description: what is `TOLD`, conditions and versions as `given` if no run
   is done. Else those that differ are joined.
   """
-  told = {name: given.get(name) for name in (*CONDITIONS, *TOLD, "versions")}
+  names = (*CONDITIONS, *TOLD, "versions", "identity")
+  told = {name: given.get(name) for name in names}
 
   def settled(root):
     return join(root, given, mixed) if results.done.any() else root | told
@@ -452,7 +453,11 @@ def join(root: Description, given: Description, mixed: bool) -> Description:
   """Return a description with what another one says of how runs were trained. What
   differs becomes `MIXED`, and `kinds` has all its values.
   """
-  root = root | {"versions": {**root["versions"]}}
+  fixed = {**given["identity"]["fixed"], **root["identity"]["fixed"]}
+  root = root | {
+    "versions": {**root["versions"]},
+    "identity": root["identity"] | {"fixed": fixed},
+  }
   kinds = dict(root.get("kinds", {}))
   if mixed or given.get("mixed"):
     root["mixed"] = True

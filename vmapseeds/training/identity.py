@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -29,17 +30,23 @@ LAW = 1
 CALLBACKS = {"pure_callback", "io_callback"}
 SHOWN_CHANGES = 3  # lines of source text in a message
 
-Identity = Mapping[str, Any]  # ready for JSON
+Identity = dict[str, Any]  # ready for JSON
 
 
-def identify(traced: Traced) -> Identity:
+def identify(
+  traced: Traced, fixed: Mapping[str, Traced] = MappingProxyType({})
+) -> Identity:
   """Return the identity of a traced task.
+
+  Args:
+    traced: the task, traced for a run with its own values.
+    fixed: it, traced for other `fixed` values, by what these are called.
 
   Returns:
     `start`, `advance` and `finish`: digests of these programs. `runs`: of what a row of
     the runs table has. `data`: of all arrays that they read, with labels and masks.
     `rounds`, `networks` (digest of those that runs start from), `version` (of the
-    task), `law`.
+    task), `law`. `fixed`: a digest of the programs for each of these.
 
   Raises:
     Mistake: a program calls Python, and the task has no version.
@@ -62,7 +69,21 @@ def identify(traced: Traced) -> Identity:
     "runs": _digest(describe_leaves(traced.lane)),
     "data": data_digest(task),
     "networks": task.conditions.get("networks_digest"),
+    "fixed": {
+      name: _digest("".join(map(program_digest, of.stages)))
+      for name, of in fixed.items()
+    },
   }
+
+
+def are_same(theirs: Identity, mine: Identity) -> bool:
+  """Return whether two identities are of one experiment. Programs for fixed values that
+  only one of them has are no difference.
+  """
+  shared = theirs["fixed"].keys() & mine["fixed"].keys()
+  return theirs | {"fixed": {}} == mine | {"fixed": {}} and all(
+    theirs["fixed"][name] == mine["fixed"][name] for name in shared
+  )
 
 
 def hash_of(identity: Identity) -> str:

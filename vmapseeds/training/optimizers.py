@@ -69,15 +69,7 @@ def make_optimizer(
   """
   if not is_name(recipe.optimizer):
     optimizer = resolve_object("optimizer", recipe.optimizer)
-    try:
-      made = optimizer(run, steps)
-    except jax.errors.ConcretizationTypeError:
-      # Its Python code branches on a value, as some optimizers of optax do. So values
-      # are compiled in, and sweeps are refused.
-      fixed = {
-        name: np.float32(value) for name, value in recipe.hyperparameters.items()
-      }
-      made = optimizer(dataclasses.replace(run, values=fixed), steps)
+    made = optimizer(run, steps)
     if isinstance(made, optax.MultiSteps):
       made = made.gradient_transformation()
     if not isinstance(made, optax.GradientTransformation):

@@ -56,6 +56,10 @@ class Run:
 
   seeds: Mapping[str, Leaf]
   values: Mapping[str, Leaf]
+  # Values that Python code reads. They are numbers, and compiled in.
+  fixed: tuple[tuple[str, float], ...] = dataclasses.field(
+    default=(), metadata=dict(static=True)
+  )
 
   def key(self, source: str) -> Key[Array, ""]:
     """Return the key of a source of randomness: a function of its seed alone."""
@@ -63,12 +67,17 @@ class Run:
     return source_key(source, self.seeds[source])
 
   def __getitem__(self, name: str) -> Array:
-    one_of("value of a run", name, self.values, UnknownField)
-    return self.values[name]
+    one_of("value of a run", name, self._entries, UnknownField)
+    return self._entries[name]
 
   def get(self, name: str) -> Leaf:
     """Return the entry of a column, or None if the table has no such column."""
-    return self.values.get(name)
+    return self._entries.get(name)
+
+  @property
+  def _entries(self):
+    fixed = {name: np.float32(value) for name, value in self.fixed}
+    return {**self.values, **fixed}
 
 
 @jax.tree_util.register_dataclass
@@ -370,12 +379,20 @@ class Runs:
       values=constant | self.values,
     )
 
-  def lanes(self, names: Iterable[str], derived: Mapping[str, Leaf]) -> Run:
+  def lanes(
+    self,
+    names: Iterable[str],
+    derived: Mapping[str, Leaf],
+    fixed: Collection[str] = (),
+  ) -> Run:
     """Return the filled table as lanes read it, arrays (runs, ...): the values `names` as
-    float32, and what is `derived` in place of columns or beside them.
+    float32, and what is `derived` in place of columns or beside them. Those `fixed` are
+    numbers, and the same in all runs.
     """
     floats = {name: np.float32(self.values[name]) for name in names}
-    return Run(self.seeds, self.values | floats | dict(derived))
+    entries = self.values | floats | dict(derived)
+    held = tuple((name, float(entries.pop(name)[0])) for name in sorted(fixed))
+    return Run(self.seeds, entries, held)
 
   def swept(self) -> list[str]:
     """Return the columns of one number a run that differ between

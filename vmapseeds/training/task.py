@@ -28,6 +28,11 @@ from vmapseeds.training.names import MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import Run, Runs
 
+# What JAX raises where Python code needs the number of a traced value.
+READ_IN_PYTHON = (
+  jax.errors.ConcretizationTypeError,
+  jax.errors.TracerArrayConversionError,
+)
 STAGES = ("start", "advance", "finish")  # the functions of a task
 
 
@@ -51,6 +56,9 @@ class Task:
     rounds: how many there are. Checkpoints are written between rounds.
     sources: names of the sources of randomness; each run has a seed for each.
     values: what a sweep may vary, and the value where none does.
+    fixed: which of the values its Python code reads, such as a schedule that branches
+      on the learning rate. Each combination of them is a program of its own. They are
+      found when the task is traced.
     outputs: what the arrays of `finish` mean, by name, as `vs.Output`.
     dims: names of axes by array, for outputs that declare nothing else.
     constants: arrays that are stored once for all runs, by name, with their axes.
@@ -82,6 +90,7 @@ class Task:
   rounds: int = 1
   sources: Sequence[str] = ("init", "order")
   values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  fixed: Sequence[str] = ()
   outputs: Mapping[str, Output] = dataclasses.field(default_factory=dict)
   dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   constants: Constants = dataclasses.field(default_factory=dict)
@@ -163,7 +172,7 @@ def bind(task: Task, runs: Runs) -> Runs:
 def lanes_of(task: Task, runs: Runs) -> Run:
   """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
   runs = bind(task, runs)
-  return runs.lanes(task.values, task.derive(runs) if task.derive else {})
+  return runs.lanes(task.values, task.derive(runs) if task.derive else {}, task.fixed)
 
 
 def describe(task: Task) -> str:
@@ -197,7 +206,8 @@ def speed_key(task: Task) -> Mapping[str, Any]:
 
 def trial_of(task: Task) -> Task:
   """Return a shortened copy of this task for timing one step."""
-  return task.make_trial() if task.make_trial else task
+  trial = task.make_trial() if task.make_trial else task
+  return dataclasses.replace(trial, fixed=task.fixed)
 
 
 class Traced(NamedTuple):
@@ -242,6 +252,44 @@ def _as_function(stage):
     return jax.tree.unflatten(jax.tree.structure(stage.out_info), found)
 
   return computed
+
+
+def with_fixed_values(task: Task, runs: Runs) -> Task:
+  """Return the task with the values `fixed` that its Python code reads: as few as it can
+  be traced with.
+  """
+
+  def fails(fixed):
+    try:
+      trace(dataclasses.replace(task, fixed=fixed), runs)
+    except Mistake as mistake:
+      if not isinstance(mistake.__cause__, READ_IN_PYTHON):
+        raise
+      return True
+    return False
+
+  fixed = {*task.values}
+  if not fails(task.fixed) or fails(fixed):
+    return task
+  for name in sorted(fixed):
+    if not fails(fixed - {name}):
+      fixed -= {name}
+  return dataclasses.replace(task, fixed=sorted(fixed))
+
+
+def rows_by_fixed_values(
+  task: Task, runs: Runs
+) -> dict[tuple[float, ...], Int[np.ndarray, " rows"]]:
+  """Return the rows of the bound table by the task's `fixed` values: those that share a
+  program.
+  """
+  columns = [runs.values[name].tolist() for name in sorted(task.fixed)]
+  rows: dict[tuple[float, ...], list[int]] = {}
+  for row, values in enumerate(
+    zip(*columns, strict=True) if columns else [()] * len(runs)
+  ):
+    rows.setdefault(values, []).append(row)
+  return {values: np.array(of) for values, of in rows.items()}
 
 
 def trace(task: Task, runs: Runs) -> Traced:
@@ -327,7 +375,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
       f"{task.name} reads no seed of {', '.join(unread)}: vary some of "
       f"{', '.join(left)}{drawn}"
     )
-  swept = [name for name in runs.swept() if name in task.values]
+  swept = [name for name in runs.swept() if {name} & {*task.values} - {*task.fixed}]
   if unread := [name for name in swept if not reads(traced, name)]:
     raise Mistake(
       f"{task.name} does not read {', '.join(unread)}: a sweep of it would train the "
