@@ -469,7 +469,7 @@ def test_values_that_python_reads_are_compiled_in(tmp_path, capsys):
     own = (score - shift) / (2 if factor > 1.5 else 1)
     np.testing.assert_allclose(drawn.setdefault(seed, own), own, rtol=1e-4, atol=1e-5)
   assert len(drawn) == 4
-  more = vs.Runs.concat([runs, vs.Runs.sweep(factor=[4], seeds=1)])
+  more = vs.Runs.concat([runs, vs.Runs.sweep(factor=[4], shift=[0], seeds=1)])
   assert vs.train(branching(), more, tmp_path / "r", progress=False).sizes["run"] == 25
   with pytest.raises(Mistake, match="its program was another"):
     vs.train(branching(gain=3.0), more, tmp_path / "r", progress=False)
