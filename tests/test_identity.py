@@ -433,7 +433,7 @@ def test_arrays_of_equal_bytes_are_told_apart_by_shape_dtype_and_place():
       {"a": np.zeros(0, np.float32)},
     )
   ]
-  assert len({*digests}) == len(digests) - 1, "of a key and its data alone"
+  assert len({*digests}) == len(digests) - 1, "a key is its data"
 
 
 # Values that Python code reads

@@ -132,6 +132,7 @@ def test_every_field_can_be_overridden():
     start_from="base",
     trainable="all",
     depth=2,
+    version="1",
     stop_at=1,
   )
   # `eval_params` goes with an optimizer of one's own, which has no schedule.
@@ -252,7 +253,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ),
     (
       {"precision": "float16"},
-      "unknown precision .* choose one of auto, float32, bfloat16",
+      "unknown precision .* choose one of auto, float32, tensorfloat32",
     ),
     (
       {"augment": "rotate=3"},

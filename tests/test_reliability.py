@@ -42,8 +42,7 @@ def train(out, n=RUNS, recipe=LINEAR, runs=None, **options):
     recipe,
     runs or vs.Runs.independent(n),
     out,
-    progress=False,
-    **{"seed_batch": 4, **options},
+    **{"seed_batch": 4, "progress": False, **options},
   )
 
 
@@ -388,12 +387,12 @@ def test_replay(tmp_path, reference, capsys):
 
 def test_a_run_is_replayed_as_its_block_was_trained(tmp_path, monkeypatch):
   train(tmp_path / "r", 4, lane_width=1)
-  train(tmp_path / "r", 8, lane_width=2, force_mixed=True)
+  train(tmp_path / "r", 8, lane_width=2)
   widths, spread = [], replaying.spread_task
 
-  def recorded(plan, execution):
+  def recorded(plan, execution, runs):
     widths.append(execution.width)
-    return spread(plan, execution)
+    return spread(plan, execution, runs)
 
   monkeypatch.setattr(replaying, "spread_task", recorded)
   assert vs.replay(tmp_path / "r", 3).same
@@ -960,47 +959,57 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
   with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
     changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
     with pytest.raises(
-      vs.Mistake, match=re.escape(f"its version of jax is {usual!r}, not {changed!r}")
+      vs.Mistake,
+      match=re.escape(
+        "its program was another (start, advance), and versions differ: jax: "
+        f"{usual}, {changed}: look at"
+      ),
     ):
       train(reference, RUNS + 1)
 
 
-def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys):
+def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
   now = loop.versions()
   monkeypatch.setattr(loop, "versions", lambda: {**now, "jax": "99.0"})
-  with pytest.raises(
-    vs.Mistake,
-    match=f"its version of jax is '{now['jax']}', not '99.0'; give another --out, .* or --force-mixed",
-  ):
-    train(tmp_path / "r", 12)
-  with pytest.raises(
-    vs.Mistake, match=r"its recipe and this one differ in lr: .* or --force-mixed"
-  ):
+  with pytest.raises(vs.Mistake, match="its recipe and this one differ in lr"):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
-  with pytest.raises(vs.Mistake, match="its version of jax"):
-    vs.work(tmp_path / "r", progress=False)
-  results = train(
-    tmp_path / "r", 12, LINEAR.replace(lr=0.1), lane_width=2, force_mixed=True
+  train(tmp_path / "r", 12, lane_width=2, progress=True)
+  assert (
+    f"has runs of several kinds (lane width 1, 2; jax {now['jax']}, 99.0), between which"
+    in capsys.readouterr().err
   )
-  assert results.attrs["mixed"] == ["lane_width", "recipe", "versions"]
-  assert results.attrs["lane_width"] == "mixed"
+  results = vs.open_results(tmp_path / "r")
+  assert (results.attrs["lane_width"], results.attrs["versions"]["jax"]) == (
+    "mixed",
+    "mixed",
+  )
   first, last = (Results(tmp_path / "r").record(block) for block in (0, 2))
-  assert [
-    (w["versions"]["jax"], w["lane_width"], json.loads(w["recipe"])["lr"])
-    for w in (first, last)
-  ] == [
-    (now["jax"], 1, 0.05),
-    ("99.0", 2, 0.1),
+  assert [(w["versions"]["jax"], w["lane_width"]) for w in (first, last)] == [
+    (now["jax"], 1),
+    ("99.0", 2),
   ]
-  assert read_metadata(tmp_path / "r")["recipe"] == LINEAR.to_json()
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.replay(tmp_path / "r", 0).same
-  assert vs.replay(tmp_path / "r", 9).same, (
+  assert vs.replay(tmp_path / "r", 9).same
+  assert train(tmp_path / "r", 16, lane_width=1).sizes["run"] == 16
+
+
+def test_a_forced_recipe_is_recorded(tmp_path):
+  train(tmp_path / "r", 8)
+  other = LINEAR.replace(label_smoothing=0.5)
+  with pytest.raises(
+    vs.Mistake, match=r"differ in label_smoothing: .* or --force-mixed"
+  ):
+    train(tmp_path / "r", 12, other)
+  results = train(tmp_path / "r", 12, other, force_mixed=True)
+  assert results.attrs["mixed"] is True
+  assert read_metadata(tmp_path / "r")["recipe"] == LINEAR.to_json()
+  records = [Results(tmp_path / "r").record(block)["recipe"] for block in (0, 2)]
+  assert [json.loads(r)["label_smoothing"] for r in records] == [0, 0.5]
+  assert all(vs.replay(tmp_path / "r", run).same for run in (0, 9)), (
     "as the run was trained, not as the folder began"
   )
-  with pytest.raises(vs.Mistake, match="its lane width is 'mixed', not 1"):
-    train(tmp_path / "r", 16, lane_width=1)
 
 
 def test_what_a_record_says(reference):

@@ -165,7 +165,7 @@ def test_other_processes_find_a_task_by_its_import_string(
   )
   monkeypatch.setitem(globals(), "walk", dataclasses.replace(walk, rounds=4))
   with pytest.raises(
-    vs.Mistake, match="test_tasks:walk has changed in rounds: 3, 4: undo the change"
+    vs.Mistake, match="its recipe and this one differ in rounds: 3, 4"
   ):
     vs.work(out, progress=False)
   with pytest.raises(
