@@ -413,7 +413,7 @@ def test_float32_products_have_the_highest_precision(lab):
 
 
 def test_arrays_of_equal_bytes_are_told_apart_by_shape_dtype_and_place():
-  from vmapseeds.data.examples import fingerprint
+  from vmapseeds.data.dataset import fingerprint
 
   a = np.arange(6, dtype=np.int32)
   digests = [
