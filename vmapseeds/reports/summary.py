@@ -125,6 +125,13 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     `reading`.
   """
   rows = statistics_of(runs)
+  statistics = {row.name: describe_statistic(row, runs) for row in rows}
+  pairs = statistics.get("dependent_pairs", {})
+  if pairs.get("value") and runs.runs < RUNS_FOR_PAIRS:
+    pairs["reading"] += (
+      f" With {run_count(runs.runs)}, many pairs pass 2 points by chance: do not "
+      f"interpret this count below about {RUNS_FOR_PAIRS:,} runs."
+    )
   section = {
     "output": runs.output,
     "role": runs.role,
@@ -134,7 +141,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "classes": runs.num_classes,
     **_notable_examples(runs),
     "headline": {row.heading: row.name for row in rows if row.heading},
-    "statistics": {row.name: describe_statistic(row, runs) for row in rows},
+    "statistics": statistics,
   }
   return section | {
     "summary": _in_short(runs, section),
@@ -229,11 +236,6 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below "
       f"{RUNS_FOR_LONG_TAILS} runs the 95 % intervals of variances then hold in about "
       "92 %."
-    )
-  if numbers.get("dependent_pairs", {}).get("value") and count < RUNS_FOR_PAIRS:
-    yield (
-      f"With {run_count(count)}, many pairs of examples pass 0.02 by chance: do not "
-      f"interpret this count below about {RUNS_FOR_PAIRS:,} runs."
     )
   if not runs.pooled:
     yield (
