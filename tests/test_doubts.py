@@ -5,6 +5,7 @@ have none.
 import itertools
 
 import numpy as np
+import optax
 import pytest
 import test_report
 import test_roles
@@ -141,6 +142,23 @@ def test_a_learning_rate_of_0(tmp_path, capsys):
   swept = test_report.dataset(4, lr=("run", [0.0, 0.1] * 2))
   assert [*doubts_of_runs(swept)] == []
   assert len([*doubts_of_runs(swept.isel(run=[0, 2]))]) == 1
+
+
+def frozen(run, steps):
+  return optax.set_to_zero()
+
+
+def test_parameters_that_never_change(tmp_path):
+  of = dict(model="linear", epochs=2, evaluate_every=1, training_metrics=True)
+  still = dict(optimizer=frozen, schedule="constant", lr=None, momentum=0, warmup=0)
+  for name, more in {"frozen": still, "sound": {}}.items():
+    recipe = vs.recipe("digits_cnn", **of, **more)
+    results = vs.train(recipe, 2, tmp_path / name, progress=False)
+    lines = [x for x in doubts.doubts(results) if "changes no parameter" in x]
+    assert len(lines) == (name == "frozen")
+    assert all(x.startswith("epoch_train_loss is the same") for x in lines)
+  once = results.isel(epoch=[0])
+  assert [*doubts_of_runs(once)] == []
 
 
 def test_seeds_that_change_nothing():

@@ -126,6 +126,11 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
   lr = results["lr"].values if "lr" in results.variables else settings.get("lr")
   if lr is not None and settings.get("epochs") != 0 and not np.any(lr):
     yield "The learning rate is 0: training changes no parameter."
+  elif name := _constant_series(results):
+    yield (
+      f"{name} is the same in the first and the last epoch of all runs: training changes "
+      "no parameter, so look whether the optimizer sees them."
+    )
   seeds = [
     str(x.attrs.get("source", name))
     for name, x in results.variables.items()
@@ -150,6 +155,20 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
         "The network's outputs sum to 1: cross-entropy takes outputs before softmax, so "
         "leave softmax out of the network."
       )
+
+
+def _constant_series(results: xr.Dataset) -> str | None:
+  """Return a loss or value that no run's training changes between evaluations."""
+  for name, x in results.variables.items():
+    told = x.attrs.get("series") == "epoch" and x.attrs.get("role") in ("loss", "value")
+    if not told or x.dtype.kind != "f" or x.sizes["epoch"] < 2:
+      continue
+    first, last = (x.isel(epoch=i).values for i in (0, -1))
+    # Runs that stop early keep what they had.
+    stops = "trained_epochs" in results.variables
+    if not stops and (first == last).all() and (first % 1 != 0).any():
+      return str(name)
+  return None
 
 
 def _all_equal(results: xr.Dataset) -> bool:
