@@ -302,7 +302,7 @@ def renamed(folder):
     (flipped, "it is not as it was written"),
     (says(versions={}), "it is of other versions"),
     (says(lane_width=1), "it is of other lane width"),
-    (says(recipe="{}"), "it is of other recipe"),
+    (says(identity={}), "it is of other identity"),
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
     (says(epochs=3), "it is of other epochs"),

@@ -151,7 +151,7 @@ def test_tallies_of_any_runs_are_what_a_recount_gives(tmp_path):
     values={"flip": 0.0},
     outputs={
       "test/predictions": vs.Output(
-        ("example",), "class", labels=np.zeros(4, int), num_classes=2
+        ("example",), "class", labels=np.zeros(4, np.int32), num_classes=2
       )
     },
   )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import batching
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -46,6 +47,23 @@ if jax.__version_info__ < (0, 8):
     _of_convolution(args, dims, **options | {"out_sharding": None})
   )
 
+# Operations that XLA for CPUs gives to LAPACK
+LIBRARY_CALLS = {
+  "cholesky",
+  "eig",
+  "eigh",
+  "geqp3",
+  "geqrf",
+  "hessenberg",
+  "householder_product",
+  "lu",
+  "qr",
+  "schur",
+  "svd",
+  "triangular_solve",
+  "tridiagonal",
+  "tridiagonal_solve",
+}
 MEMORY = (
   "argument_size_in_bytes",
   "temp_size_in_bytes",
@@ -171,9 +189,39 @@ def _over_lanes(function, mesh, lowering):
     # by it.
     if _platform(mesh) != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
       return _as_share(fast(shared, *_of_share(lanes)))
-    return jax.vmap(fast, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
+    if _platform(mesh) != "cpu":
+      return jax.vmap(fast, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
+    one = jax.tree.map(_shape_of_share, lanes)
+    program, shapes = jax.make_jaxpr(fast, return_shape=True)(shared, *one)
+
+    def traced(*lane):
+      found = jaxpr_as_fun(program)(*jax.tree.leaves((shared, *lane)))
+      return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    if calls_library(program):
+      return jax.lax.map(lambda lane: traced(*lane), lanes)
+    return jax.vmap(traced)(*lanes)
 
   return over_lanes
+
+
+def calls_library(program) -> bool:
+  """Return whether a program factorises matrices. XLA gives these to LAPACK, and can wait
+  for itself for ever if it has several lanes at once on few cores.
+  """
+  return any(
+    equation.primitive.name in LIBRARY_CALLS
+    or any(
+      calls_library(inner)
+      for inner in jax.tree.leaves(equation.params)
+      if hasattr(inner, "eqns")
+    )
+    for equation in program.eqns
+  )
+
+
+def _shape_of_share(array):
+  return jax.ShapeDtypeStruct(array.shape[1:], array.dtype, weak_type=array.weak_type)
 
 
 def _of_share(tree):
