@@ -171,7 +171,8 @@ def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied):
 def test_tables_have_the_papers_values(made, numbers):
   table = (made / "bouthillier2021" / "index.md").read_text()
   assert (
-    "| power of 29 pairs, γ = 0.75 | 95 % | appendix C.3 | 0.834 | exact | no:" in table
+    "| power of 29 pairs, γ = 0.75 | 95 % | appendix C.3 | 0.834; 95 % take 51 pairs | "
+    "exact | contradicted |" in table
   )
   assert "false negatives at P = 0.75, P(A > B) of 50 | 30 % | figure 6" in table
   assert "nan" not in table

@@ -23,7 +23,7 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from vmapseeds import lanes
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import loop, planning
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes import spreading
@@ -64,19 +64,17 @@ class Evaluation:
       recipe, flags.runs, folder, vs.Options(seed_batch=flags.runs, **how, **options)
     )
     task, self.runs = opened.plan.task, opened.plan.runs
-    self.table = lanes_of(task, self.runs)
     self.shared = loop.on_devices(opened.plan)
-    one = jax.tree.map(lambda a: a[0], self.table)
+    one = jax.tree.map(lambda a: a[0], lanes_of(task, self.runs))
     state = jax.jit(task.start)(self.shared[0], one)
     same = dataclasses.replace(task, start=lambda data, run: state)
-    self.campaign = opened._replace(plan=opened.plan._replace(task=same))
+    plan = planning.make_plan(same, self.runs, opened.plan.options)
+    self.campaign = opened._replace(plan=plan)
 
   def __call__(self) -> int:
     """Return how many bytes were fetched."""
     bar = Progress(len(self.runs), 0, np.array([]), None, False)
-    found, _, counts = loop.run_lanes(
-      self.campaign, self.shared, self.runs, self.table, None, bar
-    )
+    found, _, counts = loop.run_lanes(self.campaign, self.shared, self.runs, None, bar)
     fetched = sum(array.nbytes for array in found.values())
     of_a_device = sum(array.nbytes for array in counts.values())
     return fetched + of_a_device * len(lanes.devices())
