@@ -11,6 +11,7 @@ away in that moment comes back.
 
 import contextlib
 import json
+import math
 import os
 import re
 import socket
@@ -162,7 +163,11 @@ class Claims:
       for block in [*self._held]:
         # A shared disk that answers late must not end all renewals.
         with contextlib.suppress(Failure, OSError), self._lock:
-          if block in self._held and self.holds(block):
+          if block not in self._held:
+            continue
+          if not self.holds(block):
+            self._renewed[block] = -math.inf  # another may have it
+          else:
             if is_remote(self.folder):
               text = json.dumps(self._held[block] | {"renewals": count})
               replace(self._file(block), text)
