@@ -197,6 +197,8 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   train(a, vs.Runs.independent(2))
   train(tmp_path / "lr", vs.Runs.independent(1, start=2), LINEAR.replace(lr=0.1))
   train(tmp_path / "width", vs.Runs.independent(2, start=3), lane_width=2)
+  smooth = LINEAR.replace(label_smoothing=0.5)
+  train(tmp_path / "smooth", vs.Runs.independent(1, start=5), smooth)
   train(
     tmp_path / "classes", vs.Runs.independent(1), LINEAR.replace(classes=(0, 1) * 5)
   )
@@ -208,12 +210,8 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   (tmp_path / "damaged" / "test" / "accuracy" / "c" / "0").write_bytes(b"")
   for folder, message in (
     (
-      "lr",
-      "belongs to another campaign than {}: its recipe and this one differ in lr: 0.1, 0.05; leave one of them out, or --force-mixed",
-    ),
-    (
-      "width",
-      "belongs to another campaign than {}: its lane width is 2, not 1; leave one of them out, or --force-mixed",
+      "smooth",
+      "belongs to another campaign than {}: its recipe and this one differ in label_smoothing: 0.5, 0.0; leave one of them out, or --force-mixed",
     ),
     ("classes", "its recipe and this one differ in classes"),
     ("vary", "its runs have"),
@@ -235,17 +233,15 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   with pytest.raises(vs.Mistake, match="no results folders to merge: give a list"):
     vs.merge(a, tmp_path / "m")
 
-  results = vs.merge(
-    [a, tmp_path / "lr", tmp_path / "width"],
-    tmp_path / "m",
-    force_mixed=True,
-    progress=False,
-  )
-  assert (results.attrs["mixed"], results.attrs["lane_width"]) == (
-    ["lane_width", "recipe"],
-    "mixed",
-  )
+  # Values are columns, and the lane width a condition: these are of one experiment.
+  folders = [a, tmp_path / "lr", tmp_path / "width"]
+  results = vs.merge(folders, tmp_path / "m", progress=False)
+  assert "mixed" not in results.attrs
+  assert results.attrs["kinds"] == {"lane_width": [1, 2]}
+  assert results["lr"].values.tolist() == [0.05, 0.05, 0.1, 0.05, 0.05]
   assert vs.verify(tmp_path / "m") == (5, 5, [], [], [])
   assert vs.replay(tmp_path / "m", 2).same, "as it was trained"
-  with pytest.raises(vs.Mistake, match="its lane width is 1, not 'mixed'"):
-    vs.merge([tmp_path / "m", a], tmp_path / "again", progress=False)
+  forced = vs.merge(
+    [a, tmp_path / "smooth"], tmp_path / "f", force_mixed=True, progress=False
+  )
+  assert forced.attrs["mixed"] is True

@@ -16,6 +16,7 @@ from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import run_count
 from vmapseeds.results.opening import class_of, converged, tally, with_role
 from vmapseeds.stats.counts import VoteCounts
+from vmapseeds.store.layout import readable
 
 # Of the way from chance to 1: accuracies below are near chance, a renaming of classes or
 # an order of labels that reaches half of it explains them.
@@ -122,6 +123,11 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
   """Yield sentences about training that changes nothing, and outputs that are not what
   they are taken for.
   """
+  with readable("the results' folder"):
+    yield from _doubts_of_runs(results)
+
+
+def _doubts_of_runs(results):
   settings = json.loads(results.attrs["recipe"])
   lr = results["lr"].values if "lr" in results.variables else settings.get("lr")
   if lr is not None and settings.get("epochs") != 0 and not np.any(lr):

@@ -125,11 +125,21 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
   if mine["data_digest"] == theirs["data_digest"]:
     recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
   given = {**theirs, "recipe": recipe}
+  # What is kept of each run is in the programs too.
+  if mine["kept"] != theirs["kept"]:
+    check_outputs(source, first, other, use)
   texts = description.read_source_texts(first.path)
   mixed = description.check_alike(source, given, force_mixed, other, use, texts)
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
       raise Mistake(f"{other}: its {name} are others; {use}")
+  check_outputs(source, first, other, use)
+  return mixed
+
+
+def check_outputs(source: Results, first: Results, other: str, use: str) -> None:
+  """Raise `Mistake` unless two folders have the same arrays of runs."""
+  mine, theirs = source.root, first.root
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
     if mine["arrays"].get(name) != theirs["arrays"].get(name):
       abouts = (root["arrays"].get(name) for root in (mine, theirs))
@@ -138,7 +148,6 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
         for about in abouts
       )
       raise Mistake(f"{other}: {name} is {here} here, {there} there; {use}")
-  return mixed
 
 
 def with_dataset(recipe: str, dataset: Any) -> str:
