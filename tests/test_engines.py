@@ -294,10 +294,12 @@ def test_a_folder_that_a_ray_node_does_not_share(tmp_path, monkeypatch):
 ELSEWHERE = """
 import contextlib
 import vmapseeds as vs
+from vmapseeds.campaign import ray_engine
 from vmapseeds.store import folders
 
 recipe = vs.recipe("digits_cnn")
 token = folders.token
+ray_engine.write = lambda *_: None
 
 
 @contextlib.contextmanager
