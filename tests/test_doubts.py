@@ -242,7 +242,7 @@ def test_training_says_which_test_examples_it_has(tmp_path, capsys):
   for name, test in {"same": train, "other": other}.items():
     data = vs.Dataset(train=train, test=test)
     recipe = vs.recipe("digits_cnn", dataset=data, **of)
-    vs.train(recipe, 2, tmp_path / name, progress=False)
+    vs.train(recipe, 2, tmp_path / name)
     told = "note: 64 of the 64 examples of test are in the training set too" in (
       capsys.readouterr().err
     )

@@ -529,7 +529,15 @@ def train_and_store_block(
   if not settled and folder_execution(campaign) != execution:
     return execution
   # The claim may be lost, if this process slept. That changes nothing: whoever trains the
-  # block writes the same bytes, and the first record stays.
+  # block writes the same bytes, and the first record stays. Only another kind of machine
+  # may write others.
+  lost = not (claims.is_fresh(block) or claims.holds(block))
+  if lost and (read_metadata(results.path) or {}).get("kinds"):
+    if options.progress:
+      say(
+        f"block {block} is another process's by now: what was trained here is not used"
+      )
+    return execution
   with uninterrupted():
     written = results.write_block(block, found, record, counts)
     if written is False and options.progress:
@@ -613,10 +621,10 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  order = np.argsort(np.concatenate(groups))
-  joined = {
-    name: np.concatenate([o[name] for o in finished])[order] for name in finished[0]
-  }
+  joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
+  if len(groups) > 1:
+    order = np.argsort(np.concatenate(groups))
+    joined = {name: values[order] for name, values in joined.items()}
   return joined, record, counts
 
 

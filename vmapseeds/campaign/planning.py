@@ -45,7 +45,7 @@ from vmapseeds.training.task import (
   shown_output,
   source_texts,
   trace,
-  with_fixed_values,
+  trace_with_fixed_values,
 )
 
 
@@ -116,7 +116,7 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
     base = StoredNetworks(task.start_from) if task.start_from else None
     runs = start_in_turn(runs, base) if base else runs
     memory = free_memory(device)
-    made = make_task(task, runs, keep, memory=memory, base=base)
+    made = make_task(task, runs, keep, memory=memory, base=base, told=options.progress)
     return made, bind(made, runs)
   if keep != Keep(keep.predictions):
     raise Mistake(
@@ -243,25 +243,17 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   Raises:
     Mistake: it does not.
   """
-  task = with_fixed_values(task, runs)
-  rows = rows_by_fixed_values(task, runs)
-  programs = {values: trace(task, runs[of[:1]]) for values, of in rows.items()}
-  traced = next(iter(programs.values()))
+  traced = trace_with_fixed_values(task, runs)
+  task = traced.task
   check_varying(traced, runs)
-  own, named = traced, {}
-  if task.fixed:
-    defaults = {name: np.full(1, value) for name, value in task.values.items()}
-    one = runs[:1]
-    own = trace(task, dataclasses.replace(one, values=one.values | defaults))
-    named = {
-      ", ".join(
-        f"{n}={v:g}" for n, v in zip(sorted(task.fixed), values, strict=True)
-      ): of
-      for values, of in programs.items()
-    }
-    if len(programs) > 1 and options.progress:
-      are = "is" if len(task.fixed) == 1 else "are"
-      say(f"{', '.join(task.fixed)} {are} read in Python: {len(programs)} compilations")
+  rows = rows_by_fixed_values(task, runs)
+  programs = {
+    values: traced if of[0] == 0 else trace(task, runs[of[:1]])
+    for values, of in rows.items()
+  }
+  if task.fixed and len(programs) > 1 and options.progress:
+    are = "is" if len(task.fixed) == 1 else "are"
+    say(f"{', '.join(task.fixed)} {are} read in Python: {len(programs)} compilations")
   classes = outputs.tested(traced.outputs)
   tallied = {} if "label_map" in runs.values else classes
   if options.predictions == "none" and not (tallied and options.tallies):
@@ -274,8 +266,29 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
     for name, output in traced.stored.items()
     if output.role != "class" or options.predictions == "all"
   }
-  identity = identify(own, named)
+  identity = identify_programs(task, runs, programs)
   return Plan(task, runs, programs, options, identity, stored, tallied)
+
+
+def identify_programs(
+  task: Task, runs: Runs, programs: Mapping[tuple[float, ...], Traced]
+) -> Identity:
+  """Return a task's identity: that of its program with its own values, whatever those of
+  the runs, and the programs for each of the fixed values.
+  """
+  if not task.fixed:
+    (traced,) = programs.values()
+    return identify(traced)
+  one = runs[:1]
+  own = {name: np.full(1, value) for name, value in task.values.items()}
+  named = {
+    ", ".join(
+      f"{n}={v:g}" for n, v in zip(sorted(task.fixed), values, strict=True)
+    ): traced
+    for values, traced in programs.items()
+  }
+  with_own_values = dataclasses.replace(one, values=one.values | own)
+  return identify(trace(task, with_own_values), named)
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:

@@ -116,13 +116,18 @@ class Claims:
     owner = _owner(self._file(block)) or {}
     return "token" in mine and mine["token"] == owner.get("token")
 
+  def is_fresh(self, block: int | str) -> bool:
+    """Return whether a block was claimed or renewed so lately that no other process can
+    have taken it over.
+    """
+    renewed = self._renewed.get(str(block), -math.inf)
+    return time.monotonic() - renewed < LEASE / 2
+
   def give_back(self, block: int | str) -> None:
     """Remove the claim of a block, if it is still this process's."""
     name = str(block)
     with self._lock:
-      # Nobody takes over a block before the lease ends.
-      sure = name.isdecimal() and time.monotonic() - self._renewed[name] < LEASE / 2
-      if sure or self.holds(name):
+      if (name.isdecimal() and self.is_fresh(name)) or self.holds(name):
         remove(self._file(name))
       del self._held[name]
 

@@ -73,13 +73,6 @@ FINITE = Rule(lambda x: abs(x) <= FLOAT32_MAX, "a finite number")
 NOT_NEGATIVE = Rule(lambda x: 0 <= x <= FLOAT32_MAX, "a finite number of at least 0")
 
 
-class Values(dict):
-  """A mapping that can be hashed, as a recipe can be."""
-
-  def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
-    return hash(frozenset(self.items()))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
   """A training configuration without its randomness.
@@ -141,7 +134,7 @@ class Recipe:
   # epoch
   gamma: Annotated[float, NOT_NEGATIVE] = 0.1
   # Others that an optimizer or schedule reads
-  values: Mapping[str, float] = dataclasses.field(default_factory=Values)
+  values: Mapping[str, float] = dataclasses.field(default_factory=dict)
   optimizer: Annotated[
     Any, Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)")
   ] = "sgd"
@@ -302,7 +295,7 @@ class Recipe:
           f"value {name!r}: results have something else of that name, rename it"
         )
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
-    return own | {"values": Values(values)}
+    return own | {"values": dict(values)}
 
   def _check_together(self) -> None:
     """Raise `Mistake` if one field leaves another without effect."""

@@ -91,6 +91,7 @@ def make_task(
   *,
   memory: float = math.inf,
   base: Base | None = None,
+  told: bool = False,
 ) -> Task:
   """Return the recipe's task for these runs, with its data loaded.
 
@@ -101,25 +102,15 @@ def make_task(
     keep: what is kept of each run.
     memory: bytes that a device has.
     base: the stored networks that the recipe starts from.
+    told: whether to say on stderr what is strange in the data and the model.
 
   Raises:
     Mistake: recipe, runs and data do not fit together.
   """
   dataset = load_dataset(recipe)
   check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
-  # Runs that sample the training examples may be tested on those that they left out.
-  whole = runs.sampling is None and "subset" not in runs.values
-  for name, count in seen_in_training(dataset).items() if whole else ():
-    say(
-      f"note: {count} of the {len(dataset.tests[name])} examples of {name} are in the "
-      "training set too: give others"
-    )
-  own = not is_name(recipe.model)
-  if own and begins_as_it_is(resolve_object("model", recipe.model)):
-    say(
-      f"every run begins with the parameters that the model {name_of(recipe.model)} has: "
-      "give its class, or a function of a key that makes it, for others"
-    )
+  if told:
+    say_what_is_strange(recipe, runs, dataset)
   label_map = runs.values.get("label_map")
   num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
   sets = on_device(recipe, dataset, num_classes)
@@ -140,6 +131,25 @@ def make_task(
       **{n: None if m is None else m.tolist() for n, m in moments.items()},
     },
   )
+
+
+def say_what_is_strange(recipe: Recipe, runs: Runs, dataset: Dataset) -> None:
+  """Say which test examples are in the training set, and whether all runs begin with the
+  same parameters.
+  """
+  # Runs that sample the training examples may be tested on those that they left out.
+  whole = runs.sampling is None and "subset" not in runs.values
+  for name, count in seen_in_training(dataset).items() if whole else ():
+    say(
+      f"note: {count} of the {len(dataset.tests[name])} examples of {name} are in the "
+      "training set too: give others"
+    )
+  own = not is_name(recipe.model)
+  if own and begins_as_it_is(resolve_object("model", recipe.model)):
+    say(
+      f"every run begins with the parameters that the model {name_of(recipe.model)} has: "
+      "give its class, or a function of a key that makes it, for others"
+    )
 
 
 def recipe_task(

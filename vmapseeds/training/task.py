@@ -254,27 +254,30 @@ def _as_function(stage):
   return computed
 
 
-def with_fixed_values(task: Task, runs: Runs) -> Task:
-  """Return the task with the values `fixed` that its Python code reads: as few as it can
-  be traced with.
+def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
+  """Trace a task as `trace` does, with the values `fixed` that its Python code reads: as
+  few as it can be traced with.
+
+  Raises:
+    Mistake: as `trace`.
   """
 
-  def fails(fixed):
+  def attempt(fixed):
     try:
-      trace(dataclasses.replace(task, fixed=fixed), runs)
+      return trace(dataclasses.replace(task, fixed=sorted(fixed)), runs)
     except Mistake as mistake:
       if not isinstance(mistake.__cause__, READ_IN_PYTHON):
         raise
-      return True
-    return False
+      return None
 
+  if traced := attempt(task.fixed):
+    return traced
   fixed = {*task.values}
-  if not fails(task.fixed) or fails(fixed):
-    return task
+  traced = attempt(fixed) or trace(task, runs)  # which says what fails
   for name in sorted(fixed):
-    if not fails(fixed - {name}):
-      fixed -= {name}
-  return dataclasses.replace(task, fixed=sorted(fixed))
+    if fewer := attempt(fixed - {name}):
+      fixed, traced = fixed - {name}, fewer
+  return traced
 
 
 def rows_by_fixed_values(
