@@ -54,6 +54,7 @@ from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
+from vmapseeds.training.identity import hash_of
 from vmapseeds.training.supervised import load_dataset
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
@@ -75,7 +76,6 @@ CONDITIONS = (
   "lowering",
   "precision",
   "versions",
-  "identity",
 )
 
 
@@ -144,7 +144,7 @@ class Trained:
         "runs": results.sizes["run"],
         "diverged": diverged,
         "trained_on": trained_on(campaign),
-        "identity": place.name.rpartition("-")[2],
+        "identity": hash_of(results.attrs["identity"]),
         **written(place),
         **spent,
         **{condition: results.attrs[condition] for condition in CONDITIONS},
