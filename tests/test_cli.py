@@ -8,8 +8,10 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -671,6 +673,34 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   assert (
     err == "interrupted: what was written stays; run the same command again to resume\n"
   )
+
+
+class Garbage:
+  """What is sent a signal while it is collected, where Python ignores exceptions."""
+
+  def __init__(self, number):
+    self.number = number
+
+  def __del__(self):
+    signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize(
+  ("number", "status", "said"),
+  [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_a_signal_while_garbage_is_collected_is_not_lost(
+  number, status, said, capsys, monkeypatch
+):
+  def train(*args, **options):
+    Garbage(number)
+    time.sleep(30)
+
+  monkeypatch.setattr(vs, "train", train)
+  ended, _, err = run(capsys, "train", "digits_cnn", "--out", "r")
+  assert ended == status
+  assert err.startswith(f"{said}: ")
+  assert err.count("\n") == 1
 
 
 @pytest.mark.slow

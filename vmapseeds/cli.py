@@ -839,8 +839,36 @@ class Terminated(KeyboardInterrupt):
   """SIGTERM, which ends a program as Ctrl-C does."""
 
 
-def _terminate(*_):
-  raise Terminated
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+  """Raise Terminated at SIGTERM. Send it, or a Ctrl-C, again where Python ignores the
+  exception, as it does in callbacks of the garbage collector.
+  """
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  numbers: dict[type[BaseException], int] = {
+    Terminated: signal.SIGTERM,
+    KeyboardInterrupt: signal.SIGINT,
+  }
+  hook = sys.unraisablehook
+
+  def terminate(*_):
+    raise Terminated
+
+  def send_again(ignored: "sys.UnraisableHookArgs") -> None:
+    if number := numbers.get(ignored.exc_type):
+      threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+    else:
+      hook(ignored)
+
+  before = signal.signal(signal.SIGTERM, terminate)
+  sys.unraisablehook = send_again
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+    sys.unraisablehook = hook
 
 
 @contextlib.contextmanager
@@ -872,9 +900,7 @@ def mistakes() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
-  with mistakes():
-    if threading.current_thread() is threading.main_thread():
-      signal.signal(signal.SIGTERM, _terminate)
+  with interruptible(), mistakes():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     if (here := os.getcwd()) not in sys.path:
