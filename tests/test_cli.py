@@ -697,7 +697,11 @@ def test_a_signal_while_garbage_is_collected_is_not_lost(
     time.sleep(30)
 
   monkeypatch.setattr(vs, "train", train)
-  ended, _, err = run(capsys, "train", "digits_cnn", "--out", "r")
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  try:
+    ended, _, err = run(capsys, "train", "digits_cnn", "--out", "r")
+  finally:
+    signal.signal(signal.SIGINT, before)
   assert ended == status
   assert err.startswith(f"{said}: ")
   assert err.count("\n") == 1
