@@ -8,6 +8,7 @@ from .campaign.loop import work as work
 from .campaign.options import Options as Options
 from .campaign.planning import run_of as run_of
 from .campaign.replaying import replay as replay
+from .campaign.searching import search as search
 from .data import Dataset as Dataset
 from .lanes import conv_general_dilated as conv_general_dilated
 from .lanes import fast_convolutions as fast_convolutions
@@ -29,6 +30,7 @@ from .results.opening import errors as errors
 from .results.opening import open_results as open_results
 from .results.opening import prediction_blocks as prediction_blocks
 from .results.opening import tally as tally
+from .results.searches import optuna_studies as optuna_studies
 from .store.verification import verify as verify
 from .training.inputs import batches as batches
 from .training.outputs import Output as Output

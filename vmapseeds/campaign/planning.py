@@ -28,7 +28,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import Description
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.identity import Identity, identify
-from vmapseeds.training.names import SOURCES
+from vmapseeds.training.names import SAMPLER, SOURCES, TRIAL_COLUMNS
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
 from vmapseeds.training.runs import Run, Runs
@@ -59,6 +59,7 @@ class Plan(NamedTuple):
   identity: Identity
   stored: Mapping[str, Output]  # what the folder has of each run
   tallied: Mapping[str, Output]  # the classes that can be counted on the devices
+  search: Mapping[str, Any] | None = None  # what is searched, ready for JSON
 
   @property
   def traced(self) -> Traced:
@@ -117,11 +118,24 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
     runs = start_in_turn(runs, base) if base else runs
     memory = free_memory(device)
     made = make_task(task, runs, keep, memory=memory, base=base, told=options.progress)
-    return made, bind(made, runs)
+    return bind_trials(made, runs)
   if keep != Keep(keep.predictions):
     raise Mistake(
       f"{task.name} is a task, whose finish says what is kept: leave logits, "
       "keep_params out"
+    )
+  return bind_trials(task, runs)
+
+
+def bind_trials(task: Task, runs: Runs) -> tuple[Task, Runs]:
+  """Return the task and the runs bound to it. Trials of searches have columns and a
+  source of their own, which the task does not read.
+  """
+  if "trial" in runs.values:
+    task = dataclasses.replace(
+      task,
+      sources=(*task.sources, SAMPLER),
+      columns=(*task.columns, *TRIAL_COLUMNS),
     )
   return task, bind(task, runs)
 
@@ -318,6 +332,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
       "sources": list(task.sources),
       "shown": shown_output(traced),
       "kept": {option: getattr(options, option) for option in KEPT},
+      **({"search": dict(plan.search)} if plan.search else {}),
     },
     columns=runs.columns(),
     constants=traced.constants,

@@ -3,7 +3,12 @@
 # The sources of randomness of supervised training.
 SOURCES = ("init", "order", "augment", "dropout", "data")
 # Columns that the methods of `Runs` make, beside the values that a sweep varies.
-MADE_COLUMNS = ("poke_step", "poke_factor", "label_map", "subset", "start")
+TRIAL_COLUMNS = ("search", "trial", "repeat")  # of trials of searches
+MADE_COLUMNS = (
+  *("poke_step", "poke_factor", "label_map", "subset", "start"),
+  *TRIAL_COLUMNS,
+)
+SAMPLER = "sampler"  # the source that a search of hyperparameters draws its trials from
 # Names in a results folder that no array can have.
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 # A bool output of this name marks runs that statistics leave out.

@@ -39,7 +39,12 @@ RESERVED = (
   *HYPERPARAMETERS,
   *map(seed_column, SOURCES),
   *("diverged", "variables", "epoch", "trained_epochs"),
-  *("train_loss", "train_accuracy", "epoch_train_loss", "epoch_train_accuracy"),
+  *(
+    f"{series}{part}_{what}"
+    for series in ("", "epoch_")
+    for part in ("train", "valid", "test")
+    for what in ("loss", "accuracy", "examples")
+  ),
 )
 
 

@@ -1,6 +1,7 @@
 """The runs table: what differs between repeats, as columns whose first axis is the run."""
 
 import dataclasses
+import functools
 import math
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from vmapseeds.training.names import MADE_COLUMNS, SOURCES, seed_column
 
 MAX_RUNS = 10**7
 NEVER = -1  # the poke step of a run that is not poked
+OUT_OF_BOOTSTRAP = splits.out_of_bootstrap.__name__
 
 # An array: JAX's where it is traced, NumPy's in a table, or a `jax.ShapeDtypeStruct`
 Leaf = Any
@@ -98,7 +100,8 @@ class Runs:
   )
   # Seeds of any source that is not among `seeds`.
   others: UInt32[np.ndarray, " runs"] | None = None
-  # ("subset" or "bootstrap", size) if the data seed draws the training examples
+  # (the name of a function of `data.splits`, size) if the data seed draws the training
+  # examples
   sampling: tuple[str, int | None] | None = dataclasses.field(
     default=None, metadata=dict(static=True)
   )
@@ -280,6 +283,19 @@ class Runs:
       at_least("bootstrap size", size, 1)
     return self._with(subset=None, sampling=("bootstrap", size))
 
+  def out_of_bootstrap(self, size: int | None = None) -> "Runs":
+    """Return the same runs, each trained on `size` examples that its data seed draws with
+    replacement from all examples of the data set, training and test. It is measured on
+    validation and on test examples, drawn from what is left.
+
+    Results have `valid_accuracy(run)` and `test_accuracy(run)`, or `valid_loss` and
+    `test_loss`. See `vmapseeds.data.splits.out_of_bootstrap` for the sizes: two thirds,
+    a sixth and a sixth by default.
+    """
+    if size is not None:
+      at_least("training examples", size, 1)
+    return self._with(subset=None, sampling=(OUT_OF_BOOTSTRAP, size))
+
   def with_label_map(self, label_map: ArrayLike | Sequence) -> "Runs":
     """Return the same runs with merged classes: in training and testing, class c
     becomes class `label_map[c]`.
@@ -416,7 +432,8 @@ class Runs:
     """Return how many of the available training examples each run is trained on."""
     if "subset" in self.values:
       return self.values["subset"].shape[1]
-    return (self.sampling[1] if self.sampling else None) or available
+    kind, size = self.sampling or ("", None)
+    return size or (2 * available // 3 if kind == OUT_OF_BOOTSTRAP else available)
 
   def training_examples(
     self, available: int
@@ -424,15 +441,28 @@ class Runs:
     """Return the indices of the examples that each run is trained on; None for all of
     the available ones.
     """
+    return self.split_examples(available).get("subset")
+
+  def split_examples(
+    self, available: int
+  ) -> dict[str, Integer[np.ndarray, "runs examples"]]:
+    """Return the indices of the examples that each run is trained on, `subset`, and that
+    it is measured on, `valid_examples` and `test_examples`, where these are drawn too.
+    """
     if self.sampling is None:
-      return self.values.get("subset")
-    kind, size = self.sampling
-    draw = jax.vmap(
-      lambda seed: getattr(splits, kind)(
-        source_key("data", seed), available, size or available
-      )
-    )
-    return np.asarray(jax.jit(draw)(self.seeds["data"]))
+      return {"subset": self.values["subset"]} if "subset" in self.values else {}
+    size = self.num_train(available)
+    drawn = _draw_examples(self.sampling[0], self.seeds["data"], available, size)
+    names = ("subset", "valid_examples", "test_examples")
+    drawn = drawn if isinstance(drawn, splits.Split) else (drawn,)
+    return dict(zip(names, map(np.asarray, drawn), strict=False))
+
+
+# A search draws examples again in each of its rounds.
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _draw_examples(kind, seeds, available, size):
+  draw = getattr(splits, kind)
+  return jax.vmap(lambda seed: draw(source_key("data", seed), available, size))(seeds)
 
 
 def as_runs(given: Runs | int) -> Runs:

@@ -44,7 +44,7 @@ from vmapseeds.training.objects import (
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe, hyperparameter
-from vmapseeds.training.runs import Run, Runs
+from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Run, Runs
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
@@ -108,12 +108,18 @@ def make_task(
     Mistake: recipe, runs and data do not fit together.
   """
   dataset = load_dataset(recipe)
+  splits_all = (runs.sampling or ("",))[0] == OUT_OF_BOOTSTRAP
+  if splits_all:
+    dataset = pooled(dataset)
+    if keep.logits:
+      raise Mistake("logits of examples that differ between runs: leave logits out")
   check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
   if told:
     say_what_is_strange(recipe, runs, dataset)
   label_map = runs.values.get("label_map")
   num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
   sets = on_device(recipe, dataset, num_classes)
+  sets = (sets[0], {}) if splits_all else sets
   check_size(recipe, sets[0], memory)
   num_train = runs.num_train(len(dataset.train))
   moments = {"mean": sets[0].mean, "std": sets[0].std}
@@ -123,6 +129,7 @@ def make_task(
     sets,
     keep,
     num_train=num_train,
+    held_out=splits_all,
     origin=recipe.origin,
     derive=functools.partial(derived_columns, len(dataset.train), base, paths),
     conditions={
@@ -158,9 +165,12 @@ def recipe_task(
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
+  held_out: bool = False,
   **more: Any,
 ) -> Task:
-  """Return the recipe's task on these sets, each run trained on `num_train` examples."""
+  """Return the recipe's task on these sets, each run trained on `num_train` examples, and
+  measured on some of the others if they are `held_out`.
+  """
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
   spec = recipe.to_json()
@@ -174,7 +184,7 @@ def recipe_task(
     sources=(*SOURCES, *recipe.sources),
     values=recipe.hyperparameters,
     columns=MADE_COLUMNS,
-    outputs=recipe_outputs(recipe, sets, keep, num_train),
+    outputs=recipe_outputs(recipe, sets, keep, num_train, held_out),
     constants=recipe_constants(recipe, sets),
     derive=functools.partial(derived_columns, len(sets[0]), None, ()),
     steps=max(1, num_train // recipe.batch_size),
@@ -211,8 +221,9 @@ def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
   and the variables that it starts from.
   """
   found: dict[str, PyTree] = {}
-  if (examples := runs.training_examples(num_train)) is not None:
-    found |= {"subset": examples, "repeats": count_repeats(examples)}
+  found |= runs.split_examples(num_train)
+  if "subset" in found:
+    found["repeats"] = count_repeats(found["subset"])
   if base is not None:
     found["start"] = base.load(runs.values["start"], paths)
   return found
@@ -230,6 +241,16 @@ def count_repeats(
   found = np.empty_like(examples)
   np.put_along_axis(found, order, places - first, axis=1)
   return found
+
+
+def pooled(data: Dataset) -> Dataset:
+  """Return a data set whose training set has the examples of all its sets."""
+  parts = [data.train, *(of for name, of in data.tests.items() if name != "train")]
+  whole = tuple(
+    np.concatenate([getattr(part, of) for part in parts])
+    for of in ("inputs", "targets")
+  )
+  return dataclasses.replace(data, train=whole, tests={"train": whole})
 
 
 def start_in_turn(runs: Runs, base: Base) -> Runs:
@@ -264,6 +285,13 @@ def recipe_stages(recipe: Recipe, keep: Keep):
         out[f"{name}/losses"] = evaluation.losses
       if evaluation.outputs is not None:
         out[f"{name}/logits"] = evaluation.outputs
+    for name in ("test", "valid"):
+      if (held_out := run.get(f"{name}_examples")) is not None:
+        evaluation = evaluate(recipe, train, run, trained, held_out)
+        if train.num_classes is None:
+          out[f"{name}_loss"] = evaluation.losses.mean()
+        else:
+          out[f"{name}_accuracy"] = evaluation.correct / len(held_out)
     if recipe.training_metrics:
       evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
       out["train_loss"] = evaluation.losses.mean()
@@ -336,11 +364,18 @@ def recipe_stages(recipe: Recipe, keep: Keep):
   return precisely(start), precisely(advance), precisely(finish)
 
 
-def recipe_outputs(recipe: Recipe, sets: Sets, keep: Keep, num_train: int):
+def recipe_outputs(
+  recipe: Recipe, sets: Sets, keep: Keep, num_train: int, held_out: bool
+):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
   found = {"diverged": Output()}
   logits = {}
+  for name in ("test", "valid") if held_out else ():
+    if train.num_classes is None:
+      found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
+    else:
+      found[f"{name}_accuracy"] = Output(role="score", unit="fraction")
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -367,7 +402,11 @@ def recipe_outputs(recipe: Recipe, sets: Sets, keep: Keep, num_train: int):
       array = name.rpartition("/")[2]
       dims = (EPOCH, *output.dims)
       found[sibling(name, array, EPOCH)] = dataclasses.replace(
-        output, dims=dims, series=EPOCH, of=array
+        output,
+        dims=dims,
+        role="value" if output.role == "score" else output.role,
+        series=EPOCH,
+        of=array,
       )
   if recipe.stop_at is not None:
     found["trained_epochs"] = Output()
@@ -524,7 +563,13 @@ def check_runs(
       f"{num_train - 1}"
     )
   size = runs.num_train(num_train)
-  if runs.sampling and runs.sampling[0] == "subset" and size > num_train:
+  kind = (runs.sampling or ("",))[0]
+  if kind == OUT_OF_BOOTSTRAP and size > num_train - 2:
+    raise Mistake(
+      f"{size} of {num_train} examples to train on: give at most {num_train - 2}, so that "
+      "some are left to validate and test on"
+    )
+  if kind == "subset" and size > num_train:
     raise Mistake(
       f"training subset of {size} of {num_train} examples: give at most {num_train}"
     )

@@ -24,7 +24,7 @@ from vmapseeds.mistakes import (
 )
 from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
-from vmapseeds.training.names import MADE_COLUMNS, seed_column
+from vmapseeds.training.names import MADE_COLUMNS, SAMPLER, seed_column
 from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import Run, Runs
 
@@ -370,7 +370,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   """
   task = traced.task
   varying = runs.varying()
-  unread = [source for source in varying if not reads(traced, source)]
+  unread = [s for s in varying if s != SAMPLER and not reads(traced, s)]
   if unread:
     left = [s for s in task.sources if s not in unread and reads(traced, s)]
     drawn = " (data only after Runs.subset or Runs.bootstrap)" * ("data" in unread)

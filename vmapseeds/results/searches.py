@@ -1,0 +1,227 @@
+"""Searches of hyperparameters: the trials that a folder holds, and the best of each
+search.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.opening import open_results
+from vmapseeds.store.files import Folder
+from vmapseeds.training.names import DIVERGED, TRIAL_COLUMNS
+
+
+class Trials(NamedTuple):
+  """Finished trials of searches, in the order of the folder.
+
+  Attributes:
+    about: what is searched, as the folder has it: `over`, `sampler`, `objective`,
+      `measure`, `higher_is_better`.
+    search: (trials,), the number of each trial's search.
+    trial: (trials,), its number in this search.
+    values: name -> (trials,), its hyperparameters.
+    objective: (trials,), by which the best is chosen; NaN if the trial failed.
+    measured: (trials,), what is measured of the best: on other examples, if the
+      recipe's data were split.
+    diverged: (trials,).
+    rows: (trials,), their runs in what `open_results` returns.
+  """
+
+  about: dict[str, Any]
+  search: Int[np.ndarray, " trials"]
+  trial: Int[np.ndarray, " trials"]
+  values: dict[str, Float[np.ndarray, " trials"]]
+  objective: Float[np.ndarray, " trials"]
+  measured: Float[np.ndarray, " trials"]
+  diverged: Bool[np.ndarray, " trials"]
+  rows: Int[np.ndarray, " trials"]
+
+  @property
+  def sign(self) -> int:
+    """1 if higher objectives are better, else -1."""
+    return 1 if self.about["higher_is_better"] else -1
+
+  @property
+  def performance(self) -> Float[np.ndarray, " trials"]:
+    """The objective, negated if lower is better; -inf of trials that cannot win."""
+    lost = self.diverged | ~np.isfinite(self.objective)
+    return np.where(lost, -np.inf, self.sign * self.objective)
+
+  def numbers(self) -> list[int]:
+    """Return the numbers of the searches, ascending."""
+    return np.unique(self.search).tolist()
+
+  def of_search(self, number: int) -> Int[np.ndarray, " of"]:
+    """Return the places of one search's trials, by their numbers."""
+    places = np.flatnonzero(self.search == number)
+    return places[np.argsort(self.trial[places])]
+
+  def best(self) -> dict[int, int]:
+    """Return search -> the place of its best trial, the first of several; none where all
+    trials failed.
+    """
+    found = {}
+    for number in self.numbers():
+      of = self.of_search(number)
+      place = of[np.argmax(self.performance[of])]
+      if np.isfinite(self.performance[place]):
+        found[number] = int(place)
+    return found
+
+  def incumbents(self) -> Int[np.ndarray, "searches trials"]:
+    """Return the place of the best trial so far after each trial; -1 before any trial
+    that did not fail. As many trials as all searches have.
+    """
+    numbers = self.numbers()
+    of = [self.of_search(number) for number in numbers]
+    found = np.full((len(of), min(map(len, of), default=0)), -1)
+    for row, places in zip(found, of, strict=True):
+      best, at = -np.inf, -1
+      for i, place in enumerate(places[: len(row)]):
+        if self.performance[place] > best:
+          best, at = self.performance[place], place
+        row[i] = at
+    return found
+
+
+def trials_of(results: xr.Dataset) -> Trials:
+  """Return the trials among opened results, without the repeats of the best.
+
+  Raises:
+    Mistake: these are no results of searches.
+  """
+  about = results.attrs.get("search")
+  if about is None:
+    raise Mistake("these results are of no search: give a folder of `vmapseeds search`")
+  rows = np.flatnonzero(results["repeat"].values == 0)
+  search, trial = (results[name].values[rows] for name in TRIAL_COLUMNS[:2])
+  diverged = np.zeros(len(rows), bool)
+  if DIVERGED in results.variables:
+    diverged = results[DIVERGED].values[rows].astype(bool)
+  objective, measured = (
+    results[about[what].rpartition("/")[2]].values[rows].astype(np.float64)
+    for what in ("objective", "measure")
+  )
+  objective = np.where(np.isfinite(objective), objective, np.nan)
+  values = {name: results[name].values[rows] for name in about["over"]}
+  return Trials(about, search, trial, values, objective, measured, diverged, rows)
+
+
+def read_trials(path: Folder) -> Trials:
+  """Return the finished trials of a folder of searches.
+
+  Raises:
+    Mistake: as `open_results`; or it has none.
+  """
+  return trials_of(open_results(path))
+
+
+def best_runs(results: xr.Dataset) -> xr.Dataset:
+  """Return the best trial of each search, a run each. Their hyperparameters are no
+  coordinates, so that nothing groups the runs by them.
+  """
+  trials = trials_of(results)
+  rows = trials.rows[[*trials.best().values()]]
+  return results.isel(run=rows).reset_coords([*trials.values, *TRIAL_COLUMNS])
+
+
+# Optuna, which is an extra.
+
+
+def import_optuna(who: str) -> Any:
+  """Return the module `optuna`, which prints warnings and errors only.
+
+  Raises:
+    Mistake: it is not installed.
+  """
+  try:
+    import optuna
+  except ImportError:
+    raise Mistake(
+      f"{who} needs optuna, which is not installed: python -m pip install "
+      "'vmapseeds[search]'"
+    ) from None
+  optuna.logging.set_verbosity(optuna.logging.WARNING)
+  return optuna
+
+
+def create_study(higher_is_better: bool, **more: Any) -> Any:
+  """Return a new study of optuna's; `more` as `optuna.create_study` takes it."""
+  direction = "maximize" if higher_is_better else "minimize"
+  return import_optuna("a study").create_study(direction=direction, **more)
+
+
+def distributions_of(over: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+  """Return optuna's distributions of a space: low, high, log, integer and choices by
+  name.
+  """
+  of = import_optuna("a study").distributions
+  found = {}
+  for name, (low, high, log, integer, choices) in over.items():
+    if choices:
+      found[name] = of.CategoricalDistribution([*choices])
+    elif integer:
+      found[name] = of.IntDistribution(int(low), int(high), log=log)
+    else:
+      found[name] = of.FloatDistribution(low, high, log=log)
+  return found
+
+
+def tell(study: Any, trial: Any, objective: float) -> None:
+  """Tell a study the objective of a trial, which failed if that is NaN."""
+  failed = import_optuna("a study").trial.TrialState.FAIL
+  if np.isnan(objective):
+    study.tell(trial, state=failed)
+  else:
+    study.tell(trial, objective)
+
+
+def optuna_studies(path: Folder, storage: str | None = None) -> list[Any]:
+  """Return a folder's searches as optuna's studies, made from its trials:
+  `optuna_studies(path)[0].trials_dataframe()`, or any of `optuna.visualization`.
+
+  Args:
+    path: a folder of searches.
+    storage: where the studies are written too, such as "sqlite:///studies.db", which
+      `optuna-dashboard` opens. None keeps them in memory.
+
+  Raises:
+    Mistake: optuna is not installed, or the folder has no searches, or the storage has
+      studies of the same names.
+  """
+  optuna, trials = import_optuna("optuna_studies"), read_trials(path)
+  state = optuna.trial.TrialState
+  distributions = distributions_of(trials.about["over"])
+  studies = []
+  for number in trials.numbers():
+    try:
+      study = create_study(
+        trials.about["higher_is_better"],
+        storage=storage,
+        study_name=f"{path}: search {number}",
+      )
+    except optuna.exceptions.DuplicatedStudyError:
+      raise Mistake(
+        f"{storage} has a study {path}: search {number} already: give another storage"
+      ) from None
+    for place in trials.of_search(number):
+      value = trials.objective[place]
+      params = {
+        name: (int if trials.about["over"][name][3] else float)(of[place])
+        for name, of in trials.values.items()
+      }
+      study.add_trial(
+        optuna.trial.create_trial(
+          state=state.FAIL if np.isnan(value) else state.COMPLETE,
+          value=None if np.isnan(value) else value,
+          params=params,
+          distributions=distributions,
+          user_attrs={trials.about["measure"]: float(trials.measured[place])},
+        )
+      )
+    studies.append(study)
+  return studies
