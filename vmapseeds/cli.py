@@ -176,6 +176,96 @@ def train(
   conclude(results, out)
 
 
+def search(
+  recipe: Recipe,
+  *,
+  over: Annotated[
+    tuple[str, ...], arg(metavar="'NAME=RANGE'", help_behavior_hint="(one or more)")
+  ],
+  out: Folder,
+  trials: Count = 50,
+  searches: Count = 20,
+  first_seed: Count = 0,
+  vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = (),
+  sampler: Name = "random",
+  at_once: Count = 1,
+  repeats: Count = 0,
+  objective: Annotated[str | None, hint("NAME", "validation accuracy or loss")] = None,
+  measure: Annotated[str | None, hint("NAME", "test accuracy or loss")] = None,
+  set: Settings = (),
+  quiet: bool = False,
+  campaign: OmitArgPrefixes[Options],
+) -> None:
+  """Search hyperparameters, many independent searches side by side, or resume an earlier
+  call.
+
+  Each search draws training, validation and test examples of its own from the whole data
+  set. The best trial is chosen by validation examples and measured on test examples.
+
+  Args:
+    recipe: a name that `vmapseeds recipes` lists, or package.module:name, where the
+      module may be in this folder
+    over: what to search, e.g. 'lr=log 1e-3..1' momentum=0.5..0.99 'layers=int 1..4'
+      temperature=1,2,4
+    out: results folder; with more trials or searches than it holds, it is extended
+    trials: trials of each search
+    searches: number of independent searches
+    first_seed: seed of the first search; the others take the seeds after it
+    vary: sources of randomness that differ between searches; the others stay fixed.
+      sampler is the source of what is drawn from the ranges
+    sampler: random; noisy_grid; tpe, which needs optuna; or package.module:function,
+      which makes a sampler of optuna from a seed
+    at_once: trials of a search that optuna's sampler is asked for in a round
+    repeats: how often the best of each search is trained again, with other seeds
+    objective: the output that is optimised
+    measure: the output that is reported of the best
+    set: fields of the recipe to change, or values of the recipe or the task
+    quiet: no progress
+    campaign: how the runs are trained together, and what is kept of them
+  """
+  from vmapseeds.campaign.planning import resolve_task
+  from vmapseeds.training import objects
+
+  Runs = vmapseeds.Runs
+  given = unique_pairs(over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'")
+  varied = Runs.vary(vary, searches, start=first_seed) if vary else None
+  results = vmapseeds.search(
+    resolve_task(recipe).replace(**overrides(set)),
+    given,
+    trials=trials,
+    searches=varied or Runs.independent(searches, start=first_seed),
+    sampler=objects.imported(sampler) if objects.is_import(sampler) else sampler,
+    at_once=at_once,
+    repeats=repeats,
+    objective=objective,
+    measure=measure,
+    out=out,
+    **{**vars(campaign), "progress": not quiet},
+  )
+  print(search_line(results, out))
+
+
+def search_line(results, folder: str) -> str:
+  """Return one line about what a folder of searches holds and what to do next."""
+  from vmapseeds.results.formatting import show
+  from vmapseeds.results.searches import trials_of
+
+  trials = trials_of(results)
+  best = trials.measured[[*trials.best().values()]]
+  count = len(trials.numbers())
+  said = f"{count} search{'es' * (count != 1)}, {len(trials.rows)} trials in {folder}"
+  if lost := int((trials.diverged | ~(trials.objective == trials.objective)).sum()):
+    said += f", {lost} failed"
+  if not len(best):
+    return f"{said}; no trial succeeded: search in another range, in another folder"
+  unit = trials.about["unit"] or "number"
+  mean = show(best.mean(), None, unit)
+  return (
+    f"{said}, mean {trials.about['measure']} of the best {mean}; next: vmapseeds report "
+    f"{shlex.quote(folder)}"
+  )
+
+
 def plan_hint(out: str) -> None:
   """Say that the runs of a folder, if it has some, tell how many a question takes."""
   with contextlib.suppress(Mistake):
@@ -622,6 +712,7 @@ def check_output_file(path: Path | None, flag: str = "--json") -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
   "demo": demo,
   "train": train,
+  "search": search,
   "work": work,
   "verify": verify,
   "replay": replay,

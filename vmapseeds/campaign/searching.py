@@ -344,7 +344,9 @@ def train_rounds(
     if shown and time.monotonic() - said > INTERVAL:
       said = time.monotonic()
       say(progress_line(rows, objective, about))
-    more = sampler.next_rows(rows, results.root["extents"], objective)
+    # Another process may be some rounds ahead.
+    ends = [end for end in results.root["extents"] if end <= len(rows)]
+    more = sampler.next_rows(rows, ends, objective)
     more = more or missing_repeats(campaign, repeats, rows)
     if not more:
       return

@@ -127,8 +127,8 @@ def grid_sizes(space: Space, trials: int) -> dict[str, int]:
   ranges = sum(not d.choices for d in space.values())
   each = round((trials / choices) ** (1 / ranges)) if ranges else 1
   if (ranges and each < 2) or choices * each**ranges != trials:
-    least = [choices * max(2, each + more) ** ranges for more in (-1, 0, 1)]
-    fitting = sorted({*least}) if ranges else [choices]
+    below = max(2, int((trials / choices) ** (1 / max(1, ranges))))
+    fitting = [choices * n**ranges for n in (below, below + 1)[: 1 + bool(ranges)]]
     raise Mistake(
       f"a grid of {trials} trials over {', '.join(space)}: give "
       f"{' or '.join(map(str, fitting))} trials, as many values of each range"
