@@ -7,6 +7,8 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.training.augment import apply, check_size, draws, parse
+from vmapseeds.training.inputs import DeviceExamples, draw_augmentation
+from vmapseeds.training.runs import Run
 
 IMAGE = jnp.arange(5 * 6 * 2, dtype=jnp.float32).reshape(5, 6, 2)
 FILL = jnp.array([-1.0, -2.0])
@@ -30,6 +32,23 @@ def test_flip_mirrors_half_of_the_images():
   flipped, straight = counts(many("flip"), [IMAGE[:, ::-1], IMAGE])
   assert abs(flipped - 1000) < 5 * np.sqrt(500)
   assert flipped + straight == 2000
+
+
+def test_alternate_mirrors_every_second_epoch():
+  recipe = vs.recipe("digits_cnn", augment="alternate flip")
+  run = Run({"augment": jnp.uint32(3)}, {})
+  data = DeviceExamples(jnp.zeros((40, 8, 8, 1)), jnp.zeros(40, int), None, None, 1)
+  shown = jnp.arange(40).reshape(4, 10)
+  drawn = [draw_augmentation(recipe, data, run, jnp.array(e), shown) for e in range(4)]
+  first = np.asarray(drawn[0][0])
+  assert first.shape == (4, 10)
+  assert 8 < first.sum() < 32
+  for epoch, (mirrored, flipped) in enumerate(drawn):
+    np.testing.assert_array_equal(mirrored, first ^ (epoch % 2 == 1))
+    # Beside it a random flip is drawn anew.
+    other = [d for i, (_, d) in enumerate(drawn) if i != epoch]
+    assert all((flipped != d).any() for d in other)
+  assert (first != drawn[0][1]).any()
 
 
 @pytest.mark.parametrize(

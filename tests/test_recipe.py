@@ -261,9 +261,10 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ),
     (
       {"augment": "cutout"},
-      "augmentation 'cutout': write flip without a size, the others as cutout=PIXELS",
+      "augmentation 'cutout': write flip and alternate without a size, the others as cutout=PIXELS",
     ),
-    ({"augment": "flip=2"}, "write flip without a size"),
+    ({"augment": "flip=2"}, "write flip and alternate without a size"),
+    ({"augment": "alternate=2"}, "write flip and alternate without a size"),
     (
       {"augment": "cutout=0"},
       "augmentation cutout is 0: give a whole number of at least 1",

@@ -33,6 +33,7 @@ class Step(NamedTuple):
 
   draw: Callable[[UInt32[Array, " 2"], int, int], Draw]
   apply: Callable[[Image, Draw, Fill], Image]
+  alternates: bool = False  # each epoch inverts the draw of the first
 
 
 def flip() -> Step:
@@ -41,6 +42,13 @@ def flip() -> Step:
     draw=lambda words, height, width: words[0] % 2 == 1,
     apply=lambda image, mirrored, fill: jnp.where(mirrored, image[:, ::-1], image),
   )
+
+
+def alternate() -> Step:
+  """Return the step that mirrors an image in every second epoch, beginning with the first
+  or with the second with probability one half (arXiv 2404.00498, section 3.6).
+  """
+  return flip()._replace(alternates=True)
 
 
 def translate(size: int, border: str = "constant") -> Step:
@@ -101,6 +109,7 @@ def _below(ends, words):
 
 STEPS: dict[str, Callable[..., Step]] = {
   "flip": flip,
+  "alternate": alternate,
   "translate": translate,
   "reflect": functools.partial(translate, border="reflect"),
   "cutout": cutout,
@@ -127,6 +136,21 @@ def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
   words = jax.random.bits(key, (len(parse(steps)), 2), np.uint32)
   return tuple(
     step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True)
+  )
+
+
+def alternates(steps) -> bool:
+  """Return whether a step needs what was drawn in the first epoch."""
+  return is_name(steps) and any(step.alternates for step in parse(steps))
+
+
+def alternated(steps, drawn, first, epoch: Int[Array, ""]):
+  """Return what was drawn for one input, but of steps that alternate what was drawn in
+  the first epoch, inverted in every second.
+  """
+  return tuple(
+    begun ^ (epoch % 2 == 1) if step.alternates else now
+    for step, now, begun in zip(parse(steps), drawn, first, strict=True)
   )
 
 

@@ -187,12 +187,20 @@ def draw_augmentation(
       of them is drawn for apart, as where all examples differ.
   """
   key = jax.random.fold_in(run.key("augment"), epoch)
+  shape = data.inputs.shape[1:]
 
-  def one(example, repeat):
+  def drawn_with(key, example, repeat):
     own = jax.random.fold_in(key, example)
     if repeat is not None:
       own = jax.lax.select(repeat > 0, jax.random.fold_in(own, repeat), own)
-    return augment.draws(recipe.augment, own, data.inputs.shape[1:])
+    return augment.draws(recipe.augment, own, shape)
+
+  def one(example, repeat):
+    drawn = drawn_with(key, example, repeat)
+    if not augment.alternates(recipe.augment):
+      return drawn
+    first = drawn_with(jax.random.fold_in(run.key("augment"), 0), example, repeat)
+    return augment.alternated(recipe.augment, drawn, first, epoch)
 
   drawn = jax.vmap(one)(examples.ravel(), None if repeats is None else repeats.ravel())
   return jax.tree.map(

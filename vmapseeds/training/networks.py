@@ -32,6 +32,7 @@ from vmapseeds.training.modules import (
   modes,
 )
 from vmapseeds.training.objects import (
+  before_training,
   describe_exception,
   is_name,
   is_pair,
@@ -422,13 +423,27 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
 def initialize(
   recipe: Recipe, data: DeviceExamples, run: Run
 ) -> PyTree[Float[Array, "..."]]:
-  """Return the variables before training: a function of the init seed, except those
-  that are loaded from a stored network.
+  """Return the variables before training: a function of the init seed and, with
+  `recipe.initialize`, of the training set, except those that are loaded from a stored
+  network.
+
+  Raises:
+    Mistake: `recipe.initialize` gives others than variables.
   """
   key = jax.random.wrap_key_data(jax.random.key_data(run.key("init")), impl=VECTORS)
   variables = network(recipe, data.num_classes).init(
     key, jnp.zeros_like(batch_like(data, 1))
   )
+  if recipe.initialize is not None:
+    with before_training(f"initialize {name_of(recipe.initialize)}"):
+      made = resolve_object("initialize", recipe.initialize)(variables, data, run)
+    due, found = (jax.tree.map(jnp.shape, tree) for tree in (variables, made))
+    if found != due:
+      raise Mistake(
+        f"initialize {name_of(recipe.initialize)} gives {found!s:.100}: give variables of "
+        "the names and shapes of those that it gets"
+      )
+    variables = made
   stored = run.get("start") or {}
   return jax.tree.map_with_path(
     lambda path, fresh: stored.get(path_of(path), fresh), variables

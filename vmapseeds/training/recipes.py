@@ -70,7 +70,8 @@ class Names(NamedTuple):
 
 
 MODELS = "a module of Flax or Equinox, its class, a Haiku transform, or (init, apply)"
-AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
+AUGMENTATIONS = ("flip", "alternate", "translate", "reflect", "cutout")
+WITHOUT_SIZE = ("flip", "alternate")
 FROM_0 = Rule(lambda n: n >= 0, "a whole number of at least 0")
 FROM_1 = Rule(lambda n: n >= 1, "a whole number of at least 1")
 BELOW_1 = Rule(lambda x: 0 <= x < 1, "a number of at least 0 and below 1")
@@ -95,6 +96,9 @@ class Recipe:
     a Haiku transform, or any `(init, apply)`.
   - `eval_model`: a model with the same parameters that is evaluated instead, if the
     mode is a field of the module.
+  - `initialize(variables, data, run)`: the variables that training starts from, given
+    those that the model drew. `data.inputs` and `data.targets` are the training set as
+    stored, `data.preprocess(rows)` makes inputs of some; `run.key("init")` is the key.
   - `loss(outputs, targets)`: one number per example, (batch,); training minimises their
     mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value
@@ -127,6 +131,8 @@ class Recipe:
   batch_size: Annotated[int, FROM_1]
   # None: `model` itself
   eval_model: Annotated[Any, Names(models.NAMES, MODELS)] = None
+  # None: the variables that the model draws
+  initialize: Annotated[Any, Names((), "a function of (variables, data, run)")] = None
   # Examples that are evaluated at once; None: at most 500, fewer if their arrays are large
   eval_batch_size: Annotated[int | None, FROM_1] = None
   # May be None if an optimizer of your own does not use it
@@ -456,9 +462,13 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   for word in text.split():
     name, _, size = word.partition("=")
     one_of("augmentation", name, AUGMENTATIONS)
-    if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
+    if (
+      (name in WITHOUT_SIZE) == bool(size)
+      or not (size or "1").isdecimal()
+      or len(size) > 9
+    ):
       raise Mistake(
-        f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS"
+        f"augmentation {word!r}: write {' and '.join(WITHOUT_SIZE)} without a size, the others as {name}=PIXELS"
       )
     steps.append(
       (name, at_least(f"augmentation {name}", int(size), 1) if size else None)
