@@ -104,6 +104,7 @@ def test_every_field_can_be_overridden():
     batch_size=7,
     eval_model="mlp",
     eval_batch_size=9,
+    initialize="experiments.airbench:whiten",
     lr=1,
     momentum=0.5,
     weight_decay=0,
@@ -257,7 +258,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ),
     (
       {"augment": "rotate=3"},
-      "unknown augmentation 'rotate': choose one of flip, translate, reflect, cutout",
+      "unknown augmentation 'rotate': choose one of flip, alternate, translate, reflect, cutout",
     ),
     (
       {"augment": "cutout"},
