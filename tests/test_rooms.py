@@ -21,7 +21,7 @@ ROOMS = {
   "stats": set(),
   "results": {"store", "training", "data", "stats"},
   "campaign": {"results", "store", "training", "lanes", "models", "data", "stats"},
-  "reports": {"results", "store", "stats", "training"},
+  "reports": {"results", "store", "stats", "training", "data"},
 }
 FILES = sorted(Path(vs.__file__).parent.rglob("*.py"))
 MODULES = [name for _, name, _ in pkgutil.walk_packages(vs.__path__, "vmapseeds.")]

@@ -484,6 +484,9 @@ def report(
   where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = (),
   test_set: Name = "test",
   epoch: Epoch = None,
+  images: Annotated[
+    str | None, hint("FILE", "the recipe's data set, if it is on the disk")
+  ] = None,
   out: Annotated[
     str | None,
     hint("DIR", "report in each DIR; side by side: report/side_by_side in the first"),
@@ -501,6 +504,8 @@ def report(
     where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9
     test_set: which test set
     epoch: report the results after this epoch, for runs trained with evaluate_every
+    images: inputs of the test examples, shown on the pages: pictures, rows or texts; a
+      .npy file, an .npz file with x_test or one array, or a data set, e.g. cifar10
     out: folder for the pages
   """
   vmapseeds.report(
@@ -509,6 +514,7 @@ def report(
     where=values(where, "--where"),
     test_set=test_set,
     epoch=epoch,
+    images=images,
     out=out,
   )
 

@@ -48,6 +48,22 @@ def load(
   return dataset.select(test_sets, classes)
 
 
+def load_test_set(
+  name: str, test_set: str, classes: Sequence[int] | None = None
+) -> Examples:
+  """Load one test set, to look at its examples. Unlike `load` it downloads nothing, and
+  of tensorflow-datasets it reads no training set.
+
+  Raises:
+    Mistake: as `load`, or the data set is not there.
+  """
+  if name == "digits" or name.endswith(".npz"):
+    return load(name, test_sets=(test_set,), classes=classes).tests[test_set]
+  from vmapseeds.data.tfds_read import load_prepared
+
+  return load_prepared(name, test_set).select((test_set,), classes).tests[test_set]
+
+
 def load_digits() -> Dataset:
   """Load scikit-learn's 1,797 handwritten digits, 8×8×1, values 0 to 16: the first
   1,000 train, the last 797 test.

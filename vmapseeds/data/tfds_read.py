@@ -38,23 +38,51 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
     Mistake: for an unknown name or test set, a set that is not image classification
       with images of one size, or one that is neither there nor can be fetched.
   """
-  folder = os.path.expanduser(
-    os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-  )
-  builder = find(name, folder)
-  check_features(builder.info.features, name)
+  builder = open_builder(name)
   if not is_prepared(builder):
-    prepare(builder, name, folder)
-    builder = find(name, folder)
+    prepare(builder, name, folder_of_sets())
+    builder = open_builder(name)
+  return load_splits(builder, name, "train", test_sets)
+
+
+def load_prepared(name: str, test_set: str) -> Dataset:
+  """Load one test set that is there, as its own training set. Download nothing.
+
+  Raises:
+    Mistake: as `load_tfds`, or the set is not there.
+  """
+  builder = open_builder(name)
+  if not is_prepared(builder):
+    raise Mistake(f"data set {name!r} is not in {folder_of_sets()!r}")
+  (split,) = required_splits((test_set,), builder.info.splits)
+  return load_splits(builder, name, split, (split,))
+
+
+def folder_of_sets() -> str:
+  """Return the folder of all data sets."""
+  return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+
+
+def open_builder(name: str) -> tfds.core.DatasetBuilder:
+  """Return the builder of an image classification set. Download nothing."""
+  builder = find(name, folder_of_sets())
+  check_features(builder.info.features, name)
+  return builder
+
+
+def load_splits(
+  builder: tfds.core.DatasetBuilder, name: str, train: str, test_sets: Sequence[str]
+) -> Dataset:
+  """Load the split to train on, and the test sets."""
   splits = tuple(builder.info.splits)
-  if "train" not in splits:
+  if train not in splits:
     raise Mistake(
-      f"data set {name!r} has no 'train' set, only {', '.join(splits)}: choose another data set"
+      f"data set {name!r} has no {train!r} set, only {', '.join(splits)}: choose another data set"
     )
   test_sets = required_splits(test_sets, splits)
   num_classes = builder.info.features["label"].num_classes
   sets = {}
-  for split in dict.fromkeys(("train", *test_sets)):
+  for split in dict.fromkeys((train, *test_sets)):
     try:
       sets[split] = read(builder, split)
     # Whatever a damaged or unsupported record file makes the readers raise.
@@ -64,7 +92,7 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
         "that folder to have it prepared again"
       ) from error
   tests = {split: sets[split] for split in test_sets}
-  return Dataset(name=name, train=sets["train"], tests=tests, num_classes=num_classes)
+  return Dataset(name=name, train=sets[train], tests=tests, num_classes=num_classes)
 
 
 def find(name: str, folder: str) -> tfds.core.DatasetBuilder:

@@ -61,12 +61,12 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   ]
 
 
-def table_of(rows: list[Row], most: str, unit: str = "number") -> Table:
+def table_of(rows: list[Row], most: str) -> Table:
   """Return such rows as a table."""
 
   def cell(name: str, value: float | None) -> str:
     if name in ("mean_loss", "sd") or value is None:
-      return show(value, None, unit)
+      return show(value, None, "number")
     if name in SHARES:
       return f"{100 * value:.1f}"
     return "none" if value == -1 else f"{value:.0f}"

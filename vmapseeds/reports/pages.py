@@ -73,6 +73,8 @@ class Section(NamedTuple):
     sentences: a list.
     figures: name of the file -> figure.
     tables: with their captions.
+    cards: single examples, with their captions.
+    explorer: what the page's script needs to show others.
     kind: class of the stylesheet.
   """
 
@@ -81,6 +83,8 @@ class Section(NamedTuple):
   sentences: Sequence[str] = ()
   figures: Mapping[str, Figure] = {}
   tables: Sequence[Table] = ()
+  cards: Sequence[Any] = ()
+  explorer: Mapping[str, Any] = {}
   kind: str = ""
 
 

@@ -19,9 +19,10 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, planning, plots
-from vmapseeds.reports.examples_table import ORDERS, table_of
+from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
+from vmapseeds.reports.pictures import Inputs, find_inputs
 from vmapseeds.reports.summary import headline, measure_outputs, summarize
 from vmapseeds.results.formatting import (
   capitalized,
@@ -50,6 +51,7 @@ examples would; the choice of the test examples comes on top of the first, and f
 be seen from one test set. %² are squared percentage points."""
 _STARS = """± and intervals: what other runs would give; *: these runs on other \
 examples"""
+BARS = "A bar shows which classes the runs predict; blue is the label."
 HEADINGS = (
   "statistic",
   "value ± std. error",
@@ -69,6 +71,7 @@ class Part(NamedTuple):
   out: Path | UPath
   measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: Summary
+  inputs: Inputs = Inputs()
 
 
 def report(
@@ -78,6 +81,7 @@ def report(
   where: Where = None,
   test_set: str = "test",
   epoch: int | None = None,
+  images: Any = None,
   out: Folder | None = None,
   console: Console | None = None,
 ) -> list[Summary]:
@@ -100,6 +104,10 @@ def report(
     where: column -> value or values. Takes only the runs that have them.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
+    images: the inputs of the test examples, to be shown: an array, a `.npy` file, an
+      `.npz` file with `x_<test set>` or one array, or a data set as recipes name it.
+      They may be pictures, rows of numbers or texts. None means the recipe's data set,
+      if it is on the disk.
     out: folder for the pages instead. With several results folders, each has a
       subfolder of its name in it.
     console: where to print.
@@ -128,8 +136,9 @@ def report(
     opened = resolve_test_set(results.attrs.get("test_sets"), test_set)
     above = pages.of_test_set(above, results, opened)
     try:
+      inputs = find_inputs(images, results, opened)
       grouped = groups.group_runs(results, by, where)
-      reported.append(_parts(grouped, name, above, str(folder), opened))
+      reported.append(_parts(grouped, name, above, str(folder), opened, inputs))
     except Mistake as mistake:
       raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
@@ -169,6 +178,7 @@ def _parts(
   above: Path | UPath,
   folder: str,
   test_set: str,
+  inputs: Inputs,
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   parts, lost = [], []
@@ -187,7 +197,8 @@ def _parts(
         tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
         measured[i] = dataclasses.replace(runs_of, tallies=tallies)
     named_part = join_names(name, _group_name(summary))
-    parts.append(Part(named_part, pages.below(above, named), measured, summary))
+    out = pages.below(above, named)
+    parts.append(Part(named_part, out, measured, summary, inputs))
   if not parts:
     raise all_lost
   return parts, lost
@@ -292,6 +303,16 @@ def page_of(part: Part) -> dict[str, Any]:
       pages.Section(join_names(name, "Figures", by=": "), figures=named),
       pages.Section(join_names(name, "Statistics", by=": "), tables=_tables(section)),
     ]
+    if runs and (cards := notable_cards(runs, section, part.inputs)):
+      shown.append(
+        pages.Section(
+          join_names(name, "Examples", by=": "),
+          lead=BARS * (runs.role == "class"),
+          sentences=[part.inputs.why] * bool(part.inputs.why),
+          cards=cards,
+          explorer=explorer_of(runs, part.inputs),
+        )
+      )
     if runs and planning.is_pilot(runs):
       needed = planning.table_of(planning.needs(runs), seconds)
       shown.append(
@@ -358,10 +379,6 @@ def _tables(section: Summary) -> list[Table]:
         ],
       )
     )
-  for most in ORDERS:
-    if rows := section.get(f"{most}_examples"):
-      unit = section["statistics"].get("mean_loss", {}).get("unit", "")
-      tables.append(table_of(rows, most, unit))
   return tables
 
 

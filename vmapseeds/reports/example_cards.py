@@ -1,0 +1,199 @@
+"""Single examples of a report: each with its input, label, votes and rates; and what the
+page needs so that its reader can look for others.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Int
+
+from vmapseeds.reports import plots
+from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
+from vmapseeds.reports.pictures import Inputs, show_input, tiles
+from vmapseeds.results.by_example import table_of_votes
+from vmapseeds.results.formatting import show
+from vmapseeds.results.statistics import MeasuredRuns
+from vmapseeds.stats.tallies import Tallies
+
+SHOWN_VOTES = 4  # classes of an example
+# What the page may hold of examples that some run has wrong, the hardest first.
+MOST_EXPLORED = 10_000
+MOST_TILES = 2000
+MOST_CONFUSIONS = 24
+MOST_BINS = 24
+PAIRS = "Pairs of test examples that go wrong together"
+
+
+class Votes(NamedTuple):
+  """The share of the runs that predict a class."""
+
+  name: str
+  share: float
+  right: bool
+
+
+class Card(NamedTuple):
+  """One example, or a pair: its inputs as HTML, what it is, votes and a sentence."""
+
+  inputs: list[str]
+  title: str
+  votes: list[Votes]
+  text: str
+
+
+class Cards(NamedTuple):
+  """Examples with something in common."""
+
+  caption: str
+  cards: list[Card]
+
+
+def notable_cards(
+  runs: MeasuredRuns, section: Mapping[str, Any], inputs: Inputs
+) -> list[Cards]:
+  """Return the examples that `summarize_output` lists: the hardest, those that divide
+  the runs, those that are likely mislabelled, and pairs that go wrong together.
+  """
+  if inputs.values is not None and len(inputs.values) != section["examples"]:
+    inputs = Inputs()
+  titles = OF_LOSSES if runs.role == "loss" else ORDERS
+  found = [
+    Cards(titles[most], [_card(row, runs, inputs) for row in rows])
+    for most in titles
+    if (rows := section.get(f"{most}_examples"))
+  ]
+  pairs = [p for p in section.get("pairs", ()) if p["joint"] > p["product"]]
+  if pairs:
+    found.append(Cards(PAIRS, [_pair(p, runs.tallies, inputs) for p in pairs]))
+  return found
+
+
+def _card(row, runs, inputs):
+  example = row["example"]
+  shown = [show_input(inputs, example)]
+  if runs.role == "loss":
+    mean, sd = (show(row[name], None, runs.of.unit) for name in ("mean_loss", "sd"))
+    return Card(shown, f"#{example}", [], f"loss {mean}, sd {sd} between runs")
+  text = (
+    f"wrong in {100 * row['error_rate']:.1f} %, agree {100 * row['agreement']:.1f} %"
+  )
+  title = f"#{example}, label {row['label']}"
+  return Card(shown, title, _votes(runs.tallies, example), text)
+
+
+def _votes(tallies: Tallies, example: int) -> list[Votes]:
+  votes, label = tallies.votes[example], tallies.labels[example]
+  first = np.argsort(-votes, kind="stable")[:SHOWN_VOTES]
+  return [
+    Votes(str(c), float(votes[c] / tallies.runs), bool(c == label))
+    for c in first
+    if votes[c]
+  ]
+
+
+def _pair(pair, tallies, inputs):
+  i, j = pair["i"], pair["j"]
+  both, chance = (
+    1 - pair["right_i"] - pair["right_j"] + pair[n] for n in ("joint", "product")
+  )
+  return Card(
+    [show_input(inputs, i), show_input(inputs, j)],
+    " and ".join(f"#{k}, label {tallies.labels[k]}" for k in (i, j)),
+    [],
+    f"both wrong in {100 * both:.1f} %, by chance in {100 * chance:.1f} %",
+  )
+
+
+def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
+  """Return what the page's script needs, ready for JSON; arrays are bytes in base64,
+  little-endian.
+
+  Returns:
+    `runs`; `examples`, how many some run has wrong; `errors` of all runs; `surprising`,
+    how many standard errors a difference may be by chance (Bonferroni); of those that the page holds `id`,
+    `label`, `wrong`, `agree`, and of the classes with the most votes `classes` and
+    `votes`, one example after the other; `confusions`, label, class and votes of the
+    most frequent; `bins`: edges of accuracy, how many runs are in each, and how many of
+    these have each example `wrong`, if predictions are at hand; `tiles`, pictures of
+    the first examples. Nothing of runs that are never wrong, or whose votes cannot be
+    pooled.
+  """
+  tallies = runs.tallies
+  if tallies is None or not runs.pooled or runs.runs < 2 or not tallies.wrong.any():
+    return {}
+  if inputs.values is not None and len(inputs.values) != tallies.examples:
+    inputs = Inputs()
+  ever = int((tallies.wrong > 0).sum())
+  table = table_of_votes(tallies)
+  first = np.argsort(table.rank_hard.values)[: min(ever, MOST_EXPLORED)]
+  votes = tallies.votes[first]
+  classes = np.argsort(-votes, axis=1, kind="stable")[:, :SHOWN_VOTES]
+  found = {
+    "runs": tallies.runs,
+    "examples": ever,
+    "errors": int(tallies.wrong.sum()),
+    "surprising": float(scipy.stats.norm.isf(0.025 / ever)),
+    "id": _packed(first),
+    "label": _packed(tallies.labels[first]),
+    "wrong": _packed(tallies.wrong[first]),
+    "agree": _packed(table.agreement.values[first].astype(np.float32)),
+    "classes": _packed(classes),
+    "votes": _packed(np.take_along_axis(votes, classes, 1)),
+    "confusions": _confusions(tallies),
+  }
+  if runs.predictions is not None:
+    found["bins"] = _bins(runs.predictions, tallies.labels, first)
+  if inputs.extremes:
+    pictured = first[:MOST_TILES].tolist()
+    found["tiles"] = {"count": len(pictured), **tiles(inputs, pictured)}
+  return found
+
+
+def _packed(array: np.ndarray) -> dict[str, str]:
+  """Return an array as bytes for a typed array of JavaScript, and that array's name."""
+  if array.dtype.kind == "f":
+    name, dtype = "Float32Array", "<f4"
+  else:
+    bits = next(b for b in (8, 16, 32) if array.max(initial=0) < 2**b)
+    name, dtype = f"Uint{bits}Array", f"<u{bits // 8}"
+  text = base64.b64encode(array.astype(dtype).tobytes()).decode()
+  return {"type": name, "bytes": text}
+
+
+def _confusions(tallies: Tallies) -> list[list[int]]:
+  """Return label, class and votes of the classes that are most often predicted wrongly."""
+  k = tallies.votes.shape[1]
+  votes = np.zeros((k, k), np.int64)
+  np.add.at(votes, tallies.labels, tallies.votes)
+  np.fill_diagonal(votes, 0)
+  order = np.argsort(-votes, axis=None, kind="stable")[:MOST_CONFUSIONS]
+  label, voted = np.unravel_index(order, votes.shape)
+  rows = np.stack([label, voted, votes[label, voted]], 1)
+  return rows[rows[:, 2] > 0].tolist()
+
+
+def _bins(
+  predictions: Int[np.ndarray, "runs examples"],
+  labels: Int[np.ndarray, " examples"],
+  shown: Int[np.ndarray, " shown"],
+) -> dict[str, Any]:
+  """Return the bins of the runs' accuracy."""
+  labels = labels.astype(predictions.dtype)
+  accuracy = 1 - (predictions != labels).mean(1)
+  edges = plots.bin_edges([accuracy], len(labels))
+  step = -(-(len(edges) - 1) // MOST_BINS)
+  count = -(-(len(edges) - 1) // step)
+  edges = edges[0] + step * (edges[1] - edges[0]) * np.arange(count + 1)
+  of_run = np.searchsorted(edges, accuracy) - 1
+  wrong = [
+    np.count_nonzero(predictions[of_run == b] != labels, axis=0)[shown]
+    for b in range(count)
+  ]
+  return {
+    "edges": edges.tolist(),
+    "runs": np.bincount(of_run, minlength=count).tolist(),
+    "wrong": _packed(np.stack(wrong)),
+  }
