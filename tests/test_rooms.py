@@ -114,7 +114,7 @@ def test_templates_and_types_are_installed_too():
   for package in ("vmapseeds", "experiments"):
     needed = {
       file
-      for kind in ("*.j2", "*.pyi", "py.typed")
+      for kind in ("*.j2", "*.js", "*.pyi", "py.typed")
       for file in (above / package).rglob(kind)
     }
     assert needed == {
