@@ -15,7 +15,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.lanes import depthwise, im2col, winograd
+from vmapseeds.lanes import depthwise, half, im2col, winograd
 
 # With fewer input channels × output features than this, XLA's kernel has too little to
 # do at once.
@@ -26,6 +26,9 @@ DENSE_PRODUCTS = 64 * 64
 # With at least this many channels × features, Winograd's form saves more in products
 # than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
+# In half precision tiles as large as a stride are used if they make the kernel at most
+# this many times as large, by zeros.
+MOST_ZEROS = 2
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -43,6 +46,8 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
+  if x.dtype.itemsize < 4:
+    return _of_halves(forward, window, x, w)
   if window.groups > 1:
     return _of_groups(forward, window, x, w)
   if x.ndim > 4:
@@ -51,10 +56,29 @@ def forward(window, x, w):
     return y.reshape(len(x), *window.out_spatial(x, w), w.shape[-1])
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
     return (_pairs if window.dilation[-1] == 1 else im2col.forward)(window, x, w)
-  if found := _unstrided(window, x, w):
-    images, kernels, plain = found
-    return winograd.forward(plain, images(x), kernels(w))
+  if found := _unstrided(window, x, w, _gains(window)):
+    return _of_tiles(forward, found, x, w)
   return _plain(window, x, w)
+
+
+def _of_halves(part, window, *args):
+  """Apply a part to numbers of two bytes: by products of bfloat16 where that is faster,
+  else in float32. Then only what goes in and what comes out is rounded, as on a TPU.
+  """
+  x, w, *_ = args
+  if half.fits(window, x, w):
+    return getattr(half, part.__name__)(window, *args)
+
+  def gains(plain, tiles, kernel):
+    return half.fits(plain, tiles, kernel) and kernel.size <= MOST_ZEROS * w.size
+
+  if found := _unstrided(window, x, w, gains):
+    return _of_tiles(part, found, *args)
+  wide = (
+    a.astype(jnp.float32) if _is_array(a) else jax.ShapeDtypeStruct(a.shape, jnp.float32)
+    for a in args
+  )
+  return part(dataclasses.replace(window, dtype=None), *wide)
 
 
 def _in_two_dimensions(window, x, w):
@@ -141,12 +165,12 @@ def _is_array(a):
   return isinstance(a, jax.Array)
 
 
-def _unstrided(window, x, w):
+def _unstrided(window, x, w, is_fast):
   """Turn a strided convolution into a plain one: tiles as large as the stride become
   pixels, their pixels channels. Return the functions that rearrange images and kernels,
-  and the plain window; None if that would not be fast.
+  and the plain window; None unless `is_fast` says so of it, with its images and kernel.
   """
-  if set(window.strides) == {1} or set(window.dilation) != {1}:
+  if set(window.strides) == {1} or {*window.dilation, window.groups} != {1}:
     return None
   s = window.strides
   ahead = [
@@ -179,11 +203,27 @@ def _unstrided(window, x, w):
   )
   padding = tuple((t, out + taps - 1 - n - t) for t, out, n, taps in sizes)
   plain = dataclasses.replace(window, strides=(1,) * len(s), padding=padding)
-  return (
-    (images, kernels, plain)
-    if winograd.fits(plain, *looks, math.prod(s) * MANY_PRODUCTS["images"])
-    else None
+  return (images, kernels, plain) if is_fast(plain, *looks) else None
+
+
+def _gains(window):
+  """Return what says whether tiles of a strided convolution gain by Winograd's form."""
+  many = math.prod(window.strides) * MANY_PRODUCTS["images"]
+  return functools.partial(winograd.fits, products=many)
+
+
+def _of_tiles(part, found, x, w, *dy):
+  """Apply a part of a strided convolution as `_unstrided` found it."""
+  images, kernels, plain = found
+  x_tiles, w_tiles = (
+    make(a) if _is_array(a) else jax.eval_shape(make, a)
+    for make, a in ((images, x), (kernels, w))
   )
+  result = part(plain, x_tiles, w_tiles, *dy)
+  if part is forward:
+    return result
+  make, like = (images, x) if part is input_gradient else (kernels, w)
+  return jax.linear_transpose(make, like)(result.astype(like.dtype))[0]
 
 
 def _tiled(a, sizes, first):
@@ -263,6 +303,8 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images: a convolution of `dy` with the
   kernel flipped, its channels swapped.
   """
+  if dy.dtype.itemsize < 4:
+    return _of_halves(input_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(input_gradient, window, x, w, dy)
   if x.ndim > 4:
@@ -273,10 +315,8 @@ def input_gradient(window, x, w, dy):
   strided = set(window.strides) != {1}
   if strided and set(window.dilation) != {1}:
     return im2col.input_gradient(window, x, w, dy)
-  if found := _unstrided(window, x, w):
-    images, kernels, plain = found
-    dx = input_gradient(plain, jax.eval_shape(images, x), kernels(w), dy)
-    return jax.linear_transpose(images, x)(dx)[0]
+  if found := _unstrided(window, x, w, _gains(window)):
+    return _of_tiles(input_gradient, found, x, w, dy)
   if strided:  # each phase's gradient, at the phase's pixels
     return sum(
       _put(
@@ -353,6 +393,8 @@ def kernel_gradient(window, x, w, dy):
   The channels of a pixel are laid out as pixels of a longer row, so that output rows
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
+  if x.dtype.itemsize < 4:
+    return _of_halves(kernel_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(kernel_gradient, window, x, w, dy)
   if x.ndim > 4:

@@ -1,0 +1,162 @@
+"""One lane's convolution of bfloat16 numbers on a CPU with matrix units, which multiply
+bfloat16 several times as fast as float32, and sum in float32.
+
+XLA reaches these units by matrix products alone, if sums are float32 and the left
+matrix has its contraction last. So images are joined to one long row of pixels, with
+zeros between them: an element of the kernel then sees this row, shifted. One product
+multiplies all pixels by all elements, and its parts are added, shifted. For the kernel
+gradient the row is turned, by a product with ones, which is exact and faster than XLA's
+transpose. Images are (n, *spatial, in), kernels (*kernel, in, out).
+
+Arrays are moved as whole numbers of the same bits, because XLA for CPUs converts
+bfloat16 for that, in loops all of an array at each step.
+"""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vmapseeds import machine
+from vmapseeds.lanes import im2col
+
+# With at least this many channels, features and pixels of a batch, the units save more
+# than larger products cost.
+CHANNELS, FEATURES, PIXELS = 32, 32, 1024
+# Bytes of a block's products and of its turned images: they stay in a core's L2 cache.
+PRODUCT_BYTES, TURNED_BYTES = 2**20, 384 * 1024
+
+barrier = jax.lax.optimization_barrier
+
+
+@functools.cache
+def has_units() -> bool:
+  """Return whether the processor has matrix units that XLA uses."""
+  return "amx_bf16" in machine.instruction_set() and jax.__version_info__ >= (0, 10)
+
+
+def fits(window, x, w) -> bool:
+  """Return whether a convolution is faster in this form than in float32."""
+  *kernel, channels, features = w.shape
+  return (
+    has_units()
+    and x.dtype == jnp.bfloat16
+    and {*window.strides, *window.dilation, window.groups} == {1}
+    and all(
+      0 <= min(ends) <= max(ends) < k
+      for k, ends in zip(kernel, window.padding, strict=True)
+    )
+    and channels >= CHANNELS
+    and features >= FEATURES
+    and len(x) * math.prod(window.out_spatial(x, w)) >= PIXELS
+  )
+
+
+def forward(window, x, w):
+  """Return the convolution of images and kernel."""
+  *kernel, channels, features = w.shape
+  out, dtype = window.out_spatial(x, w), window.dtype or x.dtype
+  row = _row(window, x, w)
+  matrix = barrier(jnp.moveaxis(w, -2, 0).reshape(channels, -1))
+
+  def block(x):
+    pixels = len(x) * math.prod(row.sizes)
+    products = barrier(_product(_numbers(barrier(row.of(x))), matrix))
+    y = sum(
+      products[shift : shift + pixels, i * features : (i + 1) * features]
+      for i, shift in enumerate(row.shifts)
+    )
+    y = y.reshape(len(x), *row.sizes, features)
+    return _bits(y[:, *map(slice, out)].astype(dtype))
+
+  an_image = math.prod(row.sizes) * len(row.shifts) * features * 4
+  blocks = im2col.blocks(len(x), PRODUCT_BYTES // an_image)
+  return _numbers(im2col.in_turn(blocks, block, _bits(x)), dtype)
+
+
+def input_gradient(window, x, w, dy):
+  """Return the gradient with respect to the images, given that of the output: a
+  convolution of `dy` with the kernel turned, its channels swapped.
+  """
+  padding = tuple(
+    (k - 1 - low, k - 1 - high)
+    for k, (low, high) in zip(w.shape, window.padding, strict=False)
+  )
+  w = jnp.swapaxes(jnp.flip(w, range(w.ndim - 2)), -1, -2)
+  return forward(dataclasses.replace(window, padding=padding, dtype=x.dtype), dy, w)
+
+
+def kernel_gradient(window, x, w, dy):
+  """Return the gradient with respect to the kernel, given that of the output."""
+  *kernel, channels, features = w.shape
+  row = _row(window, x, w)
+  ones = jnp.eye(channels, dtype=x.dtype)
+  # The elements of a row of the kernel are rows of one matrix.
+  width = kernel[-1]
+
+  def block(x, dy):
+    pixels = len(x) * math.prod(row.sizes)
+    turned = _product(ones, _numbers(barrier(row.of(x))), last=1)
+    turned = barrier(_bits(turned.astype(ones.dtype)))
+    length = turned.shape[1] - width + 1
+    rows = jnp.zeros((width * channels, length), turned.dtype)
+    for i in range(width):
+      rows = barrier(
+        jax.lax.dynamic_update_slice(rows, turned[:, i : i + length], (i * channels, 0))
+      )
+    gradients = _numbers(barrier(row.joined(dy)))
+    return jnp.stack(
+      [
+        _product(_numbers(barrier(rows[:, shift : shift + pixels])), gradients)
+        for shift in row.shifts[::width]
+      ]
+    )
+
+  an_image = math.prod(row.sizes) * width * channels * 2
+  blocks = im2col.blocks(len(x), TURNED_BYTES // an_image)
+  return im2col.sum_over(blocks, block, _bits(x), _bits(dy)).reshape(w.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+  """Images joined to one row of pixels."""
+
+  sizes: tuple[int, ...]  # of an image with the zeros after its pixels
+  shifts: list[int]  # from the row of what the first element of the kernel sees
+  ends: tuple[int, int]  # zeros before and after
+
+  def joined(self, x):
+    """Join images, without zeros at the ends."""
+    edges = [(0, size - n) for size, n in zip(self.sizes, x.shape[1:], strict=False)]
+    return jnp.pad(x, [(0, 0), *edges, (0, 0)]).reshape(-1, x.shape[-1])
+
+  def of(self, x):
+    return jnp.pad(self.joined(x), [self.ends, (0, 0)])
+
+
+def _row(window, x, w):
+  sizes = tuple(
+    n + max(ends) for n, ends in zip(x.shape[1:], window.padding, strict=False)
+  )
+  steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+  shifts = [int(np.dot(element, steps)) for element in np.ndindex(w.shape[:-2])]
+  before = int(np.dot([low for low, _ in window.padding], steps))
+  return _Row(sizes, shifts, (before, shifts[-1] - before))
+
+
+def _product(a, b, last=0):
+  """Multiply matrices; `last` is 1 if `b` has its contraction last, too."""
+  return jax.lax.dot_general(
+    a, b, (((1,), (last,)), ((), ())), preferred_element_type=jnp.float32
+  )
+
+
+def _bits(a):
+  return jax.lax.bitcast_convert_type(a, {2: jnp.uint16, 4: jnp.uint32}[a.dtype.itemsize])
+
+
+def _numbers(bits, dtype=jnp.bfloat16):
+  return jax.lax.bitcast_convert_type(bits, dtype)
