@@ -46,7 +46,7 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  if x.dtype.itemsize < 4:
+  if window.precision is half.ROUNDED:
     return _of_halves(forward, window, x, w)
   if window.groups > 1:
     return _of_groups(forward, window, x, w)
@@ -62,9 +62,7 @@ def forward(window, x, w):
 
 
 def _of_halves(part, window, *args):
-  """Apply a part to numbers of two bytes: by products of bfloat16 where that is faster,
-  else in float32. Then only what goes in and what comes out is rounded, as on a TPU.
-  """
+  """Apply a part to factors that are rounded to bfloat16."""
   x, w, *_ = args
   if half.fits(window, x, w):
     return getattr(half, part.__name__)(window, *args)
@@ -74,11 +72,8 @@ def _of_halves(part, window, *args):
 
   if found := _unstrided(window, x, w, gains):
     return _of_tiles(part, found, *args)
-  wide = (
-    a.astype(jnp.float32) if _is_array(a) else jax.ShapeDtypeStruct(a.shape, jnp.float32)
-    for a in args
-  )
-  return part(dataclasses.replace(window, dtype=None), *wide)
+  window, args = half.rounded(window, args)
+  return part(window, *args)
 
 
 def _in_two_dimensions(window, x, w):
@@ -303,7 +298,7 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images: a convolution of `dy` with the
   kernel flipped, its channels swapped.
   """
-  if dy.dtype.itemsize < 4:
+  if window.precision is half.ROUNDED:
     return _of_halves(input_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(input_gradient, window, x, w, dy)
@@ -393,7 +388,7 @@ def kernel_gradient(window, x, w, dy):
   The channels of a pixel are laid out as pixels of a longer row, so that output rows
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
-  if x.dtype.itemsize < 4:
+  if window.precision is half.ROUNDED:
     return _of_halves(kernel_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(kernel_gradient, window, x, w, dy)

@@ -1,15 +1,15 @@
-"""One lane's convolution of bfloat16 numbers on a CPU with matrix units, which multiply
-bfloat16 several times as fast as float32, and sum in float32.
+"""One lane's products on a CPU with matrix units, which multiply bfloat16 several times
+as fast as float32, and sum in float32.
 
 XLA reaches these units by matrix products alone, if sums are float32 and the left
-matrix has its contraction last. So images are joined to one long row of pixels, with
-zeros between them: an element of the kernel then sees this row, shifted. One product
-multiplies all pixels by all elements, and its parts are added, shifted. For the kernel
-gradient the row is turned, by a product with ones, which is exact and faster than XLA's
-transpose. Images are (n, *spatial, in), kernels (*kernel, in, out).
+matrix has its contraction last. For a convolution images are joined to one long row of
+pixels, with zeros between them: an element of the kernel then sees this row, shifted.
+One product multiplies all pixels by all elements, and its parts are added, shifted. For
+the kernel gradient the row is turned, by a product with ones, which is exact and faster
+than XLA's transpose. Images are (n, *spatial, in), kernels (*kernel, in, out), in
+float32.
 
-Arrays are moved as whole numbers of the same bits, because XLA for CPUs converts
-bfloat16 for that, in loops all of an array at each step.
+Numbers are moved by their bits, because XLA for CPUs converts bfloat16 for that.
 """
 
 import dataclasses
@@ -26,9 +26,12 @@ from vmapseeds.lanes import im2col
 # With at least this many channels, features and pixels of a batch, the units save more
 # than larger products cost.
 CHANNELS, FEATURES, PIXELS = 32, 32, 1024
+ROWS = 64  # of a matrix product
 # Bytes of a block's products and of its turned images: they stay in a core's L2 cache.
 PRODUCT_BYTES, TURNED_BYTES = 2**20, 384 * 1024
 
+# The precision of a product that rounds its factors
+ROUNDED = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
 barrier = jax.lax.optimization_barrier
 
 
@@ -38,12 +41,40 @@ def has_units() -> bool:
   return "amx_bf16" in machine.instruction_set() and jax.__version_info__ >= (0, 10)
 
 
+def rounding(window):
+  """Return the window of a convolution whose factors are rounded to bfloat16."""
+  return dataclasses.replace(window, precision=ROUNDED, dtype=None)
+
+
+def rounded(window, arrays):
+  """Round the factors of a convolution, if its window says so. Return the window of the
+  convolution of these in float32, and the factors.
+  """
+  if window.precision is not ROUNDED:
+    return window, arrays
+  return dataclasses.replace(window, precision=None), [
+    jax.lax.reduce_precision(a, 8, 7) if isinstance(a, jax.Array) else a for a in arrays
+  ]
+
+
+def factors(a, b, dimensions):
+  """Return the factors of a matrix product, rounded: in bfloat16 where that is faster."""
+  (contracted, _), (together, _) = dimensions
+  summed = math.prod(a.shape[axis] for axis in contracted)
+  rows, columns = (
+    n.size // max(1, summed * math.prod(a.shape[axis] for axis in together))
+    for n in (a, b)
+  )
+  if has_units() and min(summed, columns) >= CHANNELS and rows >= ROWS:
+    return a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+  return [jax.lax.reduce_precision(n, 8, 7) for n in (a, b)]
+
+
 def fits(window, x, w) -> bool:
-  """Return whether a convolution is faster in this form than in float32."""
+  """Return whether a convolution of rounded factors is faster in this form."""
   *kernel, channels, features = w.shape
   return (
     has_units()
-    and x.dtype == jnp.bfloat16
     and {*window.strides, *window.dilation, window.groups} == {1}
     and all(
       0 <= min(ends) <= max(ends) < k
@@ -57,24 +88,23 @@ def fits(window, x, w) -> bool:
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  *kernel, channels, features = w.shape
-  out, dtype = window.out_spatial(x, w), window.dtype or x.dtype
+  *_, channels, features = w.shape
+  out = window.out_spatial(x, w)
   row = _row(window, x, w)
-  matrix = barrier(jnp.moveaxis(w, -2, 0).reshape(channels, -1))
+  matrix = barrier(_bits(jnp.moveaxis(w, -2, 0).reshape(channels, -1)))
 
   def block(x):
     pixels = len(x) * math.prod(row.sizes)
-    products = barrier(_product(_numbers(barrier(row.of(x))), matrix))
+    products = barrier(_product(row.of(x), matrix))
     y = sum(
       products[shift : shift + pixels, i * features : (i + 1) * features]
       for i, shift in enumerate(row.shifts)
     )
     y = y.reshape(len(x), *row.sizes, features)
-    return _bits(y[:, *map(slice, out)].astype(dtype))
+    return y[:, *map(slice, out)]
 
   an_image = math.prod(row.sizes) * len(row.shifts) * features * 4
-  blocks = im2col.blocks(len(x), PRODUCT_BYTES // an_image)
-  return _numbers(im2col.in_turn(blocks, block, _bits(x)), dtype)
+  return im2col.in_turn(im2col.blocks(len(x), PRODUCT_BYTES // an_image), block, x)
 
 
 def input_gradient(window, x, w, dy):
@@ -86,38 +116,35 @@ def input_gradient(window, x, w, dy):
     for k, (low, high) in zip(w.shape, window.padding, strict=False)
   )
   w = jnp.swapaxes(jnp.flip(w, range(w.ndim - 2)), -1, -2)
-  return forward(dataclasses.replace(window, padding=padding, dtype=x.dtype), dy, w)
+  return forward(dataclasses.replace(window, padding=padding), dy, w)
 
 
 def kernel_gradient(window, x, w, dy):
   """Return the gradient with respect to the kernel, given that of the output."""
-  *kernel, channels, features = w.shape
+  *_, width, channels, _ = w.shape
   row = _row(window, x, w)
-  ones = jnp.eye(channels, dtype=x.dtype)
-  # The elements of a row of the kernel are rows of one matrix.
-  width = kernel[-1]
+  ones = _bits(jnp.eye(channels))
 
   def block(x, dy):
     pixels = len(x) * math.prod(row.sizes)
-    turned = _product(ones, _numbers(barrier(row.of(x))), last=1)
-    turned = barrier(_bits(turned.astype(ones.dtype)))
+    turned = barrier(_bits(_product(ones, row.of(x), last=1)))
     length = turned.shape[1] - width + 1
-    rows = jnp.zeros((width * channels, length), turned.dtype)
+    # What the elements of a row of the kernel see.
+    seen = jnp.zeros((width * channels, length), turned.dtype)
     for i in range(width):
-      rows = barrier(
-        jax.lax.dynamic_update_slice(rows, turned[:, i : i + length], (i * channels, 0))
-      )
-    gradients = _numbers(barrier(row.joined(dy)))
+      part = turned[:, i : i + length]
+      seen = barrier(jax.lax.dynamic_update_slice(seen, part, (i * channels, 0)))
+    gradients = barrier(row.joined(_bits(dy)))
     return jnp.stack(
       [
-        _product(_numbers(barrier(rows[:, shift : shift + pixels])), gradients)
+        _product(barrier(seen[:, shift : shift + pixels]), gradients)
         for shift in row.shifts[::width]
       ]
     )
 
   an_image = math.prod(row.sizes) * width * channels * 2
   blocks = im2col.blocks(len(x), TURNED_BYTES // an_image)
-  return im2col.sum_over(blocks, block, _bits(x), _bits(dy)).reshape(w.shape)
+  return im2col.sum_over(blocks, block, x, dy).reshape(w.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +161,8 @@ class _Row:
     return jnp.pad(x, [(0, 0), *edges, (0, 0)]).reshape(-1, x.shape[-1])
 
   def of(self, x):
-    return jnp.pad(self.joined(x), [self.ends, (0, 0)])
+    """Round and join images."""
+    return barrier(jnp.pad(self.joined(_bits(x)), [self.ends, (0, 0)]))
 
 
 def _row(window, x, w):
@@ -147,16 +175,14 @@ def _row(window, x, w):
   return _Row(sizes, shifts, (before, shifts[-1] - before))
 
 
+def _bits(a):
+  """Return the bits of numbers rounded to bfloat16."""
+  return jax.lax.bitcast_convert_type(a.astype(jnp.bfloat16), jnp.uint16)
+
+
 def _product(a, b, last=0):
-  """Multiply matrices; `last` is 1 if `b` has its contraction last, too."""
+  """Multiply matrices of bits; `last` is 1 if `b` has its contraction last, too."""
+  a, b = (jax.lax.bitcast_convert_type(bits, jnp.bfloat16) for bits in (a, b))
   return jax.lax.dot_general(
     a, b, (((1,), (last,)), ((), ())), preferred_element_type=jnp.float32
   )
-
-
-def _bits(a):
-  return jax.lax.bitcast_convert_type(a, {2: jnp.uint16, 4: jnp.uint32}[a.dtype.itemsize])
-
-
-def _numbers(bits, dtype=jnp.bfloat16):
-  return jax.lax.bitcast_convert_type(bits, dtype)

@@ -20,7 +20,9 @@ from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
+from vmapseeds.lanes.widening import widened
 from vmapseeds.mistakes import say
+from vmapseeds.target import platform
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -42,7 +44,10 @@ def fast_convolutions(function: Function) -> Function:
   @functools.wraps(function)
   def fast(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    found = jaxpr_as_fun(_rewritten(program, {}))(*jax.tree.leaves((args, kwargs)))
+    program = _rewritten(program, {})
+    if platform() == "cpu":
+      program = widened(program)
+    found = jaxpr_as_fun(program)(*jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
   return fast  # type: ignore[return-value]
