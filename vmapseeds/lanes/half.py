@@ -104,7 +104,8 @@ def forward(window, x, w):
     return y[:, *map(slice, out)]
 
   an_image = math.prod(row.sizes) * len(row.shifts) * features * 4
-  return im2col.in_turn(im2col.blocks(len(x), PRODUCT_BYTES // an_image), block, x)
+  blocks = im2col.blocks(len(x), PRODUCT_BYTES // an_image)
+  return im2col.in_turn(blocks, block, barrier(_bits(x)))
 
 
 def input_gradient(window, x, w, dy):
@@ -134,7 +135,7 @@ def kernel_gradient(window, x, w, dy):
     for i in range(width):
       part = turned[:, i : i + length]
       seen = barrier(jax.lax.dynamic_update_slice(seen, part, (i * channels, 0)))
-    gradients = barrier(row.joined(_bits(dy)))
+    gradients = barrier(row.joined(dy))
     return jnp.stack(
       [
         _product(barrier(seen[:, shift : shift + pixels]), gradients)
@@ -144,6 +145,7 @@ def kernel_gradient(window, x, w, dy):
 
   an_image = math.prod(row.sizes) * width * channels * 2
   blocks = im2col.blocks(len(x), TURNED_BYTES // an_image)
+  x, dy = barrier((_bits(x), _bits(dy)))
   return im2col.sum_over(blocks, block, x, dy).reshape(w.shape)
 
 
@@ -161,8 +163,8 @@ class _Row:
     return jnp.pad(x, [(0, 0), *edges, (0, 0)]).reshape(-1, x.shape[-1])
 
   def of(self, x):
-    """Round and join images."""
-    return barrier(jnp.pad(self.joined(_bits(x)), [self.ends, (0, 0)]))
+    """Join images."""
+    return barrier(jnp.pad(self.joined(x), [self.ends, (0, 0)]))
 
 
 def _row(window, x, w):
