@@ -26,9 +26,9 @@ DENSE_PRODUCTS = 64 * 64
 # With at least this many channels × features, Winograd's form saves more in products
 # than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
-# In half precision tiles as large as a stride are used if they make the kernel at most
-# this many times as large, by zeros.
-MOST_ZEROS = 2
+# In half precision tiles as large as the stride take the place of a strided convolution
+# if zeros make its kernel at most this many times as large.
+MOST_TIMES = {"forward": 1.5, "input_gradient": 2, "kernel_gradient": 0}
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -63,12 +63,13 @@ def forward(window, x, w):
 
 def _of_halves(part, window, *args):
   """Apply a part to factors that are rounded to bfloat16."""
-  x, w, *_ = args
-  if half.fits(window, x, w):
-    return getattr(half, part.__name__)(window, *args)
+  name, (x, w, *_) = part.__name__, args
+  if half.fits(name, window, x, w):
+    return getattr(half, name)(window, *args)
 
   def gains(plain, tiles, kernel):
-    return half.fits(plain, tiles, kernel) and kernel.size <= MOST_ZEROS * w.size
+    few_zeros = kernel.size <= MOST_TIMES[name] * w.size
+    return few_zeros and half.fits(name, plain, tiles, kernel)
 
   if found := _unstrided(window, x, w, gains):
     return _of_tiles(part, found, *args)

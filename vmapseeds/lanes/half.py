@@ -23,10 +23,11 @@ import numpy as np
 from vmapseeds import machine
 from vmapseeds.lanes import im2col
 
-# With at least this many channels, features and pixels of a batch, the units save more
-# than larger products cost.
-CHANNELS, FEATURES, PIXELS = 32, 32, 1024
-ROWS = 64  # of a matrix product
+# The units save more than larger arrays cost with at least so many numbers summed for an
+# output (or as many as are made, as XLA's own kernel wants many), so many made at each
+# pixel, so many channels × features of a kernel gradient, so many pixels in a batch, and
+# so many rows of a matrix product.
+SUMMED, MADE, PRODUCTS, PIXELS, ROWS = 32, 16, 32 * 64, 512, 64
 # Bytes of a block's products and of its turned images: they stay in a core's L2 cache.
 PRODUCT_BYTES, TURNED_BYTES = 2**20, 384 * 1024
 
@@ -65,23 +66,29 @@ def factors(a, b, dimensions):
     n.size // max(1, summed * math.prod(a.shape[axis] for axis in together))
     for n in (a, b)
   )
-  if has_units() and min(summed, columns) >= CHANNELS and rows >= ROWS:
+  if has_units() and min(summed, columns) >= SUMMED and rows >= ROWS:
     return a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
   return [jax.lax.reduce_precision(n, 8, 7) for n in (a, b)]
 
 
-def fits(window, x, w) -> bool:
-  """Return whether a convolution of rounded factors is faster in this form."""
+def fits(part, window, x, w) -> bool:
+  """Return whether a part of a convolution of rounded factors is faster in this form."""
   *kernel, channels, features = w.shape
+  if part == "kernel_gradient":
+    many = min(channels, features) >= SUMMED and channels * features >= PRODUCTS
+  else:
+    summed, made = (
+      (channels, features) if part == "forward" else (features, channels)
+    )
+    many = summed >= min(SUMMED, made) and made >= MADE
   return (
-    has_units()
+    many
+    and has_units()
     and {*window.strides, *window.dilation, window.groups} == {1}
     and all(
       0 <= min(ends) <= max(ends) < k
       for k, ends in zip(kernel, window.padding, strict=True)
     )
-    and channels >= CHANNELS
-    and features >= FEATURES
     and len(x) * math.prod(window.out_spatial(x, w)) >= PIXELS
   )
 
