@@ -28,7 +28,7 @@ DENSE_PRODUCTS = 64 * 64
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
 # In half precision tiles as large as the stride take the place of a strided convolution
 # if zeros make its kernel at most this many times as large.
-MOST_TIMES = {"forward": 1.5, "input_gradient": 2, "kernel_gradient": 0}
+MOST_TIMES = {"forward": 1.5, "input_gradient": 2, "kernel_gradient": 1.5}
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -69,7 +69,8 @@ def _of_halves(part, window, *args):
 
   def gains(plain, tiles, kernel):
     few_zeros = kernel.size <= MOST_TIMES[name] * w.size
-    return few_zeros and half.fits(name, plain, tiles, kernel)
+    times = math.prod(window.strides)
+    return few_zeros and half.fits(name, plain, tiles, kernel, times)
 
   if found := _unstrided(window, x, w, gains):
     return _of_tiles(part, found, *args)

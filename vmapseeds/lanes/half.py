@@ -71,15 +71,15 @@ def factors(a, b, dimensions):
   return [jax.lax.reduce_precision(n, 8, 7) for n in (a, b)]
 
 
-def fits(part, window, x, w) -> bool:
-  """Return whether a part of a convolution of rounded factors is faster in this form."""
+def fits(part, window, x, w, times=1) -> bool:
+  """Return whether a part of a convolution of rounded factors is faster in this form.
+  `times`: how many times as many products a kernel gradient then needs.
+  """
   *kernel, channels, features = w.shape
   if part == "kernel_gradient":
-    many = min(channels, features) >= SUMMED and channels * features >= PRODUCTS
+    many = min(channels, features) >= SUMMED and channels * features >= times * PRODUCTS
   else:
-    summed, made = (
-      (channels, features) if part == "forward" else (features, channels)
-    )
+    summed, made = (channels, features) if part == "forward" else (features, channels)
     many = summed >= min(SUMMED, made) and made >= MADE
   return (
     many

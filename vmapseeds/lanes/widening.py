@@ -86,9 +86,7 @@ def _wide(program, done):
     return _wide(ClosedJaxpr(program, ()), done).jaxpr
   if id(program) not in done:
     of = functools.partial(_computed, program, done)
-    like = (
-      a.update(dtype=WIDE) if _is_narrow(a) else a for a in program.in_avals
-    )
+    like = (a.update(dtype=WIDE) if _is_narrow(a) else a for a in program.in_avals)
     # The program itself is kept, because its id is that of another once it is gone.
     done[id(program)] = program, jax.make_jaxpr(of)(*like)
   return done[id(program)][1]
@@ -118,7 +116,8 @@ def _result(equation, given, done):
     return jaxpr_as_fun(_wide(inner, done))(*given)
   if primitive.name in KEPT:
     given = [
-      a.astype(NARROW) if narrow else a for a, narrow in zip(given, factors, strict=True)
+      a.astype(NARROW) if narrow else a
+      for a, narrow in zip(given, factors, strict=True)
     ]
     results = primitive.bind(*given, **parameters)
     return [*map(_widen, results if primitive.multiple_results else [results])]
@@ -134,6 +133,7 @@ def _result(equation, given, done):
       parameters["window"] = half.rounding(parameters["window"])
   if primitive is dot_general_p and all(factors):
     parameters["preferred_element_type"] = WIDE
-    given = half.factors(*given, parameters["dimension_numbers"])
+    left, right = given
+    given = half.factors(left, right, parameters["dimension_numbers"])
   results = primitive.bind(*given, **parameters)
   return results if primitive.multiple_results else [results]
