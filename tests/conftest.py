@@ -41,7 +41,7 @@ jaxtyping.install_import_hook(
 )
 # In these only arrays are checked: other wrong types must reach the package's own
 # one-line messages.
-ARRAYS = ("results.imports", "reports.plots", "training.runs", "stats")
+ARRAYS = ("results.recording", "reports.plots", "training.runs", "stats")
 jaxtyping.install_import_hook(
   [f"vmapseeds.{name}" for name in ARRAYS], "shapes.checked"
 )

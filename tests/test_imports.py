@@ -19,7 +19,8 @@ from test_cli import run
 
 import vmapseeds as vs
 from vmapseeds import stats
-from vmapseeds.results import imports
+from vmapseeds.results import given as given_arrays
+from vmapseeds.results import recording
 from vmapseeds.store import layout
 
 RUNS, EXAMPLES, CLASSES = 7, 23, 5
@@ -172,7 +173,7 @@ def test_files_in_fortran_order(files, arrays, tmp_path, monkeypatch):
     ),
     arrays,
   )
-  monkeypatch.setattr(imports, "FORTRAN_BYTES", 100)
+  monkeypatch.setattr(given_arrays, "FORTRAN_BYTES", 100)
   with pytest.raises(vs.Mistake, match="is in Fortran order"):
     import_runs(tmp_path / "no", files["labels"], predictions=files["predictions"])
 
@@ -413,7 +414,7 @@ def with_class(value, dtype=int):
     ({"predictions": GOOD, "block_runs": 0}, "block_runs is 0"),
     (
       {"predictions": GOOD, "labels": None},
-      "labels has shape (): give (examples,), axis 0 examples",
+      "is new: give labels, the class of each test example",
     ),
     (
       {"predictions": GOOD, "labels": LABELS - 1},
@@ -537,7 +538,7 @@ def test_folders_are_never_overwritten(files, tmp_path):
   assert [f.name for f in out.iterdir()] == ["note.txt"]
   (out / "note.txt").unlink()
   import_runs(out, files["labels"], logits=files["logits"])
-  with pytest.raises(vs.Mistake, match="is not empty"):
+  with pytest.raises(vs.Mistake, match="has these predictions already, from run 0 on"):
     import_runs(out, files["labels"], logits=files["logits"])
   with pytest.raises(vs.Mistake, match="is a file: give a folder"):
     import_runs(files["labels"], files["labels"], logits=files["logits"])
@@ -605,13 +606,13 @@ def test_import_on_the_command_line(files, arrays, tmp_path, capsys):
 def test_an_interruption_leaves_nothing(files, tmp_path, capsys, monkeypatch):
   before = sorted(tmp_path.iterdir())
 
-  def interrupt(logits, first):
+  def interrupt(logits, first, what):
     if first:
       raise KeyboardInterrupt
     return np.zeros(logits.shape[:2], np.int16)
 
-  monkeypatch.setattr(imports, "largest", interrupt)
-  monkeypatch.setattr(imports, "BLOCK_BYTES", 1)  # a run a block
+  monkeypatch.setattr(recording, "largest", interrupt)
+  monkeypatch.setattr(recording, "BLOCK_BYTES", 1)  # a run a block
   given = (
     "--labels",
     files["labels"],

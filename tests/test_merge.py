@@ -165,9 +165,9 @@ def test_rows_that_a_table_has_twice_are_two_runs():
     vs.Runs.concat([vs.Runs.independent(1, start=1)] * 2),
     vs.Runs.independent(1),
   ]
-  rows, table = matched(tables)
+  rows, table = matched([table.columns() for table in tables])
   assert [r.tolist() for r in rows] == [[0, 1], [1, 2], [0]]
-  assert table.seeds["init"].tolist() == [0, 1, 1]
+  assert table["seed_init"].tolist() == [0, 1, 1]
 
 
 def test_data_that_lay_elsewhere(tmp_path, monkeypatch):

@@ -21,7 +21,6 @@ from .reports.pilots import plan as plan
 from .reports.results_page import report as report
 from .results.by_example import examples as examples
 from .results.description import training_examples as training_examples
-from .results.imports import import_runs as import_runs
 from .results.merging import merge as merge
 from .results.networks import export_networks as export_networks
 from .results.networks import load_networks as load_networks
@@ -30,6 +29,8 @@ from .results.opening import errors as errors
 from .results.opening import open_results as open_results
 from .results.opening import prediction_blocks as prediction_blocks
 from .results.opening import tally as tally
+from .results.recording import Recorder as Recorder
+from .results.recording import import_runs as import_runs
 from .results.searches import optuna_studies as optuna_studies
 from .store.verification import verify as verify
 from .training.inputs import batches as batches

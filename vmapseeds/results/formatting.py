@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
 WITHOUT_SIGN = ("number", "count", "correlation", "p")
 
@@ -107,3 +109,15 @@ def _places(value: float, digits: int) -> int:
   """
   exponent = math.floor(math.log10(abs(value))) if value else 0
   return min(8, max(0, digits - 1 - exponent))
+
+
+def difference_of_labels(ours: np.ndarray, theirs: np.ndarray) -> str:
+  """Return how two arrays of labels differ, as a clause after a comma."""
+  if len(ours) != len(theirs):
+    return f"of {len(ours)} and {len(theirs)} examples"
+  if np.array_equal(np.sort(ours), np.sort(theirs)):
+    return (
+      "with as many labels of each class, in another order: bring the examples and "
+      "predictions in one order"
+    )
+  return f"with other labels at {np.mean(ours != theirs):.0%} of them"

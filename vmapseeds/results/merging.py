@@ -4,7 +4,7 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from rich.progress import track
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results import description
+from vmapseeds.results.description import IMPORTED
+from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, create_folder
 from vmapseeds.store.layout import Damage
 from vmapseeds.store.results import Results
-from vmapseeds.training.runs import Runs
 
 
 def merge(
@@ -34,13 +35,15 @@ def merge(
 
   The new folder has the runs of the first folder, then those of the second that the
   first lacks, and so on. Two runs are the same if their seeds and values are equal.
-  Such a run is taken once, and is done if any folder has it done. Each block holds runs
+  Such a run is taken once, and is done if any folder has it done; imported runs without
+  seeds are all different. Each block holds runs
   of one block of one folder, and keeps what its record says of how they were trained.
   Runs that no folder has done are left for `work`. Stored tallies are not kept:
   `vs.tally` counts the merged predictions.
 
   Args:
-    folders: results folders that `train` made, of one recipe and with the same data.
+    folders: results folders that `train` made, of one recipe and with the same data; or
+      folders of recorded or imported runs with the same labels and columns.
     out: the new results folder, absent or empty.
     force_mixed: whether to merge folders whose programs differ. The new folder's
       attributes then say so.
@@ -55,7 +58,7 @@ def merge(
     raise Mistake(
       "no results folders to merge: give a list of some that `vmapseeds train` made"
     )
-  tables, sources = zip(*map(description.campaign_of, folders), strict=True)
+  sources = [Results(folder) for folder in folders]
   first = sources[0]
   if first.root["kept"]["predictions"] == "none":
     raise Mistake(
@@ -68,9 +71,17 @@ def merge(
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
 
+  tables = [source.table() for source in sources]
+  if not any(
+    a["attributes"].get("role") == "seed" for a in first.root["arrays"].values()
+  ):
+    starts = np.cumsum([0, *map(len, sources)])
+    for table, start, source in zip(tables, starts, sources, strict=False):
+      table[""] = start + np.arange(len(source))  # all runs are different
   rows, table = matched(tables)
+  table.pop("", None)
   # Of each run: the first folder in which it is done, and its row there.
-  origin = np.full((len(table), 2), -1)
+  origin = np.full((1 + max(of.max() for of in rows), 2), -1)
   for s in reversed(range(len(sources))):
     there = np.flatnonzero(sources[s].done)
     origin[rows[s][there]] = np.stack([np.full(len(there), s), there], axis=1)
@@ -80,9 +91,9 @@ def merge(
   with create_folder(
     out,
     about,
-    extents=[*cuts, len(table)],
+    extents=[*cuts, len(origin)],
     block_runs=max(source.block_runs for source in sources),
-    columns=table.columns(),
+    columns=table,
     examples={name: first.arrays[name][...] for name in first.examples},
     dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
@@ -120,6 +131,8 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
     "leave one of them out",
   )
   mine, theirs = source.root, first.root
+  if (mine["device_kind"] == IMPORTED) != (theirs["device_kind"] == IMPORTED):
+    raise Mistake(f"{other}: one has runs trained here, one imported runs; {use}")
   recipe = theirs["recipe"]
   # The same data may have been at another path.
   if mine["data_digest"] == theirs["data_digest"]:
@@ -132,7 +145,14 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
   mixed = description.check_alike(source, given, force_mixed, other, use, texts)
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
-      raise Mistake(f"{other}: its {name} are others; {use}")
+      said = ""
+      if name in first.examples and mine["arrays"][name]["attributes"].get("of"):
+        labels = (of.arrays[name][...] for of in (source, first))
+        said = f", {difference_of_labels(*labels)}"
+      raise Mistake(f"{other}: its {name} are others{said}; {use}")
+  if mine["num_classes"] != theirs["num_classes"]:
+    classes = f"{mine['num_classes']} classes, not {theirs['num_classes']}"
+    raise Mistake(f"{other}: it has {classes}; {use}")
   check_outputs(source, first, other, use)
   return mixed
 
@@ -156,7 +176,9 @@ def with_dataset(recipe: str, dataset: Any) -> str:
   return json.dumps({**fields, "dataset": dataset} if "dataset" in fields else fields)
 
 
-def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Runs]:
+def matched(
+  tables: Sequence[Mapping[str, np.ndarray]],
+) -> tuple[list[Int[np.ndarray, " runs"]], dict[str, np.ndarray]]:
   """Return, for each table, the rows that its runs have in the merged table; and the
   merged table.
 
@@ -166,12 +188,12 @@ def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Run
   numbers: dict[tuple[bytes, int], int] = {}
   rows = []
   for table in tables:
+    size = len(next(iter(table.values())))
     columns = (
-      np.ascontiguousarray(column).reshape(len(table), -1)
-      for column in table.columns().values()
+      np.ascontiguousarray(column).reshape(size, -1) for column in table.values()
     )
     seen: Counter[bytes] = Counter()
-    rows.append(np.empty(len(table), int))
+    rows.append(np.empty(size, int))
     for i, row in enumerate(
       np.concatenate([column.view(np.uint8) for column in columns], axis=1)
     ):
@@ -179,7 +201,7 @@ def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Run
       rows[-1][i] = numbers.setdefault((text, seen[text]), len(numbers))
       seen[text] += 1
   _, first = np.unique(np.concatenate(rows), return_index=True)
-  return rows, Runs.concat(tables)[first]
+  return rows, {n: np.concatenate([of[n] for of in tables])[first] for n in tables[0]}
 
 
 def check_block(
@@ -239,6 +261,7 @@ def copy_block(
   s, rows = origin[merged.blocks[block].start, 0], origin[merged.blocks[block], 1]
   record = sources[s].record(sources[s].block_of(rows[0])) or {}
   dataset = json.loads(merged.root["recipe"]).get("dataset")
-  record["recipe"] = with_dataset(record["recipe"], dataset)
+  if "recipe" in record:
+    record["recipe"] = with_dataset(record["recipe"], dataset)
   outputs = {name: sources[s].read(name, rows) for name in merged.outputs}
   merged.write_block(block, outputs, record)

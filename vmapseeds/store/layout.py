@@ -140,12 +140,27 @@ def blocks_of(root: Description) -> list[range]:
   ]
 
 
+def longer(
+  root: Description, runs: int, columns: Mapping[str, np.ndarray]
+) -> Description:
+  """Return the description of a folder with `runs` runs, whose table is `columns`."""
+  extents, size = root["extents"], root["block_runs"]
+  start, stop = [0, *extents][-2:]
+  # Where the last block is full, more of them belong to the same extent.
+  kept = extents[:-1] if (stop - start) % size == 0 else extents
+  digests = {
+    name: digest(values.astype(root["arrays"][name]["dtype"]))
+    for name, values in columns.items()
+  }
+  return {**root, "extents": [*kept, runs], "digests": root["digests"] | digests}
+
+
 def zarr_rows(blocks: list[range], block_runs: int) -> Int[np.ndarray, " runs"]:
   """Return the row of each run in Zarr's arrays."""
-  starts = [k * block_runs for k in range(len(blocks))]
-  return np.concatenate(
-    [s + np.arange(len(b)) for s, b in zip(starts, blocks, strict=True)]
-  )
+  firsts = np.array([block.start for block in blocks])
+  lengths = np.array([len(block) for block in blocks])
+  shifts = np.arange(len(blocks)) * block_runs - firsts
+  return np.arange(lengths.sum()) + np.repeat(shifts, lengths)
 
 
 def zarr_json(root: Description) -> str:

@@ -2,7 +2,7 @@
 the format.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from vmapseeds.store.files import (
   place,
   reached,
   read,
+  remove,
   replace,
   short_message,
 )
@@ -227,21 +228,61 @@ class Results:
     def longer(root):
       if root["extents"][-1] >= runs:
         return root
-      digests = {
-        name: layout.digest(values.astype(root["arrays"][name]["dtype"]))
-        for name, values in columns.items()
-      }
-      longer = {
-        **root,
-        "extents": [*root["extents"], runs],
-        "digests": root["digests"] | digests,
-      }
+      changed = layout.longer(root, runs, columns)
       first = len(layout.blocks_of(root)) * self.block_runs
-      Results(self.path, longer).write_plan(columns, first)
-      return longer
+      Results(self.path, changed).write_plan(columns, first)
+      return changed
 
     if len(self) < runs:
       self.revise(longer)
+
+  def append(
+    self,
+    runs: int,
+    make_columns: Callable[
+      [dict[str, Shaped[np.ndarray, "runs ..."]]], dict[str, Shaped[np.ndarray, "..."]]
+    ],
+    blocks: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, Any]]],
+  ) -> None:
+    """Add finished runs in blocks of their own, one process at a time. The description
+    changes last: until then the folder is as it was, whatever happens.
+
+    Args:
+      runs: how many.
+      make_columns: from the runs table to that of all runs; it may refuse the new ones.
+      blocks: outputs and record of each block. All blocks are full, except the last.
+    """
+    with Claims(self.path) as claims:
+      claims.wait_for("folder")
+      found = layout.read_metadata(self.path) or {}
+      if {**found, "digest": ""} != {**self.root, "digest": ""}:
+        self._open(layout.require_metadata(self.path))
+      columns = make_columns(self.table())
+      root = layout.longer(self.root, len(self) + runs, columns)
+      grown, first = Results(self.path, root), len(self.blocks)
+      try:
+        for block, (outputs, record) in enumerate(blocks, first):
+          # A process that ended before it changed the description may have left one.
+          remove(self.path / BLOCKS / f"{block}.json")
+          grown.write_block(block, outputs, record)
+        grown.write_plan(columns, first * self.block_runs)
+      except BaseException:
+        for block in range(first, len(grown.blocks)):
+          for file in (f"{BLOCKS}/{block}.json", *grown.objects(block)):
+            remove(self.path / file)
+        raise
+      if not claims.holds("folder"):
+        raise Failure(
+          f"{self.path}: another process took over while this one slept; add again"
+        )
+      replace(self.path / layout.ROOT, layout.zarr_json(root))
+      self.__dict__.update(vars(grown))
+
+  def objects(self, block: int) -> list[str]:
+    """Return the paths of a block's objects."""
+    return [
+      layout.object_path(self.root, name, block) for name in self.outputs + self.counts
+    ]
 
   def revise(self, change: Callable[[layout.Description], layout.Description]) -> None:
     """Change the description, one process at a time."""

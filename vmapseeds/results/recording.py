@@ -1,0 +1,612 @@
+"""Record runs trained elsewhere in a results folder that `report` and `compare` read: one
+after another as they finish, or many from arrays and files.
+
+From PyTorch:
+
+  recorder = vs.Recorder("results/mine", labels=labels)
+  for seed in range(100):
+    recorder.add(logits=train(seed)(images), seed=seed)
+"""
+
+import functools
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float, Int, Integer
+from rich.console import Console
+from rich.progress import track
+
+from vmapseeds.data.dataset import MOST_CLASSES
+from vmapseeds.mistakes import Mistake, at_least, say
+from vmapseeds.results.description import IMPORTED
+from vmapseeds.results.doubts import doubts
+from vmapseeds.results.formatting import difference_of_labels
+from vmapseeds.results.given import (
+  AXES,
+  Source,
+  as_runs,
+  is_seed,
+  read_values,
+  sources,
+)
+from vmapseeds.results.opening import open_results
+from vmapseeds.stats.reading import check_finite, layout, read_classes, read_labels
+from vmapseeds.store.files import Folder, place
+from vmapseeds.store.folders import (
+  FolderExists,
+  check_writable,
+  create_folder,
+  occupied,
+)
+from vmapseeds.store.layout import Description, array, digest, read_verified_metadata
+from vmapseeds.store.results import Results
+from vmapseeds.training.outputs import Output
+
+BLOCK_BYTES = 2**25
+Columns = dict[str, np.ndarray]
+Block = tuple[dict[str, np.ndarray], Description]  # outputs and record
+Runs = Mapping[str, Source]  # test set -> predictions or logits
+
+
+@dataclass(frozen=True)
+class Tested:
+  """What recorded runs were tested on, and what is kept of them."""
+
+  labels: Mapping[str, Int[np.ndarray, " examples"]]  # by test set
+  num_classes: int
+  logits: np.dtype | None = None  # if they are kept
+
+
+class Recorder:
+  """Add runs trained elsewhere to a results folder, from any loop, process or machine.
+
+  `report`, `compare`, `plan`, `examples`, `merge` and `open_results` take the folder at
+  any time. A run is added whole or not at all, whenever the process ends, and several
+  processes may add to one folder. Give runs a `seed`: then none is added twice, and
+  `compare` pairs the runs of equal seeds.
+
+  ```python
+  recorder = vs.Recorder("results/mine", labels=labels)
+  for seed in range(100):
+    if not recorder.has(seed=seed):
+      recorder.add(train(seed).predict(images), seed=seed)
+  vs.report("results/mine")
+  ```
+
+  Args:
+    out: the results folder. The first run that is added makes a new one.
+    labels: (examples,), class indices from 0, or test set -> those. May be left out for
+      a folder that is there; else they must be equal.
+    num_classes: how many classes; by default as many as logits have, or one more than
+      the highest class in the labels and in what is added first.
+    keep_logits: whether to keep logits beside predictions.
+    name: what reports call these runs; by default the folder's name.
+
+  Raises:
+    Mistake: `out` holds something else, or recorded runs with other labels, classes or
+      test sets.
+  """
+
+  def __init__(
+    self,
+    out: Folder,
+    *,
+    labels: Any = None,
+    num_classes: int | None = None,
+    keep_logits: bool = False,
+    name: str | None = None,
+  ):
+    self.path = place(out)
+    self._name = place(out).name if name is None else name
+    if not isinstance(self._name, str) or not self._name.isprintable():
+      raise Mistake(f"the name is {name!r:.100}: give text that can be printed")
+    self._labels = {} if labels is None else sources("labels", labels)
+    self._num_classes, self._keep_logits = num_classes, keep_logits
+    self._results: Results | None = None
+    check_writable(out)
+    if occupied(out):
+      self._open()
+    elif labels is None:
+      raise Mistake(f"{out} is new: give labels, the class of each test example")
+
+  def __len__(self) -> int:
+    """Return how many runs the folder had when this recorder last looked."""
+    return 0 if self._results is None else len(self._results)
+
+  @property
+  def test_sets(self) -> list[str]:
+    """Return the names of the test sets."""
+    return [*self._tested.labels]
+
+  def has(self, **values: Any) -> bool:
+    """Return whether any process has added a run of these seeds and values."""
+    if not occupied(self.path):
+      return False
+    results = Results(self.path)
+    table = results.table()
+    if unknown := {*values} - {*table}:
+      raise Mistake(f"{min(unknown)!r}: {_named(self.path, table)}")
+    given = read_values(values, 1)
+    alike = [table[name] == value for name, value in given.items()]
+    return bool(np.all(alike, axis=0).any())
+
+  def add(self, predictions: Any = None, *, logits: Any = None, **values: Any) -> None:
+    """Add a finished run, or several.
+
+    Args:
+      predictions: (examples,), class indices, -1 for none; of several runs (runs,
+        examples). Of several test sets, test set -> those.
+      logits: (examples, classes) or (runs, examples, classes), instead of predictions.
+        A run predicts the class with the largest logit, the lowest such class on ties.
+      **values: numbers that tell runs apart: `seed`, or `seed_<source>` for each source
+        of randomness, and hyperparameters by any names. Of several runs, one each. All
+        runs of a folder have the same names.
+
+    Raises:
+      Mistake: shapes, classes or values do not fit the folder, a logit is not finite,
+        or a run of these seeds and values is there. Nothing is added then.
+    """
+    kind, given = one_kind(predictions, logits)
+    self.add_sources(sources(kind, as_runs(kind, given)), values)
+
+  def add_sources(
+    self,
+    runs: Runs,
+    values: Any,
+    *,
+    block_runs: int | None = None,
+    progress: bool = False,
+    repeats: bool = True,
+  ) -> None:
+    """Add runs from arrays or files, a block at a time.
+
+    Args:
+      runs: predictions or logits of each test set.
+      values: as `read_values` takes them.
+      block_runs: how many runs make a block of a new folder; by default all of these.
+      progress: whether to draw a progress bar on stderr.
+      repeats: whether runs without seeds may be equal to those that are there.
+
+    Raises:
+      Mistake: as `add`.
+    """
+    count = number_of_runs(runs)
+    columns = read_values(values, count)
+    if self._results is None and not occupied(self.path):
+      try:
+        return self._create(
+          runs, columns, count if block_runs is None else block_runs, progress
+        )
+      except FolderExists:
+        pass  # another process has added its first run
+    results = self._results or self._open()
+    tested = self._tested
+    check_runs(runs, tested, f"those of {self.path}")
+    steps = _steps(count, results.block_runs, progress, "adding")
+    blocks = make_blocks(runs, tested, steps)
+    if not repeats and not any(map(is_seed, columns)):
+      blocks = refuse_repeats(results, blocks)
+    results.append(count, functools.partial(joined, self.path, columns), blocks)
+
+  def _open(self) -> Results:
+    """Open the folder that is there, and check that it is as this recorder was told."""
+    root = read_verified_metadata(self.path)
+    if root is None or root["device_kind"] != IMPORTED:
+      raise Mistake(
+        f"{self.path} is not empty, and has no recorded or imported runs: give a new or "
+        "empty folder"
+      )
+    results = Results(self.path, root)
+    sets, classes = root["test_sets"], root["num_classes"]
+    held = {name: results.arrays[f"{name}/labels"][:] for name in sets}
+    if self._labels and [*self._labels] != sets:
+      raise Mistake(
+        f"test sets are {', '.join(self._labels)}, those of {self.path} are "
+        f"{', '.join(sets)}: give the same, in this order"
+      )
+    for name, source in self._labels.items():
+      labels = read_classes(source.what, source[:], AXES["labels"], classes)
+      if not np.array_equal(labels, held[name]):
+        raise Mistake(
+          f"{source.what} and {self.path} are of different examples, "
+          f"{difference_of_labels(labels, held[name])}; or give another folder"
+        )
+    if self._num_classes not in (None, classes):
+      raise Mistake(f"{self.path} has {classes} classes, not {self._num_classes!r:.50}")
+    kept = results.arrays.get(f"{sets[0]}/logits")
+    if self._keep_logits and kept is None:
+      raise Mistake(f"{self.path} keeps no logits: leave keep_logits out")
+    self._tested = Tested(held, classes, None if kept is None else kept.dtype)
+    self._results = results
+    return results
+
+  def _create(
+    self, runs: Runs, columns: Columns, block_runs: int, progress: bool
+  ) -> None:
+    """Make the folder with these runs in it."""
+    first = next(iter(runs.values()))
+    count = first.shape[0]
+    if [*runs] != [*self._labels]:
+      raise Mistake(
+        f"{first.kind} are of test set {', '.join(runs)}, labels of "
+        f"{', '.join(self._labels)}: give the same, in one order"
+      )
+    classes = classes_of(runs, self._num_classes)
+    most = classes or MOST_CLASSES
+    labels = {
+      name: read_labels(source[:], most, runs[name].what, runs[name].shape)
+      for name, source in self._labels.items()
+    }
+    block_runs = min(at_least("block_runs", block_runs, 1), count)
+    if first.kind == "predictions":
+      # This pass comes first, because the number of classes must be known before
+      # anything is written.
+      steps = _steps(count, block_runs, progress, "checking")
+      predicted = highest_class(runs, most, steps)
+      highest = max(int(of.max()) for of in labels.values())
+      if progress and highest > predicted:
+        say(
+          f"note: no run predicts class {highest}: do labels count from 0, as predictions do?"
+        )
+      classes = classes or max(highest, predicted) + 1
+    assert classes is not None
+    tested = Tested(labels, classes, first.dtype if self._keep_logits else None)
+    if self._keep_logits and first.kind == "predictions":
+      raise Mistake(
+        "predictions have no logits to keep: give logits, or do not ask for them"
+      )
+    check_runs(runs, tested)
+    joined(self.path, columns, {name: of[:0] for name, of in columns.items()})
+    with create_folder(
+      self.path,
+      describe(self._name, tested, columns, [*runs.values(), *self._labels.values()]),
+      extents=[count],
+      block_runs=block_runs,
+      columns=columns,
+      examples={f"{name}/labels": of for name, of in labels.items()},
+      dimensions={f"{name}/labels": ("example",) for name in labels},
+      outputs=entries_of(tested),
+      attributes=attributes_of(tested, columns),
+    ) as results:
+      steps = _steps(count, block_runs, progress, "importing")
+      for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps)):
+        results.write_block(k, outputs, record)
+    self._open()
+
+
+def one_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
+  """Return which of the two was given, and it."""
+  if (predictions is None) == (logits is None):
+    raise Mistake("give either predictions or logits")
+  return ("predictions", predictions) if logits is None else ("logits", logits)
+
+
+def number_of_runs(runs: Runs) -> int:
+  """Return how many runs the arrays of all test sets have."""
+  counts = {name: of.shape[0] for name, of in runs.items()}
+  if len({*counts.values()}) > 1:
+    said = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    raise Mistake(f"the test sets have different numbers of runs, {said}: give one")
+  return next(iter(counts.values()))
+
+
+def _steps(
+  count: int, block_runs: int, progress: bool, what: str
+) -> Sequence[slice] | Any:
+  """Return the rows of each block, with a progress bar."""
+  starts = range(0, count, block_runs)
+  steps = [slice(start, min(start + block_runs, count)) for start in starts]
+  return track(steps, what, console=Console(stderr=True)) if progress else steps
+
+
+def check_runs(runs: Runs, tested: Tested, theirs: str = "labels") -> None:
+  """Raise `Mistake` unless arrays of runs have the test sets, examples and classes."""
+  if [*runs] != [*tested.labels]:
+    raise Mistake(
+      f"test sets are {', '.join(runs)}, those of {theirs} are "
+      f"{', '.join(tested.labels)}: give the same, in this order"
+    )
+  for name, source in runs.items():
+    examples = len(tested.labels[name])
+    if source.shape[1] != examples:
+      raise Mistake(
+        f"{source.what} has shape {source.shape}, {layout(AXES[source.kind])}, and "
+        f"there are {examples} labels: give all examples, in the order of the labels"
+      )
+    if source.kind == "logits" and source.shape[2] != tested.num_classes:
+      raise Mistake(
+        f"{source.what} has {source.shape[2]} classes, not {tested.num_classes}: give "
+        "one logit a class"
+      )
+    if tested.logits is None:
+      continue
+    if source.kind == "predictions":
+      raise Mistake("logits are kept here: give logits instead of predictions")
+    if not np.can_cast(source.dtype, tested.logits):
+      raise Mistake(
+        f"{source.what} has dtype {source.dtype}, and {tested.logits} is kept: convert it"
+      )
+
+
+def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[Block]:
+  """Yield the outputs of each block of runs, and its record.
+
+  Raises:
+    Mistake: a class is out of range, or a logit is infinite or NaN.
+  """
+  for rows in steps:
+    outputs: dict[str, np.ndarray] = {}
+    for name, source in runs.items():
+      block = source[rows]
+      predicted = (
+        largest(block, rows.start, source.what)
+        if source.kind == "logits"
+        else np.asarray(classes_in(source, block, rows.start, tested.num_classes))
+      )
+      outputs[f"{name}/predictions"] = predicted
+      outputs[f"{name}/accuracy"] = (predicted == tested.labels[name]).mean(1)
+      if tested.logits is not None:
+        outputs[f"{name}/logits"] = block
+    outputs["diverged"] = np.zeros(len(predicted), bool)
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    yield outputs, {"versions": versions(), "when": when}
+
+
+def classes_in(
+  source: Source, block: np.ndarray, first: int, most: int
+) -> Integer[np.ndarray, "runs examples"]:
+  """Return predictions; a `Mistake` names the place of the first that is no class."""
+  return read_classes(source.what, block, AXES[source.kind], most, -1, first_run=first)
+
+
+def highest_class(runs: Runs, most: int, steps: Sequence[slice]) -> int:
+  """Return the highest class that any run predicts."""
+  return max(
+    int(classes_in(source, source[rows], rows.start, most).max())
+    for rows in steps
+    for source in runs.values()
+  )
+
+
+def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
+  """Yield blocks; raise `Mistake` at one whose predictions a block of the folder has."""
+  name = f"{results.root['test_sets'][0]}/predictions"
+  dtype = results.arrays[name].dtype
+  there = {
+    (results.record(k) or {})["digests"][name]: runs.start
+    for k, runs in enumerate(results.blocks)
+  }
+  for outputs, record in blocks:
+    first = there.get(digest(outputs[name].astype(dtype)))
+    if first is not None:
+      raise Mistake(
+        f"{results.path} has these predictions already, from run {first} on: give each "
+        "run a seed if they are others"
+      )
+    yield outputs, record
+
+
+def joined(path: Folder, columns: Columns, table: Columns) -> Columns:
+  """Return the runs table with new runs after those that are there.
+
+  Raises:
+    Mistake: the columns are others, or a run of the same seeds and values is there.
+  """
+  if {*columns} != {*table}:
+    given = ", ".join(columns) or "no values"
+    raise Mistake(f"the run has {given}: {_named(path, table)}, give the same")
+  both = {name: np.concatenate([table[name], columns[name]]) for name in table}
+  if any(map(is_seed, both)):
+    frame = pd.DataFrame(both)
+    if (again := frame.duplicated()).any():
+      run = ", ".join(f"{name}={x:g}" for name, x in frame[again].iloc[0].items())
+      raise Mistake(
+        f"{path} has a run with {run}, or it is given twice: leave it out, or give "
+        "another seed"
+      )
+  return both
+
+
+def _named(path: Folder, table: Columns) -> str:
+  return f"runs of {path} have {', '.join(table) or 'no values'}"
+
+
+def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
+  """Return what columns of the runs table and labels mean."""
+  found: dict[str, Description] = {}
+  for name in columns:
+    source = name.partition("_")[2]
+    found[name] = {"role": "column"}
+    if is_seed(name):
+      found[name] = {"role": "seed"} | ({"source": source} if source else {})
+  for name, labels in tested.labels.items():
+    about = _output(tested, labels).of_labels
+    found[f"{name}/labels"] = about | {"of": "predictions"}
+  return found
+
+
+def entries_of(tested: Tested) -> dict[str, Description]:
+  """Return the entries of the arrays of runs."""
+  dtype = np.int8 if tested.num_classes <= 127 else np.int16
+  entries = {"diverged": array(bool, ("run",), ())}
+  for name, labels in tested.labels.items():
+    about = _output(tested, labels).attributes
+    entries |= {
+      f"{name}/accuracy": array(
+        np.float64, ("run",), (), role="count", of="predictions"
+      ),
+      f"{name}/predictions": array(dtype, ("run", "example"), labels.shape, **about),
+    }
+    if tested.logits is not None:
+      entries[f"{name}/logits"] = array(
+        tested.logits,
+        ("run", "example", "class"),
+        (len(labels), tested.num_classes),
+        role="logits",
+      )
+  return entries
+
+
+def _output(tested: Tested, labels: Int[np.ndarray, " examples"]) -> Output:
+  return Output(("example",), "class", labels=labels, num_classes=tested.num_classes)
+
+
+def largest(
+  logits: Float[np.ndarray, "runs examples classes"], first: int, what: str = "logits"
+) -> Int[np.ndarray, "runs examples"]:
+  """Return the class with the largest logit, the lowest on ties.
+
+  Raises:
+    Mistake: a logit is infinite or NaN, which argmax picks.
+  """
+  predictions = np.empty(logits.shape[:2], np.int16)
+  for run, of_run in enumerate(logits):
+    # The conversion is exact, and comparing float32 is several times faster than
+    # comparing float16.
+    of_run = np.asarray(of_run, np.promote_types(of_run.dtype, np.float32))
+    check_finite(what, of_run[None], AXES["logits"], first + run)
+    predictions[run] = of_run.argmax(1)
+  return predictions
+
+
+def classes_of(runs: Runs, num_classes: int | None) -> int | None:
+  """Return the number of classes, None if it is not known before the predictions are read."""
+  if num_classes is not None:
+    num_classes = at_least("the number of classes", num_classes, 1)
+  for source in runs.values() if "logits" in {of.kind for of in runs.values()} else ():
+    if source.shape[2] < 2:
+      raise Mistake(
+        f"{source.what} has shape {source.shape}, {layout(AXES['logits'])}: give at least two classes"
+      )
+    if num_classes not in (None, source.shape[2]):
+      raise Mistake(
+        f"{source.what} has {source.shape[2]} classes, not {num_classes}: leave the number of classes out"
+      )
+    num_classes = source.shape[2]
+  if num_classes is not None and num_classes > MOST_CLASSES:
+    raise Mistake(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
+  return num_classes
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+  """Return the versions of Python and of the packages that recorded the runs."""
+  packages = {name: importlib.metadata.version(name) for name in ("vmapseeds", "numpy")}
+  return {"python": platform.python_version(), **packages}
+
+
+def describe(
+  name: str, tested: Tested, columns: Columns, given: Sequence[Source]
+) -> Description:
+  """Return the attributes that say where the runs come from, and that nothing is known of
+  their training.
+  """
+  imported = {
+    of.what: {"file": of.file.name, "shape": list(of.shape), "dtype": str(of.dtype)}
+    for of in given
+    if of.file
+  }
+  sets = [*tested.labels]
+  recipe = {"name": name, "dataset": None, "test_sets": sets, "imported": imported}
+  unknown = ("lane_width", "lowering", "precision", "data_digest", "sampling")
+  seeds = [name for name in columns if is_seed(name)]
+  return {
+    "recipe": json.dumps(recipe),
+    "test_sets": sets,
+    "num_classes": tested.num_classes,
+    "sources": [seed.partition("_")[2] or seed for seed in seeds],
+    "device_kind": IMPORTED,
+    **dict.fromkeys(unknown),
+    "kept": {
+      "predictions": "all",
+      "logits": tested.logits is not None,
+      "keep_params": False,
+    },
+    "identity": {"data": None, "networks": None, "fixed": {}},
+    "versions": versions(),
+  }
+
+
+def import_runs(
+  out: str | os.PathLike,
+  *,
+  labels: Any = None,
+  predictions: Any = None,
+  logits: Any = None,
+  values: Any = None,
+  num_classes: int | None = None,
+  keep_logits: bool = False,
+  name: str | None = None,
+  block_runs: int | None = None,
+  progress: bool = True,
+) -> xr.Dataset:
+  """Write runs trained elsewhere into a results folder, and return what `open_results`
+  does. Imported or recorded runs that are there stay, before the new ones.
+
+  `.npy` files are read a block of runs at a time, so they may be larger than memory.
+
+  Args:
+    out: the results folder: new, empty, or with runs on the same examples.
+    labels: (examples,), class indices. This and the next two are arrays (of NumPy, JAX,
+      PyTorch or Zarr, nested lists, or anything else with a `shape` and slices that
+      NumPy can read), or the paths of `.npy`, `.npz`, `.csv` or `.parquet` files; of
+      several test sets, test set -> those. A folder with runs has its labels already.
+    predictions: (runs, examples), class indices. -1 means that a run predicts no class,
+      which counts as an error.
+    logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of
+      predictions. A run predicts the class with the largest logit, the lowest such
+      class on ties. bfloat16 is kept as float32, which loses nothing.
+    values: the runs table, name -> a number for each run, a frame of pandas, or a
+      `.csv`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
+      `compare` pairs runs, and hyperparameters by any names.
+    num_classes: how many classes; by default as many as logits have, or one more than
+      the highest class that occurs.
+    keep_logits: whether to keep logits beside predictions.
+    name: what reports call these runs; by default the name of the file of predictions
+      or logits.
+    block_runs: how many runs are read at once and stored in one block of a new folder;
+      by default as many as fill 32 MiB.
+    progress: whether to draw a progress bar on stderr, and to note there what is surely
+      wrong, such as an accuracy of chance.
+
+  Raises:
+    Mistake: the arguments do not fit each other or the folder, something cannot be read
+      or written, a class is out of range, a logit is NaN or infinite, an entry is
+      masked, or the runs are there already. Nothing is changed on disk then.
+  """
+  kind, given = one_kind(predictions, logits)
+  if keep_logits and kind == "predictions":
+    raise Mistake(
+      "predictions have no logits to keep: give logits, or do not ask for them"
+    )
+  runs = sources(kind, given)
+  if name is None:
+    file = next(iter(runs.values())).file
+    name = file.stem if file else IMPORTED
+  recorder = Recorder(
+    out, labels=labels, num_classes=num_classes, keep_logits=keep_logits, name=name
+  )
+  if block_runs is None:
+    a_run = sum(of.dtype.itemsize * math.prod(of.shape[1:]) for of in runs.values())
+    block_runs = max(1, BLOCK_BYTES // a_run)
+  recorder.add_sources(
+    runs,
+    {} if values is None else values,
+    block_runs=block_runs,
+    progress=progress,
+    repeats=False,
+  )
+  opened = open_results(out, recorder.test_sets[0])
+  for doubt in doubts(opened) if progress else ():
+    say(f"note: {doubt}")
+  return opened
