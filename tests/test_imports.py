@@ -414,7 +414,7 @@ def with_class(value, dtype=int):
     ({"predictions": GOOD, "block_runs": 0}, "block_runs is 0"),
     (
       {"predictions": GOOD, "labels": None},
-      "is new: give labels, the class of each test example",
+      "has no runs yet: give labels, a class for each test example",
     ),
     (
       {"predictions": GOOD, "labels": LABELS - 1},

@@ -117,7 +117,9 @@ class Recorder:
     if occupied(out):
       self._open()
     elif labels is None:
-      raise Mistake(f"{out} is new: give labels, the class of each test example")
+      raise Mistake(
+        f"{out} has no runs yet: give labels, a class for each test example"
+      )
 
   def __len__(self) -> int:
     """Return how many runs the folder had when this recorder last looked."""
@@ -191,7 +193,7 @@ class Recorder:
         pass  # another process has added its first run
     results = self._results or self._open()
     tested = self._tested
-    check_runs(runs, tested, f"those of {self.path}")
+    check_runs(runs, tested, self.path)
     steps = _steps(count, results.block_runs, progress, "adding")
     blocks = make_blocks(runs, tested, steps)
     if not repeats and not any(map(is_seed, columns)):
@@ -209,11 +211,8 @@ class Recorder:
     results = Results(self.path, root)
     sets, classes = root["test_sets"], root["num_classes"]
     held = {name: results.arrays[f"{name}/labels"][:] for name in sets}
-    if self._labels and [*self._labels] != sets:
-      raise Mistake(
-        f"test sets are {', '.join(self._labels)}, those of {self.path} are "
-        f"{', '.join(sets)}: give the same, in this order"
-      )
+    if self._labels:
+      check_test_sets(self._labels, held, self.path)
     for name, source in self._labels.items():
       labels = read_classes(source.what, source[:], AXES["labels"], classes)
       if not np.array_equal(labels, held[name]):
@@ -236,11 +235,7 @@ class Recorder:
     """Make the folder with these runs in it."""
     first = next(iter(runs.values()))
     count = first.shape[0]
-    if [*runs] != [*self._labels]:
-      raise Mistake(
-        f"{first.kind} are of test set {', '.join(runs)}, labels of "
-        f"{', '.join(self._labels)}: give the same, in one order"
-      )
+    check_test_sets(runs, self._labels, "the labels")
     classes = classes_of(runs, self._num_classes)
     most = classes or MOST_CLASSES
     labels = {
@@ -309,19 +304,28 @@ def _steps(
   return track(steps, what, console=Console(stderr=True)) if progress else steps
 
 
-def check_runs(runs: Runs, tested: Tested, theirs: str = "labels") -> None:
-  """Raise `Mistake` unless arrays of runs have the test sets, examples and classes."""
-  if [*runs] != [*tested.labels]:
+def check_test_sets(
+  given: Mapping[str, Any], there: Mapping[str, Any], where: Folder
+) -> None:
+  """Raise `Mistake` unless the same test sets are given in the same order."""
+  if [*given] != [*there]:
     raise Mistake(
-      f"test sets are {', '.join(runs)}, those of {theirs} are "
-      f"{', '.join(tested.labels)}: give the same, in this order"
+      f"test sets are {', '.join(given)}, those of {where} are {', '.join(there)}: "
+      "give the same, in this order"
     )
+
+
+def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None:
+  """Raise `Mistake` unless arrays of runs have the test sets, examples and classes."""
+  check_test_sets(runs, tested.labels, where)
   for name, source in runs.items():
     examples = len(tested.labels[name])
     if source.shape[1] != examples:
+      one_run = source.kind == "predictions" and source.shape[0] == examples
+      remedy = "logits=, if they are logits" if one_run else "one entry a label"
       raise Mistake(
         f"{source.what} has shape {source.shape}, {layout(AXES[source.kind])}, and "
-        f"there are {examples} labels: give all examples, in the order of the labels"
+        f"there are {examples} labels: give {remedy}"
       )
     if source.kind == "logits" and source.shape[2] != tested.num_classes:
       raise Mistake(
