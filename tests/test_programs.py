@@ -4,6 +4,7 @@ what their last comments say.
 
 import dataclasses
 import functools
+import importlib.util
 import os
 import re
 import resource
@@ -520,6 +521,36 @@ def test_the_score_of_a_gan_is_the_distance_of_its_samples(tmp_path):
 
 # The programs as they stand.
 
+RECORDED = {
+  "record_torch": ("dropout", 20, ["torch"]),
+  "record_sklearn": ("trees", 50, []),
+  "record_trainer": ("lr", 10, ["torch", "transformers", "accelerate"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECORDED)
+def test_programs_that_record(name, tmp_path):
+  column, runs, packages = RECORDED[name]
+  for package in packages:
+    if importlib.util.find_spec(package) is None:
+      pytest.skip(f"{name}.py needs {package}, which is not installed")
+  said = printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
+  results = vs.open_results(tmp_path / "out")
+  groups = results.accuracy.groupby(column)
+  assert [len(of) for _, of in groups] == [runs, runs]
+  for value, of in groups:
+    assert f"{column}={value:g}" in said
+    assert f"{100 * of.values.mean():.2f}"[:4] in said
+    assert of.values.mean() > 0.7
+  # Labels are those of the data set, in its order.
+  np.testing.assert_array_equal(results.labels, load_digits().target[1000:][SHUFFLED])
+  before = written(tmp_path / "out" / "test")
+  printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
+  assert written(tmp_path / "out" / "test") == before
+
+
+SHUFFLED = np.random.RandomState(0).permutation(797)
 FULL = {
   "mixup": [("", 32)],
   "sharpness_aware": [("", 32)],

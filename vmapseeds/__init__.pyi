@@ -10,6 +10,8 @@ from .campaign.planning import run_of as run_of
 from .campaign.replaying import replay as replay
 from .campaign.searching import search as search
 from .data import Dataset as Dataset
+from .data import Examples as Examples
+from .data import load as load
 from .lanes import conv_general_dilated as conv_general_dilated
 from .lanes import fast_convolutions as fast_convolutions
 from .lanes import spread as spread

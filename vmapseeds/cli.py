@@ -40,6 +40,7 @@ Count = Annotated[int, arg(metavar="N")]
 Name = Annotated[str, arg(metavar="NAME")]
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
 Settings = Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")]
+Files = tuple[str, ...]
 Epoch = Annotated[int | None, hint("N", "the end of the training")]
 Dataset = Annotated[str | None, hint("PATH", "where they were")]
 
@@ -430,14 +431,15 @@ def export(
 
 def import_runs(
   *,
-  labels: Annotated[Path, arg(metavar="Y.npy")],
   out: Folder,
+  labels: Annotated[Files, hint("[SET=]FILE", "those of DIR")] = (),
   predictions: Annotated[
-    Path | None, arg(metavar="P.npy", help_behavior_hint="(or --logits)")
-  ] = None,
+    Files, arg(metavar="[SET=]FILE", help_behavior_hint="(or --logits)")
+  ] = (),
   logits: Annotated[
-    Path | None, arg(metavar="L.npy", help_behavior_hint="(or --predictions)")
-  ] = None,
+    Files, arg(metavar="[SET=]FILE", help_behavior_hint="(or --predictions)")
+  ] = (),
+  values: Annotated[Path | None, hint("FILE", "none")] = None,
   keep_logits: bool = False,
   classes: Annotated[
     int | None, hint("N", "those of the logits, or up to the highest that occurs")
@@ -445,14 +447,20 @@ def import_runs(
   name: Annotated[str | None, hint("NAME", "the name of the file")] = None,
   quiet: bool = False,
 ) -> None:
-  """Import runs trained elsewhere into a results folder, for report and compare.
+  """Import runs trained elsewhere into a results folder, for report and compare. Runs
+  that it has from earlier imports stay.
+
+  Files are .npy, .npz, .csv or .parquet. Of several test sets, each is given as
+  SET=FILE, e.g. --labels test=y.npy shift=y_shift.npy
 
   Args:
+    out: folder for the results; new, empty, or with runs on the same examples
     labels: the true classes, (examples,)
-    out: folder for the results, new or empty
     predictions: predicted classes, (runs, examples), -1 for none
-    logits: logits, (runs, examples, classes), of any size: they are read a block of
-      runs at a time
+    logits: logits, (runs, examples, classes); .npy files may have any size, they are
+      read a block of runs at a time
+    values: .csv, .parquet or .npz file with a number for each run in columns: seed or
+      seed_SOURCE, by which compare pairs runs, lr and others by any names
     keep_logits: keep logits beside predictions
     classes: number of classes
     name: name of these runs in reports
@@ -461,9 +469,10 @@ def import_runs(
   with nothing_written():
     results = vmapseeds.import_runs(
       out,
-      predictions=predictions,
-      logits=logits,
-      labels=labels,
+      predictions=files_of(predictions, "--predictions"),
+      logits=files_of(logits, "--logits"),
+      labels=files_of(labels, "--labels"),
+      values=values,
       num_classes=classes,
       keep_logits=keep_logits,
       name=name,
@@ -798,6 +807,13 @@ def unique_pairs(given, flag: str, form: str, example: str):
         f"{flag} gives {name} twice, {texts[name]} and {text}: give it once"
       )
   return texts
+
+
+def files_of(given: Files, flag: str) -> str | dict[str, str] | None:
+  """Return the file of `FILE`, or test set -> file of `SET=FILE ...`."""
+  if len(given) == 1 and ("=" not in given[0] or os.path.exists(given[0])):
+    return given[0]
+  return unique_pairs(given, flag, "SET=FILE", "test=y.npy shift=y_shift.npy") or None
 
 
 def overrides(settings: Sequence[str]) -> dict[str, Any]:

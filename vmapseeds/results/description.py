@@ -11,10 +11,11 @@ description has the recipe as JSON, the names of the test sets and what results 
 on: device kind, lane width, lowering, precision (what `auto` resolved to), data, mean
 and standard deviation of the inputs.
 
-Imported runs (`vmapseeds.results.imports`) have no seeds, and none diverged. Their
-`device_kind` is "imported"; `lane_width`, `lowering`, `precision` and `data_digest` are
-None. Their `recipe` is not the JSON of a `Recipe`. It has `name`, `dataset` (None),
-`test_sets` and `imported`: file, shape and dtype of each imported array.
+Recorded and imported runs (`vmapseeds.results.recording`) have the seeds and values that
+were given, and none diverged. Their `device_kind` is "imported"; `lane_width`,
+`lowering`, `precision` and `data_digest` are None. Their `recipe` is not the JSON of a
+`Recipe`. It has `name`, `dataset` (None), `test_sets` and `imported`: file, shape and
+dtype of each imported array.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -137,18 +137,24 @@ class _Look:
     results = self.results
     arrays = self.results.root["arrays"]
     tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
+    end = len(results.blocks) + 1  # of an append that did not end
+    while f"{BLOCKS}/{end - 1}.json" in self.there:
+      end += 1
     for file in sorted(self.there - self.expected):
       top, inside, rest = file.partition("/")
       column = re.match(rf"({'|'.join(map(re.escape, results.columns))})/c/\d+", file)
+      later = re.fullmatch(rf"{BLOCKS}/(\d+)\.json|.+?/c/(\d+)(/0)*", file)
+      later = later and int(later[1] or later[2]) in range(len(results.blocks), end)
       if (inside and top in BESIDE) or (top == BLOCKS and re.fullmatch(CLAIM, rest)):
         continue
       if file.endswith(".partial"):
         self.notes.append(f"{file} was left by a process that ended while it wrote")
       elif not inside or top not in tops:
         self.problems.append(_Problem(top + inside, FOREIGN))
-      elif column:
+      elif column or later:
         self.notes.append(
-          "more runs were to be added, and the process ended; train adds them"
+          "more runs were to be added, and the process ended: what lies there of them is "
+          "not used"
         )
       else:
         fault = "is foreign: the folder has no such block or array"

@@ -1,0 +1,401 @@
+"""Runs recorded one after another: what the folder holds against plain NumPy and against
+an import, who may add to it, and what is refused by which words.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_cli import run
+
+import vmapseeds as vs
+from vmapseeds.store.files import names
+from vmapseeds.store.results import Results
+
+EXAMPLES, CLASSES = 40, 4
+rng = np.random.default_rng(0)
+LABELS = rng.integers(0, CLASSES, EXAMPLES)
+SHIFT = rng.integers(0, CLASSES, 15)
+LOGITS = rng.normal(size=(12, EXAMPLES, CLASSES)).astype(np.float32)
+PREDICTIONS = LOGITS.argmax(-1)
+SEEDS, LRS = np.repeat(np.arange(6), 2), np.tile([0.1, 0.4], 6)
+
+
+def record(out, rows=range(12), **given):
+  recorder = vs.Recorder(out, labels=LABELS, **given)
+  for i in rows:
+    recorder.add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
+  return recorder
+
+
+def content(folder):
+  """The stored numbers, whatever the blocks."""
+  results = Results(folder)
+  names = (*results.columns, *results.outputs)
+  runs = np.arange(len(results))
+  return {name: results.read(name, runs).tolist() for name in names}
+
+
+def is_sound(folder):
+  verdict = vs.verify(folder)
+  return (verdict.problems, verdict.notes) == ([], []) and verdict.done == verdict.runs
+
+
+def test_runs_are_those_that_were_added(tmp_path):
+  recorder = record(tmp_path / "r")
+  results = vs.open_results(tmp_path / "r")
+  np.testing.assert_array_equal(results.predictions, PREDICTIONS)
+  np.testing.assert_array_equal(results.labels, LABELS)
+  np.testing.assert_array_equal(results.seed, SEEDS)
+  np.testing.assert_array_equal(results.lr, LRS)
+  np.testing.assert_array_equal(results.accuracy, (PREDICTIONS == LABELS).mean(1))
+  assert {"seed", "lr"} <= {*results.coords}
+  assert (len(recorder), results.attrs["num_classes"]) == (12, CLASSES)
+  assert json.loads(results.attrs["recipe"])["name"] == "r"
+  assert is_sound(tmp_path / "r")
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_one_by_one_several_at_once_and_imported(keep, tmp_path):
+  given = {"keep_logits": keep}
+  one = vs.Recorder(tmp_path / "one", labels=LABELS, **given)
+  for i in range(12):
+    one.add(logits=LOGITS[i], seed=SEEDS[i], lr=LRS[i])
+  several = vs.Recorder(tmp_path / "several", labels=LABELS, **given)
+  for rows in (slice(0, 5), slice(5, 6), slice(6, 12)):
+    several.add(logits=LOGITS[rows], lr=LRS[rows], seed=SEEDS[rows])
+  values = pd.DataFrame({"seed": SEEDS, "lr": LRS})
+  for name, rows in (("a", slice(0, 12)), ("b", slice(0, 7)), ("b", slice(7, 12))):
+    vs.import_runs(
+      tmp_path / name,
+      labels=LABELS,
+      logits=LOGITS[rows],
+      values=values[rows],
+      block_runs=4,
+      progress=False,
+      **given,
+    )
+  wanted = content(tmp_path / "a")
+  assert ("test/logits" in wanted) == keep
+  for name in ("one", "several", "b"):
+    assert content(tmp_path / name) == wanted
+    assert is_sound(tmp_path / name)
+
+
+def test_a_folder_is_resumed(tmp_path):
+  record(tmp_path / "r", range(5))
+  again = vs.Recorder(tmp_path / "r")
+  assert len(again) == 5
+  for i in range(12):
+    if not again.has(seed=SEEDS[i], lr=LRS[i]):
+      again.add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
+  record(tmp_path / "all")
+  assert content(tmp_path / "r") == content(tmp_path / "all")
+  assert again.has(lr=0.4)
+  assert not again.has(lr=0.2)
+
+
+def test_two_recorders_of_one_folder(tmp_path):
+  one, other = (vs.Recorder(tmp_path / "r", labels=LABELS) for _ in range(2))
+  for i in range(12):
+    (one, other)[i % 2].add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
+  record(tmp_path / "all")
+  assert content(tmp_path / "r") == content(tmp_path / "all")
+  assert one.has(seed=5, lr=0.4)
+
+
+def test_several_test_sets(tmp_path, capsys):
+  labels = {"test": LABELS, "shift": SHIFT}
+  shifted = rng.integers(0, CLASSES, (3, len(SHIFT)))
+  recorder = vs.Recorder(tmp_path / "r", labels=labels, num_classes=5)
+  for i in range(3):
+    recorder.add({"test": PREDICTIONS[i], "shift": shifted[i]}, seed=i)
+  for name, of in {**labels, "run": PREDICTIONS[:3], "run2": shifted}.items():
+    np.save(tmp_path / f"{name}.npy", of)
+  pd.DataFrame({"seed": [0, 1, 2]}).to_csv(tmp_path / "runs.csv", index=False)
+  status, _, err = run(
+    capsys,
+    *("import", "--out", tmp_path / "i", "--classes", 5, "--quiet"),
+    *("--labels", f"test={tmp_path}/test.npy", f"shift={tmp_path}/shift.npy"),
+    *("--predictions", f"test={tmp_path}/run.npy", f"shift={tmp_path}/run2.npy"),
+    *("--values", tmp_path / "runs.csv"),
+  )
+  assert (status, err) == (0, "")
+  assert content(tmp_path / "i") == content(tmp_path / "r")
+  for name, of in (("test", PREDICTIONS[:3]), ("shift", shifted)):
+    results = vs.open_results(tmp_path / "i", name)
+    np.testing.assert_array_equal(results.accuracy, (of == labels[name]).mean(1))
+
+
+def test_folders_with_equal_labels_merge(tmp_path):
+  for name, rows in (("a", range(5)), ("b", range(3, 12))):
+    record(tmp_path / name, rows)
+  vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", progress=False)
+  record(tmp_path / "all")
+  assert content(tmp_path / "m") == content(tmp_path / "all")
+  vs.Recorder(tmp_path / "m").add(PREDICTIONS[0], seed=9, lr=0.1)
+  assert vs.open_results(tmp_path / "m").seed[-1] == 9
+  assert is_sound(tmp_path / "m")
+
+
+def test_runs_without_seeds_merge_as_different_runs(tmp_path):
+  for name, count in (("a", 2), ("b", 3)):
+    given = {"labels": LABELS, "predictions": PREDICTIONS[:count], "num_classes": 9}
+    vs.import_runs(tmp_path / name, progress=False, **given)
+  merged = vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", progress=False)
+  np.testing.assert_array_equal(merged.predictions, PREDICTIONS[[0, 1, 0, 1, 2]])
+  for labels, classes, said in (
+    (LABELS[::-1], 9, "its test/labels are others, with as many labels of each class,"),
+    ((LABELS + 1) % 4, 9, "its test/labels are others, with other labels at 100% of"),
+    (LABELS, 8, "it has 8 classes, not 9"),
+  ):
+    given = {"labels": labels, "predictions": PREDICTIONS, "num_classes": classes}
+    vs.import_runs(tmp_path / said[:20], progress=False, **given)
+    with pytest.raises(vs.Mistake, match=said):
+      vs.merge([tmp_path / "a", tmp_path / said[:20]], tmp_path / "no", progress=False)
+    assert not (tmp_path / "no").exists()
+    shutil.rmtree(tmp_path / said[:20])
+
+
+def test_reports_group_by_values_and_comparisons_pair_by_seeds(tmp_path):
+  record(tmp_path / "r")
+  groups = vs.report(tmp_path / "r")
+  right = (PREDICTIONS == LABELS).mean(1)
+  means = {g["values"]["lr"]: g["statistics"]["mean_accuracy"]["value"] for g in groups}
+  assert means == {lr: pytest.approx(right[lr == LRS].mean()) for lr in (0.1, 0.4)}
+  (found,) = vs.compare(tmp_path / "r", where={"lr": 0.1}, against={"lr": 0.4})
+  assert found.matching == "the same seeds"
+  difference = right[LRS == 0.1].mean() - right[LRS == 0.4].mean()
+  assert found.found.difference == pytest.approx(difference)
+
+
+def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
+  recorder = vs.Recorder(tmp_path / "r", labels=LABELS, num_classes=CLASSES)
+  recorder.add(logits=LOGITS[:2], seed=[0, 1])
+  before = names(tmp_path)
+  broken = LOGITS.copy()
+  broken[3, 1, 2] = np.nan
+  with pytest.raises(vs.Mistake, match="logits is nan at run 3, example 1, class 2"):
+    recorder.add(logits=broken[:6], seed=np.arange(6) + 5)
+  assert names(tmp_path) == before
+  assert is_sound(tmp_path / "r")
+  recorder.add(logits=LOGITS[2:7], seed=np.arange(5) + 5)
+  np.testing.assert_array_equal(
+    vs.open_results(tmp_path / "r").predictions, PREDICTIONS[:7]
+  )
+
+
+@pytest.mark.parametrize(
+  ("given", "said"),
+  [
+    ({"seed": 1}, "the run has seed: runs of r have seed, lr, give the same"),
+    ({"seed": 0, "lr": 0.1}, "r has a run with seed=0, lr=0.1, or it is given twice"),
+    ({"seed": 1.5, "lr": 1}, "seed is 1.5 at run 0: give a whole number from 0 on"),
+    ({"seed": -1, "lr": 1}, "seed is -1 at run 0: give a whole number from 0 on"),
+    ({"seed": 1, "lr": "adam"}, "lr is 'adam' at run 0: give finite numbers"),
+    ({"seed": 1, "lr": np.inf}, "lr is inf at run 0: give finite numbers"),
+    ({"seed": 1, "lr": [1, 2]}, r"lr has shape \(2,\) beside 1 runs: give one number"),
+    ({"seed": 1, "accuracy": 1}, "value 'accuracy': results have something else of"),
+    ({"seed": 1, "a/b": 1}, "value 'a/b' cannot be the name of a file"),
+    (
+      {"seed": 1, "lr": 1, "predictions": PREDICTIONS[0, 1:]},
+      r"predictions has shape \(1, 39\), .* there are 40 labels: give one entry a label",
+    ),
+    (
+      {"seed": 1, "lr": 1, "predictions": LOGITS[0].astype(int)},
+      r"predictions has shape \(40, 4\), .*: give logits=, if they are logits",
+    ),
+    (
+      {"seed": 1, "lr": 1, "predictions": PREDICTIONS[0] + 1},
+      "predictions is 4 at run 0, example [0-9]+: give class indices, -1 to 3",
+    ),
+    (
+      {"seed": 1, "lr": 1, "predictions": None, "logits": LOGITS[0, :, 1:]},
+      "logits has 3 classes, not 4: give one logit a class",
+    ),
+    (
+      {"seed": 1, "lr": 1, "predictions": {"shift": PREDICTIONS[0]}},
+      "test sets are shift, those of r are test: give the same, in this order",
+    ),
+    ({"predictions": None}, "give either predictions or logits"),
+  ],
+)
+def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  recorder = record("r", range(1))
+  before = content("r")
+  with pytest.raises(vs.Mistake, match=said) as mistake:
+    recorder.add(**{"predictions": PREDICTIONS[0], **given})
+  assert "\n" not in str(mistake.value)
+  assert content("r") == before
+  assert is_sound("r")
+
+
+@pytest.mark.parametrize(
+  ("given", "said"),
+  [
+    ({"labels": LABELS[::-1]}, "labels and r are of different examples, with as many"),
+    ({"labels": LABELS[1:]}, "labels and r are of different examples, of 39 and 40"),
+    ({"labels": {"shift": LABELS}}, "test sets are shift, those of r are test"),
+    ({"num_classes": 7}, "r has 4 classes, not 7"),
+    ({"keep_logits": True}, "r keeps no logits: leave keep_logits out"),
+    ({"name": 3}, "the name is 3: give text"),
+  ],
+)
+def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  recorder = record("r", range(1))
+  with pytest.raises(vs.Mistake, match=said):
+    vs.Recorder("r", **given)
+  with pytest.raises(vs.Mistake, match="'sed': runs of r have seed, lr"):
+    recorder.has(sed=1)
+  with pytest.raises(vs.Mistake, match="new has no runs yet: give labels"):
+    vs.Recorder("new")
+  assert not (tmp_path / "new").exists()
+
+
+# Files.
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "csv with a header", "parquet"])
+def test_files_of_other_kinds(kind, tmp_path):
+  file = {name: tmp_path / f"{name}.{kind[:7].split()[0]}" for name in "plv"}
+  frames = {
+    "p": pd.DataFrame(PREDICTIONS).add_prefix("x"),
+    "l": pd.DataFrame({"y": LABELS}),
+    "v": pd.DataFrame({"seed": SEEDS, "lr": LRS}),
+  }
+  if kind == "npz":
+    np.savez(file["p"], predictions=PREDICTIONS, labels=LABELS)
+    file["l"] = file["p"]
+    np.savez(file["v"], seed=SEEDS, lr=LRS)
+  elif kind == "parquet":
+    pytest.importorskip("pyarrow")
+    for name, frame in frames.items():
+      frame.to_parquet(file[name])
+  else:
+    for name, frame in frames.items():
+      frame.to_csv(file[name], index=False, header=name == "v" or "header" in kind)
+  results = vs.import_runs(
+    tmp_path / "r",
+    labels=file["l"],
+    predictions=file["p"],
+    values=file["v"],
+    progress=False,
+  )
+  np.testing.assert_array_equal(results.predictions, PREDICTIONS)
+  np.testing.assert_array_equal(results.labels, LABELS)
+  np.testing.assert_array_equal(results.seed, SEEDS)
+  np.testing.assert_array_equal(results.lr, LRS)
+
+
+def test_what_files_cannot_be_read(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  np.savez("two.npz", a=LABELS, b=LABELS)
+  (tmp_path / "model.pt").write_bytes(b"PK")
+  (tmp_path / "words.csv").write_text("seed\nnone\n")
+  (tmp_path / "runs.txt").write_text("seed\n1\n")
+
+  def absent(*_):
+    raise ImportError
+
+  monkeypatch.setattr(pd, "read_parquet", absent)
+  (tmp_path / "x.parquet").write_bytes(b"PAR1")
+  for given, said in (
+    ({"labels": "two.npz"}, "two.npz holds a, b: call the array 'labels', or give a"),
+    ({"labels": "model.pt"}, r"np.save\('model.npy', tensor.cpu\(\).numpy\(\)\)"),
+    ({"labels": "x.parquet"}, "parquet files need pyarrow: pip install pyarrow"),
+    ({"values": "words.csv"}, "seed is 'none' at run 0: give a whole number"),
+    ({"values": "runs.txt"}, "values are in runs.txt: give a .csv, .parquet or .npz"),
+    ({"values": "no.csv"}, "no.csv is no file"),
+    ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
+    ({"values": 3}, "values are 3: give name -> numbers, such as"),
+    ({"values": {"seed": 1, "lr": 1, "labels": 1}}, "value 'labels': results have"),
+  ):
+    with pytest.raises(vs.Mistake, match=said):
+      vs.import_runs("r", **{"predictions": PREDICTIONS[:1], "labels": LABELS, **given})
+    assert not (tmp_path / "r").exists()
+
+
+def test_imports_are_added_once(tmp_path, capsys):
+  np.save(tmp_path / "p.npy", PREDICTIONS)
+  np.save(tmp_path / "y.npy", LABELS)
+  out = tmp_path / "r"
+  given = ("import", "--out", out, "--predictions", tmp_path / "p.npy", "--quiet")
+  assert run(capsys, *given, "--labels", tmp_path / "y.npy")[0] == 0
+  status, _, err = run(capsys, *given)
+  assert (status, err) == (
+    2,
+    f"error: {out} has these predictions already, from run 0 on: give each run a seed if "
+    "they are others\n",
+  )
+  np.save(tmp_path / "p.npy", PREDICTIONS[::-1])
+  status, said, _ = run(capsys, *given)
+  assert status == 0
+  assert said.startswith("24 runs on 40 examples of 4 classes")
+  status, _, err = run(capsys, *given, "--labels", "a=x.npy", "a=y.npy")
+  assert status == 2
+  assert "--labels gives a twice, x.npy and y.npy" in err
+
+
+# Several processes, and none left.
+
+PROGRAM = """
+import numpy as np, os, sys
+import vmapseeds as vs
+from vmapseeds.store import results
+
+if sys.argv[2] == "killed":
+  results.Results.write_plan = lambda *_: os._exit(9)  # the block is written by now
+recorder = vs.Recorder(sys.argv[1], labels=[0, 1, 2])
+for seed in map(int, sys.argv[3:]):
+  try:
+    recorder.add([seed % 3] * 3, seed=seed)
+  except vs.Mistake as mistake:
+    print(mistake)
+"""
+
+
+def command(folder, *given):
+  return [sys.executable, "-c", PROGRAM, str(folder), *map(str, given)]
+
+
+@pytest.mark.slow
+def test_processes_that_add_at_once(tmp_path):
+  seeds = [range(12), range(8, 20), range(18, 30)]
+  processes = [
+    subprocess.Popen(
+      command(tmp_path / "r", "alive", *of), stdout=subprocess.PIPE, text=True
+    )
+    for of in seeds
+  ]
+  said = [process.communicate(timeout=300)[0] for process in processes]
+  assert [process.returncode for process in processes] == [0, 0, 0]
+  assert sum(out.count("or it is given twice") for out in said) == 6
+  results = vs.open_results(tmp_path / "r")
+  assert sorted(results.seed.values) == [*range(30)]
+  np.testing.assert_array_equal(results.predictions[:, 0], results.seed % 3)
+  assert is_sound(tmp_path / "r")
+
+
+@pytest.mark.slow
+def test_a_kill_in_the_middle_of_an_add(tmp_path):
+  # As the folder is made.
+  assert subprocess.call(command(tmp_path / "r", "killed", 0)) == 9
+  recorder = vs.Recorder(tmp_path / "r", labels=[0, 1, 2])
+  recorder.add([1, 1, 1], seed=1)
+  before = content(tmp_path / "r")
+  assert subprocess.call(command(tmp_path / "r", "killed", 2)) == 9
+  assert content(tmp_path / "r") == before
+  verdict = vs.verify(tmp_path / "r")
+  assert (verdict.runs, verdict.done, verdict.problems) == (1, 1, [])
+  assert verdict.notes == [
+    "more runs were to be added, and the process ended: what lies there of them is not used"
+  ]
+  vs.Recorder(tmp_path / "r").add([0, 0, 0], seed=3)
+  assert vs.open_results(tmp_path / "r").seed.values.tolist() == [1, 3]
+  assert is_sound(tmp_path / "r")
