@@ -22,7 +22,8 @@ from vmapseeds.campaign.spaces import (
   random_trial,
 )
 from vmapseeds.data import load
-from vmapseeds.data.splits import out_of_bootstrap
+from vmapseeds.reports import plots
+from vmapseeds.reports.search_section import draw_regret, variance_components
 from vmapseeds.results.searches import read_trials
 from vmapseeds.training.runs import source_key
 
@@ -155,8 +156,8 @@ def test_grids_have_as_many_values_of_each_range():
 
 def test_validation_and_test_examples_are_out_of_the_bootstrap():
   n = 1797
-  keys = [source_key("data", np.uint32(seed)) for seed in range(40)]
-  splits = [jax.tree.map(np.asarray, out_of_bootstrap(key, n)) for key in keys]
+  seeds = vs.Runs.independent(40).out_of_bootstrap()
+  splits = [*zip(*seeds.split_examples(n).values(), strict=True)]
   drawn, held = np.zeros(n), np.zeros((2, n))
   for train, valid, test in splits:
     assert (len(train), len(valid), len(test)) == (1198, 299, 299)
@@ -174,8 +175,8 @@ def test_validation_and_test_examples_are_out_of_the_bootstrap():
   assert drawn.var() == pytest.approx(40 * 1198 / n, rel=0.15)  # nearly Poisson
   for counts, of in ((drawn, 1198), (held[0], 299), (held[1], 299)):
     assert counts.mean() == pytest.approx(40 * of / n)
-  small = out_of_bootstrap(keys[0], 5, 2)
-  assert [len(of) for of in small] == [2, 1, 1]
+  few = vs.Runs.independent(2).out_of_bootstrap(2).split_examples(5)
+  assert [of.shape for of in few.values()] == [(2, 2), (2, 1), (2, 1)]
 
 
 # What is stored.
@@ -364,6 +365,70 @@ def test_incumbents_and_lower_is_better(tmp_path):
   search(tmp_path / "t", "tpe", trials=12, searches=2)
   if not np.isnan(found(tmp_path / "t")["reward"]).any():
     assert_same(tmp_path / "s", tmp_path / "t")
+
+
+# Reports.
+
+
+def test_reports_and_comparisons_take_searches_as_the_unit(tmp_path, capsys):
+  a, b = tmp_path / "a", tmp_path / "b"
+  search(a, "tpe", trials=10, searches=5, repeats=3)
+  vs.search("hill:task", {"lr": "log 1e-2..0.5"}, trials=4, searches=5, out=b, **HOW)
+  (reported,) = vs.report(a)
+  capsys.readouterr()
+  trials = read_trials(a)
+  best = [trials.measured[place] for place in trials.best().values()]
+  assert reported["runs"] == 5
+  assert reported["statistics"]["mean"]["value"] == pytest.approx(np.mean(best))
+  record = reported["search"]
+  assert [of["measured"] for of in record["best"]] == best
+  assert record["variance_between_searches"] == pytest.approx(np.var(best, ddof=1))
+  page = (a / "report" / "report.html").read_text()
+  said = ("The best so far", "Regret over trials", "lr against reward", "Importance")
+  assert all(text in page for text in (*said, "by luck alone", "between seeds"))
+  (comparison,) = vs.compare(a, b)
+  assert comparison.matching == "the same seeds"
+  np.testing.assert_array_equal(comparison.a, best)
+  assert "A run of A and of B is the best trial of a search." in capsys.readouterr().out
+
+
+def test_variance_between_searches_and_between_seeds():
+  """Against the law that the numbers are drawn from, and the sums of squares by hand."""
+  rng = np.random.default_rng(0)
+  found, covered = [], 0
+  for _ in range(400):
+    luck, seeds = 0.5 * rng.normal(size=(12, 1)), 2 * rng.normal(size=(1, 6))
+    of = variance_components(luck + seeds + rng.normal(size=(12, 6)))
+    found.append((of.searches, of.seeds))
+    covered += of.low <= 0.25 <= of.high
+  mean, se = np.mean(found, axis=0), np.std(found, axis=0) / 20
+  assert abs(mean - [0.25, 5]) == pytest.approx(0, abs=3 * se.max())
+  assert 0.92 < covered / 400 < 0.98
+  table = np.array([[1.0, 2.0], [3.0, 6.0]])
+  # Effects of rows ±1.5, of columns ±1, of both ±0.5.
+  assert variance_components(table)[0] == pytest.approx((9 - 1) / 2)
+  assert np.isnan(variance_components(table[:1])[0])
+  assert np.isnan(variance_components(table[:, :1])[0])
+
+
+def test_regret_is_what_the_best_so_far_lacks(tmp_path):
+  search(tmp_path / "s", trials=5, searches=3)
+  trials = read_trials(tmp_path / "s")
+  _, ax = plots.figure()
+  draw_regret(trials, trials.incumbents(), ax)
+  drawn = dict(ax.lines[0].get_xydata())
+  objective = np.stack([trials.objective[trials.of_search(n)] for n in range(3)])
+  best = np.fmax.accumulate(objective, axis=1)
+  due = np.nanmax(objective, 1, keepdims=True) - best
+  for number, regret in drawn.items():
+    assert regret == pytest.approx(due[:, int(number) - 1].mean())
+  assert drawn[5.0] == 0
+
+
+def test_a_search_of_one_trial_is_reported(tmp_path, capsys):
+  search(tmp_path / "s", trials=1, searches=1, lane_width=1)
+  vs.report(tmp_path / "s")
+  assert "One search cannot say how much" in capsys.readouterr().out
 
 
 # Interruptions.

@@ -45,6 +45,7 @@ from vmapseeds.results.opening import (
   resolve_test_set,
   with_role,
 )
+from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
@@ -134,6 +135,8 @@ def compare(
     out: folder for the page instead.
     console: where to print.
 
+  Of a folder of searches the best trial of each search is compared: searches are the runs.
+
   Returns:
     a `Comparison` for each two that are compared: `sentence`, `verdict`, `found` (the
     difference, its interval, p), `outperforming` (P(A > B) and its interval),
@@ -192,6 +195,10 @@ def compare(
     tables.append(_table_of_scores(together, which))
   said = [[*headline(c)] for c in compared]
   console = console or Console()
+  searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
+  if searched:
+    note = f"A run of {' and of '.join(searched)} is the best trial of a search."
+    said[0].append(note)
   for sentence in itertools.chain(*said):
     # Only the terminal wraps sentences, so that output can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False, markup=False)
@@ -473,9 +480,11 @@ def read_side(
 ) -> Side:
   """Read the selected runs of a folder, without predictions, logits and counts."""
   opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-  results = opened
-  outputs = roles(results)
+  outputs = roles(opened)
   first = next(iter(outputs))
+  if about := opened.attrs.get("search"):
+    opened, first = best_runs(opened), about["measure"].rpartition("/")[2]
+  results = opened
   name = first if output is None else output
   one_of("output", name, outputs)
   about, shape = outputs[name], np.shape(results.get(name, 0))[1:]

@@ -18,7 +18,7 @@ from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import groups, pages, planning, plots
+from vmapseeds.reports import groups, pages, planning, plots, search_section
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
@@ -32,6 +32,7 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.opening import loaded, open_results, resolve_test_set
+from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
@@ -72,6 +73,7 @@ class Part(NamedTuple):
   measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: Summary
   inputs: Inputs = Inputs()
+  searches: Sequence[pages.Section] = ()  # what there is to say of searches
 
 
 def report(
@@ -87,6 +89,8 @@ def report(
 ) -> list[Summary]:
   """Print the statistics of results folders and write `report.html`, `report.json` and
   PNG figures, with a section for each output of role class, loss or score.
+
+  Of searches the runs are the best of each, and more sections say how they were found.
 
   Runs of different swept values are never pooled unless `by` asks for it: each
   combination of values has its own row in a table, and its own page. The page is in
@@ -138,7 +142,14 @@ def report(
     try:
       inputs = find_inputs(images, results, opened)
       grouped = groups.group_runs(results, by, where)
-      reported.append(_parts(grouped, name, above, str(folder), opened, inputs))
+      parts, lost = _parts(grouped, name, above, str(folder), opened, inputs)
+      if "search" in results.attrs:
+        shown, record = search_section.sections(open_results(folder))
+        parts = [
+          part._replace(searches=shown, summary=part.summary | {"search": record})
+          for part in parts
+        ]
+      reported.append((parts, lost))
     except Mistake as mistake:
       raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
@@ -149,6 +160,10 @@ def report(
     else:
       for section in sections(part.summary):
         console.print(terminal_table(part.summary, section))
+      for said in parts[0].searches[:1]:
+        lines = (said.lead, *said.sentences)
+        console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
+        console.print(said.tables[0].for_terminal())
       _print_notes(_notes([part]), page, console)
   parts = [part for parts, _ in reported for part in parts]
   if len(folders) > 1:
@@ -290,10 +305,12 @@ def terminal_table(summary: Summary, section: Summary) -> rich.table.Table:
 def page_of(part: Part) -> dict[str, Any]:
   """Return what the page of a part shows: see `pages.html`."""
   summary = part.summary
-  several, shown = len(summary["further"]) > 0, []
+  several = len(summary["further"]) > 0
+  shown: list[pages.Section] = []
   folder = summary.get("folder")
   seconds = planning.seconds_of_a_run(folder) if folder else None
   outputs = itertools.zip_longest(sections(summary), part.measured)
+  shown += part.searches
   for section, runs in outputs:
     name = several * section["output"]
     figures_of = figures(runs, section) if runs else {}
@@ -578,6 +595,8 @@ def _open(
   """
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   results = results.assign_attrs(roles=(outputs := roles(results)))
+  if "search" in results.attrs:
+    results = best_runs(results)
   with readable(folder):
     if "votes" in results and not where and len(groups.group_runs(results, by)) == 1:
       large = [

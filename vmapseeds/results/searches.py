@@ -129,6 +129,25 @@ def best_runs(results: xr.Dataset) -> xr.Dataset:
   return results.isel(run=rows).reset_coords([*trials.values, *TRIAL_COLUMNS])
 
 
+def repeats_of(
+  results: xr.Dataset, trials: Trials
+) -> Float[np.ndarray, "searches repeats"]:
+  """Return what was measured of the best of each search, trained again with other seeds;
+  without searches that lack a repeat, and repeats in which a run diverged.
+  """
+  table = results[[*TRIAL_COLUMNS]].to_dataframe().reset_index(drop=True)
+  table["value"] = results[trials.about["measure"].rpartition("/")[2]].values
+  if DIVERGED in results.variables:
+    table.loc[results[DIVERGED].values.astype(bool), "value"] = np.nan
+  best = {(number, trials.trial[place]) for number, place in trials.best().items()}
+  of_best = np.array(
+    [pair in best for pair in zip(table.search, table.trial, strict=True)]
+  )
+  repeats = table[of_best & (table["repeat"] > 0)]
+  wide = repeats.pivot(index="search", columns="repeat", values="value")
+  return wide.dropna(axis=1, how="all").dropna(axis=0).to_numpy(np.float64)
+
+
 # Optuna, which is an extra.
 
 
@@ -180,6 +199,29 @@ def tell(study: Any, trial: Any, objective: float) -> None:
     study.tell(trial, objective)
 
 
+def optuna_trials(trials: Trials, places: Sequence[int] | np.ndarray) -> list[Any]:
+  """Return some trials as optuna's, with what was measured in `user_attrs`."""
+  of = import_optuna("a study").trial
+  distributions = distributions_of(trials.about["over"])
+  found = []
+  for place in places:
+    value = trials.objective[place]
+    failed = np.isnan(value)
+    found.append(
+      of.create_trial(
+        state=of.TrialState.FAIL if failed else of.TrialState.COMPLETE,
+        value=None if failed else value,
+        params={
+          name: (int if trials.about["over"][name][3] else float)(column[place])
+          for name, column in trials.values.items()
+        },
+        distributions=distributions,
+        user_attrs={trials.about["measure"]: float(trials.measured[place])},
+      )
+    )
+  return found
+
+
 def optuna_studies(path: Folder, storage: str | None = None) -> list[Any]:
   """Return a folder's searches as optuna's studies, made from its trials:
   `optuna_studies(path)[0].trials_dataframe()`, or any of `optuna.visualization`.
@@ -194,8 +236,6 @@ def optuna_studies(path: Folder, storage: str | None = None) -> list[Any]:
       studies of the same names.
   """
   optuna, trials = import_optuna("optuna_studies"), read_trials(path)
-  state = optuna.trial.TrialState
-  distributions = distributions_of(trials.about["over"])
   studies = []
   for number in trials.numbers():
     try:
@@ -208,20 +248,6 @@ def optuna_studies(path: Folder, storage: str | None = None) -> list[Any]:
       raise Mistake(
         f"{storage} has a study {path}: search {number} already: give another storage"
       ) from None
-    for place in trials.of_search(number):
-      value = trials.objective[place]
-      params = {
-        name: (int if trials.about["over"][name][3] else float)(of[place])
-        for name, of in trials.values.items()
-      }
-      study.add_trial(
-        optuna.trial.create_trial(
-          state=state.FAIL if np.isnan(value) else state.COMPLETE,
-          value=None if np.isnan(value) else value,
-          params=params,
-          distributions=distributions,
-          user_attrs={trials.about["measure"]: float(trials.measured[place])},
-        )
-      )
+    study.add_trials(optuna_trials(trials, trials.of_search(number)))
     studies.append(study)
   return studies
