@@ -193,7 +193,7 @@ def _parts(
   above: Path | UPath,
   folder: str,
   test_set: str,
-  inputs: Inputs = Inputs(),
+  inputs: Inputs,
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   parts, lost = [], []
