@@ -986,7 +986,9 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
     "tally",
     lambda *args, **options: found.append(args[0]) or tally(*args, **options),
   )
-  (part,), _ = results_page._parts(group_runs(results), "", Path("r"), "r", "test")
+  (part,), _ = results_page._parts(
+    group_runs(results), "", Path("r"), "r", "test", results_page.Inputs()
+  )
   assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)
