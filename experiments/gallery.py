@@ -48,9 +48,12 @@ def check_same(out: Path, paper: str, scale: str) -> None:
     )
 
 
-def write(out: Path, paper: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def write(
+  out: Path, paper: str, names: Sequence[str], module: str = ""
+) -> dict[str, dict[str, Any]]:
   """Rewrites a paper's gallery from the records in its folder, and returns what it says
-  of each figure. Figures without a record are left out.
+  of each figure. Figures without a record are left out. `module` of the paper makes all
+  of them at once, if one does, with its argument.
   """
   package = importlib.import_module(f"experiments.{paper}")
   paths = (out / f"{name}.json" for name in names)
@@ -68,8 +71,9 @@ def write(out: Path, paper: str, names: Sequence[str]) -> dict[str, dict[str, An
     "paper": paper,
     "title": package.TITLE,
     "scale": records[0]["scale"],
+    "module": module,
     "figures": list(figures.values()),
-    "absent": getattr(package, "ABSENT", {}),
+    "absent": {} if module else getattr(package, "ABSENT", {}),
     "notes": sorted({r["note"] for r in records} - {""}),
     "counts": claims.counted(every),
     "identities": sum(v.word == "identity" for v in every),
@@ -175,13 +179,16 @@ def provenance(used: Iterable[Mapping[str, Any]]) -> str:
   commits = sorted({commit[:12] for c in used for commit in c["commits"]})
   versions = {k: v for c in used for k, v in c["versions"].items()}
   packages = ", ".join(f"{k} {versions[k]}" for k in ("python", "jax", "flax", "optax"))
-  minutes = sum(c["processor_seconds"] for c in used) / 60
+  measured = all("processor_seconds" in c for c in used)
+  clock = "processor_seconds" if measured else "seconds"
+  minutes = sum(c[clock] for c in used) / 60
   names = sorted({f"{c['recipe']['name']}-{c['identity']}" for c in used})
   shown = ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
   return (
     f"Trained by commit {', '.join(commits)} until {max(c['when'] for c in used)[:10]} "
     f"with {packages} on {', '.join(sorted({c['device_kind'] for c in used}))}, "
-    f"{minutes:.1f} minutes of processor time shared with other figures; "
+    f"{minutes:.1f} minutes of {'processor time' if measured else 'time beside other programs'} "
+    "shared with other figures; "
     f"recipes {shown}."
   )
 

@@ -1,0 +1,93 @@
+"""How much of the variance of accuracy on the test set is on the distribution, from length
+to length of training: the question behind sections 3.1 to 3.3.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import claims
+from experiments.claims import Estimate
+from experiments.frame import Row, Trained, row
+from experiments.jordan2024.campaigns import DURATIONS, by_duration
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Share of the variance on the test set that is on the distribution"
+# From the printed deviations on the test set and on the distribution
+PRINTED = {
+  "short": (0.86, "from 0.56 and 0.52 %"),
+  "long": (0.049, "from 0.149 and 0.033 %"),
+}
+FALLS = ("18", "from figures 1 and 5: 86 and 4.9 %")
+
+
+class Share(NamedTuple):
+  """The share with its 95 % interval over runs, what independent errors add taken as
+  known.
+  """
+
+  epochs: int
+  runs: int
+  share: float
+  interval: tuple[float, float]
+
+
+def compute(trained: Trained) -> dict[str, Share]:
+  return {d: share(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+
+
+def share(epochs: int, tallies: stats.Tallies) -> Share:
+  total, part = tallies.test_set_variance(), tallies.distribution_variance()
+  # Both have the same error, up to this factor.
+  rest = 1 - 1 / tallies.examples
+
+  def of(end):
+    whole = rest * (end - part) + total
+    return end / whole if whole > 0 else math.nan
+
+  ends = tallies.distribution_variance_interval()
+  return Share(epochs, tallies.runs, of(part), tuple(map(of, ends)))
+
+
+def factor(short: Share, long: Share) -> Estimate:
+  """Return how many times smaller the share is after the long training. It has no upper
+  end where the share after the long training may be 0.
+  """
+  a, b = (Estimate(n.share, *n.interval, "log") for n in (short, long))
+  if min(a.low, b.low) > 0:
+    return claims.over(a, b)
+  value = a.value / b.value if b.value > 0 else math.inf
+  return Estimate(value, a.low / b.high if b.high > 0 else math.nan, math.inf, "log")
+
+
+def rows(numbers: Mapping[str, Share]) -> list[Row]:
+  short, long = numbers["short"], numbers["long"]
+  falls = factor(short, long)
+  said = str(falls)
+  if math.isinf(falls.high):
+    said = f"more than {falls.low:.2g}"
+  return [
+    *by_duration(
+      {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
+      (
+        "share of the variance",
+        PRINTED,
+        lambda n: str(Estimate(n.share, *n.interval, unit="%")),
+      ),
+    ),
+    row("share after the short over that after the long", FALLS, said, long.runs),
+  ]
+
+
+def plot(numbers: Mapping[str, Share], axes: np.ndarray) -> None:
+  shown, ax = list(numbers.values()), axes[0]
+  values = 100 * np.array([(n.share, *n.interval) for n in shown])
+  bars = np.abs(values[:, 1:] - values[:, :1]).T
+  x = np.arange(len(shown))
+  ax.errorbar(x, values[:, 0], bars, color=plots.GREEN, marker="s", capsize=3)
+  ax.axhline(0, color=plots.INK, linewidth=0.8)
+  ax.set_xticks(x, [str(n.epochs) for n in shown])
+  plots.finish_axes(ax, "training duration (epochs)", "share of the variance (%)")

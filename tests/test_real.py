@@ -1,0 +1,77 @@
+"""Figures from committed predictions of many runs."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from experiments.jordan2024 import real, share
+from vmapseeds import stats
+
+EPOCHS, RUNS = (0, 1, 2, 4), 6
+
+
+def tallies_of(errors):
+  return stats.tally(errors.astype(np.int32), np.zeros(errors.shape[1], int), 2)
+
+
+def test_share_is_that_of_covariances():
+  rng = np.random.default_rng(0)
+  hard = rng.random(40) < 0.3
+  errors = rng.random((30, 40)) < np.where(hard, 0.1, 0.5) * rng.random((30, 1))
+  n = errors.shape[1]
+  covariance = np.cov(errors.T.astype(float))
+  pairs = (covariance.sum() - np.trace(covariance)) / (n * (n - 1))
+  found = share.share(3, tallies_of(errors))
+  assert found.share == pytest.approx(pairs / errors.mean(1).var(ddof=1))
+  assert found.interval[0] < found.share < found.interval[1]
+  low, high = stats.distribution_variance_interval(errors)
+  rest = errors.mean(1).var(ddof=1) - (1 - 1 / n) * pairs  # what independent errors add
+  assert found.interval == pytest.approx(
+    tuple(end / ((1 - 1 / n) * end + rest) for end in (low, high))
+  )
+
+
+@pytest.mark.parametrize(
+  ("long", "value", "low", "high"),
+  [
+    (share.Share(4, 9, 0.1, (0.05, 0.2)), 8.0, 4.0, 16.0),
+    (share.Share(4, 9, 0.1, (-0.05, 0.2)), 8.0, 4.0, math.inf),
+    (share.Share(4, 9, -0.1, (-0.2, 0.1)), math.inf, 8.0, math.inf),
+  ],
+)
+def test_factor(long, value, low, high):
+  found = share.factor(share.Share(1, 9, 0.8, (0.8, 0.8)), long)
+  assert found[:3] == pytest.approx((value, low, high))
+
+
+@pytest.mark.slow
+def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
+  recipe = vs.recipe("digits_cnn", batch_size=100)
+  monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, EPOCHS, 4))
+  out, campaigns = tmp_path / "out", tmp_path / "campaigns"
+  command = ["mnist", "--out", str(out), "--campaigns", str(campaigns)]
+  real.main([*command, "--runs", str(RUNS)])
+  for epochs in EPOCHS:
+    results = vs.open_results(campaigns / f"mnist-{epochs}")
+    assert results.sizes["run"] == RUNS
+    with np.load(out / f"predictions-{epochs}.npz") as file:
+      assert file["predictions"].dtype == np.int8
+      np.testing.assert_array_equal(file["predictions"].T, results.predictions)
+      np.testing.assert_array_equal(file["labels"], results.labels)
+      record = json.loads(str(file["record"]))
+    assert record["recipe"]["epochs"] == epochs
+    assert record["runs"] == RUNS
+  page = (out / "index.md").read_bytes()
+  record = json.loads((out / "share.json").read_text())
+  wrong = vs.errors(campaigns / "mnist-4")
+  assert record["numbers"]["long"]["share"] == pytest.approx(
+    stats.distribution_variance(wrong) / wrong.mean(1).var(ddof=1)
+  )
+  monkeypatch.setattr(vs, "train", None)
+  for path in out.glob("[!p]*"):
+    path.unlink()
+  real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
+  assert (out / "index.md").read_bytes() == page
