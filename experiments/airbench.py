@@ -1,5 +1,5 @@
-"""airbench94 (Jordan 2024, arXiv 2404.00498): 94 % on CIFAR-10 in 10 epochs of a network
-an eighth as costly as ResNet-9, as a recipe through the package's public door.
+"""airbench94 (Jordan 2024, arXiv 2404.00498): 94 % on CIFAR-10 in 10 epochs, as a recipe
+through the package's public door.
 
     vmapseeds train experiments.airbench:airbench94_cifar10 --set width=0.25 --runs 8 --out results/airbench
 
