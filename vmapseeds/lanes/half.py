@@ -67,7 +67,7 @@ def factors(a, b, dimensions):
     for n in (a, b)
   )
   if has_units() and min(summed, columns) >= SUMMED and rows >= ROWS:
-    return a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+    return [_numbers(barrier(_bits(n))) for n in (a, b)]
   return [jax.lax.reduce_precision(n, 8, 7) for n in (a, b)]
 
 
@@ -133,20 +133,23 @@ def kernel_gradient(window, x, w, dy):
   row = _row(window, x, w)
   ones = _bits(jnp.eye(channels))
 
+  # Shifting `dy` back moves less than shifting what the kernel sees.
+  rows = row.shifts[::width]
+
   def block(x, dy):
-    pixels = len(x) * math.prod(row.sizes)
-    turned = barrier(_bits(_product(ones, row.of(x), last=1)))
+    turned = _product(ones, row.of(x), last=1)
+    turned = barrier((_words(turned) >> 16).astype(jnp.uint16))  # exact
     length = turned.shape[1] - width + 1
     # What the elements of a row of the kernel see.
     seen = jnp.zeros((width * channels, length), turned.dtype)
     for i in range(width):
       part = turned[:, i : i + length]
       seen = barrier(jax.lax.dynamic_update_slice(seen, part, (i * channels, 0)))
-    gradients = barrier(row.joined(dy))
+    gradients = barrier(jnp.pad(row.joined(dy), [(rows[-1], rows[-1]), (0, 0)]))
     return jnp.stack(
       [
-        _product(barrier(seen[:, shift : shift + pixels]), gradients)
-        for shift in row.shifts[::width]
+        _product(seen, barrier(gradients[rows[-1] - shift :][:length]))
+        for shift in rows
       ]
     )
 
@@ -185,13 +188,27 @@ def _row(window, x, w):
 
 
 def _bits(a):
-  """Return the bits of numbers rounded to bfloat16."""
-  return jax.lax.bitcast_convert_type(a.astype(jnp.bfloat16), jnp.uint16)
+  """Return the bits of numbers rounded to bfloat16, in a quarter of the time that XLA
+  takes to convert them.
+  """
+  words = _words(a)
+  even = words + 0x7FFF + ((words >> 16) & 1)
+  return jnp.where(jnp.isnan(a), 0x7FC0, even >> 16).astype(jnp.uint16)
+
+
+def _words(a):
+  return jax.lax.bitcast_convert_type(a, jnp.uint32)
+
+
+def _numbers(bits):
+  return jax.lax.bitcast_convert_type(bits, jnp.bfloat16)
 
 
 def _product(a, b, last=0):
   """Multiply matrices of bits; `last` is 1 if `b` has its contraction last, too."""
-  a, b = (jax.lax.bitcast_convert_type(bits, jnp.bfloat16) for bits in (a, b))
   return jax.lax.dot_general(
-    a, b, (((1,), (last,)), ((), ())), preferred_element_type=jnp.float32
+    _numbers(a),
+    _numbers(b),
+    (((1,), (last,)), ((), ())),
+    preferred_element_type=jnp.float32,
   )
