@@ -73,7 +73,13 @@ def _of_halves(part, window, *args):
     return few_zeros and half.fits(name, plain, tiles, kernel, times)
 
   if found := _unstrided(window, x, w, gains):
-    return _of_tiles(part, found, *args)
+    images, kernels, plain = found
+    if part is forward:
+      return half.forward(plain, x, kernels(w), images)
+    if part is input_gradient:
+      return _of_tiles(part, found, *args)
+    dw = half.kernel_gradient(plain, x, jax.eval_shape(kernels, w), args[2], images)
+    return jax.linear_transpose(kernels, w)(dw)[0]
   window, args = half.rounded(window, args)
   return part(window, *args)
 
