@@ -412,7 +412,7 @@ def test_the_race_as_a_command(tmp_path):
   (mine,) = record["numbers"]["digits"]["contenders"]
   assert mine["speed"] > 0
   assert mine["kind"] == "ours"
-  assert record["numbers"]["digits"]["peak_flops_per_second"] > 1e9
+  assert record["numbers"]["digits"]["peak_flops_per_second"]["float32"] > 1e9
   text = (tmp_path / "training_step.md").read_text()
   assert "### digits: small_cnn, width 1, 8×8×1, batch 64, float32" in text
   assert "| ours sequential, width 1, 64 lanes |" in text
@@ -453,6 +453,10 @@ def test_every_kind_of_contender_on_each_platform():
   assert all(
     way.options["width"] == 1 and way.devices == 2 for way in ways if way.kind == "ours"
   )
+  raced = dataclasses.replace(flags, precisions=("float32", "bfloat16"))
+  both = training_step.ways(WORKLOADS["digits"], cpu, raced)
+  assert {way.precision for way in both} == {*raced.precisions}
+  assert len({(way.kind, way.label) for way in both}) == len(both) == 2 * len(ways)
   gpu = training_step.ways(
     WORKLOADS["digits"], {"platform": "gpu", "cores": 16, "devices": 1}, flags
   )

@@ -141,6 +141,7 @@ class Way:
   devices: int = 1  # XLA devices of a process
   epochs: int = 1  # in an advance
   pinned: bool = False  # each process is tied to one core
+  precision: str = ""  # other than the workload's
 
 
 def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
@@ -221,6 +222,9 @@ def _serve(connection, way: Way, workload: Workload, index: int) -> None:
   jax.config.update("jax_num_cpu_devices", way.devices)
   if way.pinned and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[index]})
+  if way.precision:
+    recipe = workload.recipe.replace(precision=way.precision)
+    workload = dataclasses.replace(workload, recipe=recipe)
   try:
     advance = way.start(way, workload, workload.examples())
     times = 0
@@ -344,7 +348,15 @@ class Contender:
   def numbers(self) -> dict[str, Any]:
     way = {
       k: getattr(self.way, k)
-      for k in ("kind", "label", "lanes", "processes", "devices", "options")
+      for k in (
+        "kind",
+        "label",
+        "lanes",
+        "processes",
+        "devices",
+        "options",
+        "precision",
+      )
     }
     kept = (
       "speed",

@@ -15,7 +15,8 @@ instead.
 Every contender trains the same networks, batches, optimizer and augmentation, in
 processes of its own, which are timed in turn. One that is over five times slower than
 the fastest so far on its side (ours, or a to e) is timed once. On a GPU all compute in
-bfloat16.
+bfloat16, on a CPU in float32; `--precisions float32 bfloat16` races both, PyTorch's
+bfloat16 by its autocast.
 """
 
 import dataclasses
@@ -84,6 +85,11 @@ class Flags(common.Flags):
   widths: Annotated[tuple[int, ...], hint("W", "by device")] = ()
   """lane widths of ours, and on a GPU of the plain vmaps: by default 1 on a CPU, 16 64 256 elsewhere"""
 
+  precisions: Annotated[
+    tuple[Literal["float32", "bfloat16"], ...], hint("NAME", "by device")
+  ] = ()
+  """what to compute in: float32 by default on a CPU, bfloat16 elsewhere"""
+
   limit: Annotated[float, arg(metavar="SECONDS")] = LIMIT
   """a contender whose first epoch takes longer is given up"""
 
@@ -145,18 +151,23 @@ def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
     for n in stacks
   ]
   chosen = [
-    way for way in found if way.kind in flags.only and way.kind not in flags.skip
+    dataclasses.replace(way, label=way.label + label, precision=precision)
+    for way in found
+    if way.kind in flags.only and way.kind not in flags.skip
+    for precision, label in labels(workload, flags).items()
   ]
   return sorted(chosen, key=lambda way: STARTED.index(way.kind))
 
 
-def before(names: tuple[str, ...]) -> tuple[dict, float, dict[str, int]]:
-  """The machine, its matrix-product peak and the operations of each workload's step.
-  Starts JAX.
-  """
-  where = common.machine()
-  peak = common.peak(placed(names[0], where["platform"]).recipe.precision)
-  return where, peak, {name: flops(WORKLOADS[name]) for name in names}
+def labels(workload: Workload, flags: Flags) -> dict[str, str]:
+  """The precisions that are raced, and what labels say of them."""
+  raced = flags.precisions or (workload.recipe.precision,)
+  return {name: f", {name}" * (len(raced) > 1) for name in raced}
+
+
+def before(names: tuple[str, ...]) -> tuple[dict, dict[str, int]]:
+  """The machine and the operations of each workload's step. Starts JAX."""
+  return common.machine(), {name: flops(WORKLOADS[name]) for name in names}
 
 
 def fastest(
@@ -174,7 +185,7 @@ def table(
   workload: Workload,
   contenders: list[Contender],
   operations: int,
-  peak: float,
+  peaks: dict[str, float],
 ) -> Table:
   """The race of one workload."""
   mine = fastest(contenders, ("ours",))
@@ -197,18 +208,20 @@ def table(
         c.spread(),
         significant(1e6 / c.speed),
         f"{mine.speed / c.speed:.2f}" if mine else "—",
-        f"{c.speed * operations / peak:.1%}",
+        f"{c.speed * operations / peaks[c.way.precision]:.1%}",
         f"{c.ready_seconds:.0f}",
         memory,
       )
     )
   recipe = workload.recipe
   size = "×".join(map(str, workload.shape))
-  title = f"{name}: {recipe.model}, width {recipe.width:g}, {size}, batch {recipe.batch_size}, {recipe.precision}"
-  return Table(title, HEAD, rows, notes(contenders, operations, peak))
+  title = f"{name}: {recipe.model}, width {recipe.width:g}, {size}, batch {recipe.batch_size}, {' and '.join(peaks)}"
+  return Table(title, HEAD, rows, notes(contenders, operations, peaks))
 
 
-def notes(contenders: list[Contender], operations: int, peak: float) -> list[str]:
+def notes(
+  contenders: list[Contender], operations: int, peaks: dict[str, float]
+) -> list[str]:
   mine, best, vmap = (
     fastest(contenders, kinds) for kinds in (("ours",), KINDS[1:], ("a",))
   )
@@ -221,7 +234,11 @@ def notes(contenders: list[Contender], operations: int, peak: float) -> list[str
     said.append(f"Ours ÷ the faster plain jax.vmap: {mine.speed / vmap.speed:.2f}.")
   once = f" Timed once: over {SLOW:g} times slower than the fastest of its side so far."
   said.append(
-    f"A model-step takes {operations / 1e6:,.1f} MFLOP; matrix-product peak of all devices {peak / 1e9:,.0f} GFLOP/s. "
+    f"A model-step takes {operations / 1e6:,.1f} MFLOP; matrix-product peak of all devices "
+    + " and ".join(
+      f"{peak / 1e9:,.0f} GFLOP/s in {name}" for name, peak in peaks.items()
+    )
+    + ". "
     "Medians of the rounds. Ready: from nothing until the first epoch is done, compilation included. Memory: the most "
     "that all its processes held, Python and libraries included (+ on the device)."
     + once
@@ -242,7 +259,8 @@ def main(argv: list[str] | None = None) -> None:
     raise Mistake(f"--workloads without a name: give some of {', '.join(WORKLOADS)}")
   if not set(flags.only) - set(flags.skip):
     raise Mistake("--only and --skip leave no contender: name fewer in --skip")
-  where, peak, operations = common.elsewhere(before, flags.workloads)
+  where, operations = common.elsewhere(before, flags.workloads)
+  peaks: dict[str, float] = {}
   tables, numbers = [], {}
   for name in flags.workloads:
     workload = placed(name, where["platform"], flags.steps)
@@ -254,12 +272,14 @@ def main(argv: list[str] | None = None) -> None:
       together=cpu,
       limit=flags.limit,
     )
-    # The machine may have been busy when the peak was measured before.
-    peak = max(peak, common.elsewhere(common.peak, workload.recipe.precision))
+    for precision in labels(workload, flags):
+      # The machine may have been busy when it was measured before.
+      measured = common.elsewhere(common.peak, precision)
+      peaks[precision] = max(peaks.get(precision, 0), measured)
     contenders.sort(key=lambda c: KINDS.index(c.way.kind))
-    tables.append(table(name, workload, contenders, operations[name], peak))
+    tables.append(table(name, workload, contenders, operations[name], peaks))
     numbers[name] = {
-      "peak_flops_per_second": peak,
+      "peak_flops_per_second": dict(peaks),
       "flops_per_model_step": operations[name],
       "contenders": [c.numbers() for c in contenders],
     }
