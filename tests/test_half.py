@@ -7,9 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import vmapseeds as vs
+from vmapseeds import lanes
 from vmapseeds.lanes import compiling_for, fast_convolutions, forward, half
 from vmapseeds.lanes.convolution import PARTS, Window
 from vmapseeds.lanes.widening import widened
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.loop import train
+from vmapseeds.training.supervised import recipe_lanes
 
 NARROW, WIDE = jnp.bfloat16, jnp.float32
 
@@ -215,3 +220,37 @@ def test_programs_without_bfloat16_and_for_accelerators_stay_as_they_are():
       text = str(jax.make_jaxpr(fast_convolutions(jnp.sin))(random(0, 3)))
     assert "bf16[3] = sin" in text
   assert "f32[3] = sin" in str(jax.make_jaxpr(fast_convolutions(jnp.sin))(random(0, 3)))
+
+
+@pytest.mark.parametrize("width", [1, 2], ids="width {}".format)
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_a_run_depends_on_its_row_alone(units, width):
+  """Its neighbours and its place change no bit, with products of bfloat16 too."""
+  rng = np.random.default_rng(0)
+  data = DeviceExamples(
+    rng.integers(0, 256, (16, 8, 8, 1), np.uint8),
+    rng.integers(0, 10, 16, np.int32),
+    np.array([128], np.float32),
+    np.array([64], np.float32),
+    10,
+  )
+  recipe = vs.recipe("digits_cnn", epochs=1, batch_size=8, precision="bfloat16")
+  runs = recipe_lanes(recipe, vs.Runs.independent(4), 16)
+  order = np.array([3, 1])
+  some = jax.tree.map(lambda a: np.asarray(a)[order], runs)
+  step = lanes.spread(
+    lambda data, run: train(recipe, data, run), width=width, devices=jax.devices()[:1]
+  )
+  all_runs, chosen = (
+    [
+      np.concatenate([np.asarray(part) for part in parts])
+      for parts in zip(
+        *(jax.tree.leaves(out) for _, out in step(data, of)), strict=True
+      )
+    ]
+    for of in (runs, some)
+  )
+  for a, b in zip(chosen, all_runs, strict=True):
+    np.testing.assert_array_equal(a, b[order])
+  assert any(np.issubdtype(a.dtype, np.floating) for a in all_runs)
