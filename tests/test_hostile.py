@@ -1040,7 +1040,10 @@ FOLDERS = {
   ),
   "brackets in brackets": (write("zarr.json", b'{"attributes":' * 100_000), UNREADABLE),
   "zarr.json of 100 MB": (lambda: os.truncate("r/zarr.json", 10**8), UNREADABLE),
-  "another format": (field(format="vmapseeds results 999"), UNREADABLE),
+  "another format": (
+    field(format="vmapseeds results 999"),
+    "r has the format 'vmapseeds results 999', and this version of vmapseeds reads ",
+  ),
   "not signed": (
     description(lambda about: about.update(lane_width=2), signed=False),
     f"{DAMAGED}is not as it was written",

@@ -80,7 +80,7 @@ def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
   ours, theirs = read_metadata(tmp_path / "c" / "m"), read_metadata(parts / "all")
   for count in ("votes", "counted"):  # merged folders have no counts over runs
     del theirs["arrays"][f"test/{count}"]
-  cut = {"block_runs": 4, "extents": [4, 7, 10, 12], "digest": None}
+  cut = {"block_runs": 4, "extents": [4, 7, 10, 12], "gathered": 4, "digest": None}
   assert {**ours, **cut} == {**theirs, **cut}
   assert {**ours, **cut, "digest": ours["digest"]} == ours
 
@@ -90,6 +90,7 @@ def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
     theirs = Results(parts / part).record(of_part)
     for count in ("votes", "counted"):
       del theirs["digests"][f"test/{count}"]
+    del theirs["values"]["test/counted"]
     own = {"block": block, "digest": ""}
     assert {**merged.record(block), **own} == {**theirs, **own}
   assert vs.replay(tmp_path / "c" / "m", 9).same
@@ -207,7 +208,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
     tmp_path / "imported", predictions=[[0, 1]], labels=[0, 1], progress=False
   )
   shutil.copytree(a, tmp_path / "damaged")
-  (tmp_path / "damaged" / "test" / "accuracy" / "c" / "0").write_bytes(b"")
+  (tmp_path / "damaged" / "test" / "predictions" / "c" / "0" / "0").write_bytes(b"")
   for folder, message in (
     (
       "smooth",
@@ -217,7 +218,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
     ("vary", "its runs have"),
     (parts / "b", "params.Dense_0.bias is float32 [10] here, not kept there"),
     ("imported", "holds imported runs"),
-    ("damaged", "is damaged: test/accuracy/c/0"),
+    ("damaged", "is damaged: test/predictions/c/0"),
     ("none", "is no results folder"),
   ):
     status, out, err = run(

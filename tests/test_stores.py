@@ -143,8 +143,8 @@ def campaign(store):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(Results, "write_block", counted)
     train(url)
-  # For each block: look for the record, write six arrays and the record.
-  assert counts == [8] * 3
+  # For each block: look for the record, write predictions, votes and the record.
+  assert counts == [4] * 3
   return url
 
 
@@ -268,9 +268,9 @@ def test_requests_of_a_block_and_of_a_resume(store):
   first = url.removeprefix("s3:/") + "/blocks/1.claim"
   mine = [k for k, (_, path, _) in enumerate(store.requests) if path == first]
   methods = [method for method, _, _ in store.requests[mine[0] : mine[-1] + 1]]
-  # The claim; two looks for the record; six arrays and the record; the claim is removed.
+  # The claim; two looks for the record; two arrays and the record; the claim is removed.
   # While no run is done, the description is read before and after.
-  assert [m for m in methods if m != "GET"] == ["PUT", *["PUT"] * 7, "DELETE"]
+  assert [m for m in methods if m != "GET"] == ["PUT", *["PUT"] * 3, "DELETE"]
   assert methods.count("GET") in (2, 3, 4)
   resumed = []
   for runs in (RUNS, 10 * RUNS):

@@ -2,32 +2,63 @@
 
     python -m experiments.reliability.growth                            (10 minutes on two CPU cores)
 
-A task that costs next to nothing is trained in blocks of a few runs, so that what is
-measured is what a block costs beside its training: seconds of each command, in a process
-of its own, without imports. The last row has the exponents of a power law through the
-smallest and the largest number.
+Blocks of a few runs are claimed and written as campaigns do, but their outputs are drawn
+at random instead of trained. So what is measured is what a block costs beside its
+training. Each command runs in a process of its own. Seconds are without imports; memory
+is the process's most, with JAX. The last row has the exponents of a power law through the
+smallest and the largest number. With `--store s3` the folder is in a bucket of moto, on
+this machine, and requests are counted as they are sent.
 """
 
+import contextlib
 import dataclasses
+import functools
+import json
+import logging
 import math
+import os
+import resource
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
-from typing import Annotated
+import time
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
 
+import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
 from tyro.conf import arg
 
 import vmapseeds as vs
-from vmapseeds import cli
+from vmapseeds import cli, stats
+from vmapseeds.campaign import loop
 from vmapseeds.mistakes import at_least
+from vmapseeds.store.files import names, place
+from vmapseeds.store.results import Results
 
 EXAMPLES, CLASSES = 100, 10
 LABELS = np.arange(EXAMPLES) % CLASSES
+Outputs = dict[str, np.ndarray]
 COMMANDS = ("train", "open", "report", "verify", "resume", "extend", "merge")
+SHOWN = {
+  "disk": {
+    "busy": "Seconds of a processor",
+    "elapsed": "Seconds",
+    "memory": "MB of memory at most",
+  },
+  "s3": {"requests": "Requests"},
+}
+
+
+class Cost(NamedTuple):
+  """What a command costs."""
+
+  busy: float  # seconds of a processor
+  elapsed: float  # seconds
+  requests: int
+  memory: float  # MB at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +68,9 @@ class Flags:
 
   block_runs: Annotated[int, arg(metavar="N")] = 4
   """runs of a block"""
+
+  store: Literal["disk", "s3"] = "disk"
+  """where the folder is; s3 is a server on this machine"""
 
 
 def start(data, run):
@@ -69,11 +103,13 @@ guesses = vs.Task(
 )
 
 
-def command(name: str, folder: Path, runs: int, block_runs: int) -> None:
+def command(name: str, folder: str, runs: int, block_runs: int) -> None:
   """Run one command on the folder."""
-  out = folder / "r"
+  out = f"{folder}/r"
   how = dict(seed_batch=block_runs, lane_width=1, lowering="sequential", progress=False)
   if name in ("train", "resume", "extend"):
+    made = functools.cache(outputs_of)
+    loop.run_lanes = lambda *_: made(out, block_runs)
     more = runs + block_runs * (name == "extend")
     vs.train(guesses, vs.Runs.independent(more), out, **how)
   elif name == "open":
@@ -84,27 +120,88 @@ def command(name: str, folder: Path, runs: int, block_runs: int) -> None:
   elif name == "verify":
     assert not vs.verify(out).problems
   elif name == "merge":
-    vs.merge([out], folder / "merged", progress=False)
+    vs.merge([out], f"{folder}/merged", progress=False)
 
 
-def measure(name: str, folder: Path, runs: int, block_runs: int) -> tuple[float, float]:
-  """Return seconds and MB of peak memory of a command, in a process of its own, after
-  imports.
-  """
+def outputs_of(out: str, runs: int) -> tuple[Outputs, dict, Outputs]:
+  """Return outputs, record and counts for a block of the folder, drawn at random."""
+  results = Results(out)
+  wrong = np.random.default_rng(0).random((runs, EXAMPLES)) < 0.1
+  predictions = (LABELS + wrong).astype(np.int8) % CLASSES
+  outputs = {
+    "diverged": np.zeros(runs, bool),
+    "test/predictions": predictions,
+    "test/accuracy": 1 - wrong.mean(1),
+    "test/half_errors": np.stack([wrong[:, h::2].sum(1) for h in (0, 1)], 1),
+  }
+  tallies = stats.tally(predictions, LABELS, CLASSES)
+  counts = {
+    "test/votes": tallies.votes[None],
+    "test/counted": np.array([runs]),
+  }
+  record = {name: results.root.get(name) for name in ("recipe", "identity", "versions")}
+  return outputs, record, counts
+
+
+def measure(name: str, folder: str, runs: int, block_runs: int) -> Cost:
+  """Return what a command costs in a process of its own, after imports."""
   code = (
-    "import time, resource, jax, pathlib; jax.devices()\n"
-    "from experiments.reliability import growth as g\n"
-    "import vmapseeds.campaign.loop, vmapseeds.results.merging\n"
-    "began = time.perf_counter()\n"
-    f"g.command({name!r}, pathlib.Path({str(folder)!r}), {runs}, {block_runs})\n"
-    "print(time.perf_counter() - began,"
-    " resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    "from experiments.reliability import growth\n"
+    f"growth.measured({name!r}, {folder!r}, {runs}, {block_runs})"
   )
   said = subprocess.run(
     [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
   ).stdout
-  seconds, memory = map(float, said.split()[-2:])
-  return seconds, memory
+  return Cost(**json.loads(said.splitlines()[-1]))
+
+
+def measured(name: str, *given) -> None:
+  """Run one command, and print its `Cost` as JSON."""
+  jax.devices()
+  requests = 0
+  with contextlib.suppress(ImportError):
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    send = AIOHTTPSession.send
+
+    def counted(*args):
+      nonlocal requests
+      requests += 1
+      return send(*args)
+
+    AIOHTTPSession.send = counted
+  began, busy = time.perf_counter(), time.process_time()
+  command(name, *given)
+  busy, elapsed = time.process_time() - busy, time.perf_counter() - began
+  memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+  print(json.dumps(Cost(busy, elapsed, requests, memory)._asdict()))
+
+
+@contextlib.contextmanager
+def store(kind: str) -> Iterator[str]:
+  """Return a new folder, on the disk or in a bucket of a server on this machine."""
+  if kind == "disk":
+    with tempfile.TemporaryDirectory() as folder:
+      yield folder
+    return
+  from moto.server import ThreadedMotoServer
+
+  server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+  server.start()
+  host, port = server.get_host_and_port()
+  os.environ |= {
+    "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    "AWS_ACCESS_KEY_ID": "a",
+    "AWS_SECRET_ACCESS_KEY": "b",
+    "AWS_DEFAULT_REGION": "us-east-1",
+  }
+  logging.getLogger("werkzeug").setLevel(logging.ERROR)
+  fsspec.get_filesystem_class("s3").clear_instance_cache()
+  fsspec.filesystem("s3").mkdir("growth")
+  try:
+    yield "s3://growth"
+  finally:
+    server.stop()
 
 
 def exponent(first: tuple[float, float], last: tuple[float, float]) -> float:
@@ -117,28 +214,38 @@ def exponent(first: tuple[float, float], last: tuple[float, float]) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-  """Print the table."""
+  """Print a table for each of what a command costs."""
   with cli.mistakes():
     flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.growth")
     for count in (*flags.blocks, flags.block_runs):
       at_least("a number of blocks or runs", count, 1)
-  table: dict[int, dict[str, tuple[float, float]]] = {}
-  print("| blocks | " + " | ".join(COMMANDS) + " | MB at most |")
-  print("|---" * (len(COMMANDS) + 2) + "|")
+  table: dict[int, dict[str, Cost]] = {}
+  objects: dict[int, int] = {}
   for blocks in flags.blocks:
-    with tempfile.TemporaryDirectory() as folder:
-      of = (Path(folder), blocks * flags.block_runs, flags.block_runs)
-      table[blocks] = {name: measure(name, *of) for name in COMMANDS}
-    seconds = " | ".join(f"{table[blocks][name][0]:.2f}" for name in COMMANDS)
-    memory = max(megabytes for _, megabytes in table[blocks].values())
-    print(f"| {blocks:,} | {seconds} | {memory:.0f} |", flush=True)
-  if len(flags.blocks) > 1:
-    ends = min(flags.blocks), max(flags.blocks)
-    exponents = (
-      exponent(*((blocks, table[blocks][name][0]) for blocks in ends))
-      for name in COMMANDS
-    )
-    print("| exponent | " + " | ".join(f"{e:.2f}" for e in exponents) + " | |")
+    with store(flags.store) as folder:
+      of = (folder, blocks * flags.block_runs, flags.block_runs)
+      table[blocks] = {}
+      for name in COMMANDS:
+        table[blocks][name] = measure(name, *of)
+        print(blocks, name, table[blocks][name], file=sys.stderr, flush=True)
+        if name == "train":
+          objects[blocks] = len(names(place(f"{folder}/r")))
+  for field, what in SHOWN[flags.store].items():
+    print(f"\n{what}\n\n| blocks | runs | files | " + " | ".join(COMMANDS) + " |")
+    print("|---" * (len(COMMANDS) + 3) + "|")
+    costs = {
+      blocks: [getattr(row[name], field) for name in COMMANDS]
+      for blocks, row in table.items()
+    }
+    for blocks, row in costs.items():
+      shown = " | ".join(f"{value:,.{2 * (value < 100)}f}" for value in row)
+      runs = blocks * flags.block_runs
+      print(f"| {blocks:,} | {runs:,} | {objects[blocks]:,} | {shown} |")
+    if len(costs) > 1:
+      ends = (min(costs), max(costs))
+      pairs = zip(*([(n, value) for value in costs[n]] for n in ends), strict=True)
+      found = " | ".join(f"{exponent(*pair):.2f}" for pair in pairs)
+      print(f"| exponent | | | {found} |")
 
 
 if __name__ == "__main__":

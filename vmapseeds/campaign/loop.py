@@ -463,6 +463,7 @@ def train_blocks(
       campaign = campaign._replace(execution=execution)
       claims.give_back(block)
   checkpoints.clear(results)
+  results.gather()
   return []
 
 

@@ -12,7 +12,8 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -31,6 +32,7 @@ EXTRAS = {
 # which may mix two writes.
 WHOLE = {"max_concurrency": 1}
 MOST_BYTES = 2**26  # of a text file
+AT_ONCE = 16  # requests
 Folder = str | os.PathLike | UPath  # a path or a URL
 Place = Path | UPath  # on a disk, or behind a URL
 
@@ -176,6 +178,17 @@ def read(path: Place, most: float = MOST_BYTES) -> bytes | None:
       raise ValueError("no file, or too large")
     return path.read_bytes()
   return None
+
+
+def read_each(paths: Sequence[Place]) -> Iterator[bytes | None]:
+  """Yield what `read` returns for each file. Behind a URL, many are on their way at
+  once.
+  """
+  if not any(map(is_remote, paths)):
+    yield from map(read, paths)
+    return
+  with ThreadPoolExecutor(AT_ONCE) as pool:
+    yield from pool.map(read, paths)
 
 
 def parse(text: bytes | None):

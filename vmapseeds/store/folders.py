@@ -163,7 +163,6 @@ def create_folder(
     "digests": {name: digest(values) for name, values in plan.items()},
     **description,
   }
-  text = zarr_json(root)
   if occupied(path) and not exists(path / ROOT):
     raise Mistake(
       f"{path} holds something else than results: give a new or empty folder"
@@ -182,9 +181,11 @@ def create_folder(
         results = Results(path, root)
         results.write_plan(plan)
         yield results
+        if results.knows_all():
+          root = results.write_gathered()
         if not claims.holds("folder"):
           raise taken
-        replace(path / ROOT, text)
+        replace(path / ROOT, zarr_json(root))
       except BaseException:
         with contextlib.suppress(Failure):
           if claims.holds("folder"):

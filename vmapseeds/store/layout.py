@@ -11,6 +11,7 @@ The attributes of `zarr.json` are the description:
   shapes leave it out.
 - `columns`, the names of the arrays that form the runs table; the other arrays of runs
   are outputs. `digests` of the columns and of arrays without runs (examples).
+- `gathered`, of how many blocks, from the first, the small values are in arrays.
 - whatever the maker of the folder adds. `digest` is a checksum of all of these.
 
 Beside the attributes is Zarr's consolidated metadata for xarray and Zarr. It is derived
@@ -28,6 +29,11 @@ it alone makes the runs of its block done. It has the number of runs, digests of
 outputs and counts, and what the writer says of where they come from. Nothing that is
 recorded is ever written again. Two processes that train one block write the same bytes.
 
+Values of at most `SMALL_BYTES` a run, such as accuracies, are no objects of a block:
+each would cost a request. They stand in the record (`values`, base64). When all blocks
+are done, they are gathered into arrays with chunks as large as those of columns, then
+`gathered` is set. A record stays what counts: `verify` compares the arrays with it.
+
 A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder
 `checkpoints` and a report in `report`.
 
@@ -43,6 +49,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -73,7 +80,7 @@ from vmapseeds.store.files import (
 )
 
 Description = dict[str, Any]  # a JSON object: of a folder, an array or a block
-FORMAT = "vmapseeds results 3"
+FORMAT = "vmapseeds results 4"
 ROOT = "zarr.json"
 OF_RUNS = ("run", "block")  # first dimensions that an entry's shape leaves out
 OWN = (
@@ -83,6 +90,7 @@ OWN = (
   "arrays",
   "columns",
   "digests",
+  "gathered",
   "digest",
 )  # attributes that are set here
 FILL = {
@@ -92,6 +100,7 @@ FILL = {
   "f": np.nan,
 }  # dtype kind -> what a missing value reads as
 COLUMN_BYTES = 2**15  # of a chunk of a column, unless a block is larger
+SMALL_BYTES = 64  # of a run's values, or of counts over a block, that a record holds
 RUN_BYTES = 100  # what this package needs beside a run's columns
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "put that file back as it was"
@@ -121,6 +130,22 @@ def array(
     "shape": list(shape),
     "attributes": attributes,
   }
+
+
+def bytes_of(about: Description) -> int:
+  """Return the size of an array, or of a run's or a block's part of it."""
+  return math.prod(about["shape"]) * np.dtype(about["dtype"]).itemsize
+
+
+def small_arrays(root: Description) -> list[str]:
+  """Return the arrays whose values stand in records."""
+  return [
+    name
+    for name, about in root["arrays"].items()
+    if (*about["dimensions"], "")[0] in OF_RUNS
+    and name not in root["columns"]
+    and bytes_of(about) <= SMALL_BYTES
+  ]
 
 
 def blocks_of(root: Description) -> list[range]:
@@ -177,11 +202,14 @@ def _zarr_json(text):
   blocks = blocks_of(root)
   rows = (len(blocks) - 1) * root["block_runs"] + len(blocks[-1])
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
+  joined = {*root["columns"], *small_arrays(root)}
   for name, about in root["arrays"].items():
     dtype = np.dtype(about["dtype"])
-    a_row = max(1, math.prod(about["shape"]) * dtype.itemsize)
-    size = max(root["block_runs"], name in root["columns"] and COLUMN_BYTES // a_row)
-    of = {"run": ([rows], [size]), "block": ([len(blocks)], [1])}
+    many = (name in joined) * COLUMN_BYTES // max(1, bytes_of(about))
+    of = {
+      "run": ([rows], [max(root["block_runs"], many)]),
+      "block": ([len(blocks)], [max(1, many)]),
+    }
     lengths = of.get((*about["dimensions"], "")[0], ([], []))
     # Floats are not compressed: all but the first bits of a network's values are noise.
     packed = (
@@ -214,6 +242,18 @@ def read_metadata(path: Folder) -> Description | None:
   return None
 
 
+def _check_format(path):
+  """Raise `Mistake` if a folder has another format of results."""
+  found = None
+  with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+    found = parse(read(path / ROOT))["attributes"]["format"]
+  if isinstance(found, str) and re.fullmatch(r"vmapseeds results \d{1,9}", found):
+    raise Mistake(
+      f"{path} has the format {found!r}, and this version of vmapseeds reads {FORMAT!r}: "
+      "take the version that made it, or train its runs again in another folder"
+    )
+
+
 def read_verified_metadata(path: Folder) -> Description | None:
   """Return the description of a results folder, None where there is no such folder.
 
@@ -223,6 +263,7 @@ def read_verified_metadata(path: Folder) -> Description | None:
   path = place(path)
   root = read_metadata(path)
   if root is None:
+    _check_format(path)
     if exists(path / BLOCKS / "0.json"):
       raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
@@ -254,27 +295,23 @@ def check_memory(path: Place, root: Description) -> None:
   arrays = root["arrays"]
   memory = free_host_memory()
   runs = root["extents"][-1]
-  bytes_of = {
-    name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize
-    for name, a in arrays.items()
-  }
   for name, about in arrays.items():
-    if (
-      bytes_of[name] * (root["block_runs"] if about["dimensions"][:1] == ["run"] else 1)
-      > memory
-    ):
+    of_runs = about["dimensions"][:1] == ["run"]
+    if bytes_of(about) * (root["block_runs"] if of_runs else 1) > memory:
       given = (
         f"{path} has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
       )
       raise Mistake(
         f"{given}, which free memory does not hold: free some, or open it on a larger machine"
       )
-  if runs * (RUN_BYTES + sum(bytes_of[name] for name in root["columns"])) > memory:
+  of_a_run = [*root["columns"], *small_arrays(root)]
+  if runs * (RUN_BYTES + sum(bytes_of(arrays[name]) for name in of_a_run)) > memory:
     raise Mistake(
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
-  blocks_of(root)
   root["digests"].keys()  # raises unless it is an object
+  if not 0 <= root.get("gathered", 0) <= len(blocks_of(root)):
+    raise ValueError("more blocks are gathered than there are")
 
 
 def require_metadata(path: Folder) -> Description:
@@ -376,7 +413,7 @@ def parse_record(text: bytes, block: int, runs: int) -> Description:
     ValueError, LookupError, TypeError: the text is no record of this block.
   """
   found = unsigned(parse(text))
-  found["digests"] = dict(found["digests"])
+  found["digests"], found["values"] = dict(found["digests"]), dict(found["values"])
   if (found["block"], found["runs"]) != (block, runs):
     raise ValueError(f"it is of block {found['block']} with {found['runs']} runs")
   return found

@@ -43,8 +43,8 @@ class _Problem(NamedTuple):
   file: str
   fault: str
   cure: str | int | None = (
-    # "root": write `zarr.json` again; "remove": remove the file; block: remove its
-    # record
+    # "root": write `zarr.json` again; "gather": gather the array's values again;
+    # "remove": remove the file; block: remove its record
     None
   )
 
@@ -107,6 +107,8 @@ class _Look:
       self.expected |= {object_path(root, name, chunk) for chunk in chunks}
     for block in blocks:
       self._block(block, claims.get(str(block), False))
+    for name, fault in self.results.gathered_faults().items():
+      self.problems.append(_Problem(name, fault, "gather"))
     for name, fault in self.results.plan_faults().items():
       self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
     self._foreign()
@@ -127,7 +129,7 @@ class _Look:
       self.notes.append(
         f"block {block} is not finished: another process has claimed it"
       )
-    elif self.there & {object_path(results.root, n, block) for n in results.outputs}:
+    elif self.there & {object_path(results.root, n, block) for n in results.large}:
       self.notes.append(
         f"block {block} is not finished, and what lies there of it is not used"
       )
@@ -165,6 +167,17 @@ def _mend(look, mended, failed):
   """Repair what can be repaired. Add what was done to `mended`, and what could not be
   written to `failed`.
   """
+  stale = [0 if p.cure == "gather" else p.cure for p in look.problems]
+  stale = [block for block in stale if isinstance(block, int)]
+  if stale and min(stale) < look.results.gathered:
+    try:
+      look.results.forget(stale)
+      if not any(isinstance(problem.cure, int) for problem in look.problems):
+        look.results.gather()
+        mended.append("values were gathered again from the records")
+    except OSError as error:
+      failed.append(f"{ROOT} could not be repaired ({error.strerror or error})")
+      return
   with Claims(look.path) as claims:
     for file, _, cure in look.problems:
       record = f"{BLOCKS}/{cure}.json"
