@@ -345,3 +345,40 @@ def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path,
   assert f"a worker died while it created {out}" in said
   assert "folder.claim" in (tmp_path / "died").read_text()
   check(out, alone)
+
+
+def nodes_in_training(out):
+  """The nodes that train a block now: a worker's parent is its node's raylet."""
+  nodes = set()
+  for claim in Path(out, "blocks").glob("[0-9]*.claim"):
+    with contextlib.suppress(OSError, ValueError):
+      pid = json.loads(claim.read_text())["pid"]
+      nodes.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+  return nodes
+
+
+@pytest.mark.slow
+def test_a_node_of_three_dies(tmp_path, alone, monkeypatch):
+  """Each node has a worker; without one of them, the others train every run once."""
+  pytest.importorskip("ray")
+  from ray.cluster_utils import Cluster
+
+  out = tmp_path / "out"
+  head = {"num_cpus": 1, "include_dashboard": False}
+  cluster = Cluster(initialize_head=True, head_node_args=head)
+  try:
+    _, third = (cluster.add_node(num_cpus=1) for _ in range(2))
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    driver = start(out, "--engine", "ray")
+    until = time.monotonic() + LIMIT
+    while len(nodes_in_training(out)) < 3:
+      assert time.monotonic() < until
+      assert driver.poll() is None, driver.communicate()[0]
+      time.sleep(0.02)
+    cluster.remove_node(third, allow_graceful=False)
+    said = driver.communicate(timeout=LIMIT)[0]
+  finally:
+    cluster.shutdown()
+  assert driver.returncode == 0, said
+  assert "a worker died; block" in said
+  check(out, alone)

@@ -488,7 +488,7 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
 
 def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   url = campaign
-  path, lost, altered = place(url), "test/predictions/c/0/0", "test/accuracy/c/2"
+  path, lost, altered = place(url), "test/predictions/c/0/0", "test/votes/c/2/0/0/0"
   files.remove(path / lost)
   data = bytearray(files.read(path / altered))
   data[len(data) // 2] ^= 16

@@ -463,7 +463,8 @@ def train_blocks(
       campaign = campaign._replace(execution=execution)
       claims.give_back(block)
   checkpoints.clear(results)
-  results.gather()
+  if len(finished) >= len(results.blocks):
+    results.gather()
   return []
 
 

@@ -118,13 +118,13 @@ class _Look:
     file = f"{BLOCKS}/{block}.json"
     try:
       record = results.record(block)
+      faults = results.faults(block, record) if record else {}
     except Damage as damage:
       self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), block))
       return
     if record:
       self.done += len(results.blocks[block])
-      faults = results.faults(block, record).items()
-      self.problems += [_Problem(object, fault, block) for object, fault in faults]
+      self.problems += [_Problem(*fault, block) for fault in faults.items()]
     elif claimed:
       self.notes.append(
         f"block {block} is not finished: another process has claimed it"

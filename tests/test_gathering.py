@@ -1,0 +1,273 @@
+"""Small values of runs: in the records of their blocks, and gathered when all are done."""
+
+import base64
+import json
+import os
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import vmapseeds as vs
+from vmapseeds.store import layout, results
+from vmapseeds.store.claims import Claims
+from vmapseeds.store.folders import create_folder
+from vmapseeds.store.layout import array
+from vmapseeds.store.results import Results, of_blocks
+
+# Of 64 bytes a run at most: accuracy, marks and eight; nine has 72.
+OUTPUTS = {
+  "accuracy": array("float64", ("run",), ()),
+  "test/marks": array("bool", ("run",), ()),
+  "test/eight": array("int64", ("run", "eight"), (8,)),
+  "nine": array("int64", ("run", "nine"), (9,)),
+  "counted": array("int16", ("block", "two"), (2,)),
+}
+SMALL = ["accuracy", "test/marks", "test/eight", "counted"]
+
+
+def values_of(runs, blocks, seed=0):
+  rng = np.random.default_rng(seed)
+  outputs = {
+    "accuracy": rng.random(runs),
+    "test/marks": rng.random(runs) < 0.5,
+    "test/eight": rng.integers(0, 99, (runs, 8)),
+    "nine": rng.integers(0, 99, (runs, 9)),
+  }
+  return outputs, {"counted": rng.integers(0, 99, (blocks, 2))}
+
+
+def make(path, extents=(7,), block_runs=3):
+  seeds = {"seed_init": np.arange(extents[-1], dtype=np.uint32)}
+  with create_folder(
+    path,
+    {},
+    extents=list(extents),
+    block_runs=block_runs,
+    columns=seeds,
+    dimensions={},
+    examples={},
+    outputs=OUTPUTS,
+  ):
+    pass
+  return Results(path)
+
+
+def fill(folder, values, blocks=None):
+  outputs, counts = values
+  for k in range(len(folder.blocks)) if blocks is None else blocks:
+    rows = np.array(folder.blocks[k])
+    of_block = {name: of[rows] for name, of in outputs.items()}
+    folder.write_block(k, of_block, {}, {"counted": counts["counted"][k]})
+
+
+def check(path, values, blocks=None):
+  """That a new look at the folder finds these blocks' values, in both ways of reading."""
+  folder = Results(path)
+  blocks = range(len(folder.blocks)) if blocks is None else blocks
+  rows = np.array([run for k in blocks for run in folder.blocks[k]], int)
+  outputs, counts = values
+  opened = of_blocks(folder, list(blocks), "test")
+  for name, of in outputs.items():
+    np.testing.assert_array_equal(folder.read(name, rows), of[rows])
+    np.testing.assert_array_equal(opened[name.rpartition("/")[2]], of[rows])
+  np.testing.assert_array_equal(opened.counted, counts["counted"][list(blocks)])
+
+
+def files(path):
+  return {f.relative_to(path).as_posix() for f in path.rglob("*") if f.is_file()}
+
+
+@pytest.mark.parametrize("block_runs", [1, 3, 10_000])
+@pytest.mark.parametrize("extents", [(1,), (7,), (2, 7)])
+def test_values_come_back(tmp_path, extents, block_runs):
+  path = tmp_path / "r"
+  folder = make(path, extents, block_runs)
+  assert folder.small == SMALL
+  blocks = len(folder.blocks)
+  values = values_of(extents[-1], blocks)
+  check(path, values, [])
+  order = np.random.default_rng(1).permutation(blocks).tolist()
+  for done in range(1, blocks + 1):
+    fill(folder, values, order[done - 1 : done])
+    check(path, values, sorted(order[:done]))
+  assert {f.partition("/")[0] for f in files(path)} == {
+    "blocks",
+    "nine",
+    "seed_init",
+    "zarr.json",
+  }
+  assert np.isnan(xr.open_zarr(path).accuracy).all(), "not gathered yet"
+  folder.gather()
+  assert Results(path).gathered == blocks
+  for record in (path / "blocks").glob("*.json"):
+    record.write_text("no longer read")
+  check(path, values)
+  plain = xr.open_zarr(path)
+  np.testing.assert_array_equal(
+    plain.accuracy.values[folder.rows], values[0]["accuracy"]
+  )
+
+
+def test_gathering_waits_for_the_last_block_and_for_nobody(tmp_path):
+  path = tmp_path / "r"
+  folder = make(path)
+  values = values_of(7, 3)
+  fill(folder, values, [0, 2])
+  folder.gather()
+  assert Results(path).gathered == 0
+  fill(folder, values, [1])
+  with Claims(path) as other:
+    assert other.take("folder")
+    folder.gather()
+    assert Results(path).gathered == 0
+  Results(path).gather()  # which reads the records
+  assert Results(path).gathered == 3
+  check(path, values)
+
+
+def test_an_extension_is_gathered_too(tmp_path):
+  path = tmp_path / "r"
+  folder = make(path)
+  values = values_of(20, 8)
+  fill(folder, values)
+  folder.gather()
+  folder.extend(20, {"seed_init": np.arange(20, dtype=np.uint32)})
+  assert len(folder.blocks) == 8
+  check(path, values, range(3))
+  fill(folder, values, [4])
+  check(path, values, [0, 1, 2, 4])
+  fill(folder, values, [3, 5, 6, 7])
+  check(path, values)
+  folder.gather()
+  assert Results(path).gathered == 8
+  check(path, values)
+  assert vs.verify(path).problems == []
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_a_process_that_ends_while_it_gathers_harms_nothing(
+  tmp_path, monkeypatch, step
+):
+  """After any of the four objects, or before the description says so."""
+  path = tmp_path / "r"
+  folder = make(path)
+  values = values_of(7, 3)
+  fill(folder, values)
+  steps = []
+
+  def counted(*given):
+    steps.append(given)
+    if len(steps) > step:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(results, "flush", counted)
+  monkeypatch.setattr(results, "replace", counted)
+  with pytest.raises(KeyboardInterrupt):
+    folder.gather()
+  monkeypatch.undo()
+  assert Results(path).gathered == 0
+  check(path, values)
+  assert vs.verify(path) == (7, 7, [], [], [])
+  Results(path).gather()
+  assert Results(path).gathered == 3
+  check(path, values)
+
+
+@pytest.mark.parametrize("how", ["repaired", "by hand"])
+def test_a_block_that_is_trained_again_may_have_other_values(tmp_path, how):
+  """As on another kind of machine."""
+  path = tmp_path / "r"
+  values, others = values_of(7, 3), values_of(7, 3, seed=1)
+  folder = make(path)
+  fill(folder, values)
+  folder.gather()
+  if how == "repaired":
+    (path / "nine/c/1/0").unlink()
+    assert vs.verify(path, repair=True).problems == []
+    assert Results(path).gathered == 1
+  else:
+    (path / "blocks/1.json").unlink()
+    assert Results(path).gathered == 3
+  folder = Results(path)
+  fill(folder, others, [1])
+  for part in (0, 1):
+    for name, of in others[part].items():
+      rows = [1] if part else [*folder.blocks[1]]
+      values[part][name][rows] = of[rows]
+  check(path, values)
+  folder.gather()
+  check(path, values)
+  assert vs.verify(path) == (7, 7, [], [], [])
+
+
+def test_gathered_values_are_compared_with_the_records(tmp_path):
+  path = tmp_path / "r"
+  folder = make(path)
+  values = values_of(7, 3)
+  fill(folder, values)
+  folder.gather()
+  folder.arrays["accuracy"][4] = 2.0
+  (path / "test/eight/c/0/0").write_bytes(b"")
+  problems = vs.verify(path).problems
+  assert problems[0] == "accuracy holds other values than were written"
+  assert problems[1].startswith("test/eight cannot be read")
+  assert len(problems) == 2
+  verdict = vs.verify(path, repair=True)
+  assert verdict == (7, 7, [], [], ["values were gathered again from the records"])
+  check(path, values)
+
+
+@pytest.mark.parametrize(
+  "given",
+  [
+    {},
+    {"accuracy": None},
+    {"accuracy": "?"},
+    {"accuracy": base64.b64encode(bytes(23)).decode()},
+    {"accuracy": base64.b64encode(bytes(8 * 10**6)).decode()},
+  ],
+)
+def test_a_record_of_other_values_is_damage(tmp_path, given):
+  path = tmp_path / "r"
+  folder = make(path)
+  fill(folder, values_of(7, 3))
+  record = folder.record(1)
+  whole = record["values"] if given else {}
+  text = json.dumps(layout.signed(record | {"values": whole | given}))
+  (path / "blocks/1.json").write_text(text)
+  wrong = "blocks/1.json has no values of accuracy"
+  with pytest.raises(layout.Damage, match=wrong):
+    Results(path).read("accuracy", 3)
+  assert [p.partition(" (")[0] for p in vs.verify(path).problems] == [wrong]
+  assert vs.verify(path, repair=True).problems == []
+  assert Results(path).finished_blocks() == {0, 2}
+
+
+def test_a_description_that_gathers_more_than_there_is_is_damage(tmp_path):
+  path = tmp_path / "r"
+  root = make(path).root
+  (path / "zarr.json").write_text(layout.zarr_json({**root, "gathered": 4}))
+  with pytest.raises(layout.Damage, match=r"zarr.json is not as it was written"):
+    Results(path)
+
+
+def test_a_folder_made_whole_is_gathered_at_once(tmp_path):
+  predictions = np.random.default_rng(0).integers(0, 3, (5, 4))
+  vs.import_runs(
+    tmp_path / "r", predictions=predictions, labels=[0, 1, 2, 0], block_runs=2
+  )
+  assert Results(tmp_path / "r").gathered == 3
+  assert not os.path.exists(tmp_path / "r/blocks/folder.claim")
+  plain = xr.open_zarr(tmp_path / "r", group="test").accuracy.values[[0, 1, 2, 3, 4]]
+  np.testing.assert_array_equal(plain, (predictions == [0, 1, 2, 0]).mean(1))
+
+
+def test_another_format_is_named(tmp_path):
+  path = tmp_path / "r"
+  text = (make(path).path / "zarr.json").read_text()
+  (path / "zarr.json").write_text(text.replace(layout.FORMAT, "vmapseeds results 3"))
+  with pytest.raises(
+    vs.Mistake, match=r"has the format 'vmapseeds results 3', .* take the version that"
+  ):
+    Results(path)
