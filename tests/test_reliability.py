@@ -3,8 +3,10 @@ conditions.
 """
 
 import contextlib
+import dataclasses
 import errno
 import json
+import math
 import os
 import pickle
 import re
@@ -24,7 +26,7 @@ from folders import outputs_folder
 from test_cli import run
 
 import vmapseeds as vs
-from experiments.reliability import kills
+from experiments.reliability import crowd, kills, spot
 from vmapseeds.campaign import loop, replaying
 from vmapseeds.data import load
 from vmapseeds.store import claims, folders, layout, results
@@ -83,6 +85,34 @@ def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
   outcome = kills.killed(tmp_path, LINEAR, 120, kills=5, seed=2)
   assert outcome.kills  # how many of them hit depends on how fast the machine is
   assert (outcome.trained_again, outcome.problems, outcome.same) == (0, [], True)
+
+
+@pytest.mark.slow
+def test_six_processes_are_killed_at_random(tmp_path):
+  flags = crowd.Flags(seconds=40, every=4, more=8)
+  outcome = crowd.disturbed(tmp_path, LINEAR, flags)
+  assert outcome.kills
+  assert crowd.is_sound(outcome), outcome
+
+
+def test_simulated_machines_lose_what_is_expected():
+  """Of a block that takes T and begins again whenever its machine is taken away at rate
+  1/L, L (exp(T/L) - 1) - T is lost on average.
+  """
+  flags = spot.Flags(runs=40_000, machines=10)
+  block, life = 8 * flags.run_seconds, flags.life
+  found = spot.campaign(flags, 8, math.inf, 0)
+  lost = found.lost * found.hours * 3600 * flags.machines / (flags.runs / 8)
+  assert lost == pytest.approx(life * math.expm1(block / life) - block, rel=0.1)
+  assert found.saving == pytest.approx(0, abs=1e-9)
+
+  forever = dataclasses.replace(flags, life=1e15, runs=800)
+  found = spot.campaign(forever, 8, math.inf, 0)
+  assert found.lost == 0
+  assert found.hours * 3600 == pytest.approx(flags.begin_seconds + 10 * block)
+  saved = spot.campaign(forever, 8, 0.0, 0)
+  moved = 8 * spot.STATE / flags.bandwidth
+  assert (saved.hours - found.hours) * 3600 == pytest.approx(10 * 63 * moved)
 
 
 def test_two_processes_at_once_train_every_run_once(tmp_path, reference):
