@@ -114,6 +114,7 @@ def test_gathering_waits_for_the_last_block_and_for_nobody(tmp_path):
   folder = make(path)
   values = values_of(7, 3)
   fill(folder, values, [0, 2])
+  assert folder.read("test/eight", [3]).tolist() == [[-1] * 8], "not there"
   folder.gather()
   assert Results(path).gathered == 0
   fill(folder, values, [1])

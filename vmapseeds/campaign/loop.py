@@ -464,7 +464,8 @@ def train_blocks(
       claims.give_back(block)
   checkpoints.clear(results)
   if len(finished) >= len(results.blocks):
-    results.gather()
+    with writing(results.path):
+      results.gather()
   return []
 
 

@@ -113,7 +113,8 @@ class Results:
       self._known[: self.gathered] = True
     left = asked[~self._known[asked]]
     for block, record in self.records(left.tolist()):
-      self._keep(block, self.values_of(block, record) if record else {})
+      if record:
+        self._keep(block, self.values_of(block, record))
     return self._values
 
   def values_of(
