@@ -220,9 +220,10 @@ def test_costs_are_seconds_times_steps(tmp_path, monkeypatch, capsys):
     cost.main(arguments)
   assert asked == ["v5e"]
   lines = (tmp_path / "cost.md").read_text().splitlines()
-  # 64 epochs of 100 steps: 6.4 s a run here; the paper's 58.5 s.
+  # 64 epochs of 100 steps of 500 images, each 290.7 million multiplications forwards and
+  # twice that backwards: 6.4 s a run here; the paper's 58.5 s.
   assert [line for line in lines if line.startswith("| resnet9")] == [
-    "| resnet9_cifar10 | 6,400 steps | 1.78 | 0.00178 | 16.2 |",
-    "| resnet9_cifar10 | 6,400 steps | 107 | 0.107 | 975 |",
+    "| resnet9_cifar10 | 6,400 steps, 5.58 PFLOP | 1.78 | 0.00178 | 16.2 |",
+    "| resnet9_cifar10 | 6,400 steps, 5.58 PFLOP | 107 | 0.107 | 975 |",
     "| resnet9_cifar10 | sequential 1: 1,000 µs | grouped 8: 1.00 µs |",
   ]
