@@ -1,9 +1,10 @@
-"""The quickstart notebook, executed on the CPU with few runs; and its install cell,
-without installing.
+"""The notebooks, executed on the CPU with few runs, and their install cells, without
+installing.
 """
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +19,28 @@ from vmapseeds import stats
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
+NOTEBOOKS = sorted(NOTEBOOK.parent.glob("*.ipynb"))
+OTHERS = [path for path in NOTEBOOKS if path != NOTEBOOK]
 RUNS = 16
+# How many each of the others shows.
+PICTURES = {
+  "banerjee2024_variability": 3,
+  "bouthillier2021_compare": 2,
+  "bring_your_own": 0,
+  "jiang2022_disagreement": 2,
+  "jordan2024_histograms": 3,
+}
 
 
-def read() -> nbformat.NotebookNode:
-  notebook = nbformat.read(NOTEBOOK, as_version=4)
+def read(path: Path = NOTEBOOK) -> nbformat.NotebookNode:
+  notebook = nbformat.read(path, as_version=4)
   nbformat.validate(notebook)
   return notebook
 
 
-def execute(results: Path) -> str:
-  """Everything that the notebook showed, as text."""
-  notebook = read()
+def execute(results: Path, path: Path = NOTEBOOK, pictures: int = 2) -> str:
+  """Everything that a notebook showed, as text."""
+  notebook = read(path)
   settings = {
     "VMAPSEEDS_RESULTS": str(results),
     "VMAPSEEDS_RUNS": str(RUNS),
@@ -40,7 +51,8 @@ def execute(results: Path) -> str:
   here = {"metadata": {"path": str(results.parent)}}
   nbclient.NotebookClient(notebook, timeout=600, resources=here).execute(env=env)
   outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-  assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+  shown = sum("image/png" in output.get("data", {}) for output in outputs)
+  assert shown == pictures
   return "\n".join(
     o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs
   )
@@ -88,11 +100,57 @@ def test_executed_again_it_trains_nothing(executed):
   ]
 
 
-def test_no_outputs_are_stored():
-  for cell in read().cells:
-    if cell.cell_type == "code":
-      assert not cell.outputs
-      assert cell.execution_count is None
+@pytest.mark.slow
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+def test_a_tutorial_runs(path, tmp_path):
+  shown = execute(tmp_path / "results", path, PICTURES[path.stem])
+  assert f"{RUNS} runs on cpu" in shown
+  assert not [line for line in shown.splitlines() if "Warning:" in line]
+  (home,) = (tmp_path / "results").iterdir()
+  folders = [vs.open_results(f) for f in home.iterdir() if f.name[:6] != "search"]
+  assert folders
+  assert {results.sizes["run"] for results in folders} == {RUNS}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_only_small_pictures_are_stored(path):
+  assert path.stat().st_size < 200_000
+  cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
+  assert 8 <= len(read(path).cells) <= 20
+  for cell in cells:
+    assert cell.execution_count is None
+    assert all({*output.data} == {"image/png"} for output in cell.outputs)
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+def test_one_line_installs_and_keeps_jax(path, tmp_path):
+  """The line is run by a shell with a pip that lists packages and says what it is given."""
+  cell = next(cell for cell in read(path).cells if cell.cell_type == "code")
+  (line,) = re.findall(r"^  !(.*)$", cell.source, re.MULTILINE)
+  there = [
+    "jax==0.7.2",
+    "jaxlib==0.7.2",
+    "libtpu==0.0.17",
+    "flax==0.11.2",
+    "numpy==2.1.3",
+  ]
+  (tmp_path / "listed").write_text("\n".join([*there, "pandas==2.2.2", "vmapseeds==9"]))
+  (tmp_path / "bin").mkdir()
+  pip = tmp_path / "bin" / "pip"
+  pip.write_text(
+    '#!/bin/sh\nif [ "$1" = list ]; then cat listed; else echo "$@" > given; fi\n'
+  )
+  pip.chmod(0o755)
+  (tmp_path / "vmapseeds-0.2.0-py3-none-any.whl").touch()
+  env = os.environ | {"PATH": f"{pip.parent}:{os.environ['PATH']}"}
+  subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, check=True)
+  given = (tmp_path / "given").read_text()
+  assert given == "install -q -c kept.txt vmapseeds-0.2.0-py3-none-any.whl\n"
+  assert (tmp_path / "kept.txt").read_text().split() == there
+
+
+def test_the_tutorials_are_those_of_the_papers():
+  assert {path.stem for path in OTHERS} == {*PICTURES}
 
 
 def install(monkeypatch, installed: bool) -> list[tuple[list[str], list[str]]]:
