@@ -2,6 +2,7 @@
 worker is killed.
 """
 
+import contextlib
 import json
 import os
 import signal

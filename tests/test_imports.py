@@ -22,6 +22,7 @@ from vmapseeds import stats
 from vmapseeds.results import given as given_arrays
 from vmapseeds.results import recording
 from vmapseeds.store import layout
+from vmapseeds.store.results import Results
 
 RUNS, EXAMPLES, CLASSES = 7, 23, 5
 
@@ -72,7 +73,7 @@ def test_files_of_any_block_size(what, block_runs, files, arrays, tmp_path):
   check(results, arrays)
   check(vs.open_results(tmp_path / "r"), arrays)
   assert results.predictions.dtype == np.int8
-  assert results.predictions.encoding["chunks"][0] == min(block_runs or RUNS, RUNS)
+  assert Results(tmp_path / "r").block_runs == min(block_runs or RUNS, RUNS)
   assert {f.name for f in tmp_path.iterdir()} == {
     *(file.name for file in files.values()),
     "r",

@@ -299,7 +299,7 @@ def test_imported_runs(store, capsys, tmp_path):
   )
   np.testing.assert_array_equal(imported.predictions, predictions)
   assert vs.verify(url) == (6, 6, [], [], [])
-  with pytest.raises(vs.Mistake, match="is not empty"):
+  with pytest.raises(vs.Mistake, match="has these predictions already, from run 0"):
     vs.import_runs(url, predictions=predictions, labels=labels, progress=False)
   with pytest.raises(vs.Mistake, match="holds imported runs"):
     train(url)
