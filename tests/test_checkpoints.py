@@ -25,7 +25,7 @@ from vmapseeds.lanes import Execution
 from vmapseeds.results.description import variables_of
 from vmapseeds.store import checkpoints, claims
 from vmapseeds.store.checkpoints import Checkpoints
-from vmapseeds.store.layout import read_metadata
+from vmapseeds.store.layout import read_metadata, small_arrays
 from vmapseeds.training.networks import network
 
 # Adam rounds differently in one program for all epochs than in programs that stop in
@@ -576,7 +576,9 @@ def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
 def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   folder, reference = tmp_path / "r", undisturbed[0]
   shutil.copytree(reference, folder)
-  name = sorted(variables_of(read_metadata(folder)))[0]
+  root = read_metadata(folder)
+  small = small_arrays(root)
+  name = next(n for n in sorted(variables_of(root)) if f"variables/{n}" not in small)
   objects = sorted(
     (folder / "variables" / name / "c").rglob("*"), key=lambda f: len(f.parts)
   )

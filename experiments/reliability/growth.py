@@ -197,9 +197,9 @@ def store(kind: str) -> Iterator[str]:
   }
   logging.getLogger("werkzeug").setLevel(logging.ERROR)
   fsspec.get_filesystem_class("s3").clear_instance_cache()
-  fsspec.filesystem("s3").mkdir("growth")
+  fsspec.filesystem("s3").makedirs("growth", exist_ok=True)
   try:
-    yield "s3://growth"
+    yield f"s3://growth/{port}"
   finally:
     server.stop()
 

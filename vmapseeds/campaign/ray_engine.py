@@ -213,7 +213,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
       break
     # The dead worker's claim stays. The next worker takes it over, and so knows that the
     # folder is half made.
-    idle[0] = make(placement)
+    idle[0] = make(_anywhere(placement))
     if progress:
       say(f"a worker died while it created {out}: trying another")
   else:
@@ -245,7 +245,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
           )
         abandon(out, block)
         pending.append(block)
-        idle.append(make(worker[1]))
+        idle.append(make(_anywhere(worker[1])))
         if progress:
           say(f"a worker died; block {block} is trained by another one")
       now = results.done[: len(runs)]
@@ -278,15 +278,23 @@ def _placements(ray, workers):
   return [
     {
       "num_cpus": 0,
-      "scheduling_strategy": affinity(
-        node, soft=True
-      ),  # elsewhere, if the node is gone
+      # Ray may place an actor elsewhere if affinity is soft, also while the node lives.
+      "scheduling_strategy": affinity(node, soft=False),
       "runtime_env": {
         "env_vars": {"JAX_NUM_CPU_DEVICES": str(max(1, cores[node] // each[node]))}
       },
     }
     for node in places
   ]
+
+
+def _anywhere(placement):
+  """Return a placement that may be on another node: its own may be gone."""
+  strategy = placement.get("scheduling_strategy")
+  if strategy is None:
+    return placement
+  soft = type(strategy)(strategy.node_id, soft=True)
+  return placement | {"scheduling_strategy": soft}
 
 
 def place_workers(cores: Mapping[str, int], workers: int) -> list[str]:
