@@ -9,9 +9,9 @@ an interruption it is asked and told everything again, and answers the same.
 
 import collections
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -46,7 +46,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import read_verified_metadata
 from vmapseeds.training import objects
-from vmapseeds.training.names import SAMPLER
+from vmapseeds.training.names import SAMPLER, TRIAL_COLUMNS
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Runs, as_runs
 from vmapseeds.training.task import Task, bind, reads
@@ -57,28 +57,28 @@ AGREEMENT = 1e-9  # of values drawn again: processors may differ in the last bit
 
 
 class Row(NamedTuple):
-  """A run of a search: a trial, or a repeat of one, counted from 1, with other seeds."""
+  """A run of a search: a trial, or a repeat of one, counted from 1, with other seeds.
+
+  Trials of one round were drawn with the same knowledge: of the rounds before it.
+  """
 
   search: int
   trial: int
   values: Mapping[str, float]
   repeat: int = 0
+  round: int = 0
 
 
 class Sampler(Protocol):
   """What draws the trials of all searches."""
 
   def next_rows(
-    self,
-    rows: Sequence[Row],
-    ends: Sequence[int],
-    objective: Float[np.ndarray, " rows"],
+    self, rows: Sequence[Row], objective: Float[np.ndarray, " rows"]
   ) -> list[Row]:
     """Return the rows that follow; none once all trials are there.
 
     Args:
       rows: all rows so far, which are trained.
-      ends: how many rows there were after each round.
       objective: of each row; NaN where it failed.
     """
 
@@ -157,7 +157,7 @@ def search(
   )
   with removed_if_unused(out):
     rows, theirs = held_rows(out, about, len(seeds))
-    rows = rows or drawn_by.next_rows([], [], np.empty(0))
+    rows = rows or drawn_by.next_rows([], np.empty(0))
     if given.seed_batch is None and not theirs:
       batch = max(given.lane_width or 1, min(loop.SEED_BATCH, len(rows)))
       given = dataclasses.replace(given, seed_batch=batch)
@@ -223,13 +223,13 @@ def held_rows(
     raise Mistake(f"{out} holds runs of no search; {description.USE}")
   check_alike(out, theirs, about)
   runs, _ = description.campaign_of(out)
-  columns = [runs.values[name].tolist() for name in ("search", "trial", "repeat")]
+  columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
   if (there := max(columns[0]) + 1) > searches:
     raise Mistake(f"{out} holds {there} searches, not {searches}: give as many or more")
   values = [runs.values[name].tolist() for name in about["over"]]
   rows = [
-    Row(number, trial, dict(zip(about["over"], of, strict=True)), repeat)
-    for number, trial, repeat, *of in zip(*columns, *values, strict=True)
+    Row(number, trial, dict(zip(about["over"], of, strict=True)), repeat, round_)
+    for number, trial, repeat, round_, *of in zip(*columns, *values, strict=True)
   ]
   return rows, theirs
 
@@ -300,10 +300,11 @@ def check_search(
 
 def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
   """Return the runs table of rows: the seeds of their searches, and of repeats."""
-  numbers = np.array([row.search for row in rows], np.int32)
-  trials = np.array([row.trial for row in rows], np.int32)
-  repeats = np.array([row.repeat for row in rows], np.int32)
-  runs = seeds[numbers]
+  own = {
+    name: np.array([getattr(row, name) for row in rows], np.int32)
+    for name in TRIAL_COLUMNS
+  }
+  runs, repeats = seeds[own["search"]], own["repeat"]
   again = (FIRST_REPEAT - 1 + repeats).astype(np.uint32)
 
   def seeded(column):
@@ -314,9 +315,7 @@ def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
     runs,
     seeds={source: seeded(column) for source, column in runs.seeds.items()},
     others=None if runs.others is None else seeded(runs.others),
-    values=runs.values
-    | columns
-    | {"search": numbers, "trial": trials, "repeat": repeats},
+    values=runs.values | columns | own,
   )
 
 
@@ -344,13 +343,11 @@ def train_rounds(
     if shown and time.monotonic() - said > INTERVAL:
       said = time.monotonic()
       say(progress_line(rows, objective, about))
-    # Another process may be some rounds ahead.
-    ends = [end for end in results.root["extents"] if end <= len(rows)]
-    more = sampler.next_rows(rows, ends, objective)
+    more = sampler.next_rows(rows, objective)
     more = more or missing_repeats(campaign, repeats, rows)
     if not more:
       return
-    rows = [*rows, *more]
+    rows = [*rows, *(row._replace(round=1 + rows[-1].round) for row in more)]
     runs = bind(plan.task, table_of(seeds, rows))
     with loop.writing(results.path):
       results.extend(len(runs), runs.columns())
@@ -393,7 +390,7 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
   if not repeats:
     return []
   trials = read_trials(campaign.results.path)
-  there = {row[:2] + row[3:] for row in rows}
+  there = {(row.search, row.trial, row.repeat) for row in rows}
   wanted = [
     Row(
       number,
@@ -404,7 +401,7 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
     for repeat in range(1, repeats + 1)
     for number, place in trials.best().items()
   ]
-  return [row for row in wanted if row[:2] + row[3:] not in there]
+  return [r for r in wanted if (r.search, r.trial, r.repeat) not in there]
 
 
 class Drawn(NamedTuple):
@@ -415,7 +412,7 @@ class Drawn(NamedTuple):
   trials: int
   grid: bool
 
-  def next_rows(self, rows, ends, objective) -> list[Row]:
+  def next_rows(self, rows, objective) -> list[Row]:
     have = collections.Counter(row.search for row in rows if not row.repeat)
     more = {
       number: self._of_search(int(seed), have[number])
@@ -473,16 +470,15 @@ class Asked:
     self.told = 0  # how many rows
     self.asked: list[Any] = []  # optuna's trials of the rows after these
 
-  def next_rows(self, rows, ends, objective) -> list[Row]:
-    for first, last in pairwise([0, *ends]):
-      trials = [i for i in range(first, last) if not rows[i].repeat]
-      if first < self.told or not trials:
-        continue
-      if not self.asked:
-        self.asked = [self._ask_again(rows[i]) for i in trials]
-      for i, trial in zip(trials, self.asked, strict=True):
+  def next_rows(self, rows, objective) -> list[Row]:
+    untold = range(self.told, len(rows))
+    for _, of in itertools.groupby(untold, key=lambda i: rows[i].round):
+      trials = [i for i in of if not rows[i].repeat]
+      asked = self.asked or [self._ask_again(rows[i]) for i in trials]
+      for i, trial in zip(trials, asked, strict=True):
         tell(self.studies[rows[i].search], trial, objective[i])
-      self.told, self.asked = last, []
+      self.asked = []
+    self.told = len(rows)
     have = collections.Counter(row.search for row in rows if not row.repeat)
     numbers = range(len(self.studies))
     drawn = [

@@ -3,7 +3,7 @@
 # The sources of randomness of supervised training.
 SOURCES = ("init", "order", "augment", "dropout", "data")
 # Columns that the methods of `Runs` make, beside the values that a sweep varies.
-TRIAL_COLUMNS = ("search", "trial", "repeat")  # of trials of searches
+TRIAL_COLUMNS = ("search", "trial", "repeat", "round")  # of trials of searches
 MADE_COLUMNS = (
   *("poke_step", "poke_factor", "label_map", "subset", "start"),
   *TRIAL_COLUMNS,
