@@ -10,6 +10,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
 import vmapseeds as vs
 from vmapseeds import lanes
@@ -194,16 +195,13 @@ def test_no_value_of_a_run_compiles_again(training, caplog):
 def test_training_lanes_do_not_communicate(training):
   train_one, data, runs = training
   module, devices = importlib.import_module("vmapseeds.lanes.spreading"), jax.devices()
-  given = (
-    lanes.replicate(data, devices),
-    jax.tree.map(lambda a: np.asarray(a)[:4], runs),
-  )
+  mesh = module._mesh(devices)
+  sharded = NamedSharding(mesh, PartitionSpec("lanes"))
+  rows = jax.tree.map(lambda a: jax.device_put(np.asarray(a)[:4], sharded), runs)
 
-  def communication(function):
-    """The words for communication in the program that `spread` compiles."""
-    text = (
-      module._step(function, module._mesh(devices)).lower(*given).compile().as_text()
-    )
+  def communication(program):
+    """The words for communication in a program of all lanes."""
+    text = program.lower(lanes.replicate(data, devices), rows).compile().as_text()
     return [
       word
       for word in ("all-reduce", "all-gather", "all-to-all", "collective")
@@ -211,10 +209,32 @@ def test_training_lanes_do_not_communicate(training):
     ]
 
   assert len(devices) == 2
-  assert communication(lambda _, run: jax.lax.psum(run.seeds["init"], "lanes")) == [
+  assert communication(jax.jit(lambda _, runs: runs.seeds["init"].sum())) == [
     "all-reduce"
   ]
-  assert communication(train_one) == []
+  assert communication(module._step(train_one, mesh)) == []
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_function_of_a_lane_is_traced_as_by_jit_of_vmap(width):
+  # Some libraries compare types: Diffrax's neural ODEs do not train in `shard_map`.
+  kept = jax.numpy.arange(3.0)  # lies on one device
+  seen = []
+
+  def solve(rate, lane):
+    def loss(x):
+      total, _ = jax.lax.scan(lambda sum, k: (sum + k * x**2 * kept[1], k), 0.0, kept)
+      return rate * total
+
+    gradient = jax.grad(loss)(lane)
+    seen.append((jax.typeof(lane), jax.typeof(gradient), get_abstract_mesh()))
+    return gradient
+
+  numbers = np.array([1.0, 2.0, -0.5, 3.0, 0.25], np.float32)
+  _, out = collected(solve, 0.5, numbers, width=width)
+  np.testing.assert_array_equal(out, jax.jit(jax.vmap(solve, (None, 0)))(0.5, numbers))
+  of_spread, of_vmap = seen
+  assert of_spread == of_vmap
 
 
 @pytest.mark.parametrize(

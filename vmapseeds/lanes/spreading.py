@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
-from jax.interpreters import batching
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
@@ -37,15 +36,6 @@ if jax.__version_info__ >= (0, 11):
   # Matrix products by cuBLAS. XLA uses it anyway for deterministic ones, but fails
   # without this if the GPU is absent.
   OPTIONS["gpu"]["xla_gpu_enable_triton_gemm"] = False
-
-if jax.__version_info__ < (0, 8):
-  # There the gradient of a convolution in `shard_map` asks for a sharding, and `vmap`
-  # of it fails if it asks for any.
-  _rules: Any = batching.primitive_batchers
-  _of_convolution = _rules[jax.lax.conv_general_dilated_p]
-  _rules[jax.lax.conv_general_dilated_p] = lambda args, dims, **options: (
-    _of_convolution(args, dims, **options | {"out_sharding": None})
-  )
 
 # Operations that XLA for CPUs gives to LAPACK
 LIBRARY_CALLS = {
@@ -254,15 +244,39 @@ def _sharded(function, mesh, count, donate=()):
   """Compile a function that runs on each device with what all share, and its share of
   the `count` arguments after that.
   """
-  over_lanes = jax.shard_map(
-    function,
-    mesh=mesh,
-    in_specs=(P(), *[P("lanes")] * count),
-    out_specs=P("lanes"),
-    check_vma=False,
-  )
+
+  def on_each_device(shared, *parts):
+    # Traced before `shard_map`, whose types are not those of `jit` of `vmap`: Diffrax,
+    # for one, refuses them. The inner `jit` keeps the program whole.
+    traced, out = jax.make_jaxpr(jax.jit(function), return_shape=True)(
+      shared, *_share_shapes(parts, mesh.size)
+    )
+
+    def share(constants, *args):
+      program = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, constants))
+      found = program(*jax.tree.leaves(args))
+      return jax.tree.unflatten(jax.tree.structure(out), found)
+
+    return jax.shard_map(
+      share,
+      mesh=mesh,
+      in_specs=(P(), P(), *[P("lanes")] * count),
+      out_specs=P("lanes"),
+      check_vma=False,
+    )(traced.consts, shared, *parts)
+
   options = OPTIONS.get(_platform(mesh))
-  return jax.jit(over_lanes, donate_argnums=donate, compiler_options=options)
+  return jax.jit(on_each_device, donate_argnums=donate, compiler_options=options)
+
+
+def _share_shapes(tree, devices):
+  """Return the shapes of one device's share."""
+  return jax.tree.map(
+    lambda a: jax.ShapeDtypeStruct(
+      (len(a) // devices, *a.shape[1:]), a.dtype, weak_type=a.weak_type
+    ),
+    tree,
+  )
 
 
 def _platform(mesh):
