@@ -289,32 +289,3 @@ print(sorted(name for name, value in jax.config.values.items() if value != befor
     [sys.executable, "-c", program], env=unset, capture_output=True, text=True
   )
   assert done.stdout == "['jax_compilation_cache_dir']\n", done.stderr
-
-
-def test_lanes_that_factorise_matrices_run_one_after_another(monkeypatch):
-  """XLA may wait for itself for ever if it has several at once on few cores."""
-
-  def factorised(_, matrix):
-    return jax.jit(jax.numpy.linalg.qr)(matrix)[1], matrix.sum()
-
-  matrices = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
-  called = []
-  mapped = jax.lax.map
-  monkeypatch.setattr(jax.lax, "map", lambda *a: called.append(a) or mapped(*a))
-  for width in (1, 2, 8):
-    _, (found, sums) = collected(factorised, 0, matrices, width=width)
-    expected = np.stack([np.linalg.qr(m)[1] for m in matrices])
-    np.testing.assert_allclose(abs(found), abs(expected), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(sums, matrices.sum((1, 2)), rtol=1e-4, atol=1e-5)
-  assert len(called) == 2, "not for a single lane"
-  called.clear()
-  collected(lambda _, matrix: matrix @ matrix.T, 0, matrices, width=2)
-  assert not called
-
-
-@pytest.mark.slow
-def test_orthogonal_initialisers_of_several_lanes_end():
-  command = [sys.executable, "-m", "experiments.reliability.hangs"]
-  for width in ("2", "8"):
-    case = ["--case", "spread", "orthogonal", width]
-    assert subprocess.run(command + case, timeout=120, check=False).returncode == 0

@@ -1,34 +1,51 @@
 """What XLA for CPUs never returns from: operations of several lanes at once on few cores.
 
-    python -m experiments.reliability.hangs                (three minutes on two cores)
+    python -m experiments.reliability.hangs            (minutes on two idle cores)
 
-Each case is a process of its own, ended after `SECONDS`: six calls of an operation, of
-matrices of several sizes, vmapped over lanes by plain JAX (`before`) and spread over
-lanes by `vmapseeds.spread` (`after`). `--case vmap qr 2` runs one of them alone: a
-minimal program to report.
+A case is six calls of an operation, of matrices of several sizes, vmapped over lanes by
+plain JAX (`before`) or spread over lanes by `vmapseeds.spread` (`after`), where a device
+has `width` lanes. Processes go through the cases and say which they begin. One that has
+not taken a tenth of a second of processor time in `SECONDS` hangs: it is ended, and
+another goes on with the next case. `--case spread qr plain 2 1` runs one case alone.
+The least program that hangs, to report, is in waits_for_itself.py.
 """
 
 import argparse
+import itertools
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import vmapseeds as vs
-from vmapseeds import lanes
-
-SECONDS = 20
-WIDTHS = (2, 8)
+SECONDS = 15
+DEVICES = (1, 2)
 SIZES = ((4, 64), (64, 64), (4, 64), (64, 64), (64, 2), (64, 1))
+# Once, in a loop, and of two matrices of a lane; each with how many lanes a device has.
+FORMS = {"once": (1, 2, 3, 4, 8, 16), "looped": (2, 8), "of two": (1, 2, 8)}
+MATRICES = [np.random.default_rng(i).normal(size=s) for i, s in enumerate(SIZES)]
 
 
 def symmetric(a):
   return a @ a.T + 64 * jnp.eye(len(a))
 
 
+def orthogonal(a):
+  """Draw as an initialiser of a policy network does."""
+  return jax.nn.initializers.orthogonal()(jax.random.key(a.sum().astype(int)), a.shape)
+
+
+def convolve(a):
+  kernel = jnp.tile(a[:1, :1], (4, 1, 3, 3))
+  return jax.lax.conv(jnp.ones((8, 1, 16, 16)), kernel, (1, 1), "SAME")
+
+
 OPERATIONS = {
+  "orthogonal": orthogonal,
   "qr": lambda a: jnp.linalg.qr(a)[0],
   "svd": lambda a: jnp.linalg.svd(a)[1],
   "eigh": lambda a: jnp.linalg.eigh(symmetric(a))[0],
@@ -36,53 +53,139 @@ OPERATIONS = {
   "solve": lambda a: jnp.linalg.solve(symmetric(a), a),
   "sort": lambda a: jnp.sort(a, axis=0),
   "top_k": lambda a: jax.lax.top_k(a.T, 1)[0],
-  "fft": lambda a: jnp.fft.fft(a, axis=0).real,
+  "fft": lambda a: jnp.fft.fft2(jnp.tile(a, (4, 4))).real,
+  "convolution": convolve,
   "product": lambda a: a @ a.T,
-}  # fmt: skip
+}
+CASES = [
+  (operation, form, width)
+  for operation, (form, widths) in itertools.product(OPERATIONS, FORMS.items())
+  for width in widths
+]
 
 
-def run_case(how: str, operation: str, width: int) -> None:
-  """Run one case."""
+def run_case(how, operation, form, width, devices) -> None:
+  """Run one case; JAX has so many devices."""
 
-  def lane(_, key):
-    keys = [jax.random.fold_in(key, i) for i in range(len(SIZES))]
-    if operation == "orthogonal":  # initialisers, as of a policy network
-      make = jax.nn.initializers.orthogonal()
-      return [make(k, s) for k, s in zip(keys, SIZES, strict=True)]
-    drawn = (jax.random.normal(k, s) for k, s in zip(keys, SIZES, strict=True))
-    return [OPERATIONS[operation](a) for a in drawn]
+  def lane(shared, seed):
+    def all_sizes(n):
+      return [OPERATIONS[operation]((a * n).astype(jnp.float32)) for a in shared]
 
-  lanes.start_jax()
-  keys = np.stack([jax.random.key_data(jax.random.key(i)) for i in range(2 * width)])
-  wrapped = lambda shared, data: lane(shared, jax.random.wrap_key_data(data))  # noqa: E731
-  if how == "vmap":
-    jax.block_until_ready(jax.jit(jax.vmap(lambda k: wrapped(None, k)))(keys[:width]))
+    ns = seed + jnp.arange(2.0)
+    if form == "once":
+      return all_sizes(seed)
+    if form == "of two":
+      return jax.vmap(all_sizes)(ns)
+    return jax.lax.scan(lambda _, n: (None, all_sizes(n)), None, ns)[1]
+
+  seeds = np.arange(1, width * devices + 1, dtype=np.float32)
+  if how == "before":
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
+    lanes = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes"))
+    step = jax.jit(lambda seeds: jax.vmap(lambda seed: lane(MATRICES, seed))(seeds))
+    jax.block_until_ready(step(jax.device_put(seeds, lanes)))
   else:
-    list(vs.spread(wrapped, width=width)(0, keys))
+    import vmapseeds as vs
+
+    list(vs.spread(lane, width=width, devices=jax.devices())(MATRICES, seeds))
 
 
-def ends(how: str, operation: str, width: int) -> str:
-  """Return whether a case ends in time."""
-  command = [sys.executable, "-m", __spec__.name, "--case", how, operation, str(width)]
-  try:
-    done = subprocess.run(command, timeout=SECONDS, capture_output=True, check=False)
-  except subprocess.TimeoutExpired:
-    return "hangs"
-  return "ends" if done.returncode == 0 else f"status {done.returncode}"
+def begin(how, devices, number) -> subprocess.Popen:
+  """Start a process that runs the cases from `number` on."""
+  arguments = ["--from", how, str(devices), str(number)]
+  # OpenBLAS's own threads wait by spinning: slow on busy cores, which looks like this.
+  environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+  environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiles sooner
+  return subprocess.Popen(
+    [sys.executable, "-m", __spec__.name, *arguments],
+    env=environment,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
+  )
+
+
+def processor_seconds(process) -> float:
+  fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+  return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def watch(process) -> tuple[int, str]:
+  """Wait for a process that goes through cases. Return the last that it began, and how
+  it ended.
+  """
+  assert process.stdout is not None
+  os.set_blocking(process.stdout.fileno(), False)
+  said, taken, since = "", 0.0, time.monotonic()
+  while process.poll() is None:
+    time.sleep(0.2)
+    said += process.stdout.read() or ""
+    if processor_seconds(process) > taken + 0.1:
+      taken, since = processor_seconds(process), time.monotonic()
+    if time.monotonic() > since + SECONDS:
+      process.kill()
+      process.wait()
+      return int(said.split()[-1]), "hangs"
+  said += process.stdout.read() or ""
+  status = process.returncode
+  return int(said.split()[-1]), "ends" if status == 0 else f"status {status}"
+
+
+def search(how, devices) -> dict[int, str]:
+  """Return how each case ended that did not end well."""
+  found, number = {}, 0
+  while number < len(CASES):
+    number, ended = watch(begin(how, devices, number))
+    if ended != "ends":
+      found[number] = ended
+      print(f"{how}, {devices} device(s), {CASES[number]}: {ended}", file=sys.stderr)
+    number += 1
+  return found
+
+
+def table(found) -> str:
+  """Return a table of searches {(how, devices): what `search` returns}."""
+  columns = list(found)
+  titles = [f"{how}, {devices} device{'s' * (devices > 1)}" for how, devices in columns]
+  lines = [f"| operation | form | {' | '.join(titles)} |", "|---" * 2 + "|---" * len(columns) + "|"]  # fmt: skip
+  for operation, form in itertools.product(OPERATIONS, FORMS):
+    cells = []
+    for column in columns:
+      ended = {
+        width: found[column].get(CASES.index((operation, form, width)), "ends")
+        for width in FORMS[form]
+      }
+      bad = [f"{how} at {width}" for width, how in ended.items() if how != "ends"]
+      cells.append(", ".join(bad) or "ends")
+    lines.append(f"| {operation} | {form} | {' | '.join(cells)} |")
+  return "\n".join(lines)
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    "--case", nargs=3, metavar=("HOW", "OPERATION", "WIDTH"), help="run one case"
+    "--case", nargs=5, metavar=("HOW", "OPERATION", "FORM", "WIDTH", "DEVICES")
   )
-  if case := parser.parse_args().case:
-    return run_case(case[0], case[1], int(case[2]))
-  print("| operation | lanes | before | after |\n|---|---|---|---|")
-  for operation in ("orthogonal", *OPERATIONS):
-    for width in WIDTHS:
-      found = (ends(how, operation, width) for how in ("vmap", "spread"))
-      print(f"| {operation} | {width} | {' | '.join(found)} |", flush=True)
+  parser.add_argument("--from", nargs=3, dest="start", help=argparse.SUPPRESS)
+  parser.add_argument("--only", choices=("before", "after"), help="by default both")
+  args = parser.parse_args()
+  if args.case:
+    how, operation, form, width, devices = args.case
+    jax.config.update("jax_num_cpu_devices", int(devices))
+    return run_case(how, operation, form, int(width), int(devices))
+  if args.start:
+    how, devices, number = args.start[0], int(args.start[1]), int(args.start[2])
+    jax.config.update("jax_num_cpu_devices", devices)
+    for i, (operation, form, width) in enumerate(CASES[number:], number):
+      print(i, flush=True)
+      run_case(how, operation, form, width, devices)
+    return None
+  hows = (args.only,) if args.only else ("before", "after")
+  found = {
+    (how, devices): search(how, devices)
+    for how, devices in itertools.product(hows, DEVICES)
+  }
+  print(f"jax {jax.__version__}, Python {sys.version.split()[0]}\n\n{table(found)}")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def fast_convolutions(function: Function) -> Function:
   @functools.wraps(function)
   def fast(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    program = _rewritten(program, {})
+    program = rewritten(program, _fast_equations, {})
     if platform() == "cpu":
       program = widened(program)
     found = jaxpr_as_fun(program)(*jax.tree.leaves((args, kwargs)))
@@ -69,38 +69,35 @@ def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):
   return fast_convolutions(convolve_plainly)(lhs, rhs)
 
 
-def _rewritten(program, done):
-  """Return a program, or several, with convolutions replaced. Programs without any, and
-  all else, are returned as they are. A program that is used twice stays one.
+def rewritten(program, replace, done):
+  """Return a program, or several, with the equations that `replace(equation, made)`
+  returns in the place of `equation`; None leaves one, and looks into it. `made` has the
+  equations of the same program by their results. What has nothing replaced is returned
+  as it is. A program that is used twice stays one: `done` is a dictionary of them.
   """
   if isinstance(program, tuple):
-    parts = [_rewritten(part, done) for part in program]
+    parts = [rewritten(part, replace, done) for part in program]
     same = all(new is old for new, old in zip(parts, program, strict=True))
     return program if same else getattr(program, "_make", tuple)(parts)
   if isinstance(program, ClosedJaxpr):
-    inner = _rewritten(program.jaxpr, done)
+    inner = rewritten(program.jaxpr, replace, done)
     return program if inner is program.jaxpr else program.replace(jaxpr=inner)
   if not isinstance(program, Jaxpr):
     return program
   if id(program) not in done:
-    done[id(program)] = _replaced(program, done)
+    done[id(program)] = _replaced(program, replace, done)
   return done[id(program)]
 
 
-def _replaced(program, done):
+def _replaced(program, replace, done):
   equations: list[JaxprEqn] = []
-  turned = {}  # what was reversed, by the result
+  made = {result: equation for equation in program.eqns for result in equation.outvars}
   changed = False
   for equation in program.eqns:
-    new = [equation]
-    if equation.primitive is rev_p:
-      turned[equation.outvars[0]] = equation
-    elif equation.primitive is conv_general_dilated_p:
-      new = _fast_equations(equation, turned)
-    else:
-      parameters = {k: _rewritten(v, done) for k, v in equation.params.items()}
-      if equation.primitive is convolve_p:
-        parameters |= how()
+    new = replace(equation, made)
+    if new is None:
+      new = [equation]
+      parameters = {k: rewritten(v, replace, done) for k, v in equation.params.items()}
       if any(parameters[k] is not v for k, v in equation.params.items()):
         new = [equation.replace(params=parameters)]
     changed |= new[0] is not equation
@@ -108,35 +105,14 @@ def _replaced(program, done):
   return program.replace(eqns=equations) if changed else program
 
 
-def _fast_equations(equation, turned):
-  """Return the equations to compute a convolution with. `turned` has the equations that
-  reverse arrays, by their results.
+def equations_of(function, inputs, equation):
+  """Return equations that compute the results of `equation` with a function of the
+  variables `inputs`.
   """
-  lhs, rhs = equation.invars
-  out = equation.outvars[0].aval
-  if 0 in (*lhs.aval.shape, *rhs.aval.shape, *out.shape):
-    return [equation]
-  form = Form(**{name: equation.params[name] for name in Form._fields})
-  padding = tuple((int(low), int(high)) for low, high in form.padding)
-  form = form._replace(padding=padding)
-  # JAX's input gradients reverse the kernel's pixels just before. Without strides that
-  # is all that tells them from forward convolutions.
-  before = turned.get(rhs) if isinstance(rhs, Var) else None
-  if before and {*before.params["dimensions"]} != {
-    *form.dimension_numbers.rhs_spec[2:]
-  }:
-    before = None
-  part = _part(form, lhs.aval, rhs.aval, out, before is not None)
-  if isinstance(part, str):
-    _say_what_is_left(lhs.aval.shape, rhs.aval.shape, part)
-    return [equation]
-  if part is _input_gradient and before:
-    rhs = before.invars[0]
-    part = functools.partial(part, turned=True)
-  program = jax.make_jaxpr(functools.partial(part, form, out))(
-    *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (lhs, rhs))
+  program = jax.make_jaxpr(function)(
+    *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in inputs)
   ).jaxpr
-  names = dict(zip(program.invars, (lhs, rhs), strict=True))
+  names = dict(zip(program.invars, inputs, strict=True))
   names |= dict(zip(program.outvars, equation.outvars, strict=True))
 
   def renamed(variables):
@@ -151,6 +127,37 @@ def _fast_equations(equation, turned):
     )
     for e in program.eqns
   ]
+
+
+def _fast_equations(equation, made):
+  """Return the equations to compute a convolution with, or None."""
+  if equation.primitive is convolve_p:
+    return [equation.replace(params=equation.params | how())]
+  if equation.primitive is not conv_general_dilated_p:
+    return None
+  lhs, rhs = equation.invars
+  out = equation.outvars[0].aval
+  if 0 in (*lhs.aval.shape, *rhs.aval.shape, *out.shape):
+    return None
+  form = Form(**{name: equation.params[name] for name in Form._fields})
+  padding = tuple((int(low), int(high)) for low, high in form.padding)
+  form = form._replace(padding=padding)
+  # JAX's input gradients reverse the kernel's pixels just before. Without strides that
+  # is all that tells them from forward convolutions.
+  before = made.get(rhs) if isinstance(rhs, Var) else None
+  if before and not (
+    before.primitive is rev_p
+    and {*before.params["dimensions"]} == {*form.dimension_numbers.rhs_spec[2:]}
+  ):
+    before = None
+  part = _part(form, lhs.aval, rhs.aval, out, before is not None)
+  if isinstance(part, str):
+    _say_what_is_left(lhs.aval.shape, rhs.aval.shape, part)
+    return None
+  if part is _input_gradient and before:
+    rhs = before.invars[0]
+    part = functools.partial(part, turned=True)
+  return equations_of(functools.partial(part, form, out), (lhs, rhs), equation)
 
 
 @functools.cache

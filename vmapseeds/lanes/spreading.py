@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
 from vmapseeds.lanes.convolution import lowering as lowered_by
+from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import fast_convolutions
 from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
 from vmapseeds.mistakes import Mistake, at_least, say
@@ -37,23 +38,6 @@ if jax.__version_info__ >= (0, 11):
   # without this if the GPU is absent.
   OPTIONS["gpu"]["xla_gpu_enable_triton_gemm"] = False
 
-# Operations that XLA for CPUs gives to LAPACK
-LIBRARY_CALLS = {
-  "cholesky",
-  "eig",
-  "eigh",
-  "geqp3",
-  "geqrf",
-  "hessenberg",
-  "householder_product",
-  "lu",
-  "qr",
-  "schur",
-  "svd",
-  "triangular_solve",
-  "tridiagonal",
-  "tridiagonal_solve",
-}
 MEMORY = (
   "argument_size_in_bytes",
   "temp_size_in_bytes",
@@ -179,39 +163,9 @@ def _over_lanes(function, mesh, lowering):
     # by it.
     if _platform(mesh) != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
       return _as_share(fast(shared, *_of_share(lanes)))
-    if _platform(mesh) != "cpu":
-      return jax.vmap(fast, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
-    one = jax.tree.map(_shape_of_share, lanes)
-    program, shapes = jax.make_jaxpr(fast, return_shape=True)(shared, *one)
-
-    def traced(*lane):
-      found = jaxpr_as_fun(program)(*jax.tree.leaves((shared, *lane)))
-      return jax.tree.unflatten(jax.tree.structure(shapes), found)
-
-    if calls_library(program):
-      return jax.lax.map(lambda lane: traced(*lane), lanes)
-    return jax.vmap(traced)(*lanes)
+    return jax.vmap(fast, in_axes=(None, *[0] * len(lanes)))(shared, *lanes)
 
   return over_lanes
-
-
-def calls_library(program) -> bool:
-  """Return whether a program factorises matrices. XLA gives these to LAPACK, and can wait
-  for itself for ever if it has several lanes at once on few cores.
-  """
-  return any(
-    equation.primitive.name in LIBRARY_CALLS
-    or any(
-      calls_library(inner)
-      for inner in jax.tree.leaves(equation.params)
-      if hasattr(inner, "eqns")
-    )
-    for equation in program.eqns
-  )
-
-
-def _shape_of_share(array):
-  return jax.ShapeDtypeStruct(array.shape[1:], array.dtype, weak_type=array.weak_type)
 
 
 def _of_share(tree):
@@ -251,10 +205,10 @@ def _sharded(function, mesh, count, donate=()):
     traced, out = jax.make_jaxpr(jax.jit(function), return_shape=True)(
       shared, *_share_shapes(parts, mesh.size)
     )
+    program = one_by_one(traced) if _platform(mesh) == "cpu" else traced
 
     def share(constants, *args):
-      program = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, constants))
-      found = program(*jax.tree.leaves(args))
+      found = jaxpr_as_fun(program.replace(consts=constants))(*jax.tree.leaves(args))
       return jax.tree.unflatten(jax.tree.structure(out), found)
 
     return jax.shard_map(
@@ -263,7 +217,7 @@ def _sharded(function, mesh, count, donate=()):
       in_specs=(P(), P(), *[P("lanes")] * count),
       out_specs=P("lanes"),
       check_vma=False,
-    )(traced.consts, shared, *parts)
+    )(program.consts, shared, *parts)
 
   options = OPTIONS.get(_platform(mesh))
   return jax.jit(on_each_device, donate_argnums=donate, compiler_options=options)

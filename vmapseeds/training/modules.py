@@ -131,7 +131,8 @@ def from_equinox(make: Callable[..., Any]) -> Network:
     )
 
   model, state = equinox.filter_eval_shape(parts, jax.random.key(0))
-  taken = inspect.signature(type(model).__call__).parameters
+  # After itself and the example, however that is called.
+  taken = dict([*inspect.signature(type(model).__call__).parameters.items()][2:])
   stateful = "state" in taken and (
     taken["state"].default is inspect.Parameter.empty or bool(jax.tree.leaves(state))
   )

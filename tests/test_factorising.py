@@ -1,0 +1,112 @@
+"""Programs that factorise matrices: a call of a library for one matrix at a time."""
+
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds.lanes import factorising, spreading
+
+
+def band(a):
+  return jax.lax.linalg.tridiagonal_solve(a[:, 0], a[:, 1] + 9, a[:, 2], a)
+
+
+def times_q(a):
+  return jax.lax.linalg.ormqr(*jnp.linalg.qr(a, "raw"), a)
+
+
+# The name of LAPACK's routine, and a function of a positive definite matrix.
+ROUTINES = {
+  "potrf": jnp.linalg.cholesky,
+  "getrf": lambda a: jsl.lu_factor(a)[0],
+  "trsm": lambda a: jsl.solve_triangular(a, a),
+  "geqrf": lambda a: jnp.linalg.qr(a)[1],
+  "orgqr": lambda a: abs(jnp.linalg.qr(a)[0]),
+  "geqp3": lambda a: abs(jsl.qr(a, pivoting=True)[1]),
+  "gesdd": lambda a: jnp.linalg.svd(a)[1],
+  "syevd": lambda a: jnp.linalg.eigh(a)[0],
+  "geev": lambda a: jnp.sort(jnp.linalg.eig(a)[0].real),
+  "gees": lambda a: jnp.diag(jsl.schur(a)[0]),
+  "gehrd": lambda a: abs(jsl.hessenberg(a)),
+  "sytrd": lambda a: jnp.linalg.norm(jax.lax.linalg.tridiagonal(a)[1]),
+  "gtsv": band,
+}
+if hasattr(jax.lax.linalg, "ormqr"):
+  ROUTINES["ormqr"] = times_q
+
+
+def calls(text):
+  """The routines that a program calls, and the axes of their first operands."""
+  found = re.findall(r"@lapack_[sdcz](\w+?)(?:_ffi)?\(.*?: \(tensor<([^>]*)>", text)
+  return [(routine, shape.count("x")) for routine, shape in found]
+
+
+@pytest.fixture
+def matrices():
+  a = np.random.default_rng(0).normal(size=(4, 2, 5, 5)).astype(np.float32)
+  return a @ a.swapaxes(-1, -2) + 5 * np.eye(5, dtype=np.float32)
+
+
+@pytest.mark.parametrize("inner", ["vmap", "scan", "cond", "grad"])
+def test_every_library_call_of_lanes_is_of_one_matrix(inner, matrices, monkeypatch):
+  """Also where the lane itself has several."""
+  monkeypatch.setattr(factorising, "WAITS", True)
+
+  def all_of(a):
+    return {name: routine(a) for name, routine in ROUTINES.items()}
+
+  def lane(_, pair):
+    if inner == "vmap":
+      return jax.vmap(all_of)(pair)
+    if inner == "scan":
+      return jax.lax.scan(lambda n, a: (n + 1, all_of(a)), 0, pair)[1]
+    if inner == "cond":
+      mapped = jax.jit(jax.vmap(all_of))
+      return jax.lax.cond(pair.sum() > 0, mapped, lambda p: mapped(-p), pair)
+    root = jax.grad(lambda a: jnp.linalg.cholesky(jnp.linalg.inv(a)).sum())
+    return {"gradient": jax.vmap(root)(pair)}
+
+  mesh = spreading._mesh(jax.devices())
+  lowered = spreading._step(lane, mesh).lower(0, matrices)
+  found = calls(lowered.as_text())
+  wanted = {"getrf", "potrf", "trsm"} if inner == "grad" else {*ROUTINES}
+  assert {routine for routine, _ in found} >= wanted
+  assert all(axes <= 2 for _, axes in found)
+  together = calls(jax.jit(jax.vmap(lambda p: lane(0, p))).lower(matrices).as_text())
+  assert max(axes for _, axes in together) >= 3, "this looks at what JAX does"
+  if inner not in ("vmap", "grad"):
+    return
+  parts = [out for _, out in vs.spread(lane, width=2)(0, matrices)]
+  ours = jax.tree.map(lambda *p: np.concatenate(p), *parts)
+  for i, pair in enumerate(matrices):
+    for name, expected in jax.jit(lane)(0, pair).items():
+      np.testing.assert_allclose(
+        ours[name][i], expected, rtol=2e-4, atol=2e-4, err_msg=name
+      )
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_other_programs_stay_as_they_are(waits, matrices, monkeypatch):
+  monkeypatch.setattr(factorising, "WAITS", waits)
+  plain = jax.make_jaxpr(jax.jit(jax.vmap(lambda a: jnp.sort(a @ a))))(matrices)
+  assert factorising.one_by_one(plain) is plain
+  single = jax.make_jaxpr(jnp.linalg.cholesky)(matrices[0, 0])
+  assert factorising.one_by_one(single) is single
+  several = jax.make_jaxpr(jnp.linalg.cholesky)(matrices)
+  assert (factorising.one_by_one(several) is several) is not waits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["orthogonal", "orthogonal inside"])
+def test_orthogonal_initialisers_of_several_lanes_end(operation):
+  command = [sys.executable, "-m", "experiments.reliability.hangs"]
+  for width in ("2", "8"):
+    case = ["--case", "spread", operation, width]
+    assert subprocess.run(command + case, timeout=120, check=False).returncode == 0
