@@ -561,11 +561,12 @@ FULL = {
   "equinox_model": [("", 32)],
   "init_apply": [("", 64)],
   "vae": [("", 32)],
+  "neural_ode": [("", 32)],
   "plateau": [("", 64)],
   "schedule_free": [("free", 64), ("cosine", 64)],
   "adversarial": [("", 64)],
 }
-COMPARED = ("vae", "schedule_free", "adversarial")
+COMPARED = ("vae", "neural_ode", "schedule_free", "adversarial")
 LEAST = {"equinox_model": 0.85, "init_apply": 0.9, "plateau": 0.94, "adversarial": 0.85}
 
 
@@ -573,6 +574,8 @@ LEAST = {"equinox_model": 0.85, "init_apply": 0.9, "plateau": 0.94, "adversarial
 @pytest.mark.optimized
 @pytest.mark.parametrize("name", FULL)
 def test_a_whole_program(name, tmp_path):
+  if name == "neural_ode":
+    pytest.importorskip("diffrax", reason="Diffrax is not installed")
   said = printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
   shown = " ".join(said.split())
   opened = {}
@@ -612,6 +615,11 @@ def test_a_whole_program(name, tmp_path):
     better = results.losses.groupby("lr").mean(...)
     assert better.values[1] < bits.mean() - 2, "than of pixels one by one"
     assert str(better.values[1].round(4))[:6] in shown
+  elif name == "neural_ode":
+    ways = results.targets.values
+    errors = ((results.predictions.values - ways) ** 2).mean((1, 2, 3))
+    np.testing.assert_allclose(results.losses.mean("example"), errors, rtol=1e-4)
+    assert errors[results.lr.values > 5e-3].mean() < 0.2 * ways.var()
   elif name == "schedule_free":
     free, cosine = (opened[folder].accuracy for folder in ("free", "cosine"))
     assert float(free.mean()) > float(cosine.mean()) > 0.9

@@ -2,7 +2,7 @@
 
     python -m experiments.reliability.hangs            (minutes on two idle cores)
 
-A case is six calls of an operation, of matrices of several sizes, vmapped over lanes by
+A case is eight calls of an operation, of matrices of several sizes, vmapped over lanes by
 plain JAX (`before`) or spread over lanes by `vmapseeds.spread` (`after`), where a device
 has `width` lanes. Processes go through the cases and say which they begin. One that has
 not taken a tenth of a second of processor time in `SECONDS` hangs: it is ended, and
@@ -24,10 +24,10 @@ import numpy as np
 
 SECONDS = 15
 DEVICES = (1, 2)
-SIZES = ((4, 64), (64, 64), (4, 64), (64, 64), (64, 2), (64, 1))
+REPEATS = 30
+SIZES = tuple((96 + i, 96) for i in range(8))
 # Once, in a loop, and of two matrices of a lane; each with how many lanes a device has.
 FORMS = {"once": (1, 2, 3, 4, 8, 16), "looped": (2, 8), "of two": (1, 2, 8)}
-MATRICES = [np.random.default_rng(i).normal(size=s) for i, s in enumerate(SIZES)]
 
 
 def symmetric(a):
@@ -67,27 +67,32 @@ CASES = [
 def run_case(how, operation, form, width, devices) -> None:
   """Run one case; JAX has so many devices."""
 
-  def lane(shared, seed):
-    def all_sizes(n):
-      return [OPERATIONS[operation]((a * n).astype(jnp.float32)) for a in shared]
+  def all_sizes(seed):
+    keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(len(SIZES))]
+    drawn = (jax.random.normal(k, s) for k, s in zip(keys, SIZES, strict=True))
+    return [OPERATIONS[operation](a) for a in drawn]
 
-    ns = seed + jnp.arange(2.0)
+  def lane(_, seed):
     if form == "once":
       return all_sizes(seed)
+    two = 2 * seed + jnp.arange(2)
     if form == "of two":
-      return jax.vmap(all_sizes)(ns)
-    return jax.lax.scan(lambda _, n: (None, all_sizes(n)), None, ns)[1]
+      return jax.vmap(all_sizes)(two)
+    return jax.lax.scan(lambda _, seed: (None, all_sizes(seed)), None, two)[1]
 
-  seeds = np.arange(1, width * devices + 1, dtype=np.float32)
+  seeds = np.arange(width * devices)
   if how == "before":
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
     lanes = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes"))
-    step = jax.jit(lambda seeds: jax.vmap(lambda seed: lane(MATRICES, seed))(seeds))
-    jax.block_until_ready(step(jax.device_put(seeds, lanes)))
+    step = jax.jit(lambda seeds: jax.vmap(lambda seed: lane(0, seed))(seeds))
+    for _ in range(REPEATS):
+      jax.block_until_ready(step(jax.device_put(seeds, lanes)))
   else:
     import vmapseeds as vs
 
-    list(vs.spread(lane, width=width, devices=jax.devices())(MATRICES, seeds))
+    step = vs.spread(lane, width=width, devices=jax.devices())
+    for _ in range(REPEATS):
+      list(step(0, seeds))
 
 
 def begin(how, devices, number) -> subprocess.Popen:
