@@ -1,5 +1,6 @@
 """Programs that factorise matrices: a call of a library for one matrix at a time."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from experiments.reliability import hangs
 from vmapseeds.lanes import factorising, spreading
 
 
@@ -104,9 +106,10 @@ def test_other_programs_stay_as_they_are(waits, matrices, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", ["orthogonal", "orthogonal inside"])
-def test_orthogonal_initialisers_of_several_lanes_end(operation):
+@pytest.mark.parametrize("form", ["once", "looped", "of two"])
+def test_orthogonal_initialisers_of_several_lanes_end(form):
   command = [sys.executable, "-m", "experiments.reliability.hangs"]
   for width in ("2", "8"):
-    case = ["--case", "spread", operation, width]
-    assert subprocess.run(command + case, timeout=120, check=False).returncode == 0
+    case = ["--case", "after", "orthogonal", form, width, "2"]
+    ended = subprocess.run(command + case, env=os.environ | hangs.QUICK, timeout=300)
+    assert ended.returncode == 0

@@ -6,8 +6,7 @@ A case is eight calls of an operation, of matrices of several sizes, vmapped ove
 plain JAX (`before`) or spread over lanes by `vmapseeds.spread` (`after`), where a device
 has `width` lanes. Processes go through the cases and say which they begin. One that has
 not taken a tenth of a second of processor time in `SECONDS` hangs: it is ended, and
-another goes on with the next case. `--case spread qr plain 2 1` runs one case alone.
-The least program that hangs, to report, is in waits_for_itself.py.
+another goes on with the next case. `--case after qr once 2 1` runs one case alone.
 """
 
 import argparse
@@ -25,6 +24,8 @@ import numpy as np
 SECONDS = 15
 DEVICES = (1, 2)
 REPEATS = 30
+# OpenBLAS's own threads spin, which is slow on busy cores; and programs compile sooner.
+QUICK = {"OPENBLAS_NUM_THREADS": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 SIZES = tuple((96 + i, 96) for i in range(8))
 # Once, in a loop, and of two matrices of a lane; each with how many lanes a device has.
 FORMS = {"once": (1, 2, 3, 4, 8, 16), "looped": (2, 8), "of two": (1, 2, 8)}
@@ -98,12 +99,9 @@ def run_case(how, operation, form, width, devices) -> None:
 def begin(how, devices, number) -> subprocess.Popen:
   """Start a process that runs the cases from `number` on."""
   arguments = ["--from", how, str(devices), str(number)]
-  # OpenBLAS's own threads wait by spinning: slow on busy cores, which looks like this.
-  environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-  environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiles sooner
   return subprocess.Popen(
     [sys.executable, "-m", __spec__.name, *arguments],
-    env=environment,
+    env=os.environ | QUICK,
     stdout=subprocess.PIPE,
     stderr=subprocess.DEVNULL,
     text=True,
