@@ -104,7 +104,6 @@ def begin(how, devices, number) -> subprocess.Popen:
     env=os.environ | QUICK,
     stdout=subprocess.PIPE,
     stderr=subprocess.DEVNULL,
-    text=True,
   )
 
 
@@ -119,17 +118,17 @@ def watch(process) -> tuple[int, str]:
   """
   assert process.stdout is not None
   os.set_blocking(process.stdout.fileno(), False)
-  said, taken, since = "", 0.0, time.monotonic()
+  said, taken, since = b"", 0.0, time.monotonic()
   while process.poll() is None:
     time.sleep(0.2)
-    said += process.stdout.read() or ""
+    said += process.stdout.read() or b""
     if processor_seconds(process) > taken + 0.1:
       taken, since = processor_seconds(process), time.monotonic()
     if time.monotonic() > since + SECONDS:
       process.kill()
       process.wait()
       return int(said.split()[-1]), "hangs"
-  said += process.stdout.read() or ""
+  said += process.stdout.read() or b""
   status = process.returncode
   return int(said.split()[-1]), "ends" if status == 0 else f"status {status}"
 
