@@ -133,6 +133,7 @@ def test_every_field_can_be_overridden():
     start_from="base",
     trainable="all",
     depth=2,
+    model_args={"hidden": 3},
     version="1",
     stop_at=1,
   )

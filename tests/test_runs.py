@@ -13,6 +13,10 @@ RECIPE = vs.recipe(
 )  # four steps an epoch of nine examples
 
 
+def filled(**values):
+  return Runs.sweep(**values, seeds=2).filled(SOURCES, {"lr": 0.1})
+
+
 def test_independent_runs_vary_in_every_source():
   runs = Runs.independent(4, start=3)
   assert len(runs) == 4
@@ -79,6 +83,22 @@ def test_a_sweep_crosses_values_with_seeds():
   )
   crossed = [(s, lr, wd) for s in (0, 1) for lr in (0.1, 0.2) for wd in (0, 1)]
   assert rows == crossed
+
+
+def test_names_to_sweep_are_texts_that_folders_keep():
+  runs = Runs.sweep(
+    optimizer=["sgd", "größe:adam"],
+    stop_at=[None, 0.5, True],
+    loss=vs.Recipe.replace,
+    seeds=2,
+  )
+  assert runs.values["stop_at"].tolist()[:3] == ["none", "0.5", "true"]
+  assert runs.values["loss"][0] == "vmapseeds.training.recipes:Recipe.replace"
+  again = Runs.from_columns(runs.columns(), SOURCES)
+  for name, column in runs.values.items():
+    assert again.values[name].tolist() == column.tolist()
+  assert Runs.from_columns(runs[:0].columns(), SOURCES).values["loss"].tolist() == []
+  assert runs.swept() == ["optimizer", "stop_at"]
 
 
 def test_a_sweep_of_a_sweep_crosses_both():
@@ -193,10 +213,14 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
     (lambda: Runs.sweep(lr=[1.0], seeds=0), "seeds is 0"),
     (lambda: Runs.sweep(lr=0.1), "seeds is None: give a whole number of at least 1"),
-    (lambda: Runs.sweep(lr="0.1", seeds=2), "lr is '0.1': give a number"),
-    (lambda: Runs.sweep(lr=[None], seeds=2), "lr is None: give a number"),
+    (lambda: filled(lr="0.1"), "lr is '0.1': give a number"),
+    (lambda: filled(lr=[0.1, "fast"]), "lr is 'fast': give a number"),
+    (lambda: filled(lr=[None]), "lr is 'none': give a number"),
+    (lambda: Runs.sweep(lr=["a/b"], seeds=2), "lr is 'a/b': give numbers or names"),
+    (lambda: Runs.sweep(lr=["ö" * 61], seeds=2), "give numbers or names, of at most"),
+    (lambda: Runs.sweep(optimizer=[lambda: 0], seeds=2), "cannot be imported by name"),
     (lambda: Runs.sweep(lr=[[0.1]], seeds=2), r"lr is \[0.1\]: give a number"),
-    (lambda: Runs.sweep(lr=[True], seeds=2), "lr is True: give a number"),
+    (lambda: filled(lr=[True]), "lr is 'true': give a number"),
     (
       lambda: Runs.sweep(lr=[0.1, 0.2, 0.1], seeds=2),
       "lr is swept over 0.1, 0.2, 0.1: give at least one value, each once",

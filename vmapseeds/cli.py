@@ -103,7 +103,8 @@ def train(
     most_runs: with --until, the most runs to train
     vary: sources of randomness that vary; the others stay fixed. A recipe has those of
       init order augment dropout data that it uses, a task those that it names
-    sweep: values to sweep, in every combination, e.g. lr=0.01,0.05 momentum=0.8,0.9
+    sweep: values to sweep, in every combination: numbers and names of fields of the
+      recipe, of its values and model_args, e.g. lr=0.01,0.05 optimizer=sgd,adam
     subset: train each run on N of the training examples, drawn by its data seed
     bootstrap: train each run on N examples, drawn with replacement by its data seed;
       without N, as many as there are
@@ -291,8 +292,10 @@ def table(
   made = Runs.vary(vary, runs, start=first_seed) if vary else None
   made = made or Runs.independent(runs, start=first_seed)
   if swept := unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
-    for name in swept:
-      one_of("value to sweep", name, getattr(task, "hyperparameters", task.values))
+    if isinstance(task, vmapseeds.Recipe):
+      task.check_swept(swept)
+    for name in swept if isinstance(task, vmapseeds.Task) else ():
+      one_of("value to sweep", name, task.values)
     columns: Any = {
       name: [from_text(name, value) for value in text.split(",")]
       for name, text in swept.items()

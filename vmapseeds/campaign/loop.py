@@ -52,12 +52,12 @@ from vmapseeds.training.runs import Runs, as_runs
 from vmapseeds.training.task import (
   STAGES,
   Task,
+  Traced,
   as_stored,
   describe,
   lanes_of,
-  rows_by_fixed_values,
+  rows_by_program,
   shown_output,
-  trace,
 )
 
 SEED_BATCH = 256
@@ -186,7 +186,8 @@ def estimate_plan(
     for about in entries.values():
       size += times * math.prod(about["shape"]) * np.dtype(about["dtype"]).itemsize
   a_step = known_speed(plan.task, execution)
-  seconds = a_step and a_step * left * plan.task.rounds * plan.task.steps
+  steps = plan.model_steps(plan.runs) * left / len(plan.runs)
+  seconds = a_step and a_step * steps
   return Estimate(left, seconds, size)
 
 
@@ -313,7 +314,7 @@ def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   return choose_execution(
     task,
     lanes_of(task, runs[slice(0, 1)]),
-    model_steps=len(runs) * task.rounds * task.steps,
+    model_steps=plan.model_steps(runs),
     most=most,
     lowering=lowering,
     width=lane_width,
@@ -499,7 +500,7 @@ def train_and_store_block(
   keeper = None
   interval = checkpoint_interval(plan, execution, len(runs))
   # Runs of several programs have no step at which all of their states could be saved.
-  if interval and len(rows_by_fixed_values(plan.task, runs)) == 1:
+  if interval and len(rows_by_program(plan.task, runs)) == 1:
     keeper = checkpoints.Checkpoints(
       results.path,
       block,
@@ -573,7 +574,7 @@ def checkpoint_interval(
   if a_step is None:
     few = runs <= FEW_STEPS * execution.width * len(lanes.devices())
     return checkpoints.AUTO if few else None
-  seconds = a_step * runs * plan.task.rounds * plan.task.steps
+  seconds = a_step * plan.model_steps(plan.runs) * runs / len(plan.runs)
   return checkpoints.AUTO if seconds > LONG else None
 
 
@@ -605,10 +606,11 @@ def run_lanes(
   counts: dict[str, np.ndarray] = {}
   begun = time.perf_counter()
   compiled = compile_seconds()
-  groups = [*rows_by_fixed_values(plan.task, runs).values()]
+  groups = [*rows_by_program(plan.task, runs).values()]
   for rows in groups:
-    table, carry = lanes_of(plan.task, runs[rows]), nothing
-    spread = spread_task(plan, execution, runs[rows], tallied)
+    traced = plan.traced_for(runs[rows])
+    table, carry = lanes_of(traced.task, runs[rows]), nothing
+    spread = spread_task(plan, execution, traced, tallied)
     steps = spread(shared, table, keeper, carry, combination[rows])
     # The last carry is what all lanes have counted.
     for which, found, carry in steps:  # noqa: B007
@@ -724,23 +726,24 @@ def writing(out: Folder) -> Iterator[None]:
 
 
 def spread_task(
-  plan: Plan, execution: lanes.Execution, runs: Runs, tallied: Collection[str] = ()
+  plan: Plan,
+  execution: lanes.Execution,
+  traced: Traced,
+  tallied: Collection[str] = (),
 ):
-  """Return the task, spread over lanes, with a reduction of the outputs `tallied`. A
-  process compiles it only once for all runs that share the task's fixed values.
+  """Return the task, traced for some runs, spread over lanes, with a reduction of the
+  outputs `tallied`. A process compiles each program only once.
   """
-  (fixed,) = rows_by_fixed_values(plan.task, runs)
-  # A block may have runs that the plan does not.
-  traced = plan.programs.get(fixed) or trace(plan.task, runs)
   declared = traced.outputs
   key = (
     *(plan.identity[stage] for stage in STAGES),
     *((name, output.program) for name, output in declared.items()),
     *plan.identity["fixed"].items(),
-    fixed,
+    traced.lane.fixed,
+    describe(traced.task) if plan.task.fields else "",
   )
   functions = *traced.functions, declared
-  rounds = plan.task.rounds
+  rounds = traced.task.rounds
   program = Program(key, rounds, tuple(plan.stored), tuple(tallied), functions)
   return spread_program(program, execution)
 
@@ -758,7 +761,7 @@ class Program:
   functions: tuple = dataclasses.field(compare=False)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)  # a block has runs of all programs of a sweep
 def spread_program(program: Program, execution: lanes.Execution):
   """Return a task's functions, spread over lanes."""
   start, advance, finish, declared = program.functions

@@ -31,7 +31,7 @@ from vmapseeds.training.identity import Identity, identify
 from vmapseeds.training.names import SAMPLER, SOURCES, TRIAL_COLUMNS
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
-from vmapseeds.training.runs import Run, Runs
+from vmapseeds.training.runs import Run, Runs, format_value
 from vmapseeds.training.supervised import Keep, make_task, start_in_turn
 from vmapseeds.training.task import (
   Task,
@@ -41,11 +41,13 @@ from vmapseeds.training.task import (
   describe,
   groups_of,
   num_classes_of,
-  rows_by_fixed_values,
+  program_columns,
+  rows_by_program,
   shown_output,
   source_texts,
   trace,
-  trace_with_fixed_values,
+  trace_programs,
+  variant_of,
 )
 
 
@@ -54,7 +56,8 @@ class Plan(NamedTuple):
 
   task: Task
   runs: Runs  # bound to the task
-  programs: Mapping[tuple[float, ...], Traced]  # by the task's fixed values
+  # By the values that choose them
+  programs: Mapping[tuple[float | str, ...], Traced]
   options: Options
   identity: Identity
   stored: Mapping[str, Output]  # what the folder has of each run
@@ -65,6 +68,19 @@ class Plan(NamedTuple):
   def traced(self) -> Traced:
     """The task, traced for the first run."""
     return next(iter(self.programs.values()))
+
+  def traced_for(self, runs: Runs) -> Traced:
+    """Return the task, traced for runs that share a program. A block may have runs that
+    the plan does not.
+    """
+    (values,) = rows_by_program(self.task, runs)
+    return self.programs.get(values) or trace(variant_of(self.task, runs), runs)
+
+  def model_steps(self, runs: Runs) -> int:
+    """Return how many training steps these runs take together."""
+    rows = rows_by_program(self.task, runs)
+    tasks = {values: self.traced_for(runs[of[:1]]).task for values, of in rows.items()}
+    return sum(len(of) * tasks[v].rounds * tasks[v].steps for v, of in rows.items())
 
 
 def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
@@ -257,17 +273,21 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   Raises:
     Mistake: it does not.
   """
-  traced = trace_with_fixed_values(task, runs)
-  task = traced.task
+  task, programs = trace_programs(task, runs)
+  traced = next(iter(programs.values()))
   check_varying(traced, runs)
-  rows = rows_by_fixed_values(task, runs)
-  programs = {
-    values: traced if of[0] == 0 else trace(task, runs[of[:1]])
-    for values, of in rows.items()
-  }
-  if task.fixed and len(programs) > 1 and options.progress:
-    are = "is" if len(task.fixed) == 1 else "are"
-    say(f"{', '.join(task.fixed)} {are} read in Python: {len(programs)} compilations")
+  check_stored_alike(task, programs)
+  if len(programs) > 1:
+    names = program_columns(task)
+    each = "is compiled once a value" if len(names) == 1 else "are compiled together"
+    said = f"{' and '.join(names)} {each}: {len(programs)} compilations"
+    if options.checkpoint_every not in (None, "never"):
+      raise Mistake(
+        f"{said}, and blocks of several programs cannot be saved in training: leave "
+        "checkpoint_every out"
+      )
+    if options.progress:
+      say(said)
   classes = outputs.tested(traced.outputs)
   tallied = {} if "label_map" in runs.values else classes
   if options.predictions == "none" and not (tallied and options.tallies):
@@ -284,25 +304,67 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   return Plan(task, runs, programs, options, identity, stored, tallied)
 
 
+def name_program(task: Task, values: tuple[float | str, ...]) -> str:
+  """Return the values that choose a program as a text."""
+  pairs = zip(program_columns(task), values, strict=True)
+  return ", ".join(f"{name}={format_value(value)}" for name, value in pairs)
+
+
 def identify_programs(
-  task: Task, runs: Runs, programs: Mapping[tuple[float, ...], Traced]
+  task: Task, runs: Runs, programs: Mapping[tuple[float | str, ...], Traced]
 ) -> Identity:
   """Return a task's identity: that of its program with its own values, whatever those of
-  the runs, and the programs for each of the fixed values.
+  the runs, and the programs for each of the values that choose one.
+
+  Raises:
+    Mistake: several of these make the same program.
   """
-  if not task.fixed:
+  if not program_columns(task):
     (traced,) = programs.values()
     return identify(traced)
   one = runs[:1]
   own = {name: np.full(1, value) for name, value in task.values.items()}
-  named = {
-    ", ".join(
-      f"{n}={v:g}" for n, v in zip(sorted(task.fixed), values, strict=True)
-    ): traced
-    for values, traced in programs.items()
-  }
+  named = {name_program(task, values): of for values, of in programs.items()}
   with_own_values = dataclasses.replace(one, values=one.values | own)
-  return identify(trace(task, with_own_values), named)
+  found = identify(trace(task, with_own_values), named)
+  seen: dict[str, str] = {}
+  for name, digest in found["fixed"].items() if task.fields else ():
+    if digest in seen:
+      raise Mistake(
+        f"{seen[digest]} and {name} train the same runs: leave one of them out"
+      )
+    seen[digest] = name
+  return found
+
+
+def check_stored_alike(
+  task: Task, programs: Mapping[tuple[float | str, ...], Traced]
+) -> None:
+  """Raise `Mistake` unless the runs of all programs store the same arrays."""
+  (first, like), *others = programs.items()
+  for values, traced in others:
+    both = f"{name_program(task, first)} and {name_program(task, values)}"
+    for name in dict.fromkeys((*like.stored, *traced.stored)):
+      mine, theirs = (
+        (of.shapes[name], of.stored[name].dims, of.stored[name].attributes)
+        if name in of.stored
+        else None
+        for of in (like, traced)
+      )
+      if mine != theirs:
+        kept = like.stored.get(name, traced.stored.get(name))
+        remedy = "train a folder for each"
+        if kept and kept.role == "variable":
+          remedy = f"leave keep_params out, or {remedy}"
+        shapes = (of and f"{of[0].dtype} {[*of[0].shape]}" or "none" for of in (mine, theirs))
+        raise Mistake(
+          f"{both} store different arrays of a run, such as {name} ({', '.join(shapes)}): "
+          f"{remedy}"
+        )
+    for name in dict.fromkeys((*like.constants, *traced.constants)):
+      a, b = (of.constants.get(name, ((), None))[1] for of in (like, traced))
+      if not np.array_equal(a, b):
+        raise Mistake(f"{both} differ in {name}: train a folder for each")
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:

@@ -74,8 +74,9 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
   execution = lanes.Execution(record["lowering"], record["lane_width"])
   alone = plan.runs[slice(run, run + 1)]
-  spread = spread_task(plan, execution, alone)
-  table = lanes_of(plan.task, alone)
+  traced = plan.traced_for(alone)
+  spread = spread_task(plan, execution, traced)
+  table = lanes_of(traced.task, alone)
   ((_, outputs, _),) = spread(on_devices(plan), table)
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}

@@ -10,8 +10,9 @@ import xarray as xr
 from jaxtyping import Integer
 
 from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.training.runs import as_text, format_value
 
-Value = int | float
+Value = int | float | str
 # Column -> value or values; only runs that have them are taken.
 Where = Mapping[str, Value | Sequence[Value]] | None
 MAX_SHOWN_VALUES = 8  # values of a column, in a line
@@ -80,15 +81,20 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   for name, given in where.items():
     _check_column(results, name)
     column = results[name].values
+    listed = [given] if isinstance(given, str) or not np.iterable(given) else [*given]
     try:
-      wanted = np.atleast_1d(given).astype(np.float64)
+      if column.dtype.kind == "U":
+        wanted = np.array([as_text(name, value) for value in listed])
+      else:
+        wanted = np.array(listed).astype(np.float64)
     except (TypeError, ValueError):
       wanted = np.empty(0)
-    if not wanted.size:
-      raise Mistake(f"{name} is {given!r:.100}: give a number or several")
+    if not wanted.size or wanted.ndim > 1:
+      what = "name" if column.dtype.kind == "U" else "number"
+      raise Mistake(f"{name} is {given!r:.100}: give a {what} or several")
     for value in wanted[~np.isin(wanted, column)][:1]:
       taken = _format_column(name, values_of(results, name))
-      raise Mistake(f"no run has {name}={_format_number(value)}: {taken}")
+      raise Mistake(f"no run has {name}={format_value(value)}: {taken}")
     kept &= np.isin(column, wanted)
   if not kept.any():
     raise Mistake(
@@ -138,7 +144,7 @@ def format_values(values: Mapping[str, Any] | None) -> str:
   'lr=0.02, momentum=0.9 or 0.95'
   """
   return ", ".join(
-    f"{name}={' or '.join(map(_format_number, np.atleast_1d(value)))}"
+    f"{name}={' or '.join(map(format_value, np.atleast_1d(value)))}"
     for name, value in (values or {}).items()
   )
 
@@ -152,7 +158,7 @@ def check_not_pooled(results: xr.Dataset, where: Where, flag: str) -> None:
   """
   for name, values in swept_columns(results).items():
     if name not in (where or {}):
-      example = f"{flag} {name}={_format_number(values[0])}"
+      example = f"{flag} {name}={format_value(values[0])}"
       raise Mistake(f"{_format_column(name, values)}: choose, such as {example}")
 
 
@@ -165,11 +171,7 @@ def _check_column(results: xr.Dataset, name: str) -> None:
   one_of("column", name, there)
 
 
-def _format_number(value: Any) -> str:
-  return str(value).removesuffix(".0")
-
-
 def _format_column(name: str, values: Sequence[Value]) -> str:
-  shown = ", ".join(map(_format_number, values[:MAX_SHOWN_VALUES]))
+  shown = ", ".join(map(format_value, values[:MAX_SHOWN_VALUES]))
   more = len(values[MAX_SHOWN_VALUES:])
   return f"{name} takes {shown}{f' and {more} more values' * (more > 0)}"

@@ -3,7 +3,8 @@ campaign that is to resume there.
 
 The root group holds arrays of runs: `seed_<source>` for each source of randomness, a
 column for each value that the task declares, `poke_step`, `label_map`, `subset`,
-`diverged`. Each test set is a group with `predictions(run, example)`, `accuracy(run)`,
+`diverged`. A column of names has the UTF-8 bytes of each, `(run, letter)`, with zeros
+after them. Each test set is a group with `predictions(run, example)`, `accuracy(run)`,
 `labels(example)` and, on request, `logits(run, example, class)`. The group `variables`
 is there on request, with one array per leaf (`vmapseeds.results.networks`). What an
 array means stands in its attributes: `role` and what belongs to it (`vs.Output`). The
@@ -38,7 +39,7 @@ from vmapseeds.training.identity import are_same, describe_change
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output, sibling
-from vmapseeds.training.runs import Runs
+from vmapseeds.training.runs import Runs, holds_texts
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 # A condition that differs between runs; the records have it for each block.
@@ -165,6 +166,7 @@ def open_or_create(
     return results
 
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
+  texts = {n: ("run", "letter") for n, c in contents.columns.items() if holds_texts(c)}
   seeds = {
     seed_column(source): {"role": "seed", "source": source}
     for source in description["sources"]
@@ -177,7 +179,7 @@ def open_or_create(
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
     outputs=contents.outputs | contents.counts,
-    dimensions=DIMENSIONS | axes,
+    dimensions=DIMENSIONS | axes | texts,
     attributes={
       **{name: seeds.get(name, {"role": "column"}) for name in contents.columns},
       **contents.labels,
@@ -243,13 +245,13 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   count.
   """
   columns = [
-    column
+    np.unique(column, return_inverse=True)[1]
     for name, column in sorted(runs.values.items())
     if column.ndim == 1 and name != "start"
   ]
   if not columns:
     return np.zeros(len(runs), int), 1
-  rows = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+  rows = np.stack(columns, axis=1)
   _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
   order = np.argsort(np.argsort(first))
   return order[place.ravel()], len(first)

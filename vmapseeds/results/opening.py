@@ -15,6 +15,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
 from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.runs import holds_texts, texts_of
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
@@ -68,6 +69,7 @@ def open_results(
     blocks = sorted(results.finished_blocks())
     opened = of_blocks(results, blocks, test_set if sets else None)
     opened = _with_places(results, blocks, _of_epoch(opened, path, epoch))
+    opened = _with_texts(opened, results.columns)
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
     return _mapped(opened.set_coords(columns))
 
@@ -132,6 +134,16 @@ def _with_places(results, blocks, opened):
     places.append(np.stack([rows, np.full(len(rows), number), of_run], axis=1))
   places = np.concatenate(places) if places else np.zeros((0, 3), int)
   return opened.assign(run_place=(("run", "place"), places))
+
+
+def _with_texts(opened, columns):
+  """Return results with columns of names as texts."""
+  texts = {
+    name: ("run", texts_of(opened[name].values), opened[name].attrs)
+    for name in columns
+    if holds_texts(opened[name])
+  }
+  return opened.assign(texts)
 
 
 def _mapped(results):

@@ -53,7 +53,7 @@ def evaluate(
   """
   model = network(recipe, data.num_classes)
   predict = predict_of(recipe)
-  loss = loss_of(recipe)
+  loss = loss_of(recipe, run)
   targets = targets_of(data, run)
   targets = jnp.asarray(targets if subset is None else targets[subset])
   shown = jnp.asarray(data.inputs if subset is None else subset)

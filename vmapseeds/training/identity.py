@@ -70,7 +70,7 @@ def identify(
     "data": data_digest(task),
     "networks": task.conditions.get("networks_digest"),
     "fixed": {
-      name: _digest("".join(map(program_digest, of.stages)))
+      name: _digest(f"{of.task.rounds}{''.join(map(program_digest, of.stages))}")
       for name, of in fixed.items()
     },
   }

@@ -148,7 +148,7 @@ def make_train_step(
   Only the structure and shapes of the parameters of `start` are used.
   """
   net = network(recipe, data.num_classes)
-  loss = loss_of(recipe)
+  loss = loss_of(recipe, run)
   objective = objective_of(recipe)
   lookahead = isinstance(start.params, optax.LookaheadParams)
   fast = start.params.fast if lookahead else start.params

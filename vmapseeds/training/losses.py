@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, Num
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.objects import is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
 
 Loss = Callable[
   [Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Array, " batch"]
@@ -22,12 +23,12 @@ Loss = Callable[
 def cross_entropy(
   logits: Float[Array, "batch classes"],
   labels: Int[Array, " batch"],
-  smoothing: float = 0.0,
+  smoothing: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, " batch"]:
   """Return the cross entropy of each example. A share `smoothing` of each label is
   spread over all classes (Szegedy et al. 2016, section 7).
   """
-  if not smoothing:
+  if isinstance(smoothing, float) and not smoothing:
     # optax indexes by labels, which is slow on accelerators. Here labels are compared
     # with the classes.
     at_label = labels[:, None] == jnp.arange(logits.shape[-1])
@@ -54,11 +55,14 @@ def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
   return classes.astype(jnp.int8 if logits.shape[-1] <= 127 else jnp.int16)
 
 
-def loss_of(recipe: Recipe) -> Loss:
-  """Return the recipe's loss, checked: it raises `Mistake` if it does not return one
-  number per example.
+def loss_of(recipe: Recipe, run: Run) -> Loss:
+  """Return the loss of a recipe's run, checked: it raises `Mistake` if it does not return
+  one number per example.
   """
-  smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
+  smoothing = run.get("label_smoothing")
+  if smoothing is None:
+    smoothing = recipe.label_smoothing
+  smoothed = functools.partial(cross_entropy, smoothing=smoothing)
   built_in: dict[str, Loss] = {
     "cross_entropy": smoothed,
     "squared_error": squared_error,

@@ -198,13 +198,19 @@ def _made(recipe, model, options, **more):
     raise Mistake(
       f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32"
     )
+  for name in recipe.model_args:
+    if name not in taken:
+      raise Mistake(
+        f"model_args has {name}: the model {name_of(recipe.model)} takes "
+        f"{', '.join(taken) or 'none, as it is made already'}"
+      )
   given = {
     name: value
     for name, value in (options | of_recipe).items()
     if name in taken
     and (value != MODEL_DEFAULTS.get(name) or taken[name].default is taken[name].empty)
   }
-  return model(**given, **more)
+  return model(**(given | dict(recipe.model_args)), **more)
 
 
 def linen(model: nn.Module) -> Network:

@@ -9,7 +9,7 @@ import json
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NamedTuple
 
@@ -32,6 +32,12 @@ FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38
 MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
+# Fields that no sweep varies: what they change is not the training, or other data, or no
+# number and no name.
+NOT_SWEPT = (
+  *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
+  *("values", "model_args", "milestones", "normalize", "mean", "std"),
+)
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
   *FOLDER_NAMES,
@@ -94,6 +100,7 @@ class Recipe:
     called with a batch of inputs, and with `train` if it takes that. Or an Equinox
     module, its class, or a function of `key` that makes one, called with one input. Or
     a Haiku transform, or any `(init, apply)`.
+  - `model_args`: further arguments of a class or function that makes the model, by name.
   - `eval_model`: a model with the same parameters that is evaluated instead, if the
     mode is a field of the module.
   - `initialize(variables, data, run)`: the variables that training starts from, given
@@ -114,7 +121,10 @@ class Recipe:
   - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
     are.
 
-  A sweep may vary `lr`, `momentum`, `weight_decay`, `gamma`, and any name in `values`.
+  A sweep may vary any field that is a number or a name, and any name in `values` or
+  `model_args`. `lr`, `momentum`, `weight_decay`, `gamma`, `label_smoothing`, `values`,
+  and `dropout` of a built-in model are traced, so that all their values compile once;
+  the others compile once a value.
 
   Raises:
     Mistake: a field's value is not allowed.
@@ -129,6 +139,8 @@ class Recipe:
   ]
   # The last, smaller batch of an epoch is dropped
   batch_size: Annotated[int, FROM_1]
+  # Numbers and names
+  model_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   # None: `model` itself
   eval_model: Annotated[Any, Names(models.NAMES, MODELS)] = None
   # None: the variables that the model draws
@@ -246,8 +258,9 @@ class Recipe:
     """
     fields = {name: getattr(self, name) for name in names}
     fields |= self._split_values(fields.pop("values", self.values))
+    fields["model_args"] = self._checked_args(self.model_args)
     for name, value in fields.items():
-      if name == "values":
+      if name in ("values", "model_args"):
         continue
       hint, *rules = _HINTS[name]
       fields[name] = value = _coerced(name, hint, value)
@@ -308,6 +321,26 @@ class Recipe:
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
     return own | {"values": dict(values)}
 
+  def _checked_args(self, given: Any) -> dict[str, Any]:
+    """Return the arguments of the model in plain Python."""
+    if not isinstance(given, Mapping):
+      raise Mistake(
+        f"model_args is {given!r:.100}: give arguments of the model by name, such as "
+        "{'hidden': 64}"
+      )
+    found = {}
+    for name, value in given.items():
+      if safe_name("model argument", name) in (*RESERVED, *FIELDS, *self.values):
+        raise Mistake(
+          f"model argument {name!r}: the recipe has something else of that name, rename "
+          "it"
+        )
+      if value is not None and not isinstance(value, str | bool):
+        whole = whole_number(value)
+        value = number(f"model argument {name}", value) if whole is None else whole
+      found[name] = value
+    return found
+
   def _check_together(self) -> None:
     """Raise `Mistake` if one field leaves another without effect."""
     optimizer, schedule = (
@@ -352,17 +385,59 @@ class Recipe:
     }
     return own | dict(self.values)
 
+  @property
+  def swept_fields(self) -> list[str]:
+    """Return the names of fields and arguments that a sweep may vary beside the
+    hyperparameters.
+    """
+    own = (name for name in FIELDS if name not in (*HYPERPARAMETERS, *NOT_SWEPT))
+    return [*(name for name in own if name not in self.values), *self.model_args]
+
+  def check_swept(self, names: Iterable[str]) -> None:
+    """Raise `Mistake` if a sweep cannot vary one of these."""
+    for name in names:
+      if name in NOT_SWEPT:
+        raise Mistake(
+          f"a sweep varies numbers and names, not {name}: train a folder for each, with "
+          f"--set {name}=..."
+        )
+      if name == "lr" and self.lr is None:
+        raise Mistake(
+          f"recipe {self.name!r} has no lr: give one, and read run['lr'] in the "
+          "optimizer; or sweep what it reads, given as values={'name': number}"
+        )
+      known = (*self.hyperparameters, *self.swept_fields)
+      one_of("value to sweep", name, known, UnknownField)
+
+  def with_swept(self, values: Mapping[str, float | str]) -> "Recipe":
+    """Return the recipe with fields as a runs table has them.
+
+    Raises:
+      Mistake: the recipe does not allow a value, or they do not fit together.
+    """
+    return self.replace(
+      **{
+        name: _swept_value(name, value, self.model_args.get(name))
+        for name, value in values.items()
+      }
+    )
+
   def replace(self, **changes: Any) -> "Recipe":
     """Return the recipe with some fields changed.
 
     Raises:
       UnknownField (a TypeError): there is no field of that name.
     """
-    own = {name: changes.pop(name) for name in {*changes} & {*self.values} - {*FIELDS}}
+    names = {*changes} - {*FIELDS}
+    own = {name: changes.pop(name) for name in names & {*self.values}}
+    args = {name: changes.pop(name) for name in names & {*self.model_args}}
     for name in changes:
-      one_of("recipe field", name, (*FIELDS, *self.values), UnknownField)
+      known = (*FIELDS, *self.values, *self.model_args)
+      one_of("recipe field", name, known, UnknownField)
     if own:
       changes["values"] = {**self.values, **own}
+    if args:
+      changes["model_args"] = {**self.model_args, **args}
     made = copy.copy(self)
     vars(made).update(changes)
     made._check(changes)  # the other fields were checked when this recipe was made
@@ -532,15 +607,26 @@ def from_text(field: str, text: str) -> Any:
   refuses it later.
   """
   hint = str(_HINTS.get(field, (float,))[0])
+  if hint != str(str) and field in FIELDS and text.lower() in ("none", "null"):
+    return "" if field == "augment" else None
   if hint in (str(str), str(Any)):
     return text
-  if field in FIELDS and text.lower() in ("none", "null"):
-    return None
   if "tuple" in hint:
     return [
       v if "str" in hint else _number(v) for v in text.strip("[]()").split(",") if v
     ]
   return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
+
+
+def _swept_value(name: str, value: float | str, own: Any) -> Any:
+  """Return a field, or an argument of the model, from a column of a runs table. `own` is
+  what the recipe has for the argument.
+  """
+  if name in FIELDS and isinstance(value, str):
+    return from_text(name, value)
+  if isinstance(value, str):
+    return None if value == "none" else value if isinstance(own, str) else _number(value)
+  return int(value) if value.is_integer() and not isinstance(own, float) else value
 
 
 def _number(text):

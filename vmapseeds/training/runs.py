@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Integer, Key, Shaped, UInt32
+from jaxtyping import Array, Integer, Key, Shaped, UInt8, UInt32
 
 from vmapseeds.data import splits
 from vmapseeds.mistakes import (
@@ -22,8 +22,10 @@ from vmapseeds.mistakes import (
   whole_number,
 )
 from vmapseeds.training.names import MADE_COLUMNS, SOURCES, seed_column
+from vmapseeds.training.objects import is_import, name_of
 
 MAX_RUNS = 10**7
+TEXT_BYTES = 120  # of a name in a results folder
 NEVER = -1  # the poke step of a run that is not poked
 OUT_OF_BOOTSTRAP = splits.out_of_bootstrap.__name__
 
@@ -94,7 +96,7 @@ class Runs:
   """
 
   seeds: dict[str, UInt32[np.ndarray, " runs"]]
-  # Other columns: swept values as float64, pokes, label maps, subsets, starts.
+  # Other columns: swept values as float64 or texts, pokes, label maps, subsets, starts.
   values: dict[str, Shaped[np.ndarray, "runs ..."]] = dataclasses.field(
     default_factory=dict
   )
@@ -160,25 +162,26 @@ class Runs:
     *,
     seeds: "int | Runs | None" = None,
     start: int = 0,
-    **values: float | Sequence[float],
+    **values: Any,
   ) -> "Runs":
-    """Return every combination of hyperparameters, `seeds` times each: the same seeds, from
+    """Return every combination of values, `seeds` times each: the same seeds, from
     `start` on, for each combination.
 
-    Rows go seed by seed, so that more seeds extend the table. The recipe or the task
-    declares which values there are. Recipes have at least `lr`, `momentum`,
-    `weight_decay`. `seeds` may also be a table, whose rows are repeated for each
-    combination: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`. What that
-    table sweeps is kept.
+    Rows go seed by seed, so that more seeds extend the table. Values are numbers, or
+    names such as those of optimizers, None, True and False. Functions and classes count
+    by the names by which they are imported. A sweep of a recipe varies its fields and
+    `model_args`, and what is in `values`; that of a task, its values. `seeds` may also
+    be a table, whose rows are repeated for each combination: `Runs.sweep(lr=[0.1, 0.2],
+    seeds=Runs.vary("init", 50))`. What that table sweeps is kept.
 
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.1, 0.2, 0.1, 0.2]
     """
     swept = {}
     for name, column in values.items():
-      swept[name] = np.array([finite(name, value) for value in _listed(column)])
+      swept[name] = as_column(name, _listed(column))
       if not len(swept[name]) or len(np.unique(swept[name])) < len(swept[name]):
-        given = ", ".join(f"{v:g}" for v in swept[name]) or "no values"
+        given = ", ".join(map(format_value, swept[name].tolist())) or "no values"
         raise Mistake(
           f"{name} is swept over {given}: give at least one value, each once"
         )
@@ -240,7 +243,11 @@ class Runs:
     """
     seeds = {source: columns[seed_column(source)] for source in sources}
     names = {seed_column(source) for source in sources}
-    values = {name: column for name, column in columns.items() if name not in names}
+    values = {
+      name: texts_of(column) if holds_texts(column) else column
+      for name, column in columns.items()
+      if name not in names
+    }
     return cls(seeds, values, sampling=tuple(sampling[:2]) if sampling else None)
 
   # Copies with a change.
@@ -367,6 +374,7 @@ class Runs:
     sources: Sequence[str],
     values: Mapping[str, float],
     columns: Collection[str] = (),
+    fields: Collection[str] = (),
   ) -> "Runs":
     """Return the table with a seed for each of a task's sources and a column for each
     of its values, with the task's own value where nothing is swept.
@@ -375,15 +383,20 @@ class Runs:
       sources: the names of the task's sources.
       values: its values by name.
       columns: which of `MADE_COLUMNS` it knows, too.
+      fields: which columns it does not read, as they choose its program.
 
     Raises:
       UnknownField: the table varies a source or sweeps a value that is not declared.
+      Mistake: a value is no number.
     """
     for source in self.varying():
       one_of("source of randomness", source, sources, UnknownField)
-    for name in self.values:
-      if name not in columns and name not in MADE_COLUMNS:
+    for name, column in self.values.items():
+      if name not in columns and name not in MADE_COLUMNS and name not in fields:
         one_of("value to sweep", name, values, UnknownField)
+        if column.dtype.kind == "U":
+          wrong = [text for text in column.tolist() if _as_number(text) is None]
+          number(name, (wrong or column.tolist())[0])
     seeds = self.seeds
     if self.others is not None:
       seeds = dict.fromkeys(sources, self.others) | seeds
@@ -400,13 +413,15 @@ class Runs:
     names: Iterable[str],
     derived: Mapping[str, Leaf],
     fixed: Collection[str] = (),
+    fields: Collection[str] = (),
   ) -> Run:
     """Return the filled table as lanes read it, arrays (runs, ...): the values `names` as
     float32, and what is `derived` in place of columns or beside them. Those `fixed` are
-    numbers, and the same in all runs.
+    numbers, and the same in all runs. The columns `fields` are left out.
     """
     floats = {name: np.float32(self.values[name]) for name in names}
     entries = self.values | floats | dict(derived)
+    entries = {name: of for name, of in entries.items() if name not in fields}
     held = tuple((name, float(entries.pop(name)[0])) for name in sorted(fixed))
     return Run(self.seeds, entries, held)
 
@@ -421,12 +436,18 @@ class Runs:
     ]
 
   def columns(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
-    """Return the columns by their names in results: `seed_<source>`, then the others."""
+    """Return the columns by their names in results: `seed_<source>`, then the others.
+    Texts are UTF-8 bytes, (runs, TEXT_BYTES).
+    """
     seeds = {
       seed_column(source): self.seeds[source]
       for source in _ordered(self.seeds, SOURCES)
     }
-    return seeds | dict(sorted(self.values.items()))
+    values = {
+      name: as_bytes(column) if column.dtype.kind == "U" else column
+      for name, column in sorted(self.values.items())
+    }
+    return seeds | values
 
   def num_train(self, available: int) -> int:
     """Return how many of the available training examples each run is trained on."""
@@ -475,6 +496,74 @@ def as_runs(given: Runs | int) -> Runs:
       f"runs is {given!r:.100}: give how many, or a table as vs.Runs.independent makes it"
     )
   return Runs.independent(given)
+
+
+def as_column(name: str, given: Sequence[Any]) -> np.ndarray:
+  """Return values to sweep as a column: float64 if all are numbers, else texts.
+
+  Raises:
+    Mistake: one of them is neither a number nor a name.
+  """
+  if not any(value is None or isinstance(value, str | bool) for value in given):
+    if not any(map(callable, given)):
+      return np.array([finite(name, value) for value in given])
+  return np.array([as_text(name, value) for value in given])
+
+
+def as_text(name: str, given: Any) -> str:
+  """Return one value to sweep as a text: that of `--sweep`.
+
+  Raises:
+    Mistake: it is neither a number nor a name.
+  """
+  if given is None or given == "":
+    return "none"
+  if isinstance(given, bool):
+    return str(given).lower()
+  if callable(given):
+    text = name_of(given)
+    if not is_import(text):
+      raise Mistake(
+        f"{name} is {text}, which cannot be imported by name: define it in a module"
+      )
+  else:
+    text = given if isinstance(given, str) else format_value(finite(name, given))
+  taken = {*text} & {*"/\\,"}
+  if taken or not text.isprintable() or len(text.encode()) > TEXT_BYTES:
+    raise Mistake(
+      f"{name} is {text!r:.200}: give numbers or names, of at most {TEXT_BYTES} "
+      "characters, without / \\ and commas"
+    )
+  return text
+
+
+def format_value(value: float | str) -> str:
+  """Return a swept value as a text."""
+  return str(value).removesuffix(".0")
+
+
+def as_bytes(texts: Shaped[np.ndarray, " runs"]) -> UInt8[np.ndarray, "runs bytes"]:
+  """Return texts as UTF-8 bytes with zeros after them."""
+  encoded = np.char.encode(texts, "utf-8").astype(f"S{TEXT_BYTES}")
+  return encoded.view(np.uint8).reshape(len(texts), TEXT_BYTES)
+
+
+def texts_of(column: UInt8[np.ndarray, "runs bytes"]) -> Shaped[np.ndarray, " runs"]:
+  """Return the texts that `as_bytes` wrote."""
+  packed = np.ascontiguousarray(column).view(f"S{column.shape[1]}").ravel()
+  return np.char.decode(packed, "utf-8") if len(packed) else packed.astype("U1")
+
+
+def holds_texts(column: Any) -> bool:
+  """Return whether a column of a results folder has texts."""
+  return column.dtype == np.uint8 and len(column.shape) == 2
+
+
+def _as_number(text):
+  try:
+    return float(text)
+  except ValueError:
+    return None
 
 
 def finite(what: str, given: object) -> float:

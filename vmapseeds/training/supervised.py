@@ -113,31 +113,69 @@ def make_task(
     dataset = pooled(dataset)
     if keep.logits:
       raise Mistake("logits of examples that differ between runs: leave logits out")
-  check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
+  traced, fields = swept_fields(recipe, runs)
   if told:
     say_what_is_strange(recipe, runs, dataset)
   label_map = runs.values.get("label_map")
   num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
   sets = on_device(recipe, dataset, num_classes)
   sets = (sets[0], {}) if splits_all else sets
-  check_size(recipe, sets[0], memory)
   num_train = runs.num_train(len(dataset.train))
   moments = {"mean": sets[0].mean, "std": sets[0].std}
-  paths = compatible_variables(recipe, sets[0], base, runs) if base else []
-  return recipe_task(
-    recipe,
-    sets,
-    keep,
-    num_train=num_train,
-    held_out=splits_all,
-    origin=recipe.origin,
-    derive=functools.partial(derived_columns, len(dataset.train), base, paths),
-    conditions={
-      "precision": models.resolve_precision(recipe.precision),
-      "networks_digest": base.digest if base else None,
-      **{n: None if m is None else m.tolist() for n, m in moments.items()},
-    },
+  precision = recipe.precision
+  conditions = {
+    # Each run's own is in its column.
+    "precision": None if "precision" in fields else models.resolve_precision(precision),
+    "networks_digest": base.digest if base else None,
+    **{n: None if m is None else m.tolist() for n, m in moments.items()},
+  }
+
+  def made(recipe):
+    check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
+    check_data(recipe, dataset, num_classes)
+    check_size(recipe, sets[0], memory)
+    paths = compatible_variables(recipe, sets[0], base, runs) if base else []
+    return recipe_task(
+      recipe,
+      sets,
+      keep,
+      num_train=num_train,
+      held_out=splits_all,
+      origin=recipe.origin,
+      derive=functools.partial(derived_columns, len(dataset.train), base, paths),
+      values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
+      conditions=conditions,
+    )
+
+  return dataclasses.replace(
+    made(recipe),
+    fields=fields,
+    make_variant=lambda values: made(recipe.with_swept(values)),
   )
+
+
+def swept_fields(recipe: Recipe, runs: Runs) -> tuple[list[str], list[str]]:
+  """Return the fields that a table varies: those whose values are traced, and those that
+  make another program each.
+
+  Raises:
+    Mistake: the recipe has no such fields, or does not allow a value.
+  """
+  names = [name for name in runs.values if name not in MADE_COLUMNS]
+  recipe.check_swept(names)
+  swept = [name for name in names if name not in recipe.hyperparameters]
+  traced = [name for name in swept if is_traced(recipe, name, swept)]
+  for name in traced:
+    for value in np.unique(runs.values[name]).tolist():
+      recipe.with_swept({name: value})
+  return traced, [name for name in swept if name not in traced]
+
+
+def is_traced(recipe: Recipe, name: str, swept: Sequence[str]) -> bool:
+  """Return whether a program reads a field's value from its run."""
+  if name == "label_smoothing":
+    return recipe.loss == "cross_entropy" and "loss" not in swept
+  return False
 
 
 def say_what_is_strange(recipe: Recipe, runs: Runs, dataset: Dataset) -> None:
@@ -674,12 +712,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
   return load(given, test_sets=recipe.test_sets, classes=recipe.classes)
 
 
-def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
-  """Return the training set and the test sets as lanes read them.
-
-  Raises:
-    Mistake: the recipe does not fit the data.
-  """
+def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
+  """Raise `Mistake` if the recipe does not fit the data."""
   augment.check_size(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
     models.check_size(recipe.model, data.train.inputs.shape[1:])
@@ -698,6 +732,10 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
     raise Mistake(f"{said}: give predict, such as 'outputs'")
+
+
+def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
+  """Return the training set and the test sets as lanes read them."""
   mean, std = moments_of(recipe, data) if recipe.normalize else (None, None)
 
   def examples(e):

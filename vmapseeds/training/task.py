@@ -59,6 +59,8 @@ class Task:
     fixed: which of the values its Python code reads, such as a schedule that branches
       on the learning rate. Each combination of them is a program of its own. They are
       found when the task is traced.
+    fields: columns of the runs table that the functions do not read, as each combination
+      of them is a task of its own, which `make_variant` makes.
     outputs: what the arrays of `finish` mean, by name, as `vs.Output`.
     dims: names of axes by array, for outputs that declare nothing else.
     constants: arrays that are stored once for all runs, by name, with their axes.
@@ -75,6 +77,7 @@ class Task:
     conditions: what results depend on beside `spec`, by name, ready for JSON.
     speed_key: what its speed depends on; of `spec` and the shapes of `data` if None.
     make_trial: makes a shortened copy for timing a step; None for the task itself.
+    make_variant: makes the task of runs with these values of `fields`.
 
   Raises:
     Mistake: a field is not what it should be.
@@ -91,6 +94,7 @@ class Task:
   sources: Sequence[str] = ("init", "order")
   values: Mapping[str, float] = dataclasses.field(default_factory=dict)
   fixed: Sequence[str] = ()
+  fields: Sequence[str] = ()
   outputs: Mapping[str, Output] = dataclasses.field(default_factory=dict)
   dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   constants: Constants = dataclasses.field(default_factory=dict)
@@ -104,6 +108,7 @@ class Task:
   conditions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   speed_key: Mapping[str, Any] | None = None
   make_trial: Callable[[], "Task"] | None = None
+  make_variant: Callable[[Mapping[str, float | str]], "Task"] | None = None
 
   def __post_init__(self):
     mappings = {
@@ -166,13 +171,14 @@ def bind(task: Task, runs: Runs) -> Runs:
       f"these runs choose training examples, of which task {task.name} knows none: "
       "leave that out"
     )
-  return runs.filled(task.sources, task.values, task.columns)
+  return runs.filled(task.sources, task.values, task.columns, task.fields)
 
 
 def lanes_of(task: Task, runs: Runs) -> Run:
   """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
   runs = bind(task, runs)
-  return runs.lanes(task.values, task.derive(runs) if task.derive else {}, task.fixed)
+  derived = task.derive(runs) if task.derive else {}
+  return runs.lanes(task.values, derived, task.fixed, task.fields)
 
 
 def describe(task: Task) -> str:
@@ -280,19 +286,55 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
   return traced
 
 
-def rows_by_fixed_values(
+def variant_of(task: Task, runs: Runs) -> Task:
+  """Return the task of runs that share the values of its `fields`."""
+  if task.make_variant is None or not task.fields:
+    return task
+  made = task.make_variant({n: runs.values[n][0].item() for n in task.fields})
+  return dataclasses.replace(made, fixed=task.fixed, fields=task.fields)
+
+
+def program_columns(task: Task) -> list[str]:
+  """Return the columns of the runs table that choose the program of a run."""
+  return [*sorted(task.fixed), *sorted(task.fields)]
+
+
+def rows_by_program(
   task: Task, runs: Runs
-) -> dict[tuple[float, ...], Int[np.ndarray, " rows"]]:
-  """Return the rows of the bound table by the task's `fixed` values: those that share a
-  program.
+) -> dict[tuple[float | str, ...], Int[np.ndarray, " rows"]]:
+  """Return the rows of the bound table that share a program, by the values that choose
+  it.
   """
-  columns = [runs.values[name].tolist() for name in sorted(task.fixed)]
-  rows: dict[tuple[float, ...], list[int]] = {}
-  for row, values in enumerate(
-    zip(*columns, strict=True) if columns else [()] * len(runs)
-  ):
+  columns = [runs.values[name].tolist() for name in program_columns(task)]
+  if not columns:
+    return {(): np.arange(len(runs))}
+  rows: dict[tuple[float | str, ...], list[int]] = {}
+  for row, values in enumerate(zip(*columns, strict=True)):
     rows.setdefault(values, []).append(row)
   return {values: np.array(of) for values, of in rows.items()}
+
+
+def trace_programs(
+  task: Task, runs: Runs
+) -> tuple[Task, dict[tuple[float | str, ...], Traced]]:
+  """Trace a task once for each of its programs, by the values that choose it. Return
+  also the task with the values `fixed` that the Python code of any program reads.
+
+  Raises:
+    Mistake: as `trace`.
+  """
+  found: dict[tuple[float | str, ...], Traced] = {}
+  for values, rows in rows_by_program(dataclasses.replace(task, fixed=()), runs).items():
+    one = runs[rows[:1]]
+    found[values] = trace_with_fixed_values(variant_of(task, one), one)
+    fixed = {*task.fixed, *found[values].task.fixed}
+    task = dataclasses.replace(task, fixed=sorted(fixed))
+  if not task.fixed:
+    return task, found
+  return task, {
+    values: trace(variant_of(task, runs[rows[:1]]), runs[rows[:1]])
+    for values, rows in rows_by_program(task, runs).items()
+  }
 
 
 def trace(task: Task, runs: Runs) -> Traced:
@@ -382,7 +424,8 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   if unread := [name for name in swept if not reads(traced, name)]:
     raise Mistake(
       f"{task.name} does not read {', '.join(unread)}: a sweep of it would train the "
-      "same run again"
+      f"same run again; read run[{unread[0]!r}] in the optimizer or where it matters, or "
+      "sweep what is read there, declared as values={'name': number}"
     )
 
 
