@@ -73,35 +73,68 @@ TEN = {
 def test_a_sweep_of_each_field_is_its_campaigns_apart(field, tmp_path, capsys):
   recipe = vs.recipe("digits_cnn", epochs=1)
   runs = vs.Runs.sweep(**{field: TEN[field]}, seeds=2)
-  swept = vs.train(recipe, runs, tmp_path / "r", **(SAME | {"progress": True}), logits=True)
+  swept = vs.train(
+    recipe, runs, tmp_path / "r", **(SAME | {"progress": True}), logits=True
+  )
   traced = field in ("label_smoothing", "dropout")
   said = f"{field} is compiled once a value: {len(TEN[field])} compilations"
   assert (said in capsys.readouterr().err) != traced
   check_equal(swept, recipe, tmp_path, exact=not traced)
 
 
-def test_a_sweep_resumes_extends_merges_and_replays(tmp_path, capsys):
-  table = lambda n, start=0: vs.Runs.sweep(  # noqa: E731
-    batch_size=[100, 200], optimizer=["sgd", "adam"], seeds=n, start=start
-  )
+def test_a_sweep_of_names_resumes_extends_and_replays(tmp_path):
+  def table(n):
+    return vs.Runs.sweep(optimizer=["sgd", "adam"], seeds=n)
+
+  out = tmp_path / "r"
+  first = alone(LINEAR, table(1), out, seed_batch=3)
+  assert first.optimizer.values.tolist() == ["sgd", "adam"]
+  more = alone(LINEAR, table(3), out)
+  np.testing.assert_array_equal(more.predictions[:2], first.predictions)
+  assert (more.predictions[0] != more.predictions[1]).any()
+  assert vs.replay(out, 1).same
+  assert vs.verify(out).problems == []
+  with pytest.raises(Mistake, match=r"its runs have .*, these seed_init"):
+    alone(LINEAR, 8, out)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_names_is_reported_and_compared(tmp_path, capsys):
+  out = str(tmp_path / "r")
+  command = ["train", "digits_cnn", "--set", "model=linear", "epochs=1", "--runs", "3"]
+  swept = ["--sweep", "augment=none,cutout=2", "batch_size=100,200"]
+  cli.main([*command, *swept, "--out", out])
+  results = vs.open_results(out)
+  assert results.augment.values.tolist()[:3] == ["none", "none", "cutout=2"]
+  cli.main(["report", out])
+  said = capsys.readouterr().out
+  assert "augment=cutout=2" in said
+  assert (tmp_path / "r" / "report" / "augment=none, batch_size=100").is_dir()
+  of = ["--where", "batch_size=100", "augment=none"]
+  cli.main(["compare", out, *of, "--against", "batch_size=100", "augment=cutout=2"])
+  assert "A less B is" in capsys.readouterr().out
+  with pytest.raises(Mistake, match=r"no run has augment=flip: .*cutout=2, none"):
+    vs.report(out, where={"augment": "flip"})
+
+
+@pytest.mark.slow
+def test_sweeps_of_several_fields_extend_merge_and_replay(tmp_path):
+  def table(n, start=0):
+    values = {"batch_size": [100, 200], "optimizer": ["sgd", "adam"]}
+    return vs.Runs.sweep(**values, seeds=n, start=start)
+
   out = tmp_path / "r"
   first = alone(LINEAR, table(1), out, seed_batch=3)
   assert first.optimizer.values.tolist() == ["sgd", "adam"] * 2
   assert first.batch_size.values.tolist() == [100, 100, 200, 200]
-  more = alone(LINEAR, table(2), out)
-  assert more.sizes["run"] == 8
-  np.testing.assert_array_equal(more.predictions[:4], first.predictions)
-  whole = alone(LINEAR, table(2), tmp_path / "whole", seed_batch=3)
-  np.testing.assert_array_equal(more.predictions, whole.predictions)
   # Other values join too, and names longer than those before.
-  longer = vs.Runs.concat([table(2), vs.Runs.sweep(batch_size=[50], optimizer=["nesterov"], seeds=1)])
+  added = vs.Runs.sweep(batch_size=[50], optimizer=["nesterov"], seeds=1)
+  longer = vs.Runs.concat([table(2), added])
   extended = alone(LINEAR, longer, out)
+  np.testing.assert_array_equal(extended.predictions[:4], first.predictions)
   assert extended.optimizer.values[-1] == "nesterov"
   for run in (1, 8):
     assert vs.replay(out, run).same
-  assert vs.verify(out).problems == []
-  with pytest.raises(Mistake, match="its runs have .*, these seed_init"):
-    alone(LINEAR, 8, out)
   with pytest.raises(Mistake, match="recipe and this one differ in warmup"):
     alone(LINEAR.replace(warmup=0.5), longer, out)
   other = alone(LINEAR, table(1, start=5), tmp_path / "other")
@@ -111,6 +144,7 @@ def test_a_sweep_resumes_extends_merges_and_replays(tmp_path, capsys):
   assert merged.optimizer.values.tolist()[8:10] == ["nesterov", "sgd"]
 
 
+@pytest.mark.slow
 def test_work_trains_the_runs_that_a_sweep_left(tmp_path):
   out = tmp_path / "r"
   table = vs.Runs.sweep(epochs=[1, 2], seeds=2)
@@ -123,30 +157,18 @@ def test_work_trains_the_runs_that_a_sweep_left(tmp_path):
   np.testing.assert_array_equal(again.epochs, [1, 2] * 2)
 
 
-def test_arguments_of_a_users_model_are_swept(tmp_path):
-  recipe = LINEAR.replace(model=Net, model_args={"hidden": 8, "activation": "relu", "gain": 1.0})
-  assert recipe.replace(hidden=4).model_args["hidden"] == 4
-  for name, values in (("hidden", [4, 8]), ("activation", ["relu", "tanh"]), ("gain", [1, 2])):
-    runs = vs.Runs.sweep(**{name: values}, seeds=2)
-    swept = alone(recipe, runs, tmp_path / name, logits=True)
-    check_equal(swept, recipe, tmp_path / f"{name}_apart")
-
-
-def test_the_command_sweeps_numbers_and_names(tmp_path, capsys):
-  out = str(tmp_path / "r")
-  command = ["train", "digits_cnn", "--set", "model=linear", "epochs=1", "--runs", "3"]
-  cli.main([*command, "--sweep", "augment=none,cutout=2", "batch_size=100,200", "--out", out])
-  results = vs.open_results(out)
-  assert results.augment.values.tolist()[:3] == ["none", "none", "cutout=2"]
-  cli.main(["report", out])
-  said = capsys.readouterr().out
-  assert "augment=cutout=2" in said
-  assert (tmp_path / "r" / "report" / "augment=none, batch_size=100").is_dir()
-  cli.main(
-    ["compare", out, "--where", "batch_size=100", "augment=none"]
-    + ["--against", "batch_size=100", "augment=cutout=2"]
-  )
-  assert "augment=cutout=2" in capsys.readouterr().out
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "values"),
+  [("hidden", [4, 8]), ("activation", ["relu", "tanh"]), ("gain", [1, 2])],
+)
+def test_arguments_of_a_users_model_are_swept(name, values, tmp_path):
+  given = {"hidden": 8, "activation": "relu", "gain": 1.0}
+  recipe = LINEAR.replace(model=Net, model_args=given)
+  assert recipe.replace(hidden=4).model_args == given | {"hidden": 4}
+  runs = vs.Runs.sweep(**{name: values}, seeds=2)
+  swept = alone(recipe, runs, tmp_path / name, logits=True)
+  check_equal(swept, recipe, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -213,5 +235,10 @@ def test_the_command_sweeps_numbers_and_names(tmp_path, capsys):
 )
 def test_what_a_sweep_refuses(changes, swept, options, message, tmp_path):
   with pytest.raises(Mistake, match=message):
-    alone(LINEAR.replace(**changes), vs.Runs.sweep(**swept, seeds=1), tmp_path / "r", **options)
+    alone(
+      LINEAR.replace(**changes),
+      vs.Runs.sweep(**swept, seeds=1),
+      tmp_path / "r",
+      **options,
+    )
   assert not (tmp_path / "r").exists()

@@ -75,6 +75,7 @@ def train(
   until: Annotated[str | None, hint("'NAME rel X%'", "no more than --runs")] = None,
   most_runs: Count = 100_000,
   vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = (),
+  repeat: Annotated[tuple[str, ...], hint("SOURCE=N", "none")] = (),
   sweep: Annotated[tuple[str, ...], hint("NAME=X,Y", "none")] = (),
   subset: Annotated[int | None, hint("N", "all")] = None,
   bootstrap: Annotated[tuple[int, ...] | None, hint("[N]", "none")] = None,
@@ -103,6 +104,8 @@ def train(
     most_runs: with --until, the most runs to train
     vary: sources of randomness that vary; the others stay fixed. A recipe has those of
       init order augment dropout data that it uses, a task those that it names
+    repeat: with --vary, train each of the --runs with each of N seeds of another source,
+      e.g. --vary init --repeat order=5: the report says how much variance is due to each
     sweep: values to sweep, in every combination: numbers and names of fields of the
       recipe, of its values and model_args, e.g. lr=0.01,0.05 optimizer=sgd,adam
     subset: train each run on N of the training examples, drawn by its data seed
@@ -136,9 +139,10 @@ def train(
       f"--workers {workers} without --engine ray: it says how many workers Ray has"
     )
   wanted = rule.Until.parse(until) if until is not None else None
-  if wanted and sweep:
+  if wanted and (sweep or repeat):
     raise Mistake(
-      "--until with --sweep: a statistic is of runs of the same values, give one of them"
+      f"--until with --{'sweep' if sweep else 'repeat'}: a statistic is of independent "
+      "runs of the same values, give one of them"
     )
   host = hosts.parse_host(coordinator, processes, process)
   if host and dry_run:
@@ -153,7 +157,7 @@ def train(
   )
   what = (
     task,
-    table(task, count, first_seed, vary, sweep, subset, bootstrap, poke),
+    table(task, count, first_seed, vary, repeat, sweep, subset, bootstrap, poke),
     out,
   )
   how = {**vars(campaign), "progress": not quiet}
@@ -282,6 +286,7 @@ def table(
   runs: int,
   first_seed: int,
   vary: Sequence[str],
+  repeat: Sequence[str],
   sweep: Sequence[str],
   subset: int | None,
   bootstrap: Sequence[int] | None,
@@ -289,7 +294,11 @@ def table(
 ):
   """Return the runs table that these flags of `train` ask for."""
   Runs = vmapseeds.Runs
-  made = Runs.vary(vary, runs, start=first_seed) if vary else None
+  repeats = unique_pairs(repeat, "--repeat", "SOURCE=N", "order=5")
+  if repeats and not vary:
+    raise Mistake("--repeat without --vary: say which source varies, e.g. --vary init")
+  times = {source: from_text(source, text) for source, text in repeats.items()}
+  made = Runs.vary(vary, runs, start=first_seed, repeat=times) if vary else None
   made = made or Runs.independent(runs, start=first_seed)
   if swept := unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
     if isinstance(task, vmapseeds.Recipe):

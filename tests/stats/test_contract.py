@@ -334,6 +334,7 @@ RESULTS = {
   "Normality",
   "OperatingCharacteristics",
   "ScatterAgreement",
+  "SourceVariances",
   "TopFractionGain",
   "TrimmingLevel",
   "VarianceFit",
@@ -345,6 +346,8 @@ COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
   "difference_power",
   "fewest_runs",
   "least_p_value",
+  "probability_of_best",
+  "source_variances",
   "stratified_bootstrap",
 }
 

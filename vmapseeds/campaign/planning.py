@@ -345,26 +345,28 @@ def check_stored_alike(
   for values, traced in others:
     both = f"{name_program(task, first)} and {name_program(task, values)}"
     for name in dict.fromkeys((*like.stored, *traced.stored)):
-      mine, theirs = (
-        (of.shapes[name], of.stored[name].dims, of.stored[name].attributes)
-        if name in of.stored
-        else None
-        for of in (like, traced)
+      pair = [_stored_form(of, name) for of in (like, traced)]
+      if pair[0] == pair[1]:
+        continue
+      kept = {**like.stored, **traced.stored}[name]
+      dropped = "leave keep_params out, or " * (kept.role == "variable")
+      raise Mistake(
+        f"{both} store different arrays of a run, such as {name} "
+        f"({', '.join(form[0] for form in pair)}): {dropped}train a folder for each"
       )
-      if mine != theirs:
-        kept = like.stored.get(name, traced.stored.get(name))
-        remedy = "train a folder for each"
-        if kept and kept.role == "variable":
-          remedy = f"leave keep_params out, or {remedy}"
-        shapes = (of and f"{of[0].dtype} {[*of[0].shape]}" or "none" for of in (mine, theirs))
-        raise Mistake(
-          f"{both} store different arrays of a run, such as {name} ({', '.join(shapes)}): "
-          f"{remedy}"
-        )
-    for name in dict.fromkeys((*like.constants, *traced.constants)):
-      a, b = (of.constants.get(name, ((), None))[1] for of in (like, traced))
-      if not np.array_equal(a, b):
+    for name, (_, constant) in like.constants.items():
+      if not np.array_equal(constant, traced.constants[name][1]):
         raise Mistake(f"{both} differ in {name}: train a folder for each")
+
+
+def _stored_form(traced, name):
+  """Return the dtype and shape of an array of runs as a text, and all else that a folder
+  says of it.
+  """
+  if name not in traced.stored:
+    return ("none",)
+  shape, output = traced.shapes[name], traced.stored[name]
+  return f"{shape.dtype} {[*shape.shape]}", output.dims, output.attributes
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:

@@ -332,13 +332,28 @@ _side_by_side.defvjp(
 )
 
 
+class TracedDropout(nn.Module):
+  """Dropout in training, as `nn.Dropout`, with a rate that is traced."""
+
+  rate: Float[Array, ""]
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "batch features"]
+  ) -> Float[Array, "batch features"]:
+    """Return the features, each 0 with probability `rate`, others 1 / (1 - rate) larger."""
+    kept = 1 - self.rate
+    mask = jax.random.bernoulli(self.make_rng("dropout"), kept, x.shape)
+    return jnp.where(mask, x / kept.astype(x.dtype), 0)
+
+
 class Classifier(nn.Module):
   """The common part of networks that end in dropout and a linear layer."""
 
   num_classes: int
   width: float = 1.0
   dtype: jnp.dtype = jnp.dtype("float32")
-  dropout: float = 0.0
+  dropout: float | Float[Array, ""] = 0.0
 
   def convolved(self, x: Images, *features: int) -> Float[Array, "batch pixels"]:
     """Apply one `ConvReluPool` for each number of features (times the width factor), and
@@ -354,5 +369,9 @@ class Classifier(nn.Module):
 
   def last(self, x: Float[Array, "batch features"], train: bool, **options) -> Logits:
     """Return the logits of features, by dropout and a linear layer."""
-    kept = nn.Dropout(self.dropout, deterministic=not train)(x) if self.dropout else x
+    kept = x
+    if isinstance(self.dropout, jax.Array):
+      kept = TracedDropout(self.dropout, name="Dropout_0")(x) if train else x
+    elif self.dropout:
+      kept = nn.Dropout(self.dropout, deterministic=not train)(x)
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

@@ -66,6 +66,7 @@ from vmapseeds.stats.differences import (
   holm,
   least_p_value,
   probability_interval,
+  probability_of_best,
 )
 from vmapseeds.stats.disagreement import (
   churn as churn,
@@ -134,6 +135,7 @@ from vmapseeds.stats.theory import (
   calibration_variance_bound as calibration_variance_bound,
 )
 from vmapseeds.stats.variance import (
+  SourceVariances as SourceVariances,
   TopFractionGain as TopFractionGain,
   correlation_p_value as correlation_p_value,
   distribution_variance as distribution_variance,
@@ -141,6 +143,7 @@ from vmapseeds.stats.variance import (
   error_rates as error_rates,
   example_error_rates as example_error_rates,
   independent_errors_variance as independent_errors_variance,
+  source_variances as source_variances,
   split_correlation as split_correlation,
   split_covariance as split_covariance,
   test_set_variance as test_set_variance,

@@ -19,7 +19,13 @@ from vmapseeds.stats.comparison import (
   student,
 )
 from vmapseeds.stats.intervals import Interval
-from vmapseeds.stats.reading import read_key, read_level, read_numbers, read_within
+from vmapseeds.stats.reading import (
+  read_key,
+  read_level,
+  read_numbers,
+  read_reals,
+  read_within,
+)
 
 # Rearrangements that are drawn at random where there are more. One more, the runs as
 # they are, makes 10,000.
@@ -113,6 +119,58 @@ def compare_means(
     low, high = np.fmin(low, normal[1]), np.fmax(high, normal[2])
     p = max(p, normal[3])
   return Difference(normal[0], *map(real, (low, high, p)))
+
+
+def probability_of_best(
+  *performances: Given["runs"],
+  paired: bool = True,
+  key: jax.Array | None = None,
+  replicates: int = 10_000,
+) -> Float[Array, " algorithms"]:
+  """Return how probable it is that each algorithm has the highest mean of all, by a
+  bootstrap over runs.
+
+  A replicate is m_j + t Σ_i g_i (x_ij - m_j) / √(R (R - 1)) with the means m, normal g_i
+  and t² = (R - 1) / χ²_{R-1}; the result is how often it is the highest. Paired runs
+  share g and t. It is the posterior probability for normal performances whose means have
+  a flat prior: of two algorithms 1 less half the p-value of Student's test. Resampled
+  runs, without t, would be too sure of themselves where runs are few.
+
+  Args:
+    *performances: (runs,) of each algorithm, higher is better; run i of all under the
+      same seeds if `paired`.
+    paired: False for runs that are not paired.
+    key: a JAX random key; by default a fixed one.
+    replicates: how many there are.
+
+  Returns:
+    (algorithms,), from 0 to 1, their sum 1; NaN if an algorithm has fewer than two runs.
+
+  Source: ours; the multiplier bootstrap is Rubin's 1981 with normal weights.
+
+  >>> probability_of_best([5, 4, 6, 7], [3, 3, 4, 6], [1, 2, 1, 3]).round(2)
+  array([0.98, 0.02, 0.  ])
+  """
+  rows = [read_reals("performances", x, "runs") for x in performances]
+  at_least("algorithms", len(rows), 1)
+  if paired and len({*map(len, rows)}) > 1:
+    sizes = ", ".join(str(len(x)) for x in rows)
+    raise Mistake(
+      f"performances of {sizes} runs: give as many of each, or paired=False"
+    )
+  count = at_least("replicates", replicates, 1)
+  if min(map(len, rows)) < 2:
+    return np.full(len(rows), np.nan)
+  rng = _generator(key)
+  means = np.empty((len(rows), count))
+  for j, x in enumerate(rows):
+    free = len(x) - 1
+    if not (paired and j):
+      g = rng.standard_normal((count, len(x)))
+      g *= np.sqrt(free / rng.chisquare(free, (count, 1)))
+    means[j] = x.mean() + g @ (x - x.mean()) / np.sqrt(len(x) * free)
+  best = means == means.max(0)
+  return ratio(best, best.sum(0)).mean(1)
 
 
 def _generator(key: jax.Array | None) -> np.random.Generator:

@@ -9,11 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.special
+import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
 from vmapseeds.stats.counts import Counts, counts_of_errors
-from vmapseeds.stats.reading import read_number, read_within
+from vmapseeds.stats.reading import (
+  read_level,
+  read_number,
+  read_reals,
+  read_within,
+)
 
 
 class TopFractionGain(NamedTuple):
@@ -24,6 +30,87 @@ class TopFractionGain(NamedTuple):
   even_to_odd: Float[Array, ""]
   odd_to_even: Float[Array, ""]
   mean: Float[Array, ""]
+
+
+class SourceVariances(NamedTuple):
+  """The variance of runs taken apart: that due to a first source of randomness, to a
+  second one, and to their interaction, in this order.
+  """
+
+  variance: Float[Array, "3"]
+  low: Float[Array, "3"]
+  high: Float[Array, "3"]
+  mean_se: Float[Array, ""]  # of the mean of all runs, over other seeds of both
+
+
+def source_variances(
+  performances: Given["first second"], *, level: float = 0.95
+) -> SourceVariances:
+  """Return how much of the variance of runs is due to each of two sources of randomness,
+  and to their interaction: y_ij = μ + a_i + b_j + c_ij, with
+
+  σ²_c = MS_c, σ²_a = (MS_a - MS_c) / J, σ²_b = (MS_b - MS_c) / I,
+
+  the estimates of the analysis of variance with random effects. They are unbiased for
+  any distributions and may be negative. c_ij has all that is left: also what other
+  sources do, if they vary too.
+
+  The intervals are for normal effects: by χ² of σ²_c; of the others modified large-sample
+  intervals, whose ends are exact as either degree of freedom or either mean square
+  vanishes.
+
+  Args:
+    performances: (first, second), the run of seed i of the first source and seed j of the
+      second.
+    level: the coverage of each interval, between 0 and 1.
+
+  Returns:
+    `variance`, `low` and `high`, (3,), and `mean_se`, 0-d; NaN with fewer than two seeds
+    of either source.
+
+  Source: Searle, Casella and McCulloch 1992, section 4.3; Ting et al. 1990.
+
+  >>> found = source_variances([[1, 2], [4, 5], [7, 9]])
+  >>> found.variance.round(3)
+  array([10.5  ,  0.833,  0.167])
+  """
+  y = read_reals("performances", performances, "first second")
+  outside, _ = read_level(level)
+  I, J = y.shape  # noqa: E741
+  if min(I, J) < 2:
+    return SourceVariances(*np.full((3, 3), np.nan), real(np.nan))
+  a, b = centred(y.mean(1)), centred(y.mean(0))
+  left = y - y.mean() - a[:, None] - b
+  free = np.array([I - 1, J - 1, (I - 1) * (J - 1)])
+  squares = np.array([J * (a**2).sum(), I * (b**2).sum(), (left**2).sum()]) / free
+  repeats = J, I
+  variance, low, high = np.empty((3, 3))
+  ends = scipy.stats.chi2.ppf([1 - outside, outside], free[2])
+  variance[2], (low[2], high[2]) = squares[2], squares[2] * free[2] / ends
+  for k, n in enumerate(repeats):
+    variance[k] = (squares[k] - squares[2]) / n
+    down, up = _reach(squares[[k, 2]], free[[k, 2]], outside)
+    low[k], high[k] = variance[k] - down / n, variance[k] + up / n
+  spread = max(0.0, squares[0] + squares[1] - squares[2]) / y.size
+  return SourceVariances(variance, low, high, real(math.sqrt(spread)))
+
+
+def _reach(squares, free, outside):
+  """Return how far the modified large-sample interval of a difference of two mean
+  squares reaches down and up.
+  """
+  (one, two), (n1, n2) = squares, free
+  reaches = []
+  for tail, sign in ((1 - outside, 1), (outside, -1)):
+    # g bounds the first mean square, h the second, on the side of this end.
+    g = sign * (1 - n1 / scipy.stats.chi2.ppf(tail, n1))
+    h = sign * (n2 / scipy.stats.chi2.ppf(1 - tail, n2) - 1)
+    f = scipy.stats.f.ppf(tail, n1, n2)
+    both = ((f - 1) ** 2 - g**2 * f**2 - h**2) / f
+    reaches.append(
+      math.sqrt(max(0.0, (g * one) ** 2 + (h * two) ** 2 + both * one * two))
+    )
+  return reaches
 
 
 def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]:

@@ -147,7 +147,7 @@ def make_train_step(
 
   Only the structure and shapes of the parameters of `start` are used.
   """
-  net = network(recipe, data.num_classes)
+  net = network(recipe, data.num_classes, run.get("dropout"))
   loss = loss_of(recipe, run)
   objective = objective_of(recipe)
   lookahead = isinstance(start.params, optax.LookaheadParams)

@@ -66,14 +66,24 @@ def path_of(leaf: tuple) -> str:
   return jax.tree_util.keystr(leaf, simple=True, separator=".")
 
 
-def network(recipe: Recipe, num_classes: int | None) -> Network:
-  """Return the recipe's network. `num_classes` is None if targets are not classes."""
+def network(
+  recipe: Recipe,
+  num_classes: int | None,
+  dropout: Float[Array, ""] | None = None,
+) -> Network:
+  """Return the recipe's network.
+
+  Args:
+    recipe: what is trained.
+    num_classes: None if targets are not classes.
+    dropout: a traced rate in place of the recipe's.
+  """
   precision = models.resolve_precision(recipe.precision)
-  made = _network(recipe, num_classes, precision)
+  made = _network(recipe, num_classes, precision, dropout)
   if recipe.eval_model is not None:
     other = recipe.replace(model=recipe.eval_model, eval_model=None)
     made = dataclasses.replace(
-      made, apply=_network(other, num_classes, precision).apply
+      made, apply=_network(other, num_classes, precision, dropout).apply
     )
   if recipe.trainable == "all":
     return made
@@ -136,7 +146,7 @@ def _last_used(program, paths):
   return set()
 
 
-def _network(recipe, num_classes, precision):
+def _network(recipe, num_classes, precision, dropout):
   model = (
     models.load(recipe.model)
     if is_name(recipe.model)
@@ -152,15 +162,15 @@ def _network(recipe, num_classes, precision):
     "dtype": jnp.dtype("bfloat16" if precision == "bfloat16" else "float32"),
   }
   if isinstance(model, nn.Module):
-    return linen(_made(recipe, lambda: model, options))
+    return linen(_made(recipe, lambda: model, options, dropout))
   if is_pair(model):
-    init, apply = _made(recipe, lambda: model, options)
+    init, apply = _made(recipe, lambda: model, options, dropout)
     return from_pair(init, apply)
   if is_equinox(model):
     del options["dtype"]  # Equinox has no dtype of computation, only of parameters
     make = (lambda key: model) if begins_as_it_is(model) else model
-    return from_equinox(lambda key: _made(recipe, make, options, key=key))
-  made = functools.partial(_made, recipe, model, options)
+    return from_equinox(lambda key: _made(recipe, make, options, dropout, key=key))
+  made = functools.partial(_made, recipe, model, options, dropout)
   found = (
     nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0)))
     if "rngs" in _parameters(model)
@@ -180,7 +190,7 @@ def _parameters(model):
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(recipe, model, options, **more):
+def _made(recipe, model, options, dropout, **more):
   """Make the model with those options that it accepts.
 
   Options that the recipe does not set keep the model's own defaults, if it has any.
@@ -190,8 +200,11 @@ def _made(recipe, model, options, **more):
   """
   taken = _parameters(model)
   of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
+  if dropout is not None:
+    of_recipe["dropout"] = dropout
+  own = {name for name, value in of_recipe.items() if _is_default(name, value)}
   for name, value in of_recipe.items():
-    if value != MODEL_DEFAULTS[name] and name not in taken:
+    if name not in own and name not in taken:
       given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
       raise Mistake(f"{given}, give {str(MODEL_DEFAULTS[name]).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
@@ -207,10 +220,19 @@ def _made(recipe, model, options, **more):
   given = {
     name: value
     for name, value in (options | of_recipe).items()
-    if name in taken
-    and (value != MODEL_DEFAULTS.get(name) or taken[name].default is taken[name].empty)
+    if name in taken and (name not in own or taken[name].default is taken[name].empty)
   }
   return model(**(given | dict(recipe.model_args)), **more)
+
+
+def _is_default(name, value):
+  # A traced value has no truth.
+  return not isinstance(value, jax.Array) and value == MODEL_DEFAULTS[name]
+
+
+def takes(recipe: Recipe, name: str) -> bool:
+  """Return whether the recipe's model, a built-in one, takes an argument."""
+  return is_name(recipe.model) and name in _parameters(models.load(recipe.model))
 
 
 def linen(model: nn.Module) -> Network:

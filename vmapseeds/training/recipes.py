@@ -314,7 +314,7 @@ class Recipe:
             f"{name} is {getattr(self, name)!r}, and {own[name]!r} in values: give one "
             "of the two"
           )
-      elif safe_name("value", name) in RESERVED:
+      elif safe_name("value", name) in (*RESERVED, *FIELDS):
         raise Mistake(
           f"value {name!r}: results have something else of that name, rename it"
         )
@@ -391,7 +391,7 @@ class Recipe:
     hyperparameters.
     """
     own = (name for name in FIELDS if name not in (*HYPERPARAMETERS, *NOT_SWEPT))
-    return [*(name for name in own if name not in self.values), *self.model_args]
+    return [*own, *self.model_args]
 
   def check_swept(self, names: Iterable[str]) -> None:
     """Raise `Mistake` if a sweep cannot vary one of these."""
@@ -625,7 +625,9 @@ def _swept_value(name: str, value: float | str, own: Any) -> Any:
   if name in FIELDS and isinstance(value, str):
     return from_text(name, value)
   if isinstance(value, str):
-    return None if value == "none" else value if isinstance(own, str) else _number(value)
+    return (
+      None if value == "none" else value if isinstance(own, str) else _number(value)
+    )
   return int(value) if value.is_integer() and not isinstance(own, float) else value
 
 

@@ -125,10 +125,20 @@ class Runs:
 
   @classmethod
   def vary(
-    cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0
+    cls,
+    sources: str | Sequence[str],
+    n: int,
+    *,
+    start: int = 0,
+    fixed: int = 0,
+    repeat: Mapping[str, int] | None = None,
   ) -> "Runs":
     """Return `n` runs in which only `sources` vary, with seeds from `start` on; all others
     have the seed `fixed`.
+
+    With `repeat={"order": 5}` each of these runs is there for each of 5 seeds of `order`,
+    the same ones, from `start` on: reports then take the variance apart into that of the
+    sources, that of the order and their interaction.
 
     If all sources of supervised training vary, those that a task has of its own vary
     with them, as in `independent`. `vs.train` refuses a source that the recipe's
@@ -152,9 +162,18 @@ class Runs:
     others = columns[
       not {*SOURCES} <= {*varied}
     ]  # as in `independent` if all of these vary
-    return cls(
+    made = cls(
       {source: columns[source not in varied] for source in named}, others=others
     )
+    for source, times in (repeat or {}).items():
+      if source in varied:
+        raise Mistake(f"{source} varies and is repeated: give it in one place")
+      seeds = _seeds(start, at_least(f"repeats of {source}", times, 2))
+      _checked_count(len(made) * times)
+      rows = made[np.repeat(np.arange(len(made)), times)]
+      tiled = np.tile(seeds, len(made))
+      made = dataclasses.replace(rows, seeds={**rows.seeds, source: tiled})
+    return made
 
   @classmethod
   def sweep(
@@ -504,10 +523,9 @@ def as_column(name: str, given: Sequence[Any]) -> np.ndarray:
   Raises:
     Mistake: one of them is neither a number nor a name.
   """
-  if not any(value is None or isinstance(value, str | bool) for value in given):
-    if not any(map(callable, given)):
-      return np.array([finite(name, value) for value in given])
-  return np.array([as_text(name, value) for value in given])
+  named = (v is None or isinstance(v, str | bool) or callable(v) for v in given)
+  to_value = as_text if any(named) else finite
+  return np.array([to_value(name, value) for value in given])
 
 
 def as_text(name: str, given: Any) -> str:

@@ -29,6 +29,7 @@ from vmapseeds.training.networks import (
   network,
   path_of,
   product_precision,
+  takes,
   variables_of,
 )
 from vmapseeds.training.objects import (
@@ -175,7 +176,7 @@ def is_traced(recipe: Recipe, name: str, swept: Sequence[str]) -> bool:
   """Return whether a program reads a field's value from its run."""
   if name == "label_smoothing":
     return recipe.loss == "cross_entropy" and "loss" not in swept
-  return False
+  return name == "dropout" and "model" not in swept and takes(recipe, name)
 
 
 def say_what_is_strange(recipe: Recipe, runs: Runs, dataset: Dataset) -> None:

@@ -324,7 +324,9 @@ def trace_programs(
     Mistake: as `trace`.
   """
   found: dict[tuple[float | str, ...], Traced] = {}
-  for values, rows in rows_by_program(dataclasses.replace(task, fixed=()), runs).items():
+  for values, rows in rows_by_program(
+    dataclasses.replace(task, fixed=()), runs
+  ).items():
     one = runs[rows[:1]]
     found[values] = trace_with_fixed_values(variant_of(task, one), one)
     fixed = {*task.fixed, *found[values].task.fixed}
