@@ -238,3 +238,67 @@ def test_other_examples_are_covered():
   both, alone = verdicts.examples_rate(40, 100, 200, np.random.default_rng(3))
   assert both > 0.9
   assert alone < both
+
+
+def test_the_probability_of_the_best_of_two_is_of_students_test():
+  rng = np.random.default_rng(3)
+  for runs in (2, 3, 20):
+    a, b = rng.normal(0.3, 1, (2, runs))
+    for paired, test in ((True, scipy.stats.ttest_rel), (False, None)):
+      found = stats.probability_of_best(a, b, paired=paired, replicates=200_000)
+      assert found.sum() == pytest.approx(1)
+      if test:
+        p = test(a, b, alternative="greater").pvalue
+        assert found[0] == pytest.approx(1 - p, abs=0.005)
+  # Unpaired, by draws of Student's law of each mean.
+  a, b, c = rng.normal(size=5), rng.normal(size=4), rng.normal(0.5, 1, 7)
+  draws = [
+    x.mean() + scipy.stats.sem(x) * rng.standard_t(len(x) - 1, 400_000)
+    for x in (a, b, c)
+  ]
+  expected = np.bincount(np.argmax(draws, axis=0), minlength=3) / 400_000
+  found = stats.probability_of_best(a, b, c, paired=False, replicates=200_000)
+  np.testing.assert_allclose(found, expected, atol=0.005)
+
+
+def test_the_probability_of_the_best_of_equal_and_of_few_runs():
+  x = np.array([0.5, 0.7, 0.9])
+  np.testing.assert_allclose(stats.probability_of_best(x, x, x - 1), [0.5, 0.5, 0])
+  np.testing.assert_allclose(stats.probability_of_best(x + 1, x), [1, 0])
+  assert stats.probability_of_best(x).tolist() == [1.0]
+  assert np.isnan(stats.probability_of_best([1.0], [2.0])).all()
+  assert np.isnan(stats.probability_of_best([], [])).all()
+  with pytest.raises(Mistake, match=r"of 3, 2 runs: give as many of each, or paired"):
+    stats.probability_of_best(x, x[:2])
+  with pytest.raises(Mistake, match="algorithms is 0"):
+    stats.probability_of_best()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", ["normal", "skewed"])
+@pytest.mark.parametrize(("runs", "values"), [(3, 3), (5, 6), (20, 4)])
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_probability_of_the_best_is_how_often_it_is(law, runs, values, paired):
+  """Of values whose true means differ by chance, those that are called the best with
+  probability p are it in a share p of cases.
+  """
+  rng = np.random.default_rng(runs)
+  draw = (
+    rng.standard_normal if law == "normal" else lambda s: 1 - rng.exponential(size=s)
+  )
+  said, best = [], []
+  for _ in range(1000):
+    truth = rng.normal(0, 3 / np.sqrt(runs), values)
+    x = draw((values, runs))
+    if paired:
+      x = (x + draw((1, runs))) / np.sqrt(2)
+    p = stats.probability_of_best(*(x + truth[:, None]), paired=paired, replicates=500)
+    said.append(p.max())
+    best.append(p.argmax() == truth.argmax())
+  said, best = np.array(said), np.array(best)
+  for low, high in ((0.5, 0.8), (0.8, 0.95), (0.95, 1.01)):
+    of = (said >= low) & (said < high)
+    error = np.sqrt(said[of].mean() * (1 - said[of].mean()) / of.sum())
+    # Never surer than right; with skewed runs by a few per cent at most.
+    assert best[of].mean() > said[of].mean() - 3 * error - 0.03 * (law == "skewed")
+    assert best[of].mean() < said[of].mean() + 3 * error + 0.06

@@ -402,3 +402,81 @@ def test_the_first_of_many_wrong_entries_is_found_in_little_memory():
 def test_mistakes(call, text):
   with pytest.raises(Mistake, match=text):
     call()
+
+
+def reml(y):
+  """Variances of a crossed model by maximising the restricted likelihood."""
+  I, J = y.shape  # noqa: E741
+  first, second = (
+    np.kron(np.eye(I), np.ones((J, J))),
+    np.kron(np.ones((I, I)), np.eye(J)),
+  )
+  one = np.ones((y.size, 1))
+
+  def minus_log_likelihood(logs):
+    a, b, c = np.exp(logs)
+    V = a * first + b * second + c * np.eye(y.size)
+    inverse = np.linalg.inv(V)
+    of_mean = one.T @ inverse @ one
+    left = y.reshape(-1, 1) - one * (one.T @ inverse @ y.reshape(-1, 1)) / of_mean
+    parts = np.linalg.slogdet(V)[1], np.log(of_mean), left.T @ inverse @ left
+    return float(sum(map(np.squeeze, parts)))
+
+  start = np.log(np.full(3, y.var()))
+  found = scipy.optimize.minimize(minus_log_likelihood, start, tol=1e-9)
+  return np.exp(found.x)
+
+
+def test_variances_of_two_sources_are_those_of_the_textbook_and_of_reml():
+  rng = np.random.default_rng(4)
+  y = 0.8 + rng.normal(0, 0.3, (6, 1)) + rng.normal(0, 0.2, (1, 4))
+  y = y + rng.normal(0, 0.1, (6, 4))
+  found = stats.source_variances(y)
+  np.testing.assert_allclose(found.variance, reml(y), rtol=1e-3)
+  # By hand: sums of squares between rows, between columns, and what is left.
+  rows, columns, all_ = y.mean(1), y.mean(0), y.mean()
+  of_rows = sum(4 * (r - all_) ** 2 for r in rows) / 5
+  of_columns = sum(6 * (c - all_) ** 2 for c in columns) / 3
+  left = (
+    sum(
+      (y[i, j] - rows[i] - columns[j] + all_) ** 2 for i in range(6) for j in range(4)
+    )
+    / 15
+  )
+  np.testing.assert_allclose(
+    found.variance, [(of_rows - left) / 4, (of_columns - left) / 6, left]
+  )
+  np.testing.assert_allclose(found.mean_se**2, (of_rows + of_columns - left) / 24)
+  assert (found.low < found.variance).all()
+  assert (found.variance < found.high).all()
+  turned = stats.source_variances(y.T)
+  np.testing.assert_allclose(turned.high[[1, 0, 2]], found.high)
+
+
+def test_variances_of_sources_of_constant_and_of_few_runs():
+  for shape in ((0, 3), (1, 3), (3, 1)):
+    assert np.isnan(stats.source_variances(np.ones(shape)).variance).all()
+  found = stats.source_variances(np.full((2, 2), 0.7))
+  np.testing.assert_array_equal(
+    [found.variance, found.low, found.high], np.zeros((3, 3))
+  )
+  alone = stats.source_variances(np.arange(3.0)[:, None] + np.zeros((1, 4)))
+  np.testing.assert_allclose(alone.variance, [1, 0, 0], atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("law", "least"), [("normal", 0.93), ("skewed", 0.8)])
+def test_intervals_of_variances_of_sources_hold_the_truth(law, least):
+  rng = np.random.default_rng(5)
+  draw = (
+    rng.standard_normal if law == "normal" else lambda s: rng.exponential(size=s) - 1
+  )
+  for shape in ((10, 3), (50, 5)):
+    for sds in ((1.0, 0.3, 1.0), (0.0, 1.0, 0.5)):
+      truth, held = np.square(sds), np.zeros(3)
+      for _ in range(1000):
+        axes = (shape[0], 1), (1, shape[1]), shape
+        y = sum(sd * draw(axis) for sd, axis in zip(sds, axes, strict=True))
+        found = stats.source_variances(y)
+        held += (found.low <= truth) & (truth <= found.high)
+      assert (held / 1000 > least).all()

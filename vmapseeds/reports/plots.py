@@ -24,6 +24,7 @@ from vmapseeds.stats import performance_profile
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
 OfPairs = Real[np.ndarray, " pairs"] | Sequence[float]
+Point = tuple[Any, Any, Any, Any]  # of a line: value, mean, low, high
 OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
 # Okabe & Ito's palette: people with any common colour blindness can tell its colours
@@ -246,6 +247,56 @@ def differences(
     ax.plot(of.scale * float(middle), y, "o", color=VERMILION, markersize=6)
   title = f"difference of {of.name}" + (f" ({sign})" if sign else "")
   return _rows(ax, [name for name, *_ in rows], Quantity(title, "number"), above=1)
+
+
+def response_curve(
+  lines: Mapping[str, Sequence[Point]],
+  ax: Axes,
+  *,
+  name: str,
+  of: Quantity = ACCURACY,
+) -> Axes:
+  """Draw a number of runs against a value of theirs, with intervals.
+
+  Args:
+    lines: name of a line -> (value, mean, low, high) of each of its points; ends that are
+      None are not drawn.
+    ax: where to draw. Values are placed on a logarithmic axis if all are above 0 and the
+      largest is at least 20 times the smallest, and side by side if they are names.
+    name: of the values.
+    of: what the numbers are.
+  """
+  values = [*dict.fromkeys(x for points in lines.values() for x, *_ in points)]
+  named = any(isinstance(x, str) for x in values)
+  places = {x: float(k if named else x) for k, x in enumerate(values)}
+  at = sorted(places.values())
+  logarithmic = not named and at[0] > 0 and at[-1] >= 20 * at[0]
+  for k, (line, points) in enumerate(lines.items()):
+    x = np.array([places[value] for value, *_ in points])
+    # Side by side, so that intervals do not hide each other.
+    off = (k - (len(lines) - 1) / 2) * 0.1 / len(lines)
+    step = np.ptp(np.log(at) if logarithmic else at) / max(1, len(at) - 1)
+    x = x * np.exp(off * step) if logarithmic else x + off * step
+    mean, low, high = of.scale * np.array([p[1:] for p in points], np.float64).T
+    order = np.argsort(x)
+    bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))[:, order]
+    ax.errorbar(
+      x[order],
+      mean[order],
+      yerr=bars,
+      fmt="o" if named else "o-",
+      color=PALETTE[k % len(PALETTE)],
+      markersize=5,
+      linewidth=1.2,
+      capsize=3,
+      label=line or None,
+    )
+  if logarithmic:
+    ax.set_xscale("log")
+  if named or len(at) <= 8:
+    ax.set_xticks([*places.values()], [str(x).removesuffix(".0") for x in places])
+    ax.minorticks_off()
+  return finish_axes(ax, name, f"mean {of.label}")
 
 
 def performance_profiles(

@@ -18,7 +18,14 @@ from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import groups, pages, planning, plots, search_section
+from vmapseeds.reports import (
+  groups,
+  pages,
+  planning,
+  plots,
+  search_section,
+  sweeps,
+)
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
@@ -610,6 +617,17 @@ def _open(
   return loaded(results, folder)
 
 
+def _is_one_sweep(parts: Sequence[Part]) -> bool:
+  """Return whether parts are runs of one folder that differ in values."""
+  folders = {part.summary["folder"] for part in parts}
+  return len(folders) == 1 and sweeps.is_sweep([p.summary["values"] for p in parts])
+
+
+def _outcome(row: Row) -> sweeps.Outcome:
+  mean = headline(row.section)["mean"]
+  return sweeps.Outcome(row.part.summary["values"], row.runs, mean)
+
+
 def _side_by_side(
   parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console
 ) -> None:
@@ -630,12 +648,29 @@ def _side_by_side(
     for noun, rows in outputs.items()
     for name, figure in side_by_side_figures(noun, rows).items()
   }
+  swept = [*outputs.values()] if _is_one_sweep(parts) else []
+  leads, probabilities = [], {}
+  for rows in swept:
+    outcomes = [_outcome(row) for row in rows]
+    noun = rows[0].runs.of.name * (len(outputs) > 1)
+    curves = sweeps.response_curves(outcomes).items()
+    found |= {join_names(noun, name, by="."): figure for name, figure in curves}
+    if best := sweeps.best_of(outcomes):
+      leads.append(sweeps.describe_best(outcomes, best))
+      tables.append(sweeps.table_of_best(outcomes, best))
+      names = (format_values(outcome.values) for outcome in outcomes)
+      of = rows[0].section["output"]
+      probabilities[of] = dict(zip(names, best.probabilities, strict=True))
   page = pages.write_page(
     out,
     "report",
-    {"warnings": notes, "reports": [part.summary for part in parts]},
+    {
+      "warnings": notes,
+      "probability_of_best": probabilities,
+      "reports": [part.summary for part in parts],
+    },
     [
-      pages.Section(tables=tables),
+      pages.Section(lead=" ".join(leads), tables=tables),
       pages.notes(notes),
       pages.Section("Figures", figures=found),
     ],
@@ -645,4 +680,6 @@ def _side_by_side(
   )
   for noun, rows in outputs.items():
     console.print(terminal_side_by_side(noun, rows))
+  for lead in leads:
+    console.print(lead, soft_wrap=True, highlight=False, markup=False)
   _print_notes(notes, page, console)

@@ -149,7 +149,7 @@ def probability_of_best(
   Source: ours; the multiplier bootstrap is Rubin's 1981 with normal weights.
 
   >>> probability_of_best([5, 4, 6, 7], [3, 3, 4, 6], [1, 2, 1, 3]).round(2)
-  array([0.98, 0.02, 0.  ])
+  array([0.99, 0.01, 0.  ])
   """
   rows = [read_reals("performances", x, "runs") for x in performances]
   at_least("algorithms", len(rows), 1)

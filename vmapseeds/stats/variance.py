@@ -78,11 +78,13 @@ def source_variances(
   outside, _ = read_level(level)
   I, J = y.shape  # noqa: E741
   if min(I, J) < 2:
-    return SourceVariances(*np.full((3, 3), np.nan), real(np.nan))
+    none = np.full(3, np.nan)
+    return SourceVariances(none, none, none, real(np.nan))
   a, b = centred(y.mean(1)), centred(y.mean(0))
   left = y - y.mean() - a[:, None] - b
   free = np.array([I - 1, J - 1, (I - 1) * (J - 1)])
   squares = np.array([J * (a**2).sum(), I * (b**2).sum(), (left**2).sum()]) / free
+  free = np.array([_free(x, n) for x, n in zip((a, b, left), free, strict=True)])
   repeats = J, I
   variance, low, high = np.empty((3, 3))
   ends = scipy.stats.chi2.ppf([1 - outside, outside], free[2])
@@ -93,6 +95,16 @@ def source_variances(
     low[k], high[k] = variance[k] - down / n, variance[k] + up / n
   spread = max(0.0, squares[0] + squares[1] - squares[2]) / y.size
   return SourceVariances(variance, low, high, real(math.sqrt(spread)))
+
+
+def _free(effects, free):
+  """Return the degrees of freedom of a mean square: fewer where tails are long."""
+  squares = effects.ravel() ** 2
+  if squares.size < 4 or not squares.any():
+    return free
+  # The unbiased estimate of normal effects is 0, and that of others is low.
+  kurtosis = scipy.stats.kurtosis(effects, axis=None, bias=False)
+  return 2 / (2 / free + max(0.0, kurtosis) / squares.size)
 
 
 def _reach(squares, free, outside):

@@ -586,7 +586,7 @@ def check_runs(
   """
   values = runs.values
   for name, column in values.items():
-    if name in recipe.hyperparameters:
+    if name in recipe.hyperparameters and column.dtype.kind != "U":
       for value in np.unique(column).tolist():
         hyperparameter(name, value)
   label_map = values.get("label_map")

@@ -1,0 +1,130 @@
+"""Which value of a sweep is best, and how sure that is; how the outcome depends on each
+value.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from vmapseeds import stats
+from vmapseeds.reports import groups, plots
+from vmapseeds.reports.groups import Value, format_values
+from vmapseeds.reports.pages import Figure, Table
+from vmapseeds.results.formatting import capitalized, show, show_interval
+from vmapseeds.results.statistics import MeasuredRuns, roles, values_of_runs
+
+MOST_LINES = 8  # of a figure
+_CURVE = """Means of the runs with 95 % intervals over other runs{others}."""
+_BEST = """P(best): how probable it is that no other value has a better mean over all \
+runs, on these test examples. It is for normal means and no knowledge beforehand; values \
+that were chosen by these runs are not tested anew."""
+
+
+class Outcome(NamedTuple):
+  """What runs of one combination of values gave."""
+
+  values: Mapping[str, Value]
+  runs: MeasuredRuns
+  mean: Mapping[str, Any]  # `value`, `low`, `high`
+
+
+class Best(NamedTuple):
+  """How probable it is that each combination of values is the best."""
+
+  probabilities: Sequence[float]
+  pairs: int  # runs of the same seeds in all of them; 0: compared unpaired
+  leader: int
+
+
+def is_sweep(values: Sequence[Mapping[str, Value]]) -> bool:
+  """Return whether groups of runs differ in values, not only in seeds."""
+  names = {name for of in values for name in of}
+  seeds = {name for name in names if name.startswith("seed_") or name == "start"}
+  return len(values) > 1 and bool(names) and not seeds
+
+
+def best_of(outcomes: Sequence[Outcome]) -> Best | None:
+  """Return which combination is best and how sure that is; None with a single run of
+  one. Runs of the same seeds are paired if most have a partner in all of them.
+  """
+  first = outcomes[0].runs
+  about = roles(first.kept)[first.output]
+  sign = 1 if about["role"] != "loss" and about.get("higher_is_better", True) else -1
+  columns = [sign * values_of_runs(o.runs.kept, o.runs.output) for o in outcomes]
+  if min(map(len, columns)) < 2:
+    return None
+  tables = [
+    pd.DataFrame({"value": of, **groups.seed_columns(o.runs.kept)})
+    for of, o in zip(columns, outcomes, strict=True)
+  ]
+  names = [str(name) for name in tables[0].columns[1:]]
+  pairs = 0
+  if names and not any(table.duplicated(names).any() for table in tables):
+    joined = tables[0].set_index(names)
+    for k, table in enumerate(tables[1:]):
+      joined = joined.join(table.set_index(names), how="inner", rsuffix=f"_{k}")
+    if 2 * len(joined) > min(map(len, columns)):
+      columns, pairs = [*joined.to_numpy().T], len(joined)
+  found = stats.probability_of_best(*columns, paired=pairs > 0)
+  if np.isnan(found).any():
+    return None
+  return Best(found.tolist(), pairs, int(found.argmax()))
+
+
+def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
+  """Return which combination is best in a sentence."""
+  leader = outcomes[best.leader]
+  name, p = format_values(leader.values), best.probabilities[best.leader]
+  mean = show(leader.mean["value"], None, leader.runs.of.unit)
+  how = f"paired by {best.pairs} seeds" if best.pairs else "unpaired"
+  surely = "over 99 %" if p > 0.99 else f"{p:.0%}".replace("%", " %")
+  return (
+    f"Best is {name}, with a probability of {surely} ({how}): its mean "
+    f"{leader.runs.of.name} is {mean}."
+  )
+
+
+def table_of_best(outcomes: Sequence[Outcome], best: Best) -> Table:
+  """Return a row for each combination, the best first."""
+  order = np.argsort([-p for p in best.probabilities], kind="stable")
+  rows = []
+  for k in order[: 4 * MOST_LINES]:
+    o, unit = outcomes[k], outcomes[k].runs.of.unit
+    interval = show_interval(o.mean["low"], o.mean["high"], unit)
+    rows.append(
+      (
+        format_values(o.values),
+        str(o.runs.runs),
+        show(o.mean["value"], None, unit),
+        interval or "n/a",
+        f"{100 * best.probabilities[k]:.1f} %",
+      )
+    )
+  noun = outcomes[0].runs.of.name
+  return Table(_BEST, ("", "runs", noun, "95 % interval", "P(best)"), rows)
+
+
+def response_curves(outcomes: Sequence[Outcome]) -> dict[str, Figure]:
+  """Return a figure for each swept column: its values against the mean outcome, a line
+  for each combination of the others.
+  """
+  of, found = outcomes[0].runs.of, {}
+  names = [n for n in outcomes[0].values if len({o.values[n] for o in outcomes}) > 1]
+  for name in names:
+    lines: dict[str, list[plots.Point]] = {}
+    for o in outcomes:
+      others = {n: o.values[n] for n in names if n != name}
+      ends = (o.mean[end] for end in ("value", "low", "high"))
+      lines.setdefault(format_values(others), []).append((o.values[name], *ends))
+    shown = dict(itertools.islice(lines.items(), MOST_LINES))
+    left = f", of {MOST_LINES} of the {len(lines)} combinations of the other values"
+    found[f"response_{name}"] = Figure(
+      f"{capitalized(of.name)} against {name}",
+      _CURVE.format(others=left * (len(lines) > MOST_LINES)),
+      functools.partial(plots.response_curve, shown, name=name, of=of),
+    )
+  return found
