@@ -24,6 +24,7 @@ from vmapseeds.reports import (
   planning,
   plots,
   search_section,
+  sources,
   sweeps,
 )
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
@@ -167,6 +168,8 @@ def report(
     else:
       for section in sections(part.summary):
         console.print(terminal_table(part.summary, section))
+        for table in _table_of_sources(section):
+          console.print(table.for_terminal())
       for said in parts[0].searches[:1]:
         lines = (said.lead, *said.sentences)
         console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
@@ -322,8 +325,10 @@ def page_of(part: Part) -> dict[str, Any]:
     name = several * section["output"]
     figures_of = figures(runs, section) if runs else {}
     named = {join_names(name, key, by="."): f for key, f in figures_of.items()}
+    of_sources = _table_of_sources(section)
+    tables = [_headline_table(section), *of_sources]
     shown += [
-      pages.Section(name, section["summary"], tables=[_headline_table(section)]),
+      pages.Section(name, section["summary"], tables=tables),
       pages.Section(join_names(name, "Figures", by=": "), figures=named),
       pages.Section(join_names(name, "Statistics", by=": "), tables=_tables(section)),
     ]
@@ -381,6 +386,12 @@ def _cell(s: Summary) -> str:
 def _headline_table(section: Summary) -> Table:
   first = headline(section).values()
   return Table("", [s["label"] for s in first], [[_cell(s) for s in first]])
+
+
+def _table_of_sources(section: Summary) -> list[Table]:
+  unit = headline(section)["mean"]["unit"]
+  found = section.get("sources")
+  return [sources.table_of_sources(found, unit)] if found else []
 
 
 def _tables(section: Summary) -> list[Table]:

@@ -11,7 +11,7 @@ import scipy.stats
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.reports import groups
+from vmapseeds.reports import groups, sources
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import table_of_losses, table_of_votes
 from vmapseeds.results.description import shown_condition
@@ -115,7 +115,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
 
   Returns:
     `output`, `role`, `runs`, `diverged`; `examples` and `classes`, where there are any;
-    `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
+    `sources`, what `sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
     examples farthest from independence; of more runs than one `hard_examples`,
     `split_examples` and, of classes, `mislabelled_examples`, the first rows of
     `vs.examples` in these orders; and `statistics`: name -> `label`, `group`, `value`, `se` (standard error, or
@@ -140,6 +140,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "examples": runs.examples,
     "classes": runs.num_classes,
     **_notable_examples(runs),
+    "sources": sources.decompose(runs),
     "headline": {row.heading: row.name for row in rows if row.heading},
     "statistics": statistics,
   }
@@ -248,6 +249,8 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     yield (
       f"The spread between runs includes the effect of {varied}, varied between them."
     )
+  if section["sources"]:
+    yield sources.warning_of(section["sources"], runs.of.unit)
   seeds = [*groups.seed_columns(kept).values()]
   if seeds and np.unique(seeds, axis=1).shape[1] < count:
     yield (
