@@ -601,3 +601,31 @@ def test_several_scores_are_taken_together_too(tmp_path):
   # Not of one output, nor of units that cannot be pooled.
   _, text = said(*sides, output="task1")
   assert "interquartile" not in text
+
+
+def test_means_that_rest_on_one_seed_are_not_comparable(tmp_path):
+  def varying(name, **seeds):
+    columns = {f"seed_{s}": np.uint32(seeds.get(s, np.zeros(8))) for s in SOURCES}
+    return folder(tmp_path / name, A if name == "init" else B, **columns)
+
+  each = np.arange(8)
+  init, order = varying("init", init=each), varying("order", order=each)
+  text = said(init, order)[1]
+  assert text.startswith(
+    "The means are not comparable: A has one seed of order, which the other varies; B has "
+    "one seed of init, which the other varies. Such a mean rests on that one seed"
+  )
+  every = folder(tmp_path / "every", A, seeds=each)
+  # digits_cnn draws neither dropout nor its data, but augments.
+  text = said(every, varying("most", init=each, order=each))[1]
+  assert text.startswith(
+    "The means are not comparable: B has one seed of augment, which"
+  )
+  silent = (
+    (every, varying("read", init=each, order=each, augment=each)),
+    (init, varying("again", init=each)),
+    (every, folder(tmp_path / "imported", B)),
+    (folder(tmp_path / "single", A[:1], seeds=[3]), every),
+  )
+  for a, b in silent:
+    assert "not comparable" not in said(a, b)[1]

@@ -4,6 +4,7 @@ have none.
 
 import itertools
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -247,3 +248,55 @@ def test_training_says_which_test_examples_it_has(tmp_path, capsys):
       capsys.readouterr().err
     )
     assert told == (name == "same")
+
+
+def with_losses(losses, **settings):
+  results = test_report.dataset(len(losses))
+  recipe = vs.recipe("digits_cnn").replace(evaluate_every=1, training_metrics=True)
+  return results.assign(
+    epoch_train_loss=(("run", "epoch"), np.asarray(losses, float)),
+    epoch=("epoch", 1 + np.arange(len(losses[0]))),
+  ).assign_attrs(recipe=recipe.replace(**settings).to_json())
+
+
+def test_a_training_loss_that_falls_in_no_run():
+  rising = 2.3 + 0.1 * np.arange(4) + 0.01 * np.arange(6)[:, None]
+  (line,) = doubts_of_runs(with_losses(rising))
+  assert line == (
+    "The training loss falls in no run: on average it is 2.33 after epoch 1 and 2.62 at "
+    "the end, so look at the learning rate and the sign of the loss."
+  )
+  falls_once = rising.copy()
+  falls_once[2, 3] = 2.2
+  silent = (
+    with_losses(falls_once),
+    with_losses(rising[:, ::-1]),
+    with_losses(rising[:4]),  # by chance in one of 256
+    with_losses(rising[:, :1]),
+    with_losses(np.full((6, 4), 2.3)),  # which has a line of its own
+    with_losses(np.where(rising > 2.6, np.nan, rising)),
+    with_losses(rising, stop_at=0.9),
+    with_losses(rising, start_from="a"),
+    with_losses(rising, objective="vmapseeds.training.loop:default_objective"),
+  )
+  for results in silent:
+    assert [*doubts_of_runs(results)] == []
+  # Losses that do not change but by chance.
+  rng = np.random.default_rng(0)
+  for _ in range(200):
+    assert not [*doubts_of_runs(with_losses(rng.normal(2.3, 0.1, (10, 2))))]
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_maximised_rises(tmp_path, capsys):
+  settings = ["model=linear", "epochs=3", "evaluate_every=1", "training_metrics=true"]
+  for loss, rises in (("test_doubts:reversed_loss", True), ("cross_entropy", False)):
+    argv = ["digits_cnn", "--set", *settings, f"loss={loss}", "--runs", "8", "--quiet"]
+    cli.main(["train", *argv, "--out", str(tmp_path / loss[:4])])
+    assert ("falls in no run" in capsys.readouterr().err) == rises
+
+
+def reversed_loss(outputs, targets):
+  """The loss of a user who took the gain for it, and reports the loss."""
+  plain = optax.softmax_cross_entropy_with_integer_labels(outputs, targets)
+  return plain + 2 * (jax.lax.stop_gradient(plain) - plain)

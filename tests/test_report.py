@@ -23,9 +23,9 @@ from rich.console import Console
 from zarr.errors import ZarrUserWarning
 
 import vmapseeds as vs
-from vmapseeds import cli
+from vmapseeds import cli, stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import pages, plots, results_page
+from vmapseeds.reports import pages, plots, results_page, sweeps
 from vmapseeds.reports.groups import group_runs
 from vmapseeds.reports.results_page import (
   Part,
@@ -35,6 +35,7 @@ from vmapseeds.reports.results_page import (
 )
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
+from vmapseeds.results.statistics import measure_runs
 from vmapseeds.training.names import SOURCES
 
 NAMES = [
@@ -1055,3 +1056,83 @@ def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   }
   ends = ("x/a", "y/a", "/".join(sweep.parts[-2:]))
   assert written == {".", *ends, *(f"{ends[2]}/lr={value}" for value in LR[:3])}
+
+
+def test_a_sweep_says_which_value_is_best_and_how_sure(sweep, tmp_path, undrawn):
+  _, text = quietly(vs.report, sweep, out=tmp_path)
+  results = vs.open_results(sweep)
+  columns = [results.accuracy.values[results.lr == value] for value in LR[:3]]
+  expected = stats.probability_of_best(*columns)
+  record = json.loads((tmp_path / "report.json").read_text())
+  found = record["probability_of_best"]["predictions"]
+  assert [*found] == ["lr=0.01", "lr=0.02", "lr=0.05"]
+  np.testing.assert_allclose([*found.values()], expected)
+  best = [*found][expected.argmax()]
+  assert f"Best is {best}, with a probability of " in text
+  assert "(paired by 12 seeds)" in text
+  page = Page((tmp_path / "report.html").read_text("utf-8"))
+  assert f"Best is {best}" in page.text
+  assert "Test accuracy against lr" in page.text
+  # Groups of seeds are no values to choose, and pooled ones have seeds several times.
+  vs.report(sweep, by=["seed_init"], out=tmp_path / "seeds")
+  record = json.loads((tmp_path / "seeds" / "report.json").read_text())
+  assert record["probability_of_best"] == {}
+
+
+def test_outcomes_of_lower_scores_and_of_single_runs():
+  def outcome(value, scores, seeds, **about):
+    attrs = {"role": "score", "higher_is_better": False} | about
+    columns = {"seed_init": ("run", seeds, {"role": "seed", "source": "init"})}
+    results = xr.Dataset({"cost": ("run", scores, attrs)}, columns)
+    runs = measure_runs(results, "cost")
+    return sweeps.Outcome({"lr": value}, runs, {"value": runs.values.mean()})
+
+  low, high = [1.0, 1.5, 1.2], [3.0, 3.5, 3.2]
+  best = sweeps.best_of([outcome(1, high, [0, 1, 2]), outcome(2, low, [2, 0, 1])])
+  assert (best.leader, best.pairs) == (1, 3)
+  best = sweeps.best_of([outcome(1, high, [0, 1, 2]), outcome(2, low, [7, 8, 9])])
+  assert (best.leader, best.pairs) == (1, 0)
+  assert sweeps.best_of([outcome(1, [1.0], [0]), outcome(2, low, [0, 1, 2])]) is None
+  assert not sweeps.is_sweep([{}])
+  assert not sweeps.is_sweep([{"lr": 1}])
+  assert sweeps.is_sweep([{"lr": 1}, {"lr": 2}])
+
+
+def crossed(first=4, second=3, **columns):
+  """Runs of each seed of init with each of order, which augment varies with."""
+  init = np.repeat(np.arange(first), second)
+  order = np.tile(np.arange(second), first)
+  results = dataset(first * second, **columns)
+  for source, seeds in (("init", init), ("order", order), ("augment", order + 5)):
+    about = {"role": "seed", "source": source}
+    results = results.assign_coords(
+      {f"seed_{source}": ("run", seeds.astype(np.uint32), about)}
+    )
+  return results
+
+
+def test_the_variance_of_crossed_runs_is_taken_apart(tmp_path, undrawn):
+  results = crossed()
+  summary = summarize(results)
+  table = results.accuracy.values.reshape(4, 3)
+  expected = stats.source_variances(table)
+  found = summary["sources"]
+  assert found["names"] == ["init", "order and augment"]
+  assert found["seeds"] == [4, 3]
+  np.testing.assert_allclose(found["variance"], expected.variance, atol=1e-12)
+  np.testing.assert_allclose(found["high"], expected.high)
+  assert any("Runs share seeds of init and of order" in w for w in summary["warnings"])
+  # A seed whose run diverged is left out.
+  results["diverged"][0] = True
+  found = summarize(results)["sources"]
+  assert found["seeds"] == [3, 3]
+  np.testing.assert_allclose(
+    found["variance"], stats.source_variances(table[1:]).variance, atol=1e-12
+  )
+  results["diverged"][:3] = False
+  _, text = quietly(vs.report, saved(tmp_path / "r", results))
+  assert "Variance between runs by source" in text
+  assert re.search(r"│ interaction +│ +│ [\d.]+ %", text)
+  independent = dataset(12)
+  for other in (independent, crossed().isel(run=[0, 1, 3, 5, 8]), crossed(12, 1)):
+    assert summarize(other)["sources"] is None

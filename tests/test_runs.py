@@ -345,3 +345,23 @@ def test_subsets_and_label_maps_are_a_run():
 def test_mistakes(make, message):
   with pytest.raises(vs.Mistake, match=message):
     make()
+
+
+def test_runs_are_repeated_with_seeds_of_another_source():
+  runs = Runs.vary("init", 3, start=5, fixed=2, repeat={"order": 2, "mixup": 2})
+  assert len(runs) == 12
+  seeds = {source: column.tolist() for source, column in runs.seeds.items()}
+  assert seeds["init"] == [5] * 4 + [6] * 4 + [7] * 4
+  assert seeds["order"] == [5, 5, 6, 6] * 3
+  assert seeds["mixup"] == [5, 6] * 6
+  assert seeds["augment"] == [2] * 12
+  more = Runs.vary("init", 4, start=5, fixed=2, repeat={"order": 2, "mixup": 2})
+  for source, column in more.seeds.items():
+    assert column.tolist()[:12] == seeds[source]
+  for repeat, message in (
+    ({"init": 2}, "init varies and is repeated: give it in one place"),
+    ({"order": 1}, "repeats of order is 1: give a whole number of at least 2"),
+    ({"order": 10**7}, "runs is 30000000: give at most"),
+  ):
+    with pytest.raises(vs.Mistake, match=message):
+      Runs.vary("init", 3, repeat=repeat)

@@ -1,6 +1,7 @@
 """Sweeps of any field of a recipe: numbers, names, arguments of a user's own model."""
 
 import flax.linen as nn
+import jax
 import numpy as np
 import optax
 import pytest
@@ -155,6 +156,25 @@ def test_work_trains_the_runs_that_a_sweep_left(tmp_path):
   again = vs.work(out, progress=False)
   np.testing.assert_array_equal(again.predictions, whole.predictions)
   np.testing.assert_array_equal(again.epochs, [1, 2] * 2)
+
+
+@pytest.mark.slow
+def test_networks_of_a_sweep_are_applied_each_by_its_own_model(tmp_path):
+  given = {"hidden": 8, "activation": "relu"}
+  recipe = LINEAR.replace(model=Net, model_args=given)
+  runs = vs.Runs.sweep(activation=["relu", "tanh"], optimizer=["sgd", "adam"], seeds=1)
+  out = tmp_path / "r"
+  results = alone(recipe, runs, out, keep_params=True)
+  images = vs.load("digits").test.inputs
+  with pytest.raises(Mistake, match="networks of several models"):
+    vs.load_networks(out)
+  for pair in ([0, 1], [2, 3]):
+    networks = vs.load_networks(out, pair)
+    logits = jax.vmap(networks.apply, (0, None))(networks.variables, images)
+    predicted = np.asarray(logits.argmax(-1))
+    np.testing.assert_array_equal(predicted, results.predictions[pair])
+  vs.export_networks(out, tmp_path / "exported")
+  assert sorted(p.name for p in (tmp_path / "exported").iterdir()) == [*"0123"]
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ a run of one beats a run of the other.
 
 import functools
 import itertools
+import json
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -193,7 +194,10 @@ def compare(
   together = {} if output else _scores_together(sides)
   if together:
     tables.append(_table_of_scores(together, which))
-  said = [[*headline(c)] for c in compared]
+  said = [
+    [*_fixed_seeds(sides[names[0]], sides[names[1]], names), *headline(c)]
+    for names, c in zip(which, compared, strict=True)
+  ]
   console = console or Console()
   searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
   if searched:
@@ -284,6 +288,44 @@ def _compare(
     higher_is_better=_higher_is_better(a.about),
     examples=a.examples or None,
   )
+
+
+def _fixed_seeds(a: Side, b: Side, names: tuple[str, str]) -> Iterator[str]:
+  """Yield a sentence if one side has a single seed of a source that varies on the other:
+  its mean rests on that seed.
+  """
+  ours, theirs = _varying(a), _varying(b)
+  said = []
+  for name, mine, other in ((names[0], ours, theirs), (names[1], theirs, ours)):
+    fixed = [source for source in mine if not mine[source] and other.get(source)]
+    if fixed and any(mine.values()):
+      said.append(
+        f"{name} has one seed of {' and '.join(fixed)}, which the other varies"
+      )
+  if said:
+    yield (
+      f"The means are not comparable: {'; '.join(said)}. Such a mean rests on that one "
+      "seed: vary the same sources, or cross them, as --vary init --repeat order=5 does."
+    )
+
+
+def _varying(side: Side) -> dict[str, bool]:
+  """Return whether its seeds differ between runs, for each source that training reads, as
+  far as is known.
+  """
+  attrs = side.results.attrs
+  settings = json.loads(attrs["recipe"])
+  own_model = isinstance(settings.get("model"), dict)
+  unread = {
+    "data": attrs.get("sampling") is None and "model" in settings,
+    "augment": settings.get("augment") == "",
+    "dropout": settings.get("dropout") == 0 and not own_model,
+  }
+  found = {
+    str(side.results[name].attrs.get("source", name)): bool((of != of[:1]).any())
+    for name, of in groups.seed_columns(side.results).items()
+  }
+  return {source: varies for source, varies in found.items() if not unread.get(source)}
 
 
 def _higher_is_better(about: Mapping[str, Any]) -> bool:

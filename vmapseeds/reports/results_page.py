@@ -629,9 +629,13 @@ def _open(
 
 
 def _is_one_sweep(parts: Sequence[Part]) -> bool:
-  """Return whether parts are runs of one folder that differ in values."""
+  """Return whether parts are runs of one folder that differ in values, several of each,
+  and were not chosen by a search.
+  """
   folders = {part.summary["folder"] for part in parts}
-  return len(folders) == 1 and sweeps.is_sweep([p.summary["values"] for p in parts])
+  repeated = all(p.summary["runs"] > 1 and not p.searches for p in parts)
+  swept = sweeps.is_sweep([p.summary["values"] for p in parts])
+  return len(folders) == 1 and repeated and swept
 
 
 def _outcome(row: Row) -> sweeps.Outcome:

@@ -4,7 +4,8 @@ surely so.
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -23,6 +24,8 @@ from vmapseeds.store.layout import readable
 NEAR, EXPLAINED = 0.1, 0.5
 MOST_CHANCE = 0.9  # above it, one class is nearly all of the test set
 FEWEST = 20  # examples, or errors of equal runs, that are not chance
+# How often, at most, all runs have their lowest loss first though it does not change.
+CHANCE_OF_RISES = 1e-3
 ROUNDING = 1e-2  # of probabilities in bfloat16
 
 
@@ -48,7 +51,14 @@ def is_to_beat_chance(results: xr.Dataset) -> bool:
   """
   settings = json.loads(results.attrs["recipe"])
   shifted = not SHIFTS.keys().isdisjoint(settings.get("test_sets") or ())
-  return settings.get("epochs") != 0 and not shifted
+  return 0 not in _setting(results, settings, "epochs") and not shifted
+
+
+def _setting(results: xr.Dataset, settings: Mapping[str, Any], name: str) -> list[Any]:
+  """Return the values that a field of the recipe has in these runs."""
+  if name in results.coords:
+    return np.unique(results[name].values).tolist()
+  return [settings.get(name)]
 
 
 def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
@@ -130,8 +140,12 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
 def _doubts_of_runs(results):
   settings = json.loads(results.attrs["recipe"])
   lr = results["lr"].values if "lr" in results.variables else settings.get("lr")
-  if lr is not None and settings.get("epochs") != 0 and not np.any(lr):
+  if (
+    lr is not None and 0 not in _setting(results, settings, "epochs") and not np.any(lr)
+  ):
     yield "The learning rate is 0: training changes no parameter."
+  elif doubt := _rising_loss(results, settings):
+    yield doubt
   elif name := _constant_series(results):
     yield (
       f"{name} is the same in the first and the last epoch of all runs: training changes "
@@ -156,11 +170,41 @@ def _doubts_of_runs(results):
       continue
     if results.attrs.get("device_kind") == IMPORTED:
       yield f"The {name} are probabilities, they sum to 1: give outputs before softmax."
-    elif settings.get("loss") == "cross_entropy" and not settings.get("objective"):
+    elif _setting(results, settings, "loss") == ["cross_entropy"] and _setting(
+      results, settings, "objective"
+    ) == [None]:
       yield (
         "The network's outputs sum to 1: cross-entropy takes outputs before softmax, so "
         "leave softmax out of the network."
       )
+
+
+def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None:
+  """Return what is wrong if the training loss never falls below that of the first
+  evaluation, in no run.
+
+  That of a sound training may, of few runs or evaluations, or where it cannot fall: of
+  networks that are trained already, or by an objective of one's own. Of losses that do
+  not change but by chance, the first of E is the lowest in R runs with probability E⁻ᴿ.
+  """
+  name = "epoch_train_loss"
+  others = ("start_from", "objective", "stop_at")
+  if name not in results.variables or any(
+    _setting(results, settings, other) != [None] for other in others
+  ):
+    return None
+  losses = results[name].values
+  runs, evaluations = losses.shape
+  if evaluations**-runs > CHANCE_OF_RISES or not np.isfinite(losses).all():
+    return None
+  rises = losses[:, 1:] - losses[:, :1]
+  if rises.min() < 0 or rises.mean() <= 0:
+    return None
+  return (
+    f"The training loss falls in no run: on average it is {losses[:, 0].mean():.3g} after "
+    f"epoch {results.epoch.values[0]} and {losses[:, -1].mean():.3g} at the end, so look "
+    "at the learning rate and the sign of the loss."
+  )
 
 
 def _constant_series(results: xr.Dataset) -> str | None:

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake
-from vmapseeds.results.description import MIXED, variables_of
+from vmapseeds.results.description import MIXED, campaign_of, variables_of
 from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import read_verified_metadata, require_metadata
@@ -86,7 +86,29 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
   results = Results(path, stored)
   rows = _rows(path, runs, results.done)
   variables = unflatten_dict(_read(results, rows, list(variables_of(stored))), sep=".")
-  return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
+  recipes = {_evaluated(r): r for r in _recipes(path, np.atleast_1d(rows))}
+  if len(recipes) > 1:
+    raise Mistake(
+      f"{path} has networks of several models, which no one function applies: give runs "
+      "of one of them"
+    )
+  return Networks(variables, _apply(recipes.popitem()[1], stored))
+
+
+def _recipes(path, rows):
+  """Return the recipe of each run, with the fields that a sweep gave it."""
+  runs, results = campaign_of(path)
+  made = Recipe.from_json(results.root["recipe"])
+  swept = [name for name in runs.values if name in made.swept_fields]
+  return [
+    made.with_swept({n: runs.values[n][row].item() for n in swept}) for row in rows
+  ]
+
+
+def _evaluated(recipe):
+  """Return what the evaluation of a recipe's networks depends on."""
+  fields = ("model", "eval_model", "model_args", "width", "depth", "precision")
+  return json.dumps([objects.to_spec(getattr(recipe, field)) for field in fields])
 
 
 def export_networks(
@@ -119,9 +141,12 @@ def export_networks(
   if is_remote(target):
     raise Mistake(f"{out} is behind a URL: give a folder on a disk, and copy it there")
   check_empty(target)
-  about = {name: results.root[name] for name in ("recipe", "mean", "std")}
+  about = {name: results.root[name] for name in ("mean", "std")}
   rows = np.atleast_1d(_rows(path, runs, results.done)).tolist()
-  for _, group in itertools.groupby(rows, results.block_of):
+  recipes = dict(zip(rows, _recipes(path, rows), strict=True))
+  for _, group in itertools.groupby(
+    rows, lambda row: (results.block_of(row), _evaluated(recipes[row]))
+  ):
     part = list(group)
     variables = load_networks(path, part).variables
     try:
@@ -130,7 +155,7 @@ def export_networks(
           checkpointer.save(
             target.absolute() / str(run),
             jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
-            custom_metadata={"run": run, **about},
+            custom_metadata={"run": run, "recipe": recipes[run].to_json(), **about},
           )
     except Exception as error:  # orbax and file systems raise many kinds
       raise Failure(f"{out} cannot be written ({short_message(error)})") from error
@@ -242,7 +267,8 @@ def _rows(path, runs, done):
 
 def _apply(recipe, stored):
   """Make `Networks.apply` for a folder with this recipe and these attributes."""
-  precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
+  told = stored["precision"]
+  precision = recipe.precision if told in (MIXED, None) else told
   mean, std = (
     None if stored[name] is None else np.asarray(stored[name], np.float32)
     for name in ("mean", "std")
