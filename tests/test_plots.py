@@ -275,3 +275,25 @@ def test_an_interval_without_width_may_end_beside_its_middle(ax):
   np.testing.assert_allclose(
     ax.containers[0].lines[2][0].get_segments()[0][:, 0], [7, 7]
   )
+
+
+def test_response_curves_show_means_and_intervals_of_each_value():
+  lines = {
+    "a": [(1.0, 0.9, 0.88, 0.91), (0.01, 0.5, 0.45, 0.6), (0.1, 0.7, None, None)],
+    "b": [(0.01, 0.4, 0.3, 0.5)],
+  }
+  ax = plots.response_curve(lines, plots.figure()[1], name="lr")
+  assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "lr")
+  assert ax.get_ylabel() == "mean test accuracy (%)"
+  a, b = ax.containers
+  np.testing.assert_allclose(a.lines[0].get_ydata(), [50, 70, 90])
+  np.testing.assert_allclose(a.lines[0].get_xdata(), [0.01, 0.1, 1], rtol=0.2)
+  ends = [segment[:, 1] for segment in a.lines[2][0].get_segments()]
+  np.testing.assert_allclose(ends, [[45, 60], [70, 70], [88, 91]])
+  np.testing.assert_allclose(b.lines[0].get_ydata(), [40])
+  named = {"": [("sgd", 0.5, 0.4, 0.6), ("adam", 0.6, 0.5, 0.7)]}
+  ax = plots.response_curve(named, plots.figure()[1], name="optimizer")
+  assert [tick.get_text() for tick in ax.get_xticklabels()] == ["sgd", "adam"]
+  assert ax.get_xscale() == "linear"
+  alone = {"": [(3.0, 0.5, 0.4, 0.6)]}
+  assert plots.response_curve(alone, plots.figure()[1], name="width").containers

@@ -322,7 +322,7 @@ def _varying(side: Side) -> dict[str, bool]:
     "dropout": settings.get("dropout") == 0 and not own_model,
   }
   found = {
-    str(side.results[name].attrs.get("source", name)): bool((of != of[:1]).any())
+    name.removeprefix("seed_"): bool((of != of[:1]).any())
     for name, of in groups.seed_columns(side.results).items()
   }
   return {source: varies for source, varies in found.items() if not unread.get(source)}

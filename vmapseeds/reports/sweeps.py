@@ -64,9 +64,8 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
   names = [str(name) for name in tables[0].columns[1:]]
   pairs = 0
   if names and not any(table.duplicated(names).any() for table in tables):
-    joined = tables[0].set_index(names)
-    for k, table in enumerate(tables[1:]):
-      joined = joined.join(table.set_index(names), how="inner", rsuffix=f"_{k}")
+    values = [table.set_index(names)["value"] for table in tables]
+    joined = pd.concat(values, axis=1, join="inner")
     if 2 * len(joined) > min(map(len, columns)):
       columns, pairs = [*joined.to_numpy().T], len(joined)
   found = stats.probability_of_best(*columns, paired=pairs > 0)

@@ -25,7 +25,7 @@ NEAR, EXPLAINED = 0.1, 0.5
 MOST_CHANCE = 0.9  # above it, one class is nearly all of the test set
 FEWEST = 20  # examples, or errors of equal runs, that are not chance
 # How often, at most, all runs have their lowest loss first though it does not change.
-CHANCE_OF_RISES = 1e-3
+CHANCE_OF_RISES = 1e-4
 ROUNDING = 1e-2  # of probabilities in bfloat16
 
 
