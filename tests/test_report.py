@@ -865,7 +865,7 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
   assert said not in overview.text
   assert "note: lr=100000: all 12 runs diverged." in text
   assert "lr=100000: all 12 runs diverged." in overview.text
-  assert overview.tags["img"] == 2
+  assert overview.tags["img"] == 3  # two of all values, and the response curve
   links = [load for load in overview.loads if not load.startswith("data:")]
   assert links == [f"lr%3D{value}/report.html" for value in LR[:3]]
   assert (
