@@ -27,11 +27,12 @@ from vmapseeds import cli, stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots, results_page, sweeps
 from vmapseeds.reports.groups import group_runs
+from vmapseeds.reports.pictures import Inputs
 from vmapseeds.reports.results_page import (
   Part,
   Row,
   figures,
-  terminal_side_by_side,
+  short_side_by_side,
 )
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
@@ -969,7 +970,9 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
     section["statistics"][name] = {"value": 0.12345, "unit": "fraction"}
   console = Console(width=80, record=True, file=io.StringIO())
   part = Part("weight_decay=0.0005, momentum=0.95", None, [], section)
-  console.print(terminal_side_by_side("test accuracy", [Row(part, None, section)]))
+  console.print(
+    short_side_by_side("test accuracy", [Row(part, None, section)]).for_terminal()
+  )
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
   assert (
@@ -988,7 +991,7 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
     lambda *args, **options: found.append(args[0]) or tally(*args, **options),
   )
   (part,), _ = results_page._parts(
-    group_runs(results), "", Path("r"), "r", "test", results_page.Inputs()
+    group_runs(results), "", Path("r"), "r", "test", Inputs()
   )
   assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found

@@ -512,6 +512,8 @@ def report(
     str | None,
     hint("DIR", "report in each DIR; side by side: report/side_by_side in the first"),
   ] = None,
+  format: Annotated[str, arg(metavar="text|md")] = "text",
+  open: bool = False,
 ) -> None:
   """Print the statistics of results and write pages with every number and figure.
 
@@ -528,6 +530,8 @@ def report(
     images: inputs of the test examples, shown on the pages: pictures, rows or texts; a
       .npy file, an .npz file with x_test or one array, or a data set, e.g. cifar10
     out: folder for the pages
+    format: print tables for a terminal, or in Markdown
+    open: show the page in a browser
   """
   vmapseeds.report(
     folders,
@@ -537,6 +541,8 @@ def report(
     epoch=epoch,
     images=images,
     out=out,
+    format=format,
+    open_page=open,
   )
 
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -86,6 +87,18 @@ class Section(NamedTuple):
   cards: Sequence[Any] = ()
   explorer: Mapping[str, Any] = {}
   kind: str = ""
+
+
+def markdown(table: Table) -> str:
+  """Return a table in Markdown, its caption above it."""
+  lines = [
+    "| "
+    + " | ".join(re.sub(r"([|*])", r"\\\1", cell).replace("\n", " ") for cell in row)
+    + " |"
+    for row in (table.headings, *table.rows)
+  ]
+  lines.insert(1, "|---" + "|---:" * (len(table.headings) - 1) + "|")
+  return "\n".join([f"**{table.caption}**\n", *lines, ""])
 
 
 def notes(warnings: Sequence[str]) -> Section:

@@ -203,6 +203,39 @@ def accuracies_side_by_side(
   return _rows(ax, names, of)
 
 
+def learning_curves(
+  groups: Mapping[str, Real[np.ndarray, "_ epochs"]],
+  epochs: Real[np.ndarray, " epochs"],
+  ax: Axes,
+  *,
+  of: Quantity = ACCURACY,
+) -> Axes:
+  """Draw the mean over runs after each epoch, with the 95 % t-interval of the mean. For a
+  single group also the middle 95 % of the runs.
+
+  Args:
+    groups: name -> (runs, epochs), fractions or what else `of` says.
+    epochs: their numbers.
+    ax: where to draw.
+    of: what the numbers are.
+  """
+  for (name, given), color in zip(groups.items(), PALETTE, strict=False):
+    values = of.scale * np.asarray(given, np.float64)
+    runs, mean = len(values), values.mean(0)
+    if runs > 1:
+      quantile = scipy.stats.t.ppf(0.975, runs - 1)
+      half = quantile * values.std(0, ddof=1) / np.sqrt(runs)
+      ax.fill_between(epochs, mean - half, mean + half, color=color, alpha=0.35, lw=0)
+    if len(groups) == 1 and runs > 1:
+      ends = np.quantile(values, [0.025, 0.975], axis=0)
+      ax.fill_between(epochs, *ends, color=INK, alpha=0.12, lw=0)
+    ax.plot(epochs, mean, color=color, marker="o", markersize=3, label=name or None)
+  if len(groups) > 1:
+    ax.legend(frameon=False)
+  ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+  return finish_axes(ax, "epoch", of.label)
+
+
 def differences(
   rows: Sequence[
     tuple[str, OfRuns | None, Sequence[Scalar], tuple[Scalar, Scalar] | None]

@@ -4,12 +4,14 @@ self-contained pages.
 
 import dataclasses
 import itertools
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import rich.table
 import xarray as xr
 from rich.console import Console
@@ -17,7 +19,7 @@ from rich.markup import escape
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.reports import (
   groups,
   pages,
@@ -42,10 +44,11 @@ from vmapseeds.results.formatting import (
 from vmapseeds.results.opening import loaded, open_results, resolve_test_set
 from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, is_remote, place
 from vmapseeds.store.layout import readable
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
+MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
 MOST_PAIRED = 50  # runs whose pairs are drawn
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
@@ -94,6 +97,8 @@ def report(
   images: Any = None,
   out: Folder | None = None,
   console: Console | None = None,
+  format: str = "text",
+  open_page: bool = False,
 ) -> list[Summary]:
   """Print the statistics of results folders and write `report.html`, `report.json` and
   PNG figures, with a section for each output of role class, loss or score.
@@ -123,6 +128,8 @@ def report(
     out: folder for the pages instead. With several results folders, each has a
       subfolder of its name in it.
     console: where to print.
+    format: of what is printed: "text", or "md" for tables in Markdown.
+    open_page: whether to show the last page in a browser.
 
   Returns:
     what `summarize` returns for each group of each folder, with its `folder` and
@@ -133,6 +140,7 @@ def report(
       has no such test set, columns or values, or a page cannot be written. Nothing is
       written then, unless writing itself fails.
   """
+  one_of("format", format, ("text", "md"))
   console = console or Console()
   if isinstance(folders, Folder) or not np.iterable(folders):
     folders = [folders]
@@ -164,22 +172,74 @@ def report(
     for part in parts:
       page = pages.write_page(part.out, "report", part.summary, **page_of(part))
     if len(parts) > 1 or lost:
-      _side_by_side(parts, lost, parts[0].out.parent, console)
+      page = _side_by_side(parts, lost, parts[0].out.parent, console, format)
     else:
       for section in sections(part.summary):
-        console.print(terminal_table(part.summary, section))
+        if format == "md":
+          _print_markdown(markdown_of(part.summary, section), console)
+        else:
+          console.print(terminal_table(part.summary, section))
         for table in _table_of_sources(section):
-          console.print(table.for_terminal())
+          _print_table(table, console, format)
       for said in parts[0].searches[:1]:
         lines = (said.lead, *said.sentences)
         console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
-        console.print(said.tables[0].for_terminal())
-      _print_notes(_notes([part]), page, console)
+        _print_table(said.tables[0], console, format)
+      _print_notes(_notes([part]), page, console, format)
   parts = [part for parts, _ in reported for part in parts]
   if len(folders) > 1:
     top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
-    _side_by_side(parts, [note for _, lost in reported for note in lost], top, console)
+    lost = [note for _, lost in reported for note in lost]
+    page = _side_by_side(parts, lost, top, console, format)
+  if open_page:
+    webbrowser.open(str(page) if is_remote(page) else page.absolute().as_uri())
   return [part.summary for part in parts]
+
+
+def summary_table(
+  folders: Folder | Sequence[Folder],
+  *,
+  by: Sequence[str] | None = None,
+  where: Where = None,
+  test_set: str = "test",
+  epoch: int | None = None,
+) -> pd.DataFrame:
+  """Return the statistics of `report` as a frame of pandas, a row for each.
+
+  The index has the folder, the values by which runs are grouped, the output and the
+  statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
+  (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
+  not in percent.
+
+  ```python
+  table = vs.summary_table("results/a").xs("mean_accuracy", level="statistic")
+  print(table[["value", "se"]].to_latex(float_format="%.4f"))
+  ```
+
+  Args:
+    folders: results folders, or one.
+    by: as in `report`.
+    where: as in `report`.
+    test_set: which test set.
+    epoch: after which epoch; None for the end.
+
+  Raises:
+    Mistake: as `report`.
+  """
+  rows = []
+  columns = dict.fromkeys(["folder"])
+  for folder in [folders] if isinstance(folders, Folder) else folders:
+    results = _open(folder, test_set, epoch, by, where)
+    for values, of in groups.group_runs(results, by, where):
+      columns |= dict.fromkeys(values)
+      for section in sections(summarize(of, test_set=test_set)):
+        about = {"folder": str(folder), **values, "output": section["output"]}
+        for name, s in section["statistics"].items():
+          told = {
+            c: s[c] for c in ("label", "value", "se", "low", "high", "unit", "over")
+          }
+          rows.append({**about, "statistic": name, **told, "runs": section["runs"]})
+  return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
 
 
 def sections(summary: Summary) -> list[Summary]:
@@ -251,7 +311,22 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   ]
 
 
-def _print_notes(notes: Iterable[str], page: Path | UPath, console: Console) -> None:
+def _print_markdown(text: str, console: Console) -> None:
+  console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_table(table: Table, console: Console, format: str) -> None:
+  if format == "md":
+    _print_markdown(pages.markdown(table), console)
+  else:
+    console.print(table.for_terminal())
+
+
+def _print_notes(
+  notes: Iterable[str], page: Path | UPath, console: Console, format: str
+) -> None:
+  if format == "md":
+    return _print_markdown("".join(f"- {note}\n" for note in notes), console)
   for note in notes:
     console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
   console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
@@ -307,6 +382,16 @@ def terminal_table(summary: Summary, section: Summary) -> rich.table.Table:
     for row in rows:
       table.add_row(*row[:3])
   return table
+
+
+def markdown_of(summary: Summary, section: Summary) -> str:
+  """Return the same as tables in Markdown."""
+  title = f"{_title(summary)}: {_about(summary, section)}"
+  tables = (
+    pages.markdown(Table(group, HEADINGS[:3], [row[:3] for row in rows]))
+    for group, rows in _statistics(section)
+  )
+  return "\n".join([f"## {title}\n", *tables, _STARS.replace("*", r"\*"), ""])
 
 
 # The page of one part.
@@ -444,6 +529,13 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
       ),
     )
   }
+  if curves_of := learning_curves(runs):
+    epochs, values = curves_of
+    found["learning_curve"] = Figure(
+      f"{capitalized(runs.of.name)} after each epoch",
+      """Mean over the runs with its 95 % interval, and the middle 95 % of the runs.""",
+      lambda ax: plots.learning_curves({"": values}, epochs, ax, of=runs.of),
+    )
   if runs.role == "loss":
     found["losses"] = Figure(
       "How large the loss of each example is",
@@ -509,6 +601,18 @@ of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["readin
   return found
 
 
+def learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | None:
+  """Return the epochs after which runs were evaluated, and an output's number of each run
+  then, (runs, epochs); None if it was not kept.
+  """
+  of = "accuracy" if runs.role == "class" else runs.output
+  for x in runs.kept.variables.values():
+    told = x.attrs.get("series"), x.attrs.get("of"), x.dims
+    if told == ("epoch", of, ("run", "epoch")) and x.sizes["epoch"] > 1:
+      return runs.kept.epoch.values, x.values
+  return None
+
+
 # Several parts side by side.
 
 
@@ -549,7 +653,7 @@ def side_by_side_table(
   return Table(title, headings, cells)
 
 
-def terminal_side_by_side(noun: str, rows: Sequence[Row]) -> rich.table.Table:
+def short_side_by_side(noun: str, rows: Sequence[Row]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
   sign = scale_and_sign(headline(rows[0].section)["mean"]["unit"])[1]
   return side_by_side_table(
@@ -557,7 +661,7 @@ def terminal_side_by_side(noun: str, rows: Sequence[Row]) -> rich.table.Table:
     rows,
     lambda row: row.name,
     lambda s: show(s["value"], None, s["unit"]).removesuffix(sign),
-  ).for_terminal()
+  )
 
 
 def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
@@ -576,6 +680,17 @@ their mean; the whiskers reach to the lowest and the highest.""",
     )
   }
   first = [headline(row.section) for row in rows]
+  measured = {row.name.replace("\n", ", "): learning_curves(row.runs) for row in rows}
+  known = {name: of for name, of in measured.items() if of is not None}
+  if len(known) == len(rows) <= MOST_COLORED:
+    epochs = next(iter(known.values()))[0]
+    found["learning_curves"] = Figure(
+      f"{capitalized(noun)} after each epoch",
+      "Mean over the runs, with its 95 % interval.",
+      lambda ax: plots.learning_curves(
+        {name: of for name, (_, of) in known.items()}, epochs, ax, of=runs.of
+      ),
+    )
   if runs.role == "score" or all(of["sd"]["value"] is None for of in first):
     return found
   parts = _PARTS[runs.role]
@@ -611,7 +726,10 @@ def _open(
   """Read a folder, but not its predictions if they are many and stored tallies are of
   exactly these runs.
   """
-  results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  results = open_results(folder, test_set, epoch)
+  results = results.drop_vars(
+    [n for n, x in results.variables.items() if "epoch" in x.dims and x.ndim > 2]
+  )
   results = results.assign_attrs(roles=(outputs := roles(results)))
   if "search" in results.attrs:
     results = best_runs(results)
@@ -644,9 +762,13 @@ def _outcome(row: Row) -> sweeps.Outcome:
 
 
 def _side_by_side(
-  parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console
-) -> None:
-  """Print the tables of groups side by side and write their page."""
+  parts: Sequence[Part],
+  lost: Sequence[str],
+  out: Path | UPath,
+  console: Console,
+  format: str,
+) -> Path | UPath:
+  """Print the tables of groups side by side, write their page and return its path."""
   notes, outputs = [*lost, *_notes(parts)], _by_output(parts)
   titles = (_title(part.summary | {"values": {}}) for part in parts)
   tables = [
@@ -694,7 +816,8 @@ def _side_by_side(
     footer=_SIDE_BY_SIDE,
   )
   for noun, rows in outputs.items():
-    console.print(terminal_side_by_side(noun, rows))
+    _print_table(short_side_by_side(noun, rows), console, format)
   for lead in leads:
     console.print(lead, soft_wrap=True, highlight=False, markup=False)
-  _print_notes(notes, page, console)
+  _print_notes(notes, page, console, format)
+  return page

@@ -1,0 +1,56 @@
+"""A table of the runs, as a frame of pandas."""
+
+import contextlib
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.opening import open_results
+from vmapseeds.results.statistics import roles, values_of_runs
+from vmapseeds.store.files import Folder
+from vmapseeds.store.layout import readable
+from vmapseeds.training.names import DIVERGED
+
+# Role of an output -> the column with its number of each run.
+COLUMNS = {"class": "accuracy", "loss": "mean_{}", "score": "{}"}
+
+
+def to_dataframe(
+  results: xr.Dataset | Folder, *, test_set: str = "test", epoch: int | None = None
+) -> pd.DataFrame:
+  """Return a frame of pandas with a row for each finished run.
+
+  Its columns are the seeds and values of the run, then `accuracy`, where runs predict
+  classes, `mean_<loss>` for each loss and each score by its name, what else there is of
+  one number for each run, and `diverged`. Accuracies are fractions. Runs that diverged
+  keep their rows, with whatever they ended in.
+
+  ```python
+  vs.to_dataframe("results/a").groupby("lr").accuracy.agg(["mean", "std", "count"])
+  ```
+
+  Args:
+    results: a results folder, or what `open_results` returned for it, or some of its
+      runs.
+    test_set: which test set, if `results` is a folder.
+    epoch: after which epoch, if `results` is a folder; None for the end.
+  """
+  with readable(results if isinstance(results, Folder) else "the results' folder"):
+    if isinstance(results, Folder):
+      results = open_results(results, test_set, epoch)
+    numbers = {str(n): x for n, x in results.variables.items() if x.dims == ("run",)}
+    frame = pd.DataFrame({name: x.values for name, x in numbers.items()})
+    everything = results.drop_vars(DIVERGED, errors="ignore")
+    found: dict[str, Any] = {}
+    with contextlib.suppress(Mistake):  # nothing has such a role
+      found = dict(roles(results))
+    for name, about in found.items():
+      column = COLUMNS[about["role"]].format(name)
+      if column not in frame:
+        frame[column] = values_of_runs(everything, name)
+  first = [str(name) for name in results.coords if name in frame]
+  last = [name for name in (DIVERGED,) if name in frame]
+  between = [name for name in frame if name not in first + last]
+  return frame[first + between + last].rename_axis("run")
