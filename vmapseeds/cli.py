@@ -546,6 +546,19 @@ def report(
   )
 
 
+def list_results(folder: Positional[Folder] = "results") -> None:
+  """List the results folders in a folder: recipe, values, runs, accuracy, when.
+
+  Args:
+    folder: folder with results folders, at any depth
+  """
+  from rich.console import Console
+
+  from vmapseeds.reports import listing
+
+  Console().print(listing.list_results(folder).for_terminal())
+
+
 def examples(
   folder: Positional[Folder],
   *,
@@ -752,6 +765,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
   "merge": merge,
   "import": import_runs,
   "export": export,
+  "list": list_results,
   "report": report,
   "compare": compare,
   "plan": plan,

@@ -420,6 +420,7 @@ def train_blocks(
   shared = on_devices(plan)
   bar = Progress(total, len(rows), values, shown, plan.options.progress)
   left, queue = list(blocks), collections.deque[int]()
+  told = not plan.options.progress
   looked, pause, waited = -math.inf, 0.0, 0.0
   with writing(results.path), bar, Claims(results.path) as claims:
     while True:
@@ -438,6 +439,9 @@ def train_blocks(
         queue = collections.deque(block for block in left if block not in others)
         if others:  # which would take the same blocks in the same order
           random.shuffle(queue)
+        if others and not told:
+          told = True
+          say(f"{describe_others(claims, others)}; this process takes others")
         looked = time.monotonic()
         pause = max(POLL, 10 * (looked - begun))
         if not left:
@@ -467,7 +471,22 @@ def train_blocks(
   if len(finished) >= len(results.blocks):
     with writing(results.path):
       results.gather()
+  elsewhere = bar.done - len(rows) - bar.trained
+  if elsewhere and plan.options.progress:
+    say(f"{run_count(bar.trained)} trained here, {elsewhere} by other processes")
   return []
+
+
+def describe_others(claims: Claims, blocks: Collection[int]) -> str:
+  """Return which processes train which blocks."""
+  of: dict[str, list[int]] = {}
+  for block in sorted(blocks):
+    of.setdefault(claims.owner(block), []).append(block)
+  return "; ".join(
+    f"{who} trains block{'s' * (len(held) > 1)} {', '.join(map(str, held[:8]))}"
+    f"{' and more' * (len(held) > 8)}"
+    for who, held in of.items()
+  )
 
 
 def count_of(things: Collection, what: str) -> str:

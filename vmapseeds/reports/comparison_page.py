@@ -33,6 +33,7 @@ from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
   capitalized,
+  difference_of_labels,
   finite_or_none,
   run_count,
   show,
@@ -171,9 +172,15 @@ def compare(
   ]
   for side in theirs:
     if not np.array_equal(ours.tested, side.tested):
+      both = [np.asarray(of.tested) for of in (ours, side)]
+      how = ""
+      if not any(
+        isinstance(of.tested, tuple) or np.ndim(of.tested) > 1 for of in (ours, side)
+      ):
+        how = f", {difference_of_labels(*both)}"
       raise Mistake(
-        f"{ours.name} and {side.name} were tested on different examples: compare results "
-        "of one test set"
+        f"{ours.name} and {side.name} were tested on different examples{how}: compare "
+        "results of one test set"
       )
   sides = dict(zip(LETTERS, (ours, *theirs), strict=False))
   which = [("A", letter) for letter in sides if letter != "A"]

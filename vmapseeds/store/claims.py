@@ -142,6 +142,13 @@ class Claims:
     others = {name: m for name, m in found.items() if name not in self._held}
     return finished, {name: self._is_alive(name, m) for name, m in others.items()}
 
+  def owner(self, block: int | str) -> str:
+    """Return which process was seen to hold a block, in words."""
+    sight = self._seen.get(str(block))
+    owner = (sight.owner if sight else None) or {}
+    host = str(owner.get("host", "")).partition(" ")[0]
+    return f"process {owner['pid']} on {host}" if "pid" in owner else "another process"
+
   def _is_alive(self, name, mark):
     """Return whether the process that holds a claim is alive, None if it is not known."""
     now = time.monotonic()

@@ -60,6 +60,24 @@ def module_exists(text: str) -> bool:
   )
 
 
+def check_no_module(name: object) -> None:
+  """Raise `Mistake` if a name is that of a module, or of its file: it says which recipes
+  and tasks are in there.
+  """
+  module = name.removesuffix(".py").replace("/", ".") if isinstance(name, str) else ""
+  if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
+    return
+  try:
+    if importlib.util.find_spec(module) is None:
+      return
+    values = vars(importlib.import_module(module))
+  except Exception:  # whatever the user's module does
+    return
+  there = [n for n, of in values.items() if type(of).__name__ in ("Recipe", "Task")]
+  shown = " or ".join(f"{module}:{n}" for n in there) or f"such as {module}:mine"
+  raise Mistake(f"{name} is a module: give a recipe or task of it, {shown}")
+
+
 def imported(text: str):
   """Import the object that an import string names.
 

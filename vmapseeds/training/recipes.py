@@ -775,6 +775,7 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   if isinstance(name, str) and name in RECIPES:
     return RECIPES[name][0].replace(**overrides)
   if not (isinstance(name, str) and objects.is_import(name)):
+    objects.check_no_module(name)
     one_of("recipe", name, (*RECIPES, *(given := plugins()), "package.module:name"))
     name = given[name]
   found = objects.imported(name)

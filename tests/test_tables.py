@@ -1,0 +1,136 @@
+"""Results as frames of pandas, in Markdown and in a list, against plain NumPy."""
+
+import re
+import webbrowser
+
+import numpy as np
+import pandas as pd
+import pytest
+from folders import outputs_folder
+from test_cli import run
+
+import vmapseeds as vs
+from vmapseeds.reports import plots, results_page
+
+rng = np.random.default_rng(1)
+LABELS = rng.integers(0, 3, 60)
+PREDICTIONS = np.where(rng.random((10, 60)) < 0.8, LABELS, 0)
+RIGHT = (PREDICTIONS == LABELS).mean(1)
+SEEDS, LRS = np.repeat(np.arange(5), 2), np.tile([0.1, 0.4], 5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("tables") / "r"
+  vs.Recorder(path, labels=LABELS).add(PREDICTIONS, seed=SEEDS, lr=LRS)
+  return path
+
+
+def test_a_row_for_each_run(folder):
+  frame = vs.to_dataframe(folder)
+  wanted = {"seed": SEEDS, "lr": LRS, "accuracy": RIGHT, "diverged": np.zeros(10, bool)}
+  pd.testing.assert_frame_equal(frame, pd.DataFrame(wanted).rename_axis("run"))
+  some = vs.to_dataframe(vs.open_results(folder).isel(run=[3, 1]))
+  assert some.accuracy.tolist() == RIGHT[[3, 1]].tolist()
+
+
+def test_losses_and_scores_have_columns(tmp_path):
+  losses, scores = rng.random((4, 5)), rng.random(4)
+  outputs = {
+    "errors": (losses, {"role": "loss"}),
+    "reward": (scores, {"role": "score"}),
+    "other": (np.arange(4), {"role": "value"}),
+  }
+  frame = vs.to_dataframe(outputs_folder(tmp_path / "r", outputs))
+  assert [*frame] == ["seed_init", "reward", "other", "mean_errors"]
+  np.testing.assert_allclose(frame.mean_errors, losses.mean(1))
+  np.testing.assert_array_equal(frame.reward, scores)
+  plain = outputs_folder(tmp_path / "p", {"other": (np.arange(4), {"role": "value"})})
+  assert vs.to_dataframe(plain).other.tolist() == [0, 1, 2, 3]
+
+
+def test_statistics_as_a_frame(folder):
+  table = vs.summary_table(folder)
+  assert table.index.names == ["folder", "lr", "output", "statistic"]
+  means = table.xs("mean_accuracy", level="statistic")
+  for lr in (0.1, 0.4):
+    (row,) = means.xs(lr, level="lr").itertuples()
+    assert row.value == pytest.approx(RIGHT[lr == LRS].mean())
+    assert row.se == pytest.approx(RIGHT[lr == LRS].std(ddof=1) / np.sqrt(5))
+    assert (row.unit, row.runs) == ("fraction", 5)
+  pooled = vs.summary_table([folder, folder], by=())
+  assert pooled.index.names == ["folder", "output", "statistic"]
+  found = pooled.xs("sd_accuracy", level="statistic").value
+  np.testing.assert_allclose(found, [RIGHT.std(ddof=1)] * 2)
+  assert r"\toprule" in means[["value", "se"]].to_latex()
+
+
+def test_a_report_in_markdown(folder, tmp_path, capsys):
+  given = ("report", folder, "--format", "md", "--out", tmp_path)
+  status, out, _ = run(capsys, *given)
+  assert status == 0
+  head, line, *rows = [text for text in out.splitlines() if text.startswith("|")]
+  assert head.startswith("| runs of | runs | mean | sd |")
+  assert re.fullmatch(r"\|---(\|---:)+\|", line)
+  assert head.count("|") == line.count("|") == rows[0].count("|")
+  assert rows[1].startswith(f"| lr=0.4 | 5 | {100 * RIGHT[LRS == 0.4].mean():.2f} |")
+  assert "\n- lr=0.1: With only 5 runs" in out
+  status, out, _ = run(capsys, *given, "--where", "lr=0.4")
+  assert out.startswith("\n## r, lr=0.4: 5 runs") or out.startswith("## r, lr=0.4")
+  assert "**Variance between runs**\n\n| statistic |" in out
+  assert (tmp_path / "lr=0.4" / "report.html").is_file()
+  status, _, err = run(capsys, "report", folder, "--format", "pdf")
+  assert (status, err) == (2, "error: unknown format 'pdf': choose one of text, md\n")
+
+
+def test_a_report_is_opened(folder, tmp_path, capsys, monkeypatch):
+  shown = []
+  monkeypatch.setattr(webbrowser, "open", shown.append)
+  monkeypatch.chdir(tmp_path)
+  assert run(capsys, "report", folder, "--open", "--out", "pages")[0] == 0
+  assert shown == [(tmp_path / "pages" / "report.html").as_uri()]
+
+
+def test_learning_curves(tmp_path):
+  runs = vs.Runs.sweep(lr=[0.05, 0.2], seeds=3)
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)
+  results = vs.train(recipe, runs, tmp_path / "r", progress=False)
+  vs.report(tmp_path / "r")
+  assert (tmp_path / "r/report/learning_curves.png").is_file()
+  assert (tmp_path / "r/report/lr=0.2/learning_curve.png").is_file()
+  of = results.isel(run=results.lr.values == 0.2)
+  (measured,) = results_page.measure_outputs(of)
+  epochs, values = results_page.learning_curves(measured)
+  assert epochs.tolist() == [1, 2]
+  np.testing.assert_array_equal(values, of.epoch_accuracy)
+  _, ax = plots.figure()
+  plots.learning_curves({"a": values, "b": values + 0.1}, epochs, ax)
+  np.testing.assert_allclose(ax.lines[1].get_ydata(), 100 * values.mean(0) + 10)
+  band = ax.collections[0].get_paths()[0].vertices[:, 1]
+  mean, sd = 100 * values[:, -1].mean(), 100 * values[:, -1].std(ddof=1)
+  for end in (-1, 1):  # of Student's t with 2 degrees of freedom
+    assert np.isclose(band, mean + end * 4.302653 * sd / np.sqrt(3)).any()
+
+
+def test_a_list_of_folders(folder, tmp_path, capsys):
+  vs.train(
+    vs.recipe("digits_cnn", model="linear", epochs=0),
+    3,
+    tmp_path / "a/b",
+    progress=False,
+  )
+  vs.Recorder(tmp_path / "c", labels=LABELS).add(PREDICTIONS, seed=SEEDS, lr=LRS)
+  (tmp_path / "d").mkdir()
+  (tmp_path / "d" / "zarr.json").write_text("{}")
+  status, out, _ = run(capsys, "list", tmp_path)
+  assert status == 0
+  rows = [[cell.strip() for cell in r.split("│")[1:-1]] for r in out.splitlines()]
+  names = [row[0] for row in rows if row and row[0]]
+  assert names == ["a/b", "c"]
+  text = " ".join(out.split())
+  assert "lr=0.1 or 0.4" in " ".join(row[2] for row in rows if row)
+  assert f"{100 * RIGHT.mean():.1f}" in text
+  assert run(capsys, "list", tmp_path / "d")[2].endswith(
+    "holds no results: give a folder that has some in it\n"
+  )
+  assert "is no folder on this machine" in run(capsys, "list", tmp_path / "x")[2]

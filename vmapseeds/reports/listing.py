@@ -1,0 +1,76 @@
+"""List the results folders below a folder."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from vmapseeds.mistakes import Failure, Mistake, one_line
+from vmapseeds.reports import groups
+from vmapseeds.reports.pages import Table
+from vmapseeds.results.formatting import show
+from vmapseeds.results.opening import open_results
+from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
+from vmapseeds.store.files import Folder, is_remote, place
+from vmapseeds.store.layout import ROOT, read_metadata
+from vmapseeds.store.results import Results
+
+HEADINGS = ("folder", "recipe", "values", "done", "mean ± sd of a run", "last written")
+
+
+def list_results(folder: Folder) -> Table:
+  """Return a table of the results folders in a folder, at any depth: recipe, values that
+  differ between runs, how many runs are done, the mean and standard deviation of the
+  first output, and when the last block was written, in UTC.
+
+  Raises:
+    Mistake: there is no such folder, or it holds no results.
+  """
+  top = place(folder)
+  if is_remote(top) or not top.is_dir():
+    raise Mistake(f"{folder} is no folder on this machine: give one")
+  rows = []
+  for at, inside, files in os.walk(top):
+    inside.sort()
+    if ROOT in files and read_metadata(at) is not None:
+      inside.clear()
+      rows.append((os.path.relpath(at, top), *_row(Path(at))))
+  if not rows:
+    raise Mistake(f"{folder} holds no results: give a folder that has some in it")
+  return Table("", HEADINGS, rows)
+
+
+def _row(path: Path) -> tuple[str, ...]:
+  try:
+    results = Results(path)
+    opened = open_results(path)
+    finished, count = sorted(results.finished_blocks()), len(results)
+    record = (results.record(finished[-1]) if finished else None) or {}
+    swept = groups.swept_columns(opened)
+    values = ", ".join(
+      groups.format_values({name: taken[: groups.MAX_SHOWN_VALUES]})
+      + " or more" * (len(taken) > groups.MAX_SHOWN_VALUES)
+      for name, taken in swept.items()
+    )
+    when = str(record.get("when", "–")).partition("+")[0].replace("T", " ")
+    done = str(opened.sizes["run"])
+    done += f" of {count}" * (opened.sizes["run"] < count)
+    name = json.loads(results.root["recipe"])["name"]
+    return str(name), values, done, _mean(opened), when
+  except (Mistake, Failure) as error:
+    return "–", one_line(error)[:100], "–", "–", "–"
+
+
+def _mean(opened) -> str:
+  try:
+    name, about = next(iter(roles(opened).items()))
+  except Mistake:
+    return "–"
+  values = values_of_runs(opened, name)
+  values = values[np.isfinite(values)]
+  if not len(values):
+    return "–"
+  unit = quantity_of(name, about).unit
+  sd = float(values.std(ddof=1)) if len(values) > 1 else None
+  return show(float(values.mean()), sd, unit)
