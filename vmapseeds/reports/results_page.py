@@ -211,10 +211,10 @@ def summary_table(
   (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
   not in percent.
 
-  ```python
-  table = vs.summary_table("results/a").xs("mean_accuracy", level="statistic")
-  print(table[["value", "se"]].to_latex(float_format="%.4f"))
-  ```
+  ::
+
+    table = vs.summary_table("results/a").xs("mean_accuracy", level="statistic")
+    print(table[["value", "se"]].to_latex(float_format="%.4f"))
 
   Args:
     folders: results folders, or one.

@@ -27,9 +27,9 @@ def to_dataframe(
   one number for each run, and `diverged`. Accuracies are fractions. Runs that diverged
   keep their rows, with whatever they ended in.
 
-  ```python
-  vs.to_dataframe("results/a").groupby("lr").accuracy.agg(["mean", "std", "count"])
-  ```
+  ::
+
+    vs.to_dataframe("results/a").groupby("lr").accuracy.agg(["mean", "std", "count"])
 
   Args:
     results: a results folder, or what `open_results` returned for it, or some of its

@@ -75,13 +75,13 @@ class Recorder:
   processes may add to one folder. Give runs a `seed`: then none is added twice, and
   `compare` pairs the runs of equal seeds.
 
-  ```python
-  recorder = vs.Recorder("results/mine", labels=labels)
-  for seed in range(100):
-    if not recorder.has(seed=seed):
-      recorder.add(train(seed).predict(images), seed=seed)
-  vs.report("results/mine")
-  ```
+  ::
+
+    recorder = vs.Recorder("results/mine", labels=labels)
+    for seed in range(100):
+      if not recorder.has(seed=seed):
+        recorder.add(train(seed).predict(images), seed=seed)
+    vs.report("results/mine")
 
   Args:
     out: the results folder. The first run that is added makes a new one.
