@@ -202,7 +202,8 @@ def _made(recipe, model, options, dropout, **more):
   of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
   if dropout is not None:
     of_recipe["dropout"] = dropout
-  own = {name for name, value in of_recipe.items() if _is_default(name, value)}
+  asked = options | of_recipe
+  own = {name for name, value in asked.items() if _is_default(name, value)}
   for name, value in of_recipe.items():
     if name not in own and name not in taken:
       given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
@@ -219,7 +220,7 @@ def _made(recipe, model, options, dropout, **more):
       )
   given = {
     name: value
-    for name, value in (options | of_recipe).items()
+    for name, value in asked.items()
     if name in taken and (name not in own or taken[name].default is taken[name].empty)
   }
   return model(**(given | dict(recipe.model_args)), **more)
@@ -227,7 +228,7 @@ def _made(recipe, model, options, dropout, **more):
 
 def _is_default(name, value):
   # A traced value has no truth.
-  return not isinstance(value, jax.Array) and value == MODEL_DEFAULTS[name]
+  return not isinstance(value, jax.Array) and value == MODEL_DEFAULTS.get(name)
 
 
 def takes(recipe: Recipe, name: str) -> bool:

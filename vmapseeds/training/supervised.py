@@ -685,6 +685,7 @@ def abstract_task(recipe: Recipe) -> Task:
       std=(1,) * shape[-1],
     )
   data = load_dataset(known)
+  check_data(known, data, data.num_classes)
   sets = on_device(known, data, data.num_classes)
   looks = functools.partial(
     jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)
