@@ -16,6 +16,7 @@ from experiments.calibration import PAPERS, Simulated
 from experiments.claims import Estimate
 
 PAGES = Path(__file__).parent.parent / "docs" / "gallery"
+GALLERIES = (*PAPERS, "mnist")
 PLACE = ("1", "section 1")
 AROUND = claims.near("x", PLACE, 0.9, 1.1)
 ABOVE = claims.above("x", PLACE, 1.0)
@@ -154,34 +155,33 @@ def test_every_statistic_that_claims_are_of_is_tried(paper):
     assert bool(simulated.null) or not stated[name].is_direction
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_committed_pages_count_what_their_records_say(paper):
+@pytest.mark.parametrize("page", GALLERIES)
+def test_committed_pages_count_what_their_records_say(page):
   """Every claim of the paper's is stated by a row; nothing is violated; the index and
   README count as the verdicts do.
   """
-  index = json.loads((PAGES / paper / "index.json").read_text())
+  index = json.loads((PAGES / page / "index.json").read_text())
   records = [
-    json.loads((PAGES / paper / f"{name}.json").read_text())
-    for name in index["figures"]
+    json.loads((PAGES / page / f"{name}.json").read_text()) for name in index["figures"]
   ]
   rows = [row for record in records for row in record["rows"]]
   verdicts = [verdict for verdict in gallery.judge(rows) if verdict]
   identities = sum(verdict.word == "identity" for verdict in verdicts)
   assert claims.counted(verdicts) | {"identity": identities} == index["verdicts"]
   assert not [verdict for verdict in verdicts if verdict.word == "violated"]
-  stated = importlib.import_module(f"experiments.{paper}.paper").CLAIMS.values()
+  stated = importlib.import_module(
+    f"experiments.{index['paper']}.paper"
+  ).CLAIMS.values()
   of_rows = {claims.read(row)[0]._replace(printed=()) for row in rows if row["claim"]}
   assert of_rows <= {claim._replace(printed=()) for claim in stated}
   counts = " | ".join(map(str, index["verdicts"].values()))
-  assert (
-    f"| [{paper}]({paper}/index.md) | {counts} |" in (PAGES / "index.md").read_text()
-  )
+  assert f"| [{page}]({page}/index.md) | {counts} |" in (PAGES / "index.md").read_text()
 
 
 def test_readme_counts_all_claims():
   every = [
-    json.loads((PAGES / paper / "index.json").read_text())["verdicts"]
-    for paper in PAPERS
+    json.loads((PAGES / page / "index.json").read_text())["verdicts"]
+    for page in GALLERIES
   ]
   agrees, shown, contradicted, undecided = (
     sum(of[word] for of in every) for word in claims.WORDS
