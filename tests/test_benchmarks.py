@@ -341,7 +341,14 @@ def killed(way, workload, data):
 def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   starts = (quick, slow, failing, without_torch, killed)
   ways = [
-    Way("b", start.__name__, start, lanes=3, processes=1 + (start is quick))
+    Way(
+      "b",
+      start.__name__,
+      start,
+      lanes=3,
+      processes=1 + (start is quick),
+      precision="float32",
+    )
     for start in starts
   ]
   two, late, error, absent, gone = race(ways, WORKLOADS["digits"], 2)
@@ -357,7 +364,11 @@ def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   assert gone.error == "killed: out of memory?"
   assert not any(c.running for c in (two, late, error, absent, gone))
   table = training_step.table(
-    "digits", WORKLOADS["digits"], [two, late, error, absent, gone], 10**6, 10**9
+    "digits",
+    WORKLOADS["digits"],
+    [two, late, error, absent, gone],
+    10**6,
+    {"float32": 10**9},
   )
   assert "(b) slow, timed once" in [row[0] for row in table.rows]
   assert common.markdown(table).count("\n|") == 2 + 5
@@ -502,7 +513,9 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
   # A plan refuses runs that vary what the task does not read, so it is of one of them.
   plan = make_plan(overheads.frozen(recipe, task), runs[:1], options)
-  spread = loop.spread_task(plan, lanes.Execution("sequential", 3), plan.runs)
+  spread = loop.spread_task(
+    plan, lanes.Execution("sequential", 3), plan.traced_for(plan.runs)
+  )
   ((_, trained, _),) = spread(loop.on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()

@@ -291,7 +291,7 @@ def test_a_training_loss_that_falls_in_no_run():
 def test_a_loss_that_is_maximised_rises(tmp_path, capsys):
   settings = ["model=linear", "epochs=3", "evaluate_every=1", "training_metrics=true"]
   for loss, rises in (("test_doubts:reversed_loss", True), ("cross_entropy", False)):
-    argv = ["digits_cnn", "--set", *settings, f"loss={loss}", "--runs", "8", "--quiet"]
+    argv = ["digits_cnn", "--set", *settings, f"loss={loss}", "--runs", "10", "--quiet"]
     cli.main(["train", *argv, "--out", str(tmp_path / loss[:4])])
     assert ("falls in no run" in capsys.readouterr().err) == rises
 

@@ -165,7 +165,7 @@ def test_networks_of_a_sweep_are_applied_each_by_its_own_model(tmp_path):
   runs = vs.Runs.sweep(activation=["relu", "tanh"], optimizer=["sgd", "adam"], seeds=1)
   out = tmp_path / "r"
   results = alone(recipe, runs, out, keep_params=True)
-  images = vs.load("digits").test.inputs
+  images = vs.load("digits").tests["test"].inputs
   with pytest.raises(Mistake, match="networks of several models"):
     vs.load_networks(out)
   for pair in ([0, 1], [2, 3]):

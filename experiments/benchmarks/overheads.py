@@ -116,7 +116,10 @@ def measure(
     }.items()
   }
   shared, rows = loop.on_devices(plans["evaluated"]), lanes_of(task, table)
-  parts = {name: loop.spread_task(plan, how, plan.runs) for name, plan in plans.items()}
+  parts = {
+    name: loop.spread_task(plan, how, plan.traced_for(plan.runs))
+    for name, plan in plans.items()
+  }
   writing = []
 
   def campaign():

@@ -194,7 +194,8 @@ class Recorder:
     results = self._results or self._open()
     tested = self._tested
     check_runs(runs, tested, self.path)
-    steps = _steps(count, results.block_runs, progress, "adding")
+    several = count > results.block_runs
+    steps = _steps(count, results.block_runs, progress and several, "adding")
     blocks = make_blocks(runs, tested, steps)
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
