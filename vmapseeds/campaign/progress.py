@@ -150,7 +150,7 @@ def with_error(value: float, error: float, unit: str) -> str:
   >>> with_error(0.5, 0.001, "%"), with_error(103.25, 1.5, "reward")
   ('50.000 ± 0.100 %', '103.2 ± 1.5 reward')
   """
-  if unit == "%":
+  if unit in ("%", "fraction"):
     return (
       f"{value:.2%}"
       if math.isnan(error)
