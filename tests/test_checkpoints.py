@@ -211,14 +211,16 @@ def test_long_blocks_are_saved_by_default(speed, width, options, interval, monke
   )
   monkeypatch.setattr(loop, "known_speed", lambda task, execution: speed)
   execution = Execution("sequential", width)
-  assert loop.checkpoint_interval(plan, execution, 6) == interval
+  assert loop.checkpoint_interval(plan, execution, plan.runs) == interval
   monkeypatch.setattr(loop, "free_host_memory", lambda: 1000.0)
   if not options:
-    assert loop.checkpoint_interval(plan, execution, 6) is None, "no memory for states"
+    assert loop.checkpoint_interval(plan, execution, plan.runs) is None, (
+      "no memory for states"
+    )
   one_round = plan._replace(task=dataclasses.replace(plan.task, rounds=1))
   monkeypatch.undo()
   if not options:
-    assert loop.checkpoint_interval(one_round, execution, 6) is None
+    assert loop.checkpoint_interval(one_round, execution, plan.runs) is None
 
 
 def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
@@ -226,7 +228,7 @@ def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
   runs = vs.Runs.independent(50)
   plan = planning.make_plan(*planning.load_task(ADAM, runs, options), options)
   monkeypatch.setattr(loop, "known_speed", lambda task, execution: None)
-  assert loop.checkpoint_interval(plan, Execution("sequential", 1), 50) is None
+  assert loop.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
 
 
 def test_sigkill_amid_checkpoints(tmp_path, capsys):

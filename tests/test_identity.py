@@ -16,6 +16,7 @@ from vmapseeds.campaign import loop, planning, provenance
 from vmapseeds.campaign.options import Options
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store.results import Results
+from vmapseeds.training import task as task_module
 from vmapseeds.training.identity import canonical_text, describe_change, hash_of
 
 
@@ -485,6 +486,28 @@ def test_values_that_no_program_can_be_traced_without_are_named():
     Mistake, match=r"branching fails before it trains .*Concretization"
   ):
     identity(dataclasses.replace(branching(), finish=finish))
+
+
+def test_each_program_of_values_read_in_python_is_traced_once(monkeypatch):
+  traced, trace = [], task_module.trace
+
+  def counted(task, runs):
+    traced.append((*task.fixed, *runs.values["lr"][:1]))
+    return trace(task, runs)
+
+  def branches(run, steps):
+    return optax.sgd(optax.warmup_cosine_decay_schedule(0.0, run["lr"], 10, steps))
+
+  monkeypatch.setattr(task_module, "trace", counted)
+  recipe = vs.recipe(
+    "digits_cnn", model="linear", optimizer=branches, schedule="constant"
+  )
+  runs, options = vs.Runs.sweep(lr=[0.01, 0.1], seeds=2), vs.Options(progress=False)
+  task, runs = planning.load_task(recipe, runs, options)
+  task, programs = task_module.trace_programs(task, runs)
+  assert [*task.fixed] == ["lr"]
+  assert [*programs] == [(0.01,), (0.1,)]
+  assert [traced.count(("lr", lr)) for lr in (0.01, 0.1)] == [1, 1]
 
 
 def test_a_schedule_that_branches_on_its_peak(tmp_path):

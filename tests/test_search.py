@@ -428,6 +428,16 @@ def test_variance_between_searches_and_between_seeds():
   assert np.isnan(variance_components(table[:, :1])[0])
 
 
+def test_searches_are_not_merged(tmp_path):
+  for name in "ab":
+    search(tmp_path / name, trials=2, searches=2)
+  with pytest.raises(
+    vs.Mistake, match=r"b holds searches.*numbered within their folder"
+  ):
+    vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", progress=False)
+  assert not (tmp_path / "m").exists()
+
+
 def test_regret_is_what_the_best_so_far_lacks(tmp_path):
   search(tmp_path / "s", trials=5, searches=3)
   trials = read_trials(tmp_path / "s")

@@ -516,10 +516,11 @@ def train_and_store_block(
   runs = plan.runs[np.array(results.blocks[block])]
   execution = campaign.execution if settled else folder_execution(campaign)
   campaign = campaign._replace(execution=execution)
-  keeper = None
-  interval = checkpoint_interval(plan, execution, len(runs))
+  keeper = interval = None
   # Runs of several programs have no step at which all of their states could be saved.
-  if interval and len(rows_by_program(plan.task, runs)) == 1:
+  if len(rows_by_program(plan.task, runs)) == 1:
+    interval = checkpoint_interval(plan, execution, runs)
+  if interval:
     keeper = checkpoints.Checkpoints(
       results.path,
       block,
@@ -574,9 +575,9 @@ def train_and_store_block(
 
 
 def checkpoint_interval(
-  plan: Plan, execution: lanes.Execution, runs: int
+  plan: Plan, execution: lanes.Execution, runs: Runs
 ) -> int | str | None:
-  """Return how often a block of so many runs is saved in training, None for never.
+  """Return how often a block of these runs is saved in training, None for never.
 
   By default it is saved if it takes longer than `LONG`. Saving needs all lanes to wait
   for each other, which costs the more the more steps of lanes there are. So where the
@@ -585,15 +586,15 @@ def checkpoint_interval(
   asked = plan.options.checkpoint_every
   if asked is not None:
     return None if asked == "never" else asked
-  states = runs * plan.traced.bytes_of_a_state
+  states = len(runs) * plan.traced.bytes_of_a_state
   several = jax.process_count() > 1
   if several or plan.task.rounds < 2 or states > free_host_memory() / 8:
     return None
   a_step = known_speed(plan.task, execution)
   if a_step is None:
-    few = runs <= FEW_STEPS * execution.width * len(lanes.devices())
+    few = len(runs) <= FEW_STEPS * execution.width * len(lanes.devices())
     return checkpoints.AUTO if few else None
-  seconds = a_step * plan.model_steps(plan.runs) * runs / len(plan.runs)
+  seconds = a_step * plan.model_steps(runs)
   return checkpoints.AUTO if seconds > LONG else None
 
 

@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vmapseeds.results.formatting import ACCURACY, Quantity, run_count, show
 from vmapseeds.stats import performance_profile
+from vmapseeds.training.runs import format_value
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -327,7 +328,7 @@ def response_curve(
   if logarithmic:
     ax.set_xscale("log")
   if named or len(at) <= 8:
-    ax.set_xticks([*places.values()], [str(x).removesuffix(".0") for x in places])
+    ax.set_xticks([*places.values()], [*map(format_value, places)])
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
 

@@ -12,6 +12,7 @@ import xarray as xr
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import plots
 from vmapseeds.reports.pages import Figure, Section, Table
@@ -51,7 +52,7 @@ class Components(NamedTuple):
   Attributes:
     searches: between the hyperparameters that searches found, with those of seeds taken
       off; negative if it cannot be told from 0.
-    low, high: its 95 % interval, by the F distribution.
+    low, high: its 95 % interval.
     seeds: between seeds, of the same hyperparameters.
     repeats: of each search.
   """
@@ -65,22 +66,12 @@ class Components(NamedTuple):
 
 def variance_components(values: Float[np.ndarray, "searches repeats"]) -> Components:
   """Return the variance between searches and between seeds, of a table in which the
-  repeats of all searches have the same seeds: an analysis of variance in two ways.
-
-  NaN with fewer than 2 searches or repeats.
+  repeats of all searches have the same seeds; NaN with fewer than 2 searches or repeats.
   """
-  searches, repeats = values.shape
-  if min(values.shape) < 2:
-    return Components(math.nan, math.nan, math.nan, math.nan, repeats)
-  rows, columns = values.mean(1, keepdims=True), values.mean(0, keepdims=True)
-  freedom = searches - 1, (searches - 1) * (repeats - 1)
-  between = repeats * rows.var(ddof=1)
-  rest = ((values - rows - columns + values.mean()) ** 2).sum() / freedom[1]
-  low, high = (
-    (between / scipy.stats.f.ppf(q, *freedom) - rest) / repeats for q in (0.975, 0.025)
-  )
-  found = (between - rest) / repeats
-  return Components(found, low, high, values.var(axis=1, ddof=1).mean(), repeats)
+  found, repeats = stats.source_variances(values), values.shape[1]
+  seeds = values.var(axis=1, ddof=1).mean() if min(values.shape) > 1 else math.nan
+  variance, low, high = (float(of[0]) for of in found[:3])
+  return Components(variance, low, high, seeds, repeats)
 
 
 def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:

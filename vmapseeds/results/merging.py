@@ -138,6 +138,11 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
   if mine["data_digest"] == theirs["data_digest"]:
     recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
   given = {**theirs, "recipe": recipe}
+  if mine.get("search"):
+    raise Mistake(
+      f"{source.path} holds searches, which are numbered within their folder: extend one "
+      "with --searches, or compare the folders"
+    )
   # What is kept of each run is in the programs too.
   if mine["kept"] != theirs["kept"]:
     check_outputs(source, first, other, use)

@@ -323,20 +323,20 @@ def trace_programs(
   Raises:
     Mistake: as `trace`.
   """
-  found: dict[tuple[float | str, ...], Traced] = {}
-  for values, rows in rows_by_program(
-    dataclasses.replace(task, fixed=()), runs
-  ).items():
+  traced: dict[int, Traced] = {}  # by row
+  for rows in rows_by_program(dataclasses.replace(task, fixed=()), runs).values():
     one = runs[rows[:1]]
-    found[values] = trace_with_fixed_values(variant_of(task, one), one)
-    fixed = {*task.fixed, *found[values].task.fixed}
-    task = dataclasses.replace(task, fixed=sorted(fixed))
-  if not task.fixed:
-    return task, found
-  return task, {
-    values: trace(variant_of(task, runs[rows[:1]]), runs[rows[:1]])
-    for values, rows in rows_by_program(task, runs).items()
-  }
+    found = trace_with_fixed_values(variant_of(task, one), one)
+    traced[rows[0]] = found
+    task = dataclasses.replace(task, fixed=sorted({*task.fixed, *found.task.fixed}))
+  programs = {}
+  for values, rows in rows_by_program(task, runs).items():
+    found = traced.get(rows[0])
+    if found is None or found.task.fixed != task.fixed:
+      one = runs[rows[:1]]
+      found = trace(variant_of(task, one), one)
+    programs[values] = found
+  return task, programs
 
 
 def trace(task: Task, runs: Runs) -> Traced:
