@@ -205,6 +205,25 @@ def test_xarray_opens_it_without_warning(reference, tmp_path):
   np.testing.assert_array_equal(zarr.open_group(tmp_path / "r")["seed_init"], range(4))
 
 
+def test_xarray_opens_all_groups_as_a_tree(tmp_path):
+  recipe = LINEAR.replace(test_sets=("test", "blur"))
+  for runs in (2, 4):  # extended: two blocks
+    train(tmp_path / "r", runs, recipe, seed_batch=2, keep_params=True, logits=True)
+  tree = xr.open_datatree(tmp_path / "r", engine="zarr")
+  assert {"/", "/test", "/blur", "/variables"} <= {*tree.groups}
+  for test_set in ("test", "blur"):
+    opened = vs.open_results(tmp_path / "r", test_set)
+    for name in ("predictions", "accuracy", "labels", "logits"):
+      np.testing.assert_array_equal(tree[f"{test_set}/{name}"], opened[name])
+  leaves = {
+    f"{group.path}/{name}": array.shape
+    for group in tree["variables"].subtree
+    for name, array in group.data_vars.items()
+  }
+  assert {shape[0] for shape in leaves.values()} == {4}
+  assert len(leaves) == 2
+
+
 def test_what_is_not_done_reads_as_missing(reference, tmp_path):
   train(tmp_path / "r", 6, seed_batch=4)
   shutil.rmtree(tmp_path / "r" / "test" / "predictions" / "c" / "1")
