@@ -65,7 +65,7 @@ def train(out, recipe=EVERY, runs=4, **options):
 def evaluated(tmp_path_factory):
   out = tmp_path_factory.mktemp("evaluated") / "r"
   return out, train(
-    out, runs=vs.Runs.independent(4).subset(100), keep_params=True
+    out, runs=vs.Runs.independent(4).subset(100), keep_params=True, logits=True
   ).load()
 
 
@@ -84,8 +84,10 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
       tmp_path / str(epoch),
       ADAM.replace(epochs=epoch),
       vs.Runs.independent(4).subset(100),
+      logits=True,
     )
     of_epoch = vs.open_results(out, epoch=epoch)
+    np.testing.assert_array_equal(of_epoch.logits, shorter.logits)
     np.testing.assert_array_equal(of_epoch.predictions, shorter.predictions)
     np.testing.assert_array_equal(of_epoch.accuracy, shorter.accuracy)
     np.testing.assert_array_equal(vs.errors(of_epoch), vs.errors(shorter))

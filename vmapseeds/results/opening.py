@@ -45,8 +45,8 @@ def open_results(
   `predictions == labels` still says who is right, but votes cannot be pooled.
 
   A recipe with `training_metrics` adds `train_loss(run)` and `train_accuracy(run)`. With
-  `evaluate_every` there are also these, `predictions` and `accuracy` after some epochs:
-  `epoch_predictions(run, epoch, example)` and so on. `epoch` chooses one of them, and
+  `evaluate_every` there are also these, `predictions`, `accuracy` and kept `logits` after
+  some epochs: `epoch_predictions(run, epoch, example)` and so on. `epoch` chooses one, and
   `predictions` and the others are then those after that epoch. Runs that diverge later
   still count as diverged. A recipe with `stop_at` adds `trained_epochs(run)`.
 
@@ -114,8 +114,7 @@ def _of_epoch(results, path, epoch):
     after[attrs.pop("of")] = xr.Variable(
       at_epoch[name].dims, at_epoch[name].data, attrs
     )
-  at_end = [*with_role(at_epoch, "logits"), *(n for n in COUNTS if n in at_epoch)]
-  left = at_epoch.drop_vars([*series, *at_end])
+  left = at_epoch.drop_vars([*series, *(n for n in COUNTS if n in at_epoch)])
   return left.assign(after).assign_attrs(epoch=whole)
 
 
@@ -317,7 +316,8 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
     Mistake: they do not fit in memory.
   """
   with readable(where):
-    large = [*with_role(results, "logits"), *(n for n in COUNTS if n in results)]
+    logits = (n for n, x in results.items() if x.attrs.get("role") == "logits")
+    large = [*logits, *(n for n in COUNTS if n in results)]
     small = results.drop_vars(large)
     if small.nbytes > free_host_memory():
       raise Mistake(

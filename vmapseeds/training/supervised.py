@@ -339,9 +339,7 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     return out
 
   def measure_epoch(sets, run, state):
-    found = measure(sets, run, loop.finish(recipe, state))
-    logits = {f"{name}/logits" for name in sets[1]}
-    return {name: value for name, value in found.items() if name not in logits}
+    return measure(sets, run, loop.finish(recipe, state))
 
   def start(sets, run):
     state = loop.start(recipe, sets[0], run)
@@ -409,7 +407,6 @@ def recipe_outputs(
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
   found = {"diverged": Output()}
-  logits = {}
   for name in ("test", "valid") if held_out else ():
     if train.num_classes is None:
       found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
@@ -435,7 +432,8 @@ def recipe_outputs(
         label_map="label_map",
         kept=keep.predictions,
       )
-    logits[f"{name}/logits"] = Output(outputs, "logits")
+    if keep.logits:
+      found[f"{name}/logits"] = Output(outputs, "logits")
   if recipe.evaluate_every:
     for name, output in [*found.items()][1:]:
       array = name.rpartition("/")[2]
@@ -452,7 +450,7 @@ def recipe_outputs(
   if keep.params:
     leaves = jax.tree.leaves_with_path(variables_of(recipe, train))
     found |= {variable_name(path): Output(role="variable") for path, _ in leaves}
-  return found | (logits if keep.logits else {})
+  return found
 
 
 def predicted_dims(recipe: Recipe, data):
