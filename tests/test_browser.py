@@ -22,6 +22,7 @@ pytestmark = [
   pytest.mark.skipif(not BROWSER, reason=f"there is none of {', '.join(BROWSERS)}"),
 ]
 RUNS, EXAMPLES = 60, 200
+NAMES = ["ant", "bee", "cat", "dog"]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,11 @@ def reported(tmp_path_factory):
   predictions[30:, 150] = (labels[150] + 2) % 4
   folder = tmp_path_factory.mktemp("browser")
   results = vs.import_runs(
-    folder / "r", predictions=predictions, labels=labels, progress=False
+    folder / "r",
+    predictions=predictions,
+    labels=labels,
+    class_names=NAMES,
+    progress=False,
   )
   images = np.random.default_rng(0).random((EXAMPLES, 8, 8))
   vs.report(folder / "r", images=images)
@@ -95,6 +100,9 @@ def test_all_are_there_hardest_first(opened, reported):
   agree = vs.examples(vs.open_results(reported[2].parents[1])).agreement.values
   assert f"wrong in {100 * rates[found[0]]:.1f} %" in text
   assert f"agree {100 * agree[found[0]]:.1f} %" in text
+  assert f"#{found[0]}, label {NAMES[labels[found[0]]]}" in text
+  voted = np.bincount(predictions[:, found[0]]).argmax()
+  assert f"{NAMES[voted]}: " in text
 
 
 def test_filters_and_order(opened, reported):
@@ -103,7 +111,7 @@ def test_filters_and_order(opened, reported):
   rates = (predictions != labels).mean(0)
   page.get_by_label("wrong at least %").fill("20")
   page.get_by_label("wrong at most %").fill("60")
-  page.locator("[name=label]").select_option("2")
+  page.locator("[name=label]").select_option("cat")
   expected = (rates >= 0.2) & (rates <= 0.6) & (labels == 2)
   assert status(page).startswith(f"{expected.sum()} of ")
   page.get_by_label("order").select_option("by number")
@@ -127,7 +135,8 @@ def test_a_confusion_is_clicked(opened, reported):
   page = opened()
   buttons = page.locator(".confusions button")
   button = buttons.nth(2)
-  label, voted = map(int, re.match(r"(\d) → (\d)", button.inner_text()).groups())
+  names = re.match(r"(\w+) → (\w+)", button.inner_text()).groups()
+  label, voted = map(NAMES.index, names)
   button.click()
   expected = (labels == label) & (predictions == voted).any(0)
   assert status(page).startswith(f"{expected.sum()} of ")

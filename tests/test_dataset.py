@@ -127,6 +127,21 @@ def test_arrays_that_do_not_fit_are_one_line(given, message):
     vs.Dataset(**given)
 
 
+def test_names_of_classes_are_no_part_of_a_campaign(tmp_path):
+  names = ["low", "high", "higher", "highest"]
+  sets = {"train": (images := X.reshape(-1, 3, 1, 1), Y), "test": (images, Y)}
+  plain, named = (vs.Dataset(**sets, class_names=of) for of in (None, names))
+  recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=1, batch_size=8)
+  for dataset, out in ((plain, "plain"), (named, "named"), (named, "plain")):
+    vs.train(recipe.replace(dataset=dataset), 2, tmp_path / out, progress=False)
+  assert vs.examples(tmp_path / "named").attrs["class_names"] == tuple(names)
+  assert "class_names" not in vs.examples(tmp_path / "plain").attrs
+  with pytest.raises(vs.Mistake, match="2 class names for 4 classes"):
+    vs.Dataset(**sets, class_names=["a", "b"])
+  with pytest.raises(vs.Mistake, match="which has no classes: leave them out"):
+    vs.Dataset(train=(X, X), test=(X, X), class_names=["a", "b"])
+
+
 class Line(nn.Module):
   @nn.compact
   def __call__(self, x):

@@ -179,6 +179,62 @@ def test_a_likely_mislabelled_example_comes_first(tmp_path, capsys):
   assert "has no such examples" in capsys.readouterr().out
 
 
+NAMES = ["cat", "[red]dog", "owl"]
+
+
+def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  labels = np.arange(30) % 3
+  predictions = np.tile(labels, (8, 1))
+  predictions[:, 7] = 2  # label 1
+  predictions[:5, 11] = -1  # label 2
+  np.save("p.npy", predictions)
+  np.save("y.npy", labels)
+  given = ["--predictions", "p.npy", "--labels", "y.npy", "--quiet"]
+  cli.main(["import", "--out", "r", *given, "--class-names", *NAMES])
+  vs.import_runs("s", predictions=predictions, labels=labels, progress=False)
+  vs.Recorder("s", class_names=NAMES)  # named later
+  assert vs.verify("s").problems == []
+  capsys.readouterr()
+  for folder in "rs":
+    assert vs.examples(folder).attrs["class_names"] == tuple(NAMES)
+    cli.main(["examples", folder, "--most", "hard"])
+    out = capsys.readouterr().out.replace("│", " ")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["7", "[red]dog", "owl", "100.0", "100.0", "-100.0", "owl", "100.0"] in rows
+    assert [row[1:3] for row in rows if row[:1] == ["11"]] == [["owl", "owl"]]
+    cli.main(["report", folder])
+    page = (tmp_path / folder / "report" / "report.html").read_text("utf-8")
+    assert "<strong>#7, label [red]dog</strong>" in page
+    assert "owl: 100.0" in page
+    assert r'"class_names": ["cat", "[red]dog", "owl"]' in page
+  vs.merge(["r"], "t", progress=False)
+  assert vs.examples("t").attrs["class_names"] == tuple(NAMES)
+  unnamed = vs.import_runs("u", predictions=predictions, labels=labels, progress=False)
+  assert "class_names" not in vs.examples(unnamed).attrs
+
+
+@pytest.mark.parametrize(
+  ("names", "said"),
+  [
+    (["a", "b"], "u has 3 classes, not 2"),
+    (["a", "b", "a"], "class_names is a, b, a: give each class another name"),
+    (["a", "b", " "], "give a printable text for each class"),
+    ("abc", "class_names is 'abc': give a printable text for each class"),
+    (3, "class_names is 3: give a printable text for each class"),
+  ],
+)
+def test_names_that_do_not_fit_the_classes(names, said, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  vs.Recorder("u", labels=[0, 1, 2]).add([0, 1, 2])
+  with pytest.raises(Mistake, match=said):
+    vs.Recorder("u", class_names=names)
+  with pytest.raises(Mistake, match="2 class names for 3 classes: give one for each"):
+    vs.Output(role="class", labels=[0, 2], class_names=["a", "b"])
+  with pytest.raises(Mistake, match="class_names with role 'score': leave them out"):
+    vs.Output(role="score", class_names=["a", "b"])
+
+
 def test_what_has_no_examples(tmp_path):
   scores = test_roles.dataset(reward=(test_roles.SCORES, test_roles.SCORE))
   with pytest.raises(Mistake, match="these outputs have no numbers of examples"):

@@ -456,6 +456,7 @@ def import_runs(
   classes: Annotated[
     int | None, hint("N", "those of the logits, or up to the highest that occurs")
   ] = None,
+  class_names: Annotated[tuple[str, ...], hint("NAME", "numbers")] = (),
   name: Annotated[str | None, hint("NAME", "the name of the file")] = None,
   quiet: bool = False,
 ) -> None:
@@ -475,6 +476,7 @@ def import_runs(
       seed_SOURCE, by which compare pairs runs, lr and others by any names
     keep_logits: keep logits beside predictions
     classes: number of classes
+    class_names: what reports call the classes, the first class 0
     name: name of these runs in reports
     quiet: no progress bar
   """
@@ -486,6 +488,7 @@ def import_runs(
       labels=files_of(labels, "--labels"),
       values=values,
       num_classes=classes,
+      class_names=class_names or None,
       keep_logits=keep_logits,
       name=name,
       progress=not quiet,

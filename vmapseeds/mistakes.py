@@ -65,6 +65,28 @@ def safe_name(what: str, given: object) -> str:
   return given
 
 
+def check_class_names(given: Any, count: int | None = None) -> tuple[str, ...]:
+  """Return names of classes, the first of class 0.
+
+  Raises:
+    Mistake: they are not `count` different texts that can be shown.
+  """
+  listed = isinstance(given, Iterable) and not isinstance(given, str)
+  names = tuple(given) if listed else ()
+  if not names or any(
+    not (isinstance(name, str) and name.strip() and name.isprintable())
+    for name in names
+  ):
+    raise Mistake(
+      f"class_names is {given!r:.200}: give a printable text for each class"
+    )
+  if len({*names}) < len(names):
+    raise Mistake(f"class_names is {', '.join(names)}: give each class another name")
+  if count not in (None, len(names)):
+    raise Mistake(f"{len(names)} class names for {count} classes: give one for each")
+  return names
+
+
 def one_line(text: object) -> str:
   """Return `text` as one line that a terminal can show: control characters are escaped,
   and a long line loses its middle.

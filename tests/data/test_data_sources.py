@@ -391,6 +391,17 @@ def test_classes_are_renamed_and_dropped_in_every_set():
     assert after.targets.dtype == np.int32
 
 
+def test_names_of_classes(save):
+  path = save(class_names=np.array(["cat", "dog"]))
+  assert load(path).class_names == ("cat", "dog")
+  assert load(path, classes=[1, 0]).class_names == ("dog", "cat")
+  assert load(path, classes=[0, 0]).class_names == ("cat/dog",)
+  assert load(path, classes=[-1, 0]).class_names == ("dog",)
+  assert load("digits").class_names is None
+  with pytest.raises(Mistake, match=r"class_names is \[1, 2\]: give a printable text"):
+    load(save(class_names=np.array([1, 2])))
+
+
 def test_classes_that_change_nothing():
   before, after = load("digits"), load("digits", classes=range(10))
   np.testing.assert_array_equal(before.train.targets, after.train.targets)

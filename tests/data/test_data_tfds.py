@@ -32,6 +32,7 @@ def test_cifar10_is_downloaded_prepared_and_read(cifar10, capfd):
   (train_images, train_labels, test_images, test_labels), folder = cifar10
   dataset = load("cifar10")
   assert dataset.name == "cifar10"
+  assert dataset.class_names == tuple(f"class{c}" for c in range(10))
   assert dataset.num_classes == 10
   assert dataset.train.inputs.dtype == np.uint8
   assert dataset.train.inputs.shape == (25, 32, 32, 3)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree, Shaped
 
 from vmapseeds.data import shifts
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, check_class_names, one_of
 
 AS_MANY = "as many as there are"
 MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
@@ -44,6 +44,8 @@ class Dataset:
     num_classes: how many classes the targets have; None if they are not classes. By
       default whole numbers (n,) are classes, and the training set must have examples of
       each.
+    class_names: what reports call the classes, the first class 0; None for their
+      numbers.
 
   Raises:
     Mistake: arrays that do not fit together.
@@ -54,6 +56,7 @@ class Dataset:
   tests: Mapping[str, Any] = field(default_factory=dict)
   name: str = "arrays"
   num_classes: Any = AS_MANY  # kept as a number, or None
+  class_names: Sequence[str] | None = None
 
   def __post_init__(self, test):
     tests = {"test": test} if test is not None else {}
@@ -84,6 +87,13 @@ class Dataset:
           )
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
+    names = self.class_names
+    if names is not None:
+      if count is None:
+        raise Mistake(
+          f"class_names of {self.name!r}, which has no classes: leave them out"
+        )
+      names = check_class_names(names, count)
     for name, examples in ({"train": train} | tests).items():
       for what in ("inputs", "targets"):
         mine, due = (
@@ -101,7 +111,8 @@ class Dataset:
         raise Mistake(
           f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
         )
-    for name, value in (("train", train), ("tests", tests), ("num_classes", count)):
+    kept = {"train": train, "tests": tests, "num_classes": count, "class_names": names}
+    for name, value in kept.items():
       object.__setattr__(self, name, value)
 
   def described(self) -> dict[str, str]:
@@ -278,6 +289,16 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
     return Examples(examples.inputs[keep], labels[keep])
 
   tests = {name: renamed(examples, name) for name, examples in dataset.tests.items()}
+  names = dataset.class_names
+  if names is not None:
+    names = [
+      "/".join(name for name, new in zip(names, classes, strict=True) if new == c)
+      for c in range(len(kept))
+    ]
   return replace(
-    dataset, train=renamed(dataset.train, "train"), tests=tests, num_classes=len(kept)
+    dataset,
+    train=renamed(dataset.train, "train"),
+    tests=tests,
+    num_classes=len(kept),
+    class_names=names,
   )

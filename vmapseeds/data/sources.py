@@ -94,7 +94,7 @@ def load_digits() -> Dataset:
 
 def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   """Load an `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`,
-  `y_<name>`.
+  `y_<name>`, and `class_names` if the classes have names.
 
   The arrays are as `Dataset` takes them. Images may lack axes: (n, height, width) have
   one channel, and (n, width) are one row of one channel.
@@ -103,7 +103,7 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
     Mistake: when the file cannot be read or does not hold that. Pickled objects are
       never loaded.
   """
-  arrays = read_npz(path, test_sets)
+  arrays, names = read_npz(path, test_sets)
   axes = {2: np.s_[:, None, :, None], 3: np.s_[..., None]}
   sets = {
     split: (images[axes.get(images.ndim, ...)], labels)
@@ -113,11 +113,14 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
     name=path,
     train=sets["train"],
     tests={s: sets[s] for s in sets if s in ("test", *test_sets)},
+    class_names=names,
   )
 
 
 def read_npz(path: str, test_sets):
-  """Read the raw (images, labels) of `train` and of the wanted test sets."""
+  """Read the raw (images, labels) of `train` and of the wanted test sets, by their names,
+  and the names of the classes or None.
+  """
   advice = (
     "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
   )
@@ -141,10 +144,11 @@ def read_npz(path: str, test_sets):
         file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path
       )
       # np.load gives a member that is not an array as bytes.
+      names = file["class_names"].tolist() if "class_names" in keys else None
       return {
         split: (np.asarray(file[f"x_{split}"]), np.asarray(file[f"y_{split}"]))
         for split in splits
-      }
+      }, names
   except Mistake:
     raise
   except (

@@ -1,5 +1,6 @@
 """Read tensorflow-datasets without TensorFlow."""
 
+import contextlib
 import difflib
 import io
 import os
@@ -15,7 +16,7 @@ from rich.progress import Progress
 
 from vmapseeds.data.dataset import Dataset, required_splits
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, reason, silence
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, check_class_names
 
 # About 12,000 small images are decoded per second. A progress bar for less than two
 # seconds is only noise.
@@ -80,7 +81,12 @@ def load_splits(
       f"data set {name!r} has no {train!r} set, only {', '.join(splits)}: choose another data set"
     )
   test_sets = required_splits(test_sets, splits)
-  num_classes = builder.info.features["label"].num_classes
+  label = builder.info.features["label"]
+  names = None
+  with contextlib.suppress(Mistake):  # a set's names may be no texts that can be shown
+    names = check_class_names(label.int2str(c) for c in range(label.num_classes))
+  if names == (*map(str, range(label.num_classes)),):
+    names = None
   sets = {}
   for split in dict.fromkeys((train, *test_sets)):
     try:
@@ -92,7 +98,13 @@ def load_splits(
         "that folder to have it prepared again"
       ) from error
   tests = {split: sets[split] for split in test_sets}
-  return Dataset(name=name, train=sets[train], tests=tests, num_classes=num_classes)
+  return Dataset(
+    name=name,
+    train=sets[train],
+    tests=tests,
+    num_classes=label.num_classes,
+    class_names=names,
+  )
 
 
 def find(name: str, folder: str) -> tfds.core.DatasetBuilder:

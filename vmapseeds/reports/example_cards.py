@@ -3,7 +3,7 @@ page needs so that its reader can look for others.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from vmapseeds.reports import plots
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
 from vmapseeds.reports.pictures import Inputs, show_input, tiles
 from vmapseeds.results.by_example import table_of_votes
-from vmapseeds.results.formatting import show
+from vmapseeds.results.formatting import show, show_class
 from vmapseeds.results.statistics import MeasuredRuns
 from vmapseeds.stats.tallies import Tallies
 
@@ -65,9 +65,11 @@ def notable_cards(
     for most in titles
     if (rows := section.get(f"{most}_examples"))
   ]
+  names = runs.class_names
   pairs = [p for p in section.get("pairs", ()) if p["joint"] > p["product"]]
   if pairs:
-    found.append(Cards(PAIRS, [_pair(p, runs.tallies, inputs) for p in pairs]))
+    cards = [_pair(p, runs.tallies, inputs, names) for p in pairs]
+    found.append(Cards(PAIRS, cards))
   return found
 
 
@@ -80,28 +82,29 @@ def _card(row, runs, inputs):
   text = (
     f"wrong in {100 * row['error_rate']:.1f} %, agree {100 * row['agreement']:.1f} %"
   )
-  title = f"#{example}, label {row['label']}"
-  return Card(shown, title, _votes(runs.tallies, example), text)
+  names = runs.class_names
+  title = f"#{example}, label {show_class(row['label'], names)}"
+  return Card(shown, title, _votes(runs.tallies, example, names), text)
 
 
-def _votes(tallies: Tallies, example: int) -> list[Votes]:
+def _votes(tallies: Tallies, example: int, names: Sequence[str] | None) -> list[Votes]:
   votes, label = tallies.votes[example], tallies.labels[example]
   first = np.argsort(-votes, kind="stable")[:SHOWN_VOTES]
   return [
-    Votes(str(c), float(votes[c] / tallies.runs), bool(c == label))
+    Votes(show_class(c, names), float(votes[c] / tallies.runs), bool(c == label))
     for c in first
     if votes[c]
   ]
 
 
-def _pair(pair, tallies, inputs):
+def _pair(pair, tallies, inputs, names):
   i, j = pair["i"], pair["j"]
   both, chance = (
     1 - pair["right_i"] - pair["right_j"] + pair[n] for n in ("joint", "product")
   )
   return Card(
     [show_input(inputs, i), show_input(inputs, j)],
-    " and ".join(f"#{k}, label {tallies.labels[k]}" for k in (i, j)),
+    " and ".join(f"#{k}, label {show_class(tallies.labels[k], names)}" for k in (i, j)),
     [],
     f"both wrong in {100 * both:.1f} %, by chance in {100 * chance:.1f} %",
   )
@@ -112,7 +115,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   little-endian.
 
   Returns:
-    `runs`; `examples`, how many some run has wrong; `errors` of all runs; `surprising`,
+    `runs`; `class_names`, or None; `examples`, how many some run has wrong; `errors` of all runs; `surprising`,
     how many standard errors a difference may be by chance (Bonferroni); of those that the page holds `id`,
     `label`, `wrong`, `agree`, and of the classes with the most votes `classes` and
     `votes`, one example after the other; `confusions`, label, class and votes of the
@@ -133,6 +136,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   classes = np.argsort(-votes, axis=1, kind="stable")[:, :SHOWN_VOTES]
   found = {
     "runs": tallies.runs,
+    "class_names": runs.class_names,
     "examples": ever,
     "errors": int(tallies.wrong.sum()),
     "surprising": float(scipy.stats.norm.isf(0.025 / ever)),

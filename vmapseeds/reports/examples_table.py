@@ -1,5 +1,7 @@
 """Tables of single test examples, for pages and the terminal."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 from rich.console import Console
@@ -7,7 +9,7 @@ from rich.console import Console
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.reports.pages import Table
 from vmapseeds.results.by_example import examples
-from vmapseeds.results.formatting import finite_or_none, show
+from vmapseeds.results.formatting import finite_or_none, show, show_class
 from vmapseeds.store.files import Folder
 
 ORDERS = {
@@ -32,6 +34,7 @@ HEADINGS = {
   "mean_loss": "mean loss",
   "sd": "sd between runs",
 }
+CLASSES = ("label", "most_voted", "other_class")
 SHARES = ("error_rate", "agreement", "margin", "other_share")
 Row = dict[str, float | None]
 
@@ -61,7 +64,9 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   ]
 
 
-def table_of(rows: list[Row], most: str) -> Table:
+def table_of(
+  rows: list[Row], most: str, class_names: Sequence[str] | None = None
+) -> Table:
   """Return such rows as a table."""
 
   def cell(name: str, value: float | None) -> str:
@@ -69,7 +74,7 @@ def table_of(rows: list[Row], most: str) -> Table:
       return show(value, None, "number")
     if name in SHARES:
       return f"{100 * value:.1f}"
-    return "none" if value == -1 else f"{value:.0f}"
+    return show_class(value, class_names if name in CLASSES else None)
 
   titles = OF_LOSSES if rows and "mean_loss" in rows[0] else ORDERS
   headings = [HEADINGS[name] for name in (rows[0] if rows else ("example",))]
@@ -93,5 +98,6 @@ def print_examples(
   one_of("order of losses", most, ORDERS if "label" in table else OF_LOSSES)
   rows = rows_of(table, most, n)
   if rows:
-    return Console().print(table_of(rows, most).for_terminal())
+    names = table.attrs.get("class_names")
+    return Console().print(table_of(rows, most, names).for_terminal())
   print(f"{folder} has no such examples: {ORDERS[most].lower()}")

@@ -15,6 +15,7 @@
     const [id, label, wrong, agree, classes, votes] = [
       "id", "label", "wrong", "agree", "classes", "votes",
     ].map((name) => unpack(data[name]));
+    const nameOf = (c) => (data.class_names ? data.class_names[c] : c);
     const binned = bins && unpack(bins.wrong);
     const shown = classes.length / id.length;
     const all = Array.from(id.keys());
@@ -51,7 +52,7 @@
     const card = (i, chosen) => {
       const made = part("card").content.cloneNode(true);
       const within = (name) => made.querySelector(`[data-part="${name}"]`);
-      within("title").textContent = `#${id[i]}, label ${label[i]}`;
+      within("title").textContent = `#${id[i]}, label ${nameOf(label[i])}`;
       const picture = within("picture");
       if (tiles && i < tiles.count) {
         const [x, y] = [i % tiles.columns, Math.floor(i / tiles.columns)];
@@ -72,7 +73,7 @@
         bar.style.width = `${100 * share}%`;
         within("votes").append(bar);
       }
-      within("said").textContent = found.map((v) => `${v.name}: ${percent(v.share)}`).join(", ");
+      within("said").textContent = found.map((v) => `${nameOf(v.name)}: ${percent(v.share)}`).join(", ");
       within("text").textContent = chosen
         ? `wrong in ${percent(chosen.of[i] / chosen.count)} of the chosen runs, ` +
           `${percent((wrong[i] - chosen.of[i]) / (runs - chosen.count))} of the others`
@@ -178,14 +179,14 @@
       else draw();
     };
 
-    const option = (value) => new Option(value, value);
+    const option = (value) => new Option(nameOf(value), value);
     control("label").append(...[...new Set(label)].sort((a, b) => a - b).map(option));
     control("voted").append(...[...new Set(classes)].sort((a, b) => a - b).map(option));
     const errors = data.errors;
     for (const [from, to, count] of data.confusions) {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = `${from} → ${to}: ${percent(count / errors)}`;
+      button.textContent = `${nameOf(from)} → ${nameOf(to)}: ${percent(count / errors)}`;
       Object.assign(button.dataset, { label: from, voted: to });
       button.addEventListener("click", () => {
         const again = button.ariaPressed === "true";

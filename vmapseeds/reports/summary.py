@@ -114,7 +114,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """Return all numbers of one output.
 
   Returns:
-    `output`, `role`, `runs`, `diverged`; `examples` and `classes`, where there are any;
+    `output`, `role`, `runs`, `diverged`; `examples`, `classes` and `class_names`, where there are any;
     `sources`, what `sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
     examples farthest from independence; of more runs than one `hard_examples`,
     `split_examples` and, of classes, `mislabelled_examples`, the first rows of
@@ -139,6 +139,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "diverged": runs.diverged,
     "examples": runs.examples,
     "classes": runs.num_classes,
+    "class_names": runs.class_names,
     **_notable_examples(runs),
     "sources": sources.decompose(runs),
     "headline": {row.heading: row.name for row in rows if row.heading},

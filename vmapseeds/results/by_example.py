@@ -7,7 +7,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, one_of
-from vmapseeds.results.opening import open_results, tally
+from vmapseeds.results.opening import class_names_of, open_results, tally
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.stats import plurality
 from vmapseeds.stats._arrays import ratio
@@ -46,6 +46,9 @@ def examples(
   `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
   deviation. More axes of examples are flattened.
 
+  Classes are numbers; where they have names, the attribute `class_names` of the table
+  has these, the first of class 0.
+
   Where a campaign has stored the votes of exactly these runs, no predictions are read.
 
   Args:
@@ -78,6 +81,8 @@ def examples(
       losses = results[output].values[alive]
       return table_of_losses(losses.reshape(len(losses), -1))
     table = table_of_votes(tally(results))
+    if names := class_names_of(results.labels):
+      table.attrs["class_names"] = names
     beside = (n for n, x in results.variables.items() if x.dims == ("example",))
     return table.assign_coords(
       {name: results[name].variable for name in beside if name != "labels"}

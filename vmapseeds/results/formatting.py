@@ -95,6 +95,11 @@ def finite_or_none(value: Any) -> float | None:
   return None if value is None or not math.isfinite(value) else float(value)
 
 
+def show_class(number: float, names: Sequence[str] | None) -> str:
+  """Return the name of a class, its number if classes have no names; -1 is none."""
+  return "none" if number == -1 else names[int(number)] if names else f"{number:.0f}"
+
+
 def run_count(n: int) -> str:
   return f"{n} run{'s' * (n != 1)}"
 

@@ -9,7 +9,13 @@ from jaxtyping import Bool, Int
 
 from vmapseeds import stats
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Mistake, at_least, one_of, whole_number
+from vmapseeds.mistakes import (
+  Mistake,
+  at_least,
+  check_class_names,
+  one_of,
+  whole_number,
+)
 from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
@@ -91,6 +97,14 @@ def with_role(results: xr.Dataset, *roles: str) -> list[str]:
 def class_of(results: xr.Dataset) -> str | None:
   """Return the variable with the runs' predicted classes, or None."""
   return next(iter(with_role(results, "class")), None)
+
+
+def class_names_of(labels: xr.DataArray) -> tuple[str, ...] | None:
+  """Return the names of the classes of labels, None if they have none."""
+  about = labels.attrs
+  if "class_names" not in about:
+    return None
+  return check_class_names(about["class_names"], about.get("num_classes"))
 
 
 def _of_epoch(results, path, epoch):

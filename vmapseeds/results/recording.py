@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from vmapseeds.data.dataset import MOST_CLASSES
-from vmapseeds.mistakes import Mistake, at_least, say
+from vmapseeds.mistakes import Mistake, at_least, check_class_names, say
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -65,6 +65,7 @@ class Tested:
   labels: Mapping[str, Int[np.ndarray, " examples"]]  # by test set
   num_classes: int
   logits: np.dtype | None = None  # if they are kept
+  class_names: Sequence[str] | None = None
 
 
 class Recorder:
@@ -87,8 +88,10 @@ class Recorder:
     out: the results folder. The first run that is added makes a new one.
     labels: (examples,), class indices from 0, or test set -> those. May be left out for
       a folder that is there; else they must be equal.
-    num_classes: how many classes; by default as many as logits have, or one more than
-      the highest class in the labels and in what is added first.
+    num_classes: how many classes; by default as many as have names, or as logits have,
+      or one more than the highest class in the labels and in what is added first.
+    class_names: what reports call the classes, the first class 0; of a folder that is
+      there, from now on.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the folder's name.
 
@@ -103,6 +106,7 @@ class Recorder:
     *,
     labels: Any = None,
     num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
     keep_logits: bool = False,
     name: str | None = None,
   ):
@@ -111,7 +115,11 @@ class Recorder:
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise Mistake(f"the name is {name!r:.100}: give text that can be printed")
     self._labels = {} if labels is None else sources("labels", labels)
-    self._num_classes, self._keep_logits = num_classes, keep_logits
+    if class_names is not None:
+      class_names = check_class_names(class_names, num_classes)
+      num_classes = len(class_names)
+    self._num_classes, self._class_names = num_classes, class_names
+    self._keep_logits = keep_logits
     self._results: Results | None = None
     check_writable(out)
     if occupied(out):
@@ -227,6 +235,8 @@ class Recorder:
     if self._keep_logits and kept is None:
       raise Mistake(f"{self.path} keeps no logits: leave keep_logits out")
     self._tested = Tested(held, classes, None if kept is None else kept.dtype)
+    if self._class_names is not None:
+      results.revise(functools.partial(renamed, self._class_names))
     self._results = results
     return results
 
@@ -256,7 +266,8 @@ class Recorder:
         )
       classes = classes or max(highest, predicted) + 1
     assert classes is not None
-    tested = Tested(labels, classes, first.dtype if self._keep_logits else None)
+    logits = first.dtype if self._keep_logits else None
+    tested = Tested(labels, classes, logits, self._class_names)
     if self._keep_logits and first.kind == "predictions":
       raise Mistake(
         "predictions have no logits to keep: give logits, or do not ask for them"
@@ -463,7 +474,23 @@ def entries_of(tested: Tested) -> dict[str, Description]:
 
 
 def _output(tested: Tested, labels: Int[np.ndarray, " examples"]) -> Output:
-  return Output(("example",), "class", labels=labels, num_classes=tested.num_classes)
+  return Output(
+    ("example",),
+    "class",
+    labels=labels,
+    num_classes=tested.num_classes,
+    class_names=tested.class_names,
+  )
+
+
+def renamed(names: Sequence[str], root: Description) -> Description:
+  """Return a description whose classes have these names."""
+  arrays = {**root["arrays"]}
+  for name, about in arrays.items():
+    if about["attributes"].get("role") == "labels":
+      attributes = about["attributes"] | {"class_names": [*names]}
+      arrays[name] = about | {"attributes": attributes}
+  return root | {"arrays": arrays}
 
 
 def largest(
@@ -550,6 +577,7 @@ def import_runs(
   logits: Any = None,
   values: Any = None,
   num_classes: int | None = None,
+  class_names: Sequence[str] | None = None,
   keep_logits: bool = False,
   name: str | None = None,
   block_runs: int | None = None,
@@ -574,8 +602,10 @@ def import_runs(
     values: the runs table, name -> a number for each run, a frame of pandas, or a
       `.csv`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
       `compare` pairs runs, and hyperparameters by any names.
-    num_classes: how many classes; by default as many as logits have, or one more than
-      the highest class that occurs.
+    num_classes: how many classes; by default as many as have names, or as logits have,
+      or one more than the highest class that occurs.
+    class_names: what reports call the classes, the first class 0; of a folder with runs,
+      from now on.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions
       or logits.
@@ -599,7 +629,12 @@ def import_runs(
     file = next(iter(runs.values())).file
     name = file.stem if file else IMPORTED
   recorder = Recorder(
-    out, labels=labels, num_classes=num_classes, keep_logits=keep_logits, name=name
+    out,
+    labels=labels,
+    num_classes=num_classes,
+    class_names=class_names,
+    keep_logits=keep_logits,
+    name=name,
   )
   if block_runs is None:
     a_run = sum(of.dtype.itemsize * math.prod(of.shape[1:]) for of in runs.values())

@@ -7,7 +7,7 @@ More axes of examples are flattened.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.opening import stored_tallies, with_role
+from vmapseeds.results.opening import class_names_of, stored_tallies, with_role
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
@@ -150,6 +150,7 @@ class MeasuredRuns:
     tallies: of role class, as the next three.
     predictions: (runs, examples), as they are counted; None if `tallies` were stored.
     num_classes: how many classes.
+    class_names: their names, if they have any.
     pooled: whether votes of different runs may be pooled.
   """
 
@@ -165,6 +166,7 @@ class MeasuredRuns:
   tallies: Any = None
   predictions: Any = None
   num_classes: Any = None
+  class_names: Sequence[str] | None = None
   pooled: bool = True
 
   @property
@@ -259,6 +261,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     tallies=tallies,
     predictions=predictions,
     num_classes=num_classes,
+    class_names=class_names_of(kept[about["labels"]]) if pooled else None,
     pooled=pooled,
   )
 

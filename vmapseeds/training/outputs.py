@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, check_class_names, one_of
 from vmapseeds.training.names import FOLDER_NAMES
 from vmapseeds.training.runs import Run
 
@@ -47,6 +47,8 @@ class Output:
     labels: of `class`: the right class of each example, from 0; anything where the mask
       is False.
     num_classes: of `class`: how many there are; None for as many as `labels` have.
+    class_names: of `class`: what reports call the classes, the first class 0; None for
+      their numbers.
     mask: of `class` and `loss`: bool, over the axes of examples: which ones count. The
       others are not stored.
     unit: of `score`: what its number counts, such as "reward".
@@ -68,6 +70,7 @@ class Output:
   _: dataclasses.KW_ONLY
   labels: Integer[np.ndarray, "..."] | None = None
   num_classes: int | None = None
+  class_names: Sequence[str] | None = None
   mask: Bool[np.ndarray, "..."] | None = None
   unit: str = ""
   higher_is_better: bool = True
@@ -100,6 +103,11 @@ class Output:
       count = least if self.num_classes is None else self.num_classes
       least = 1 if self.label_map else least  # a map makes fewer classes
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
+    if self.class_names is not None:
+      if self.role != "class":
+        raise Mistake(f"class_names with role {self.role!r}: leave them out")
+      names = check_class_names(self.class_names, self.num_classes)
+      object.__setattr__(self, "class_names", names)
 
   @property
   def attributes(self) -> dict[str, Any]:
@@ -116,7 +124,8 @@ class Output:
   @property
   def of_labels(self) -> dict[str, Any]:
     """Return what a folder's description says of the array with the labels."""
-    return {"role": "labels", "num_classes": self.num_classes}
+    found = {"role": "labels", "num_classes": self.num_classes}
+    return found | ({"class_names": [*self.class_names]} if self.class_names else {})
 
   @property
   def program(self) -> tuple:

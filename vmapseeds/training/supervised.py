@@ -146,6 +146,7 @@ def make_task(
       derive=functools.partial(derived_columns, len(dataset.train), base, paths),
       values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
       conditions=conditions,
+      class_names=dataset.class_names if label_map is None else None,
     )
 
   return dataclasses.replace(
@@ -205,6 +206,7 @@ def recipe_task(
   *,
   num_train: int | None = None,
   held_out: bool = False,
+  class_names: Sequence[str] | None = None,
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
@@ -223,7 +225,7 @@ def recipe_task(
     sources=(*SOURCES, *recipe.sources),
     values=recipe.hyperparameters,
     columns=MADE_COLUMNS,
-    outputs=recipe_outputs(recipe, sets, keep, num_train, held_out),
+    outputs=recipe_outputs(recipe, sets, keep, num_train, held_out, class_names),
     constants=recipe_constants(recipe, sets),
     derive=functools.partial(derived_columns, len(sets[0]), None, ()),
     steps=max(1, num_train // recipe.batch_size),
@@ -402,7 +404,12 @@ def recipe_stages(recipe: Recipe, keep: Keep):
 
 
 def recipe_outputs(
-  recipe: Recipe, sets: Sets, keep: Keep, num_train: int, held_out: bool
+  recipe: Recipe,
+  sets: Sets,
+  keep: Keep,
+  num_train: int,
+  held_out: bool,
+  class_names: Sequence[str] | None,
 ):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
@@ -429,6 +436,7 @@ def recipe_outputs(
         "class",
         labels=data.targets,
         num_classes=data.num_classes,
+        class_names=class_names,
         label_map="label_map",
         kept=keep.predictions,
       )
