@@ -19,6 +19,11 @@ from vmapseeds.store.results import Results
 from vmapseeds.training import task as task_module
 from vmapseeds.training.identity import canonical_text, describe_change, hash_of
 
+if hasattr(jax, "enable_x64"):
+  enable_x64 = jax.enable_x64
+else:  # jax 0.7
+  from jax.experimental import enable_x64
+
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
@@ -150,7 +155,7 @@ DATA = {
   "inputs of the test set": lambda: dataset(same, lambda x, y: (-x, y)),
 }
 FLAGS = {
-  "64-bit types": lambda: jax.enable_x64(True),
+  "64-bit types": lambda: enable_x64(True),
   "precision of products": lambda: jax.default_matmul_precision("highest"),
   "random bits": lambda: jax.threefry_partitionable(False),
 }
