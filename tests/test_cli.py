@@ -675,6 +675,69 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   )
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_an_interruption_before_there_is_a_folder_says_so(
+  dry, number, tmp_path, capsys, monkeypatch
+):
+  def measure(*_, **__):
+    signal.raise_signal(number)
+
+  monkeypatch.setattr("vmapseeds.campaign.loop.choose_execution", measure)
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  given = "--set", "model=linear", "--runs", 2, "--out", tmp_path / "new" / "r"
+  try:
+    status, _, err = run(capsys, "train", "digits_cnn", *given, *dry)
+  finally:
+    signal.signal(signal.SIGINT, before)
+  word = {130: "interrupted", 143: "terminated"}[status]
+  again = "" if dry else "; run the same command again to begin"
+  assert (status, err) == (128 + number, f"{word}: nothing was written{again}\n")
+  assert list(tmp_path.iterdir()) == []
+
+
+LONG = """
+import jax, vmapseeds as vs
+
+def advance(data, run, state, first, last):
+  jax.debug.callback(lambda: print("begun", flush=True))
+  return jax.lax.fori_loop(0, 10**9, lambda i, a: jax.numpy.tanh(a @ a), state)
+
+task = vs.Task(
+  name="long",
+  start=lambda data, run: jax.random.normal(run.key("init"), (64, 64)),
+  advance=advance,
+  finish=lambda data, run, state: {"sum": state.sum()},
+  rounds=1,
+  version="1",
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_program_in_the_middle_of_a_step(number, tmp_path):
+  """Which would take hours: Python waits for it at its end."""
+  (tmp_path / "module.py").write_text(LONG)
+  program = "import signal; from vmapseeds.cli import run; "
+  program += "signal.signal(signal.SIGINT, signal.default_int_handler); run()"
+  process = subprocess.Popen(
+    [sys.executable, "-c", program, "train", "module:task", "--out", "r"],
+    cwd=tmp_path,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  try:
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+  finally:
+    process.kill()
+  assert process.returncode == 128 + number
+  assert err.splitlines()[-1].endswith("run the same command again to resume")
+
+
 class Garbage:
   """What is sent a signal while it is collected, where Python ignores exceptions."""
 

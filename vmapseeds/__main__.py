@@ -1,6 +1,6 @@
 """`python -m vmapseeds` is the program `vmapseeds`."""
 
-from vmapseeds.cli import main
+from vmapseeds.cli import run
 
 if __name__ == "__main__":
-  main()
+  run()

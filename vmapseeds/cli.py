@@ -163,7 +163,8 @@ def train(
   how = {**vars(campaign), "progress": not quiet}
   if dry_run:
     most = "at most " * (wanted is not None)
-    print(f"{most}{vmapseeds.estimate(*what, **how)}")
+    with nothing_written():
+      print(f"{most}{vmapseeds.estimate(*what, **how)}")
     return plan_hint(out)
   if host:
     hosts.join(host)
@@ -783,8 +784,9 @@ def nothing_written() -> Iterator[None]:
   """Say that nothing was written when this context is interrupted."""
   try:
     yield
-  except KeyboardInterrupt:
-    raise KeyboardInterrupt("nothing was written") from None
+  except KeyboardInterrupt as interrupt:
+    interrupt.args = ("nothing was written",)
+    raise
 
 
 def conclude(results, folder: str) -> None:
@@ -1070,6 +1072,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)
     parse(deferred(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
+
+
+def run() -> None:
+  """Run `main` as a process of its own, which leaves at once when a signal ends it.
+
+  Python would wait for the step that runs, maybe for hours, or free the client while a
+  thread of XLA's compiles for it, which crashes.
+  """
+  try:
+    main()
+  except SystemExit as end:
+    if end.code in (130, 143):
+      os._exit(end.code)
+    raise
 
 
 if __name__ == "__main__":

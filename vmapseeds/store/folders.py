@@ -206,18 +206,22 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
   a block of runs is written.
 
   After a `Failure` or an interruption it stays, because the same command can resume. A
-  folder behind a URL stays too.
+  folder behind a URL stays too. An interruption before there is a folder says so.
   """
   path = place(path)
-  if is_remote(path) or read_metadata(path) is not None:
-    yield
-    return
+  made_here = not is_remote(path) and read_metadata(path) is None
   absent = _absent(path)
   try:
     yield
   except Failure:
     raise
+  except KeyboardInterrupt as interrupt:
+    if read_metadata(path) is None:
+      interrupt.args = ("nothing was written; run the same command again to begin",)
+    raise
   except Exception:
+    if not made_here:
+      raise
     written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
     if (
       read_metadata(path) is not None
