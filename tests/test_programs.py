@@ -519,6 +519,64 @@ def test_the_score_of_a_gan_is_the_distance_of_its_samples(tmp_path):
   assert found.outperforming[0] == 1
 
 
+def upright(actions, places):
+  """The steps for which each pole stands, in float64, after the equations of Barto,
+  Sutton and Anderson (1983) and the limits of OpenAI's Gym.
+  """
+  lengths = np.zeros(len(places))
+  for cart, (x, v, angle, turn) in enumerate(places.astype(float)):
+    for action in actions[:, cart]:
+      lengths[cart] += 1
+      force, length, pole, total = 10.0 if action else -10.0, 0.5, 0.1, 1.1
+      push = (force + pole * length * turn**2 * np.sin(angle)) / total
+      bend = (9.8 * np.sin(angle) - np.cos(angle) * push) / (
+        length * (4 / 3 - pole * np.cos(angle) ** 2 / total)
+      )
+      pull = push - pole * length * bend * np.cos(angle) / total
+      x, v, angle, turn = (
+        x + 0.02 * v, v + 0.02 * pull, angle + 0.02 * turn, turn + 0.02 * bend
+      )  # fmt: skip
+      if abs(x) > 2.4 or abs(angle) > 12 * np.pi / 180:
+        break
+  return lengths
+
+
+@pytest.mark.slow
+def test_the_returns_of_ppo_are_those_of_its_environment(tmp_path):
+  """With an agent that acts at random, which tells all seeds the same."""
+  made = program("ppo")
+  agent, steps = made["agent"], made["MOST"]
+  still = jax.tree.map(jnp.zeros_like, agent.init(jax.random.key(0), jnp.zeros(4)))
+  start = made["task"].start
+  random = dataclasses.replace(
+    made["task"], rounds=0, start=lambda data, run: (still, *start(data, run)[1:])
+  )
+  (found,) = vs.train(random, 1, tmp_path / "r", progress=False).returns.values
+  keys = jax.random.split(jax.random.key(0), steps)
+  actions = np.stack([jax.random.categorical(k, jnp.zeros((64, 2))) for k in keys])
+  places = jax.random.uniform(jax.random.key(1), (64, 4), minval=-0.05, maxval=0.05)
+  assert found == pytest.approx(upright(actions, np.asarray(places)).mean())
+
+
+@pytest.mark.slow
+def test_ppo_learns_the_same_at_every_lane_width(tmp_path):
+  """Its initialisers factorise matrices, of which a call for several lanes hung."""
+  task = dataclasses.replace(program("ppo")["task"], rounds=4)
+  untrained = dataclasses.replace(task, rounds=0)
+  before = vs.train(untrained, 1, tmp_path / "0", progress=False).returns.item()
+  returns = {
+    width: vs.train(
+      task, 16, tmp_path / str(width), lane_width=width, progress=False
+    ).returns.values
+    for width in (1, 2, 8)
+  }
+  # Last bits differ, which may move the end of an episode.
+  for width in (2, 8):
+    np.testing.assert_allclose(returns[width], returns[1], atol=1)
+  assert returns[1].mean() > 2 * before
+  assert len(np.unique(returns[1])) > 8
+
+
 # The programs as they stand.
 
 RECORDED = {
@@ -558,6 +616,7 @@ FULL = {
   "distillation": [("distilled", 32), ("alone", 32), ("teachers", 4)],
   "transformer": [("", 32)],
   "gan": [("", 128)],
+  "ppo": [("", 32)],
   "equinox_model": [("", 32)],
   "init_apply": [("", 64)],
   "vae": [("", 32)],
@@ -566,7 +625,7 @@ FULL = {
   "schedule_free": [("free", 64), ("cosine", 64)],
   "adversarial": [("", 64)],
 }
-COMPARED = ("vae", "neural_ode", "schedule_free", "adversarial")
+COMPARED = ("vae", "neural_ode", "schedule_free", "adversarial", "ppo")
 LEAST = {"equinox_model": 0.85, "init_apply": 0.9, "plateau": 0.94, "adversarial": 0.85}
 
 
@@ -623,6 +682,10 @@ def test_a_whole_program(name, tmp_path):
   elif name == "schedule_free":
     free, cosine = (opened[folder].accuracy for folder in ("free", "cosine"))
     assert float(free.mean()) > float(cosine.mean()) > 0.9
+  elif name == "ppo":
+    clipped, free = results.returns.groupby("clip").mean().values
+    assert clipped > 1.2 * free
+    assert clipped > 150
   elif name in LEAST:
     assert float(results.accuracy.mean()) > LEAST[name]
   else:

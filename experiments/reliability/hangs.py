@@ -1,6 +1,6 @@
 """What XLA for CPUs never returns from: operations of several lanes at once on few cores.
 
-    python -m experiments.reliability.hangs            (minutes on two idle cores)
+    python -m experiments.reliability.hangs           (half an hour on two cores)
 
 A case is eight calls of an operation, of matrices of several sizes, vmapped over lanes by
 plain JAX (`before`) or spread over lanes by `vmapseeds.spread` (`after`), where a device
@@ -15,20 +15,22 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-SECONDS = 15
+SECONDS = 40
 DEVICES = (1, 2)
-REPEATS = 30
+LANES = 64  # of all calls of a case together, at least four
 # OpenBLAS's own threads spin, which is slow on busy cores; and programs compile sooner.
 QUICK = {"OPENBLAS_NUM_THREADS": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 SIZES = tuple((96 + i, 96) for i in range(8))
 # Once, in a loop, and of two matrices of a lane; each with how many lanes a device has.
-FORMS = {"once": (1, 2, 3, 4, 8, 16), "looped": (2, 8), "of two": (1, 2, 8)}
+WIDTHS = (1, 2, 4, 8, 16)
+FORMS = {"once": WIDTHS, "looped": WIDTHS, "of two": (1, 8)}
 
 
 def symmetric(a):
@@ -82,17 +84,18 @@ def run_case(how, operation, form, width, devices) -> None:
     return jax.lax.scan(lambda _, seed: (None, all_sizes(seed)), None, two)[1]
 
   seeds = np.arange(width * devices)
+  calls = max(4, LANES // len(seeds))
   if how == "before":
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
     lanes = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes"))
     step = jax.jit(lambda seeds: jax.vmap(lambda seed: lane(0, seed))(seeds))
-    for _ in range(REPEATS):
+    for _ in range(calls):
       jax.block_until_ready(step(jax.device_put(seeds, lanes)))
   else:
     import vmapseeds as vs
 
     step = vs.spread(lane, width=width, devices=jax.devices())
-    for _ in range(REPEATS):
+    for _ in range(calls):
       list(step(0, seeds))
 
 
@@ -183,10 +186,9 @@ def main() -> None:
       run_case(how, operation, form, width, devices)
     return None
   hows = (args.only,) if args.only else ("before", "after")
-  found = {
-    (how, devices): search(how, devices)
-    for how, devices in itertools.product(hows, DEVICES)
-  }
+  columns = [*itertools.product(hows, DEVICES)]
+  with ThreadPoolExecutor() as pool:  # what hangs takes no processor time
+    found = dict(zip(columns, pool.map(lambda of: search(*of), columns), strict=True))
   print(f"jax {jax.__version__}, Python {sys.version.split()[0]}\n\n{table(found)}")
 
 
