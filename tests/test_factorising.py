@@ -105,6 +105,61 @@ def test_other_programs_stay_as_they_are(waits, matrices, monkeypatch):
   assert (factorising.one_by_one(several) is several) is not waits
 
 
+def turns(run, i):
+  """What a round of the task below adds to its matrix, one after another."""
+  return jax.random.normal(jax.random.fold_in(run.key("order"), i), (3, 6, 4))
+
+
+def start(data, run):
+  frame = jax.nn.initializers.orthogonal()(run.key("init"), (6, 4))
+  return {"frame": frame, "lengths": jnp.zeros(4)}
+
+
+def advance(data, run, state, first, last):
+  def turn(state, by):
+    q, r = jnp.linalg.qr(state["frame"] + 0.2 * by)
+    lengths = jnp.sort(state["lengths"] + abs(r.diagonal()))
+    return {"frame": q * jnp.sign(r.diagonal()), "lengths": lengths}, None
+
+  def round_(i, state):
+    return jax.lax.scan(turn, state, turns(run, i))[0]
+
+  return jax.lax.fori_loop(first, last, round_, state)
+
+
+def finish(data, run, state):
+  return state | {"longest": jax.lax.top_k(state["lengths"], 2)[0]}
+
+
+FRAMES = vs.Task(
+  name="frames",
+  start=start,
+  advance=advance,
+  finish=finish,
+  rounds=2,
+  dims={"frame": ("row", "column"), "lengths": ("column",), "longest": ("place",)},
+)
+
+
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_values_of_a_task_that_factorises_and_sorts_are_those_of_one_run(
+  width, tmp_path
+):
+  """Of NumPy's, for every lane width."""
+  found = vs.train(FRAMES, 9, tmp_path / "r", lane_width=width, progress=False)
+  for seed in (0, 1, 7, 8):
+    run = vs.run_of(FRAMES, seed)
+    frame, lengths = map(np.float64, start(None, run).values())
+    for by in np.concatenate([turns(run, i) for i in range(2)]):
+      q, r = np.linalg.qr(frame + 0.2 * by)
+      frame = q * np.sign(np.diag(r))
+      lengths = np.sort(lengths + abs(np.diag(r)))
+    of = found.isel(run=seed)
+    np.testing.assert_allclose(of.frame, frame, atol=2e-5)
+    np.testing.assert_allclose(of.lengths, lengths, rtol=1e-5)
+    np.testing.assert_allclose(of.longest, lengths[:-3:-1], rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["once", "looped", "of two"])
 def test_orthogonal_initialisers_of_several_lanes_end(form):
