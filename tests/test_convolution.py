@@ -20,6 +20,7 @@ from vmapseeds.lanes import (
   im2col,
   lowering,
 )
+from vmapseeds.lanes.convolution import Window
 from vmapseeds.mistakes import Mistake
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -123,6 +124,20 @@ def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch)
     x, w = random(0, 1, images, 6, 5, 3), random(1, 1, 3, 3, 3, 2)
     check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
     assert taken[-1] == expected
+
+
+@pytest.mark.parametrize(("channels", "features"), [(3, 20), (20, 3), (24, 24)])
+def test_features_that_are_filled_up_change_no_gradient(
+  monkeypatch, channels, features
+):
+  made, lax = set(), Window.lax
+  monkeypatch.setattr(forward, "MISSING_FEATURES", range(17, 32))
+  monkeypatch.setattr(
+    Window, "lax", lambda window, x, w: made.add(w.shape[-1]) or lax(window, x, w)
+  )
+  x, w = random(0, 1, 40, 6, 5, channels), random(1, 1, 3, 3, channels, features)
+  check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
+  assert 32 in made
 
 
 @pytest.mark.parametrize("images", [0, 1, 5])

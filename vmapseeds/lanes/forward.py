@@ -36,6 +36,9 @@ MOST_TIMES = {"forward": 1.5, "input_gradient": 2, "kernel_gradient": 1.5}
 GRADIENT_BYTES = 256 * 1024
 MANY_IMAGES = 32
 MANY_FEATURES = 32
+# For kernel gradients of so many features XLA's kernel takes up to three times as long as
+# for a few more: zeros fill them up.
+MISSING_FEATURES = range(17, 32) if jax.__version_info__ >= (0, 10) else range(0)
 # In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
 # but not those of arrays of more bytes than this, as joining them costs more than it
 # saves.
@@ -435,11 +438,17 @@ def kernel_gradient(window, x, w, dy):
     dtype=jnp.promote_types(x.dtype, jnp.float32),
   )
 
+  filled = features
+  if features in MISSING_FEATURES and channels > 1:
+    filled = MISSING_FEATURES.stop
+
   def block(x, dy):
     images = jnp.moveaxis(jax.lax.collapse(x, x.ndim - 2), 0, -1)[None]
-    return swapped.lax(images, jnp.moveaxis(dy, 0, -2))
+    dy = jnp.moveaxis(dy, 0, -2)
+    dy = jnp.pad(dy, [*[(0, 0)] * (dy.ndim - 1), (0, filled - features)])
+    return swapped.lax(images, dy)[..., :features]
 
-  least = FEW_IMAGES if features >= MANY_FEATURES else MANY_IMAGES
+  least = FEW_IMAGES if filled >= MANY_FEATURES else MANY_IMAGES
   most = max(least, GRADIENT_BYTES * len(dy) // max(1, dy.size * dy.dtype.itemsize))
   together = math.gcd(len(x), TOGETHER)
   whole = len(x) // together
