@@ -1,5 +1,5 @@
 """What the figures train, by name, at each scale: runs that differ in one source of
-randomness or in all.
+randomness or in all, and last layers of a network that was trained on other classes.
 """
 
 from typing import NamedTuple
@@ -7,31 +7,54 @@ from typing import NamedTuple
 import vmapseeds as vs
 from experiments.frame import Campaign
 
-DIGITS = vs.recipe("digits_cnn", epochs=2, classes=(0,) * 5 + (1,) * 5)
-CIFAR10 = vs.recipe("cnn_cifar10_binary")
+CIFAR10 = vs.recipe("cnn_cifar10_binary", evaluate_every=5)
+DIGITS = vs.recipe(
+  "digits_cnn", classes=CIFAR10.classes, augment="", epochs=2, evaluate_every=1
+)
 
 
 class Scale(NamedTuple):
-  """Recipe and sizes of the campaigns."""
+  """Recipe and sizes of the campaigns. All runs have the same training examples."""
 
   recipe: vs.Recipe  # of two classes
+  examples: int  # to train on
   runs: int  # of each source of randomness: half of them the reference, half candidates
   pool: int  # runs of S_all: half of them the reference, half members of ensembles
+  tuned: int  # last layers: half of them the reference, half candidates
+  tuned_examples: int
 
 
 SCALES = {
-  "smoke": Scale(DIGITS, 16, 16),
-  "laptop": Scale(CIFAR10.replace(epochs=1), 200, 200),
-  "gpu": Scale(CIFAR10, 200, 1600),
-  "paper": Scale(CIFAR10, 200, 1600),
+  "smoke": Scale(DIGITS, 700, 16, 16, 8, 700),
+  "laptop": Scale(CIFAR10, 1_000, 40, 40, 40, 4_000),
+  "gpu": Scale(CIFAR10, 40_000, 200, 1600, 90, 40_000),
+  "paper": Scale(CIFAR10, 40_000, 200, 1600, 90, 40_000),
 }
+VARIED = {"S_init": "init", "S_batch": "order", "S_all": ("init", "order")}
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
   """Every campaign of the paper's at a scale. Sources that do not vary have seed 0."""
-  recipe, runs, pool = SCALES[scale]
+  recipe, examples, runs, pool, tuned, tuned_examples = SCALES[scale]
+  sizes = dict.fromkeys(VARIED, runs) | {"S_all": pool}
+  before = recipe.replace(
+    dataset=f"experiments.banerjee2024.others:{recipe.dataset}",
+    classes=None,
+    epochs=10,
+    evaluate_every=None,
+  )
   return {
-    "S_init": Campaign(recipe, vs.Runs.vary("init", runs), ("logits",)),
-    "S_batch": Campaign(recipe, vs.Runs.vary("order", runs), ("logits",)),
-    "S_all": Campaign(recipe, pool, ("logits",)),
+    **{
+      name: Campaign(
+        recipe, vs.Runs.vary(varied, sizes[name]).subset(examples), ("logits",)
+      )
+      for name, varied in VARIED.items()
+    },
+    "pretrained": Campaign(before, 1, ("keep_params",)),
+    "last_layers": Campaign(
+      recipe.replace(trainable="last", epochs=5, evaluate_every=1),
+      vs.Runs.vary(VARIED["S_all"], tuned).subset(tuned_examples),
+      ("logits",),
+      start_from="pretrained",
+    ),
   }

@@ -7,7 +7,7 @@ gaps of all runs of the other half.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,14 +17,15 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
 from experiments import measures
-from experiments.banerjee2024.campaigns import SCALES
-from experiments.claims import Estimate
+from experiments.banerjee2024.campaigns import SCALES, VARIED
+from experiments.claims import Estimate, critical
 from experiments.frame import Spread, Trained, spread
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
-COLORS = dict(zip(("S_init", "S_batch", "S_all"), plots.PALETTE, strict=False))
+COLORS = dict(zip(VARIED, plots.PALETTE, strict=False))
 SMALL = 0.05  # an α̂ up to this counts as small
+MOST = 1 - 1e-9  # a correlation whose atanh is finite
 REPLICATES = 100  # of the bootstrap: the paper does not give its number
 
 
@@ -37,16 +38,14 @@ class Source(NamedTuple):
   level: Float[np.ndarray, " runs"]  # α̂, NaN where some replicate accepted no level
   failed: Int[np.ndarray, " runs"]  # how many replicates accepted no level
   small: Bool[np.ndarray, " runs"]  # whether α̂ is small
+  distance: Float[np.ndarray, " runs"]  # L∞, untrimmed
   accuracy: Spread
   churn: Float[np.ndarray, " runs"]  # with the ensemble of all candidates
   mean_churn: Float[np.ndarray, " runs"]  # with the other candidates
-  pairs: Int[
-    np.ndarray, "2 counts"
-  ]  # by number of examples they disagree on: all, and those with two small α̂
+  pairs: Int[np.ndarray, " pairs"]  # examples they disagree on, by `of_pairs`
   ece: Float[
     np.ndarray, " runs"
   ]  # 10 bins from 0 to 1; two classes have confidences in 5 of them
-  ece_fine: Float[np.ndarray, " runs"]  # 10 bins from 1/2 to 1
   ensemble_accuracy: float
 
   @property
@@ -66,10 +65,10 @@ def halves(trained: Trained, name: str) -> tuple[np.ndarray, np.ndarray, np.ndar
   return *np.split(gaps, [len(gaps) // 2]), results.labels.values
 
 
-def sources(trained: Trained) -> dict[str, Source]:
-  """All three sources, with as many runs of S_all as of the others."""
+def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source]:
+  """The sources by name, with as many runs of S_all as of the others."""
   half = SCALES[trained.scale].runs // 2
-  by_name = {name: halves(trained, name) for name in COLORS}
+  by_name = {name: halves(trained, name) for name in names}
   return {
     name: of_source(reference[:half], runs[:half], labels)
     for name, (reference, runs, labels) in by_name.items()
@@ -87,29 +86,27 @@ def of_source(
   trimmed = measures.trimming_level(
     reference, candidates, key=jax.random.key(0), replicates=REPLICATES
   )
-  small, (i, j) = trimmed.level <= SMALL, np.triu_indices(len(candidates), 1)
   churn = stats.disagreement_matrix(predictions)
-  apart = np.rint(churn[i, j] * len(labels)).astype(int)
   return Source(
     *candidates.shape[:1],
     len(reference),
     len(labels),
     trimmed.level,
     trimmed.failed,
-    small,
+    trimmed.level <= SMALL,
+    stats.ks_distance(reference, candidates),
     accuracy=spread(predictions != labels),
     churn=stats.churn(predictions, np.broadcast_to(together, predictions.shape)),
     mean_churn=churn.sum(1) / (len(candidates) - 1),
-    pairs=np.stack(
-      [
-        np.bincount(apart, weights).astype(int)
-        for weights in (None, small[i] & small[j])
-      ]
-    ),
+    pairs=np.rint(of_pairs(churn) * len(labels)).astype(int),
     ece=measures.gap_ece(candidates, labels),
-    ece_fine=measures.gap_ece(candidates, labels, lowest=0.5),
     ensemble_accuracy=(together == labels).mean(),
   )
+
+
+def of_pairs(of: Float[np.ndarray, "runs runs"]) -> Float[np.ndarray, " pairs"]:
+  """What is above the diagonal, row by row."""
+  return of[np.triu_indices(len(of), 1)]
 
 
 class Excluded(NamedTuple):
@@ -147,6 +144,48 @@ def tau(
   )
 
 
+class Rank(NamedTuple):
+  """A rank correlation, with the standard error of its atanh (Fieller et al. 1957)."""
+
+  rho: float
+  se: float
+
+  def estimate(self) -> Estimate:
+    z, reach = np.arctanh(self.rho), critical(0.025, math.inf) * self.se
+    return Estimate(self.rho, *np.tanh([z - reach, z + reach]).tolist(), "atanh")
+
+
+def rank_correlation(
+  x: Float[np.ndarray, " runs"], y: Float[np.ndarray, " runs"], given: int = 0
+) -> Rank:
+  """Spearman's ρ, of which so many other series are `given`; NaN for too few runs, or if a
+  series is constant.
+  """
+  freedom = len(x) - 3 - given
+  if freedom < 1 or not (np.ptp(x) and np.ptp(y)):
+    return Rank(math.nan, math.nan)
+  rho = float(np.clip(scipy.stats.spearmanr(x, y)[0], -MOST, MOST))
+  return Rank(rho, math.sqrt(1.06 / freedom))
+
+
+def partial(
+  x: Float[np.ndarray, " runs"],
+  y: Float[np.ndarray, " runs"],
+  given: Float[np.ndarray, " runs"],
+) -> Rank:
+  """Spearman's ρ of x and y at equal `given`."""
+  xy, se = rank_correlation(x, y, 1)
+  xz, yz = (rank_correlation(of, given).rho for of in (x, y))
+  rho = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
+  return Rank(float(np.clip(rho, -MOST, MOST)), se)
+
+
+def together(each: Sequence[Rank]) -> Rank:
+  """The mean, on the scale of atanh, of independent groups of as many runs."""
+  z = np.mean([np.arctanh(one.rho) for one in each])
+  return Rank(float(np.tanh(z)), each[0].se / math.sqrt(len(each)))
+
+
 def span(values: Float[np.ndarray, " n"]) -> str:
   """Least and largest of some fractions, as per cent."""
   return (
@@ -175,3 +214,63 @@ def scatter(
   ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
   ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)", ylim=(-0.04, 1.04))
   ax.grid(True)
+
+
+def solid(ax: Axes) -> Axes:
+  """Returns axes of three dimensions in the place of `ax`."""
+  figure, place = ax.get_figure(), ax.get_subplotspec()
+  ax.remove()
+  solid = figure.add_subplot(place, projection="3d")
+  solid.set_box_aspect(None, zoom=0.82)
+  solid.tick_params(labelsize="x-small", pad=-2)
+  solid.locator_params(nbins=4)
+  return solid
+
+
+def beside(n: Source, axes: Sequence[Axes]) -> None:
+  """Accuracy, churn and calibration of candidates, their α̂ as colour: in three dimensions,
+  and two at a time.
+  """
+  accuracy = ("accuracy (%)", 100 * n.accuracy.accuracies)
+  churn, ece = ("churn with the ensemble (%)", 100 * n.churn), ("ECE (%)", 100 * n.ece)
+  known = ~np.isnan(n.level)
+  top = max(2 * SMALL, np.nanmax(n.level, initial=0))
+  for ax, shown in zip(
+    (solid(axes[0]), *axes[1:]),
+    ((churn, ece, accuracy), (accuracy, churn), (accuracy, ece)),
+    strict=True,
+  ):
+    names, values = zip(*shown, strict=True)
+    drawn = ax.scatter(
+      *(x[known] for x in values),
+      c=n.level[known],
+      vmin=0,
+      vmax=top,
+      cmap="viridis_r",
+      s=22,
+      edgecolors=plots.INK,
+      linewidths=0.3,
+    )
+    ax.scatter(*(x[~known] for x in values), s=22, color=plots.VERMILION, marker="x")
+    for axis, name in zip("xyz", names, strict=False):
+      getattr(ax, f"set_{axis}label")(name)
+    ax.grid(True)
+  axes[-1].get_figure().colorbar(drawn, ax=axes[-1], label="α̂ (×: none)")
+
+
+def like(n: Source, count: int) -> list[str]:
+  """The most accurate candidates, in the words of tables 11 and 14."""
+  best = np.argsort(-n.accuracy.accuracies, kind="stable")[:count]
+  columns = (n.accuracy.accuracies, n.ece, n.churn, n.mean_churn, n.level)
+  return [in_words(*(float(x[i]) for x in columns)) for i in best]
+
+
+def in_words(
+  accuracy: float, ece: float, churn: float, mean_churn: float, level: float
+) -> str:
+  """A line of tables 11 and 14, of fractions."""
+  level = "none" if math.isnan(level) else f"{level:.3f}"
+  return (
+    f"accuracy {100 * accuracy:.2f} %, ECE {ece:.3f}, churn {100 * churn:.2f} %, "
+    f"mean churn {100 * mean_churn:.2f} %, α̂ {level}"
+  )

@@ -1,4 +1,4 @@
-"""Banerjee 2024, table 1 and figures 4 and 6: how large an ensemble must be to need
+"""Banerjee 2024, table 1 and figures 4 to 6: how large an ensemble must be to need
 little trimming.
 
 Ensembles are drawn from the candidates of S_all, without replacement. In the paper, all
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
+import matplotlib
 import numpy as np
-import scipy.special
 from jaxtyping import Float, Int
 
 from experiments import measures
@@ -23,11 +23,8 @@ from experiments.frame import Row, Trained, of_runs, percent, row
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
-TITLE = "Table 1, figures 4 and 6: ensembles, and how much of them has to be trimmed"
-PANELS = 4
-MISSING = (
-  "figure 5, the same ensembles in three dimensions: its axes are the last three panels"
-)
+TITLE = "Table 1, figures 4 to 6: ensembles, and how much of them has to be trimmed"
+PANELS = 6
 DRAWN = 500  # ensembles of each size
 METRICS = {"accuracy": "accuracy", "churn": "churn with that of all", "ece": "ECE"}
 
@@ -37,14 +34,26 @@ class Ensembles(NamedTuple):
 
   runs: int  # candidates drawn from
   members: int
-  small: float  # share with a small α̂
-  within: float  # share within δ_a of the reference, untrimmed
-  accuracy: Varied
-  churn: Varied  # with the ensemble of all candidates
-  ece: Varied
-  # 10 bins from 1/2 to 1; `ece` has 10 from 0 to 1, of which two classes use 5
-  ece_fine: Varied
-  overconfidence: Varied  # mean confidence less accuracy
+  level: Float[np.ndarray, " drawn"]  # α̂, NaN where some replicate accepted no level
+  distance: Float[np.ndarray, " drawn"]  # L∞ from the reference, untrimmed
+  threshold: float  # δ_a
+  accuracy: Float[np.ndarray, " drawn"]
+  churn: Float[np.ndarray, " drawn"]  # with the ensemble of all candidates
+  ece: Float[np.ndarray, " drawn"]
+
+  @property
+  def small(self) -> float:
+    """The share with a small α̂."""
+    return (self.level <= candidates.SMALL).mean()
+
+  @property
+  def within(self) -> float:
+    """The share within δ_a of the reference, untrimmed."""
+    return (self.distance <= self.threshold).mean()
+
+  def varied(self, metric: str) -> Varied:
+    of = getattr(self, metric)
+    return Varied(of.mean(), of.std(ddof=1))
 
 
 def compute(trained: Trained) -> dict[int, Ensembles]:
@@ -71,18 +80,16 @@ def of_size(
   ).level
   predictions = measures.gap_labels(gaps)
   together = measures.gap_labels(measures.ensemble_gaps(runs))
-  within = stats.ks_distance(reference, gaps) <= stats.ks_threshold(len(labels))
-  accuracy = (predictions == labels).mean(1)
-  metrics = (
-    accuracy,
+  of_each = (
+    level,
+    stats.ks_distance(reference, gaps),
+    (predictions == labels).mean(1),
     (predictions != together).mean(1),
-    *(measures.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
-    scipy.special.expit(abs(gaps)).mean(1) - accuracy,
+    measures.gap_ece(gaps, labels),
   )
-  of_each = (Varied(x.mean(), x.std(ddof=1)) for x in metrics)
-  return Ensembles(
-    len(runs), members, (level <= candidates.SMALL).mean(), within.mean(), *of_each
-  )
+  level, distance, *metrics = (x.round(6) for x in of_each)  # for shorter records
+  threshold = float(stats.ks_threshold(len(labels)))
+  return Ensembles(len(runs), members, level, distance, threshold, *metrics)
 
 
 def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
@@ -106,16 +113,15 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
         (
           f"{size} members: {said}",
           (varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
-          varied(getattr(n, of), DRAWN),
+          varied(n.varied(of), DRAWN),
         )
         for of, said in METRICS.items()
       ),
-      (f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN)),
     )
   ]
   few, many = (numbers[size] for size in (min(numbers), max(numbers)))
   for of, said in METRICS.items():
-    ratio = getattr(many, of).sd / getattr(few, of).sd
+    ratio = many.varied(of).sd / few.varied(of).sd
     # For normal values, each sd has relative error 1/√(2 (n - 1)).
     se = ratio * math.sqrt(2 / (2 * (DRAWN - 1)))
     table.append(
@@ -126,8 +132,9 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
         runs,
       )
     )
-  se = math.hypot(few.ece.sd, many.ece.sd) / math.sqrt(DRAWN)
-  falls = estimated(many.ece.mean - few.ece.mean, se, unit="%")
+  least, most = few.varied("ece"), many.varied("ece")
+  se = math.hypot(least.sd, most.sd) / math.sqrt(DRAWN)
+  falls = estimated(most.mean - least.mean, se, unit="%")
   quantity = f"ECE of {many.members} members less that of {few.members}"
   return [*table, row(quantity, CLAIMS["ECE"], falls, runs)]
 
@@ -148,40 +155,40 @@ def varied(x: Varied, drawn: int | None = None) -> str:
 
 
 def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
-  """By size: the shares that need little or no trimming, ours and the paper's, and each
-  metric's mean ± one sd.
+  """The shares that need little or no trimming, ours and the paper's; then every drawn
+  ensemble: figures 4 and 6, 5, and 5 flat.
   """
+  shares, distance, level, solid, churn, ece = axes
   sizes, places = list(numbers), np.arange(len(numbers))
-  first, *others = axes
-  first.plot(
-    places,
-    [100 * n.small for n in numbers.values()],
-    "o-",
-    color=plots.BLUE,
-    label="α̂ ≤ 0.05",
-  )
-  first.plot(
-    places,
-    [100 * n.within for n in numbers.values()],
-    "o-",
-    color=plots.ORANGE,
-    label="untrimmed within δ_a",
-  )
-  first.plot(
-    places,
-    [100 * paper.ENSEMBLES[size].small for size in sizes],
-    "D",
-    color=plots.BLUE,
-    markerfacecolor="white",
-    label="α̂ ≤ 0.05, the paper's",
-  )
-  first.set(ylabel="ensembles (%)", ylim=(-4, 104))
-  first.legend(loc="lower right")
-  for ax, (of, said) in zip(others, METRICS.items(), strict=True):
-    mean, sd = 100 * np.array([getattr(n, of) for n in numbers.values()]).T
-    ax.errorbar(places, mean, sd, fmt="o", color=plots.BLUE, capsize=3)
-    ax.set_ylabel(f"{said} (%), ± 1 sd")
-  for ax in axes:
-    ax.set_xticks(places, sizes)
-    ax.set_xlabel("members of an ensemble")
+  for of, label, style in (
+    ([n.small for n in numbers.values()], "α̂ ≤ 0.05", "o-"),
+    ([n.within for n in numbers.values()], "untrimmed within δ_a", "s-"),
+    ([paper.ENSEMBLES[size].small for size in sizes], "α̂ ≤ 0.05, the paper's", "D"),
+  ):
+    shares.plot(places, 100 * np.array(of), style, markerfacecolor="white", label=label)
+  shares.set_xticks(places, sizes)
+  shares.set(xlabel="members", ylabel="ensembles (%)", ylim=(-4, 104))
+  shares.legend()
+  solid = candidates.solid(solid)
+  colors = matplotlib.colormaps["viridis_r"](np.linspace(0.05, 0.95, len(numbers)))
+  for (size, n), color in zip(numbers.items(), colors, strict=True):
+    style = {"s": 7, "color": color, "alpha": 0.6, "linewidths": 0, "label": size}
+    accuracy, *others = (100 * x for x in (n.accuracy, n.churn, n.ece))
+    distance.scatter(accuracy, n.distance, **style)
+    level.scatter(accuracy, n.level, **style)
+    churn.scatter(accuracy, others[0], **style)
+    ece.scatter(accuracy, others[1], **style)
+    solid.scatter(*others, accuracy, depthshade=False, **style)
+  threshold = next(iter(numbers.values())).threshold
+  for ax, label, line in (
+    (distance, "L∞ distance from the reference", threshold),
+    (level, "trimming level α̂", candidates.SMALL),
+    (churn, "churn with that of all (%)", None),
+    (ece, "ECE (%)", None),
+  ):
+    if line:
+      ax.axhline(line, color=plots.INK, linewidth=0.9, linestyle=":")
+    ax.set(xlabel="accuracy (%)", ylabel=label)
     ax.grid(True)
+  distance.legend(title="members", markerscale=2)
+  solid.set(xlabel="churn (%)", ylabel="ECE (%)", zlabel="accuracy (%)")

@@ -9,29 +9,29 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
-from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.frame import Row, Trained, of_runs
 from vmapseeds.reports import plots
 
 TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
-PANELS = 3
+PANELS = 6
 
 
 def compute(trained: Trained) -> dict[str, Source]:
   return candidates.sources(trained)
 
 
-def churn_of_pairs(n: Source) -> list[Float[np.ndarray, " pairs"]]:
-  """The churn of all pairs, and of those with two small α̂."""
-  return [np.repeat(np.arange(len(counts)), counts) / n.examples for counts in n.pairs]
+def pair_levels(n: Source) -> Float[np.ndarray, "2 pairs"]:
+  """The α̂ of both runs of each pair."""
+  return np.stack([n.level[k] for k in np.triu_indices(n.runs, 1)])
 
 
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    printed, (churn, small) = paper.SOURCES[name], churn_of_pairs(n)
+    printed, churn = paper.SOURCES[name], n.pairs / n.examples
+    small = churn[(pair_levels(n) <= candidates.SMALL).all(0)]
     out = candidates.excluded(n.mean_churn, n.small)
     judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
     table += of_runs(
@@ -62,17 +62,19 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
-  """The churn of pairs: all, and those with two small α̂."""
-  for ax, (name, n) in zip(axes, numbers.items(), strict=True):
-    every, small = churn_of_pairs(n)
-    edges = plots.bin_edges([every], n.examples)
-    ax.hist(100 * every, 100 * edges, color=plots.SKY, alpha=0.7, label="all pairs")
-    ax.hist(
-      100 * small,
-      100 * edges,
-      color=plots.BLUE,
-      alpha=0.7,
-      label=f"both α̂ ≤ {candidates.SMALL}",
-    )
-    ax.set(xlabel="churn (% of the test examples)", ylabel="pairs", title=name)
-    frame.legend_above(ax)
+  """The churn of each pair against the larger α̂, and against both; pairs without are left
+  out.
+  """
+  for name, n, flat, solid in zip(
+    numbers, numbers.values(), axes, axes[3:], strict=False
+  ):
+    levels, churn = pair_levels(n), 100 * n.pairs / n.examples
+    style = {"s": 8, "color": candidates.COLORS[name], "alpha": 0.5, "linewidths": 0}
+    flat.scatter(levels.max(0), churn, **style)
+    flat.axvline(candidates.SMALL, color=plots.INK, linewidth=0.9, linestyle=":")
+    flat.set(xlabel="larger α̂ of the pair", ylabel="churn (% of the test examples)")
+    flat.set_title(name)
+    flat.grid(True)
+    solid = candidates.solid(solid)
+    solid.scatter(*levels, churn, depthshade=False, **style)
+    solid.set(xlabel="α̂ of one", ylabel="α̂ of the other", zlabel="churn (%)")

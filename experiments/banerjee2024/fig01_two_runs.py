@@ -1,0 +1,89 @@
+"""Banerjee 2024, figures 1 and 2, which are drawings there, from trained networks: two
+runs of the same accuracy with different logit gaps, and how much of a run must be trimmed
+the farther it is from the reference.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from experiments.banerjee2024 import candidates
+from experiments.banerjee2024.candidates import Source
+from experiments.frame import Row, Trained, of_runs, percent
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figures 1 and 2, of trained networks: two runs, and distances and trimming"
+PANELS = 2
+SHOWN = 1500  # test examples
+
+
+class Numbers(NamedTuple):
+  source: Source
+  pair: Int[np.ndarray, " 2"]  # candidates
+  gaps: Float[np.ndarray, "2 examples"]  # of some test examples
+  labels: Int[np.ndarray, " examples"]
+
+
+def compute(trained: Trained) -> Numbers:
+  _, runs, labels = candidates.halves(trained, "S_all")
+  source = candidates.sources(trained, ["S_all"])["S_all"]
+  pair = alike(source)
+  return Numbers(source, pair, runs[pair, :SHOWN].round(3), labels[:SHOWN])
+
+
+def alike(n: Source) -> Int[np.ndarray, " 2"]:
+  """The two candidates that disagree most, of the closer half of neighbours by accuracy."""
+  order = np.argsort(n.accuracy.accuracies, kind="stable")
+  apart = np.zeros((n.runs, n.runs), int)
+  apart[np.triu_indices(n.runs, 1)] = n.pairs
+  churn = (apart + apart.T)[order[:-1], order[1:]]
+  steps = np.diff(n.accuracy.accuracies[order])
+  first = np.argmax(np.where(steps <= np.median(steps), churn, -1))
+  return order[first : first + 2]
+
+
+def rows(numbers: Numbers) -> list[Row]:
+  n, (a, b) = numbers.source, numbers.pair
+  known = ~np.isnan(n.level)
+  threshold = stats.ks_threshold(n.examples)
+  opposite = (np.prod(np.sign(numbers.gaps), axis=0) < 0).mean()
+  return of_runs(
+    n.runs,
+    (
+      "accuracy of the two runs",
+      ("equal", "figure 1"),
+      f"{percent(n.accuracy.accuracies[a])} and {percent(n.accuracy.accuracies[b])}",
+    ),
+    ("test examples they disagree on", None, percent(opposite)),
+    ("their α̂", None, f"{n.level[a]:.3f} and {n.level[b]:.3f}"),
+    (
+      "candidates within δ_a untrimmed",
+      None,
+      percent((n.distance <= threshold).mean()),
+    ),
+    (
+      "ρ of the untrimmed distance with α̂",
+      None,
+      candidates.rank_correlation(n.distance[known], n.level[known]).estimate(),
+    ),
+  )
+
+
+def plot(numbers: Numbers, axes: np.ndarray) -> None:
+  n, (two, trimming) = numbers.source, axes
+  for label, color in enumerate((plots.BLUE, plots.VERMILION)):
+    of = numbers.labels == label
+    two.scatter(*numbers.gaps[:, of], s=7, color=color, alpha=0.5, linewidths=0)
+    two.plot([], [], "o", color=color, markersize=4, label=f"class {label}")
+  for line in (two.axhline, two.axvline):
+    line(0, color=plots.INK, linewidth=0.8)
+  two.set(xlabel="logit gap of a run", ylabel="of another as accurate")
+  two.legend()
+  candidates.scatter(
+    trimming, {"S_all": n}, lambda s: s.distance, "untrimmed distance (%)"
+  )
+  threshold = 100 * stats.ks_threshold(n.examples)
+  trimming.axvline(threshold, color=plots.INK, linewidth=0.9, label="δ_a")
+  trimming.legend()

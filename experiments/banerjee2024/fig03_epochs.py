@@ -1,0 +1,246 @@
+"""Banerjee 2024, figures 3 and 16: logit gaps of an ensemble and of its members, and what
+becomes of both during training.
+
+Networks become more accurate and then overconfident; their ensemble becomes better than
+each of them, and better calibrated. In the paper it has fewer small and fewer large gaps.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+
+from experiments import measures
+from experiments.banerjee2024 import candidates
+from experiments.banerjee2024.paper import CLAIMS
+from experiments.claims import Estimate, estimated
+from experiments.frame import Row, Trained, of_runs, percent
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figures 3 and 16: an ensemble's logit gaps, and candidates by epoch"
+PANELS = 6
+SMALL_GAP = 1.0  # less decided than 73 %
+LARGE = 0.95  # large gaps exceed this quantile of all candidates'
+
+
+class Epochs(NamedTuple):
+  """Candidates and their ensemble, after each of some epochs."""
+
+  runs: int
+  epoch: Int[np.ndarray, " epochs"]
+  accuracy: Float[np.ndarray, "epochs runs"]
+  loss: Float[np.ndarray, "epochs runs"]  # cross-entropy
+  ece: Float[np.ndarray, "epochs runs"]
+  churn: Float[np.ndarray, "epochs runs"]  # with the ensemble at that epoch
+  ensemble_accuracy: Float[np.ndarray, " epochs"]
+  ensemble_ece: Float[np.ndarray, " epochs"]
+
+
+class Gaps(NamedTuple):
+  """Shares of the test examples by logit gap, at the end of training."""
+
+  edges: Float[np.ndarray, " edges"]
+  ensemble: Float[np.ndarray, " bins"]
+  lowest: Float[np.ndarray, " bins"]  # of any candidate
+  highest: Float[np.ndarray, " bins"]
+  small: Float[
+    np.ndarray, " runs"
+  ]  # the ensemble's share of small gaps less each run's
+  large: Float[np.ndarray, " runs"]
+
+
+class Numbers(NamedTuple):
+  gaps: Gaps
+  epochs: Epochs
+
+
+def compute(trained: Trained) -> Numbers:
+  _, runs, _ = candidates.halves(trained, "S_all")
+  return Numbers(gaps_of(runs), by_epoch(trained("S_all")))
+
+
+def gaps_of(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
+  """The distributions of logit gaps."""
+  ensemble = measures.ensemble_gaps(runs)
+  edges = np.linspace(*np.quantile(runs, [0.001, 0.999]), 41)
+  shares = np.stack([np.histogram(x, edges)[0] for x in (ensemble, *runs)]) / len(
+    ensemble
+  )
+  large = np.quantile(abs(runs), LARGE)
+  beyond = (
+    np.array([within(abs(x)).mean() for x in (ensemble, *runs)])
+    for within in (lambda x: x <= SMALL_GAP, lambda x: x > large)
+  )
+  return Gaps(
+    edges,
+    shares[0],
+    shares[1:].min(0),
+    shares[1:].max(0),
+    *(of[0] - of[1:] for of in beyond),
+  )
+
+
+def by_epoch(results: xr.Dataset) -> Epochs:
+  """The second half of the runs, after each evaluated epoch."""
+  results = results.isel(run=~results.diverged.values)
+  results = results.isel(run=slice(results.sizes["run"] // 2, None))
+  labels, series = results.labels.values, []
+  for epoch in results.epoch:
+    gaps = stats.logit_gap(results.epoch_logits.sel(epoch=epoch).values)
+    ensemble = measures.ensemble_gaps(gaps)
+    right, together = (measures.gap_labels(x) == labels for x in (gaps, ensemble))
+    series.append(
+      (
+        right.mean(1),
+        np.logaddexp(0, np.where(labels, -gaps, gaps)).mean(1),
+        measures.gap_ece(gaps, labels),
+        (right != together).mean(1),
+        together.mean(),
+        measures.gap_ece(ensemble, labels),
+      )
+    )
+  return Epochs(
+    results.sizes["run"],
+    results.epoch.values,
+    *(np.array(of) for of in zip(*series, strict=True)),
+  )
+
+
+def rows(numbers: Numbers) -> list[Row]:
+  gaps, n = numbers
+  early, late = (int(np.argmax(n.epoch >= share * n.epoch[-1])) for share in (0.2, 0.6))
+  first, then = n.epoch[[early, late]]
+  end = n.epoch[-1]
+  return of_runs(
+    n.runs,
+    (
+      f"accuracy after {end} epochs less that after {then}",
+      CLAIMS["plateau"],
+      paired(n.accuracy[-1] - n.accuracy[late]),
+    ),
+    *(
+      (
+        f"{said} of the more accurate half after {end} epochs less that after {first}",
+        CLAIMS[claim],
+        unpaired(better_half(n, of, -1), better_half(n, of, early)),
+      )
+      for said, of, claim in (
+        ("ECE", n.ece, "overconfident"),
+        ("churn with the ensemble", n.churn, "departs"),
+      )
+    ),
+    (
+      "ECE of the ensemble less that of its members",
+      CLAIMS["calibrated"],
+      paired(n.ensemble_ece[-1] - n.ece[-1]),
+    ),
+    (
+      f"gaps up to {SMALL_GAP:g}: the ensemble less its members",
+      CLAIMS["uncertain"],
+      paired(gaps.small),
+    ),
+    (
+      f"gaps beyond the {100 * LARGE:g} % quantile: the ensemble less its members",
+      CLAIMS["extreme"],
+      paired(gaps.large),
+    ),
+    *(
+      row
+      for i, epoch in enumerate(n.epoch)
+      if i in snapshots(n)
+      for row in (
+        (
+          f"epoch {epoch}: accuracy of runs; of the ensemble",
+          None,
+          f"{candidates.span(n.accuracy[i])}; {percent(n.ensemble_accuracy[i])}",
+        ),
+        (
+          f"epoch {epoch}: ECE of runs; of the ensemble",
+          None,
+          f"{candidates.span(n.ece[i])}; {percent(n.ensemble_ece[i])}",
+        ),
+        (f"epoch {epoch}: churn with the ensemble", None, candidates.span(n.churn[i])),
+      )
+    ),
+  )
+
+
+def snapshots(n: Epochs) -> list[int]:
+  """The places of four epochs, the last among them."""
+  return sorted({*np.linspace(0, len(n.epoch) - 1, 4).astype(int).tolist()})
+
+
+def better_half(n: Epochs, of: np.ndarray, place: int) -> Float[np.ndarray, " half"]:
+  """A metric of the runs that are more accurate than the median after some epoch."""
+  return of[place, np.argsort(-n.accuracy[place])[: max(2, n.runs // 2)]]
+
+
+def paired(differences: Float[np.ndarray, " runs"]) -> Estimate:
+  se = differences.std(ddof=1) / np.sqrt(len(differences))
+  return estimated(differences.mean(), se, len(differences) - 1, "%")
+
+
+def unpaired(a: np.ndarray, b: np.ndarray) -> Estimate:
+  se = np.hypot(*(x.std(ddof=1) / np.sqrt(len(x)) for x in (a, b)))
+  return estimated(a.mean() - b.mean(), se, len(a) + len(b) - 2, "%")
+
+
+def band(
+  ax: Axes, epochs: np.ndarray, values: np.ndarray, label: str, color: str
+) -> None:
+  """The mean over runs, ± one standard deviation, and all of them."""
+  mean, sd = values.mean(1), values.std(1, ddof=1)
+  style = {"color": color, "linewidth": 0}
+  ax.fill_between(epochs, values.min(1), values.max(1), alpha=0.18, **style)
+  ax.fill_between(epochs, mean - sd, mean + sd, alpha=0.35, **style)
+  ax.plot(epochs, mean, "o-", color=color, markersize=3.5, label="mean of runs")
+  ax.set(xlabel="epoch", ylabel=label)
+  ax.grid(True)
+
+
+def plot(numbers: Numbers, axes: np.ndarray) -> None:
+  gaps, n = numbers
+  histogram, *by_metric, solid, flat = axes
+  middles = (gaps.edges[1:] + gaps.edges[:-1]) / 2
+  histogram.fill_between(
+    middles,
+    100 * gaps.lowest,
+    100 * gaps.highest,
+    color=plots.SKY,
+    alpha=0.5,
+    linewidth=0,
+    label="least to most of any run",
+  )
+  histogram.plot(middles, 100 * gaps.ensemble, color=plots.INK, label="the ensemble")
+  histogram.set(xlabel="logit gap", ylabel="test examples (%)")
+  histogram.legend()
+  together = {"accuracy": n.ensemble_accuracy, "ECE": n.ensemble_ece}
+  every = {"accuracy": n.accuracy, "ECE": n.ece, "churn with the ensemble": n.churn}
+  for ax, (name, values) in zip(by_metric, every.items(), strict=True):
+    band(ax, n.epoch, 100 * values, f"{name} (%)", plots.BLUE)
+    if name in together:
+      ax.plot(n.epoch, 100 * together[name], color=plots.ORANGE, label="the ensemble")
+    ax.legend()
+  solid = candidates.solid(solid)
+  for i, color in zip(snapshots(n), plots.PALETTE, strict=False):
+    own, ensemble = (
+      [100 * of for of in (churn, ece, accuracy)]
+      for churn, ece, accuracy in (
+        (n.churn[i], n.ece[i], n.accuracy[i]),
+        (0, n.ensemble_ece[i], n.ensemble_accuracy[i]),
+      )
+    )
+    for ax, last in ((solid, 3), (flat, 2)):
+      ax.scatter(
+        *own[3 - last :][:last], s=12, color=color, label=f"epoch {n.epoch[i]}"
+      )
+      ax.scatter(
+        *ensemble[3 - last :][:last], s=70, color=color, marker="*", ec="k", lw=0.5
+      )
+  solid.set(xlabel="churn (%)", ylabel="ECE (%)", zlabel="accuracy (%)")
+  flat.set(xlabel="ECE (%)", ylabel="accuracy (%), ★ the ensemble")
+  flat.legend()
+  flat.grid(True)

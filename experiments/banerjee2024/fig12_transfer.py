@@ -1,0 +1,81 @@
+"""Banerjee 2024, figures 12 to 14: last layers of one pretrained network.
+
+The paper's network is a transformer that was trained on ImageNet. Here it is its small
+one, trained before on the two classes of CIFAR-10 that the task leaves out.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.banerjee2024 import candidates, fig03_epochs, paper
+from experiments.banerjee2024.candidates import Source
+from experiments.banerjee2024.fig03_epochs import Epochs
+from experiments.claims import Estimate
+from experiments.frame import Row, Trained, of_runs, percent
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figures 12 to 14: last layers of one pretrained network"
+PANELS = 6
+
+
+class Transfer(NamedTuple):
+  epochs: Epochs
+  source: Source
+  whole: np.ndarray  # accuracies of the candidates of S_all
+
+
+def compute(trained: Trained) -> Transfer:
+  reference, runs, labels = candidates.halves(trained, "last_layers")
+  return Transfer(
+    fig03_epochs.by_epoch(trained("last_layers")),
+    candidates.of_source(reference, runs, labels),
+    candidates.sources(trained, ["S_all"])["S_all"].accuracy.accuracies,
+  )
+
+
+def rows(numbers: Transfer) -> list[Row]:
+  n, accuracies = numbers.source, numbers.source.accuracy.accuracies
+  ratio, *interval = stats.variance_ratio(accuracies, numbers.whole, paired=False)
+  listed = zip(paper.TABLE14, candidates.like(n, len(paper.TABLE14)), strict=False)
+  return of_runs(
+    n.runs,
+    ("accuracy", ("99 %", "figure 12"), percent(n.accuracy.mean, n.accuracy.mean_se)),
+    ("sd of accuracy", None, percent(n.accuracy.sd, n.accuracy.sd_se)),
+    (
+      paper.CLAIMS["transfer"].statistic,
+      paper.CLAIMS["transfer"],
+      Estimate(ratio, *interval, "log"),
+    ),
+    ("α̂", ("0.004 to 0.118", "figure 14"), level_span(n)),
+    *(
+      (
+        f"ρ of α̂ with {metric}, given accuracy",
+        None,
+        candidates.partial(n.order, of, accuracies).estimate(),
+      )
+      for metric, of in {"churn": n.churn, "ECE": n.ece}.items()
+    ),
+    *(
+      (f"no. {i} by accuracy", (candidates.in_words(*printed), "figure 14"), ours)
+      for i, (printed, ours) in enumerate(listed, 1)
+    ),
+  )
+
+
+def level_span(n: Source) -> str:
+  known = n.level[~np.isnan(n.level)]
+  return f"{known.min():.3f} to {known.max():.3f}" if known.size else "none"
+
+
+def plot(numbers: Transfer, axes: np.ndarray) -> None:
+  """Figure 12; α̂ against accuracy; figure 13, and flat."""
+  n = numbers.epochs
+  fig03_epochs.band(axes[0], n.epoch, n.loss, "test loss", plots.ORANGE)
+  fig03_epochs.band(axes[1], n.epoch, 100 * n.accuracy, "accuracy (%)", plots.PURPLE)
+  of_source = {"S_all": numbers.source}
+  candidates.scatter(
+    axes[2], of_source, lambda s: s.accuracy.accuracies, "accuracy (%)"
+  )
+  candidates.beside(numbers.source, axes[3:])
