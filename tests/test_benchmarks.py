@@ -4,6 +4,7 @@ happened to each of them.
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ from experiments.benchmarks import (
   contenders,
   convolutions,
   overheads,
+  pairs,
+  sound,
   tallies,
   throughput,
   training_step,
@@ -601,3 +604,35 @@ def test_counts_are_of_the_evaluation(tmp_path, monkeypatch, capsys):
   assert counted["fetched"] - plain["fetched"] == votes
   assert pairs["fetched"] - counted["fetched"] == 2 * 4 * 50**2
   assert counted["fetched"] - found["none, counted"]["fetched"] == 4 * 50
+
+
+@pytest.mark.slow
+def test_twenty_pairs_get_their_sentences(tmp_path, capsys):
+  pairs.main(["--draws", "2", "--out", str(tmp_path)])
+  verdicts = json.loads((tmp_path / "pairs.json").read_text())["numbers"]
+  assert len(verdicts) == len(pairs.PAIRS) == 20
+  for pair in pairs.PAIRS:
+    if "large" in pair.kind and pair.kind[0] == "3":
+      assert verdicts[pair.kind] == "too few runs"
+    if pair.truth in ("A better", "B better", "B better by 0.04"):
+      assert verdicts[pair.kind] == "better"
+  said = (tmp_path / "pairs.md").read_text()
+  assert said.count("not significant. B is better than A: swap A and B") >= 3
+  assert said.count("too few runs 2 |") == 4
+
+
+@pytest.mark.slow
+def test_sound_folders_get_no_line(tmp_path, monkeypatch):
+  train = sound.trained
+  monkeypatch.setattr(sound, "trained", lambda: itertools.islice(train(), 1))
+  sound.main(["--imports", "3", "--out", str(tmp_path)])
+  numbers = json.loads((tmp_path / "sound.json").read_text())["numbers"]
+  assert numbers["wrong"] == {}
+  assert any("standard deviation" in line for line in numbers["warning"])
+  labels = np.arange(60) % 3
+  shifted = functools.partial(
+    vs.import_runs, predictions=[labels] * 2, labels=(labels + 1) % 3
+  )
+  notes, _ = sound.lines_of(shifted, tmp_path / "r")
+  assert len(notes) == 1
+  assert "no better than chance" in notes[0]

@@ -248,7 +248,12 @@ def test_number_of_classes(labels, predictions, given, num_classes, dtype, tmp_p
 
 def test_labels_that_count_from_1_are_noted(tmp_path, capsys):
   predictions = np.array([[0, 1, 2, 1], [0, 1, 2, 2]])
-  for name, labels, noted in (("0", [0, 1, 2, 1], False), ("1", [1, 2, 3, 2], True)):
+  for name, labels, noted in (
+    ("0", [0, 1, 2, 1], False),
+    ("1", [1, 2, 3, 2], True),
+    ("rare", [0, 1, 2, 3], False),  # that no run predicts class 3 is no mistake
+    ("rarer", [1, 2, 1, 9], False),
+  ):
     vs.import_runs(tmp_path / name, predictions=predictions, labels=labels)
     assert (
       "note: no run predicts class 3: do labels count from 0" in capsys.readouterr().err

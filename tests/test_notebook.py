@@ -2,11 +2,9 @@
 installing.
 """
 
-import importlib.metadata
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import nbclient
@@ -22,13 +20,13 @@ NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
 NOTEBOOKS = sorted(NOTEBOOK.parent.glob("*.ipynb"))
 OTHERS = [path for path in NOTEBOOKS if path != NOTEBOOK]
 RUNS = 16
-# How many each of the others shows.
-PICTURES = {
+PICTURES = {  # how many each shows
   "banerjee2024_variability": 3,
   "bouthillier2021_compare": 2,
   "bring_your_own": 0,
   "jiang2022_disagreement": 2,
   "jordan2024_histograms": 3,
+  "quickstart": 2,
 }
 
 
@@ -38,7 +36,7 @@ def read(path: Path = NOTEBOOK) -> nbformat.NotebookNode:
   return notebook
 
 
-def execute(results: Path, path: Path = NOTEBOOK, pictures: int = 2) -> str:
+def execute(results: Path, path: Path = NOTEBOOK) -> str:
   """Everything that a notebook showed, as text."""
   notebook = read(path)
   settings = {
@@ -52,7 +50,7 @@ def execute(results: Path, path: Path = NOTEBOOK, pictures: int = 2) -> str:
   nbclient.NotebookClient(notebook, timeout=600, resources=here).execute(env=env)
   outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
   shown = sum("image/png" in output.get("data", {}) for output in outputs)
-  assert shown == pictures
+  assert shown == PICTURES[path.stem]
   return "\n".join(
     o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs
   )
@@ -103,7 +101,7 @@ def test_executed_again_it_trains_nothing(executed):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
 def test_a_tutorial_runs(path, tmp_path):
-  shown = execute(tmp_path / "results", path, PICTURES[path.stem])
+  shown = execute(tmp_path / "results", path)
   assert f"{RUNS} runs on" in shown
   assert not [line for line in shown.splitlines() if "Warning:" in line]
   (home,) = (tmp_path / "results").iterdir()
@@ -120,9 +118,10 @@ def test_only_small_pictures_are_stored(path):
   for cell in cells:
     assert cell.execution_count is None
     assert all({*output.data} == {"image/png"} for output in cell.outputs)
+  assert sum(len(cell.outputs) for cell in cells) == PICTURES[path.stem]
 
 
-@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_one_line_installs_and_keeps_jax(path, tmp_path):
   """The line is run by a shell with a pip that lists packages and says what it is given."""
   cell = next(cell for cell in read(path).cells if cell.cell_type == "code")
@@ -149,60 +148,5 @@ def test_one_line_installs_and_keeps_jax(path, tmp_path):
   assert (tmp_path / "kept.txt").read_text().split() == there
 
 
-def test_the_tutorials_are_those_of_the_papers():
-  assert {path.stem for path in OTHERS} == {*PICTURES}
-
-
-def install(monkeypatch, installed: bool) -> list[tuple[list[str], list[str]]]:
-  """The commands that the install cell gives pip, each with its constraints."""
-  version, commands = importlib.metadata.version, []
-
-  def absent(package):
-    if package == "vmapseeds" and not installed:
-      raise importlib.metadata.PackageNotFoundError(package)
-    return version(package)
-
-  def pip(command, check):
-    constraints = Path(command[command.index("-c") + 1]).read_text().splitlines()
-    commands.append((command, constraints))
-
-  cell = next(cell for cell in read().cells if cell.cell_type == "code")
-  with monkeypatch.context() as here:
-    here.setattr(importlib.metadata, "version", absent)
-    here.setattr(subprocess, "run", pip)
-    here.delenv("VMAPSEEDS_SOURCE", raising=False)
-    exec(cell.source, {})
-  return commands
-
-
-def test_installing_keeps_what_is_there(monkeypatch):
-  """The install cell gives pip what is here as constraints, and does nothing once
-  vmapseeds is here.
-  """
-  monkeypatch.chdir(NOTEBOOK.parent)
-  version = importlib.metadata.version
-  ((command, constraints),) = install(monkeypatch, installed=False)
-  assert command[:4] == [sys.executable, "-m", "pip", "install"]
-  assert command[-1] == str(ROOT)
-  for package in ("jax", "jaxlib", "flax", "optax", "numpy"):
-    assert f"{package}=={version(package)}" in constraints
-  assert not [line for line in constraints if line.startswith("vmapseeds")]
-  assert not install(monkeypatch, installed=True)
-
-
-def test_installing_what_was_uploaded(tmp_path, monkeypatch):
-  """Of the files beside the notebook, a clone is preferred to a wheel, and a wheel to a
-  zip file. Without any of them pip is not called, because no index has the package.
-  """
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "vmapseeds-results").mkdir()
-  with pytest.raises(SystemExit, match=r"upload vmapseeds\.zip, or set SOURCE"):
-    install(monkeypatch, installed=False)
-  assert not install(monkeypatch, installed=True)
-  clone = ("vmapseeds-main/pyproject.toml", "vmapseeds-main/vmapseeds/__init__.py")
-  for files in (("vmapseeds.zip",), ("vmapseeds-0.1.0-py3-none-any.whl",), clone):
-    for file in (tmp_path / name for name in files):
-      file.parent.mkdir(parents=True, exist_ok=True)
-      file.touch()
-    ((command, _),) = install(monkeypatch, installed=False)
-    assert command[-1] == str(tmp_path / files[0].split("/")[0])
+def test_the_notebooks_are_these():
+  assert {path.stem for path in NOTEBOOKS} == {*PICTURES}

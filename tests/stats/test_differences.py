@@ -302,3 +302,11 @@ def test_the_probability_of_the_best_is_how_often_it_is(law, runs, values, paire
     # Never surer than right; with skewed runs by a few per cent at most.
     assert best[of].mean() > said[of].mean() - 3 * error - 0.03 * (law == "skewed")
     assert best[of].mean() < said[of].mean() + 3 * error + 0.06
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("runs", [1, 2, 8, 30])
+def test_either_order_gives_the_same_numbers(runs, paired):
+  a, b = np.random.default_rng(runs).normal(size=(2, runs))
+  forth, back = (stats.compare_means(*x, paired) for x in ((a, b), (b, a)))
+  assert tuple(forth) == (-back.difference, -back.high, -back.low, back.p_value)

@@ -77,15 +77,20 @@ def show_interval(low: Any, high: Any, unit: str) -> str:
 
 def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
   """Return a difference, given with the ends of its interval; this interval, to two
-  digits of its width; and what follows them.
+  digits of its width, or to four of the difference if these are fewer; and what follows
+  them.
 
   >>> show_difference((0.0348, 0.0307, 0.0389), "fraction")
   ('3.48', '3.07 to 3.89', ' points')
+  >>> show_difference((0.03999999, 0.03999999, 0.04000001), "nats")
+  ('0.04000', '0.04000 to 0.04000', ' nats')
   """
   value, low, high = known
   scale, sign = scale_and_sign(unit)
   known = None not in map(finite_or_none, (low, high)) and high > low
   places = _places(scale * ((high - low) if known else value), 2)
+  if known:
+    places = min(places, _places(scale * max(abs(value), high - low), 4))
   ends = f"{scale * low:.{places}f} to {scale * high:.{places}f}"
   return f"{scale * value:.{places}f}", ends, sign.replace("%", "points")
 

@@ -260,7 +260,8 @@ class Recorder:
       steps = _steps(count, block_runs, progress, "checking")
       predicted = highest_class(runs, most, steps)
       highest = max(int(of.max()) for of in labels.values())
-      if progress and highest > predicted:
+      from_1 = min(int(of.min()) for of in labels.values()) == 1
+      if progress and from_1 and highest == predicted + 1:
         say(
           f"note: no run predicts class {highest}: do labels count from 0, as predictions do?"
         )

@@ -1,0 +1,174 @@
+"""How often sound results get a line that says something is wrong.
+
+    python -m experiments.benchmarks.sound
+
+Folders are trained on digits (networks, lengths, optimizers, sweeps, subsets, one varied
+source, what is kept), imported (predictions or logits of runs with a known law, from 2
+to 1,000 classes, rare ones too, 25 examples or more, 1 run or more) or of a task with
+losses and scores. Every note of `train` and `import`, every doubt, and every warning of
+a report is counted; of the first two there should be none.
+
+Cost: 5 minutes on one CPU core.
+"""
+
+import contextlib
+import dataclasses
+import io
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+import vmapseeds as vs
+from experiments.benchmarks.common import Count, Flags, Table, arguments, machine, write
+from experiments.benchmarks.pairs import MEASURED
+from vmapseeds.reports.summary import summarize
+from vmapseeds.results.doubts import doubts
+from vmapseeds.results.formatting import capitalized
+
+Make = Callable[[Path], Any]
+Runs = vs.Runs
+FEW = Runs.independent(6)
+# Fields of digits_cnn, and options.
+NETWORKS: tuple[dict[str, Any], ...] = (
+  {"model": "linear"},
+  {"model": "mlp", "width": 0.25},
+  {"width": 0.5},
+)
+LENGTHS: tuple[dict[str, Any], ...] = (
+  {"epochs": 1},
+  {"epochs": 2, "evaluate_every": 1, "training_metrics": True},
+  {"epochs": 5, "evaluate_every": 2, "training_metrics": True, "lr": 0.02},
+)
+KEPT: tuple[dict[str, Any], ...] = ({}, {"logits": True, "keep_params": True})
+TABLES = (FEW, Runs.independent(3, start=90), Runs.independent(1))
+SPECIAL: tuple[tuple[dict[str, Any], vs.Runs, dict[str, Any]], ...] = (
+  ({"optimizer": "adamw", "lr": 0.002}, FEW, {"logits": True}),
+  ({"optimizer": "sgd", "momentum": 0.0}, FEW, {}),
+  ({"label_smoothing": 0.1, "training_metrics": True}, FEW, {"logits": True}),
+  ({"classes": (0, 1) * 5}, FEW, {"logits": True}),
+  ({"classes": (0,) * 9 + (1,)}, FEW, {}),
+  ({"test_sets": ("test", "train", "blur")}, FEW, {}),
+  ({"augment": ""}, FEW, {"predictions": "none"}),
+  ({"dropout": 0.2}, FEW, {}),
+  ({"weight_decay": 0.1, "schedule": "cosine"}, FEW, {}),
+  ({"precision": "bfloat16"}, FEW, {"logits": True}),
+  ({"batch_size": 20, "epochs": 10}, FEW.subset(40), {}),
+  ({}, FEW.bootstrap(), {}),
+  ({}, Runs.vary(["init"], 6), {}),
+  ({}, Runs.vary(["order"], 6), {}),
+  ({"augment": ""}, Runs.vary(["init"], 3, repeat={"order": 2}), {}),
+  ({}, Runs.sweep(lr=[0.02, 0.05, 0.1], seeds=3), {}),
+  ({}, Runs.sweep(epochs=[1, 2], seeds=3), {}),
+)
+
+
+def trained() -> Iterator[Make]:
+  """Yield what makes a folder by training."""
+
+  def make(fields, runs, kept):
+    recipe = vs.recipe("digits_cnn", **{"epochs": 2, **fields})
+    return lambda out: vs.train(recipe, runs, out, **kept)
+
+  for network in NETWORKS:
+    for length in LENGTHS:
+      for kept in KEPT:
+        for runs in TABLES:
+          yield make(network | length, runs, kept)
+  for fields, runs, kept in SPECIAL:
+    yield make({"model": "linear", **fields}, runs, kept)
+  for gains in ([0.0], [0.1], [0.0, 0.1, 0.2]):
+    yield lambda out, gains=gains: vs.train(
+      MEASURED, Runs.sweep(gain=gains, seeds=4), out
+    )
+
+
+def imported(number: int) -> Make:
+  """Return what imports runs whose law is drawn by a number."""
+  rng = np.random.default_rng(number)
+  classes = int(rng.choice([2, 3, 10, 100, 1000]))
+  examples = int(rng.choice([25, 50, 200, 1000]))
+  runs = int(rng.choice([1, 2, 5, 30]))
+  shares = rng.dirichlet(np.full(classes, rng.choice([0.3, 1.0, 10.0])))
+  labels = rng.choice(classes, examples, p=shares)
+  # At least a third of the way from chance to 1.
+  chance = (shares**2).sum()
+  rate = (1 - chance) * rng.uniform(0.001, 0.67)
+  hard = np.minimum(rng.beta(0.5, 2, examples) * 5 * rate, 0.98)
+  taken = rng.choice(classes, examples, p=shares)  # the class that it is taken for
+  wrong = rng.random((runs, examples)) < hard
+  predictions = np.where(wrong, taken, labels)
+  given: dict[str, Any] = {"predictions": predictions, "num_classes": classes}
+  if rng.random() < 0.5 and predictions.size * classes < 3e6:
+    logits = rng.normal(size=(runs, examples, classes))
+    np.put_along_axis(logits, predictions[..., None], 6, -1)
+    given = {"logits": logits.astype(rng.choice([np.float16, np.float32]))}
+  if rng.random() < 0.3:
+    given.pop("num_classes", None)
+  seeds = {"values": {"seed": np.arange(runs)}} if rng.random() < 0.5 else {}
+  return lambda out: vs.import_runs(out, labels=labels, **given, **seeds)
+
+
+def lines_of(make: Make, out: Path) -> tuple[list[str], list[str]]:
+  """Return the notes and doubts of a new folder, and the warnings of its reports."""
+  said = io.StringIO()
+  with contextlib.redirect_stderr(said):
+    make(out)
+  lines = [x for x in said.getvalue().splitlines() if x.startswith("note:")]
+  notes = [capitalized(line.removeprefix("note: ")) for line in lines]
+  warnings: list[str] = []
+  sets = vs.open_results(out).attrs["test_sets"] or ["test"]
+  for name in sets:
+    results = vs.open_results(out, name)
+    notes += doubts(results)
+    warnings += summarize(results, test_set=name)["warnings"]
+  return [*dict.fromkeys(notes)], [w for w in warnings if w not in notes]
+
+
+@dataclasses.dataclass(frozen=True)
+class SoundFlags(Flags):
+  """How many folders are imported."""
+
+  imports: Count = 150
+  """imported folders, beside those that are trained"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  flags, command = arguments(SoundFlags, __doc__, "sound", argv)
+  makers = {"trained": [*trained()]}
+  makers["imported"] = [imported(number) for number in range(flags.imports)]
+  found = {"wrong": Counter[str](), "warning": Counter[str]()}
+  folders = Counter[str]()
+  with tempfile.TemporaryDirectory() as path:
+    steps = [(kind, make) for kind, of in makers.items() for make in of]
+    for i, (kind, make) in enumerate(
+      track(steps, "making", console=Console(stderr=True))
+    ):
+      folders[kind] += 1
+      for what, lines in zip(found, lines_of(make, Path(path, str(i))), strict=True):
+        for line in {re.sub(r"[\d.,]*\d", "#", line) for line in lines}:
+          found[what][f"{kind}: {line}"] += 1
+  count = " and ".join(f"{number} {kind}" for kind, number in folders.items())
+  tables = [
+    Table(
+      f"Lines that say that something is wrong, in {count} sound folders",
+      ("line", "folders"),
+      [(line, str(n)) for line, n in found["wrong"].most_common()] or [("none", "0")],
+    ),
+    Table(
+      "Other warnings of their reports",
+      ("line", "folders"),
+      [(line, str(n)) for line, n in found["warning"].most_common()],
+    ),
+  ]
+  write(flags, command, machine(), tables, {what: dict(c) for what, c in found.items()})
+
+
+if __name__ == "__main__":
+  main()
