@@ -696,3 +696,33 @@ def test_a_whole_program(name, tmp_path):
       assert f"{scale * group.values.mean():.{digits}f}" in shown
   if name in (*COMPARED, "distillation", "transformer", "gan", "sharpness_aware"):
     assert "difference shown" in shown or "better than" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_from_two_variants_to_a_decision(tmp_path):
+  """The commands of the page one by one; it quotes lines that they print, whose numbers
+  are a machine's own.
+  """
+  page = (ROOT / "docs" / "howto" / "improvement.md").read_text(encoding="utf-8")
+  shutil.copy(PROGRAMS / "improvement" / "variants.py", tmp_path)
+  parts = re.findall(r"^\$ vmapseeds (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
+  commands = [command.split()[0] for command, _ in parts]
+  assert commands == [*["train"] * 2, "compare", "plan"] + (
+    [*["train"] * 2, "compare", "examples", "report"]
+  )
+  number = re.compile(r"-?\d[\d.,]*")
+  for command, quoted in parts:
+    said = printed(tmp_path, "-P", "-m", "vmapseeds", *command.split())
+    masked = number.sub("#", said)
+    if command.startswith(("train", "plan")):
+      line = quoted.splitlines()[0]
+      assert number.sub("#", line) in masked
+    if command.startswith("compare") and "--margin" in command:
+      assert said.startswith("B is better than A by ")
+      assert " it is better too: by " in said
+    if command.startswith("examples"):
+      assert quoted.splitlines()[0] in said
+  runs = [vs.open_results(tmp_path / "results" / n) for n in ("averaged", "largest")]
+  assert [results.sizes["run"] for results in runs] == [64, 64]
+  assert (tmp_path / "results/averaged/report/side_by_side/report.html").is_file()

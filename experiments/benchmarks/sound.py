@@ -56,7 +56,7 @@ SPECIAL: tuple[tuple[dict[str, Any], vs.Runs, dict[str, Any]], ...] = (
   ({"classes": (0,) * 9 + (1,)}, FEW, {}),
   ({"test_sets": ("test", "train", "blur")}, FEW, {}),
   ({"augment": ""}, FEW, {"predictions": "none"}),
-  ({"dropout": 0.2}, FEW, {}),
+  ({"dropout": 0.2, "model": "mlp"}, FEW, {}),
   ({"weight_decay": 0.1, "schedule": "cosine"}, FEW, {}),
   ({"precision": "bfloat16"}, FEW, {"logits": True}),
   ({"batch_size": 20, "epochs": 10}, FEW.subset(40), {}),
@@ -76,13 +76,13 @@ def trained() -> Iterator[Make]:
     recipe = vs.recipe("digits_cnn", **{"epochs": 2, **fields})
     return lambda out: vs.train(recipe, runs, out, **kept)
 
+  for fields, runs, kept in SPECIAL:
+    yield make({"model": "linear", **fields}, runs, kept)
   for network in NETWORKS:
     for length in LENGTHS:
       for kept in KEPT:
         for runs in TABLES:
           yield make(network | length, runs, kept)
-  for fields, runs, kept in SPECIAL:
-    yield make({"model": "linear", **fields}, runs, kept)
   for gains in ([0.0], [0.1], [0.0, 0.1, 0.2]):
     yield lambda out, gains=gains: vs.train(
       MEASURED, Runs.sweep(gain=gains, seeds=4), out
