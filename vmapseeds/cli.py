@@ -1075,15 +1075,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run() -> None:
-  """Run `main` as a process of its own, which leaves at once when a signal ends it.
+  """Run `main` as a process of its own, which leaves at once if not all is well.
 
-  Python would wait for the step that runs, maybe for hours, or free the client while a
-  thread of XLA's compiles for it, which crashes.
+  After a signal Python would wait for the step that runs, maybe for ever, or free the
+  client while a thread of XLA's compiles for it, which crashes.
   """
   try:
     main()
   except SystemExit as end:
-    if end.code in (130, 143):
+    if isinstance(end.code, int) and end.code:
       os._exit(end.code)
     raise
 

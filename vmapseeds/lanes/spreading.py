@@ -2,6 +2,7 @@
 devices.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -17,6 +18,7 @@ from jaxtyping import Array, Int, PyTree
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import fast_convolutions
+from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
 from vmapseeds.mistakes import Mistake, at_least, say
 
@@ -272,7 +274,12 @@ def compiled(
     jax.device_put(lanes, NamedSharding(mesh, P("lanes"))),
   )
   step = _step(function, mesh, lowering=lowering).lower(*args).compile()
-  return lambda: jax.block_until_ready(step(*args)), memory(step)
+
+  def run():
+    with contextlib.closing(Watch(_platform(mesh))) as watch, watch:
+      jax.block_until_ready(step(*args))
+
+  return run, memory(step)
 
 
 def memory(program) -> float:
@@ -465,18 +472,23 @@ def _step_by_step(step, lanes, width, devices):
   """
   step_size = width * len(devices)
   count = len(jax.tree.leaves(lanes)[0])
-  started = None
-  for first in range(0, count, step_size):
-    which = slice(first, min(first + step_size, count))
-    rows = np.minimum(np.arange(first, first + step_size), count - 1)
-    lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
-    placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
-    out = step(placed, which)
+  started = found = None
+  with contextlib.closing(Watch(devices[0].platform)) as watch:
+    for first in range(0, count, step_size):
+      which = slice(first, min(first + step_size, count))
+      rows = np.minimum(np.arange(first, first + step_size), count - 1)
+      lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
+      placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
+      with watch:
+        out = step(placed, which)
+        found = _fetched(*started) if started else None
+      if found:
+        yield found
+      started = which, out
     if started:
-      yield _fetched(*started)
-    started = which, out
-  if started:
-    yield _fetched(*started)
+      with watch:
+        found = _fetched(*started)
+      yield found
 
 
 def _fetched(rows, out):
