@@ -277,7 +277,7 @@ def compiled(
 
   def run():
     with contextlib.closing(Watch(_platform(mesh))) as watch, watch:
-      jax.block_until_ready(step(*args))
+      return jax.block_until_ready(step(*args))
 
   return run, memory(step)
 
