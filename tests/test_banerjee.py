@@ -122,6 +122,7 @@ def test_candidates_are_followed_through_training(made, numbers):
     )
   np.testing.assert_array_equal(results.epoch_logits[:, -1], results.logits)
   at_end = numbers["fig09"]["S_all"]
+  assert n["small"][-1] == np.mean(at_end["small"])
   assert n["accuracy"][-1] == pytest.approx(at_end["accuracy"]["accuracies"])
   assert n["ensemble_accuracy"][-1] == pytest.approx(at_end["ensemble_accuracy"])
 

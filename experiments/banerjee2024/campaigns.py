@@ -26,7 +26,7 @@ class Scale(NamedTuple):
 
 SCALES = {
   "smoke": Scale(DIGITS, 700, 16, 16, 8, 700),
-  "laptop": Scale(CIFAR10, 1_000, 40, 40, 40, 4_000),
+  "laptop": Scale(CIFAR10, 1_000, 16, 24, 24, 4_000),
   "gpu": Scale(CIFAR10, 40_000, 200, 1600, 90, 40_000),
   "paper": Scale(CIFAR10, 40_000, 200, 1600, 90, 40_000),
 }

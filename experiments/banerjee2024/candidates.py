@@ -83,9 +83,7 @@ def of_source(
   """The statistics of candidates, from logit gaps."""
   predictions = measures.gap_labels(candidates)
   together = measures.gap_labels(measures.ensemble_gaps(candidates))
-  trimmed = measures.trimming_level(
-    reference, candidates, key=jax.random.key(0), replicates=REPLICATES
-  )
+  trimmed = levels(reference, candidates)
   churn = stats.disagreement_matrix(predictions)
   return Source(
     *candidates.shape[:1],
@@ -102,6 +100,15 @@ def of_source(
     ece=measures.gap_ece(candidates, labels),
     ensemble_accuracy=(together == labels).mean(),
   )
+
+
+def levels(
+  reference: Float[np.ndarray, "models examples"],
+  candidates: Float[np.ndarray, "runs examples"],
+) -> measures.TrimmingLevel:
+  """α̂ of each candidate."""
+  key = jax.random.key(0)
+  return measures.trimming_level(reference, candidates, key=key, replicates=REPLICATES)
 
 
 def of_pairs(of: Float[np.ndarray, "runs runs"]) -> Float[np.ndarray, " pairs"]:

@@ -31,6 +31,7 @@ class Epochs(NamedTuple):
 
   runs: int
   epoch: Int[np.ndarray, " epochs"]
+  small: Float[np.ndarray, " epochs"]  # share whose α̂ is small
   accuracy: Float[np.ndarray, "epochs runs"]
   loss: Float[np.ndarray, "epochs runs"]  # cross-entropy
   ece: Float[np.ndarray, "epochs runs"]
@@ -84,16 +85,20 @@ def gaps_of(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
 
 
 def by_epoch(results: xr.Dataset) -> Epochs:
-  """The second half of the runs, after each evaluated epoch."""
+  """The second half of the runs, and how near they are to the first, after each
+  evaluated epoch.
+  """
   results = results.isel(run=~results.diverged.values)
-  results = results.isel(run=slice(results.sizes["run"] // 2, None))
-  labels, series = results.labels.values, []
+  labels, series, half = results.labels.values, [], results.sizes["run"] // 2
   for epoch in results.epoch:
     gaps = stats.logit_gap(results.epoch_logits.sel(epoch=epoch).values)
+    reference, gaps = np.split(gaps, [half])
+    level = candidates.levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
     right, together = (measures.gap_labels(x) == labels for x in (gaps, ensemble))
     series.append(
       (
+        (level <= candidates.SMALL).mean(),
         right.mean(1),
         np.logaddexp(0, np.where(labels, -gaps, gaps)).mean(1),
         measures.gap_ece(gaps, labels),
@@ -103,7 +108,7 @@ def by_epoch(results: xr.Dataset) -> Epochs:
       )
     )
   return Epochs(
-    results.sizes["run"],
+    results.sizes["run"] - half,
     results.epoch.values,
     *(np.array(of) for of in zip(*series, strict=True)),
   )
@@ -163,6 +168,7 @@ def rows(numbers: Numbers) -> list[Row]:
           f"{candidates.span(n.ece[i])}; {percent(n.ensemble_ece[i])}",
         ),
         (f"epoch {epoch}: churn with the ensemble", None, candidates.span(n.churn[i])),
+        (f"epoch {epoch}: runs with α̂ ≤ {candidates.SMALL}", None, percent(n.small[i])),
       )
     ),
   )

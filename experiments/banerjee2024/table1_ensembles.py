@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import jax
 import matplotlib
 import numpy as np
 from jaxtyping import Float, Int
@@ -75,9 +74,7 @@ def of_size(
   rng = np.random.default_rng(members)
   drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
   gaps = measures.ensemble_gaps(runs, drawn)
-  level = measures.trimming_level(
-    reference, gaps, key=jax.random.key(0), replicates=candidates.REPLICATES
-  ).level
+  level = candidates.levels(reference, gaps).level
   predictions = measures.gap_labels(gaps)
   together = measures.gap_labels(measures.ensemble_gaps(runs))
   of_each = (
