@@ -219,7 +219,10 @@ def scatter(
       x[~known], np.ones((~known).sum()), s=14, color=color, marker="x", linewidths=0.8
     )
   ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
-  ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)", ylim=(-0.04, 1.04))
+  levels = np.concatenate([source.level for source in shown.values()])
+  top = 1.0 if np.isnan(levels).any() else max(2 * SMALL, levels.max())
+  ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)")
+  ax.set_ylim(-0.04 * top, 1.04 * top)
   ax.grid(True)
 
 
