@@ -51,10 +51,12 @@ from vmapseeds import lanes, models, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.results.searches import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
 from vmapseeds.training.identity import hash_of
+from vmapseeds.training.runs import OUT_OF_BOOTSTRAP
 from vmapseeds.training.supervised import load_dataset
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
@@ -82,8 +84,17 @@ CONDITIONS = (
 # Campaigns.
 
 
+class Search(NamedTuple):
+  """What `vs.search` is given."""
+
+  over: Mapping[str, str]
+  trials: int
+  sampler: str = "random"
+  at_once: int = 1
+
+
 class Campaign(NamedTuple):
-  """What is trained, and how many runs of it."""
+  """What is trained, and how many runs of it; or how many searches."""
 
   recipe: vs.Recipe
   runs: vs.Runs | int
@@ -91,6 +102,17 @@ class Campaign(NamedTuple):
   start_from: str | None = (
     None  # the campaign whose trained networks these runs start from
   )
+  search: Search | None = None
+  # A campaign of searches, and how many of them count: run i has the values of the best
+  # trial of search i modulo that
+  best_of: tuple[str, int] | None = None
+  lane_width: int | None = None  # whatever the command says
+
+  @property
+  def count(self) -> int:
+    """How many runs it has, trials of searches among them."""
+    runs = self.runs if isinstance(self.runs, int) else len(self.runs)
+    return runs * (self.search.trials if self.search else 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,21 +143,16 @@ class Trained:
       self(campaign.start_from)
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     if name not in self.trained:
-      print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
+      print(f"{place.name}: {campaign.count} runs", file=sys.stderr)
       there = (
         vs.open_results(place, recipe.test_sets[0]).sizes["run"]
         if (place / "zarr.json").exists()
         else 0
       )
       with _timed(
-        place.with_name(f"{place.name}.json"), there < _count(campaign.runs)
+        place.with_name(f"{place.name}.json"), there < campaign.count
       ) as spent:
-        results = vs.train(
-          recipe,
-          campaign.runs,
-          place,
-          **vars(self.options) | dict.fromkeys(campaign.keep, True),
-        )
+        results = self._train(campaign._replace(recipe=recipe), place)
       diverged = int(results.diverged.sum())
       if diverged:
         print(f"{diverged} runs diverged and are left out", file=sys.stderr)
@@ -151,7 +168,20 @@ class Trained:
       }
     self.used[name] = self.trained[name]
     results = vs.open_results(place, test_set or recipe.test_sets[0])
-    return results.isel(run=slice(_count(campaign.runs)))
+    return results.isel(run=slice(campaign.count))
+
+  def _train(self, campaign: Campaign, place: Path) -> xr.Dataset:
+    options = vars(self.options) | dict.fromkeys(campaign.keep, True)
+    if campaign.lane_width:
+      options["lane_width"] = campaign.lane_width
+    recipe, runs = campaign.recipe, campaign.runs
+    if campaign.search:
+      given = campaign.search._asdict()
+      return vs.search(recipe, searches=runs, out=place, **given, **options)
+    if campaign.best_of:
+      searched, searches = campaign.best_of
+      runs = with_best(runs, self(searched), searches)
+    return vs.train(recipe, runs, place, **options)
 
   def errors(
     self, name: str, test_set: str | None = None
@@ -193,12 +223,29 @@ class Trained:
     told = {
       field: value for field, value in sorted(meant.items()) if value != plain[field]
     }
+    campaign = self.campaigns[name]
+    if campaign.search:
+      told["search"] = campaign.search
+    if campaign.best_of:
+      told["best_of"] = self.place(campaign.best_of[0]).name, campaign.best_of[1]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
 
 
-def _count(runs: vs.Runs | int) -> int:
-  return runs if isinstance(runs, int) else len(runs)
+def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
+  """Return the runs with hyperparameters of the best trials of some searches, run i with
+  those of search i modulo `searches`.
+
+  Raises:
+    Mistake: in one of these searches all trials failed.
+  """
+  trials = trials_of(searched)
+  best = trials.best()
+  if failed := {*range(searches)} - {*best}:
+    raise Mistake(f"all trials of search {min(failed)} failed: search other values")
+  places = [best[i % searches] for i in range(len(runs))]
+  found = {name: of[places] for name, of in trials.values.items()}
+  return dataclasses.replace(runs, values=runs.values | found)
 
 
 @contextlib.contextmanager
@@ -237,7 +284,10 @@ def trained_on(campaign: Campaign) -> str:
   every = examples_of(str(recipe.dataset), recipe)
   how, examples = "", every
   if not isinstance(runs, int) and runs.sampling:
-    how, examples = runs.sampling[0] + " of ", runs.sampling[1] or every
+    if runs.sampling[0] == OUT_OF_BOOTSTRAP:
+      every += sum(map(len, load_dataset(recipe).tests.values()))
+    how = runs.sampling[0].removeprefix("out_of_") + " of "
+    examples = runs.num_train(every)
   elif not isinstance(runs, int) and runs.values.get("subset") is not None:
     examples = np.shape(runs.values["subset"])[-1]
   of = f"{examples:,} of {every:,}" if examples < every else f"{every:,}"

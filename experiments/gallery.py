@@ -4,6 +4,7 @@ each claim, what was trained, on what, for how long, by which commit.
 
 import importlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -198,4 +199,4 @@ def said(value: Any) -> str:
   that was given.
   """
   name = value if isinstance(value, str) else value.get("object", "an object")
-  return name.rpartition(".")[2]
+  return re.split("[.:]", name)[-1]

@@ -1,66 +1,139 @@
-"""What the figures train, by name, at each scale: A, B with another learning rate, and
-A with some seeds in common.
+"""What the figures train, by name, at each scale; for each task:
 
-A run is trained on a bootstrap sample with two thirds as many examples as the pool has,
-as the paper's 40,000 of 60,000, and tested on the examples that the sample left out. A
-has dropout, so that it has every source of randomness.
+- `sources`: runs in which one source of randomness varies, or all of them,
+- `noise`: some of these runs again, in lanes of another width,
+- `random`, `noisy_grid`, `tpe`: searches in which only what the sampler draws varies,
+- `ideal`: searches in which everything varies, algorithm 1,
+- `fixed`: runs with what some of these searches found, algorithm 2,
+- `B`: all of `sources` with another learning rate, of the task that is compared.
+
+A run is trained on a bootstrap sample of two thirds as many examples as there are, and
+tested on a sixth, drawn from what is left, as the paper's 40,000 and 10,000 of 60,000.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 import vmapseeds as vs
-from experiments.bouthillier2021 import pool
-from experiments.frame import Campaign
+from experiments.bouthillier2021 import tabular
+from experiments.frame import Campaign, Search
 
-POOL = f"{pool.__name__}:"
+EVERYTHING, NOISE = "everything", "noise"
+SAMPLERS = ("random", "noisy_grid", "tpe")
+FIXED = ("init", "data", "all")  # what algorithm 2 randomises
+COMPARED = "digits"  # the task on which A and B are compared
+AFTER_SEARCH = (
+  2**20
+)  # the first seed of runs after a search, far from those of searches
+NOISE_RUNS, NOISE_WIDTH = 40, 8
+REPETITIONS = 20  # section 3.3
+
+
+class Task(NamedTuple):
+  """Recipe, what is searched, and sizes."""
+
+  recipe: vs.Recipe
+  sources: tuple[str, ...]  # those that the training has
+  over: dict[str, str]
+  trials: int  # of a search: a square, for the grid
+  measures: int  # of a source, in each repetition
+  searches: int  # of a sampler, in each repetition
+  ideal: int  # searches of the ideal estimator
+  k: int  # measures of a biased estimator
+  repetitions: int = REPETITIONS
+
+
+MLP = vs.Recipe(
+  name="mlp_breast_cancer",
+  dataset=f"{tabular.__name__}:breast_cancer",
+  model="mlp",
+  width=0.25,
+  epochs=10,
+  batch_size=32,
+  lr=0.05,
+  weight_decay=1e-3,
+  schedule="linear",
+)
+DIGITS = vs.recipe("digits_cnn", dropout=0.1)
+HALF = DIGITS.replace(name="digits_cnn_half", width=0.5, epochs=4)
+RESNET = vs.recipe("resnet9_cifar10", dropout=0.1)
+TABULAR_SOURCES = ("data", "order", "init")
 SOURCES = ("data", "augment", "order", "init", "dropout")
-NOISE = "nothing"  # in place of the name of a source: no seed varies
+# Table 2; the noisy grid moves the ends by up to half a step.
+OVER = {"lr": "log 1e-3..0.3", "weight_decay": "log 1e-6..1e-2"}
+OVER_MLP = {"lr": "log 1e-3..1", "weight_decay": "log 1e-6..1e-1"}
 
 
-class Scale(NamedTuple):
-  """Recipe and sizes of the campaigns."""
-
-  recipe: vs.Recipe  # of A
-  lr: float  # of B
-  pairs: int  # of runs of A and B
-  repetitions: int  # of each estimator
-  measures: int  # of a repetition
-
-
-DIGITS = vs.recipe("digits_cnn", dataset=f"{POOL}digits", dropout=0.1)
-RESNET = vs.recipe("resnet9_cifar10", dataset=f"{POOL}cifar10", dropout=0.1)
-SCALES = {
-  "smoke": Scale(DIGITS.replace(epochs=1, width=0.25), 0.002, 16, 4, 4),
-  "laptop": Scale(DIGITS.replace(epochs=16), 0.025, 400, 20, 20),
-  "gpu": Scale(RESNET.replace(epochs=16), 0.25, 400, 20, 20),
-  "paper": Scale(RESNET, 0.25, 400, 20, 100),
-}
+def tasks(scale: str) -> dict[str, Task]:
+  """Return the tasks of a scale."""
+  mlp = Task(MLP, TABULAR_SOURCES, OVER_MLP, 100, 10, 5, 200, 100)
+  if scale == "smoke":
+    tiny = (4, 3, 2, 4, 4, 4)
+    quick = DIGITS.replace(name="digits_cnn_quarter", epochs=1, width=0.25)
+    return {
+      "breast_cancer": Task(MLP.replace(epochs=1), TABULAR_SOURCES, OVER_MLP, *tiny),
+      "digits": Task(quick, SOURCES, OVER, *tiny),
+    }
+  recipe, sizes = {
+    "laptop": (HALF, (16, 10, 2, 60, 20)),
+    "gpu": (DIGITS, (196, 10, 2, 200, 100)),
+    "paper": (RESNET, (196, 10, 1, 100, 100)),
+  }[scale]
+  return {"breast_cancer": mlp, COMPARED: Task(recipe, SOURCES, OVER, *sizes)}
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
-  """Every campaign of the paper's at a scale. Run i of A and of B has the same seeds
-  and the same examples.
-  """
-  recipe, lr, pairs, *size = SCALES[scale]
-  tables = {
-    "A": vs.Runs.independent(pairs),
-    **{f"A_{varied}": repeated(varied, *size) for varied in SOURCES},
-  }
-  tables[f"A_{NOISE}"] = repeated(NOISE, size[0], 2)
-  train = pool.SIZES[recipe.dataset.removeprefix(POOL)] * 2 // 3
-  found = {
-    name: Campaign(recipe, runs.bootstrap(train)) for name, runs in tables.items()
-  }
-  return {**found, "B": Campaign(recipe.replace(lr=lr), found["A"].runs)}
+  """Return every campaign of the paper's at a scale."""
+  found = {}
+  for name, task in tasks(scale).items():
+    recipe, repetitions = task.recipe, task.repetitions
+    varied = [*((source,) for source in task.sources), SOURCES]
+    tables = [repeated(of, repetitions, task.measures) for of in varied]
+    every = tables[-1].out_of_bootstrap()
+    made = {
+      "sources": Campaign(recipe, vs.Runs.concat(tables).out_of_bootstrap()),
+      NOISE: Campaign(recipe, every[:NOISE_RUNS], lane_width=NOISE_WIDTH),
+      "ideal": Campaign(
+        recipe,
+        vs.Runs.independent(task.ideal).out_of_bootstrap(),
+        search=Search(task.over, task.trials),
+      ),
+      "fixed": Campaign(
+        recipe, fixed(repetitions, task.k), best_of=(f"{name}_ideal", repetitions)
+      ),
+    }
+    held = repeated(("sampler",), repetitions, task.searches).out_of_bootstrap()
+    for sampler in SAMPLERS:
+      search = Search(task.over, task.trials, sampler)
+      made[sampler] = Campaign(recipe, held, search=search)
+    if name == COMPARED:
+      made["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), every)
+    found |= {f"{name}_{what}": campaign for what, campaign in made.items()}
+  return found
 
 
-def repeated(varied: str, repetitions: int, measures: int) -> vs.Runs:
-  """Runs that each have a new seed for `varied`. Run i has the other seeds of
-  repetition i modulo `repetitions`.
+def repeated(
+  varied: Sequence[str], repetitions: int, measures: int, first: int = 0
+) -> vs.Runs:
+  """Return runs that each have a new seed for `varied`, from `first` on. Run i has the
+  other seeds of repetition i modulo `repetitions`.
   """
   each = np.arange(repetitions * measures, dtype=np.uint32)
+  names = dict.fromkeys((*SOURCES, *varied))
   return vs.Runs(
-    {source: each if source == varied else each % repetitions for source in SOURCES}
+    {name: first + each if name in varied else each % repetitions for name in names}
   )
+
+
+def fixed(repetitions: int, k: int) -> vs.Runs:
+  """Return the runs of algorithm 2 after its search, for each of `FIXED`: repetition r
+  holds the seeds of search r where it does not draw anew.
+  """
+  return vs.Runs.concat(
+    [
+      repeated(SOURCES if what == "all" else (what,), repetitions, k, AFTER_SEARCH)
+      for what in FIXED
+    ]
+  ).out_of_bootstrap()
