@@ -4,34 +4,38 @@ and its pieces on made-up ones.
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 import scipy.stats
-import xarray as xr
 from verdicts import word
 
 import vmapseeds as vs
 from experiments import bouthillier2021, frame
 from experiments.bouthillier2021 import (
+  algorithms,
   campaigns,
   fig01_sources,
   fig02_binomial,
-  fig05_estimators,
+  fig05_standard_errors,
   fig06_detection,
   figc1_sample_size,
+  figf2_searches,
   figg3_distributions,
+  figh5_mse,
+  figi6_robustness,
   measures,
-  pool,
 )
-from experiments.measures import average_correlation, operating_characteristics
+from experiments.measures import (
+  average_correlation,
+  equivalent_threshold,
+  operating_characteristics,
+)
 from vmapseeds import stats
-from vmapseeds.data import load, splits
-from vmapseeds.training.runs import source_key
+from vmapseeds.results.searches import Trials
 
-SMOKE = campaigns.SCALES["smoke"]
+SMOKE = campaigns.tasks("smoke")
 
 
 @pytest.fixture(scope="module")
@@ -59,112 +63,113 @@ def stored(made: Path, name: str):
   return vs.open_results(folder)
 
 
-def outside(results, train: int) -> np.ndarray:
-  """Each run's accuracy on the examples that its data seed does not draw."""
-  labels, accuracies = results.labels.values, []
-  for seed, predictions in zip(
-    results.seed_data.values, results.predictions.values, strict=True
-  ):
-    drawn = {*splits.bootstrap(source_key("data", seed), len(labels), train).tolist()}
-    right = [predictions[i] == labels[i] for i in range(len(labels)) if i not in drawn]
-    accuracies.append(sum(right) / len(right))
-  return np.array(accuracies)
+def best_of(results) -> list[tuple[float, float]]:
+  """The learning rate and the test accuracy of the best trial of each search."""
+  table = results.to_dataframe().reset_index()
+  table = table[~table.diverged].sort_values(["search", "trial"], kind="stable")
+  best = table.groupby("search")["valid_accuracy"].idxmax()
+  return [(table.lr[i], table.test_accuracy[i]) for i in best]
 
 
-def test_a_run_is_tested_on_what_its_bootstrap_left_out():
-  rng = np.random.default_rng(0)
-  runs = vs.Runs.independent(5)[[3, 1, 3]].bootstrap(20)
-  results = xr.Dataset(
-    {
-      "predictions": (("run", "example"), rng.integers(0, 2, (3, 30))),
-      "labels": ("example", rng.integers(0, 2, 30)),
-      "diverged": ("run", [False, True, False]),
-      "seed_data": ("run", np.array([3, 1, 3], np.uint32)),
-    }
-  )
-
-  class Made(SimpleNamespace):
-    def __call__(self, name):
-      return results
-
-  found = measures.tested(
-    Made(campaigns={"A": frame.Campaign(SMOKE.recipe, runs)}), "A"
-  )
-  np.testing.assert_allclose(found.accuracies, outside(results, 20))
-  np.testing.assert_array_equal(found.diverged, results.diverged)
-  sizes = [
-    30 - len({*splits.bootstrap(source_key("data", np.uint32(seed)), 30, 20).tolist()})
-    for seed in (3, 1, 3)
-  ]
-  assert found.examples == round(np.mean(sizes))
+@pytest.mark.parametrize("task", SMOKE)
+def test_a_sixth_is_tested(task):
+  split = vs.Runs.independent(2).out_of_bootstrap().split_examples
+  every = {"breast_cancer": 569, "digits": 1797}[task]
+  trained = frame.Trained("bouthillier2021", "smoke", {}, Path(), vs.Options(), {})
+  found = measures.test_examples(trained, task)
+  assert (2, found) == split(every)["test_examples"].shape
 
 
-def test_the_pool_has_all_examples_twice():
-  data, digits = pool.digits, load("digits")
-  assert len(data.train) == pool.SIZES["digits"]
-  for examples in (data.train, data.tests["test"]):
-    np.testing.assert_array_equal(examples.inputs[:1000], digits.train.inputs)
-    np.testing.assert_array_equal(examples.targets[1000:], digits.tests["test"].targets)
+@pytest.mark.slow
+def test_the_two_algorithms(tmp_path):
+  """They have the trials that their folders have; what algorithm 2 holds, it holds."""
+  recipe = SMOKE["breast_cancer"].recipe
+  over = {"lr": "log 1e-3..1"}
+  ideal = algorithms.ideal_est(recipe, over, 3, 2, tmp_path / "ideal")
+  found = best_of(vs.open_results(tmp_path / "ideal"))
+  np.testing.assert_allclose(ideal.mean, np.mean([x for _, x in found]), rtol=1e-6)
+  np.testing.assert_allclose(ideal.sd, np.std([x for _, x in found], ddof=1), rtol=1e-5)
+  biased = algorithms.fix_hopt_est(recipe, over, 4, 2, tmp_path / "one", ("init",))
+  runs = vs.open_results(tmp_path / "one" / "runs")
+  ((lr, _),) = best_of(vs.open_results(tmp_path / "one" / "search"))
+  assert (lr, _) == found[0]  # the first search, again
+  assert set(runs.lr.values) == {lr}
+  assert len(set(runs.seed_init.values)) == 4
+  assert set(runs.seed_data.values) == set(runs.seed_order.values) == {0}
+  np.testing.assert_allclose(biased.mean, runs.test_accuracy.mean(), rtol=1e-6)
+
+
+def test_a_search_whose_trials_all_failed_leaves_nothing_to_train(tmp_path):
+  recipe = SMOKE["breast_cancer"].recipe
+  over = {"lr": "log 1e30..1e32"}
+  searched = vs.search(recipe, over, trials=1, searches=2, out=tmp_path / "s")
+  assert np.isnan(algorithms.found(searched)).all()
+  with pytest.raises(vs.Mistake, match="all trials of search 0 failed"):
+    frame.with_best(vs.Runs.independent(4), searched, 2)
 
 
 @pytest.mark.slow
 def test_pairs_are_those_of_the_stored_runs(made, numbers):
   n = numbers["fig06"]
-  results = [stored(made, name) for name in "AB"]
-  assert [json.loads(r.attrs["recipe"])["lr"] for r in results] == [0.05, 0.002]
+  a, b = (
+    stored(made, "digits_sources")[dict(run=slice(-12, None))],
+    stored(made, "digits_B"),
+  )
   for source in vs.Runs.independent(1).seeds:
-    np.testing.assert_array_equal(*(r[f"seed_{source}"].values for r in results))
-  assert all(r.attrs["sampling"] == ["bootstrap", 1198, 1797] for r in results)
-  a, b = (outside(r, 1198) for r in results)
-  assert n["runs"] == SMOKE.pairs
+    np.testing.assert_array_equal(*(r[f"seed_{source}"].values for r in (a, b)))
+  assert set(b.lr.values * 2) == set(a.lr.values)
+  a, b = (r.test_accuracy.values.astype(float) for r in (a, b))
+  assert n["runs"] == 12
   np.testing.assert_allclose(n["differences"], a - b)
   assert n["probability"] == pytest.approx(((a > b) + 0.5 * (a == b)).mean())
-  assert n["decision"] == "significant and meaningful"  # a learning rate far too small
   np.testing.assert_allclose(n["sd"], [a.std(ddof=1), b.std(ddof=1)])
-  assert n["correlation"] == pytest.approx(np.corrcoef(a, b)[0, 1])
-  assert numbers["figg3"]["everything"]["p_value"] == pytest.approx(
+  assert numbers["figg3"]["digits"]["everything"]["p_value"] == pytest.approx(
     scipy.stats.shapiro(a).pvalue
   )
-  assert numbers["fig05"]["variance"] == pytest.approx(a.var(ddof=1))
-  groups = [np.var(a[4 * i : 4 * i + 4], ddof=1) for i in range(4)]
-  assert numbers["fig01"]["of"]["everything"]["variance"] == pytest.approx(
-    np.mean(groups)
-  )
 
 
 @pytest.mark.slow
-def test_the_same_seeds_give_the_same_run(made, numbers):
-  results = stored(made, "A_nothing")
-  np.testing.assert_array_equal(results.predictions[:4], results.predictions[4:])
-  assert numbers["fig01"]["of"]["nothing"]["variance"] == 0
+@pytest.mark.parametrize("task", SMOKE)
+def test_sources_are_those_of_the_stored_runs(made, numbers, task):
+  of = SMOKE[task]
+  results, size = stored(made, f"{task}_sources"), of.repetitions * of.measures
+  for i, varied in enumerate((*of.sources, "everything")):
+    part = results.isel(run=slice(i * size, (i + 1) * size))
+    for source in of.sources:
+      draws = size if varied in (source, "everything") else of.repetitions
+      assert len(set(part[f"seed_{source}"].values)) == draws
+    x = part.test_accuracy.values.astype(float).reshape(-1, of.repetitions)
+    found = numbers["fig01"][task]["of"][varied]
+    assert found["variance"] == pytest.approx(x.var(axis=0, ddof=1).mean())
+  noise = numbers["fig01"][task]["noise"]
+  again = stored(made, f"{task}_noise")
+  assert again.attrs["lane_width"] == campaigns.NOISE_WIDTH
+  change = again.test_accuracy.values.astype(float) - x.ravel()
+  assert noise == pytest.approx((change**2).mean() / 2)
+  assert noise < 1e-4
 
 
-@pytest.mark.parametrize("varied", campaigns.SOURCES)
 @pytest.mark.slow
-def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied):
-  results, shared = stored(made, f"A_{varied}"), "data" if varied == "init" else "init"
-  assert len(set(results[f"seed_{varied}"].values)) == 16
-  # The first run of each repetition has the same row as a run in which everything
-  # varies.
-  np.testing.assert_array_equal(
-    results.predictions[:4], stored(made, "A").predictions[:4]
-  )
-  accuracies = outside(results, 1198)
-  x = np.array([accuracies[results[f"seed_{shared}"].values == r] for r in range(4)])
-  assert x.shape == (4, 4)
-  assert numbers["fig01"]["of"][varied]["variance"] == pytest.approx(
-    x.var(1, ddof=1).mean()
-  )
-  if varied not in measures.HELD:
-    return
-  n = numbers["fig05"]["biased"][varied]
-  assert n["correlation"] == pytest.approx(average_correlation(x))
-  np.testing.assert_allclose(
-    n["sd_of_means"], [x[:, :k].mean(1).std(ddof=1) for k in range(1, 5)]
-  )
-  assert numbers["fig06"]["rho"][varied] == pytest.approx(
-    np.clip(n["correlation"], 0, 0.99)
-  )
+@pytest.mark.parametrize("task", SMOKE)
+def test_estimators_are_those_of_the_stored_searches(made, numbers, task):
+  of, n = SMOKE[task], numbers["fig05"][task]
+  ideal, fixed = (stored(made, f"{task}_{name}") for name in ("ideal", "fixed"))
+  best = best_of(ideal)
+  assert n["variance"] == pytest.approx(np.var([x for _, x in best], ddof=1), rel=1e-5)
+  rates = [lr for lr, _ in best] * (len(campaigns.FIXED) * of.k)
+  np.testing.assert_array_equal(fixed.lr, rates)
+  parts = fixed.test_accuracy.values.astype(float).reshape(3, of.k, of.repetitions)
+  for what, x in zip(campaigns.FIXED, parts, strict=True):
+    b = n["biased"][what]
+    assert b["correlation"] == pytest.approx(average_correlation(x.T))
+    means = [x[:k].mean(axis=0).std(ddof=1) for k in range(1, of.k + 1)]
+    np.testing.assert_allclose(b["sd_of_means"], means)
+  for name in (*campaigns.SAMPLERS, "ideal"):
+    searched = best_of(stored(made, f"{task}_{name}"))
+    x = np.array([x for _, x in searched], float).reshape(-1, of.repetitions)
+    if len(x) > 1:
+      found = numbers["fig01"][task]["of"][name]["variance"]
+      assert found == pytest.approx(x.var(axis=0, ddof=1).mean(), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -176,10 +181,7 @@ def test_tables_have_the_papers_values(made, numbers):
   )
   assert "false negatives at P = 0.75, P(A > B) of 50 | 30 % | figure 6" in table
   assert "nan" not in table
-  assert (
-    "numerical noise over that of data | 0 but for segmentation | appendix A | 0 | 4 × 2 | — |"
-    in table
-  )
+  assert "51 times: 1,070 and 21 hours | section 3.3 | 16 and 8: 2 times" in table
 
 
 def made_up(runs=30, repetitions=5):
@@ -191,6 +193,7 @@ def made_up(runs=30, repetitions=5):
   biased = {
     "init": measures.biased(repeated),
     "data": measures.biased(repeated - repeated.mean(1)[:, None]),
+    "all": measures.biased(rng.normal(0.9, 0.01, (repetitions, 6))),
   }
   return shared, shared - rng.normal(0.005, 0.01, runs), repeated, biased
 
@@ -208,26 +211,28 @@ def test_what_repetitions_share_costs_measures():
   few, many = (
     {
       row.quantity: row
-      for row in fig05_estimators.rows(fig05_estimators.Estimators(30, 1e-4, of))
+      for row in fig05_standard_errors.rows(
+        {"task": fig05_standard_errors.Estimators(30, 1e-4, of)}
+      )
     }
     for of in (biased, made_up(repetitions=40)[-1])
   )
-  assert few["independent measures it is worth, fixing all but the data"].ours == "—"
-  of_init = "ρ, fixing all but initialisation"
+  of_init, of_data = (f"task: ρ of FixHOptEst(k, {x})" for x in ("init", "data"))
+  assert few[of_data].ours.endswith("worth at most — independent measures")
   wide, narrow = (found[of_init].estimate for found in (few, many))
   assert wide.value == pytest.approx(init.correlation)
   assert wide.low < wide.value < wide.high
   assert -1 / 5 < narrow.low < narrow.value < narrow.high < 1
   assert narrow.high - narrow.low < wide.high - wide.low
   # As far apart as 6 measures can be: nothing is left between repetitions.
-  assert word(few["ρ, fixing all but the data"]) == "undecided"
+  assert word(few[of_data]) == "undecided"
 
 
 def test_rates_are_simulated_with_the_correlations_found():
   a, b, _, biased = made_up()
-  rho = {varied: x.simulated for varied, x in biased.items()}
+  rho = {"all": biased["data"].simulated, "init": biased["init"].simulated}
   n = fig06_detection.compared(a, b, 1000, rho, jax.random.key(1))
-  np.testing.assert_allclose(n.exact["data"], n.exact["ideal"])
+  np.testing.assert_allclose(n.exact["all"], n.exact["ideal"])
   np.testing.assert_allclose(
     n.exact["init"], operating_characteristics(fig06_detection.GRID, rho["init"])
   )
@@ -238,8 +243,8 @@ def test_rates_are_simulated_with_the_correlations_found():
   axes = frame.Figure().subplots(1, 2)
   fig06_detection.plot(n, axes)
   drawn = [line.get_ydata() for line in axes[0].lines if len(line.get_ydata()) == 60]
-  assert len(drawn) == 5
-  np.testing.assert_allclose(drawn[0], n.exact["ideal"].single_point)
+  assert len(drawn) == 6
+  np.testing.assert_allclose(drawn[1], n.exact["ideal"].single_point)
   assert not any(
     np.allclose(x, y) for i, x in enumerate(drawn) for y in drawn[:i]
   )  # no two curves lie on each other
@@ -249,7 +254,7 @@ def test_rates_are_simulated_with_the_correlations_found():
       for x, y in line.get_xydata():
         of_paper[x].add(round(y, 9))
   assert of_paper == {0.5: {0.1, 0.05}, 0.75: {0.25, 0.1, 0.7}}
-  assert f"init varies: ρ = {rho['init']:.2f}" in [
+  assert f"FixHOptEst(init), ρ = {rho['init']:.2f}" in [
     text.get_text() for text in axes[0].get_legend().texts
   ]
   assert sum(p.get_height() for p in axes[1].patches[:-1]) == 30
@@ -296,20 +301,79 @@ def test_the_ratios_interval_covers():
   assert 0.92 < np.mean([low < 1 < high for _, low, high in intervals]) < 0.985
 
 
+def test_no_test_is_above_the_oracle_where_it_keeps_its_level():
+  p = np.linspace(0.5, 0.99, 50)
+  oracle, exact = fig06_detection.oracle(p, 50), operating_characteristics(p)
+  assert oracle[0] == pytest.approx(0.05)
+  assert (oracle >= exact.outperforming - 1e-12).all()
+  rng = np.random.default_rng(0)
+  runs = rng.normal(size=(2, 20_000, 50)).mean(axis=2)
+  shift = np.sqrt(2) * scipy.stats.norm.ppf(p[10])
+  better = runs[0] + shift - runs[1] > 1.6449 * np.sqrt(2 / 50)
+  assert better.mean() == pytest.approx(oracle[10], abs=0.015)
+
+
+def test_robustness_has_the_rates_of_each_setting():
+  n = figi6_robustness.robustness({"ideal": 0.0, "all": 0.3})
+  place = np.flatnonzero(figi6_robustness.SIZES == 30)[0]
+  due = operating_characteristics(
+    [0.5, 0.75], 0.3, 30, 0.75, float(equivalent_threshold(0.75))
+  )
+  for name, curves in n.by_size["all"].items():
+    np.testing.assert_allclose(curves[:, place], getattr(due, name))
+  assert n.by_gamma["ideal"]["average"][1][20] == pytest.approx(0.5)  # γ = P = 0.75
+
+
+def test_errors_in_units_of_an_ideal_measure():
+  rng = np.random.default_rng(0)
+  ideal = rng.normal(0.9, 0.02, 400)
+  shared = rng.normal(0.9, 0.02, (50, 1)) + rng.normal(0, 1e-4, (50, 8))
+  free = rng.normal(0.92, 0.02, (50, 8))
+  n = figh5_mse.errors(ideal, {"init": shared, "data": free, "all": free})
+  init, every = n.of["init, k = 8"], n.of["all, k = 8"]
+  assert init["correlation"].value == pytest.approx(1, abs=1e-3)
+  assert init["mse"].value == pytest.approx(1, rel=0.4)
+  assert every["bias"].value == pytest.approx(1, abs=0.15)
+  assert every["variance"].value == pytest.approx(1 / 8, rel=0.5)
+  for parts in n.of.values():
+    total = parts["variance"].value + parts["bias"].value ** 2
+    assert parts["mse"].value == pytest.approx(total)
+  assert n.init_over_all.value == pytest.approx(init["mse"].value / every["mse"].value)
+
+
+def test_curves_are_of_the_best_so_far():
+  """Chosen by validation; a search's first trial failed, so curves begin with the second."""
+  search, trial = np.divmod(np.arange(12), 3)
+  valid = np.tile([0.5, 0.7, 0.6], 4) + search / 100
+  valid[0] = np.nan
+  test = np.tile([0.4, 0.5, 0.9], 4) + np.repeat([0, 0.1, 0.2, 0.3], 3)
+  about = {"higher_is_better": True}
+  rows = np.arange(12)
+  trials = Trials(about, search, trial, {}, valid, test, np.isnan(valid), rows)
+  n = figf2_searches.curves(trials, 2)
+  assert np.isnan(n.mean["test"][0])
+  np.testing.assert_allclose(n.mean["test"][1:], 1 - 0.65)
+  np.testing.assert_allclose(n.mean["validation"][1:], 1 - 0.715)
+  # Searches 0 and 2 have the same seeds, as 1 and 3 have.
+  np.testing.assert_allclose(n.sd["test"][1:], np.std([0, 0.2], ddof=1))
+
+
 def test_sources_beside_the_data():
   rng = np.random.default_rng(0)
   sd = dict.fromkeys(fig01_sources.NAMES, 1.0) | {
     "data": 2.0,
     "everything": 2.5,
     "augment": 3.0,
+    "random": 2.0,
   }
   accuracies = {
     name: 0.9 + x * rng.normal(size=(20, 20)) / 100 for name, x in sd.items()
   }
-  numbers = fig01_sources.sources(accuracies | {campaigns.NOISE: np.full((20, 2), 0.9)})
+  numbers = fig01_sources.sources(accuracies, np.array([0.0, 0.0, 0.01, -0.01]))
   assert numbers.of["init"].relative.value == pytest.approx(0.25, rel=0.3)
   assert numbers.of["init"].sd_se == pytest.approx(0.01 / np.sqrt(2 * 20 * 19), rel=0.4)
-  rows = {row.quantity: row for row in fig01_sources.rows(numbers)}
+  table = fig01_sources.rows({"task": numbers})
+  rows = {row.quantity.removeprefix("task: "): row for row in table}
   init = rows["variance of weights init over that of data"]
   assert word(init) == "shown"
   assert init.estimate.value == pytest.approx(numbers.of["init"].relative.value)
@@ -317,8 +381,12 @@ def test_sources_beside_the_data():
   augment = rows["variance of data augmentation over that of data"]
   assert word(augment) == "violated"
   assert word(rows["variance of data order over that of weights init"]) == "agrees"
-  assert rows["variance of numerical noise over that of data"].ours == "0"
-  assert word(rows["variance of everything over that of data"]) == "identity"
+  noise = next(row for name, row in rows.items() if "numerical noise" in name)
+  assert noise.ours.endswith("accuracy changed in 2 of 4 runs")
+  assert numbers.noise == pytest.approx(0.01**2 / 4)
+  assert word(rows["variance of all but the search over that of data"]) == "identity"
+  searches = rows["mean variance of the three searches over that of weights init"]
+  assert searches.estimate.value == pytest.approx(2, rel=0.3)  # (4 + 1 + 1) / 3
 
 
 def test_binomial_of_answers_that_are_independent():
@@ -335,8 +403,8 @@ def test_binomial_of_answers_that_are_independent():
   np.testing.assert_allclose(
     np.square(found.observed), np.mean(within) + se * np.array([0, -1, 1])
   )
-  assert word(fig02_binomial.rows(found)[-1]) == "agrees"
-  assert word(fig02_binomial.rows(together)[-1]) == "contradicted"
+  assert word(fig02_binomial.rows({"task": found})[-1]) == "agrees"
+  assert word(fig02_binomial.rows({"task": together})[-1]) == "contradicted"
 
 
 def test_repetitions_are_tested_for_normality_one_by_one():
@@ -368,12 +436,12 @@ def test_sizes_are_the_least_with_that_power(numbers):
 
 
 def test_repetitions_share_all_seeds_but_one():
-  table = campaigns.repeated("data", 20, 20)
+  table = campaigns.repeated(("data",), 20, 20)
   assert len(table) == 400
   assert len(set(table.seeds["data"])) == 400
   for source in ("init", "order", "augment", "dropout"):
     np.testing.assert_array_equal(table.seeds[source], np.arange(400) % 20)
-  longer = campaigns.repeated("data", 20, 22)
+  longer = campaigns.repeated(("data",), 20, 22)
   np.testing.assert_array_equal(longer.seeds["init"][:400], table.seeds["init"])
 
 

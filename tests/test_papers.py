@@ -21,7 +21,7 @@ EXPERIMENTS = Path(frame.__file__).parent
 PAPERS = sorted(path.parent.name for path in EXPERIMENTS.glob("*/campaigns.py"))
 ALWAYS = (
   "table2_accuracies",
-  "fig02_binomial",
+  "fig04_estimators",
   "fig06_calibration",
   "theorem1_test_sets",
 )  # the others with `-m slow`
@@ -175,7 +175,7 @@ def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
   verdicts = "contradicted 1, identity 2"
   assert f"| {of_figure} | no training | {verdicts} |" in page
   assert "**1 claims: agrees 0, shown 0, contradicted 1, undecided 0.**" in page
-  assert "| figure 3 | not here: published accuracies" in page
+  assert "| figure 3, published improvements | not here: dots" in page
   assert (out / "my_notes.json").read_text() == "mine"
   assert not list(tmp_path.iterdir())
 

@@ -1,9 +1,8 @@
 """Bouthillier et al. 2021, figure 1: how much of the variance of accuracy each source
 of randomness makes.
 
-Within a repetition, one source is drawn anew for each run; all others are drawn once.
-To draw the data is to draw a bootstrap sample to train on, which leaves the other
-examples to test on.
+Within a repetition, one source is drawn anew for each run or search; all others are
+drawn once. To draw the data is to draw training, validation and test examples.
 """
 
 import math
@@ -15,27 +14,37 @@ from jaxtyping import Float
 
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import NOISE, SCALES, SOURCES
+from experiments.bouthillier2021.campaigns import (
+  EVERYTHING,
+  NOISE,
+  NOISE_RUNS,
+  NOISE_WIDTH,
+  SAMPLERS,
+  tasks,
+)
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate
 from experiments.frame import Row, Trained, percent, row
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1: variance by source, relative to that of the data"
-MISSING = "hyperparameter optimisation"
+PANELS = 2
 NAMES = {
   "data": "data (bootstrap)",
   "augment": "data augmentation",
   "order": "data order",
   "init": "weights init",
   "dropout": "dropout",
-  "everything": "everything",
-  NOISE: "numerical noise",
+  "random": "random search",
+  "noisy_grid": "noisy grid search",
+  "tpe": "Bayesian optimisation",
+  EVERYTHING: "all but the search",
+  "ideal": "all, and the search",
 }
 
 
 class Variance(NamedTuple):
-  """The variance within repetitions in which one source varies, or everything."""
+  """The variance within repetitions in which one source varies, or several."""
 
   variance: float
   sd_se: float  # of its root, over repetitions
@@ -44,105 +53,126 @@ class Variance(NamedTuple):
 
 
 class Sources(NamedTuple):
-  """The variances by what varies, and that of the data order over that of
-  initialisation.
-  """
+  """Variances of a task by what varies, and ratios of some to that of initialisation."""
 
   of: dict[str, Variance]
   order_over_init: Ratio
+  search_over_init: Ratio  # the mean of the three samplers
+  noise: float  # variance
+  changed: int  # runs of which numerical noise changed the accuracy
+  noise_runs: int
 
 
-def compute(trained: Trained) -> Sources:
-  a, _, _ = measures.pairs(trained)
-  groups = SCALES[trained.scale].repetitions
-  together = {"everything": a[: len(a) // groups * groups].reshape(groups, -1)}
-  return sources(
-    {name: measures.repetitions(trained, name) for name in (*SOURCES, NOISE)} | together
-  )
+def compute(trained: Trained) -> dict[str, Sources]:
+  found = {}
+  for name, task in tasks(trained.scale).items():
+    accuracies = measures.by_source(trained, name)
+    for what in (*SAMPLERS, "ideal"):
+      accuracies[what] = measures.repetitions(
+        measures.performances(trained, f"{name}_{what}"), task.repetitions
+      )
+    again = measures.performances(trained, f"{name}_{NOISE}")
+    every = measures.performances(trained, f"{name}_sources")
+    first = every[-task.repetitions * task.measures :][: len(again)]
+    found[name] = sources(accuracies, again - first)
+  return found
 
 
-def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sources:
-  """Each variance, and its ratio to that of `data`."""
+def sources(
+  accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]],
+  noise: Float[np.ndarray, " runs"],
+) -> Sources:
+  """Return each variance, and its ratio to that of `data`; `noise` has differences of
+  accuracies of the same runs.
+  """
   of = {}
-  for name in NAMES:
+  for name in (name for name in NAMES if name in accuracies):
     x = accuracies[name]
     within = x.var(axis=1, ddof=1)
     variance, se = within.mean(), within.std(ddof=1) / math.sqrt(len(x))
-    runs = f"{len(x)} × {x.shape[1]}"
     of[name] = Variance(
-      variance, frame.root(variance, se)[1], measures.ratio(x, accuracies["data"]), runs
+      variance,
+      frame.root(variance, se)[1],
+      measures.ratio(x, accuracies["data"]),
+      f"{len(x)} × {x.shape[1]}",
     )
-  return Sources(of, measures.ratio(accuracies["order"], accuracies["init"]))
+  searched = np.mean([accuracies[s].var(axis=1, ddof=1) for s in SAMPLERS], axis=0)
+  return Sources(
+    of,
+    measures.ratio(accuracies["order"], accuracies["init"]),
+    measures.ratio_of_variances(searched, accuracies["init"].var(axis=1, ddof=1)),
+    np.nanmean(noise**2) / 2,
+    int(np.count_nonzero(noise)),
+    len(noise),
+  )
 
 
-def rows(numbers: Sources) -> list[Row]:
-  data, noise = (numbers.of[name] for name in ("data", NOISE))
-  table = [
-    row(
-      f"sd, {NAMES[name]} alone" if name in SOURCES else f"sd, {NAMES[name]}",
-      None,
-      percent(math.sqrt(n.variance), n.sd_se),
-      n.runs,
-    )
-    for name, n in numbers.of.items()
-    if n is not noise
-  ]
-  for name in SOURCES[1:]:
-    table.append(
-      row(
-        f"variance of {NAMES[name]} over that of data",
-        paper.CLAIMS["init over data" if name == "init" else "over data"],
-        Estimate(*numbers.of[name].relative, "log"),
-        numbers.of[name].runs,
-      )
-    )
-  together, ratio = numbers.of["everything"], numbers.order_over_init
-  alone = sum(numbers.of[name].relative.value for name in SOURCES)
-  total = Estimate(*together.relative, "log")
+def rows(numbers: Mapping[str, Sources]) -> list[Row]:
+  return [each for name, n in numbers.items() for each in rows_of(name, n)]
+
+
+def rows_of(task: str, numbers: Sources) -> list[Row]:
+  """Return the rows of one task."""
+  table = []
+  for name, n in numbers.of.items():
+    sd = f"sd {percent(math.sqrt(n.variance), n.sd_se)}"
+    if name == "data":
+      table.append(row(f"{task}: {NAMES[name]}", None, sd, n.runs))
+      continue
+    claim = "init over data" if name == "init" else "over data"
+    claim = "together" if name in (EVERYTHING, "ideal") else claim
+    estimate = Estimate(*n.relative, "log")
+    said = f"{estimate}; {sd}"
+    if name == EVERYTHING:
+      parts = (s for s in NAMES if s in numbers.of and s not in (*SAMPLERS, "ideal"))
+      alone = sum(numbers.of[s].relative.value for s in parts if s != EVERYTHING)
+      said += f"; alone they add to {alone:.2f}"
+    quantity = f"{task}: variance of {NAMES[name]} over that of data"
+    table.append(row(quantity, paper.CLAIMS[claim], said, n.runs, estimate))
+  noise = f"{numbers.noise / numbers.of['data'].variance:.3g}"
+  changed = (
+    f"{noise}; accuracy changed in {numbers.changed} of {numbers.noise_runs} runs"
+  )
   return [
     *table,
     row(
-      "variance of everything over that of data",
-      paper.CLAIMS["together"],
-      f"{total}; the {len(SOURCES)} alone add to {alone:.2f}",
-      together.runs,
-      total,
-    ),
-    row(
-      "variance of data order over that of weights init",
+      f"{task}: variance of data order over that of weights init",
       paper.CLAIMS["order over init"],
-      Estimate(*ratio, "log"),
-      data.runs,
+      Estimate(*numbers.order_over_init, "log"),
+      numbers.of["order"].runs,
     ),
     row(
-      "variance of numerical noise over that of data",
+      f"{task}: mean variance of the three searches over that of weights init",
+      paper.CLAIMS["search over init"],
+      Estimate(*numbers.search_over_init, "log"),
+      numbers.of["random"].runs,
+    ),
+    row(
+      f"{task}: variance of numerical noise, lanes of width {NOISE_WIDTH}, over that of data",
       paper.NOISE,
-      f"{noise.variance / data.variance:.3g}",
-      noise.runs,
+      changed,
+      f"2 × {min(NOISE_RUNS, numbers.noise_runs)}",
     ),
   ]
 
 
-def plot(numbers: Sources, axes: np.ndarray) -> None:
-  (ax,) = axes
-  names = list(NAMES)[::-1]
-  value, low, high = np.array([numbers.of[name].relative for name in names]).T
-  value[0] = numbers.of[NOISE].variance / numbers.of["data"].variance
-  reach = np.nan_to_num(np.abs([low - value, high - value]))
-  ax.barh(
-    [NAMES[name] for name in names],
-    value,
-    xerr=reach,
-    color=plots.SKY,
-    ecolor=plots.INK,
-    capsize=3,
-  )
-  ax.axvline(
-    0.5,
-    color=plots.INK,
-    linewidth=0.9,
-    linestyle=":",
-    label="the paper: init mostly below",
-  )
-  ax.set(xlabel="variance over that where the data vary", xlim=(0, None))
-  ax.legend(loc="lower right", bbox_to_anchor=(1, 1))
+def plot(numbers: Mapping[str, Sources], axes: np.ndarray) -> None:
+  for ax, (task, n) in zip(axes, numbers.items(), strict=True):
+    shown = [*n.of][::-1]
+    found = np.array([n.of[name].relative for name in shown])
+    found = np.vstack([[n.noise / n.of["data"].variance, np.nan, np.nan], found])
+    value, low, high = found.T
+    ax.barh(
+      ["numerical noise", *(NAMES[name] for name in shown)],
+      value,
+      xerr=np.nan_to_num(np.abs([low - value, high - value])),
+      color=plots.SKY,
+      ecolor=plots.INK,
+      capsize=3,
+    )
+    ax.axvline(0.5, color=plots.INK, linewidth=0.9, linestyle=":")
+    ax.set(
+      title=task,
+      xlabel="variance over that where the data vary\n(dotted: the paper, init mostly below)",
+      xlim=(0, 1.1 * np.nanmax(found[:, [0, 2]])),
+    )

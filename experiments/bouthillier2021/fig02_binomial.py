@@ -5,12 +5,14 @@ If each answer went wrong with the same probability τ, independently of the oth
 accuracy's variance would be τ (1 - τ)/n'.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import measures, paper
+from experiments.bouthillier2021.campaigns import tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate, between
 from experiments.frame import Row, Trained, of_runs, percent
@@ -18,7 +20,6 @@ from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 2: the sd where the data vary beside that of a binomial"
-MISSING = "the sizes of other test sets: the paper has three tasks, here is one"
 
 
 class Binomial(NamedTuple):
@@ -33,10 +34,13 @@ class Binomial(NamedTuple):
   runs: str
 
 
-def compute(trained: Trained) -> Binomial:
-  return binomial(
-    measures.repetitions(trained, "data"), measures.tested(trained, "A_data").examples
-  )
+def compute(trained: Trained) -> dict[str, Binomial]:
+  return {
+    name: binomial(
+      measures.by_source(trained, name)["data"], measures.test_examples(trained, name)
+    )
+    for name in tasks(trained.scale)
+  }
 
 
 def binomial(
@@ -51,39 +55,46 @@ def binomial(
   )
 
 
-def rows(n: Binomial) -> list[Row]:
-  ratio = Estimate(*(x / n.binomial for x in n.observed), "log")
-  return of_runs(
-    n.runs,
-    ("mean error", None, percent(n.error)),
-    (f"sd of a binomial of {n.examples} examples", None, percent(n.binomial)),
-    ("sd, data (bootstrap) alone", None, between(*n.observed, 100, " %")),
-    ("... over that of a binomial", paper.CLAIMS["binomial"], ratio),
-  )
+def rows(numbers: Mapping[str, Binomial]) -> list[Row]:
+  table = []
+  for task, n in numbers.items():
+    ratio = Estimate(*(x / n.binomial for x in n.observed), "log")
+    said = (
+      f"{percent(n.binomial)}, of {n.examples} examples, mean error {percent(n.error)}"
+    )
+    table += of_runs(
+      n.runs,
+      (f"{task}: sd of a binomial", None, said),
+      (f"{task}: sd, data (bootstrap) alone", None, between(*n.observed, 100, " %")),
+      ("... over that of a binomial", paper.CLAIMS["binomial"], ratio),
+    )
+  return table
 
 
-def plot(n: Binomial, axes: np.ndarray) -> None:
+def plot(numbers: Mapping[str, Binomial], axes: np.ndarray) -> None:
   (ax,) = axes
-  sizes = np.geomspace(n.examples / 10, n.examples * 10, 100)
-  label = f"binomial, error {percent(n.error)}"
-  ax.semilogx(
-    sizes,
-    100 * n.binomial * np.sqrt(n.examples / sizes),
-    ":",
-    color=plots.INK,
-    label=label,
-  )
-  value, low, high = (100 * x for x in n.observed)
-  reach = [[value - low], [high - value]]
-  ax.errorbar(
-    n.examples,
-    value,
-    reach,
-    fmt="x",
-    color=plots.BLUE,
-    capsize=3,
-    label="where the data vary",
-  )
+  every = [n.examples for n in numbers.values()]
+  sizes = np.geomspace(min(every) / 3, max(every) * 10, 100)
+  colors = (plots.ORANGE, plots.BLUE, plots.GREEN)
+  for (task, n), color in zip(numbers.items(), colors, strict=False):
+    ax.semilogx(
+      sizes,
+      100 * n.binomial * np.sqrt(n.examples / sizes),
+      ":",
+      color=color,
+      label=f"binomial, {task}: error {percent(n.error)}",
+    )
+    value, low, high = (100 * x for x in n.observed)
+    reach = [[value - low], [high - value]]
+    ax.errorbar(
+      n.examples,
+      value,
+      reach,
+      fmt="x",
+      color=color,
+      capsize=3,
+      label=f"{task}, data drawn anew",
+    )
   ax.set(
     xlabel="test examples n'",
     ylabel="sd of accuracy (percentage points)",

@@ -13,11 +13,12 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from experiments import frame
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import SOURCES
+from experiments.bouthillier2021.campaigns import EVERYTHING, SOURCES, tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
 from experiments.claims import Estimate, estimated
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, row
 from vmapseeds import stats
 from vmapseeds.reports import plots
 from vmapseeds.results.formatting import show
@@ -36,12 +37,14 @@ class Normality(NamedTuple):
   ]  # from the mean of their repetition
 
 
-def compute(trained: Trained) -> dict[str, Normality]:
-  a, _, examples = measures.pairs(trained)
-  groups = {name: measures.repetitions(trained, name) for name in SOURCES} | {
-    "everything": a[None]
-  }
-  return {name: normality(accuracies, examples) for name, accuracies in groups.items()}
+def compute(trained: Trained) -> dict[str, dict[str, Normality]]:
+  found = {}
+  for task in tasks(trained.scale):
+    groups = measures.by_source(trained, task)
+    groups[EVERYTHING] = groups[EVERYTHING].reshape(1, -1)
+    examples = measures.test_examples(trained, task)
+    found[task] = {name: normality(x, examples) for name, x in groups.items()}
+  return found
 
 
 def normality(
@@ -58,17 +61,18 @@ def p_value(accuracies: Float[np.ndarray, "repetitions measures"]) -> float:
   return scipy.stats.combine_pvalues(found).pvalue if len(found) else np.nan
 
 
-def rows(numbers: Mapping[str, Normality]) -> list[Row]:
+def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
   table = []
-  for name, n in numbers.items():
-    x = n.deviations.ravel()
-    of = " × ".join(str(size) for size in n.deviations.shape if size > 1)
-    tests = f"p {show(n.p_value, None, 'p')}, {show(n.p_within_steps, None, 'p')} within the steps of the test set"
-    table += of_runs(
-      of,
-      (f"Shapiro-Wilk test, {NAMES[name]}", None, tests),
-      (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], skewness(x)),
-    )
+  for task, of in numbers.items():
+    for name, n in of.items():
+      x = n.deviations.ravel()
+      runs = " × ".join(str(size) for size in n.deviations.shape if size > 1)
+      p = (show(value, None, "p") for value in n[:2])
+      said = "{}; Shapiro-Wilk p {}, {} within the steps of the test set".format(
+        found := skewness(x), *p
+      )
+      quantity = f"{task}: skewness, {NAMES[name]}"
+      table.append(row(quantity, paper.CLAIMS["normal"], said, runs, found))
   return table
 
 
@@ -79,16 +83,19 @@ def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
   return estimated(float(scipy.stats.skew(x)), float(se))
 
 
-def plot(numbers: Mapping[str, Normality], axes: np.ndarray) -> None:
+def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:
   """Accuracies in standard deviations of the source, beside the normal density."""
-  grid = np.linspace(-4, 4, 200)
-  for ax, (name, n) in zip(axes, numbers.items(), strict=True):
-    x = n.deviations.ravel()
-    sd = np.sqrt(n.deviations.var(axis=1, ddof=1).mean())
-    ax.hist(x / (sd or 1.0), np.linspace(-4, 4, 25), density=True, color=plots.SKY)
+  grid, bins = np.linspace(-4, 4, 200), np.linspace(-4, 4, 25)
+  colors = dict(zip(numbers, (plots.ORANGE, plots.BLUE), strict=True))
+  for ax, name in zip(axes, (*SOURCES, EVERYTHING), strict=True):
+    for task, of in numbers.items():
+      if name not in of:
+        continue
+      n = of[name]
+      x = n.deviations.ravel()
+      sd = np.sqrt(n.deviations.var(axis=1, ddof=1).mean()) or 1.0
+      label = f"{task}, p {show(n.p_value, None, 'p')}"
+      ax.hist(x / sd, bins, density=True, color=colors[task], alpha=0.45, label=label)
     ax.plot(grid, scipy.stats.norm.pdf(grid), color=plots.INK, linewidth=1)
-    ax.set(
-      title=f"{NAMES[name]}: sd {show(sd, None, 'fraction')}, p {show(n.p_value, None, 'p')}",
-      ylabel="density",
-      xlabel="accuracy less its mean (standard deviations)",
-    )
+    ax.set(title=NAMES[name], ylabel="density", xlabel="accuracy less its mean (sd)")
+    frame.legend_above(ax)

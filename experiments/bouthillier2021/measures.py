@@ -1,5 +1,5 @@
-"""Accuracies of runs, in pairs of A and B or in repetitions of A, and what repetitions
-that share seeds are worth.
+"""Accuracies of runs and of searches, in repetitions or in pairs of A and B, and what
+repetitions that share seeds are worth.
 """
 
 import math
@@ -8,64 +8,81 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from experiments import claims
-from experiments.bouthillier2021.campaigns import SCALES
+from experiments.bouthillier2021 import algorithms
+from experiments.bouthillier2021.campaigns import COMPARED, EVERYTHING, FIXED, tasks
 from experiments.claims import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
-
-HELD = {
-  "init": "all but initialisation",
-  "data": "all but the data",
-}  # what one repetition holds fixed, by what varies
+from vmapseeds.training.supervised import load_dataset
 
 
-class Tested(NamedTuple):
-  """Runs of a campaign, each on the examples of the pool that its bootstrap left out."""
+def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
+  """Return the test accuracy of each run of a campaign, or of the best trial of each
+  search; NaN where it diverged.
+  """
+  results = trained(name)
+  if trained.campaigns[name].search:
+    return algorithms.found(results)
+  return np.where(results.diverged, np.nan, results.test_accuracy.values.astype(float))
 
-  accuracies: Float[np.ndarray, " runs"]
-  diverged: Bool[np.ndarray, " runs"]
-  examples: int  # that a run is tested on: the mean over runs
+
+def repetitions(
+  accuracies: Float[np.ndarray, " measures"], number: int
+) -> Float[np.ndarray, "repetitions measures"]:
+  """Return measures by their repetitions, without repetitions of which one is NaN."""
+  rows = accuracies[: len(accuracies) // number * number].reshape(-1, number).T
+  return rows[~np.isnan(rows).any(axis=1)]
 
 
-def tested(trained: Trained, name: str) -> Tested:
-  """The runs of a campaign, each tested on the examples that its training set lacks."""
-  results, campaign = trained(name), trained.campaigns[name]
-  right = results.predictions.values == results.labels.values
-  left_out = np.ones(right.shape, bool)
-  np.put_along_axis(
-    left_out, campaign.runs.training_examples(right.shape[1]), False, axis=1
-  )
-  examples = left_out.sum(axis=1)
-  return Tested(
-    (right & left_out).sum(axis=1) / examples,
-    results.diverged.values,
-    round(examples.mean()),
-  )
+def by_source(
+  trained: Trained, name: str
+) -> dict[str, Float[np.ndarray, "repetitions measures"]]:
+  """Return a task's accuracies where one source varies within a repetition, or all."""
+  task = tasks(trained.scale)[name]
+  parts = (*task.sources, EVERYTHING)
+  accuracies = performances(trained, f"{name}_sources").reshape(len(parts), -1)
+  return {
+    part: repetitions(x, task.repetitions)
+    for part, x in zip(parts, accuracies, strict=True)
+  }
+
+
+def by_estimator(
+  trained: Trained, name: str
+) -> tuple[
+  Float[np.ndarray, " k"], dict[str, Float[np.ndarray, "repetitions measures"]]
+]:
+  """Return a task's measures by the ideal estimator, and those by the biased ones, by
+  what they randomise.
+  """
+  ideal = performances(trained, f"{name}_ideal")
+  fixed = performances(trained, f"{name}_fixed").reshape(len(FIXED), -1)
+  number = tasks(trained.scale)[name].repetitions
+  biased = {what: repetitions(x, number) for what, x in zip(FIXED, fixed, strict=True)}
+  return ideal[~np.isnan(ideal)], biased
+
+
+def test_examples(trained: Trained, name: str) -> int:
+  """Return on how many examples a run of a task is tested."""
+  recipe = tasks(trained.scale)[name].recipe
+  data = load_dataset(recipe)
+  every = len(data.train) + sum(map(len, data.tests.values()))
+  return (every - 2 * every // 3) // 2
 
 
 def pairs(
   trained: Trained,
 ) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"], int]:
-  """Accuracies of A and of B in pairs of which no run diverged, and on how many test
-  examples they are.
+  """Return the accuracies of A and of B in pairs of which no run diverged, and on how
+  many test examples they are.
   """
-  a, b = (tested(trained, name) for name in "AB")
-  kept = ~(a.diverged | b.diverged)
-  return a.accuracies[kept], b.accuracies[kept], a.examples
-
-
-def repetitions(
-  trained: Trained, varied: str
-) -> Float[np.ndarray, "repetitions measures"]:
-  """Accuracies of A where only `varied` varies within a repetition. Repetitions with a
-  diverged run are left out.
-  """
-  number, of = SCALES[trained.scale].repetitions, tested(trained, f"A_{varied}")
-  accuracies, diverged = (x.reshape(-1, number).T for x in (of.accuracies, of.diverged))
-  return accuracies[~diverged.any(axis=1)]
+  b = performances(trained, f"{COMPARED}_B")
+  a = performances(trained, f"{COMPARED}_sources")[-len(b) :]
+  kept = ~np.isnan(a + b)
+  return a[kept], b[kept], test_examples(trained, COMPARED)
 
 
 def jackknife(
@@ -82,8 +99,8 @@ def jackknife(
 
 
 class Biased(NamedTuple):
-  """Repetitions of k measures of A in which one source varies and all others are drawn
-  once a repetition.
+  """Repetitions of k measures that have their hyperparameters in common, and the seeds
+  of all that they do not randomise.
   """
 
   repetitions: int
@@ -93,6 +110,7 @@ class Biased(NamedTuple):
   # Independent measures that infinitely many of these are worth, 1/ρ; infinite where ρ
   # is not above 0
   worth: float
+  variance: float  # of one measure, over repetitions and measures alike
   sd_of_means: Float[np.ndarray, " k"]  # over repetitions, of the first 1 to k measures
 
   @property
@@ -125,7 +143,8 @@ def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
   worth = equivalent_ideal_size(np.inf, rho) if rho > 0 else math.inf
   means = np.cumsum(accuracies, axis=1) / np.arange(1, measures + 1)
   se = jackknife(average_correlation, accuracies)
-  return Biased(repetitions, measures, rho, se, worth, means.std(axis=0, ddof=1))
+  sd_of_means = means.std(axis=0, ddof=1)
+  return Biased(repetitions, measures, rho, se, worth, accuracies.var(), sd_of_means)
 
 
 class Ratio(NamedTuple):
@@ -139,17 +158,25 @@ class Ratio(NamedTuple):
 def ratio(
   a: Float[np.ndarray, "repetitions _"], b: Float[np.ndarray, "repetitions _"]
 ) -> Ratio:
-  """Variance within repetitions of `a` over that of `b`. Interval: its logarithm ± t
-  SE, jackknife over repetitions.
+  """Return the variance within repetitions of `a` over that of `b`, as
+  `ratio_of_variances`.
+  """
+  return ratio_of_variances(*(x.var(axis=1, ddof=1) for x in (a, b)))
 
-  The interval covers other seeds that repetitions may hold, on the same pool. The
+
+def ratio_of_variances(
+  a: Float[np.ndarray, " repetitions"], b: Float[np.ndarray, " repetitions"]
+) -> Ratio:
+  """Return the ratio of two mean variances. Interval: its logarithm ± t SE, jackknife
+  over repetitions.
+
+  The interval covers other seeds that repetitions may hold, on the same data. The
   jackknife leaves repetition r out of `a` and `b` together. NaN if fewer than two
   repetitions of either vary.
   """
-  variances = [x.var(axis=1, ddof=1) for x in (a, b)]
-  if min(map(np.count_nonzero, variances)) < 2:
+  if min(map(np.count_nonzero, (a, b))) < 2:
     return Ratio(*(math.nan,) * 3)
-  of, to = (v.mean() for v in variances)
-  se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), *variances)
-  reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, variances)) - 1) * se)
-  return Ratio(of / to, of / to / reach, of / to * reach)
+  found = a.mean() / b.mean()
+  se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), a, b)
+  reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, (a, b))) - 1) * se)
+  return Ratio(found, found / reach, found * reach)

@@ -1,0 +1,106 @@
+"""Bouthillier et al. 2021, figure F.2: the best objective so far over the trials of
+searches in which only what the sampler draws varies.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.bouthillier2021 import measures, paper
+from experiments.bouthillier2021.campaigns import SAMPLERS, tasks
+from experiments.bouthillier2021.fig01_sources import NAMES
+from experiments.claims import Estimate
+from experiments.frame import Row, Trained, of_runs, percent
+from vmapseeds.reports import plots
+from vmapseeds.results.searches import trials_of
+
+TITLE = "Figure F.2: searches of hyperparameters, best so far over trials"
+PANELS = 4
+COLORS = dict(zip(SAMPLERS, (plots.BLUE, plots.ORANGE, plots.GREEN), strict=True))
+SETS = ("validation", "test")
+
+
+class Curves(NamedTuple):
+  """Errors of the best trial so far, by its validation examples; mean and standard
+  deviation over searches of the same seeds.
+  """
+
+  searches: str  # repetitions × searches
+  mean: dict[str, Float[np.ndarray, " trials"]]  # by set
+  sd: dict[str, Float[np.ndarray, " trials"]]
+  quarter: measures.Ratio  # test variance after a quarter of the trials over the last
+
+
+def compute(trained: Trained) -> dict[str, dict[str, Curves]]:
+  return {
+    name: {
+      sampler: curves(trials_of(trained(f"{name}_{sampler}")), task.repetitions)
+      for sampler in SAMPLERS
+    }
+    for name, task in tasks(trained.scale).items()
+  }
+
+
+def curves(trials, repetitions: int) -> Curves:
+  places = trials.incumbents()
+  known = (places >= 0).all(axis=0)  # a first trial may diverge
+  mean, sd, within = {}, {}, {}
+  for name, values in zip(SETS, (trials.objective, trials.measured), strict=True):
+    error = 1 - np.where(known, values[places], np.nan)
+    groups = error.reshape(-1, repetitions, error.shape[1])
+    within[name] = groups.var(axis=0, ddof=1)
+    mean[name], sd[name] = error.mean(axis=0), np.sqrt(within[name].mean(axis=0))
+  quarter, last = (within["test"][:, i] for i in (places.shape[1] // 4 - 1, -1))
+  of = f"{repetitions} × {len(places) // repetitions}"
+  return Curves(of, mean, sd, measures.ratio_of_variances(quarter, last))
+
+
+def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
+  table = []
+  for task, of in numbers.items():
+    for sampler, n in of.items():
+      last = {name: percent(n.mean[name][-1]) for name in SETS}
+      said = f"validation {last['validation']}, test {last['test']}, sd {percent(n.sd['test'][-1])}"
+      ratio = Estimate(*np.sqrt(n.quarter), "log")
+      table += of_runs(
+        n.searches,
+        (
+          f"{task}: error after {len(n.mean['test'])} trials, {NAMES[sampler]}",
+          None,
+          said,
+        ),
+        (
+          "... sd after a quarter of them over that at the end",
+          paper.CLAIMS["early"],
+          ratio,
+        ),
+      )
+  return table
+
+
+def plot(numbers: Mapping[str, Mapping[str, Curves]], axes: np.ndarray) -> None:
+  """A row of panels for each task; validation left, test right."""
+  for row, (task, of) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
+    ends = [
+      100 * (n.mean[s][i] + side * n.sd[s][i])
+      for n in of.values()
+      for s in SETS
+      for i, side in ((len(n.mean[s]) // 20, 1), (-1, -1))
+    ]
+    for ax, name in zip(row, SETS, strict=True):
+      for sampler, n in of.items():
+        mean, sd = 100 * n.mean[name], 100 * n.sd[name]
+        count = 1 + np.arange(len(mean))
+        ax.plot(count, mean, color=COLORS[sampler], label=NAMES[sampler])
+        ax.fill_between(
+          count, mean - sd, mean + sd, color=COLORS[sampler], alpha=0.15, linewidth=0
+        )
+      ax.set(
+        title=f"{task}, {name} examples",
+        xlabel="trials",
+        ylabel="error of the best so far (%)",
+        ylim=(max(0, min(ends) - 0.5), max(ends) + 0.5),
+      )
+  axes[0].legend()

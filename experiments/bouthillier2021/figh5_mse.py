@@ -1,0 +1,132 @@
+"""Bouthillier et al. 2021, figure H.5: the mean squared error of the estimators, and
+what it consists of.
+
+Numbers are in units of the variance of one measure of the ideal estimator, whose mean
+over all searches stands for the truth.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.bouthillier2021 import measures, paper
+from experiments.bouthillier2021.campaigns import tasks
+from experiments.bouthillier2021.measures import Ratio
+from experiments.claims import Estimate
+from experiments.frame import Row, Trained, number, of_runs
+from experiments.measures.estimators import mse_decomposition
+from vmapseeds.reports import plots
+
+TITLE = (
+  "Figure H.5: bias, variance, correlation and mean squared error of the estimators"
+)
+PANELS = 4
+PARTS = {
+  "bias": "bias",
+  "variance": "variance",
+  "correlation": "ρ",
+  "mse": "mean squared error",
+}
+
+
+class Part(NamedTuple):
+  """A number with its standard error, by the jackknife over repetitions."""
+
+  value: float
+  se: float
+
+
+class Errors(NamedTuple):
+  """The errors of a task's estimators, by their names."""
+
+  k: int
+  searches: int
+  repetitions: int
+  of: dict[str, dict[str, Part]]
+  init_over_all: Ratio  # mean squared errors
+
+
+def compute(trained: Trained) -> dict[str, Errors]:
+  return {
+    name: errors(*measures.by_estimator(trained, name)) for name in tasks(trained.scale)
+  }
+
+
+def errors(
+  ideal: Float[np.ndarray, " searches"],
+  biased: Mapping[str, Float[np.ndarray, "repetitions k"]],
+) -> Errors:
+  """Return the errors of the estimators: of one measure and of k by equation 6, else
+  over repetitions.
+  """
+  truth, scale = ideal.mean(), ideal.std(ddof=1)
+  k = biased["all"].shape[1]
+  of = {f"ideal, k = {size}": of_ideal(size) for size in (1, k)}
+  standard = {what: (x - truth) / scale for what, x in biased.items()}
+  for what, x in standard.items():
+    found = mse_decomposition(x, 0.0)
+    of[f"{what}, k = {k}"] = {
+      part: Part(float(getattr(found, part)), jackknifed(x, part)) for part in PARTS
+    }
+  squares = {what: x.mean(axis=1) ** 2 for what, x in standard.items()}
+  ratio = measures.ratio_of_variances(squares["init"], squares["all"])
+  return Errors(k, len(ideal), len(biased["all"]), of, ratio)
+
+
+def of_ideal(k: int) -> dict[str, Part]:
+  """Return what equation 6 says of the ideal estimator."""
+  found = {"bias": 0.0, "variance": 1 / k, "correlation": 0.0, "mse": 1 / k}
+  return {part: Part(value, 0.0) for part, value in found.items()}
+
+
+def jackknifed(x: Float[np.ndarray, "repetitions k"], part: str) -> float:
+  return measures.jackknife(
+    lambda y: float(getattr(mse_decomposition(y, 0.0), part)), x
+  )
+
+
+def rows(numbers: Mapping[str, Errors]) -> list[Row]:
+  table = []
+  for task, n in numbers.items():
+    of = f"{n.repetitions} × {n.k}"
+    for name, parts in n.of.items():
+      if name.startswith("ideal"):
+        continue
+      said = ", ".join(f"{PARTS[p]} {number(*parts[p])}" for p in PARTS)
+      table += of_runs(
+        of, (f"{task}: FixHOptEst({name.partition(',')[0]}), k = {n.k}", None, said)
+      )
+    ratio = Estimate(*n.init_over_all, "log", n.repetitions - 1)
+    table += of_runs(
+      of, (f"{task}: mean squared error, init over all", paper.CLAIMS["mse"], ratio)
+    )
+  return table
+
+
+def plot(numbers: Mapping[str, Errors], axes: np.ndarray) -> None:
+  for ax, (part, said) in zip(axes, PARTS.items(), strict=True):
+    for i, (task, n) in enumerate(numbers.items()):
+      names = [*n.of][::-1]
+      value, se = np.array([n.of[name][part] for name in names]).T
+      ax.barh(
+        np.arange(len(names)) + 0.4 * (0.5 - i),
+        value,
+        0.36,
+        xerr=se,
+        color=(plots.SKY, plots.ORANGE)[i],
+        ecolor=plots.INK,
+        label=task,
+      )
+      ax.set_yticks(
+        range(len(names)),
+        [f"{x.partition(',')[0]}({x.rpartition(' ')[2]})" for x in names],
+      )
+    ax.axvline(0, color=plots.INK, linewidth=0.8)
+    ax.set(
+      xlabel=said
+      if part == "correlation"
+      else f"{said} (σ{'²' * (part != 'bias')} of one ideal measure)"
+    )
+  axes[0].legend()
