@@ -70,7 +70,7 @@ def tasks(scale: str) -> dict[str, Task]:
   """Return the tasks of a scale."""
   mlp = Task(MLP, TABULAR_SOURCES, OVER_MLP, 100, 10, 5, 200, 100)
   if scale == "smoke":
-    tiny = (4, 3, 2, 4, 4, 4)
+    tiny = (4, 4, 2, 8, 4, 4)
     quick = DIGITS.replace(name="digits_cnn_quarter", epochs=1, width=0.25)
     return {
       "breast_cancer": Task(MLP.replace(epochs=1), TABULAR_SOURCES, OVER_MLP, *tiny),
@@ -79,7 +79,7 @@ def tasks(scale: str) -> dict[str, Task]:
   recipe, sizes = {
     "laptop": (HALF, (16, 10, 2, 60, 20)),
     "gpu": (DIGITS, (196, 10, 2, 200, 100)),
-    "paper": (RESNET, (196, 10, 1, 100, 100)),
+    "paper": (RESNET, (196, 10, 2, 100, 100)),
   }[scale]
   return {"breast_cancer": mlp, COMPARED: Task(recipe, SOURCES, OVER, *sizes)}
 

@@ -119,8 +119,9 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
     if name == "data":
       table.append(row(f"{task}: {NAMES[name]}", None, sd, n.runs))
       continue
-    claim = "init over data" if name == "init" else "over data"
-    claim = "together" if name in (EVERYTHING, "ideal") else claim
+    claims = {"init": "init over data", EVERYTHING: "together", "ideal": "together"}
+    claim = paper.CLAIMS[claims.get(name, "over data")]
+    stated = paper.SEARCHES if name in SAMPLERS else claim
     estimate = Estimate(*n.relative, "log")
     said = f"{estimate}; {sd}"
     if name == EVERYTHING:
@@ -128,7 +129,7 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
       alone = sum(numbers.of[s].relative.value for s in parts if s != EVERYTHING)
       said += f"; alone they add to {alone:.2f}"
     quantity = f"{task}: variance of {NAMES[name]} over that of data"
-    table.append(row(quantity, paper.CLAIMS[claim], said, n.runs, estimate))
+    table.append(row(quantity, stated, said, n.runs, estimate))
   noise = f"{numbers.noise / numbers.of['data'].variance:.3g}"
   changed = (
     f"{noise}; accuracy changed in {numbers.changed} of {numbers.noise_runs} runs"

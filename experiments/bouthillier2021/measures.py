@@ -10,7 +10,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from experiments import claims
 from experiments.bouthillier2021 import algorithms
 from experiments.bouthillier2021.campaigns import COMPARED, EVERYTHING, FIXED, tasks
 from experiments.claims import Estimate
@@ -115,15 +114,17 @@ class Biased(NamedTuple):
 
   @property
   def estimate(self) -> Estimate:
-    """ρ with its interval, on the scale of the logarithm of F, the ratio of the mean
-    squares between and within repetitions.
+    """ρ with its interval: that of F, the ratio of the mean squares between and within
+    repetitions, by χ² with as many degrees of freedom as give F's standard error.
     """
     k, rho, freedom = self.measures, self.correlation, self.repetitions - 1
     ratio = (1 + (k - 1) * rho) / (1 - rho)
-    if not (ratio > 0 and math.isfinite(self.correlation_se)):
+    se = k * self.correlation_se / (1 - rho) ** 2 / ratio  # of log F
+    if not (ratio > 0 and 0 < se < math.inf):
       return Estimate(math.nan, -1, 1)
-    of_ratio = claims.positive(ratio, k * self.correlation_se / (1 - rho) ** 2, freedom)
-    low, high = ((x - 1) / (x + k - 1) for x in of_ratio[1:3])
+    free = max(1.0, 2 / se**2)
+    ends = ratio * free / scipy.stats.chi2.ppf([0.975, 0.025], free)
+    low, high = (ends - 1) / (ends + k - 1)
     return Estimate(float(rho), low, high, freedom=freedom)
 
   @property

@@ -27,6 +27,7 @@ SAMPLE_SIZES = {
   0.55: ("more than 700", "appendix C.3"),
   0.75: ("29", "appendix C.3"),
 }  # by γ
+SEARCHES = ("sizable, not negligible", "section 2.2")
 STAND_OUT = ("below 1: data stand out", "section 2.2")
 CLAIMS = {
   "init over data": below(
