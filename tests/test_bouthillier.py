@@ -330,7 +330,7 @@ def test_errors_in_units_of_an_ideal_measure():
   shared = rng.normal(0.9, 0.02, (50, 1)) + rng.normal(0, 1e-4, (50, 8))
   free = rng.normal(0.92, 0.02, (50, 8))
   n = figh5_mse.errors(ideal, {"init": shared, "data": free, "all": free})
-  init, every = n.of["init, k = 8"], n.of["all, k = 8"]
+  init, every = n.of["init"], n.of["all"]
   assert init["correlation"].value == pytest.approx(1, abs=1e-3)
   assert init["mse"].value == pytest.approx(1, rel=0.4)
   assert every["bias"].value == pytest.approx(1, abs=0.15)

@@ -73,4 +73,5 @@ def plot(n: Measures, axes: np.ndarray) -> None:
       ylabel="accuracy (%)",
       ylim=(100 * low - 1, 100.5),
       xlim=(0, len(x) + 1),
+      xticks=place if len(x) < 5 else range(0, len(x) + 1, 5),
     )

@@ -63,11 +63,11 @@ def errors(
   """
   truth, scale = ideal.mean(), ideal.std(ddof=1)
   k = biased["all"].shape[1]
-  of = {f"ideal, k = {size}": of_ideal(size) for size in (1, k)}
+  of = {"ideal, k = 1": of_ideal(1), "ideal": of_ideal(k)}
   standard = {what: (x - truth) / scale for what, x in biased.items()}
   for what, x in standard.items():
     found = mse_decomposition(x, 0.0)
-    of[f"{what}, k = {k}"] = {
+    of[what] = {
       part: Part(float(getattr(found, part)), jackknifed(x, part)) for part in PARTS
     }
   squares = {what: x.mean(axis=1) ** 2 for what, x in standard.items()}
@@ -95,9 +95,7 @@ def rows(numbers: Mapping[str, Errors]) -> list[Row]:
       if name.startswith("ideal"):
         continue
       said = ", ".join(f"{PARTS[p]} {number(*parts[p])}" for p in PARTS)
-      table += of_runs(
-        of, (f"{task}: FixHOptEst({name.partition(',')[0]}), k = {n.k}", None, said)
-      )
+      table += of_runs(of, (f"{task}: FixHOptEst({name}), k = {n.k}", None, said))
     ratio = Estimate(*n.init_over_all, "log", n.repetitions - 1)
     table += of_runs(
       of, (f"{task}: mean squared error, init over all", paper.CLAIMS["mse"], ratio)
@@ -119,10 +117,7 @@ def plot(numbers: Mapping[str, Errors], axes: np.ndarray) -> None:
         ecolor=plots.INK,
         label=task,
       )
-      ax.set_yticks(
-        range(len(names)),
-        [f"{x.partition(',')[0]}({x.rpartition(' ')[2]})" for x in names],
-      )
+      ax.set_yticks(range(len(names)), names)
     ax.axvline(0, color=plots.INK, linewidth=0.8)
     ax.set(
       xlabel=said

@@ -119,9 +119,9 @@ class Biased(NamedTuple):
     """
     k, rho, freedom = self.measures, self.correlation, self.repetitions - 1
     ratio = (1 + (k - 1) * rho) / (1 - rho)
-    se = k * self.correlation_se / (1 - rho) ** 2 / ratio  # of log F
-    if not (ratio > 0 and 0 < se < math.inf):
+    if not (ratio > 0 and 0 < self.correlation_se < math.inf):
       return Estimate(math.nan, -1, 1)
+    se = k * self.correlation_se / (1 - rho) ** 2 / ratio  # of log F
     free = max(1.0, 2 / se**2)
     ends = ratio * free / scipy.stats.chi2.ppf([0.975, 0.025], free)
     low, high = (ends - 1) / (ends + k - 1)

@@ -91,8 +91,8 @@ def worth(rng: np.random.Generator, rho: float) -> Estimate:
   return measures.biased(normal(rng, rho=rho, measures=K)).estimate
 
 
-def bias(rng: np.random.Generator) -> Estimate:
-  of = (measures.biased(independent(rng, data)) for data in (False, True))
+def bias(rng: np.random.Generator, data: float) -> Estimate:
+  of = (measures.biased(normal(rng, rho=rho, measures=K)) for rho in (0.7, data))
   return claims.less(*(b.estimate for b in of))
 
 
@@ -143,7 +143,12 @@ SIMULATED = {
     functools.partial(squares, rho=0.1),
     "ρ = 0.1 of both",
   ),
-  "bias": Simulated(bias, f"{RUNS}, independent errors", bias, SAME),
+  "bias": Simulated(
+    functools.partial(bias, data=0.25),
+    f"{REPETITIONS} × {K} runs, ρ = 0.7 and 0.25",
+    functools.partial(bias, data=0.7),
+    "ρ = 0.7 of both",
+  ),
   "normal": Simulated(skewness, f"{REPETITIONS * MEASURES} runs, normal"),
 } | {
   f"{kind} {name}": Simulated(
