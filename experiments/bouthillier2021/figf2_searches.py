@@ -87,7 +87,7 @@ def plot(numbers: Mapping[str, Mapping[str, Curves]], axes: np.ndarray) -> None:
       100 * (n.mean[s][i] + side * n.sd[s][i])
       for n in of.values()
       for s in SETS
-      for i, side in ((len(n.mean[s]) // 20, 1), (-1, -1))
+      for i, side in ((len(n.mean[s]) // 8, 1), (-1, -1))
     ]
     for ax, name in zip(row, SETS, strict=True):
       for sampler, n in of.items():
