@@ -44,6 +44,11 @@ def fix_hopt_est(
   folders below `out`.
 
   Args:
+    recipe: what is trained.
+    over: what is searched, as `vs.search` takes it.
+    k: measures.
+    trials: of the search.
+    out: the folder, created if absent.
     randomised: the sources that are drawn anew for each measure; the others keep the
       search's seeds.
     correlation: ρ of the measures, which they cannot tell; see `biased_estimate`.
