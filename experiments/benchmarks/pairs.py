@@ -6,10 +6,10 @@ true and what it said before it began with a sentence.
 Two pairs are trained on digits; the others are imported predictions, losses and scores
 with a known law: run h has example i wrong with probability p_i (1 + s u_h), where u_h
 is normal and the mean of p_i and s are what a pair asks for. Runs of equal seeds share
-u_h. The folders are compared by `vs.compare`, and the verdicts of other draws
-of each pair are counted. What was said before is made of the
-functions of then, which have not changed: P(A > B) with `decide`, which judged A alone,
-the interval of Student or Welch, and the average comparison.
+u_h. The folders are compared by `vs.compare`, and the verdicts of other draws of each
+pair are counted. What was said before is made of the functions of then, which have not
+changed: P(A > B) with `decide`, which judged A alone, the interval of Student or Welch,
+and the average comparison.
 
 Cost: a minute on one CPU core.
 """
