@@ -52,6 +52,27 @@ def partly_identity(key, shape: tuple[int, ...], dtype=jnp.float32) -> Array:
   )
 
 
+@jax.custom_vjp
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+  """Return x·Φ(x), Φ the standard normal distribution function: by erf, which on CPUs
+  takes half the time of Flax's erfc, as do sums over the gradient where it is one array.
+  """
+  return x * normal_cdf(x)
+
+
+def normal_cdf(x):
+  return (1 + jax.lax.erf(x * 0.5**0.5)) / 2
+
+
+def gelu_gradient(x, dy):
+  density = jnp.exp(-x * x / 2) * (2 * jnp.pi) ** -0.5
+  dx = dy * (normal_cdf(x) + x * density).astype(dy.dtype)
+  return (jax.lax.optimization_barrier(dx),)
+
+
+gelu.defvjp(lambda x: (gelu(x), x), gelu_gradient)
+
+
 class Airbench(nn.Module):
   """The network of appendix A: a whitening layer, three blocks of two convolutions with
   batch norm, pooling, a linear layer.
@@ -74,7 +95,7 @@ class Airbench(nn.Module):
       images, weights = views_of(x)
       x = jnp.concatenate(images)
     x = Whitening(name="whitening")(x.astype(self.dtype))
-    x = nn.gelu(x, approximate=False)
+    x = gelu(x)
     for block, features in enumerate(BLOCKS):
       features = max(1, round(features * self.width))
       for place in (0, 1):
@@ -90,7 +111,7 @@ class Airbench(nn.Module):
         if place == 0:
           x = max_pool(x, 2)
         x = nn.BatchNorm(use_running_average=not train, name=f"norm_{name}", **NORM)(x)
-        x = nn.gelu(x.astype(self.dtype), approximate=False)
+        x = gelu(x.astype(self.dtype))
     x = max_pool(x, 3).reshape(len(x), -1)
     x = nn.Dense(
       self.num_classes,
