@@ -1,6 +1,6 @@
 """What XLA for CPUs never returns from: operations of several lanes at once on few cores.
 
-    python -m experiments.reliability.hangs           (half an hour on two cores)
+    python -m experiments.reliability.hangs           (what hangs takes its time)
 
 A case is eight calls of an operation, of matrices of several sizes, vmapped over lanes by
 plain JAX (`before`) or spread over lanes by `vmapseeds.spread` (`after`), where a device
