@@ -71,6 +71,7 @@ def test_the_kernel_whitens_patches(begun):
   np.testing.assert_array_equal(kernel[:, 12:], -kernel[:, :12])
 
 
+@pytest.mark.slow
 def test_runs_share_the_kernel_and_do_not_train_it(begun, trained):
   task, _, state = begun
   other = jax.jit(task.start)(task.data, vs.run_of(task, 0))
@@ -190,6 +191,7 @@ def torch_net(torch, variables):
   return nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten(), linear, Scale())
 
 
+@pytest.mark.slow
 def test_training_is_that_of_torch(begun, trained):
   torch = pytest.importorskip("torch")
   task, run, state = begun

@@ -215,6 +215,7 @@ def torch_layers(params, image, model):
   return tensors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_plain_torch_takes_the_step_of_plain_jax(name):
   torch = pytest.importorskip("torch")
@@ -249,6 +250,7 @@ def test_plain_torch_takes_the_step_of_plain_jax(name):
     )
 
 
+@pytest.mark.slow
 def test_stacked_torch_goes_on_as_its_optimizers_do():
   torch = pytest.importorskip("torch")
   from experiments.benchmarks.plain_torch import MODELS, single, stacked

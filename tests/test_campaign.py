@@ -54,6 +54,7 @@ def same(results, reference):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_schema(tmp_path):
   results = train(tmp_path / "r", 3, LINEAR, logits=True)
@@ -102,6 +103,7 @@ def test_schema(tmp_path):
   same(results, train(tmp_path / "without logits", 3, LINEAR))
 
 
+@pytest.mark.slow
 def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch):
   monkeypatch.setitem(RECIPES, "digits_cnn", (RECIPE, "one epoch"))
   results = vs.train("digits_cnn", 2, str(tmp_path / "r"), progress=False)
@@ -232,6 +234,7 @@ def test_what_is_not_done_reads_as_missing(reference, tmp_path):
   assert (test.predictions[4:] == -1).all()
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
   same(train(tmp_path / "a", 12, seed_batch=5), reference)
   same(train(tmp_path / "b", 12, seed_batch=3), reference)
@@ -327,6 +330,7 @@ def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
   )
 
 
+@pytest.mark.slow
 def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   runs = vs.Runs.concat(
     [vs.Runs.sweep(lr=[0.01, 0.05], seeds=2).poke(s) for s in (-1, 0)]
@@ -371,6 +375,7 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   np.testing.assert_array_equal(next(vs.prediction_blocks(results)), predictions)
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
   runs = vs.Runs.sweep(lr=[0.05, 1e6], seeds=2)
   results = train(tmp_path / "r", 4, runs=runs)
@@ -389,6 +394,7 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
   np.testing.assert_array_equal(results.predictions[::2], calm.predictions)
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_several_test_sets_from_an_npz(tmp_path):
   digits = load("digits")
@@ -533,6 +539,7 @@ def small_memory(monkeypatch):
   loop.spread_program.cache_clear()
 
 
+@pytest.mark.slow
 def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   tried, loaded = small_memory(2)
   results = vs.train(LINEAR, 8, tmp_path / "r", lane_width=8)
@@ -554,6 +561,7 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   assert train(tmp_path / "r", 9, LINEAR).attrs["lane_width"] == 2
 
 
+@pytest.mark.slow
 def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_memory):
   small_memory(0)
   with pytest.raises(
@@ -639,6 +647,7 @@ def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
   assert speed.memory_bytes == 1000
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   conditions = execution.cache_key(plan_of(LINEAR, vs.Runs.independent(4)).task)
@@ -692,6 +701,7 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
     assert asked == [*speeds, Execution("sequential", 4)]
 
 
+@pytest.mark.slow
 def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
   tables = [
     vs.Runs.independent(2, start=50),
@@ -835,6 +845,7 @@ def test_options_take_numbers_of_numpy(tmp_path):
   assert train(tmp_path / "r", 2, LINEAR, **given).attrs["lane_width"] == 1
 
 
+@pytest.mark.slow
 def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   timed = []

@@ -109,6 +109,7 @@ def test_checkpoints_of_convolutions_change_no_bit(tmp_path):
   same(train(tmp_path / "a", 3, cnn, checkpoint_every=1), train(tmp_path / "b", 3, cnn))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_an_interrupted_training_goes_on_in_the_middle(
   tmp_path, undisturbed, monkeypatch, saved, after
@@ -152,6 +153,7 @@ def test_the_newest_states_of_the_same_runs_are_taken(tmp_path, capsys):
   assert not (tmp_path / "checkpoints/0").exists()
 
 
+@pytest.mark.slow
 def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(progress, "INTERVAL", 0)
   interrupt(tmp_path / "r", monkeypatch, 1, progress=True)
@@ -231,6 +233,7 @@ def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
   assert loop.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
 
 
+@pytest.mark.slow
 def test_sigkill_amid_checkpoints(tmp_path, capsys):
   recipe, out = ADAM.replace(epochs=60), tmp_path / "r"
   command = [
@@ -297,6 +300,7 @@ def renamed(folder):
   folder.with_name("2.json").rename(folder.with_name("4.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("harm", "message"),
   [
@@ -329,6 +333,7 @@ def test_a_checkpoint_that_does_not_fit_is_ignored(
   same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
 
 
+@pytest.mark.slow
 def test_other_seed_batches_and_the_flag_left_out(
   tmp_path, undisturbed, monkeypatch, capsys
 ):
@@ -423,6 +428,7 @@ def test_several_hosts_are_refused_checkpoints(tmp_path, monkeypatch):
 # Trained parameters.
 
 
+@pytest.mark.slow
 def test_kept_parameters_give_the_stored_predictions(tmp_path):
   """Extended twice, with label maps, and with a network that has batch statistics."""
   rng, images = np.random.default_rng(0), load("digits").train.inputs
@@ -538,6 +544,7 @@ def test_images_that_networks_cannot_take(undisturbed):
       networks.apply(networks.variables, np.zeros(shape, np.uint8))
 
 
+@pytest.mark.slow
 def test_parameters_that_were_not_kept(tmp_path, undisturbed):
   train(tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1)
   vs.import_runs(

@@ -650,6 +650,7 @@ def test_vary_from_the_command_line(tmp_path, capsys):
   assert results.seed_augment.values.tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_demo_trains_and_reports(tmp_path, capsys):
   status, out, err = run(capsys, "demo", "--runs", 3, "--out", tmp_path / "demo")
   assert status == 0
@@ -819,6 +820,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
   assert (status, out.split().count("no"), err) == (0, 2, "")
 
 
+@pytest.mark.slow
 def test_a_dry_run_checks_and_writes_nothing(tmp_path, capsys, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   out = tmp_path / "r"

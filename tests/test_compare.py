@@ -172,6 +172,7 @@ def test_too_few_runs_are_not_called_better(tmp_path):
       assert f"({ends[0]} to {ends[1]} if runs were normal)" in first
 
 
+@pytest.mark.slow
 def test_no_difference_shown_says_what_is_compatible_and_what_it_would_take(tmp_path):
   rng = np.random.default_rng(5)
   a, b = rng.integers(14, 20, (2, 30)) / 20
@@ -581,6 +582,7 @@ def test_mistakes(tmp_path):
       said(a, a, **options)
 
 
+@pytest.mark.slow
 def test_several_scores_are_taken_together_too(tmp_path):
   """As in rliable: the numbers are those of tests/stats/test_aggregates.py."""
   about, rng = {"role": "score", "unit": "reward"}, np.random.default_rng(0)

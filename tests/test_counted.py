@@ -93,6 +93,7 @@ def test_one_run_alone(tmp_path, monkeypatch):
   equal(found, plain(vs.open_results(tmp_path / "r")))
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   runs = vs.Runs.independent(7)
   train(tmp_path / "r", 7, runs=runs, recipe=LINEAR.replace(lr=1e30))
@@ -108,6 +109,7 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   equal(found, plain(results, pairs=True))
 
 
+@pytest.mark.slow
 def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
   runs = vs.Runs.sweep(lr=[0.1, 0.01, 1.0], seeds=13)
   train(tmp_path / "r", 39, runs=runs, seed_batch=30, lane_width=2)
@@ -133,6 +135,7 @@ def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
   equal(found, plain(some))
 
 
+@pytest.mark.slow
 def test_tallies_of_any_runs_are_what_a_recount_gives(tmp_path):
   """2,000 choices and resamplings: whole blocks, whole combinations, parts of them,
   repeated and reordered runs. Few classes and examples, so that totals agree by chance.
@@ -218,6 +221,7 @@ def test_with_64_bits(tmp_path, monkeypatch):
     train(tmp_path / "r", 4, pairs=True)
 
 
+@pytest.mark.slow
 def test_some_lanes_diverge(tmp_path, monkeypatch):
   """A poke by a huge factor makes some runs diverge, whatever their neighbours do."""
   runs = vs.Runs.concat(
@@ -270,6 +274,7 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
     equal(found, vs.tally(reference))
 
 
+@pytest.mark.slow
 def test_pairs_on_request(reference, tmp_path, monkeypatch):
   # A step has two lanes of each device, and a block two steps.
   results = train(tmp_path / "r", 6, pairs=True, lane_width=2)
@@ -307,6 +312,7 @@ def test_without_tallies(reference, tmp_path):
   assert train(tmp_path / "more", 14, tallies=False).sizes["block"] == 4
 
 
+@pytest.mark.slow
 def test_predictions_that_are_not_kept(reference, tmp_path, capsys):
   results = train(tmp_path / "r", 7, predictions="none")
   assert "predictions" not in results
@@ -421,6 +427,7 @@ def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
 # Reports
 
 
+@pytest.mark.slow
 def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypatch):
   """If predictions are many, a report uses tallies; its statistics equal those of a
   report that reads predictions.
@@ -450,6 +457,7 @@ def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypat
   assert kept_none["statistics"] == given["statistics"]
 
 
+@pytest.mark.slow
 def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
   results = train(tmp_path / "r", 6, pairs=True)
   whole = summarize(results)

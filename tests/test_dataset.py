@@ -171,6 +171,7 @@ def regression(tmp_path_factory):
   )
 
 
+@pytest.mark.slow
 def test_a_regression_is_gradient_descent(regression):
   """Full batches of a linear model: each step is known in closed form."""
   out, results = regression
@@ -230,6 +231,7 @@ def test_a_regression_has_a_report_of_its_losses(regression):
   assert vs.compare(out, out)[0].verdict != "better"
 
 
+@pytest.mark.slow
 def test_losses_of_each_epoch(tmp_path):
   recipe = vs.Recipe(**REGRESSION).replace(epochs=3, evaluate_every=2)
   results = vs.train(recipe, 2, tmp_path / "r", progress=False)

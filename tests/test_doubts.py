@@ -34,6 +34,7 @@ def said(predictions, labels, classes):
   return [*doubts_of_votes(vs.stats.tally(predictions, labels, classes))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 2, 16])
 def test_sound_accuracies_are_no_doubt(runs):
   sizes = itertools.product((2, 3, 10, 100), (1, 2, 20, 360), (0.65, 0.75, 0.95))
@@ -69,6 +70,7 @@ def test_accuracies_of_chance_say_what_to_look_at(runs, classes):
     assert line.startswith(f"Mean accuracy {mean:.2%} is no better than chance, ")
 
 
+@pytest.mark.slow
 def test_chance_and_its_variance_are_those_of_shuffled_labels(monkeypatch):
   """Against drawing orders of the labels: the two limits of the test are where they
   should be.
@@ -89,6 +91,7 @@ def test_chance_and_its_variance_are_those_of_shuffled_labels(monkeypatch):
   assert limit == pytest.approx(mean + 2 * sd, abs=0.1 * sd)
 
 
+@pytest.mark.slow
 def test_a_stored_campaign_and_imports_say_it_in_a_line(tmp_path, capsys):
   predictions, labels = campaign(8, 500, 10, 0.95)
   shuffled = np.random.default_rng(1).permutation(labels)
@@ -128,6 +131,7 @@ def test_no_better_than_chance_is_no_doubt_without_training_or_on_a_shift():
   }
 
 
+@pytest.mark.slow
 def test_a_learning_rate_of_0(tmp_path, capsys):
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1)
   lines = {}
@@ -149,6 +153,7 @@ def frozen(run, steps):
   return optax.set_to_zero()
 
 
+@pytest.mark.slow
 def test_parameters_that_never_change(tmp_path):
   of = dict(model="linear", epochs=2, evaluate_every=1, training_metrics=True)
   still = dict(optimizer=frozen, schedule="constant", lr=None, momentum=0, warmup=0)
@@ -237,6 +242,7 @@ def test_test_examples_in_the_training_set():
   assert found(test=turned) == {"test": 500}
 
 
+@pytest.mark.slow
 def test_training_says_which_test_examples_it_has(tmp_path, capsys):
   train, other = images(64, 0), images(64, 1)
   of = dict(model="linear", epochs=1, batch_size=32, lr=0.1, augment="")

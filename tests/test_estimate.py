@@ -608,6 +608,7 @@ def compiled_programs(tmp_path):
   compilation_cache.reset_cache()
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   jax.jit(lambda x: x + 2)(1).block_until_ready()
@@ -655,6 +656,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
   )
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_the_command_estimates_a_recipe_and_a_task(tpu, tmp_path, capsys, monkeypatch):
   monkeypatch.setenv("COLUMNS", "80")

@@ -119,6 +119,7 @@ def counted(tmp_path_factory):
   return made
 
 
+@pytest.mark.slow
 def test_stored_votes_are_enough(counted, monkeypatch):
   alone, beside = vs.examples(counted["none"]), vs.examples(str(counted["all"]))
   assert alone.identical(beside)
@@ -150,6 +151,7 @@ def test_the_terminal_shows_them(counted, capsys):
   )
 
 
+@pytest.mark.slow
 def test_a_likely_mislabelled_example_comes_first(tmp_path, capsys):
   labels = np.arange(30) % 3
   predictions = np.tile(labels, (8, 1))

@@ -1491,6 +1491,7 @@ MANY = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @MANY
 def test_mutated_metadata(mutations, work, capsys, monkeypatch):
   """Any change of the metadata is either read as results or refused in one line."""
@@ -1555,6 +1556,7 @@ def test_mutated_bytes(mutations, work, capsys, monkeypatch):
   assert 0 < accepted < mutations
 
 
+@pytest.mark.slow
 @MANY
 def test_mutated_commands(mutations, work, capsys, monkeypatch):
   """Good command lines with words left out, repeated, exchanged, cut off or replaced."""

@@ -234,6 +234,7 @@ HARMLESS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HARMLESS)
 def test_the_same_experiment_keeps_its_identity(lab, name):
   own = lab()
@@ -515,6 +516,7 @@ def test_each_program_of_values_read_in_python_is_traced_once(monkeypatch):
   assert [traced.count(("lr", lr)) for lr in (0.01, 0.1)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_schedule_that_branches_on_its_peak(tmp_path):
   """It trains as the same schedule that does not branch."""
 

@@ -74,6 +74,7 @@ def test_table_1_equals_loops(group):
   assert calibrated == sorted(calibrated, reverse=True)
 
 
+@pytest.mark.slow
 def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
   rng = np.random.default_rng(1)
   p = law(rng, 1000)

@@ -199,6 +199,7 @@ def test_tables_take_configurations_with_and_without_augmentation_apart():
   assert rows[1].ours == str(one.kendall_tau)
 
 
+@pytest.mark.slow
 def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
   noisy = fig15_pairs.averaged(some_points(32, 4, 0.05))
   assert noisy.left.low < 0.5 < noisy.left.high  # independent noise of 4 pairs halves

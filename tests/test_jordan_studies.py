@@ -145,6 +145,7 @@ def counts(
   )
 
 
+@pytest.mark.slow
 def test_runs_of_tasks_that_diverged_are_left_out():
   errors = draw(0, 5, 4, 60)
   n = fig06_binary_tasks.fit_tasks(counts(errors, diverged=(3, 1)))

@@ -171,6 +171,7 @@ def test_a_run_depends_on_its_row_alone(training, lowering, width):
     )
 
 
+@pytest.mark.slow
 def test_no_value_of_a_run_compiles_again(training, caplog):
   function, data, _ = training
   step = lanes.spread(function, width=2)

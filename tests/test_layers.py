@@ -204,6 +204,7 @@ def test_as_many_pixels_side_by_side_as_a_tpu_has_room_for(images, kernel, besid
   assert layers._beside(images, kernel) == beside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize(
   ("size", "shape"),

@@ -50,6 +50,7 @@ def same(folder, reference):
   assert vs.verify(folder) == (n, n, [], [], [])
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_folder_meanwhile(
   parts, tmp_path, capsys, monkeypatch
 ):
@@ -67,6 +68,7 @@ def test_another_process_makes_the_folder_meanwhile(
   same(tmp_path / "m", parts / "b")
 
 
+@pytest.mark.slow
 def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
   status, out, err = run(
     capsys, "merge", parts / "a", parts / "b", "--out", tmp_path / "c" / "m", "--quiet"
@@ -98,6 +100,7 @@ def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
   assert vs.verify(tmp_path / "c" / "m") == (13, 13, [], [], [])
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_copied_and_worked_on_in_two_places(
   parts, tmp_path, monkeypatch, capsys
 ):
@@ -171,6 +174,7 @@ def test_rows_that_a_table_has_twice_are_two_runs():
   assert table["seed_init"].tolist() == [0, 1, 1]
 
 
+@pytest.mark.slow
 def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
   digits = load("digits")
   arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}

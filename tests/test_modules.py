@@ -89,6 +89,7 @@ class Blocks(eqx.Module):
     return last(self.dropout(relu(x), key=key)), state
 
 
+@pytest.mark.slow
 def test_an_equinox_module_is_its_own_loop():
   model, state = eqx.nn.make_with_state(Blocks)(3, plain.key("init", 0))
 
@@ -129,6 +130,7 @@ def haiku_net(x, is_training):
   return hk.nets.MLP([4, 3])(x)
 
 
+@pytest.mark.slow
 def test_a_haiku_transform_is_its_own_loop():
   net = hk.transform_with_state(haiku_net)
   params, state = net.init(plain.key("init", 0), INPUTS[:1], True)
@@ -161,6 +163,7 @@ def forward(params, inputs):
 PAIR = start, forward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [tiny, "test_modules:PAIR"])
 def test_networks_of_any_kind_are_stored_and_applied(model, tmp_path):
   out = tmp_path / "r"
@@ -172,6 +175,7 @@ def test_networks_of_any_kind_are_stored_and_applied(model, tmp_path):
   np.testing.assert_allclose(logits, results.logits, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_pair_of_functions_is_its_own_loop():
   def gradient(params, state, inputs, labels, step):
     return jax.grad(lambda params: loss(forward(params, inputs), labels))(params), ()
@@ -219,6 +223,7 @@ def test_a_module_with_a_dict_and_a_list_needs_no_hash():
   assert recipe != recipe_of(Configured({"widths": [5, 5]}))
 
 
+@pytest.mark.slow
 def test_an_equinox_instance_is_where_every_run_begins(capsys):
   module = eqx.nn.MLP(6, 3, 4, 1, key=jax.random.key(3))
   begun = trained(recipe_of(module, epochs=0))

@@ -183,6 +183,7 @@ def test_the_race_is_told_with_those_that_failed(tmp_path, monkeypatch):
   ]
 
 
+@pytest.mark.slow
 def test_it_runs_without_zarr_tensorflow_datasets_and_tyro():
   hidden = "import sys; sys.modules.update(dict.fromkeys(('zarr', 'tensorflow_datasets', 'tyro', 'upath')));"
   code = f"{hidden} from experiments.benchmarks import on_device; on_device.parse([])"
@@ -191,6 +192,7 @@ def test_it_runs_without_zarr_tensorflow_datasets_and_tyro():
   )
 
 
+@pytest.mark.slow
 def test_costs_are_seconds_times_steps(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(
     cost,

@@ -204,6 +204,7 @@ QUICK = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_what_optimizers_need_beside_the_gradient(name):
   check(name)
@@ -237,6 +238,7 @@ def test_the_last_layer_alone_is_averaged():
   assert (last["Dense_1"]["kernel"] != first["Dense_1"]["kernel"]).all()
 
 
+@pytest.mark.slow
 def test_evaluation_parameters_of_ones_own():
   """The parameters before the last update, which the optimizer's state keeps."""
 

@@ -143,6 +143,7 @@ def test_errors_of_a_class(answered):
   np.testing.assert_array_equal(blocks, results.answers)
 
 
+@pytest.mark.slow
 def test_a_report_of_a_class(answered, tmp_path):
   out, results = answered
   (summary,) = vs.report(out, out=tmp_path)
@@ -165,6 +166,7 @@ def test_a_comparison_of_classes(tmp_path):
   assert found.outperforming[0] > 0.8
 
 
+@pytest.mark.slow
 def test_a_class_until_it_is_known(tmp_path):
   rule = Until.parse("mean_accuracy abs 3%")
   results = until.train_until(
@@ -196,6 +198,7 @@ def test_a_class_trained_again_and_merged(answered, tmp_path):
   equal(vs.tally(tmp_path / "m"), stats.tally(both, LABELS, 4))
 
 
+@pytest.mark.slow
 def test_counts_alone_of_a_class(answered, tmp_path, monkeypatch):
   whole, results = answered
   out = tmp_path / "r"
@@ -277,6 +280,7 @@ two = task(
 )
 
 
+@pytest.mark.slow
 def test_classes_in_two_groups(tmp_path, monkeypatch):
   out = tmp_path / "r"
   train("test_outputs:two", 13, out, pairs=True)
@@ -302,6 +306,7 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
   assert (again.same, again.examples) == (True, {"a": 21, "b": READ.sum()})
 
 
+@pytest.mark.slow
 def test_pages_of_the_group_declared_first(tmp_path):
   out = tmp_path / "r"
   train(two, 5, out)
@@ -341,6 +346,7 @@ def test_axes_of_examples_are_flattened(tmp_path):
   np.testing.assert_allclose(results.accuracy, right)
 
 
+@pytest.mark.slow
 def test_axes_without_a_name_are_called_after_their_array(tmp_path):
   output = vs.Output(role="class", labels=PAGE, mask=READ, num_classes=5)
   train(task(of_two_sets, {"b/guesses": output}), 2, tmp_path / "r")
@@ -368,6 +374,7 @@ def with_diverged(data, run, state):
   return {"answers": jnp.where(lost, -1, found), "diverged": lost}
 
 
+@pytest.mark.slow
 def test_runs_that_diverged_are_not_counted(tmp_path, monkeypatch, capsys):
   lossy = task(with_diverged, {"answers": OF_CLASS})
   results = train(lossy, 13, tmp_path / "r", pairs=True, progress=True)
@@ -388,6 +395,7 @@ def infinite_once(model, params, batch, run):
   return jnp.where(batch.step == run["bad"], jnp.inf, value), updates
 
 
+@pytest.mark.slow
 def test_a_loss_that_was_infinite_once_has_diverged(tmp_path):
   recipe = vs.recipe(
     "digits_cnn", model="linear", epochs=1, objective=infinite_once, values={"bad": -1}
@@ -409,6 +417,7 @@ def lose(data, run, state):
   return {"squared": noise * scale * HARD}
 
 
+@pytest.mark.slow
 def test_losses(tmp_path):
   losses = task(
     lose, {"squared": vs.Output(("page", "line"), "loss", mask=READ, unit="mm²")}
@@ -490,6 +499,7 @@ def test_every_declared_value_is_a_column_as_it_was_given(answered, tmp_path):
   assert results["skill"].isin([0.3]).sum() == 2
 
 
+@pytest.mark.slow
 def test_every_value_of_a_recipe_is_a_column(tmp_path):
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1, lr=0.003, momentum=0.7)
   results = train(recipe, vs.Runs.sweep(momentum=[0.1, 0.7], seeds=2), tmp_path / "r")

@@ -270,6 +270,7 @@ def test_what_cannot_be_explored():
   assert example_cards.explorer_of(measured(one)[0], Inputs()) == {}
 
 
+@pytest.mark.slow
 def test_the_report_shows_pictures(tmp_path):
   results = test_report.dataset(runs=5)
   out = tmp_path / "r"

@@ -179,6 +179,7 @@ def test_own_module(own_module):
     assert ended.stdout == ""
 
 
+@pytest.mark.slow
 def test_regression(tmp_path):
   said = " ".join(printed(tmp_path, str(PROGRAMS / "regression.py")).split())
   results = vs.open_results(tmp_path / "results" / "diabetes")
@@ -334,6 +335,7 @@ def differ(params):
   return max(np.abs(leaf[0] - leaf[1]).max() for leaf in jax.tree.leaves(params)) > 1e-3
 
 
+@pytest.mark.slow
 def test_mixup_is_a_plain_loop(tmp_path):
   model = plain.SmallCNN()
 
@@ -358,6 +360,7 @@ def test_mixup_is_a_plain_loop(tmp_path):
   assert differ(ours)
 
 
+@pytest.mark.slow
 def test_sharpness_aware_steps_are_a_plain_loop(tmp_path):
   model = plain.SmallCNN()
 
@@ -377,6 +380,7 @@ def test_sharpness_aware_steps_are_a_plain_loop(tmp_path):
   assert differ(ours)
 
 
+@pytest.mark.slow
 def test_label_noise_is_a_plain_loop_on_wrong_labels(tmp_path):
   made, model = program("label_noise"), plain.SmallCNN()
   noisy = LABELS.copy()
@@ -414,6 +418,7 @@ def test_a_share_of_labels_is_wrong_and_stays_so():
   assert (np.asarray(other) != np.asarray(first)).any()
 
 
+@pytest.mark.slow
 def test_adversarial_training_is_a_plain_loop(tmp_path):
   model = plain.SmallCNN()
 
@@ -443,6 +448,7 @@ class NarrowCNN(nn.Module):
     return nn.Dense(10)(x.reshape(len(x), -1))
 
 
+@pytest.mark.slow
 def test_distillation_is_a_plain_loop(tmp_path):
   made, model = program("distillation"), NarrowCNN()
   taught = np.random.default_rng(0).dirichlet(np.ones(10), 200).astype(np.float32)
@@ -471,6 +477,7 @@ def test_distillation_is_a_plain_loop(tmp_path):
 # Tasks of one's own.
 
 
+@pytest.mark.slow
 def test_token_accuracy_is_that_of_present_tokens(tmp_path):
   made = program("transformer")
   task = dataclasses.replace(made["task"], rounds=0)
@@ -495,6 +502,7 @@ def test_token_accuracy_is_that_of_present_tokens(tmp_path):
   assert summary["examples"] == present.sum()
 
 
+@pytest.mark.slow
 def test_the_score_of_a_gan_is_the_distance_of_its_samples(tmp_path):
   made = program("gan")
   task = dataclasses.replace(made["task"], rounds=1)

@@ -161,6 +161,7 @@ def test_runs_without_seeds_merge_as_different_runs(tmp_path):
     shutil.rmtree(tmp_path / said[:20])
 
 
+@pytest.mark.slow
 def test_reports_group_by_values_and_comparisons_pair_by_seeds(tmp_path):
   record(tmp_path / "r")
   groups = vs.report(tmp_path / "r")

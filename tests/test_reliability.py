@@ -345,6 +345,7 @@ def vs_repair(folder, deleted):
 # Work
 
 
+@pytest.mark.slow
 def test_work_trains_its_blocks_and_leaves_others(
   tmp_path, reference, trained, monkeypatch, capsys
 ):
@@ -461,6 +462,7 @@ def test_a_campaign_on_a_file_goes_on_from_elsewhere(moved, reference, trained, 
   assert vs.replay("../r", 5).same
 
 
+@pytest.mark.slow
 def test_data_that_were_moved_are_known_by_their_digest(
   moved, reference, trained, capsys
 ):
@@ -905,6 +907,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
   same(tmp_path / "r", reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", range(6))
 def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, calls):
   """It stops after one of the five columns, or before the description, is written."""
@@ -1001,6 +1004,7 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
       train(reference, RUNS + 1)
 
 
+@pytest.mark.slow
 def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
   now = loop.versions()
@@ -1028,6 +1032,7 @@ def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, 
   assert train(tmp_path / "r", 16, lane_width=1).sizes["run"] == 16
 
 
+@pytest.mark.slow
 def test_a_forced_recipe_is_recorded(tmp_path):
   train(tmp_path / "r", 8)
   other = LINEAR.replace(label_smoothing=0.5)

@@ -462,6 +462,7 @@ def test_warns_of_runs_far_from_the_rest():
     assert any(w.startswith(warning) for w in summarize(results)["warnings"]) is told
 
 
+@pytest.mark.slow
 def test_says_beside_the_count_that_few_runs_make_pairs_look_dependent():
   for runs in (40, 2999, 3000):
     summary = summarize(dataset(runs, n=6, spread=0.4))
@@ -611,6 +612,7 @@ def reported(folder):
   return summaries, console.export_text()
 
 
+@pytest.mark.slow
 def test_report_writes_what_it_returns(folder, reported):
   summaries, _ = reported
   assert (
@@ -1013,6 +1015,7 @@ def test_imported_runs_have_no_columns(tmp_path):
     vs.report(tmp_path / "i", where={"lr": 0.1})
 
 
+@pytest.mark.slow
 def test_folders_side_by_side_are_written(sweep, tmp_path):
   a = saved(tmp_path / "x" / "a", dataset(5))
   b = saved(tmp_path / "y" / "a", dataset(2, seed=1))
@@ -1061,6 +1064,7 @@ def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   assert written == {".", *ends, *(f"{ends[2]}/lr={value}" for value in LR[:3])}
 
 
+@pytest.mark.slow
 def test_a_sweep_says_which_value_is_best_and_how_sure(sweep, tmp_path, undrawn):
   _, text = quietly(vs.report, sweep, out=tmp_path)
   results = vs.open_results(sweep)

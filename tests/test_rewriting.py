@@ -202,6 +202,7 @@ def in_vmap_over_examples(x, w):
 KEPT = {"forward", "input_gradient", "kernel_gradient"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("convolve", "expected"),
   [
@@ -249,6 +250,7 @@ def test_while_loops():
   assert found == {"forward": 3, "input_gradient": 1, "kernel_gradient": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1, 2])
 def test_it_can_be_differentiated_again(stride):
   """In both modes, twice, and with a rule of the user's own."""

@@ -217,6 +217,7 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
   assert "lr=0.1" in shown
 
 
+@pytest.mark.slow
 def test_groups_of_several_outputs_side_by_side(tmp_path):
   columns = {
     "lr": np.repeat([0.1, 0.2], 20),

@@ -163,6 +163,7 @@ def test_grids_have_as_many_values_of_each_range():
     grid_sizes(space, 20)
 
 
+@pytest.mark.slow
 def test_validation_and_test_examples_are_out_of_the_bootstrap():
   n = 1797
   seeds = vs.Runs.independent(40).out_of_bootstrap()
@@ -226,6 +227,7 @@ def test_the_best_is_measured_on_examples_that_nothing_else_saw(tmp_path):
     assert trials.measured[place] == results.test_accuracy.values[row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_the_same_seeds_give_the_same_search(sampler, tmp_path):
   search(tmp_path / "a", sampler, trials=14)
@@ -245,6 +247,7 @@ def test_the_same_seeds_give_the_same_search(sampler, tmp_path):
   assert one.same
 
 
+@pytest.mark.slow
 def test_a_finished_search_goes_on_as_if_it_had_never_stopped(tmp_path):
   """Rounds are known also where TPE draws no longer at random, and blocks were joined."""
   for trials in (14, 17, 22):
@@ -278,6 +281,7 @@ def plain_optuna(seed, trials, sampler=None):
   return study
 
 
+@pytest.mark.slow
 def test_tpe_is_that_of_plain_optuna(tmp_path):
   optuna.logging.set_verbosity(optuna.logging.WARNING)
   results = search(tmp_path / "s", "tpe", trials=25)
@@ -367,6 +371,7 @@ def test_trials_whose_objective_is_not_a_number_fail(tmp_path, capsys):
   assert "160 failed; no trial succeeded" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_incumbents_and_lower_is_better(tmp_path):
   search(tmp_path / "s", "tpe", trials=12, searches=2, objective="cost")
   trials = read_trials(tmp_path / "s")
@@ -387,6 +392,7 @@ def test_incumbents_and_lower_is_better(tmp_path):
 # Reports.
 
 
+@pytest.mark.slow
 def test_reports_and_comparisons_take_searches_as_the_unit(tmp_path, capsys):
   a, b = tmp_path / "a", tmp_path / "b"
   search(a, "tpe", trials=10, searches=5, repeats=3)
@@ -465,6 +471,7 @@ class Killed(BaseException):
   """What no code catches, as a kill."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["extend", "train_blocks", "read"])
 def test_an_interrupted_search_resumes_bit_for_bit(place, tmp_path, monkeypatch):
   search(tmp_path / "whole", "tpe", trials=13)

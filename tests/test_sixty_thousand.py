@@ -87,6 +87,7 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
     assert {"labels", "votes"} <= set(file)
 
 
+@pytest.mark.slow
 def test_numbers(sat):
   record = json.loads((sat / "out" / "numbers.json").read_text())
   assert list(record) == [f"digits-{epochs}" for epochs in EPOCHS]

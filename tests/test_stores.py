@@ -261,6 +261,7 @@ def test_every_command(where, store, reference, capsys):
   assert {"report/report.json", "report/split.png"} < files.names(place(url))
 
 
+@pytest.mark.slow
 def test_requests_of_a_block_and_of_a_resume(store):
   """What docs/howto/machines.md says, where no progress is shown."""
   url = store.folder()
@@ -529,6 +530,7 @@ def test_a_store_that_cannot_be_reached_is_no_damage(
 # Mistakes and failures are one line
 
 
+@pytest.mark.slow
 def test_credentials_that_run_out(store, reference, trained, capsys):
   url = store.folder()
   write = Results.write_block
@@ -578,6 +580,7 @@ def test_what_lies_there_is_left_alone(store, capsys):
   assert not folders.occupied(url)
 
 
+@pytest.mark.slow
 def test_no_server_and_no_bucket(store, monkeypatch, capsys):
   url = store.folder()
   for argv in (["train", "digits_cnn", "--out"], ["report"], ["verify"]):

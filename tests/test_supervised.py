@@ -74,6 +74,7 @@ def same(results, reference):
     np.testing.assert_array_equal(results[name], reference[name])
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp_path):
   out, results = evaluated
@@ -183,6 +184,7 @@ def test_other_epochs_evaluate_nothing():
   assert evaluation > 3
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_evaluations_in_an_epoch_that_is_saved(evaluated, tmp_path):
   _, whole = evaluated
@@ -239,6 +241,7 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
   )
 
 
+@pytest.mark.slow
 def test_runs_that_stop(tmp_path, monkeypatch):
   """Networks of stopped runs do not change any more, also in evaluations and after an
   interruption.
@@ -429,6 +432,7 @@ def variables(out):
   return vs.load_networks(out).variables
 
 
+@pytest.mark.slow
 def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
   monkeypatch.chdir(base.parent)
   recipe = BASE.replace(epochs=0, start_from="r", **OTHERS)
@@ -460,6 +464,7 @@ def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
   jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:2]), ours, stored)
 
 
+@pytest.mark.slow
 def test_the_last_layer_alone_is_trained(base, tmp_path):
   """With trainable="all" every layer is. Equal seeds start from equal networks."""
   before = variables(base)
@@ -481,6 +486,7 @@ def test_the_last_layer_alone_is_trained(base, tmp_path):
   assert vs.replay(tmp_path / "last", 1).same
 
 
+@pytest.mark.slow
 def test_a_started_lane_is_the_plain_script(tmp_path):
   changes = {"batch_size": 250, "epochs": 2, "weight_decay": 0.01}
   linear = vs.recipe("linear_cifar10", dataset="digits", **changes)
@@ -558,6 +564,7 @@ def test_bases_that_do_not_fit(base, tmp_path, changes, runs, message):
   assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
   linear = vs.recipe(
     "digits_cnn", name="base", model="linear", augment="", epochs=1, batch_size=250
@@ -654,6 +661,7 @@ def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):
   np.testing.assert_array_equal(vs.training_examples(tmp_path / "a"), examples[2:])
 
 
+@pytest.mark.slow
 def test_runs_that_saw_all_examples_have_no_list_of_them(tmp_path):
   train(tmp_path / "r", ADAM.replace(epochs=0), 2)
   with pytest.raises(

@@ -83,6 +83,7 @@ def test_a_sweep_of_each_field_is_its_campaigns_apart(field, tmp_path, capsys):
   check_equal(swept, recipe, tmp_path, exact=not traced)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_names_resumes_extends_and_replays(tmp_path):
   def table(n):
     return vs.Runs.sweep(optimizer=["sgd", "adam"], seeds=n)

@@ -49,6 +49,7 @@ def test_losses_and_scores_have_columns(tmp_path):
   assert vs.to_dataframe(plain).other.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_statistics_as_a_frame(folder):
   table = vs.summary_table(folder)
   assert table.index.names == ["folder", "lr", "output", "statistic"]
@@ -65,6 +66,7 @@ def test_statistics_as_a_frame(folder):
   assert r"\toprule" in means[["value", "se"]].to_latex()
 
 
+@pytest.mark.slow
 def test_a_report_in_markdown(folder, tmp_path, capsys):
   given = ("report", folder, "--format", "md", "--out", tmp_path)
   status, out, _ = run(capsys, *given)
@@ -83,6 +85,7 @@ def test_a_report_in_markdown(folder, tmp_path, capsys):
   assert (status, err) == (2, "error: unknown format 'pdf': choose one of text, md\n")
 
 
+@pytest.mark.slow
 def test_a_report_is_opened(folder, tmp_path, capsys, monkeypatch):
   shown = []
   monkeypatch.setattr(webbrowser, "open", shown.append)
@@ -91,6 +94,7 @@ def test_a_report_is_opened(folder, tmp_path, capsys, monkeypatch):
   assert shown == [(tmp_path / "pages" / "report.html").as_uri()]
 
 
+@pytest.mark.slow
 def test_learning_curves(tmp_path):
   runs = vs.Runs.sweep(lr=[0.05, 0.2], seeds=3)
   recipe = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)

@@ -356,6 +356,7 @@ METHODS = [n for n in OF_ERRORS | OF_PREDICTIONS | OF_LABELS if n not in OF_PAPE
 SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "examples"), SIZES)
 def test_statistics_equal_those_of_all_runs(runs, examples):
   predictions, labels = some_predictions(runs, examples)

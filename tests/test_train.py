@@ -360,6 +360,7 @@ def squared_error(outputs, targets):
   return 2 * optax.l2_loss(outputs, targets).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTAX)
 def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   changes, swept, optimizer = OPTAX[name]
@@ -416,6 +417,7 @@ def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   ), "the value matters"
 
 
+@pytest.mark.slow
 def test_a_prediction_is_the_class_of_the_largest_logit():
   logits = jnp.array([[1.0, 3.0, 3.0], [jnp.nan, 1.0, 0.0], [0.0, jnp.inf, 1.0]])
   assert argmax(logits).tolist() == [1, -1, 1]
@@ -488,6 +490,7 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
     assert not isinstance(start(recipe.replace(**own), data, run).params, PackedParams)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("model", "height"),
   [("small_cnn", 4), ("banerjee_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)],
@@ -619,6 +622,7 @@ def test_banerjee_cnn_has_71250_parameters():
   assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
 
 
+@pytest.mark.slow
 def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
   """Some of its lanes go on. The other lanes change no bit of a run."""
   recipe = vs.recipe(
@@ -755,6 +759,7 @@ def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_zero_epochs_is_initialisation():
   recipe = vs.recipe("digits_cnn", model="linear", epochs=0, augment="")
@@ -846,6 +851,7 @@ LINEAR = vs.recipe(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("recipe", "bootstrap", "read"),
   [
@@ -971,6 +977,7 @@ def test_a_run_sees_its_subset_alone():
   assert out.diverged.tolist() == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
   recipe, data = (
@@ -1036,6 +1043,7 @@ def test_a_poke_changes_one_weight():
   )
 
 
+@pytest.mark.slow
 def test_the_init_seed_chooses_the_weight_that_is_poked():
   recipe, data = LINEAR.replace(lr=0.0, momentum=0.0), examples()
   columns = {"init": [0, 0, 0, 1, 2, 3, 4], "order": [0, 0, 7, 0, 0, 0, 0]}
@@ -1074,6 +1082,7 @@ def test_poke_happens_at_its_step():
   assert [(flat[0] != row).sum() for row in flat] == [0, 1, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_label_maps_are_trained_a_run():
   recipe, data = (

@@ -149,6 +149,7 @@ def train(tmp_path):
   return train
 
 
+@pytest.mark.slow
 def test_trains_until_the_interval_is_narrow_and_no_more(train, tmp_path, capsys):
   results = train("sd_accuracy rel 50%")
   runs = results.sizes["run"]

@@ -219,6 +219,7 @@ def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
     data.select((asked,))
 
 
+@pytest.mark.slow
 def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
   linear = vs.recipe(
     "digits_cnn",

@@ -87,6 +87,7 @@ def test_digits_writers_are_kept_apart():
   assert errors(index % 9 >= 5) == pytest.approx(0.020, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_digits_do_not_wait_for_tensorflow_datasets():
   code = "import sys, vmapseeds.data as d; d.load('digits'); assert 'tensorflow_datasets' not in sys.modules"
   subprocess.run([sys.executable, "-c", code], check=True)

@@ -46,6 +46,7 @@ def test_numbers_are_those_of_rliable():
   np.testing.assert_allclose(profile, [0.975, 0.8, 0.5, 0.15, 0.05])
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_rliable():
   """Of 20,000 and 5,000 resamples there; a percentile of 2,000 differs by chance."""
   key = jax.random.key(0)

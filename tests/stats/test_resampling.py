@@ -159,6 +159,7 @@ def test_gain_of_resamples():
   assert found.low == pytest.approx(np.percentile(expected, 2.5), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_order_does_not_matter_beyond_the_draw():
   """Relabelling classes changes only ties; the dtype of the predictions changes
   nothing.
@@ -185,6 +186,7 @@ def test_order_does_not_matter_beyond_the_draw():
     )
 
 
+@pytest.mark.slow
 def test_few_runs_and_examples():
   predictions, labels = campaign()
   one_run = stats.bootstrap(
