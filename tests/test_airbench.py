@@ -56,6 +56,7 @@ def trained(begun):
   return jax.tree.map(np.asarray, finish(task.data, run, state))
 
 
+@pytest.mark.slow
 def test_the_kernel_whitens_patches(begun):
   task, _, state = begun
   kernel = np.asarray(state.batch_stats["whitening"]["whitening"]["kernel"])
@@ -112,6 +113,7 @@ def test_views_are_six_weighted():
     assert found == weight
 
 
+@pytest.mark.slow
 def test_logits_are_the_mean_over_views(begun, trained):
   task, _, _ = begun
   net = airbench.Airbench(num_classes=10, width=WIDTH, views=False)

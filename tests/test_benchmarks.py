@@ -268,6 +268,7 @@ def test_stacked_torch_goes_on_as_its_optimizers_do():
       torch.testing.assert_close(params[name][1], parameter.detach(), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_torch_augmentation():
   torch = pytest.importorskip("torch")
   from experiments.benchmarks.plain_torch import Input, trainer

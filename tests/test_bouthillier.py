@@ -228,6 +228,7 @@ def test_what_repetitions_share_costs_measures():
   assert word(few[of_data]) == "undecided"
 
 
+@pytest.mark.slow
 def test_rates_are_simulated_with_the_correlations_found():
   a, b, _, biased = made_up()
   rho = {"all": biased["data"].simulated, "init": biased["init"].simulated}

@@ -197,6 +197,7 @@ def test_wrong_kinds_of_things(call, message, tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_xarray_opens_it_without_warning(reference, tmp_path):
   train(tmp_path / "r", 2, seed_batch=2)
   train(tmp_path / "r", 4)  # extended: the metadata must follow
@@ -207,6 +208,7 @@ def test_xarray_opens_it_without_warning(reference, tmp_path):
   np.testing.assert_array_equal(zarr.open_group(tmp_path / "r")["seed_init"], range(4))
 
 
+@pytest.mark.slow
 def test_xarray_opens_all_groups_as_a_tree(tmp_path):
   recipe = LINEAR.replace(test_sets=("test", "blur"))
   for runs in (2, 4):  # extended: two blocks
@@ -226,6 +228,7 @@ def test_xarray_opens_all_groups_as_a_tree(tmp_path):
   assert len(leaves) == 2
 
 
+@pytest.mark.slow
 def test_what_is_not_done_reads_as_missing(reference, tmp_path):
   train(tmp_path / "r", 6, seed_batch=4)
   shutil.rmtree(tmp_path / "r" / "test" / "predictions" / "c" / "1")
@@ -265,6 +268,7 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   same(results, reference)
 
 
+@pytest.mark.slow
 def test_no_more_runs_are_trained_than_asked_for(tmp_path):
   train(tmp_path / "r", 8, LINEAR, seed_batch=4)
   (tmp_path / "r/blocks/1.json").unlink()
@@ -438,6 +442,7 @@ def snapshot(folder):
   }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("options", "message"),
   [
@@ -582,6 +587,7 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
   assert results.attrs["kinds"] == {"lane_width": [2, 1]}
 
 
+@pytest.mark.slow
 def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   runs = vs.Runs.independent(4)
   plain, all_kept = (
@@ -679,6 +685,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   monkeypatch.setattr(choice, "FEW_MODEL_STEPS", 1)

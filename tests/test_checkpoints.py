@@ -171,6 +171,7 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   assert "epoch" not in said[-1]
 
 
+@pytest.mark.slow
 def test_what_a_kill_lost_is_said(tmp_path, monkeypatch, capsys):
   interrupt(tmp_path / "r", monkeypatch, 1)
   shutil.rmtree(tmp_path / "r" / "checkpoints")
@@ -358,6 +359,7 @@ def test_other_seed_batches_and_the_flag_left_out(
   assert not (tmp_path / "s" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_written_stops_nothing(
   tmp_path, undisturbed, monkeypatch, capsys
 ):
@@ -582,6 +584,7 @@ def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
     vs.load_networks(tmp_path / "r", 3)
 
 
+@pytest.mark.slow
 def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   folder, reference = tmp_path / "r", undisturbed[0]
   shutil.copytree(reference, folder)

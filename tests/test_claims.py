@@ -205,6 +205,7 @@ def test_committed_verdicts_err_seldom():
       assert each["falsely"] <= calibration.WORST, each
 
 
+@pytest.mark.slow
 def test_calibration_of_known_laws():
   """A normal mean: the verdict errs at its level; one that calls noise a direction does
   not pass.

@@ -628,6 +628,7 @@ def test_the_folder_one_is_in_is_importable(tmp_path, monkeypatch, capsys):
   )
 
 
+@pytest.mark.slow
 def test_vary_from_the_command_line(tmp_path, capsys):
   run(
     capsys,

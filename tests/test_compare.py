@@ -302,6 +302,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
   assert "at least 8 pairs" in console.file.getvalue()
 
 
+@pytest.mark.slow
 def test_without_common_seeds_all_are_compared_with_all(tmp_path):
   b = folder(tmp_path / "b", B[:5], seeds=range(100, 105))
   # In "few" only two runs have a partner in `b`: comparing these pairs alone would
@@ -605,6 +606,7 @@ def test_several_scores_are_taken_together_too(tmp_path):
   assert "interquartile" not in text
 
 
+@pytest.mark.slow
 def test_means_that_rest_on_one_seed_are_not_comparable(tmp_path):
   def varying(name, **seeds):
     columns = {f"seed_{s}": np.uint32(seeds.get(s, np.zeros(8))) for s in SOURCES}

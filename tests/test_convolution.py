@@ -98,6 +98,7 @@ def test_one_dimension_equals_xla(name):
     )
 
 
+@pytest.mark.slow
 def test_blocks_of_images_equal_one_block(monkeypatch):
   x, w = random(0, 2, 6, 9, 9, 3), random(1, 2, 3, 3, 3, 4)
   for images in (
@@ -110,6 +111,7 @@ def test_blocks_of_images_equal_one_block(monkeypatch):
       check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
 
 
+@pytest.mark.slow
 def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch):
   """52 images are 13 fours: without a divisor for the usual 32 images, they are one
   block.
@@ -174,6 +176,7 @@ def test_joined_rows_of_one_and_three_dimensions_equal_xla(monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [None, 1])
 @pytest.mark.parametrize("channels", [1, 3, 8])
 @pytest.mark.parametrize(
@@ -211,6 +214,7 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
     equal(jax.jit(outputs(convolve))(x[0], w[0]), map(np.asarray, theirs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("images", "spatial", "channels", "kernel", "stride", "padding"),
   [
@@ -375,6 +379,7 @@ def test_bfloat16_accumulates_in_float32():
   assert float(y.squeeze()) == 4096
 
 
+@pytest.mark.slow
 def test_flax_layers_take_it():
   x = random(0, 2, 8, 8, 3)
   linen = nn.Conv(4, (3, 3), strides=2, conv_general_dilated=conv_general_dilated)

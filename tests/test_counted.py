@@ -196,6 +196,7 @@ def test_counts_hold_all_runs_of_a_block(runs, dtype):
   assert {*entries} == {"test/votes", "test/counted", "test/joint_errors"}
 
 
+@pytest.mark.slow
 def test_a_search_with_other_values_for_each_run_has_no_counts(tmp_path):
   runs = vs.Runs.sweep(lr=np.linspace(0.01, 0.1, 5), seeds=1)
   results = train(tmp_path / "r", 5, runs=runs)

@@ -127,6 +127,7 @@ def test_arrays_that_do_not_fit_are_one_line(given, message):
     vs.Dataset(**given)
 
 
+@pytest.mark.slow
 def test_names_of_classes_are_no_part_of_a_campaign(tmp_path):
   names = ["low", "high", "higher", "highest"]
   sets = {"train": (images := X.reshape(-1, 3, 1, 1), Y), "test": (images, Y)}

@@ -108,6 +108,7 @@ def test_a_stored_campaign_and_imports_say_it_in_a_line(tmp_path, capsys):
     assert len(notes) == (name == "shuffled")
 
 
+@pytest.mark.slow
 def test_no_better_than_chance_is_no_doubt_without_training_or_on_a_shift():
   results = test_report.dataset(8, 400, 10)
   shuffled = results.assign(labels=results.labels[::-1].drop_attrs())

@@ -552,6 +552,7 @@ def test_products_of_a_task_of_ones_own():
   assert flops(dataclasses.replace(task, rounds=0)) == 0
 
 
+@pytest.mark.slow
 def test_large_networks_need_few_lanes():
   # These widths let the flagship fit into 16 GB by default, and save compiling what
   # does not fit.

@@ -137,6 +137,7 @@ def test_stored_votes_are_enough(counted, monkeypatch):
   np.testing.assert_allclose(some.error_rate, expected["error_rate"])
 
 
+@pytest.mark.slow
 def test_the_terminal_shows_them(counted, capsys):
   table = vs.examples(counted["all"]).to_dataframe()
   for most in ("split", "hard"):
@@ -184,6 +185,7 @@ def test_a_likely_mislabelled_example_comes_first(tmp_path, capsys):
 NAMES = ["cat", "[red]dog", "owl"]
 
 
+@pytest.mark.slow
 def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   labels = np.arange(30) % 3

@@ -141,6 +141,7 @@ FRAMES = vs.Task(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 2, 8])
 def test_values_of_a_task_that_factorises_and_sorts_are_those_of_one_run(
   width, tmp_path

@@ -164,6 +164,7 @@ def test_matrix_products_round_their_factors_and_sum_in_float32(request, here):
   np.testing.assert_allclose(ours, a @ b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_programs_are_kept_in_float32_whatever_they_are_made_of():
   """Loops, branches, own derivatives, random bits: the program computes as in float32,
   and gives the types that it gave.

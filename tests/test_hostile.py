@@ -1083,6 +1083,7 @@ FOLDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FOLDERS)
 def test_results_folders(case, work, refused, tmp_path, capsys):
   make, message = FOLDERS[case]
@@ -1209,6 +1210,7 @@ RECORDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RECORDS)
 def test_records_and_claims(case, work, refused, tmp_path, capsys):
   make, message = RECORDS[case]
@@ -1534,6 +1536,7 @@ def test_mutated_descriptions(mutations, work):
   assert outside(Path.cwd()) == before
 
 
+@pytest.mark.slow
 @MANY
 def test_mutated_bytes(mutations, work, capsys, monkeypatch):
   """Whatever bytes are changed in any file, chunks included."""

@@ -283,6 +283,7 @@ def test_conditions_are_recorded_and_do_not_change_the_identity(
   assert results.attrs["kinds"][name] == [r[name] for r in held]
 
 
+@pytest.mark.slow
 def test_an_edit_between_runs_is_refused_and_shown(lab, tmp_path):
   train = dict(out=tmp_path / "r", progress=False)
   vs.train(lab().TASK, 2, **train)
@@ -399,6 +400,7 @@ def test_a_program_without_its_names():
   assert other != texts[0]
 
 
+@pytest.mark.slow
 def test_float32_products_have_the_highest_precision(lab):
   """Products of the three programs, as the text for any device has them."""
   own = lab()
@@ -465,6 +467,7 @@ def branching(limit=1.5, gain=2.0):
   )
 
 
+@pytest.mark.slow
 def test_values_that_python_reads_are_compiled_in(tmp_path, capsys):
   runs = vs.Runs.sweep(factor=[1, 2, 3], shift=[0, 10], seeds=4)
   results = vs.train(branching(), runs, tmp_path / "r", seed_batch=7, lane_width=2)

@@ -109,6 +109,7 @@ def test_arrays_of_any_kind(convert, arrays, tmp_path):
   check(kept.drop_vars("logits"), arrays)
 
 
+@pytest.mark.slow
 def test_tensors_of_torch(arrays, tmp_path):
   torch = pytest.importorskip("torch")
   labels, logits = torch.tensor(arrays["labels"]), torch.tensor(arrays["logits"])

@@ -288,6 +288,7 @@ def test_training_sets_of_two_are_disjoint_and_of_more_runs_the_same():
   assert sets.max() == 10
 
 
+@pytest.mark.slow
 def test_table_2_tells_shifts_that_break_the_equality_from_those_that_do_not():
   rng = np.random.default_rng(7)
   p = law(rng, 500)

@@ -180,6 +180,7 @@ def test_verdicts_of_a_scatter_plot(ratio, noise, expected):
   assert [word(row) for row in rows] == expected
 
 
+@pytest.mark.slow
 def test_tables_take_configurations_with_and_without_augmentation_apart():
   points = some_points(8, 1, 0.01)
   assert points.only(True).error.tolist() == points.error[::2].tolist()

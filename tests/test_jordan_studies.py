@@ -179,6 +179,7 @@ def test_caps_of_sampling_noise(runs, r_squared, mse_ratio):
   assert ratio.mean == pytest.approx(mse_ratio, rel=0.1)
 
 
+@pytest.mark.slow
 def test_equation_6_fits_errors_that_are_calibrated_and_independent():
   """Each example has a share q: runs predict 1, and its label is 1, independently with
   probability q.

@@ -193,6 +193,7 @@ def test_no_value_of_a_run_compiles_again(training, caplog):
   assert compiled == [1, 0, 0, 1, 0], "a table with pokes is another program"
 
 
+@pytest.mark.slow
 def test_training_lanes_do_not_communicate(training):
   train_one, data, runs = training
   module, devices = importlib.import_module("vmapseeds.lanes.spreading"), jax.devices()
@@ -238,6 +239,7 @@ def test_a_function_of_a_lane_is_traced_as_by_jit_of_vmap(width):
   assert of_spread == of_vmap
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("begin", "cores", "said"),
   [
@@ -270,6 +272,7 @@ print(len(lanes.start_jax()), len(lanes.start_jax()))
   assert done.stderr.splitlines() == [line] * said
 
 
+@pytest.mark.slow
 def test_asking_for_devices_sets_nothing():
   program = """
 import jax

@@ -40,6 +40,7 @@ def library(x, size):
   return nn.max_pool(x, (size, size), (size, size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("platform", "dtype"), [("cpu", "float32"), ("tpu", "float32"), ("tpu", "bfloat16")]
 )
@@ -83,6 +84,7 @@ def test_tiles_may_have_more_pixels_than_a_byte_or_bfloat16_counts(platform, dty
   assert (largest.item(), which.item()) == (1, 291)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("platform", "shape", "features", "beside"),
   [
@@ -136,6 +138,7 @@ def test_convolutions_relu_and_pooling_are_those_of_flax(
   assert (library_layer(x, **params[0]) == 0).any()
 
 
+@pytest.mark.slow
 def test_strips_of_images_keep_lanes_apart():
   """Values and kernel gradients of two lanes, one of which has an infinity."""
   x = jnp.asarray(

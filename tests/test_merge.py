@@ -134,6 +134,7 @@ def test_a_folder_that_was_copied_and_worked_on_in_two_places(
   same(tmp_path / "m", parts / "all")
 
 
+@pytest.mark.slow
 def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(
   parts, tmp_path
 ):

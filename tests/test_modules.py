@@ -193,6 +193,7 @@ class Moded(nn.Module):
     return nn.Dense(3)(x)
 
 
+@pytest.mark.slow
 def test_a_mode_in_the_modules_fields():
   both = recipe_of(Moded(False), eval_model=Moded(True), epochs=0)
   with pytest.raises(vs.Mistake, match=r"needs PRNG for|dropout"):
@@ -215,6 +216,7 @@ class Configured(nn.Module):
     return nn.Dense(3)(x)
 
 
+@pytest.mark.slow
 def test_a_module_with_a_dict_and_a_list_needs_no_hash():
   recipe = recipe_of(Configured({"widths": [5, 4]}))
   params = trained(recipe)["params"]

@@ -152,6 +152,7 @@ def test_a_linen_module_may_be_a_class_an_instance_a_function_or_a_name(model):
   assert jax.tree.leaves(updates) == []
 
 
+@pytest.mark.slow
 def test_dropout_is_drawn_in_training_alone():
   made, key = network(recipe(Moded, dropout=0.5), 3), jax.random.key(7)
   variables = made.init(key, X)

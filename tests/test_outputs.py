@@ -106,6 +106,7 @@ def counted_alone(monkeypatch):
 # One class.
 
 
+@pytest.mark.slow
 def test_accuracy_follows_from_a_class(answered):
   _, results = answered
   wrong = results.answers.values != LABELS
@@ -124,6 +125,7 @@ def test_accuracy_follows_from_a_class(answered):
   assert 0 < wrong.mean() < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
 def test_tallies_of_a_class(pairs, answered, tmp_path, monkeypatch):
   out, results = answered
@@ -158,6 +160,7 @@ def test_a_report_of_a_class(answered, tmp_path):
   assert json.loads((tmp_path / "report.json").read_text()) == summary
 
 
+@pytest.mark.slow
 def test_a_comparison_of_classes(tmp_path):
   results = train(exam, vs.Runs.sweep(skill=[0, 0.5], seeds=10), tmp_path / "r")
   a, b = (results.accuracy.values[results["skill"].values == s] for s in (0.5, 0))
@@ -184,6 +187,7 @@ def test_a_class_until_it_is_known(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_class_trained_again_and_merged(answered, tmp_path):
   out, results = answered
   again = vs.replay(out, 11)
@@ -233,6 +237,7 @@ def without_speed(capsys):
   return ", ".join(part for part in line.split(", ") if "runs/s" not in part)
 
 
+@pytest.mark.slow
 def test_a_task_with_a_class_from_the_command_line(tmp_path, capsys):
   argv = ["train", "test_outputs:quiz", "--out", str(tmp_path / "r"), "--quiet"]
   cli.main([*argv, "--runs", "8", "--until", "mean_accuracy abs 9%"])
@@ -320,6 +325,7 @@ def test_pages_of_the_group_declared_first(tmp_path):
   assert (out / "report" / "a" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
   """Runs that were not counted together are counted by their predictions."""
   train(two, 7, tmp_path / "r")
@@ -331,6 +337,7 @@ def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
     equal(vs.tally(some), stats.tally(some[name].values, labels, classes))
 
 
+@pytest.mark.slow
 def test_axes_of_examples_are_flattened(tmp_path):
   results = train(two, 3, tmp_path / "r")
   pages, lines = np.nonzero(READ)

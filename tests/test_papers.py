@@ -160,6 +160,7 @@ def test_missing_data(figure, tmp_path, monkeypatch, capsys):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
   """This holds for a folder behind a URL, too. Other files in it are not read."""
   out = UPath("memory://papers")

@@ -86,6 +86,7 @@ def test_one_by_one_several_at_once_and_imported(keep, tmp_path):
     assert is_sound(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_a_folder_is_resumed(tmp_path):
   record(tmp_path / "r", range(5))
   again = vs.Recorder(tmp_path / "r")
@@ -99,6 +100,7 @@ def test_a_folder_is_resumed(tmp_path):
   assert not again.has(lr=0.2)
 
 
+@pytest.mark.slow
 def test_two_recorders_of_one_folder(tmp_path):
   one, other = (vs.Recorder(tmp_path / "r", labels=LABELS) for _ in range(2))
   for i in range(12):
@@ -131,6 +133,7 @@ def test_several_test_sets(tmp_path, capsys):
     np.testing.assert_array_equal(results.accuracy, (of == labels[name]).mean(1))
 
 
+@pytest.mark.slow
 def test_folders_with_equal_labels_merge(tmp_path):
   for name, rows in (("a", range(5)), ("b", range(3, 12))):
     record(tmp_path / name, rows)

@@ -455,6 +455,7 @@ def moved(tmp_path, monkeypatch, reference):
   return tmp_path
 
 
+@pytest.mark.slow
 def test_a_campaign_on_a_file_goes_on_from_elsewhere(moved, reference, trained, capsys):
   assert run(capsys, "work", "../r", "--quiet")[0] == 0
   assert trained == [4, 5, 6, 7]
@@ -746,6 +747,7 @@ def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):
   same(tmp_path / "r", reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["before the record", "between the objects"])
 def test_an_extension_rewrites_no_block(
   killed, tmp_path, reference, trained, monkeypatch
@@ -819,6 +821,7 @@ def test_a_lost_column_is_restored_from_the_same_runs_alone(short_columns):
   np.testing.assert_array_equal(found.table()["seed_init"], seeds)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
@@ -847,6 +850,7 @@ def test_runs_are_read_without_the_others(tmp_path, reference):
     results.predictions[4].load()
 
 
+@pytest.mark.slow
 def test_plain_xarray_shows_holes_as_missing(tmp_path, reference):
   """The rows of a chunk that a short block does not have."""
   for runs in (6, 9, 11):

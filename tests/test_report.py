@@ -277,6 +277,7 @@ def _mean_and_sem(values):
   return values.mean(), scipy.stats.sem(values)
 
 
+@pytest.mark.slow
 def test_pairs_are_those_farthest_from_independence():
   """Two examples are always right or wrong together, two always opposite, all others
   independent.
@@ -448,6 +449,7 @@ def test_warns_where_no_distribution_wise_variance_is_seen(spread, seen):
   assert ("beyond this test set" in summary["summary"]) is seen
 
 
+@pytest.mark.slow
 def test_warns_of_runs_far_from_the_rest():
   """With few runs, a long tail makes intervals hold too rarely. With many runs no
   warning is needed.
@@ -627,6 +629,7 @@ def test_report_writes_what_it_returns(folder, reported):
   assert summaries[0]["versions"]["jax"] == results.attrs["versions"]["jax"]
 
 
+@pytest.mark.slow
 def test_terminal_tables(folder, reported):
   summaries, text = reported
   assert all(
@@ -764,6 +767,7 @@ def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
     vs.report([folder], test_set="tset")
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path, undrawn):
   full = tmp_path / "full"
   shutil.copytree(folder, full, ignore=shutil.ignore_patterns("report"))
@@ -845,6 +849,7 @@ def quietly(report, *args, **options):
   return report(*args, **options, console=console), console.export_text()
 
 
+@pytest.mark.slow
 def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
   summaries, text = quietly(vs.report, sweep, out=tmp_path / "out")
   results = vs.open_results(sweep)
@@ -877,6 +882,7 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
   assert not (sweep / "report").exists()
 
 
+@pytest.mark.slow
 def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
   (chosen,), text = quietly(
     vs.report, sweep, where={"lr": 0.02, "seed_init": [3, 4, 5]}, out=tmp_path
@@ -1045,6 +1051,7 @@ def test_folders_side_by_side_are_written(sweep, tmp_path):
   assert (top / "standard_deviations.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   a, b = (saved(tmp_path / parent / "a", dataset(2)) for parent in "xy")
   before = sorted(p for f in (a, b, sweep) for p in f.rglob("*"))
@@ -1118,6 +1125,7 @@ def crossed(first=4, second=3, **columns):
   return results
 
 
+@pytest.mark.slow
 def test_the_variance_of_crossed_runs_is_taken_apart(tmp_path, undrawn):
   results = crossed()
   summary = summarize(results)

@@ -353,6 +353,7 @@ def test_repeats_have_other_seeds_of_everything(tmp_path):
   assert more.sizes["run"] == results.sizes["run"] + 2
 
 
+@pytest.mark.slow
 def test_trials_whose_objective_is_not_a_number_fail(tmp_path, capsys):
   out = str(tmp_path / "s")
   argv = ["search", "hill:task", "--over", "lr=0.8..1", "--trials", "8"]

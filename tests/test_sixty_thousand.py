@@ -106,6 +106,7 @@ def test_numbers(sat):
     assert n["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_page(sat):
   pictures = sorted(path.name for path in (sat / "out").glob("*.png"))
   assert [name[:5] for name in pictures] == [

@@ -282,6 +282,7 @@ def test_requests_of_a_block_and_of_a_resume(store):
   assert resumed[0] == resumed[1] < 60
 
 
+@pytest.mark.slow
 def test_predictions_are_asked_for_when_they_are_read(store, campaign, reference):
   begun = len(store.requests)
   opened = vs.open_results(campaign)
@@ -470,6 +471,7 @@ def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
   url = "memory://torn/r"
   train(url, 4)

@@ -112,6 +112,7 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
     opening._of_epoch(xr.Dataset(coords={"epoch": [1, 2]}), "r", True)
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
   out, results = evaluated

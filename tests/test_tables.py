@@ -116,6 +116,7 @@ def test_learning_curves(tmp_path):
     assert np.isclose(band, mean + end * 4.302653 * sd / np.sqrt(3)).any()
 
 
+@pytest.mark.slow
 def test_a_list_of_folders(folder, tmp_path, capsys):
   vs.train(
     vs.recipe("digits_cnn", model="linear", epochs=0),

@@ -243,6 +243,7 @@ def test_arrays_of_tallies_are_the_tallies(pairs, tmp_path):
 # Blocks and sums
 
 
+@pytest.mark.slow
 @arrays
 def test_blocks_of_any_size_equal_the_whole(array, monkeypatch):
   predictions, labels = some_predictions(23)

@@ -431,6 +431,7 @@ def test_all_seeds_of_a_task_vary_if_all_of_supervised_training_do(tmp_path):
   np.testing.assert_allclose(results.place[1], walked(5, 5, 0.1), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_keys_in_a_state_are_kept_in_checkpoints(tmp_path, monkeypatch):
   """A walk that splits the key of its state, interrupted after its second round."""
 
@@ -472,6 +473,7 @@ def test_keys_in_a_state_are_kept_in_checkpoints(tmp_path, monkeypatch):
   assert len({*whole.place.values.tolist()}) == 3
 
 
+@pytest.mark.slow
 def test_one_run_outside_a_campaign_is_the_campaigns(tmp_path):
   results = quiet(
     walk, vs.Runs.sweep(size=[0.1, 0.5], seeds=2, start=7), tmp_path / "r"

@@ -163,6 +163,7 @@ def test_images_are_stored_as_rows_that_fill_registers(platform, shape, stored):
   np.testing.assert_array_equal(rows, inputs.reshape(3, *stored))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [1, 2, 7])
 @pytest.mark.parametrize(
   "text",
@@ -531,6 +532,7 @@ def test_dropout_is_before_the_last_layer(model, height):
   assert {*np.round(kept[whole != 0] / whole[whole != 0], 3).ravel().tolist()} == {0, 2}
 
 
+@pytest.mark.slow
 def test_resnet9_is_as_jordan_describes_it():
   recipe = vs.recipe("resnet9_cifar10")
   run = lane(recipe_lanes(recipe, vs.Runs.independent(1), 10), 0)
@@ -908,6 +910,7 @@ def test_epochs_differ_in_order_and_augmentation():
   assert sorted(arrays["order"][0, 1].tolist()) == list(range(24))
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_augmentation_of_an_example_does_not_depend_on_its_place():
   recipe, data = vs.recipe("digits_cnn"), examples()
@@ -920,6 +923,7 @@ def test_augmentation_of_an_example_does_not_depend_on_its_place():
   assert not np.array_equal(straight[0], straight[1])
 
 
+@pytest.mark.slow
 def test_the_data_seed_draws_the_training_examples():
   recipe = vs.recipe("digits_cnn")
   fixed = recipe_lanes(recipe, vs.Runs.vary("init", 4, fixed=9).bootstrap(), 50)[
@@ -937,6 +941,7 @@ def test_the_data_seed_draws_the_training_examples():
   assert all(len(set(row.tolist())) == 30 for row in without)
 
 
+@pytest.mark.slow
 def test_each_repeat_of_an_example_has_its_own_augmentation():
   """The first place of an example draws what it draws without repeats."""
   recipe, data = vs.recipe("digits_cnn", augment="translate=2 cutout=2"), examples()
@@ -962,6 +967,7 @@ def test_each_repeat_of_an_example_has_its_own_augmentation():
     np.testing.assert_array_equal(other[0], other[2])
 
 
+@pytest.mark.slow
 def test_a_run_sees_its_subset_alone():
   # Examples outside the subset are poisoned: a single one of them in a batch would make
   # the loss NaN.
@@ -1065,6 +1071,7 @@ def test_the_init_seed_chooses_the_weight_that_is_poked():
   assert {len(places) for places in changed[1:]} == {1}
 
 
+@pytest.mark.slow
 def test_poke_happens_at_its_step():
   recipe = vs.recipe(
     "digits_cnn", model="linear", epochs=1, batch_size=6, lr=0.0, momentum=0.0

@@ -166,5 +166,6 @@ def test_trains_until_the_interval_is_narrow_and_no_more(train, tmp_path, capsys
   assert f"\n{runs} runs: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_stops_at_the_most(train):
   assert train("mean_accuracy abs 1e-9", most=5).sizes["run"] == 5

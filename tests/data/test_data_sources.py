@@ -70,6 +70,7 @@ def test_digits_are_scikit_learns_cut_once():
   assert np.ptp(np.bincount(digits.tests["test"].targets)) <= 7
 
 
+@pytest.mark.slow
 def test_digits_writers_are_kept_apart():
   """Nearest neighbours err about twice as often across the cut at 1,000 as in a split
   that mixes the writers.

@@ -314,6 +314,7 @@ def test_cace_of_ten_bins_bounds_nothing():
   assert measures.cace_exact_levels(P, y, 2, refined=True) >= 0.0512 / 3
 
 
+@pytest.mark.slow
 def test_finite_ensemble_calibration_equals_enumeration():
   """Two examples, two votes each: the mean and deviation over all labels and votes."""
   fractions = np.array([[0.7, 0.3], [0.2, 0.5]])

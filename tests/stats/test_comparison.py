@@ -107,6 +107,7 @@ def test_unpaired_interval_equals_a_loop_over_the_same_resamples(ties):
   )
 
 
+@pytest.mark.slow
 def test_unpaired_interval_equals_a_plain_bootstrap():
   rng = np.random.default_rng(0)
   a, b = rng.normal(0.5, 1, 30).round(1), rng.normal(0, 1, 40).round(1)
@@ -291,6 +292,7 @@ def test_a_simulation_in_plain_numpy_detects_as_often():
   ).all()
 
 
+@pytest.mark.slow
 def test_detection_rates_on_little():
   rates = measures.detection_rates(
     [0.0, 1.0], key=jax.random.key(0), replicates=1, pairs=1
@@ -351,6 +353,7 @@ def test_average_comparison():
   assert np.isnan(stats.average_comparison([], [0.5]).difference)
 
 
+@pytest.mark.slow
 def test_z_test_finds_false_differences_at_its_rate():
   rng = np.random.default_rng(2)
   a, b = rng.normal(0, 1, (4000, 50)), rng.normal(0, 3, (4000, 50))

@@ -227,6 +227,7 @@ def test_equal_algorithms_are_called_different_in_at_most_one_case_in_twenty(
   assert won >= 0.95 - 3 * 0.016
 
 
+@pytest.mark.slow
 def test_planned_runs_show_what_they_are_planned_for():
   runs = int(stats.runs_for_difference(1.0, 1.0, paired=False))
   rng = np.random.default_rng(2)
@@ -234,6 +235,7 @@ def test_planned_runs_show_what_they_are_planned_for():
   assert abs(shown - 0.8) < 3 * 0.033
 
 
+@pytest.mark.slow
 def test_other_examples_are_covered():
   both, alone = verdicts.examples_rate(40, 100, 200, np.random.default_rng(3))
   assert both > 0.9

@@ -185,6 +185,7 @@ def test_runs_for_precision_by_the_law_of_the_runs():
     assert named == pytest.approx(1 + (kurtosis - 1) * 19.6**2, rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["normal", "absent", "skewed"])
 def test_intervals_cover(law):
   """With fewer campaigns than the table in docs/statistics/coverage.md, which
@@ -202,6 +203,7 @@ def test_intervals_cover(law):
     assert (covered > least) != (name in too_few), name
 
 
+@pytest.mark.slow
 def test_intervals_cover_in_campaigns_drawn_from_runs():
   from experiments.benchmarks import coverage
 
