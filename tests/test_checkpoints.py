@@ -411,6 +411,7 @@ def test_auto_saves_for_at_most_2_percent_of_the_time(
   assert len(written) in saves, len(written)
 
 
+@pytest.mark.slow
 def test_auto_is_taken_by_train(tmp_path, undisturbed, saved):
   same(train(tmp_path / "r", checkpoint_every="auto"), undisturbed[1])
   assert saved

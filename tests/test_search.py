@@ -281,6 +281,93 @@ def plain_optuna(seed, trials, sampler=None):
   return study
 
 
+RUNGS = dict(trials=8, searches=2, sampler="random", progress=False, seed_batch=5)
+
+
+@pytest.fixture(scope="module")
+def rungs(tmp_path_factory):
+  """Searches of 1, 2 and 4 epochs by rungs, and by each length alone."""
+  base = tmp_path_factory.mktemp("rungs")
+  linear = vs.recipe("digits_cnn", model="linear", epochs=4)
+  over = {"lr": "log 1e-5..1"}
+  vs.search(linear, over, rungs=(1, 2), out=base / "rungs", **RUNGS)
+  for epochs in (1, 2, 4):
+    alone = linear.replace(epochs=epochs)
+    vs.search(alone, over, out=base / f"alone{epochs}", **RUNGS)
+  return base, linear, over
+
+
+@pytest.mark.slow
+def test_rungs_train_the_best_of_each_search_longer(rungs):
+  base, *_ = rungs
+  results = vs.open_results(base / "rungs")
+  alone = {e: read_trials(base / f"alone{e}") for e in (1, 2, 4)}
+  table = results[["search", "trial", "epochs", "valid_accuracy"]].to_dataframe()
+  expected = set()
+  for number in (0, 1):
+    left = [*range(8)]
+    for epochs, go_on in ((1, 4), (2, 2), (4, 1)):
+      objective = alone[epochs].objective[alone[epochs].of_search(number)]
+      for trial in left:
+        at = (table.search == number) & (table.trial == trial)
+        (found,) = table.valid_accuracy[at & (table.epochs == epochs)]
+        assert found == pytest.approx(objective[trial], abs=1e-6)
+        expected.add((number, trial, epochs))
+      left = sorted(left, key=lambda i: (-objective[i], i))[:go_on]
+    trials = read_trials(base / "rungs")
+    assert trials.trial[trials.best()[number]] == left[0]
+  assert len(table) == len(expected) == 28
+  assert (alone[1].objective != alone[4].objective).any()
+
+
+@pytest.mark.slow
+def test_rungs_that_are_interrupted_repeated_and_extended(rungs, tmp_path, monkeypatch):
+  base, linear, over = rungs
+  calls, train_blocks = [], loop.train_blocks
+
+  def interrupted(*args, **more):
+    calls.append(train_blocks(*args, **more))
+    if len(calls) == 2:
+      raise KeyboardInterrupt
+
+  out = tmp_path / "r"
+  monkeypatch.setattr(loop, "train_blocks", interrupted)
+  with pytest.raises(KeyboardInterrupt):
+    vs.search(linear, over, rungs=(1, 2), out=out, **RUNGS)
+  assert len(vs.open_results(out).run) == 24
+  names = "search", "trial", "epochs", "round", "lr", "valid_accuracy"
+  vs.search(linear, over, rungs=(1, 2), out=out, **RUNGS)
+  whole, resumed = (vs.open_results(of) for of in (base / "rungs", out))
+  for name in names:
+    np.testing.assert_array_equal(resumed[name], whole[name], name)
+  more = vs.search(linear, over, rungs=(1, 2), repeats=2, out=out, **RUNGS)
+  assert more.epochs.values[more["repeat"].values > 0].tolist() == [4] * 4
+  more = vs.search(linear, over, rungs=(1, 2), out=out, **RUNGS | {"trials": 12})
+  assert (more.epochs.values == 1).sum() == 24
+  assert vs.verify(out).problems == []
+  (reported,) = vs.report(out)
+  assert reported["runs"] == 2
+
+
+@pytest.mark.parametrize(
+  ("more", "says"),
+  [
+    ({"rungs": (2, 1)}, r"rungs \[2, 1\] of a recipe of 4 epochs: .*ascend"),
+    ({"rungs": (1, 4)}, "fewer than the recipe's"),
+    ({"rungs": (0,)}, "rungs"),
+    ({"rungs": (1,), "sampler": "tpe"}, "drawn at once: give the sampler random"),
+    ({"rungs": (1,), "over": {"epochs": [1, 2]}}, "where epochs are searched"),
+    ({"rungs": (1,), "task": "hill:task"}, "epochs of a recipe"),
+  ],
+)
+def test_rungs_that_do_not_fit(tmp_path, more, says):
+  linear = vs.recipe("digits_cnn", model="linear", epochs=4)
+  given = {"task": linear, "over": OVER, "out": tmp_path / "r"} | more
+  with pytest.raises(vs.Mistake, match=says):
+    vs.search(**given)
+  assert not (tmp_path / "r").exists()
+
+
 @pytest.mark.slow
 def test_tpe_is_that_of_plain_optuna(tmp_path):
   optuna.logging.set_verbosity(optuna.logging.WARNING)

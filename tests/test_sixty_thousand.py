@@ -127,6 +127,7 @@ def test_page(sat):
   assert sum(path.stat().st_size for path in (sat / "out").iterdir()) < 2_000_000
 
 
+@pytest.mark.slow
 def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   shutil.copytree(sat / "out", tmp_path / "out")
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))

@@ -638,12 +638,13 @@ def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "made",
   [
     lambda runs: runs.subset(300),
     lambda runs: runs.bootstrap(60),
-    pytest.param(lambda runs: runs.bootstrap(), marks=pytest.mark.slow),
+    lambda runs: runs.bootstrap(),
   ],
 )
 def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):

@@ -453,9 +453,8 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
   )
 
 
-@pytest.mark.parametrize(
-  "optimizer", ["nesterov", pytest.param("adamw", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
 def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
   """Accelerators join them. Pokes change the same weights either way."""
   recipe = vs.recipe(

@@ -196,6 +196,7 @@ def search(
   vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = (),
   sampler: Name = "random",
   at_once: Count = 1,
+  rungs: Annotated[tuple[int, ...], hint("EPOCHS", "all train all epochs")] = (),
   repeats: Count = 0,
   objective: Annotated[str | None, hint("NAME", "validation accuracy or loss")] = None,
   measure: Annotated[str | None, hint("NAME", "test accuracy or loss")] = None,
@@ -223,6 +224,8 @@ def search(
     sampler: random; noisy_grid; tpe, which needs optuna; or package.module:function,
       which makes a sampler of optuna from a seed
     at_once: trials of a search that optuna's sampler is asked for in a round
+    rungs: epochs of shorter trainings, ascending, of which only the best go on to the
+      next and at last to all epochs (successive halving)
     repeats: how often the best of each search is trained again, with other seeds
     objective: the output that is optimised
     measure: the output that is reported of the best
@@ -243,6 +246,7 @@ def search(
     searches=varied or Runs.independent(searches, start=first_seed),
     sampler=objects.imported(sampler) if objects.is_import(sampler) else sampler,
     at_once=at_once,
+    rungs=rungs,
     repeats=repeats,
     objective=objective,
     measure=measure,

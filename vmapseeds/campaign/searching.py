@@ -91,6 +91,7 @@ def search(
   searches: Runs | int = 20,
   sampler: str | Callable[[int], Any] = "random",
   at_once: int = 1,
+  rungs: Sequence[int] = (),
   repeats: int = 0,
   objective: str | None = None,
   measure: str | None = None,
@@ -118,6 +119,12 @@ def search(
     sampler: "random"; "noisy_grid" (Bouthillier et al. 2021, appendix E.2); "tpe", which
       is optuna's; or a function that makes a sampler of optuna from a seed.
     at_once: how many trials of a search optuna's sampler is asked for in a round.
+    rungs: epochs of shorter trainings before that of the recipe, ascending: successive
+      halving (Jamieson and Talwalkar 2016), as each search trains all of its trials for
+      the first of these epochs, and of every rung only the best for the next: their
+      share is such that all rungs cost alike. Every rung trains anew, with a schedule of
+      its own length. Only trials of all epochs are chosen from. Not for samplers of
+      optuna.
     repeats: how often the best of each search is trained again, with other seeds of all
       sources, to set the variance between searches beside that between seeds.
     objective: the output that is optimised; by default that of the recipe on validation
@@ -141,6 +148,7 @@ def search(
   if not callable(sampler):
     one_of("sampler", sampler, SAMPLERS)
   task = resolve_task(task)
+  lengths = check_rungs(task, rungs, sampler, space)
   seeds = as_runs(searches)
   seeds = with_splits(seeds) if isinstance(task, Recipe) else seeds
   grid = grid_sizes(space, trials) if sampler == "noisy_grid" else {}
@@ -149,9 +157,10 @@ def search(
     "over": {name: [*of[:4], list(of.choices)] for name, of in space.items()},
     "sampler": sampler if isinstance(sampler, str) else objects.to_spec(sampler),
     "grid": grid,
+    "rungs": lengths or None,
   }
   drawn_by: Sampler = (
-    Drawn(space, sampler_seeds(seeds), trials, bool(grid))
+    Drawn(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
     if sampler in SAMPLERS[:2]
     else Asked(space, sampler_seeds(seeds), trials, sampler, at_once, str(out))
   )
@@ -161,14 +170,44 @@ def search(
     if given.seed_batch is None and not theirs:
       batch = max(given.lane_width or 1, min(loop.SEED_BATCH, len(rows)))
       given = dataclasses.replace(given, seed_batch=batch)
-    plan = loop.plan_campaign(task, table_of(seeds, rows), out, given)
-    about |= objectives(plan, objective, measure)
-    check_search(plan, space, about, theirs, out)
-    if isinstance(drawn_by, Asked):
-      drawn_by.restart(about["higher_is_better"])
-    campaign = loop.attach_folder(out, plan._replace(search=about))
-    train_rounds(campaign, seeds, rows, drawn_by, repeats)
+    while rows:
+      plan = loop.plan_campaign(task, table_of(seeds, rows), out, given)
+      about |= objectives(plan, objective, measure)
+      check_search(plan, space, about, theirs, out)
+      if isinstance(drawn_by, Asked):
+        drawn_by.restart(about["higher_is_better"])
+      campaign = loop.attach_folder(out, plan._replace(search=about))
+      rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
   return open_results(out)
+
+
+def check_rungs(
+  task: Recipe | Task, rungs: Sequence[int], sampler: Any, space: Space
+) -> list[float]:
+  """Return the epochs of all rungs, the recipe's last; none without rungs.
+
+  Raises:
+    Mistake: they do not ascend to the recipe's, or there is nothing to shorten.
+  """
+  if not rungs:
+    return []
+  if not isinstance(task, Recipe) or "epochs" in space:
+    raise Mistake(
+      "rungs are epochs of a recipe: leave them out for a task, or where epochs are "
+      "searched"
+    )
+  if sampler not in SAMPLERS[:2]:
+    raise Mistake(
+      "rungs shorten trials that are drawn at once: give the sampler random or "
+      "noisy_grid, or leave rungs out"
+    )
+  lengths = [*(float(at_least("rungs", n, 1)) for n in rungs), float(task.epochs)]
+  if any(short >= long for short, long in itertools.pairwise(lengths)):
+    raise Mistake(
+      f"rungs {list(rungs)} of a recipe of {task.epochs} epochs: give epochs that "
+      "ascend, and fewer than the recipe's"
+    )
+  return lengths
 
 
 def with_splits(seeds: Runs) -> Runs:
@@ -224,11 +263,12 @@ def held_rows(
   check_alike(out, theirs, about)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
+  names = [*about["over"], *["epochs"] * bool(about["rungs"])]
   if (there := max(columns[0]) + 1) > searches:
     raise Mistake(f"{out} holds {there} searches, not {searches}: give as many or more")
-  values = [runs.values[name].tolist() for name in about["over"]]
+  values = [runs.values[name].tolist() for name in names]
   rows = [
-    Row(number, trial, dict(zip(about["over"], of, strict=True)), repeat, round_)
+    Row(number, trial, dict(zip(names, of, strict=True)), repeat, round_)
     for number, trial, repeat, round_, *of in zip(*columns, *values, strict=True)
   ]
   return rows, theirs
@@ -321,8 +361,10 @@ def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
 
 def train_rounds(
   campaign: Campaign, seeds: Runs, rows: list[Row], sampler: Sampler, repeats: int
-) -> None:
-  """Train all rows of a search, round after round."""
+) -> list[Row]:
+  """Train all rows of a search, round after round. Return all rows if longer trainings
+  are due, whose program is to be planned; else none.
+  """
   plan, results, _ = campaign
   about, shown = plan.search or {}, plan.options.progress
   quiet = plan._replace(options=dataclasses.replace(plan.options, progress=False))
@@ -344,9 +386,11 @@ def train_rounds(
       said = time.monotonic()
       say(progress_line(rows, objective, about))
     more = sampler.next_rows(rows, objective)
+    if not more and (longer := promoted(rows, objective, about)):
+      return [*rows, *longer]
     more = more or missing_repeats(campaign, repeats, rows)
     if not more:
-      return
+      return []
     rows = [*rows, *(row._replace(round=1 + rows[-1].round) for row in more)]
     runs = bind(plan.task, table_of(seeds, rows))
     with loop.writing(results.path):
@@ -354,6 +398,40 @@ def train_rounds(
     plan, quiet = plan._replace(runs=runs), quiet._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
     check_extended(campaign)
+
+
+def promoted(rows: Sequence[Row], objective, about: Mapping[str, Any]) -> list[Row]:
+  """Return what the next rung trains: of each search the best trials of the rung before,
+  that are not there yet. None if no rung lacks any.
+
+  Of n trials of e epochs, n · e / E go on to E epochs, rounded down, but at least one;
+  the first of equal ones. Trials that failed do not.
+  """
+  sign = 1 if about["higher_is_better"] else -1
+  performance = np.where(np.isfinite(objective), sign * objective, -np.inf)
+  for short, long in itertools.pairwise(about["rungs"] or ()):
+    of_rung = collections.defaultdict[int, list[int]](list)
+    there = set()
+    for i, row in enumerate(rows):
+      if not row.repeat and row.values["epochs"] == short:
+        of_rung[row.search].append(i)
+      there.add((row.search, row.trial, row.values["epochs"]))
+    best = [
+      rows[i]
+      for of in of_rung.values()
+      for i in sorted(of, key=lambda i: (-performance[i], rows[i].trial))[
+        : max(1, int(len(of) * short // long))
+      ]
+      if np.isfinite(performance[i])
+    ]
+    longer = [
+      row._replace(values={**row.values, "epochs": long}, round=1 + rows[-1].round)
+      for row in best
+      if (row.search, row.trial, long) not in there
+    ]
+    if longer:
+      return sorted(longer, key=lambda row: (row.trial, row.search))
+  return []
 
 
 def check_extended(campaign: Campaign) -> None:
@@ -391,11 +469,12 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
     return []
   trials = read_trials(campaign.results.path)
   there = {(row.search, row.trial, row.repeat) for row in rows}
+  length = {"epochs": trials.about["rungs"][-1]} if trials.about["rungs"] else {}
   wanted = [
     Row(
       number,
       int(trials.trial[place]),
-      {name: float(of[place]) for name, of in trials.values.items()},
+      {name: float(of[place]) for name, of in trials.values.items()} | length,
       repeat,
     )
     for repeat in range(1, repeats + 1)
@@ -411,19 +490,22 @@ class Drawn(NamedTuple):
   seeds: UInt32[np.ndarray, " searches"]
   trials: int
   grid: bool
+  epochs: Sequence[float] = ()  # of the first rung, if there are rungs
 
   def next_rows(self, rows, objective) -> list[Row]:
-    have = collections.Counter(row.search for row in rows if not row.repeat)
+    drawn = {(row.search, row.trial) for row in rows}
+    have = collections.Counter(search for search, _ in drawn)
     more = {
       number: self._of_search(int(seed), have[number])
       for number, seed in enumerate(self.seeds)
     }
-    drawn = [
-      Row(number, trial, values)
+    length = {"epochs": self.epochs[0]} if self.epochs else {}
+    new = [
+      Row(number, trial, {**values, **length})
       for number, of in more.items()
       for trial, values in enumerate(of, have[number])
     ]
-    return sorted(drawn, key=lambda row: (row.trial, row.search))
+    return sorted(new, key=lambda row: (row.trial, row.search))
 
   def _of_search(self, seed, first):
     if self.grid:

@@ -89,7 +89,8 @@ class Trials(NamedTuple):
 
 
 def trials_of(results: xr.Dataset) -> Trials:
-  """Return the trials among opened results, without the repeats of the best.
+  """Return the trials among opened results, without the repeats of the best and without
+  shorter trainings.
 
   Raises:
     Mistake: these are no results of searches.
@@ -97,7 +98,10 @@ def trials_of(results: xr.Dataset) -> Trials:
   about = results.attrs.get("search")
   if about is None:
     raise Mistake("these results are of no search: give a folder of `vmapseeds search`")
-  rows = np.flatnonzero(results["repeat"].values == 0)
+  whole = results["repeat"].values == 0
+  if rungs := about.get("rungs"):
+    whole &= results["epochs"].values == rungs[-1]
+  rows = np.flatnonzero(whole)
   search, trial = (results[name].values[rows] for name in TRIAL_COLUMNS[:2])
   diverged = np.zeros(len(rows), bool)
   if DIVERGED in results.variables:

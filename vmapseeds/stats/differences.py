@@ -99,7 +99,8 @@ def compare_means(
     return Difference(normal[0], real(-np.inf), real(np.inf), real(1.0))
   if normal[0] < 0:  # the same rearrangements, in whatever order A and B are given
     found = compare_means(b, a, paired, key=key, level=level)
-    return Difference(-found[0], -found[2], -found[1], found[3])
+    mirrored = -found.difference, -found.high, -found.low, found.p_value
+    return Difference(*map(real, mirrored))
   if paired:
     values = _means_of_subsets(np.sort(a - b), rng)
   else:
