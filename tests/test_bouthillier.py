@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -27,6 +28,7 @@ from experiments.bouthillier2021 import (
   figi6_robustness,
   measures,
 )
+from experiments.bouthillier2021.vgg11 import VGG11, vgg11_cifar10
 from experiments.measures import (
   average_correlation,
   equivalent_threshold,
@@ -454,3 +456,31 @@ def test_error_of_a_deviation_is_that_of_the_tensor(runs):
   np.testing.assert_allclose(
     fig06_detection.sd_se(1 - stats.error_rates(errors)), of_tensor, rtol=1e-9
   )
+
+
+def test_vgg11_has_the_published_layers():
+  shapes = jax.eval_shape(
+    lambda key: VGG11(10).init(key, jnp.zeros((1, 32, 32, 3)), train=False),
+    jax.random.key(0),
+  )
+  kernels = [(3, 64), (64, 128), (128, 256), (256, 256), (256, 512)]
+  kernels += [(512, 512)] * 3
+  features = 64 + 128 + 2 * 256 + 4 * 512
+  expected = sum(9 * a * b for a, b in kernels) + 2 * features + 512 * 10 + 10
+  sizes = [leaf.size for leaf in jax.tree.leaves(shapes["params"])]
+  assert sum(sizes) == expected == 9_228_362
+
+
+@pytest.mark.slow
+def test_vgg11_learns_which_half_is_bright(tmp_path):
+  rng = np.random.default_rng(0)
+  labels = np.arange(256) % 2
+  images = rng.integers(0, 128, (256, 32, 32, 3), dtype=np.uint8)
+  images[labels == 1, :16] += 100
+  data = vs.Dataset(
+    train=(images[:192], labels[:192]), test=(images[192:], labels[192:])
+  )
+  recipe = vgg11_cifar10.replace(dataset=data, epochs=4, width=0.1, batch_size=32)
+  runs = vs.Runs.independent(2).out_of_bootstrap()
+  results = vs.train(recipe, runs, tmp_path / "r", progress=False)
+  assert (results.test_accuracy.values > 0.9).all()
