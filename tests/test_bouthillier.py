@@ -480,7 +480,7 @@ def test_vgg11_learns_which_half_is_bright(tmp_path):
   data = vs.Dataset(
     train=(images[:192], labels[:192]), test=(images[192:], labels[192:])
   )
-  recipe = vgg11_cifar10.replace(dataset=data, epochs=4, width=0.1, batch_size=32)
+  recipe = vgg11_cifar10.replace(dataset=data, epochs=10, width=0.1, batch_size=32)
   runs = vs.Runs.independent(2).out_of_bootstrap()
   results = vs.train(recipe, runs, tmp_path / "r", progress=False)
   assert (results.test_accuracy.values > 0.9).all()
