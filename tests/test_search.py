@@ -347,6 +347,9 @@ def test_rungs_that_are_interrupted_repeated_and_extended(rungs, tmp_path, monke
   assert vs.verify(out).problems == []
   (reported,) = vs.report(out)
   assert reported["runs"] == 2
+  page = (out / "report" / "report.html").read_text()
+  assert "trials (random; of all epochs, after rungs of 1 and 2)" in page
+  assert "digits_cnn, 4 epochs" in page
 
 
 @pytest.mark.parametrize(

@@ -334,9 +334,9 @@ def _print_notes(
 
 def _title(summary: Summary) -> str:
   epochs, epoch = summary["settings"].get("epochs"), summary["epoch"]
-  duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
+  duration = "" if epochs is None else f"{epochs:g} epoch{'s' * (epochs != 1)}"
   if epoch is not None:
-    duration = f"epoch {epoch} of {epochs}"
+    duration = f"epoch {epoch} of {epochs:g}"
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 

@@ -125,9 +125,14 @@ def _luck(trials: Trials, measured, luck: Components | None, of: Quantity):
     f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
   )
   mean = show(measured.mean(), None, of.unit)
+  how = about["sampler"]
+  if rungs := about.get("rungs"):
+    how += (
+      f"; of all epochs, after rungs of {' and '.join(f'{n:g}' for n in rungs[:-1])}"
+    )
   lead = (
-    f"{count} searches of {each} trials ({about['sampler']}): {of.name} of the best of a "
-    f"search is {mean} on average"
+    f"{count} searches of {each} trials ({how}): {of.name} of the best of a search is "
+    f"{mean} on average"
   )
   sentences = []
   lost = int((~np.isfinite(trials.performance)).sum())
