@@ -334,9 +334,11 @@ def _print_notes(
 
 def _title(summary: Summary) -> str:
   epochs, epoch = summary["settings"].get("epochs"), summary["epoch"]
-  duration = "" if epochs is None else f"{epochs:g} epoch{'s' * (epochs != 1)}"
+  if isinstance(epochs, float):  # of a column
+    epochs = f"{epochs:g}"
+  duration = "" if epochs is None else f"{epochs} epoch{'s' * (str(epochs) != '1')}"
   if epoch is not None:
-    duration = f"epoch {epoch} of {epochs:g}"
+    duration = f"epoch {epoch} of {epochs}"
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 
