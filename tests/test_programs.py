@@ -529,7 +529,7 @@ def test_the_score_of_a_gan_is_the_distance_of_its_samples(tmp_path):
 
 def upright(actions, places):
   """The steps for which each pole stands, in float64, after the equations of Barto,
-  Sutton and Anderson (1983) and the limits of OpenAI's Gym.
+  Sutton and Anderson (1983).
   """
   lengths = np.zeros(len(places))
   for cart, (x, v, angle, turn) in enumerate(places.astype(float)):

@@ -484,6 +484,7 @@ def _step_by_step(step, lanes, width, devices):
         found = _fetched(*started) if started else None
       if found:
         yield found
+        found = None  # not kept beside what the next step gives
       started = which, out
     if started:
       with watch:
