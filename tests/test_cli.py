@@ -699,10 +699,11 @@ def test_an_interruption_before_there_is_a_folder_says_so(
 
 
 LONG = """
+import os
 import jax, vmapseeds as vs
 
 def advance(data, run, state, first, last):
-  jax.debug.callback(lambda: print("begun", flush=True))
+  jax.debug.callback(lambda: os.write(1, b"begun\\n"))
   return jax.lax.fori_loop(0, 10**9, lambda i, a: jax.numpy.tanh(a @ a), state)
 
 task = vs.Task(
@@ -723,19 +724,19 @@ def test_a_signal_ends_the_program_in_the_middle_of_a_step(number, tmp_path):
   (tmp_path / "module.py").write_text(LONG)
   program = "import signal; from vmapseeds.cli import run; "
   program += "signal.signal(signal.SIGINT, signal.default_int_handler); run()"
-  process = subprocess.Popen(
+  with subprocess.Popen(
     [sys.executable, "-c", program, "train", "module:task", "--out", "r"],
     cwd=tmp_path,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
-  )
-  try:
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-  finally:
-    process.kill()
+  ) as process:
+    try:
+      assert process.stdout.readline() == "begun\n"
+      process.send_signal(number)
+      _, err = process.communicate(timeout=30)
+    finally:
+      process.kill()
   assert process.returncode == 128 + number
   assert err.splitlines()[-1].endswith("run the same command again to resume")
 
