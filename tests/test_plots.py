@@ -140,7 +140,7 @@ def test_split_scatter_of_many_runs_counts_cells(ax):
     np.ma.filled(cells.get_array(), 0).reshape(expected.shape), expected
   )
   assert expected.sum() == 3000
-  assert legend(ax) == ["3000 runs"]
+  assert legend(ax) == ["3,000 runs"]
   assert ax.figure.axes[1].get_ylabel() == "runs in a cell"
 
 

@@ -227,7 +227,7 @@ def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
     )
     ax.axvline(
       100 * e.ensemble,
-      ymax=1 / 1.35,  # below the legend
+      ymax=0.6,  # below the legend
       color=color,
       linestyle="--",
       label=f"its ensemble: {percent(e.ensemble)}",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.patches import Rectangle
 
 from experiments import frame
 from experiments.claims import Estimate
@@ -112,12 +113,14 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
   for ax, images, i, j, joint, product in zip(
     axes, numbers.images, *most, strict=False
   ):
-    wide = max(2, images.shape[2] // 4)
-    between = np.full((images.shape[1], wide, images.shape[3]), images.max())
-    frame.show_image(np.concatenate([images[0], between, images[1]], axis=1), ax)
-    ax.axvspan(
-      images.shape[2] - 0.5, images.shape[2] + wide - 0.5, color="white", zorder=2
+    frame.show_image(np.concatenate(images, axis=1), ax)
+    height, width = images.shape[1:3]
+    ax.axvline(width - 0.5, color="white", linewidth=4)
+    # A frame around each pair, and room beside it: two pairs are not taken for one.
+    ax.add_patch(
+      Rectangle((-0.5, -0.5), 2 * width, height, fill=False, color=plots.INK)
     )
+    ax.set_xlim(-0.2 * width, 2.2 * width - 1)
     ax.set_title(
       f"examples {i} and {j}\nboth right {100 * joint:.1f} %, product {100 * product:.1f} %",
       fontsize=10,

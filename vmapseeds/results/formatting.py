@@ -106,7 +106,7 @@ def show_class(number: float, names: Sequence[str] | None) -> str:
 
 
 def run_count(n: int) -> str:
-  return f"{n} run{'s' * (n != 1)}"
+  return f"{n:,} run{'s' * (n != 1)}"
 
 
 def capitalized(text: str) -> str:
