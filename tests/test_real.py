@@ -57,7 +57,7 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
   for epochs in EPOCHS:
     results = vs.open_results(campaigns / f"mnist-{epochs}")
     assert results.sizes["run"] == RUNS
-    with np.load(out / f"predictions-{epochs}.npz") as file:
+    with np.load(out / f"predictions-{epochs}-0.npz") as file:
       assert file["predictions"].dtype == np.int8
       np.testing.assert_array_equal(file["predictions"].T, results.predictions)
       np.testing.assert_array_equal(file["labels"], results.labels)
@@ -75,3 +75,27 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
     path.unlink()
   real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
   assert (out / "index.md").read_bytes() == page
+
+
+@pytest.mark.slow
+def test_another_machine_goes_on(tmp_path, monkeypatch):
+  recipe = vs.recipe("digits_cnn", batch_size=100)
+  monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, (0, 1, 2, 3), 2))
+  monkeypatch.setattr(real, "draw", lambda *given: None)
+
+  def trained(out, campaigns, runs):
+    places = ["--out", str(tmp_path / out), "--campaigns", str(tmp_path / campaigns)]
+    real.main(["mnist", *places, "--runs", str(runs)])
+    stored = real.Stored(tmp_path / out, "mnist")
+    return stored("medium")["predictions"], stored.used
+
+  together, _ = trained("together", "c", 5)
+  first, _ = trained("parts", "a", 2)
+  both, used = trained("parts", "b", 5)
+  assert [*vs.open_results(tmp_path / "b" / "mnist-2").seed_init] == [2, 3, 4]
+  assert [used[name]["runs"] for name in ("medium", "medium, part 2")] == [2, 3]
+  np.testing.assert_array_equal(both[:, :2], first)
+  np.testing.assert_array_equal(both, together)
+  same, _ = trained("parts", "b", 5)
+  np.testing.assert_array_equal(same, both)
+  assert len(list((tmp_path / "parts").glob("predictions-2-*.npz"))) == 2

@@ -136,6 +136,12 @@ CLAIMS = {
     10,
     44,
   ),
+  "falls": near(
+    f"share of the variance that is on the distribution {SHORT}, over that {LONG}",
+    ("18", "from figures 1 and 5: 86 and 4.9 %"),
+    9,
+    36,
+  ),
   "equation 6": near(
     "mean variance of the binary tasks over equation 6's",
     ("1: R² 0.996, errors 70.5 [70] times less than the binomial's", "section 3.4"),

@@ -7,7 +7,8 @@ set?
 
 Every length has as many runs as the others after each round of training, whenever it is
 interrupted. The predictions of all runs are kept beside the figures, so that these need
-no training.
+no training, and so that another machine goes on where one stopped: it trains the seeds
+that the kept predictions lack.
 """
 
 import dataclasses
@@ -120,30 +121,55 @@ def main(argv: Sequence[str] | None = None) -> None:
     gallery.check_same(out, "jordan2024", flags.study)
     places = [Path(flags.campaigns, f"{flags.study}-{e}") for e in study.epochs]
     if flags.runs:
-      train(study, places, flags.runs)
+      train(study, places, out, flags.runs)
     out.mkdir(parents=True, exist_ok=True)
     for epochs, place in zip(study.epochs, places, strict=True):
       if (place / "zarr.json").exists():
-        export(place, out / f"predictions-{epochs}.npz")
+        export(
+          place, out / f"predictions-{epochs}-{first_seed(place, out, epochs)}.npz"
+        )
     draw(out, flags.study, flags.note)
     print(f"wrote {out / 'index.html'}")
 
 
-def train(study: Study, places: Sequence[Path], runs: int) -> None:
+def train(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
   """Trains the runs that are missing, a seed batch of each length in turn."""
   lanes.start_jax()
   for upto in range(study.seed_batch, runs + study.seed_batch, study.seed_batch):
     for epochs, place in zip(study.epochs, places, strict=True):
-      there = (place / "zarr.json").exists() and len(
-        Results(place).table()["seed_init"]
-      )
-      if there < min(upto, runs):
+      first, there = first_seed(place, out, epochs), 0
+      if (place / "zarr.json").exists():
+        there = len(Results(place).table()["seed_init"])
+      missing = min(upto, runs) - first
+      if there < missing:
         recipe = study.recipe.replace(epochs=epochs)
-        print(f"{place.name}: {min(upto, runs)} runs", file=sys.stderr)
-        vs.train(recipe, min(upto, runs), place, seed_batch=study.seed_batch)
+        print(f"{place.name}: {first + missing} runs", file=sys.stderr)
+        table = vs.Runs.independent(missing, start=first)
+        vs.train(recipe, table, place, seed_batch=study.seed_batch)
 
 
 # Predictions of finished runs, and how they were made.
+
+
+def first_seed(place: Path, out: Path, epochs: int) -> int:
+  """Return the seed at which a folder begins: as many runs were kept when it was made."""
+  if (place / "zarr.json").exists():
+    return int(Results(place).table()["seed_init"][0])
+  return sum(record["runs"] for _, record in parts(out, epochs))
+
+
+def parts(out: Path, epochs: int) -> list[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+  """Return the kept predictions of a length and how they were made, by the first seed of
+  the folders they are from.
+  """
+  found = []
+  for path in out.glob(f"predictions-{epochs}-*.npz"):
+    with np.load(path, allow_pickle=False) as file:
+      arrays = dict(file)
+    record = json.loads(str(arrays.pop("record")))
+    found.append((int(path.stem.rpartition("-")[2]), arrays, record))
+  found.sort(key=lambda part: part[0])
+  return [(arrays, record) for _, arrays, record in found]
 
 
 def export(place: Path, path: Path) -> None:
@@ -151,12 +177,12 @@ def export(place: Path, path: Path) -> None:
   differ on most of them, and such rows take little space.
   """
   results = vs.open_results(place)
-  kept = results.isel(run=converged(results))
+  finished = results.isel(run=converged(results))
   records = [Results(place).record(b) for b in Results(place).finished_blocks()]
   recipe = vs.Recipe.from_json(records[0]["recipe"])
   record = {
     "recipe": json.loads(recipe.to_json()),
-    "runs": kept.sizes["run"],
+    "runs": results.sizes["run"],
     "diverged": int(results.diverged.sum()),
     "identity": hash_of(results.attrs["identity"]),
     **frame.written(place),
@@ -166,8 +192,8 @@ def export(place: Path, path: Path) -> None:
   stream = io.BytesIO()
   np.savez_compressed(
     stream,
-    predictions=kept.predictions.values.T.astype(np.int8),
-    labels=kept.labels.values.astype(np.int8),
+    predictions=finished.predictions.values.T.astype(np.int8),
+    labels=finished.labels.values.astype(np.int8),
     record=np.array(json.dumps(record)),
   )
   files.write(path, stream.getvalue())
@@ -179,29 +205,27 @@ class Stored:
   paper = "jordan2024"
 
   def __init__(self, out: Path, scale: str):
-    self.scale = scale
+    self.scale, self._out = scale, out
     self.used: dict[str, dict[str, Any]] = {}
-    self._places = {
-      name: out / f"predictions-{epochs}.npz"
-      for name, epochs in zip(DURATIONS, STUDIES[scale].epochs, strict=True)
-    }
-    self._read: dict[str, dict[str, Any]] = {}
+    self._read: dict[str, dict[str, np.ndarray]] = {}
 
-  def __call__(self, name: str) -> dict[str, Any]:
-    """Return what a length's file holds."""
+  def __call__(self, name: str) -> dict[str, np.ndarray]:
+    """Return the predictions of a length, (examples, runs), and the labels."""
     if name not in self._read:
-      path = self._places[name]
-      if not path.exists():
-        raise Mistake(f"no runs in {path}: train some with --runs")
-      with np.load(path, allow_pickle=False) as file:
-        self._read[name] = dict(file)
-    found = self._read[name]
-    record = json.loads(str(found["record"]))
-    recipe = STUDIES[self.scale].recipe
-    examples = frame.examples_of(str(recipe.dataset), recipe)
-    trained_on = f"{recipe.name}, {examples:,} training examples of {recipe.dataset}"
-    self.used[name] = record | {"trained_on": trained_on}
-    return found
+      recipe, epochs = STUDIES[self.scale].recipe, self.epochs(name)
+      found = parts(self._out, epochs)
+      if not found:
+        raise Mistake(
+          f"no runs of {epochs} epochs in {self._out}: train some with --runs"
+        )
+      examples = frame.examples_of(str(recipe.dataset), recipe)
+      said = f"{recipe.name}, {examples:,} training examples of {recipe.dataset}"
+      for i, (_, record) in enumerate(found, 1):
+        of = name if i == 1 else f"{name}, part {i}"
+        self.used[of] = record | {"trained_on": said}
+      together = np.hstack([arrays["predictions"] for arrays, _ in found])
+      self._read[name] = found[0][0] | {"predictions": together}
+    return self._read[name]
 
   def errors(self, name: str) -> Bool[np.ndarray, "runs examples"]:
     found = self(name)
@@ -216,8 +240,7 @@ class Stored:
     )
 
   def epochs(self, name: str) -> int:
-    self(name)
-    return int(self.used[name]["recipe"]["epochs"])
+    return STUDIES[self.scale].epochs[DURATIONS.index(name)]
 
   def images(self, name: str) -> np.ndarray:
     return load_dataset(STUDIES[self.scale].recipe).tests["test"].inputs

@@ -19,6 +19,7 @@ from experiments.jordan2024 import (
   fig11_poking,
   fig14_dependent_pairs,
   paper,
+  share,
   theorem1_test_sets,
   theorem3_calibration,
 )
@@ -92,6 +93,15 @@ def vanishes(errors: Errors) -> Estimate:
   interval = of.ratio_interval(observed, excess, ends, 1 - 1 / errors.shape[1])
   value = of.ratio(observed, excess)
   return Estimate(value if math.isfinite(value) else math.nan, *interval, "log")
+
+
+def falls(rng: np.random.Generator, runs: int = 1250) -> Estimate:
+  of = []
+  for ratio, law in ((6.5, SHORT), (1.05, LONG)):
+    errors = runs_of(rng, ratio, **law, runs=runs).astype(np.int32)
+    tallies = stats.tally(errors, np.zeros(EXAMPLES, np.int32), 2)
+    of.append(share.share(0, tallies))
+  return share.factor(*of)
 
 
 def over_binomial(errors: Errors) -> Estimate:
@@ -252,6 +262,7 @@ SIMULATED = {
   ),
   "pair": Simulated(functools.partial(pair, apart=-0.0014), "64 runs, as printed"),
   "vanishes": Simulated(one(vanishes, 1.05, LONG), "64 runs, ratio 1.05"),
+  "falls": Simulated(falls, "1,250 runs, ratios 6.5 and 1.05"),
   "equation 6": Simulated(tasks, "511 tasks of 10 runs, equation 6 exact"),
   "linear": Simulated(
     functools.partial(linear, of=0.5e-4),
