@@ -26,7 +26,6 @@ from experiments.benchmarks import (
   contenders,
   convolutions,
   overheads,
-  pairs,
   sound,
   tallies,
   throughput,
@@ -607,21 +606,6 @@ def test_counts_are_of_the_evaluation(tmp_path, monkeypatch, capsys):
   assert counted["fetched"] - plain["fetched"] == votes
   assert pairs["fetched"] - counted["fetched"] == 2 * 4 * 50**2
   assert counted["fetched"] - found["none, counted"]["fetched"] == 4 * 50
-
-
-@pytest.mark.slow
-def test_twenty_pairs_get_their_sentences(tmp_path, capsys):
-  pairs.main(["--draws", "2", "--out", str(tmp_path)])
-  verdicts = json.loads((tmp_path / "pairs.json").read_text())["numbers"]
-  assert len(verdicts) == len(pairs.PAIRS) == 20
-  for pair in pairs.PAIRS:
-    if "large" in pair.kind and pair.kind[0] == "3":
-      assert verdicts[pair.kind] == "too few runs"
-    if pair.truth in ("A better", "B better", "B better by 0.04"):
-      assert verdicts[pair.kind] == "better"
-  said = (tmp_path / "pairs.md").read_text()
-  assert said.count("not significant. B is better than A: swap A and B") >= 3
-  assert said.count("too few runs 2 |") == 4
 
 
 @pytest.mark.slow
