@@ -51,6 +51,7 @@ from vmapseeds import lanes, models, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.results.formatting import count_of
 from vmapseeds.results.searches import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
@@ -372,7 +373,7 @@ def number(value: float, se: float) -> str:
 
 
 def duration(epochs: int) -> str:
-  return f"{epochs} epoch{'s' * (epochs != 1)}"
+  return count_of(epochs, "epoch")
 
 
 # Numbers that several figures need.

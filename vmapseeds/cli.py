@@ -269,8 +269,7 @@ def search_line(results, folder: str) -> str:
     said += f", {lost} failed"
   if not len(best):
     return f"{said}; no trial succeeded: search in another range, in another folder"
-  unit = trials.about["unit"] or "number"
-  mean = show(best.mean(), None, unit)
+  mean = show(best.mean(), None, trials.unit)
   return (
     f"{said}, mean {trials.about['measure']} of the best {mean}; next: vmapseeds report "
     f"{shlex.quote(folder)}"

@@ -8,7 +8,6 @@ import functools
 import importlib.metadata
 import itertools
 import json
-import os
 import platform
 import shlex
 import sys
@@ -30,6 +29,7 @@ from experiments.frame import show as show_whole
 from vmapseeds import lanes
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import parse
+from vmapseeds.machine import cores
 from vmapseeds.mistakes import at_least
 from vmapseeds.store.folders import check_writable
 
@@ -130,14 +130,6 @@ def machine() -> dict[str, Any]:
     | {p: version(p) for p in PACKAGES},
     "date": datetime.date.today().isoformat(),
   }
-
-
-def cores() -> int:
-  return (
-    len(os.sched_getaffinity(0))
-    if hasattr(os, "sched_getaffinity")
-    else os.cpu_count() or 1
-  )
 
 
 def version(package: str) -> str | None:

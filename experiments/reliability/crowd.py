@@ -103,17 +103,8 @@ def disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
   problems = vs.verify(out).problems
   if read_metadata(out)["gathered"] < len(seen):
     problems.append("values were not gathered")
-
-  undisturbed = kills.process(str(folder / "undisturbed"), recipe, runs)
-  undisturbed.join()
-  one, other = (vs.open_results(f).load() for f in (out, folder / "undisturbed"))
-  # Blocks differ, the sums over them do not.
-  one, other = (r.assign(votes=r.votes.sum("block")) for r in (one, other))
-  alike = {*one} - {"counted", "run_place"}
-  same = alike == {*other} - {"counted", "run_place"} and all(
-    one[name].values.tobytes() == other[name].values.tobytes() for name in alike
-  )
-  return Outcome(hits, one.sizes["run"], sorted(changed), statuses, problems, same)
+  same = kills.is_as_undisturbed(out, folder / "undisturbed", recipe, runs)
+  return Outcome(hits, runs, sorted(changed), statuses, problems, same)
 
 
 def is_sound(outcome: Outcome) -> bool:

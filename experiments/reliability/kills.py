@@ -180,18 +180,24 @@ def killed(
   finish(False)
   problems += vs.verify(out).problems
 
-  undisturbed = process(str(folder / "undisturbed"), recipe, runs)
+  same = is_as_undisturbed(out, folder / "undisturbed", recipe, runs)
+  return Outcome(hits, by_clock, done_at_kills, again, problems, same)
+
+
+def is_as_undisturbed(out: Path, other: Path, recipe: vs.Recipe, runs: int) -> bool:
+  """Train the same runs in another folder, where nothing disturbs them, and return
+  whether the results are equal bit for bit.
+  """
+  undisturbed = process(str(other), recipe, runs)
   undisturbed.join()
-  one, other = (vs.open_results(f).load() for f in (out, folder / "undisturbed"))
-  if (
-    "votes" in other
-  ):  # one array a block; the two campaigns' blocks differ, the sums do not
-    one, other = (r.assign(votes=r.votes.sum("block")) for r in (one, other))
-  same = set(one) == set(other) and all(
-    one[name].values.tobytes() == other[name].values.tobytes() for name in one
+  ours, theirs = (vs.open_results(folder).load() for folder in (out, other))
+  # Blocks differ, the sums over them do not.
+  ours, theirs = (
+    r.assign({name: r[name].sum("block") for name in ("votes", "counted")})
+    for r in (ours.drop_vars("run_place"), theirs.drop_vars("run_place"))
   )
-  return Outcome(
-    hits, by_clock, done_at_kills, again, problems, same and one.sizes["run"] == runs
+  return {*ours} == {*theirs} and all(
+    ours[name].values.tobytes() == theirs[name].values.tobytes() for name in ours
   )
 
 

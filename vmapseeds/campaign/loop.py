@@ -37,7 +37,7 @@ from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
-from vmapseeds.results.formatting import run_count
+from vmapseeds.results.formatting import count_of, run_count
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import LEASE, Claims
@@ -385,7 +385,7 @@ def work(
   held = train_blocks(campaign, range(first, last), wait=False)
   if held and campaign.plan.options.progress:
     say(
-      f"{count_of(held, 'block')} left to other processes, which train them; the first "
+      f"{count_of(len(held), 'block')} left to other processes, which train them; the first "
       f"is block {held[0]}"
     )
   return open_dataset(campaign)
@@ -456,7 +456,7 @@ def train_blocks(
           return left
         if not (wait or waited) and plan.options.progress:
           say(
-            f"{count_of(left, 'block')} left to other processes: looking for up to "
+            f"{count_of(len(left), 'block')} left to other processes: looking for up to "
             f"{LEASE:.0f} s whether they are alive"
           )
         time.sleep(min(MOST_POLL, max(POLL, waited / 20)))
@@ -487,11 +487,6 @@ def describe_others(claims: Claims, blocks: Collection[int]) -> str:
     f"{' and more' * (len(held) > 8)}"
     for who, held in of.items()
   )
-
-
-def count_of(things: Collection, what: str) -> str:
-  """Return how many things there are, as "1 block" or "2 blocks"."""
-  return f"{len(things)} {what}{'s' * (len(things) != 1)}"
 
 
 def train_and_store_block(

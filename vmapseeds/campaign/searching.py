@@ -474,7 +474,7 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
     Row(
       number,
       int(trials.trial[place]),
-      {name: float(of[place]) for name, of in trials.values.items()} | length,
+      trials.values_at(place) | length,
       repeat,
     )
     for repeat in range(1, repeats + 1)

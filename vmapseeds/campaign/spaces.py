@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
 
@@ -174,10 +173,3 @@ def widest_ends(space: Space, sizes: Mapping[str, int]) -> dict[str, Sequence[fl
     low, high = of.ends
     found[name] = of.choices or (of.value(low - reach), of.value(high + reach))
   return found
-
-
-def as_columns(
-  space: Space, trials: Sequence[Mapping[str, float]]
-) -> dict[str, Float[np.ndarray, " trials"]]:
-  """Return trials as columns of a runs table."""
-  return {name: np.array([t[name] for t in trials], np.float64) for name in space}

@@ -48,7 +48,12 @@ from vmapseeds.results.opening import (
   with_role,
 )
 from vmapseeds.results.searches import best_runs
-from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
+from vmapseeds.results.statistics import (
+  is_higher_better,
+  quantity_of,
+  roles,
+  values_of_runs,
+)
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 
@@ -292,7 +297,7 @@ def _compare(
     elsewhere=elsewhere,
     margin=margin,
     of=of,
-    higher_is_better=_higher_is_better(a.about),
+    higher_is_better=is_higher_better(a.about),
     examples=a.examples or None,
   )
 
@@ -333,10 +338,6 @@ def _varying(side: Side) -> dict[str, bool]:
     for name, of in groups.seed_columns(side.results).items()
   }
   return {source: varies for source, varies in found.items() if not unread.get(source)}
-
-
-def _higher_is_better(about: Mapping[str, Any]) -> bool:
-  return about["role"] != "loss" and about.get("higher_is_better", True)
 
 
 def _of_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
@@ -403,7 +404,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   units = {found[name].get("unit") for name in names}
   if len(names) < 2 or len(units) > 1:
     return {}
-  if not all(_higher_is_better(found[name]) for name in names):
+  if not all(is_higher_better(found[name]) for name in names):
     return {}
   scores = {}
   for letter, side in sides.items():

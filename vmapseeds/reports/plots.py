@@ -18,7 +18,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.results.formatting import ACCURACY, Quantity, run_count, show
+from vmapseeds.results.formatting import ACCURACY, Quantity, count_of, run_count, show
 from vmapseeds.stats import performance_profile
 from vmapseeds.training.runs import format_value
 
@@ -471,7 +471,7 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
     ax: where to draw.
   """
   x, y = 100 * np.array([error, disagreement], np.float64)
-  label = f"{len(x)} pair{'s' * (len(x) != 1)} of runs"
+  label = f"{count_of(len(x), 'pair')} of runs"
   ax.scatter(x, y, 14, BLUE, alpha=0.35, linewidths=0, label=label)
   if len(x):
     middle = (x.mean(), x.mean())

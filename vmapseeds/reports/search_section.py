@@ -79,7 +79,7 @@ def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
   numbers for JSON.
   """
   trials = trials_of(results)
-  of = Quantity(trials.about["measure"], trials.about["unit"] or "number")
+  of = Quantity(trials.about["measure"], trials.unit)
   best = trials.best()
   measured = trials.measured[[*best.values()]]
   known = repeats_of(results, trials)
@@ -113,7 +113,7 @@ def _record(trials: Trials, number: int, place: int) -> dict[str, Any]:
     "trial": int(trials.trial[place]),
     "objective": finite_or_none(trials.objective[place]),
     "measured": finite_or_none(trials.measured[place]),
-    **{name: float(of[place]) for name, of in trials.values.items()},
+    **trials.values_at(place),
   }
 
 
@@ -204,7 +204,7 @@ def _spread(measured, luck: Components | None, of: Quantity) -> Table:
 
 def _best(trials: Trials) -> Table:
   """Return the table of the best trial of each search."""
-  unit = trials.about["unit"] or "number"
+  unit = trials.unit
   names = [*trials.values]
   rows = [
     (
@@ -227,7 +227,7 @@ def _best(trials: Trials) -> Table:
 
 def figures(trials: Trials) -> dict[str, Figure]:
   """Return the figures of searches, by name."""
-  unit = trials.about["unit"] or "number"
+  unit = trials.unit
   of = Quantity(trials.about["objective"], unit)
   found = {}
   if (incumbents := trials.incumbents()).size:
@@ -262,7 +262,7 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """Draw objective and measurement of the best so far, over trials. Bouthillier 2021,
   figure F.2.
   """
-  of = Quantity("", trials.about["unit"] or "number")
+  of = Quantity("", trials.unit)
   count = 1 + np.arange(incumbents.shape[1])
   lines = {"objective": plots.BLUE, "measure": plots.ORANGE}
   if trials.about["objective"] == trials.about["measure"]:
@@ -283,7 +283,7 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
 
 def draw_regret(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """Draw the final best objective less the best so far, over trials."""
-  of = Quantity("regret", trials.about["unit"] or "number")
+  of = Quantity("regret", trials.unit)
   best = of.scale * _numbers(trials.sign * trials.objective, incumbents)
   kept = np.isfinite(best).all(0)
   regret = (best[:, -1:] - best)[:, kept]
@@ -297,7 +297,7 @@ def draw_regret(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
 
 def draw_value(trials: Trials, name: str, ax: Axes) -> Axes:
   """Draw the objective of each trial against one of its values."""
-  of = Quantity(trials.about["objective"], trials.about["unit"] or "number")
+  of = Quantity(trials.about["objective"], trials.unit)
   kept, best = np.isfinite(trials.performance), [*trials.best().values()]
   for places, size, alpha, color in (
     (np.flatnonzero(kept), 6, 0.35, plots.SKY),

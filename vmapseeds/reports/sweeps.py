@@ -15,7 +15,12 @@ from vmapseeds.reports import groups, plots
 from vmapseeds.reports.groups import Value, format_values
 from vmapseeds.reports.pages import Figure, Table
 from vmapseeds.results.formatting import capitalized, show, show_interval
-from vmapseeds.results.statistics import MeasuredRuns, roles, values_of_runs
+from vmapseeds.results.statistics import (
+  MeasuredRuns,
+  is_higher_better,
+  roles,
+  values_of_runs,
+)
 
 MOST_LINES = 8  # of a figure
 _CURVE = """Means of the runs with 95 % intervals over other runs{others}."""
@@ -52,8 +57,7 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
   one. Runs of the same seeds are paired if most have a partner in all of them.
   """
   first = outcomes[0].runs
-  about = roles(first.kept)[first.output]
-  sign = 1 if about["role"] != "loss" and about.get("higher_is_better", True) else -1
+  sign = 1 if is_higher_better(roles(first.kept)[first.output]) else -1
   columns = [sign * values_of_runs(o.runs.kept, o.runs.output) for o in outcomes]
   if min(map(len, columns)) < 2:
     return None

@@ -12,6 +12,7 @@ from vmapseeds import stats
 from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
+  count_of,
   scale_and_sign,
   show,
   show_difference,
@@ -241,7 +242,7 @@ def _too_few(c: Comparison, less: str) -> Iterator[str]:
   fewest = stats.fewest_runs(c.paired, alpha=ALPHA / c.comparisons)
   unit = "pairs" if c.paired else "runs of each"
   ahead = "all pairs" if c.paired else "all runs"
-  here = f"{runs} pair{'s' * (runs != 1)}"
+  here = count_of(runs, "pair")
   if not c.paired:
     here = f"{len(c.a)} and {len(c.b)} runs"
   why = "a single run shows no spread"
@@ -320,7 +321,7 @@ def criteria(c: Comparison) -> Iterator[str]:
       rate = 2 * float(stats.paired_power(runs, 0.5, c.gamma))
       text += (
         f", and of two equal algorithms it calls one better in {100 * rate:.2g} % of "
-        f"cases with {runs} pair{'s' * (runs != 1)}"
+        f"cases with {count_of(runs, 'pair')}"
       )
     yield f"{text}."
   if runs > 1:

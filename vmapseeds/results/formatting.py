@@ -106,7 +106,16 @@ def show_class(number: float, names: Sequence[str] | None) -> str:
 
 
 def run_count(n: int) -> str:
-  return f"{n:,} run{'s' * (n != 1)}"
+  return count_of(n, "run")
+
+
+def count_of(n: int, what: str) -> str:
+  """Return how many things there are, as a text.
+
+  >>> count_of(1, "run"), count_of(2000, "pair")
+  ('1 run', '2,000 pairs')
+  """
+  return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def capitalized(text: str) -> str:

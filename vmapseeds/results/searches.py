@@ -41,6 +41,11 @@ class Trials(NamedTuple):
   rows: Int[np.ndarray, " trials"]
 
   @property
+  def unit(self) -> str:
+    """The unit of the objective and of what is measured."""
+    return self.about["unit"] or "number"
+
+  @property
   def sign(self) -> int:
     """1 if higher objectives are better, else -1."""
     return 1 if self.about["higher_is_better"] else -1
@@ -50,6 +55,10 @@ class Trials(NamedTuple):
     """The objective, negated if lower is better; -inf of trials that cannot win."""
     lost = self.diverged | ~np.isfinite(self.objective)
     return np.where(lost, -np.inf, self.sign * self.objective)
+
+  def values_at(self, place: int) -> dict[str, float]:
+    """Return the hyperparameters of one trial."""
+    return {name: float(of[place]) for name, of in self.values.items()}
 
   def numbers(self) -> list[int]:
     """Return the numbers of the searches, ascending."""

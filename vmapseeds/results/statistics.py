@@ -102,6 +102,11 @@ def quantity_of(name: str, about: Mapping[str, Any]) -> Quantity:
   return Quantity(name, about.get("unit") or "number")
 
 
+def is_higher_better(about: Mapping[str, Any]) -> bool:
+  """Return whether higher numbers of an output are better."""
+  return about["role"] != "loss" and about.get("higher_is_better", True)
+
+
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
   """Return an output's number of each run; NaN or infinite for runs that diverged."""
   about = roles(results)[name]

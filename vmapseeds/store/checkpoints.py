@@ -85,8 +85,11 @@ class Checkpoints:
   @property
   def saved(self) -> int:
     """The epochs after which these runs were saved last; 0 if they were not."""
+    return max(self._all_saved(), default=0)
+
+  def _all_saved(self):
     found = (name.removesuffix(".json") for name in names(self.place))
-    return max((int(name) for name in found if name.isdecimal()), default=0)
+    return [int(name) for name in found if name.isdecimal()]
 
   def _wait(self):
     """Return the seconds until one more save brings the time for saving to `SHARE`."""
@@ -99,8 +102,7 @@ class Checkpoints:
     Remove the checkpoints if none fits, and say why on stderr.
     """
     # Newest first: if the last save was interrupted, the one before it is still there.
-    saved = (name.removesuffix(".json") for name in names(self.place))
-    for rounds in sorted((int(n) for n in saved if n.isdecimal()), reverse=True):
+    for rounds in sorted(self._all_saved(), reverse=True):
       try:
         state = self._read(rounds, like)
       except Exception as error:  # orbax and file systems raise many kinds

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
+from vmapseeds.training.identity import equations
 from vmapseeds.training.inputs import (
   DeviceExamples,
   batch_like,
@@ -17,7 +18,7 @@ from vmapseeds.training.inputs import (
   targets_of,
 )
 from vmapseeds.training.losses import loss_of, predict_of
-from vmapseeds.training.networks import Trained, equations, network
+from vmapseeds.training.networks import Trained, network
 from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -105,7 +106,7 @@ def fitting_batch(
   no array of a step takes more than 256 MiB.
   """
   size = min(MOST_EXAMPLES, examples)
-  program = jax.make_jaxpr(apply)(batch_like(data, size)).jaxpr
+  program = jax.make_jaxpr(apply)(batch_like(data, size))
   made = (variable.aval for e in equations(program) for variable in e.outvars)
   largest = max((array.size * array.dtype.itemsize for array in made), default=1)
   return max(1, min(size, MOST_BYTES * size // max(1, largest)))

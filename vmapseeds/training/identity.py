@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -54,7 +54,7 @@ def identify(
   task = traced.task
   programs = dict(zip(STAGES, traced.stages, strict=True))
   for stage in programs.values():
-    called = CALLBACKS & {e.primitive.name for e in equations(stage.jaxpr.jaxpr)}
+    called = CALLBACKS & {e.primitive.name for e in equations(stage.jaxpr)}
     if called and not task.version:
       raise Mistake(
         f"{task.name} calls Python from its program ({', '.join(sorted(called))}), "
@@ -115,14 +115,15 @@ def canonical_text(text: str) -> str:
   return re.sub(symbol, lambda found: numbers.get(found[1], found[0]), text)
 
 
-def equations(jaxpr: Jaxpr) -> Iterator[Any]:
-  """Yield the equations of a jaxpr, and of those inside it."""
-  for equation in jaxpr.eqns:
-    yield equation
-    for value in equation.params.values():
-      for inner in value if isinstance(value, tuple | list) else (value,):
-        if isinstance(inner, Jaxpr | ClosedJaxpr):
-          yield from equations(inner.jaxpr if hasattr(inner, "jaxpr") else inner)
+def equations(program: Jaxpr | ClosedJaxpr) -> list[Any]:
+  """Return the operations of a traced program, and those of the programs within."""
+  found: list[Any] = []
+  programs = [program]
+  for one in programs:  # which grows
+    found += one.eqns
+    parameters = jax.tree.leaves([equation.params for equation in one.eqns])
+    programs += [inner for inner in parameters if hasattr(inner, "eqns")]
+  return found
 
 
 def describe_change(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:

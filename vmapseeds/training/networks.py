@@ -7,8 +7,8 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from vmapseeds import models
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
+from vmapseeds.training.identity import equations
 from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
 from vmapseeds.training.modules import (
   Network,
@@ -344,7 +345,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     raise Mistake(
       f"{model} on inputs of {shape} fails ({describe_exception(error)}): {remedy}"
     ) from error
-  if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr.jaxpr))):
+  if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr))):
     check_channels(made, inputs, model)
   if "params" not in variables:
     raise Mistake(f"{model} has no parameters to train: give another")
@@ -387,15 +388,6 @@ def _convolves_one(equation):
     return False
   batch = 0 if name == "convolve" else equation.params["dimension_numbers"].lhs_spec[0]
   return equation.invars[0].aval.shape[batch] == 1
-
-
-def equations(program: Any) -> Iterator[Any]:
-  """Yield the operations of a traced program, and those of the programs within."""
-  for equation in program.eqns:
-    yield equation
-    for inner in jax.tree.leaves(equation.params):
-      if hasattr(inner, "eqns"):
-        yield from equations(getattr(inner, "jaxpr", inner))
 
 
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
