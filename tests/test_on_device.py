@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from experiments import gallery
+from experiments.airbench import airbench94_cifar10
 from experiments.benchmarks import contenders, cost, on_device
+from experiments.jordan2024 import real
 from vmapseeds.campaign import execution
 from vmapseeds.lanes import Execution
 from vmapseeds.training import supervised
@@ -229,3 +232,27 @@ def test_costs_are_seconds_times_steps(tmp_path, monkeypatch, capsys):
     "| resnet9_cifar10 | 6,400 steps, 5.58 PFLOP | 107 | 0.107 | 975 |",
     "| resnet9_cifar10 | sequential 1: 1,000 µs | grouped 8: 1.00 µs |",
   ]
+
+
+@pytest.mark.slow
+def test_predictions_of_the_study_are_drawn_from(tmp_path, data, monkeypatch):
+  monkeypatch.setattr(
+    execution, "choose_execution", lambda *_, **__: Execution("sequential", 2)
+  )
+  plain = {"initialize": None, "predict": "argmax", "optimizer": "nesterov"}
+  small = {"model": "mlp", "batch_size": 4, "augment": "", "eval_params": None}
+  flags = on_device.parse(
+    ["--out", str(tmp_path), "--data", str(data), "--runs", "3"]
+    + ["--set", json.dumps(plain | small)]
+  )
+  (row,) = on_device.study(flags, "airbench_quarter-2")
+  monkeypatch.setattr(real.frame, "examples_of", lambda *_: 8)
+  stored = real.Stored(tmp_path / "airbench_quarter", "airbench_quarter")
+  assert row["accuracy"] == pytest.approx(1 - stored.errors("short").mean())
+  assert stored.tallies("short").runs == stored.used["short"]["runs"] == 3
+  assert gallery.provenance(stored.used.values())
+  recipe = airbench94_cifar10.replace(width=0.25, epochs=2, dataset=str(data))
+  results = vs.train(recipe.replace(**plain, **small), 3, tmp_path / "r")
+  np.testing.assert_array_equal(
+    stored("short")["predictions"].T, results.predictions.values
+  )

@@ -8,6 +8,8 @@ tensorflow-datasets; the race needs PyTorch.
     beside the measured time: the factor
                between them calibrates the estimates
     training   ResNet-9 on CIFAR-10, 4 and 16 epochs × 100 runs: accuracy and standard deviations beside the paper's
+    study      airbench94 on CIFAR-10, four lengths at two widths, and the predictions of all runs: copied to
+    docs/gallery/airbench_quarter, they are what `python -m experiments.jordan2024.real airbench_quarter` draws from
     race       training steps: ours, plain jax.vmap, PyTorch one at a time (channels_last, compiled), torch.func.vmap
     tallies    joint errors of all pairs of 10,000 examples, counted on the device
     repeats    the same runs in two processes: equal bit for bit, and what deterministic operations cost on a GPU
@@ -20,18 +22,21 @@ data are an .npz with x_train, y_train, x_test, y_test.
 import argparse
 import datetime
 import hashlib
+import importlib.metadata
 import itertools
 import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 import jax
 import numpy as np
 
 import vmapseeds as vs
+from experiments.airbench import airbench94_cifar10
 from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
@@ -47,6 +52,7 @@ from experiments.benchmarks.contenders import (
 from experiments.benchmarks.estimates import estimate_candidates, make_estimator
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import execution as executions
+from vmapseeds.campaign.provenance import commit
 from vmapseeds.lanes import Execution, choice, spreading
 from vmapseeds.training import loop
 from vmapseeds.training.supervised import abstract_task, make_task
@@ -57,6 +63,10 @@ RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
 # jordan2024_iclr, figure 1 and section 3.3.
 PAPER = {4: (0.0056, 0.0052), 16: (0.0019, None)}
 COUNTS = ("errors", "pairs")
+WIDTHS = {"airbench_quarter": 0.25, "airbench_half": 0.5, "airbench_full": 1.0}
+LENGTHS = [
+  f"{name}-{e}" for name in ("airbench_quarter", "airbench_half") for e in (0, 2, 5, 10)
+]
 BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 
 
@@ -93,13 +103,54 @@ def candidates(flags: argparse.Namespace, task: Task) -> list[Execution]:
 
 def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   """Trains runs of ResNet-9 on CIFAR-10 in lanes, from initialisation to predictions."""
+  recipe = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs)
+  return [trained(flags, recipe)[0]]
+
+
+def study(flags: argparse.Namespace, length: str) -> list[dict]:
+  """Trains runs of airbench94 at some width and length, and keeps their predictions as
+  `experiments.jordan2024.real` does, which draws its figures from them.
+  """
+  name, epochs = length.split("-")
+  recipe = airbench94_cifar10.replace(width=WIDTHS[name], epochs=int(epochs))
+  row, kept, labels = trained(flags, recipe.replace(**flags.set))
+  record = {
+    "recipe": {"name": recipe.name, "width": recipe.width, "epochs": recipe.epochs},
+    "runs": flags.runs,
+    "diverged": flags.runs - len(kept),
+    "identity": "on_device",
+    "commits": [commit() or "unknown"],
+    "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    "seconds": row["seconds"],
+    "device_kind": device_kind(),
+    "versions": {
+      "python": python_version(),
+      **{p: importlib.metadata.version(p) for p in ("jax", "jaxlib", "flax", "optax")},
+    },
+  }
+  folder = flags.out / name
+  folder.mkdir(parents=True, exist_ok=True)
+  np.savez_compressed(
+    folder / f"predictions-{epochs}-0.npz",
+    predictions=kept.T.astype(np.int8),
+    labels=labels.astype(np.int8),
+    record=np.array(json.dumps(record)),
+  )
+  return [{"recipe": name, **row}]
+
+
+def trained(
+  flags: argparse.Namespace, recipe: vs.Recipe
+) -> tuple[dict, np.ndarray, np.ndarray]:
+  """Trains runs of a recipe on `--data`: a table's row, the predictions of runs that did
+  not diverge, and the labels.
+  """
   if flags.data is None:
     raise FileNotFoundError("no --data cifar10.npz was given")
   with np.load(flags.data) as file:
     data = vs.Dataset(
       **{name: (file[f"x_{name}"], file[f"y_{name}"]) for name in ("train", "test")}
     )
-  recipe = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs)
   table = vs.Runs.independent(flags.runs)
   task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
   runs = lanes_of(task, table)
@@ -113,22 +164,22 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
     np.concatenate([part[name] for part in parts])
     for name in ("diverged", "test/predictions")
   )
-  wrong = (predictions != data.tests["test"].targets)[~diverged]
-  return [
-    {
-      "epochs": epochs,
-      "runs": len(wrong),
-      "lowering": how.lowering,
-      "width": how.width,
-      "seconds": seconds,
-      "accuracy": 1 - wrong.mean(),
-      "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
-      "distribution_sd": float(
-        np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))
-      ),
-      "data": flags.data.name,
-    }
-  ]
+  kept, labels = predictions[~diverged], data.tests["test"].targets
+  wrong = kept != labels
+  row = {
+    "epochs": recipe.epochs,
+    "runs": len(wrong),
+    "lowering": how.lowering,
+    "width": how.width,
+    "seconds": seconds,
+    "accuracy": 1 - wrong.mean(),
+    "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
+    "distribution_sd": float(
+      np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))
+    ),
+    "data": flags.data.name,
+  }
+  return row, kept, labels
 
 
 def contenders(workload: Workload, platform: str, how: Execution) -> list[Way]:
@@ -283,6 +334,7 @@ def device_kind() -> str:
 PARTS: dict[str, tuple[Callable, str]] = {
   "estimates": (estimates, "recipes"),
   "training": (training, "epochs"),
+  "study": (study, "lengths"),
   "race": (run_race, "workloads"),
   "tallies": (tallies, "counts"),
   "repeats": (repeats, "recipes"),
@@ -309,9 +361,11 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
       "measured, µs": significant(measured) if measured else "does not fit",
       "measured ÷ estimate": f"{measured / said:.2f}" if said and measured else "—",
     }
-  if part == "training":
-    test_set, distribution = PAPER.get(row["epochs"], (None, None))
+  if part in ("training", "study"):
+    of_paper = PAPER if part == "training" else {}
+    test_set, distribution = of_paper.get(row["epochs"], (None, None))
     return {
+      "recipe": row.get("recipe", "resnet9_cifar10"),
       "data": row["data"],
       "epochs": str(row["epochs"]),
       "runs": str(row["runs"]),
@@ -406,8 +460,13 @@ FLAGS: dict[str, dict[str, Any]] = {
     nargs="+", choices=WORKLOADS, default=["digits", "binary", "resnet"], help="races"
   ),
   "epochs": dict(nargs="+", type=int, default=[4, 16], help="of the training"),
+  "lengths": dict(
+    nargs="+", default=LENGTHS, metavar="NAME-EPOCHS", help="of the study"
+  ),
   "counts": dict(nargs="+", choices=COUNTS, default=list(COUNTS), help="tallies"),
-  "runs": dict(type=int, default=100, help="of the training and the tallies"),
+  "runs": dict(
+    type=int, default=100, help="of the training, the study and the tallies"
+  ),
   "examples": dict(type=int, default=10_000, help="of the tallies"),
   "most": dict(type=int, default=256, help="widest lanes"),
   "rounds": dict(type=int, default=3, help="timings of each contender"),
