@@ -245,14 +245,6 @@ def test_a_record_of_other_values_is_damage(tmp_path, given):
   assert Results(path).finished_blocks() == {0, 2}
 
 
-def test_a_description_that_gathers_more_than_there_is_is_damage(tmp_path):
-  path = tmp_path / "r"
-  root = make(path).root
-  (path / "zarr.json").write_text(layout.zarr_json({**root, "gathered": 4}))
-  with pytest.raises(layout.Damage, match=r"zarr.json is not as it was written"):
-    Results(path)
-
-
 def test_a_folder_made_whole_is_gathered_at_once(tmp_path):
   predictions = np.random.default_rng(0).integers(0, 3, (5, 4))
   vs.import_runs(

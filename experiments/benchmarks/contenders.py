@@ -38,11 +38,11 @@ LEAST_SECONDS = 1.0  # shortest timing; short epochs are repeated until it is re
 Advance = Callable[[], None]
 
 
-def significant(value: float, digits: int = 3) -> str:
-  """Format a number with some significant digits, without an exponent; a dash for NaN."""
+def significant(value: float) -> str:
+  """Format a number with three significant digits, without an exponent; a dash for NaN."""
   if not math.isfinite(value):
     return "—"
-  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  places = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
   return f"{value:,.{places}f}"
 
 

@@ -209,26 +209,24 @@ def said(name: str, epochs: int) -> str:
   )
 
 
-def by_duration(
-  numbers: Mapping[str, tuple[int, int, Any]], *quantities: tuple
-) -> list[Row]:
+def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
   """Return the rows of some quantities, each after every duration.
 
   Args:
-    numbers: by duration, its epochs, the number of runs, and what quantities are of.
+    numbers: by duration, what quantities are of, with its `epochs` and `runs`.
     quantities: a name, the paper's values or claims by duration, a function that formats
       ours or estimates it, and for claims another that estimates.
   """
   return [
     row(
-      f"{quantity}, {said(name, epochs)}",
+      f"{quantity}, {said(name, n.epochs)}",
       stated.get(name),
       text(n),
-      runs,
+      n.runs,
       *(estimate(n) for estimate in estimates if isinstance(stated.get(name), Claim)),
     )
     for quantity, stated, text, *estimates in quantities
-    for name, (epochs, runs, n) in numbers.items()
+    for name, n in numbers.items()
   ]
 
 

@@ -29,6 +29,10 @@ class Accuracy(NamedTuple):
   spread: Spread
   interval: tuple[float, float]
 
+  @property
+  def runs(self) -> int:
+    return self.spread.runs
+
 
 def compute(trained: Trained) -> dict[str, Accuracy]:
   return {d: accuracy(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
@@ -48,12 +52,16 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
   claim = paper.CLAIMS["narrows"]
   return [
     *by_duration(
-      {name: (n.epochs, n.spread.runs, n.spread) for name, n in numbers.items()},
-      ("mean accuracy", paper.MEAN, lambda n: percent(n.mean, n.mean_se)),
-      ("sd of accuracy", paper.SD, lambda n: percent(n.sd, n.sd_se)),
-      ("best minus worst run", paper.RANGE, lambda n: percent(np.ptp(n.accuracies))),
+      numbers,
+      ("mean accuracy", paper.MEAN, lambda n: percent(n.spread.mean, n.spread.mean_se)),
+      ("sd of accuracy", paper.SD, lambda n: percent(n.spread.sd, n.spread.sd_se)),
+      (
+        "best minus worst run",
+        paper.RANGE,
+        lambda n: percent(np.ptp(n.spread.accuracies)),
+      ),
     ),
-    row(claim.statistic, claim, claims.over(long, short), numbers["long"].spread.runs),
+    row(claim.statistic, claim, claims.over(long, short), numbers["long"].runs),
   ]
 
 

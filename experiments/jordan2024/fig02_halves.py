@@ -75,7 +75,7 @@ def halves(epochs: int, tallies: stats.Tallies) -> Halves:
 
 def rows(numbers: Mapping[str, Halves]) -> list[Row]:
   return by_duration(
-    {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
+    numbers,
     (
       "correlation of the halves",
       {name: paper.CLAIMS[f"halves {name}"] for name in ("short", "long")},

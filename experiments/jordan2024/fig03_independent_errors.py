@@ -39,6 +39,10 @@ class Independence(NamedTuple):
   interval: tuple[float, float]  # 95 % over runs, the prediction taken as known
   simulated: Float[np.ndarray, " runs"]  # accuracies, in descending order
 
+  @property
+  def runs(self) -> int:
+    return self.observed.runs
+
 
 def compute(trained: Trained) -> dict[str, Independence]:
   numbers = {}
@@ -75,7 +79,7 @@ def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
 
 def rows(numbers: Mapping[str, Independence]) -> list[Row]:
   return by_duration(
-    {name: (n.epochs, n.observed.runs, n) for name, n in numbers.items()},
+    numbers,
     ("sd of accuracy", paper.SD, lambda n: percent(n.observed.sd, n.observed.sd_se)),
     (
       "sd if errors were independent",

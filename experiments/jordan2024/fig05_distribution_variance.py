@@ -82,7 +82,7 @@ def ratio_interval(
 
 def rows(numbers: Mapping[str, Variance]) -> list[Row]:
   return by_duration(
-    {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
+    numbers,
     ("sd on the test set", paper.SD, lambda n: percent(n.test_set, n.test_set_se)),
     (
       "sd on the distribution",

@@ -71,7 +71,7 @@ def rows(numbers: Mapping[str, Share]) -> list[Row]:
     said = f"more than {falls.low:.2g}"
   return [
     *by_duration(
-      {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
+      numbers,
       (
         "share of the variance",
         PRINTED,

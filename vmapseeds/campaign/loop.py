@@ -42,7 +42,7 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import LEASE, Claims
 from vmapseeds.store.files import Folder
-from vmapseeds.store.folders import FolderExists, removed_if_unused
+from vmapseeds.store.folders import FolderExists, check_writable, removed_if_unused
 from vmapseeds.store.layout import Description, read_metadata, read_verified_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
@@ -204,9 +204,9 @@ def plan_campaign(
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
     raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
   if out is not None:
-    check_folder(out)
+    root = check_folder(out)
     if isinstance(task, Recipe):
-      task = planning.with_recorded_precision(task, read_metadata(out) or {})
+      task = planning.with_recorded_precision(task, root)
   return planning.make_plan(*planning.load_task(task, runs, options), options)
 
 
@@ -224,7 +224,7 @@ def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> C
   needs.
   """
   runs, results = description.campaign_of(out)
-  check_folder(out)
+  check_writable(out)
   root = results.root
   options = dataclasses.replace(options, **root["kept"])
   plan = planning.reload_plan(out, root, root["recipe"], runs, options, dataset)
@@ -277,7 +277,7 @@ def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Executio
   if options.checkpoint_every not in (None, "never"):
     checkpoints.check_usable()
     a_state = plan.traced.bytes_of_a_state
-  root = (read_metadata(out) if out is not None else None) or {}
+  root = read_metadata(out) if out is not None else {}
   plan = planning.with_recorded_paths(plan, root)
   if out is not None and options.force_mixed and root:
     plan = planning.with_recorded_values(plan, description.campaign_of(out)[0])
@@ -551,7 +551,7 @@ def train_and_store_block(
   # block writes the same bytes, and the first record stays. Only another kind of machine
   # may write others.
   lost = not (claims.is_fresh(block) or claims.holds(block))
-  if lost and (read_metadata(results.path) or {}).get("kinds"):
+  if lost and read_metadata(results.path).get("kinds"):
     if options.progress:
       say(
         f"block {block} is another process's by now: what was trained here is not used"
@@ -690,7 +690,7 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   """
   execution = campaign.execution
   options = campaign.plan.options
-  root = read_metadata(campaign.results.path) or {}
+  root = read_metadata(campaign.results.path)
   theirs = lanes.Execution(
     *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
   )

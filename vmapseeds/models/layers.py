@@ -152,20 +152,21 @@ def conv_relu_pool(
   the pixels that rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
-  if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
+  device = platform()
+  if device == "tpu" and (beside := _beside(x.shape, kernel.shape)):
     wide, strides, padding = _widen(kernel, x.shape[-1] // kernel.shape[2], beside)
     x = jax.lax.conv_general_dilated(
       x, wide, strides, padding, dimension_numbers=numbers
     )
     return nn.relu(_largest_part(4, x) + jnp.tile(bias.astype(x.dtype), beside))
   padding = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
-  if (strips := _strips(x.shape, kernel.shape) if platform() == "tpu" else 1) > 1:
+  if (strips := _strips(x.shape, kernel.shape) if device == "tpu" else 1) > 1:
     x, padding[0] = _cut_strips(x, strips, *padding[0]), (0, 0)
   x = jax.lax.conv_general_dilated(
     x, kernel, (1, 1), padding, dimension_numbers=numbers
   )
   x = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
-  if platform() == "cpu":
+  if device == "cpu":
     return _relu_pool(x, bias.astype(x.dtype))
   # The bias stays in float32, because its conversion would be one more kernel on a GPU.
   x = _pool_relu(x, bias)

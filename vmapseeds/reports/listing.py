@@ -33,7 +33,7 @@ def list_results(folder: Folder) -> Table:
   rows = []
   for at, inside, files in os.walk(top):
     inside.sort()
-    if ROOT in files and read_metadata(at) is not None:
+    if ROOT in files and read_metadata(at):
       inside.clear()
       rows.append((os.path.relpath(at, top), *_row(Path(at))))
   if not rows:

@@ -82,23 +82,27 @@ class Contents(NamedTuple):
   source_texts: Mapping[str, str]  # of the user's modules, by their names
 
 
-def check_folder(path: Folder) -> None:
-  """Raise `Mistake` unless `path` is the results folder of a training, an empty folder,
-  or can be made.
+def check_folder(path: Folder) -> Description:
+  """Return the description of the results folder of a training, empty for an empty
+  folder, or one that can be made.
+
+  Raises:
+    Mistake: `path` is none of these.
   """
   check_writable(path)
   root = read_verified_metadata(path)
-  # Another process may have made it meanwhile.
-  root = root or (occupied(path) and read_verified_metadata(path)) or None
   if root is None and occupied(path):
-    raise Mistake(
-      f"{path} holds something else than results: give a new or empty folder"
-    )
+    root = read_verified_metadata(path)  # another process may have made it meanwhile
+    if root is None:
+      raise Mistake(
+        f"{path} holds something else than results: give a new or empty folder"
+      )
   if root and root["device_kind"] == IMPORTED:
     raise Mistake(
       f"{path} holds imported runs, which cannot be extended: give a new or empty "
       "folder"
     )
+  return root or {}
 
 
 def output_entries(

@@ -209,25 +209,21 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
   folder behind a URL stays too. An interruption before there is a folder says so.
   """
   path = place(path)
-  made_here = not is_remote(path) and read_metadata(path) is None
+  made_here = not (is_remote(path) or read_metadata(path))
   absent = _absent(path)
   try:
     yield
   except Failure:
     raise
   except KeyboardInterrupt as interrupt:
-    if read_metadata(path) is None:
+    if not read_metadata(path):
       interrupt.args = ("nothing was written; run the same command again to begin",)
     raise
   except Exception:
     if not made_here:
       raise
     written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
-    if (
-      read_metadata(path) is not None
-      and not written
-      and not any(claimed(path).values())
-    ):
+    if read_metadata(path) and not written and not any(claimed(path).values()):
       _clear(path)
       _remove_empty(path, absent)
     raise

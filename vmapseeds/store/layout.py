@@ -234,19 +234,21 @@ def _zarr_json(text):
   return store._store_dict[ROOT].to_bytes().decode()
 
 
-def read_metadata(path: Folder) -> Description | None:
-  """Return the description of a results folder, unchecked; None without a folder."""
-  with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-    found = parse(read(place(path) / ROOT))["attributes"]
-    return found if found["format"] == FORMAT else None
-  return None
+def read_metadata(path: Folder) -> Description:
+  """Return the description of a results folder, unchecked; empty without a folder."""
+  found = _attributes(path)
+  return found if found.get("format") == FORMAT else {}
 
 
-def _check_format(path):
-  """Raise `Mistake` if a folder has another format of results."""
-  found = None
+def _attributes(path):
+  """Return the attributes of a folder's group, empty if they cannot be read."""
   with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-    found = parse(read(path / ROOT))["attributes"]["format"]
+    return dict(parse(read(place(path) / ROOT))["attributes"])
+  return {}
+
+
+def _check_format(path, found):
+  """Raise `Mistake` if a folder has `found`, another format of results."""
   if isinstance(found, str) and re.fullmatch(r"vmapseeds results \d{1,9}", found):
     raise Mistake(
       f"{path} has the format {found!r}, and this version of vmapseeds reads {FORMAT!r}: "
@@ -261,9 +263,9 @@ def read_verified_metadata(path: Folder) -> Description | None:
     Damage: it cannot be trusted.
   """
   path = place(path)
-  root = read_metadata(path)
-  if root is None:
-    _check_format(path)
+  root = _attributes(path)
+  if root.get("format") != FORMAT:
+    _check_format(path, root.get("format"))
     if exists(path / BLOCKS / "0.json"):
       raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
@@ -309,9 +311,6 @@ def check_memory(path: Place, root: Description) -> None:
     raise Mistake(
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
-  root["digests"].keys()  # raises unless it is an object
-  if not 0 <= root.get("gathered", 0) <= len(blocks_of(root)):
-    raise ValueError("more blocks are gathered than there are")
 
 
 def require_metadata(path: Folder) -> Description:

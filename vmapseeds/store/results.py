@@ -384,7 +384,7 @@ class Results:
     """
     with Claims(self.path) as claims:
       claims.wait_for("folder")
-      found = layout.read_metadata(self.path) or {}
+      found = layout.read_metadata(self.path)
       if {**found, "digest": ""} != {**self.root, "digest": ""}:
         self._open(layout.require_metadata(self.path))
       columns = make_columns(self.table())

@@ -131,7 +131,7 @@ def make_task(
     **{n: None if m is None else m.tolist() for n, m in moments.items()},
   }
 
-  def made(recipe):
+  def made(recipe, **more):
     check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
     check_data(recipe, dataset, num_classes)
     check_size(recipe, sets[0], memory)
@@ -147,10 +147,11 @@ def make_task(
       values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
       conditions=conditions,
       class_names=dataset.class_names if label_map is None else None,
+      **more,
     )
 
-  return dataclasses.replace(
-    made(recipe),
+  return made(
+    recipe,
     fields=fields,
     make_variant=lambda values: made(recipe.with_swept(values)),
   )
