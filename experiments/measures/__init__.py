@@ -11,7 +11,6 @@ from experiments.measures.agreement import (
   cace_exact_levels,
   confidence_histogram,
   disagreement_variance,
-  ensemble_accuracy_of_logits,
   kendall_tau,
   r_squared,
   relative_deviation,
@@ -23,9 +22,7 @@ from experiments.measures.detection import (
   detection_rates,
   difference_sd,
   equivalent_threshold,
-  least_significant_difference,
   operating_characteristics,
-  single_point_comparison,
 )
 from experiments.measures.estimators import (
   MseDecomposition,
@@ -44,14 +41,12 @@ from experiments.measures.fits import (
   variance_fit,
 )
 from experiments.measures.gaps import (
-  KsTest,
   TrimmingLevel,
   dkw_threshold,
   ecdf,
   ensemble_gaps,
   gap_ece,
   gap_labels,
-  ks_test,
   reference_ecdf,
   trimmed_ks_distance,
   trimming_level,

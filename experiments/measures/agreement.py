@@ -10,7 +10,6 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from experiments.measures.fits import identity_r_squared
-from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats import calibration_curve, disagreement_matrix
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
 from vmapseeds.stats.calibration import calibration_error
@@ -21,10 +20,7 @@ from vmapseeds.stats.counts import (
   counts_of_votes,
 )
 from vmapseeds.stats.estimators import sample_variance
-from vmapseeds.stats.losses import logit_blocks
 from vmapseeds.stats.reading import (
-  read,
-  read_labels,
   read_series,
   read_votes,
   read_within,
@@ -327,43 +323,3 @@ def beta_of_counts(
   size = ratio(within, between)
   size = np.where((within > 0) & (between > 0), size, np.nan)
   return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))
-
-
-def ensemble_accuracy_of_logits(
-  logits: Given["runs examples classes"],
-  labels: Given["examples"],
-  how: str = "probability",
-) -> Float[Array, ""]:
-  """Return the accuracy of the runs' mean probability or mean logit: (1/n) Σ_i
-  1{argmax_k mean_h f_h(x_i)_k = y_i}.
-
-  f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied
-  classes wins. Reads a few runs at a time, so that logits may be memory-mapped.
-
-  Args:
-    logits: (runs, examples, classes), of any float type.
-    labels: (examples,), class indices.
-    how: "probability" or "logit".
-
-  Returns:
-    0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
-
-  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open);
-  jiang2022, section 5, on mean probabilities as the usual ensemble.
-
-  >>> logits = [[[4.0, 0.0]], [[0.0, 3.0]], [[0.0, 3.0]]]
-  >>> print(ensemble_accuracy_of_logits(logits, [1]), ensemble_accuracy_of_logits(logits, [1], how="logit"))
-  1.0 1.0
-  """
-  one_of("way to average", how, ("probability", "logit"))
-  logits = read("logits", logits, "runs examples classes")
-  runs, examples, classes = logits.shape
-  labels = read_labels(
-    labels, at_least("classes in logits", classes, 1), "logits", logits.shape
-  )
-  if not runs:
-    return real(np.nan)
-  total = np.zeros((examples, classes))
-  for _, block in logit_blocks(logits):
-    total += (block if how == "logit" else scipy.special.softmax(block, axis=-1)).sum(0)
-  return ratio((total.argmax(1) == labels).sum(), examples)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from vmapseeds.mistakes import at_least
@@ -71,31 +71,6 @@ def difference_sd(
   return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
 
 
-def least_significant_difference(
-  sd_a: Given["..."], sd_b: Given["..."], k: Given["..."], alpha: Given["..."] = 0.05
-) -> Float[Array, "..."]:
-  """Return the difference of means that noise alone exceeds at the rate α: z_{1-α}
-  √((s_A² + s_B²)/k).
-
-  Args:
-    sd_a: s_A, at least 0.
-    sd_b: s_B, at least 0.
-    k: runs of each, above 0.
-    alpha: α, one-sided, above 0 and below 1.
-
-  Returns:
-    The arguments' broadcast shape.
-
-  Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is
-    meant.
-
-  >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
-  1.6449
-  """
-  k, alpha = read_positive("k", k), read_within("alpha", alpha, "(0, 1)")
-  return np.asarray(-ndtri(alpha) * difference_sd(sd_a, sd_b) / np.sqrt(k))
-
-
 def equivalent_threshold(
   gamma: Given["..."], sigma: Given["..."] = 1.0
 ) -> Float[Array, "..."]:
@@ -117,29 +92,6 @@ def equivalent_threshold(
   """
   gamma, sigma = read_within("gamma", gamma, "(0, 1)"), read_positive("sigma", sigma)
   return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
-
-
-def single_point_comparison(
-  a: Given["..."], b: Given["..."], sigma: Given["..."], threshold: float = PUBLISHED
-) -> Bool[Array, "..."]:
-  """Return whether one run of A exceeds one of B by δ: a - b > 1.9952 σ.
-
-  Args:
-    a: performance of a run of A.
-    b: performance of a run of B.
-    sigma: σ, the standard deviation of one run, above 0.
-    threshold: δ/σ; by default the average published improvement.
-
-  Returns:
-    The arguments' broadcast shape, bool.
-
-  Source: bouthillier2021, section 4.
-
-  >>> print(single_point_comparison(0.95, 0.92, sigma=0.01))
-  True
-  """
-  a, b = read_within("a", a, "(-inf, inf)"), read_within("b", b, "(-inf, inf)")
-  return np.asarray(a - b > threshold * read_positive("sigma", sigma))
 
 
 def detection_rates(

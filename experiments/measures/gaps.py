@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least
@@ -29,15 +28,6 @@ from vmapseeds.stats.reading import (
 # A bootstrap replicate takes this many candidates' gaps at a time: their arrays fit in
 # a core's cache.
 _GAPS_AT_ONCE = 2**17
-
-
-class KsTest(NamedTuple):
-  """Distance of two samples' eCDFs, and the probability of at least that distance if
-  both samples have one law.
-  """
-
-  distance: Float[Array, "*candidates"]
-  p_value: Float[Array, "*candidates"]
 
 
 class TrimmingLevel(NamedTuple):
@@ -204,40 +194,6 @@ def reference_ecdf(
   at = read_reals("at", at, "points")
   pooled = np.sort(pooled)
   return np.interp(at, pooled, ecdf(pooled, pooled), left=0.0, right=1.0)
-
-
-def ks_test(
-  sample: Given["points"], candidate_gaps: Given["*candidates examples"]
-) -> KsTest:
-  """Return the distance of two eCDFs and the p-value of the two-sample
-  Kolmogorov-Smirnov test, from SciPy's `ks_2samp`.
-
-  Exact up to 10,000 numbers a sample, then asymptotic. The p-value is that of
-  independent samples: two runs on the same test set are not independent, nor are a run
-  and a pooled reference; it is then too high.
-
-  Args:
-    sample: (points,), for example the gaps of one run.
-    candidate_gaps: (examples,), or (candidates, examples) for many at once.
-
-  Returns:
-    `distance` and `p_value`, each 0-d or (candidates,), from 0 to 1; NaN where either
-    sample is empty.
-
-  Source: banerjee2024, equations 12 and 13, which bounds the p-value by 2 exp(-2 mn/(m
-    + n) distance²).
-
-  >>> print(ks_test([1.0, 2.0, 3.0, 4.0], [2.5, 3.5, 4.5, 5.5]).p_value.round(6))
-  0.771429
-  """
-  sample = read_reals("sample", sample, "points")
-  candidates = read_reals(
-    "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
-  )
-  if not sample.size or not candidates.size:
-    return KsTest(*(np.full(candidates.shape[:-1], np.nan),) * 2)
-  test = scipy.stats.ks_2samp(sample, candidates, axis=-1)
-  return KsTest(real(test.statistic), real(test.pvalue))
 
 
 def dkw_threshold(

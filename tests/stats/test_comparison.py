@@ -282,7 +282,7 @@ def test_a_simulation_in_plain_numpy_detects_as_often():
     a = rng.normal(2**0.5 * scipy.stats.norm.ppf(p) + bias_a, (1 - rho) ** 0.5, k)
     b = rng.normal(bias_b, (1 - rho) ** 0.5, k)
     found += (
-      measures.single_point_comparison(a[0], b[0], 1.0),
+      a[0] - b[0] > 1.9952,
       stats.average_comparison(a, b, sigma=1.0).better,
       stats.decide(a, b).meaningful,
     )
@@ -315,17 +315,12 @@ def test_thresholds():
   assert measures.difference_sd(3, 4) == 5
   assert measures.difference_sd(3, 4, -1) == 7  # what appendix C.2 prints
   assert measures.difference_sd(0.1, 0.1, 1) == 0
-  z = scipy.stats.norm.ppf(0.95)
-  assert measures.least_significant_difference(3, 4, 25) == pytest.approx(z)
-  assert measures.least_significant_difference(3, 4, 25, 0.5) == pytest.approx(0)
   delta = measures.equivalent_threshold([0.6, 0.75, 0.5], 0.3)
   # P(A > B) of two independent normal runs whose means differ by delta.
   np.testing.assert_allclose(
     scipy.stats.norm.cdf(delta, scale=0.3 * 2**0.5), [0.6, 0.75, 0.5], rtol=1e-12
   )
   assert scipy.stats.norm.cdf(1.9952 / 2**0.5) == pytest.approx(0.921, abs=5e-4)
-  result = measures.single_point_comparison([0.02, 0.01996, 0.0199], 0.0, 0.01)
-  np.testing.assert_array_equal(result, [True, True, False])
 
 
 def test_average_comparison():
@@ -339,7 +334,7 @@ def test_average_comparison():
   assert result.least_significant == pytest.approx(expected)
   same = stats.average_comparison(a, a + 1, alpha=0.1)
   assert same.least_significant == pytest.approx(
-    measures.least_significant_difference(a.std(ddof=1), a.std(ddof=1), 8, 0.1)
+    scipy.stats.norm.ppf(0.9) * (2 * a.var(ddof=1) / 8) ** 0.5
   )
   low = stats.average_comparison(a, a - 0.6, sigma=0.3)
   high = stats.average_comparison(a, a - 0.6, sigma=0.301)
@@ -552,24 +547,8 @@ def test_differences_and_ratios_of_little():
     (lambda: measures.difference_sd(-1, 1), "sd_a is -1"),
     (lambda: measures.difference_sd(1, 1, 2), "correlation is 2"),
     (
-      lambda: measures.least_significant_difference(1, 1, 0),
-      "k is 0: give a number above 0",
-    ),
-    (
-      lambda: measures.least_significant_difference(1, 1, 1, 1),
-      "alpha is 1: give a number above 0 and below 1",
-    ),
-    (
       lambda: measures.equivalent_threshold(0),
       "gamma is 0: give a number above 0 and below 1",
-    ),
-    (
-      lambda: measures.single_point_comparison(1, 0, 0),
-      "sigma is 0: give a number above 0",
-    ),
-    (
-      lambda: measures.single_point_comparison(np.nan, 0, 1),
-      "a is nan: give a number that is finite",
     ),
     (lambda: stats.average_comparison([1], [0], sigma=-1), "sigma is -1"),
   ],

@@ -179,14 +179,6 @@ CASES = {
   ),
   "beta_of_error_rates": of_errors(("", ""), 0, 99),
   "disagreement_variance": of_votes(("",) * 4, -1, 5),
-  "ensemble_accuracy_of_logits": Case(
-    (LOGITS, LABELS),
-    ("runs examples classes", "examples"),
-    ("",),
-    0,
-    1,
-    ordered=("classes",),
-  ),
   "scatter_agreement": of_pairs("", "", "", "", "", "")._replace(low=-9, high=9),
   "relative_deviation": elementwise(2, RATES, RATES[::-1] / 2),
   "kendall_tau": of_pairs("")._replace(low=-1),
@@ -213,9 +205,6 @@ CASES = {
   ),  # which `members` name
   "ecdf": Case((CANDIDATES, X), ("runs examples", "points"), ("runs points",), 0, 1),
   "reference_ecdf": Case((GAPS, X), ("models examples", "points"), ("points",), 0, 1),
-  "ks_test": Case(
-    (X, CANDIDATES), ("points", "candidates examples"), ("candidates",) * 2, 0, 1
-  ),
   "ks_threshold": elementwise(5, 2 + RATES * 100),
   "dkw_threshold": elementwise(5, 2 + RATES * 100, 1 + RATES),
   "ks_distance": Case(
@@ -264,9 +253,7 @@ CASES = {
   ),
   "variance_ratio": of_pairs("", "", "")._replace(high=20),
   "difference_sd": elementwise(2, RATES, RATES[::-1]),
-  "least_significant_difference": elementwise(2, RATES, RATES[::-1], 1 + RATES),
   "equivalent_threshold": elementwise(9, (1 + RATES) / 3)._replace(low=-9),
-  "single_point_comparison": elementwise(1, RATES, RATES[::-1], (1 + RATES) / 8),
   "average_comparison": of_pairs("", "", "", "", "")._replace(low=-1),
   "detection_rates": Case(
     (RATES,),
@@ -327,7 +314,6 @@ RESULTS = {
   "Estimate",
   "FiniteEnsemble",
   "Interval",
-  "KsTest",
   "LossVariance",
   "MeanDifference",
   "MseDecomposition",

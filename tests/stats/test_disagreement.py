@@ -226,48 +226,6 @@ def some_logits(runs=9, examples=60, classes=4, seed=0):
   ), np.arange(examples) % classes
 
 
-@pytest.mark.parametrize("at_once", [1, 500, 2**22])
-@pytest.mark.parametrize("array", [np.asarray, jnp.asarray, np.float16])
-def test_ensembles_of_logits_equal_loops(at_once, array, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", at_once)
-  logits, y = some_logits()
-  logits = array(logits)
-  wide = np.asarray(logits, np.float64)
-  for how, outputs in (
-    ("probability", scipy.special.softmax(wide, axis=2)),
-    ("logit", wide),
-  ):
-    expected = np.mean(outputs.mean(0).argmax(1) == y)
-    assert measures.ensemble_accuracy_of_logits(logits, y, how) == expected
-
-
-def test_three_ways_to_vote_differ():
-  """Of three runs two lean to class 1, one is sure of class 0, and in logits it
-  overrules them.
-  """
-  logits = np.array([[[9.0, 0, 0]], [[0, 2.0, 0]], [[0, 2.0, 0]]])
-  y = [1]
-  assert stats.ensemble_accuracy(logits.argmax(2), y, 3) == 1
-  assert measures.ensemble_accuracy_of_logits(logits, y, "probability") == 1
-  assert measures.ensemble_accuracy_of_logits(logits, y, "logit") == 0
-
-
-def test_ensembles_of_odd_logits():
-  constant = np.full((3, 4, 2), 5, np.float16)
-  for how in ("probability", "logit"):
-    assert measures.ensemble_accuracy_of_logits(constant, [0, 0, 0, 1], how) == 0.75
-    assert np.isnan(
-      measures.ensemble_accuracy_of_logits(constant[:0], [0, 0, 0, 1], how)
-    )
-    assert np.isnan(measures.ensemble_accuracy_of_logits(constant[:, :0], [], how))
-    assert measures.ensemble_accuracy_of_logits(
-      [[[6e4, -6e4]], [[-3e38, 3e38]]], [1], how
-    ) == (how == "logit")
-  # In float16 these sums are equal.
-  near = np.array([[[2048, 2048]], [[0, 1]]], np.float16)
-  assert measures.ensemble_accuracy_of_logits(near, [1], "logit") == 1
-
-
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
   monkeypatch.setattr(losses, "_AT_ONCE", 480)
@@ -276,7 +234,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
   with pytest.raises(
     Mistake, match=f"logits is {wrong} at run 7, example 11, class 2: leave"
   ):
-    measures.ensemble_accuracy_of_logits(logits, y)
+    stats.brier_score(logits, y)
 
 
 @pytest.mark.parametrize(
@@ -326,22 +284,6 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       r"labels has shape \(1,\)",
     ),
     (lambda: measures.beta_of_error_rates([[0.5]]), "errors has dtype float64"),
-    (
-      lambda: measures.ensemble_accuracy_of_logits([[0.5]], [0]),
-      r"logits has shape \(1, 1\): give \(runs, examples, classes\)",
-    ),
-    (
-      lambda: measures.ensemble_accuracy_of_logits([[[0.5, 1]]], [0, 1]),
-      r"labels has shape \(2,\) beside logits of shape \(1, 1, 2\)",
-    ),
-    (
-      lambda: measures.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]),
-      "labels is 2 at example 0: .* 0 to 1",
-    ),
-    (
-      lambda: measures.ensemble_accuracy_of_logits([[[0.5, 1]]], [1], "logits"),
-      "unknown way to average 'logits': .* mean 'logit'",
-    ),
   ],
 )
 def test_mistakes(call, text):
