@@ -10,10 +10,12 @@ statistics. The bar: 10 % together.
     statistics   all numbers of the report, as `vmapseeds report` computes them
     start        the rest, once a campaign: reading data, making the folder; compilation is shown apart
 
-The programs are timed in turn, round after round. Parts are differences of medians.
+The programs are timed in turn, round after round. Parts are differences of medians. So
+is what a campaign takes longer if it keeps the parameters, or saves checkpoints.
 """
 
 import dataclasses
+import itertools
 import statistics
 import tempfile
 import time
@@ -45,6 +47,12 @@ BAR = 0.10
 class Flags(common.RecipeFlags):
   runs: Count = 256
   """runs of the campaign"""
+
+  seed_batch: Count = 256
+  """runs a block"""
+
+  checkpoint_every: Count = 8
+  """epochs between two checkpoints"""
 
   rounds: Count = 3
   """timings of each program, taken in turn; the median is shown"""
@@ -94,18 +102,22 @@ class TimedResults(Results):
     self.seconds += time.perf_counter() - began
 
 
-def measure(
-  recipe: vs.Recipe, runs: int, rounds: int, folder: Path
-) -> dict[str, list[float]]:
+def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[float]]:
   """Seconds of each round: `frozen`, `trained`, `evaluated` (with training),
-  `campaign`, `writing`, `statistics`; and `first`, the seconds of the first campaign,
-  which also chooses how lanes run and compiles.
+  `campaign`, the same with `parameters` and with `checkpoints`, `writing`,
+  `statistics`; and `first`, the seconds of the first campaign, which also chooses how
+  lanes run and compiles.
   """
-  table, began = vs.Runs.independent(runs), time.perf_counter()
+  table, began = vs.Runs.independent(flags.runs), time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
   how = lanes.Execution(opened.attrs["lowering"], opened.attrs["lane_width"])
-  options = vs.Options(lane_width=how.width, lowering=how.lowering, progress=False)
+  options = vs.Options(
+    seed_batch=flags.seed_batch,
+    lane_width=how.width,
+    lowering=how.lowering,
+    progress=False,
+  )
   task, table = load_task(recipe, table, options)
   plans = {
     name: make_plan(part, table, options)
@@ -120,14 +132,16 @@ def measure(
     name: loop.spread_task(plan, how, plan.traced_for(plan.runs))
     for name, plan in plans.items()
   }
-  writing = []
+  numbers, writing = itertools.count(), []
 
-  def campaign():
-    out = folder / str(len(writing))
-    begun = loop.open_campaign(recipe, table, out, options)
+  def campaign(**chosen):
+    out = folder / str(next(numbers))
+    begun = loop.open_campaign(
+      recipe, table, out, dataclasses.replace(options, **chosen)
+    )
     results = TimedResults(out)
     loop.train_blocks(begun._replace(results=results), wait=True)
-    writing.append(results.seconds)
+    return results.seconds
 
   def statistics_of_campaign():
     test_set = recipe.test_sets[0]
@@ -136,8 +150,15 @@ def measure(
   ways = {
     name: lambda part=part: list(part(shared, rows)) for name, part in parts.items()
   }
-  ways |= {"campaign": campaign, "statistics": statistics_of_campaign}
-  timed = common.in_turn({n: lambda way=way: way for n, way in ways.items()}, rounds)
+  ways |= {
+    "campaign": lambda: writing.append(campaign()),
+    "statistics": statistics_of_campaign,
+    "parameters": lambda: campaign(keep_params=True),
+    "checkpoints": lambda: campaign(checkpoint_every=flags.checkpoint_every),
+  }
+  timed = common.in_turn(
+    {n: lambda way=way: way for n, way in ways.items()}, flags.rounds
+  )
   seconds = {name: [wall for wall, _ in each] for name, each in timed.items()}
   return seconds | {"writing": writing[1:], "first": [first]}
 
@@ -161,7 +182,7 @@ def main(argv: list[str] | None = None) -> None:
   at_least("--runs", flags.runs, 2)
   where = common.elsewhere(common.machine)
   with tempfile.TemporaryDirectory() as folder:
-    seconds = measure(recipe, flags.runs, flags.rounds, Path(folder))
+    seconds = measure(recipe, flags, Path(folder))
   parts = shares(seconds)
   total, steady = sum(parts.values()), sum(parts.values()) - parts["start"]
   rows = [
@@ -174,10 +195,14 @@ def main(argv: list[str] | None = None) -> None:
     for name, s in parts.items()
   ]
   share = 1 - parts["training"] / steady
-  slower = seconds["first"][0] - statistics.median(seconds["campaign"])
+  median = {name: statistics.median(each) for name, each in seconds.items()}
+  slower, kept, saved = (
+    median[name] - median["campaign"] for name in ("first", "parameters", "checkpoints")
+  )
   notes = [
     f"Input, evaluation, writing and statistics together: {share:.1%} of the time after the start; bar: {BAR:.0%}.",
     f"The first campaign took {slower:.1f} s longer: choosing how lanes run, unless known, and compilation.",
+    f"With parameters kept: {kept:.2f} s longer; with checkpoints every {duration(flags.checkpoint_every)}: {saved:.2f} s.",
   ]
   head = ("part", "time", "share after the start", "share of all")
   title = f"{recipe.name}: {flags.runs} runs of {duration(recipe.epochs)}, medians of {flags.rounds} rounds"
