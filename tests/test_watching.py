@@ -41,8 +41,9 @@ def test_a_step_in_which_nothing_runs_is_given_up(watch):
 def test_a_step_that_computes_is_not_given_up(platform, watch, capsys):
   """Nor one of another device, for which this process only waits."""
   with watch(platform) as waiting:
-    with waiting:
-      compute(0.01)
+    for _ in range(2):
+      with waiting:
+        compute(0.01)
     with waiting:
       compute(2) if platform == "cpu" else time.sleep(2)
   said = capsys.readouterr().err
@@ -50,9 +51,17 @@ def test_a_step_that_computes_is_not_given_up(platform, watch, capsys):
   assert said.count("\n") == 1
 
 
+def test_the_wait_in_which_the_first_step_only_starts_is_no_measure(watch, capsys):
+  with watch() as waiting:
+    for seconds in (0.01, 2):
+      with waiting:
+        compute(seconds)
+  assert capsys.readouterr().err == ""
+
+
 def test_time_between_steps_does_not_count(watch, capsys):
   with watch() as waiting:
-    for _ in range(2):
+    for _ in range(3):
       with waiting:
         compute(0.01)
       time.sleep(1.2)

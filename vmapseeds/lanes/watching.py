@@ -34,7 +34,8 @@ class Watch:
     self._computes_here = platform == "cpu" and TASKS.exists()
     self._in_main_thread = threading.current_thread() is threading.main_thread()
     self._since: float | None = None
-    self._longest = 0.0
+    # Of the waits but the first, which only starts a step
+    self._longest: float | None = None
     self._failure = ""
     self._closed = threading.Event()
     threading.Thread(target=self._look, daemon=True).start()
@@ -47,7 +48,8 @@ class Watch:
 
   def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
     if self._since is not None:
-      self._longest = max(self._longest, time.monotonic() - self._since)
+      waited = time.monotonic() - self._since
+      self._longest = 0.0 if self._longest is None else max(self._longest, waited)
     self._since = None
     if self._failure and kind and issubclass(kind, KeyboardInterrupt):
       raise Failure(self._failure) from None
