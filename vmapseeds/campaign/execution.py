@@ -1,7 +1,9 @@
 """Choose how a campaign's lanes are run: measure executions and take the fastest."""
 
+import contextlib
 import functools
 import importlib.metadata
+import json
 import math
 import statistics
 import time
@@ -12,11 +14,11 @@ import jax
 from rich.console import Console
 
 from vmapseeds import lanes
-from vmapseeds.lanes import Execution, choice, memory
+from vmapseeds.lanes import Execution, choice, half, memory
 from vmapseeds.lanes.memory import Fit
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
-from vmapseeds.training.task import Task, lanes_of, speed_key, trial_of
+from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_of
 
 # A measurement is the median of REPETITIONS trainings, or of those that begin within
 # SECONDS.
@@ -25,6 +27,9 @@ SECONDS = 2.0
 # A step of all lanes with this many floating-point operations fills any accelerator.
 # More lanes would only take memory.
 FILLING = 1e12
+# On a CPU: the precision that is held against a recipe's, and how many times as fast it
+# must be to be worth a line.
+OTHER_PRECISIONS = {"auto": ("bfloat16", 1.2), "bfloat16": ("float32", 1.05)}
 
 
 class Speed(NamedTuple):
@@ -238,6 +243,46 @@ def choose_execution(
       "--lane-width override)"
     )
   return chosen
+
+
+def compare_precisions(task: Task, execution: Execution, seconds: float | None) -> str:
+  """Return a line that says that a CPU trains the task faster in another precision: in
+  bfloat16, where the processor has units for it and the recipe leaves the choice, or in
+  float32 instead of bfloat16. Empty if it does not, or if measuring would not pay.
+
+  Args:
+    task: what is trained.
+    execution: how.
+    seconds: what the campaign takes; None if it is not known.
+  """
+  asked = json.loads(describe(task)).get("precision")
+  other, least = OTHER_PRECISIONS.get(asked, ("", 0.0))
+  devices = lanes.devices()
+  if (
+    not other
+    or task.make_variant is None
+    or "precision" in task.fields
+    or devices[0].platform != "cpu"
+    or (other == "bfloat16" and not half.has_units())
+  ):
+    return ""
+  trials = 2 * trial_of(task).steps * execution.width * len(devices)
+  a_step = known_speed(task, execution) or 0.0
+  if (seconds or 0.0) * choice.SHARE < choice.BUDGET + trials * a_step:
+    return ""
+  # A model that nobody meant to train in the other precision may fail in any way.
+  with contextlib.suppress(Exception):
+    variant = task.make_variant({"precision": other})
+    # Both now: timings of another hour may be of a busier machine.
+    with Console(stderr=True).status(f"measuring {other}"):
+      speeds = [measure(each, execution) for each in (task, variant)]
+    mine, theirs = (speed and speed.processor_seconds for speed in speeds)
+    if mine and theirs and theirs * least <= mine:
+      return (
+        f"{other} would take {theirs / mine:.2g} of the time on this processor: --set "
+        f"precision={other}"
+      )
+  return ""
 
 
 def megabytes(size: float) -> str:

@@ -22,7 +22,11 @@ from jaxtyping import Float, Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign import planning, reducing
-from vmapseeds.campaign.execution import choose_execution, known_speed
+from vmapseeds.campaign.execution import (
+  choose_execution,
+  compare_precisions,
+  known_speed,
+)
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
@@ -112,7 +116,10 @@ def train(
     plan, results, execution = campaign
     done = int(results.done[: len(plan.runs)].sum())
     if plan.options.progress and done < len(plan.runs):
-      say(f"to train: {estimate_plan(plan, execution, results.block_runs, done)}")
+      due = estimate_plan(plan, execution, results.block_runs, done)
+      say(f"to train: {due}")
+      if not done and (line := compare_precisions(plan.task, execution, due.seconds)):
+        say(line)
     train_blocks(campaign, wait=True)
   return open_dataset(campaign)
 

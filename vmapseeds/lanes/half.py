@@ -195,22 +195,18 @@ def _row(window, x, w):
 
 
 def _bits(a):
-  """Return the bits of numbers rounded to bfloat16."""
-  return (_rounded(a) >> 16).astype(jnp.uint16)
+  """Return the bits of numbers rounded to bfloat16, in a quarter of the time that XLA for
+  CPUs takes to convert them.
+  """
+  words = _words(a)
+  even = words + 0x7FFF + ((words >> 16) & 1)
+  rounded = jnp.where(jnp.isnan(a), words | 0x400000, even)
+  return (rounded >> 16).astype(jnp.uint16)
 
 
 def _whole(a):
   """Return numbers rounded to bfloat16 as they are."""
-  return jax.lax.bitcast_convert_type(_rounded(a) & np.uint32(0xFFFF0000), a.dtype)
-
-
-def _rounded(a):
-  """Return numbers as integers whose upper halves are they in bfloat16, in a quarter of
-  the time that XLA for CPUs takes to convert them.
-  """
-  words = _words(a)
-  even = words + 0x7FFF + ((words >> 16) & 1)
-  return jnp.where(jnp.isnan(a), words | 0x400000, even)
+  return jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=7)
 
 
 def _words(a):
