@@ -212,16 +212,16 @@ class Verdict(NamedTuple):
   times: float | None = None
 
 
-def judge(page: Sequence[tuple[Claim, Estimate]]) -> list[Verdict]:
-  """Return the verdict of each claim of a page."""
-  directions = [i for i, (claim, _) in enumerate(page) if claim.is_direction]
+def judge(page: Sequence[tuple[Claim | None, Estimate | None]]) -> list[Verdict | None]:
+  """Return the verdict of each claim of a page; None for a row without a claim."""
+  directions = [i for i, (claim, _) in enumerate(page) if claim and claim.is_direction]
   ps = {i: p_value(*page[i]) for i in directions}
   levels, excluded = {}, True
   for rank, i in enumerate(sorted(directions, key=ps.__getitem__)):
     excluded &= ps[i] <= LEVEL / (len(directions) - rank)
     levels[i] = LEVEL / (len(directions) - rank), excluded
   return [
-    verdict(claim, estimate, *levels.get(i, (LEVEL, False)))
+    claim and verdict(claim, estimate, *levels.get(i, (LEVEL, False)))
     for i, (claim, estimate) in enumerate(page)
   ]
 
@@ -247,10 +247,10 @@ def verdict(claim: Claim, estimate: Estimate, level: float, excluded: bool) -> V
   return Verdict("undecided", (needed / min(ends)) ** 2 if min(ends) else math.inf)
 
 
-def read(row: Mapping[str, Any]) -> tuple[Claim, Estimate] | None:
-  """Return the claim and the estimate of a stored row; None if it has none."""
+def read(row: Mapping[str, Any]) -> tuple[Claim | None, Estimate | None]:
+  """Return the claim and the estimate of a stored row, which may have none."""
   if not row["claim"]:
-    return None
+    return None, None
   given = {
     k: math.nan if v is None and k in ("value", "low", "high") else v
     for k, v in row["estimate"].items()

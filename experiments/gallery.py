@@ -62,7 +62,7 @@ def write(
   rows = [row for record in records for row in record["rows"]]
   if not all("claim" in row for row in rows):
     raise Mistake(f"{out} has records without claims: run again with --redraw")
-  judged = judge(rows)
+  judged = iter(claims.judge([claims.read(row) for row in rows]))
   figures = {}
   for record in records:
     here = [next(judged) for _ in record["rows"]]
@@ -90,13 +90,6 @@ def write(
   }
   files.write(out / RECORD, (json.dumps(index, indent=1) + "\n").encode())
   return figures
-
-
-def judge(rows: Sequence[Mapping[str, Any]]) -> Iterable[claims.Verdict | None]:
-  """Yields the verdict of each stored row of a page; None for a row without a claim."""
-  found = [claims.read(row) for row in rows]
-  verdicts = iter(claims.judge([each for each in found if each]))
-  return iter([next(verdicts) if each else None for each in found])
 
 
 def described(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import calibration, claims, frame, gallery
+from experiments import calibration, claims, frame
 from experiments.calibration import PAPERS, Simulated
 from experiments.claims import Estimate
 
@@ -165,7 +165,8 @@ def test_committed_pages_count_what_their_records_say(page):
     json.loads((PAGES / page / f"{name}.json").read_text()) for name in index["figures"]
   ]
   rows = [row for record in records for row in record["rows"]]
-  verdicts = [verdict for verdict in gallery.judge(rows) if verdict]
+  judged = claims.judge([claims.read(row) for row in rows])
+  verdicts = [verdict for verdict in judged if verdict]
   identities = sum(verdict.word == "identity" for verdict in verdicts)
   assert claims.counted(verdicts) | {"identity": identities} == index["verdicts"]
   assert not [verdict for verdict in verdicts if verdict.word == "violated"]

@@ -386,10 +386,10 @@ def figures(
   ]
   of_modules = [(module, module.rows(numbers)) for module, numbers, _ in found]
   every = [row for _, rows in of_modules for row in rows]
-  judged = iter(claims.judge([(row.claim, row.estimate) for row in every if row.claim]))
+  judged = iter(claims.judge([(row.claim, row.estimate) for row in every]))
   sections = []
   for (module, rows), (_, numbers, panels) in zip(of_modules, found, strict=True):
-    verdicts = [next(judged) if row.claim else None for row in rows]
+    verdicts = [next(judged) for _ in rows]
     lines = [
       (*row[:4], f"{row.runs:,}", claims.told(verdict, row.runs) if verdict else "—")
       for row, verdict in zip(rows, verdicts, strict=True)
