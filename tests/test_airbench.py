@@ -21,15 +21,14 @@ STEPS = EPOCHS * EXAMPLES // BATCH
 DIGITS = load_digits().train.inputs
 
 
-@pytest.fixture(scope="module")
-def begun():
+def begin(recipe):
   """A task on random images, one run of it, and its network before training."""
   rng = np.random.default_rng(0)
   # Neighbouring pixels are alike, as in photographs.
   pixels = rng.integers(0, 256, (2 * EXAMPLES, 8, 8, 3)).repeat(4, 1).repeat(4, 2)
   pixels = ((3 * pixels + rng.integers(0, 256, pixels.shape)) // 4).astype(np.uint8)
   targets = np.arange(EXAMPLES) % 10
-  recipe = airbench.airbench94_cifar10.replace(
+  recipe = recipe.replace(
     dataset=vs.Dataset(
       train=(pixels[:EXAMPLES], targets), test=(pixels[-TESTED:], targets[:TESTED])
     ),
@@ -45,8 +44,7 @@ def begun():
   return task, run, jax.jit(task.start)(task.data, run)
 
 
-@pytest.fixture(scope="module")
-def trained(begun):
+def train(begun):
   """What is kept of the run after all epochs."""
   task, run, state = begun
   advance, finish = (
@@ -54,6 +52,16 @@ def trained(begun):
   )
   state = advance(task.data, run, state, 0, EPOCHS)
   return jax.tree.map(np.asarray, finish(task.data, run, state))
+
+
+@pytest.fixture(scope="module")
+def begun():
+  return begin(airbench.airbench94_cifar10)
+
+
+@pytest.fixture(scope="module")
+def trained(begun):
+  return train(begun)
 
 
 @pytest.mark.slow
@@ -161,13 +169,29 @@ def test_lookahead_is_a_plain_loop():
     np.testing.assert_allclose(airbench.slow_params(state, params), slow, rtol=1e-5)
 
 
-def torch_net(torch, variables):
+def named(state):
+  """The variables of a network in training, by the names that they are kept under."""
+  return {
+    f"variables/{kind}.{jax.tree_util.keystr(path, simple=True, separator='.')}": leaf
+    for kind, tree in {"params": state.params, **state.batch_stats}.items()
+    for path, leaf in jax.tree.leaves_with_path(tree)
+  }
+
+
+def torch_inputs(torch, data):
+  """Images and targets as PyTorch takes them."""
+  inputs = torch.from_numpy((np.asarray(data.inputs) - data.mean) / data.std)
+  targets = torch.from_numpy(np.array(data.targets)).long()
+  return inputs.permute(0, 3, 1, 2).float(), targets
+
+
+def torch_net(torch, variables, divisor=9):
   """The network in PyTorch, with the parameters and statistics of ours."""
   from torch import nn
 
   class Scale(nn.Module):
     def forward(self, x):
-      return x / 9
+      return x / divisor
 
   def array(name):
     return torch.from_numpy(np.array(variables[f"variables/{name}"]))
@@ -197,11 +221,7 @@ def torch_net(torch, variables):
 def test_training_is_that_of_torch(begun, trained):
   torch = pytest.importorskip("torch")
   task, run, state = begun
-  variables = {
-    f"variables/{kind}.{jax.tree_util.keystr(path, simple=True, separator='.')}": leaf
-    for kind, tree in {"params": state.params, **state.batch_stats}.items()
-    for path, leaf in jax.tree.leaves_with_path(tree)
-  }
+  variables = named(state)
   net = torch_net(torch, variables).train()
   norms = [m for m in net if isinstance(m, torch.nn.BatchNorm2d)]
   # As published: sums over 1,024 examples, coefficients divided by the reach of momentum.
@@ -225,10 +245,7 @@ def test_training_is_that_of_torch(begun, trained):
   scheduler = torch.optim.lr_scheduler.LambdaLR(
     optimizer, lambda step: np.interp(step, corners, [0.2, 1, 0.07])
   )
-  data = task.data[0]
-  inputs = torch.from_numpy((np.asarray(data.inputs) - data.mean) / data.std)
-  inputs = inputs.permute(0, 3, 1, 2).float()
-  targets = torch.from_numpy(np.array(data.targets)).long()
+  inputs, targets = torch_inputs(torch, task.data[0])
   slow = {name: p.detach().clone() for name, p in net.named_parameters()}
   step = 0
   for epoch in range(EPOCHS):
@@ -252,23 +269,100 @@ def test_training_is_that_of_torch(begun, trained):
   with torch.no_grad():
     for name, p in net.named_parameters():
       p.copy_(slow[name])
-  ours, at_first = (
-    {name: p.detach() for name, p in torch_net(torch, of).named_parameters()}
-    for of in (trained, variables)
-  )
-  for name, p in net.named_parameters():
+  check_moved(*(torch_net(torch, of) for of in (variables, trained)), net, within=2e-2)
+
+
+def check_moved(at_first, ours, theirs, within):
+  """Each parameter is where PyTorch's training moved it, up to a part of the way."""
+  at_first, ours = (dict(net.named_parameters()) for net in (at_first, ours))
+  for name, p in theirs.named_parameters():
     if p.requires_grad or name == "0.bias":
-      moved, far = (float((p.detach() - of[name]).norm()) for of in (at_first, ours))
-      assert far < 2e-2 * moved, name
+      moved, far = (float((p - of[name]).detach().norm()) for of in (at_first, ours))
+      assert far < within * moved, name
+
+
+def rotated(torch, gradient):
+  """The singular values of a kernel's gradient, mapped by the published polynomial."""
+  matrix = gradient.double().flatten(1)
+  u, values, v = torch.linalg.svd(matrix / matrix.norm(), full_matrices=False)
+  for _ in range(3):
+    values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+  return (u * values @ v).reshape(gradient.shape).float()
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 5, 7), (1, 1, 4, 4)])
+def test_gradients_are_made_orthogonal(shape):
+  torch = pytest.importorskip("torch")
+  gradient = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  found = airbench.orthogonal(jnp.asarray(gradient))
+  of_torch = rotated(torch, torch.from_numpy(gradient).permute(3, 2, 0, 1))
+  np.testing.assert_allclose(found, of_torch.permute(2, 3, 1, 0), atol=2e-5)
+
+
+def test_the_head_begins_with_a_deviation_of_one():
+  kernel = airbench.unit_init(jax.random.key(0), (16, 10))
+  np.testing.assert_allclose(np.std(kernel, ddof=1), 1, rtol=1e-6)
+  drawn = airbench.torch_init(jax.random.key(0), (16, 10))
+  assert np.ptp(kernel / drawn) < 1e-5
+
+
+@pytest.mark.slow
+def test_training_with_muon_is_that_of_torch():
+  """Two rates of SGD and one of Muon, as published for sums of losses, but over a
+  smaller batch. Two epochs of three, until rounding has grown to 0.3 %.
+  """
+  torch = pytest.importorskip("torch")
+  recipe, share = airbench.airbench94_muon_cifar10, BATCH / 2000
+  rates = {name: recipe.values[name] * share for name in ("bias_lr", "linear_lr")}
+  task, run, state = begin(recipe.replace(**rates))
+  advance = jax.jit(vs.fast_convolutions(task.advance))
+  epochs = 2
+  trained = named(advance(task.data, run, state, 0, epochs))
+  variables = named(state)
+  divisor = 256 * WIDTH**0.5
+  net = torch_net(torch, variables, divisor).train()
+  kernels = [m.weight for m in net if isinstance(m, torch.nn.Conv2d)][1:]
+  norms = [m.bias for m in net if isinstance(m, torch.nn.BatchNorm2d)]
+  momenta = [torch.zeros_like(kernel) for kernel in kernels]
+  decay = 2e-6 * 2000
+  (linear,) = (m for m in net if isinstance(m, torch.nn.Linear))
+  rates = [(net[0].bias, 0.053), (linear.weight, 0.67), *((n, 0.053) for n in norms)]
+  sgd = torch.optim.SGD(
+    [{"params": [p], "lr": r, "weight_decay": decay / r} for p, r in rates],
+    momentum=0.85,
+    nesterov=True,
+  )
+  inputs, targets = torch_inputs(torch, task.data[0])
+  step, trained_bias = 0, -(-3 * STEPS // 8)
+  for epoch in range(epochs):
+    for batch in np.array(vs.batches(run, epoch, EXAMPLES, BATCH)):
+      left = 1 - step / STEPS
+      for (_, rate), group in zip(rates, sgd.param_groups, strict=True):
+        group["lr"] = rate * left
+      sgd.param_groups[0]["lr"] = 0.053 * (1 - step / trained_bias)
+      loss = torch.nn.functional.cross_entropy(
+        net(inputs[batch]), targets[batch], label_smoothing=0.2
+      )
+      net.zero_grad(set_to_none=True)
+      (BATCH * loss).backward()
+      if step >= trained_bias:
+        net[0].bias.grad = None
+      sgd.step()
+      with torch.no_grad():
+        for kernel, momentum in zip(kernels, momenta, strict=True):
+          momentum.mul_(0.6).add_(kernel.grad)
+          turned = rotated(torch, kernel.grad + 0.6 * momentum)
+          kernel.mul_(len(kernel) ** 0.5 / kernel.norm()).sub_(0.24 * left * turned)
+      step += 1
+  nets = (torch_net(torch, of, divisor) for of in (variables, trained))
+  check_moved(*nets, net, within=2e-2)
 
 
 def test_evaluation_is_that_of_torch(begun, trained):
   torch = pytest.importorskip("torch")
   task, _, _ = begun
   net = torch_net(torch, trained).eval()
-  test = task.data[1]["test"]
-  x = torch.from_numpy((np.asarray(test.inputs) - test.mean) / test.std)
-  x = x.permute(0, 3, 1, 2).float()
+  x, _ = torch_inputs(torch, task.data[1]["test"])
   bordered = torch.nn.functional.pad(x, (1, 1, 1, 1), "reflect")
   with torch.no_grad():
     crops = [

@@ -25,7 +25,7 @@ from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import frame, gallery
-from experiments.airbench import airbench94_cifar10
+from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
 from experiments.jordan2024 import (
   fig01_accuracies,
   fig02_halves,
@@ -83,6 +83,7 @@ STUDIES = {
   "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
+  "muon_quarter": Study(airbench94_muon_cifar10.replace(width=0.25), (0, 2, 4, 8), 2),
 }
 
 
@@ -94,7 +95,7 @@ class Flags:
 
   study: Positional[Annotated[Literal[*STUDIES], arg(metavar="STUDY")]]
   """mnist: a small network on all of MNIST; airbench_quarter, airbench_half: the fast
-  recipe of CIFAR-10 at a part of its width"""
+  recipe of CIFAR-10 at a part of its width; muon_quarter: its form with Muon"""
 
   runs: Annotated[int, arg(metavar="N")] = 0
   """train until there are so many runs of each length"""
