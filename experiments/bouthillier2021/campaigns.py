@@ -2,6 +2,9 @@
 
 - `sources`: runs in which one source of randomness varies, or all of them,
 - `noise`: some of these runs again, in lanes of another width,
+
+and for each task whose hyperparameters are searched:
+
 - `random`, `noisy_grid`, `tpe`: searches in which only what the sampler draws varies,
 - `ideal`: searches in which everything varies, algorithm 1,
 - `fixed`: runs with what some of these searches found, algorithm 2,
@@ -17,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
-from experiments.bouthillier2021 import tabular
+from experiments.bouthillier2021 import images, tabular
 from experiments.bouthillier2021.vgg11 import vgg11_cifar10
 from experiments.frame import Campaign, Search
+from experiments.jordan2024.real import MLP_MNIST
 
 EVERYTHING, NOISE = "everything", "noise"
 SAMPLERS = ("random", "noisy_grid", "tpe")
 FIXED = ("init", "data", "all")  # what algorithm 2 randomises
-COMPARED = "digits"  # the task on which A and B are compared
 AFTER_SEARCH = (
   2**20
 )  # the first seed of runs after a search, far from those of searches
@@ -32,18 +35,24 @@ NOISE_RUNS, NOISE_WIDTH = 40, 8
 REPETITIONS = 20  # section 3.3
 
 
-class Task(NamedTuple):
-  """Recipe, what is searched, and sizes."""
+class Searched(NamedTuple):
+  """What a task's searches are."""
 
-  recipe: vs.Recipe
-  sources: tuple[str, ...]  # those that the training has
   over: dict[str, str]
   trials: int  # of a search: with two ranges a square, for the grid
-  measures: int  # of a source, in each repetition
   searches: int  # of a sampler, in each repetition
   ideal: int  # searches of the ideal estimator
   k: int  # measures of a biased estimator
+
+
+class Task(NamedTuple):
+  """Recipe, sources that its training has, and sizes."""
+
+  recipe: vs.Recipe
+  sources: tuple[str, ...]
+  measures: int = 10  # of a source, in each repetition
   repetitions: int = REPETITIONS
+  searched: Searched | None = None
 
 
 MLP = vs.Recipe(
@@ -59,8 +68,8 @@ MLP = vs.Recipe(
 )
 DIGITS = vs.recipe("digits_cnn", dropout=0.1)
 HALF = DIGITS.replace(name="digits_cnn_half", width=0.5, epochs=4)
-TABULAR_SOURCES = ("data", "order", "init")
 SOURCES = ("data", "augment", "order", "init", "dropout")
+MLP_SOURCES = ("data", "order", "init")
 # Table 2; the noisy grid moves the ends by up to half a step.
 OVER = {"lr": "log 1e-3..0.3", "weight_decay": "log 1e-6..1e-2"}
 OVER_MLP = {"lr": "log 1e-3..1", "weight_decay": "log 1e-6..1e-1"}
@@ -68,21 +77,44 @@ OVER_VGG = OVER | {"momentum": "0.5..0.99", "gamma": "0.96..0.999"}
 
 
 def tasks(scale: str) -> dict[str, Task]:
-  """Return the tasks of a scale."""
-  mlp = Task(MLP, TABULAR_SOURCES, OVER_MLP, 100, 10, 5, 200, 100)
+  """Return the tasks of a scale, those that are searched first."""
   if scale == "smoke":
-    tiny = (4, 4, 2, 8, 4, 4)
+    tiny = (4, 2, 8, 4)
     quick = DIGITS.replace(name="digits_cnn_quarter", epochs=1, width=0.25)
+    mlp = MLP.replace(epochs=1)
     return {
-      "breast_cancer": Task(MLP.replace(epochs=1), TABULAR_SOURCES, OVER_MLP, *tiny),
-      "digits": Task(quick, SOURCES, OVER, *tiny),
+      "breast_cancer": Task(mlp, MLP_SOURCES, 4, 4, Searched(OVER_MLP, *tiny)),
+      "digits": Task(quick, SOURCES, 4, 4, Searched(OVER, *tiny)),
     }
-  compared = {
-    "laptop": Task(HALF, SOURCES, OVER, 16, 10, 2, 60, 20),
-    "gpu": Task(DIGITS, SOURCES, OVER, 196, 10, 2, 200, 100),
-    "paper": Task(vgg11_cifar10, SOURCES[:-1], OVER_VGG, 256, 10, 2, 100, 100),
-  }[scale]
-  return {"breast_cancer": mlp, COMPARED: compared}
+  found = {
+    "breast_cancer": Task(
+      MLP, MLP_SOURCES, searched=Searched(OVER_MLP, 100, 5, 200, 100)
+    )
+  }
+  if scale == "paper":
+    vgg = Searched(OVER_VGG, 256, 2, 100, 100)
+    return found | {"cifar10": Task(vgg11_cifar10, SOURCES[:-1], searched=vgg)}
+  if scale == "gpu":
+    digits = Task(DIGITS, SOURCES, searched=Searched(OVER, 196, 2, 200, 100))
+    mnist, cifar10 = MLP_MNIST, vgg11_cifar10
+  else:
+    digits = Task(HALF, SOURCES, searched=Searched(OVER, 16, 2, 60, 20))
+    mnist, cifar10 = MLP_MNIST.replace(epochs=1), images.PATCHES
+  return found | {
+    "digits": digits,
+    "mnist": Task(mnist, MLP_SOURCES),
+    "cifar10": Task(cifar10, SOURCES[:-1]),
+  }
+
+
+def searched_tasks(scale: str) -> dict[str, Task]:
+  """Return the tasks of a scale whose hyperparameters are searched."""
+  return {name: task for name, task in tasks(scale).items() if task.searched}
+
+
+def compared(scale: str) -> str:
+  """Return the task on which A and B are compared: the last that is searched."""
+  return [*searched_tasks(scale)][-1]
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
@@ -96,21 +128,21 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     made = {
       "sources": Campaign(recipe, vs.Runs.concat(tables).out_of_bootstrap()),
       NOISE: Campaign(recipe, every[:NOISE_RUNS], lane_width=NOISE_WIDTH),
-      "ideal": Campaign(
-        recipe,
-        vs.Runs.independent(task.ideal).out_of_bootstrap(),
-        search=Search(task.over, task.trials),
-      ),
-      "fixed": Campaign(
-        recipe, fixed(repetitions, task.k), best_of=(f"{name}_ideal", repetitions)
-      ),
     }
-    held = repeated(("sampler",), repetitions, task.searches).out_of_bootstrap()
-    for sampler in SAMPLERS:
-      search = Search(task.over, task.trials, sampler)
-      made[sampler] = Campaign(recipe, held, search=search)
-    if name == COMPARED:
+    if name == compared(scale):
       made["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), every)
+    if of := task.searched:
+      search = Search(of.over, of.trials)
+      ideal = vs.Runs.independent(of.ideal).out_of_bootstrap()
+      best_of = f"{name}_ideal", repetitions
+      held = repeated(("sampler",), repetitions, of.searches).out_of_bootstrap()
+      made |= {
+        "ideal": Campaign(recipe, ideal, search=search),
+        "fixed": Campaign(recipe, fixed(repetitions, of.k), best_of=best_of),
+        **{
+          s: Campaign(recipe, held, search=search._replace(sampler=s)) for s in SAMPLERS
+        },
+      }
     found |= {f"{name}_{what}": campaign for what, campaign in made.items()}
   return found
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import tasks
+from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.frame import Row, Trained, percent, row
 from vmapseeds.reports import plots
 
@@ -34,7 +34,7 @@ class Measures(NamedTuple):
 def compute(trained: Trained) -> Measures:
   ideal, biased = measures.by_estimator(trained, TASK)
   of = {"ideal": ideal[None], **biased}
-  return Measures(tasks(trained.scale)[TASK].trials, of)
+  return Measures(searched_tasks(trained.scale)[TASK].searched.trials, of)
 
 
 def rows(n: Measures) -> list[Row]:

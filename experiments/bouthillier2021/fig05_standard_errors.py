@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from experiments import claims, frame
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import tasks
+from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.fig04_estimators import STYLES
 from experiments.bouthillier2021.measures import Biased
 from experiments.frame import Row, Trained, of_runs, row
@@ -32,7 +32,7 @@ class Estimators(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Estimators]:
   found = {}
-  for name in tasks(trained.scale):
+  for name in searched_tasks(trained.scale):
     ideal, fixed = measures.by_estimator(trained, name)
     biased = {what: measures.biased(x) for what, x in fixed.items()}
     found[name] = Estimators(len(ideal), ideal.var(ddof=1), biased)

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import COMPARED
+from experiments.bouthillier2021.campaigns import compared as compared_task
 from experiments.bouthillier2021.fig04_estimators import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.claims import Estimate, between, estimated
@@ -49,6 +49,7 @@ class Comparison(NamedTuple):
   vary as these do.
   """
 
+  task: str
   runs: int  # pairs
   examples: int
   decision: str
@@ -68,16 +69,18 @@ class Comparison(NamedTuple):
 
 
 def compute(trained: Trained) -> Comparison:
-  return compared(*measures.pairs(trained), rho_of(trained), jax.random.key(0))
+  task = compared_task(trained.scale)
+  return compared(task, *measures.pairs(trained), rho_of(trained), jax.random.key(0))
 
 
 def rho_of(trained: Trained) -> dict[str, float]:
   """Return the correlation of measures of the compared task's biased estimators."""
-  _, biased = measures.by_estimator(trained, COMPARED)
+  _, biased = measures.by_estimator(trained, compared_task(trained.scale))
   return {varied: measures.biased(biased[varied]).simulated for varied in SHOWN}
 
 
 def compared(
+  task: str,
   a: Float[np.ndarray, " runs"],
   b: Float[np.ndarray, " runs"],
   examples: int,
@@ -92,6 +95,7 @@ def compared(
   rho = {"ideal": 0.0, **biased}
   keys = dict(zip(rho, jax.random.split(key, len(rho)), strict=True))
   return Comparison(
+    task=task,
     runs=len(a),
     examples=examples,
     decision=decision.decision,
@@ -201,7 +205,7 @@ def plot(n: Comparison, axes: np.ndarray) -> None:
   the differences of the pairs.
   """
   _plot_rates(n, axes[0])
-  axes[0].set_title(f"{PAIRS} pairs, ρ as found on {COMPARED}", fontsize="medium")
+  axes[0].set_title(f"{PAIRS} pairs, ρ as found on {n.task}", fontsize="medium")
   _plot_differences(n, axes[1])
   axes[1].set_title(f"A less B, P(A > B) = {n.probability:.3f}", fontsize="medium")
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import SAMPLERS, tasks
+from experiments.bouthillier2021.campaigns import SAMPLERS, searched_tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
 from experiments.claims import Estimate
 from experiments.frame import Row, Trained, of_runs, percent
@@ -39,7 +39,7 @@ def compute(trained: Trained) -> dict[str, dict[str, Curves]]:
       sampler: curves(trials_of(trained(f"{name}_{sampler}")), task.repetitions)
       for sampler in SAMPLERS
     }
-    for name, task in tasks(trained.scale).items()
+    for name, task in searched_tasks(trained.scale).items()
   }
 
 

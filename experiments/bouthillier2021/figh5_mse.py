@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import tasks
+from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate
 from experiments.frame import Row, Trained, number, of_runs
@@ -50,7 +50,8 @@ class Errors(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Errors]:
   return {
-    name: errors(*measures.by_estimator(trained, name)) for name in tasks(trained.scale)
+    name: errors(*measures.by_estimator(trained, name))
+    for name in searched_tasks(trained.scale)
   }
 
 

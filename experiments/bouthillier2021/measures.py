@@ -11,7 +11,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import algorithms
-from experiments.bouthillier2021.campaigns import COMPARED, EVERYTHING, FIXED, tasks
+from experiments.bouthillier2021.campaigns import EVERYTHING, FIXED, compared, tasks
 from experiments.claims import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
@@ -78,10 +78,11 @@ def pairs(
   """Return the accuracies of A and of B in pairs of which no run diverged, and on how
   many test examples they are.
   """
-  b = performances(trained, f"{COMPARED}_B")
-  a = performances(trained, f"{COMPARED}_sources")[-len(b) :]
+  task = compared(trained.scale)
+  b = performances(trained, f"{task}_B")
+  a = performances(trained, f"{task}_sources")[-len(b) :]
   kept = ~np.isnan(a + b)
-  return a[kept], b[kept], test_examples(trained, COMPARED)
+  return a[kept], b[kept], test_examples(trained, task)
 
 
 def jackknife(
