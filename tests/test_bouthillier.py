@@ -234,7 +234,7 @@ def test_what_repetitions_share_costs_measures():
 def test_rates_are_simulated_with_the_correlations_found():
   a, b, _, biased = made_up()
   rho = {"all": biased["data"].simulated, "init": biased["init"].simulated}
-  n = fig06_detection.compared(a, b, 1000, rho, jax.random.key(1))
+  n = fig06_detection.compared("digits", a, b, 1000, rho, jax.random.key(1))
   np.testing.assert_allclose(n.exact["all"], n.exact["ideal"])
   np.testing.assert_allclose(
     n.exact["init"], operating_characteristics(fig06_detection.GRID, rho["init"])
@@ -372,7 +372,7 @@ def test_sources_beside_the_data():
   accuracies = {
     name: 0.9 + x * rng.normal(size=(20, 20)) / 100 for name, x in sd.items()
   }
-  numbers = fig01_sources.sources(accuracies, np.array([0.0, 0.0, 0.01, -0.01]))
+  numbers = fig01_sources.sources(accuracies, np.array([0.0, 0.0, 0.01, -0.01]), 1)
   assert numbers.of["init"].relative.value == pytest.approx(0.25, rel=0.3)
   assert numbers.of["init"].sd_se == pytest.approx(0.01 / np.sqrt(2 * 20 * 19), rel=0.4)
   table = fig01_sources.rows({"task": numbers})
@@ -384,12 +384,39 @@ def test_sources_beside_the_data():
   augment = rows["variance of data augmentation over that of data"]
   assert word(augment) == "violated"
   assert word(rows["variance of data order over that of weights init"]) == "agrees"
-  noise = next(row for name, row in rows.items() if "numerical noise" in name)
+  noise = rows[
+    "variance of numerical noise, lanes of width 8 instead of 1, over that of data"
+  ]
   assert noise.ours.endswith("accuracy changed in 2 of 4 runs")
   assert numbers.noise == pytest.approx(0.01**2 / 4)
   assert word(rows["variance of all but the search over that of data"]) == "identity"
   searches = rows["mean variance of the three searches over that of weights init"]
   assert searches.estimate.value == pytest.approx(2, rel=0.3)  # (4 + 1 + 1) / 3
+
+
+def test_a_task_without_searches_has_no_rows_of_them():
+  rng = np.random.default_rng(0)
+  names = ("data", "order", "init", "everything")
+  accuracies = {name: rng.normal(size=(4, 5)) for name in names}
+  numbers = fig01_sources.sources(accuracies, np.zeros(3), 1)
+  said = " ".join(row.quantity for row in fig01_sources.rows({"task": numbers}))
+  assert "weights init over that of data" in said
+  assert "search" not in said.replace("all but the search", "")
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "paper"])
+def test_each_task_has_its_campaigns(scale):
+  """Noise for all, searches where there are any, and one task that is compared."""
+  found = campaigns.campaigns(scale)
+  for name, task in campaigns.tasks(scale).items():
+    assert len(found[f"{name}_sources"].runs) == (len(task.sources) + 1) * (
+      task.repetitions * task.measures
+    )
+    assert found[f"{name}_noise"].lane_width == campaigns.NOISE_WIDTH
+    assert (f"{name}_ideal" in found) == (f"{name}_tpe" in found) == bool(task.searched)
+  (b,) = (name for name in found if name.endswith("_B"))
+  assert b == f"{campaigns.compared(scale)}_B"
+  assert b == ("cifar10_B" if scale == "paper" else "digits_B")
 
 
 def test_binomial_of_answers_that_are_independent():
