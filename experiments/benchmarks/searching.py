@@ -1,18 +1,26 @@
 """How long many searches of hyperparameters take: one campaign, beside the same trials in
 plain optuna, one process a core.
 
-    python -m experiments.benchmarks.searching        (20 searches of 200 trials, from a sample of 10 trials each)
+    python -m experiments.benchmarks.searching        (20 searches of 200 trials, most from a sample of 10 trials each)
 
     campaign     `vs.search`: all searches of a round are trained side by side
     PyTorch      optuna asked and told in a loop, one network at a time in PyTorch, one thread
     JAX          the same with vmapseeds' own training loop for one network, jitted once
 
-All have the same examples, epochs, batch size, schedule, augmentation and sampler (TPE).
-Programs are compiled before the clock starts. Each way trains a sample, and its time is
-scaled to the whole. Processor time counts if other programs run on the machine.
+These train each trial to the end, by TPE. Two more stop the worse of them early, all
+trials of each search, by random search, as successive halving takes as many epochs a
+trial only of many trials:
+
+    campaign, rungs    each rung trains anew, with a schedule of its own length
+    PyTorch, pruned    a trial ends at a rung where optuna's SuccessiveHalvingPruner says so
+
+All have the same examples, batch size, augmentation and space. Programs are compiled
+before the clock starts. A sample's time is scaled to the whole. Processor time counts if
+other programs run on the machine.
 """
 
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -20,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -30,7 +38,9 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
 from experiments.frame import duration
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, overrides
+from vmapseeds.mistakes import Mistake
 from vmapseeds.results.searches import create_study, distributions_of, read_trials
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
@@ -51,7 +61,11 @@ class Flags(common.RecipeFlags):
   """trials of each search"""
 
   sample: Count = 10
-  """trials of each search that are trained and timed; plain optuna trains one search a core"""
+  """trials of each search that are trained and timed if none is stopped early; plain optuna trains one search a core"""
+
+  rungs: Annotated[tuple[int, ...], hint("EPOCHS", "1 4")] = (1, 4)
+  """epochs after which trials are stopped early; each as many times the one before, and the recipe's epochs as many
+  times the last"""
 
 
 class Timing(NamedTuple):
@@ -60,12 +74,17 @@ class Timing(NamedTuple):
   """
 
   trials: int
+  epochs: float
   seconds: float
   processor_seconds: float
   best: list[float]
 
 
-Trial = Callable[[Mapping[str, float]], float]  # values -> validation accuracy
+# Values and what tells after how many epochs, with which accuracy, to stop ->
+# validation accuracy and epochs
+Trial = Callable[
+  [Mapping[str, float], Callable[[int, float], bool] | None], tuple[float, int]
+]
 
 
 def prepared(recipe: vs.Recipe, search: int):
@@ -84,11 +103,12 @@ def jax_trial(recipe: vs.Recipe, search: int) -> Trial:
     state = task.advance(data, run, task.start(data, run), 0, task.rounds)
     return task.finish(data, run, state)["valid_accuracy"]
 
-  def trial(values):
+  def trial(values, stop=None):
     given = {name: np.float32(value) for name, value in values.items()}
-    return float(
-      accuracy(task.data, dataclasses.replace(run, values={**run.values, **given}))
+    found = accuracy(
+      task.data, dataclasses.replace(run, values={**run.values, **given})
     )
+    return float(found), recipe.epochs
 
   return trial
 
@@ -111,13 +131,13 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
   )
   steps = len(train) // recipe.batch_size
 
-  def trial(values):
+  def trial(values, stop=None):
     model = MODELS[recipe.model](pool.inputs.shape[1:], pool.num_classes, recipe.width)
     optimizer = torch.optim.SGD(model.parameters(), **values, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(
       optimizer, 1, 0, total_iters=steps * recipe.epochs
     )
-    for _ in range(recipe.epochs):
+    for epoch in range(1, recipe.epochs + 1):
       order = train[torch.randperm(len(train))][: steps * recipe.batch_size]
       for chosen in order.split(recipe.batch_size):
         x, y = inputs.batch(chosen)
@@ -126,6 +146,11 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
         loss.backward()
         optimizer.step()
         schedule.step()
+      if stop and stop(epoch, accuracy(model)):
+        break
+    return accuracy(model), epoch
+
+  def accuracy(model):
     with torch.inference_mode():
       x = (inputs.images[valid].float() - inputs.mean) / inputs.std
       return (model(x).argmax(1) == inputs.labels[valid]).float().mean().item()
@@ -136,22 +161,64 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
 TRIALS = {"PyTorch": torch_trial, "JAX": jax_trial}
 
 
-def plain(name: str, recipe: vs.Recipe, search: int, count: int, core: int) -> Timing:
+def plain(
+  name: str,
+  recipe: vs.Recipe,
+  search: int,
+  count: int,
+  core: int,
+  rungs: tuple[int, ...] = (),
+) -> Timing:
   """One search in plain optuna, in a process that is tied to a core."""
   import optuna
 
   os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]})
   jax.config.update("jax_num_cpu_devices", 1)
   trial = TRIALS[name](recipe, search)
-  trial({name: getattr(recipe, name) for name in OVER})  # compiles
-  study = create_study(True, sampler=optuna.samplers.TPESampler(seed=search))
+  trial({name: getattr(recipe, name) for name in OVER}, None)  # compiles
+  samplers = optuna.samplers
+  sampler = samplers.RandomSampler if rungs else samplers.TPESampler
+  pruner = optuna.pruners.NopPruner()
+  if rungs:
+    factor = factor_of(rungs, recipe.epochs)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(rungs[0], factor)
+  study = create_study(True, sampler=sampler(seed=search), pruner=pruner)
   space = distributions_of(searched_space())
+  epochs = 0
   began = time.perf_counter(), time.process_time()
   for _ in range(count):
     asked = study.ask(space)
-    study.tell(asked, trial(asked.params))
+
+    def stop(epoch, accuracy, asked=asked):
+      if epoch not in rungs:
+        return False
+      asked.report(accuracy, epoch)
+      return asked.should_prune()
+
+    accuracy, trained = trial(asked.params, stop if rungs else None)
+    epochs += trained
+    if trained < recipe.epochs:
+      study.tell(asked, state=optuna.trial.TrialState.PRUNED)
+    else:
+      study.tell(asked, accuracy)
   ended = time.perf_counter(), time.process_time()
-  return Timing(count, ended[0] - began[0], ended[1] - began[1], [study.best_value])
+  best = [study.best_value]
+  return Timing(count, epochs, ended[0] - began[0], ended[1] - began[1], best)
+
+
+def factor_of(rungs: tuple[int, ...], epochs: int) -> int:
+  """Return how many times as long as the rung before each rung is.
+
+  Raises:
+    Mistake: they differ, which optuna's pruner does not know.
+  """
+  factors = {long / short for short, long in itertools.pairwise((*rungs, epochs))}
+  if len(factors) > 1 or not (factor := max(factors)).is_integer() or factor < 2:
+    raise Mistake(
+      f"--rungs {' '.join(map(str, rungs))} of {epochs} epochs: give epochs of which "
+      "each is the same whole number of times the one before, as 1 4 of 16"
+    )
+  return int(factor)
 
 
 def searched_space():
@@ -160,31 +227,38 @@ def searched_space():
   return parse_space(OVER)
 
 
-def together(name: str, recipe: vs.Recipe, count: int, first: int) -> Timing:
+def together(
+  name: str, recipe: vs.Recipe, count: int, first: int, rungs: tuple[int, ...] = ()
+) -> Timing:
   """One search a core, all at once."""
   cores = common.cores()
   context = multiprocessing.get_context("spawn")
   with ProcessPoolExecutor(cores, mp_context=context) as workers:
     of = [
-      workers.submit(plain, name, recipe, first + core, count, core)
+      workers.submit(plain, name, recipe, first + core, count, core, rungs)
       for core in range(cores)
     ]
     found = [future.result() for future in of]
   return Timing(
     cores * count,
+    sum(f.epochs for f in found),
     max(f.seconds for f in found),
     sum(f.processor_seconds for f in found),
     [best for f in found for best in f.best],
   )
 
 
-def campaign(recipe: vs.Recipe, searches: int, count: int) -> Timing:
+def campaign(
+  recipe: vs.Recipe, searches: int, count: int, rungs: tuple[int, ...] = ()
+) -> Timing:
   """All searches in one campaign, after a first trial of each that compiles."""
-  how: dict[str, Any] = dict(sampler="tpe", searches=searches, progress=False)
+  how: dict[str, Any] = dict(searches=searches, progress=False)
+  how |= dict(rungs=rungs, seed_batch=256) if rungs else dict(sampler="tpe")
   with tempfile.TemporaryDirectory() as folder:
-    vs.search(recipe, OVER, trials=1, out=f"{folder}/s", **how)
+    first = vs.search(recipe, OVER, trials=1, out=f"{folder}/s", **how)
+    begun = epochs_of(first, recipe)
     began = time.perf_counter(), time.process_time()
-    vs.search(recipe, OVER, trials=1 + count, out=f"{folder}/s", **how)
+    results = vs.search(recipe, OVER, trials=1 + count, out=f"{folder}/s", **how)
     ended = time.perf_counter(), time.process_time()
     trials = read_trials(f"{folder}/s")
     kept = trials.trial < count  # as many as the others have
@@ -193,26 +267,39 @@ def campaign(recipe: vs.Recipe, searches: int, count: int) -> Timing:
     ]
   return Timing(
     searches * count,
+    epochs_of(results, recipe) - begun,
     ended[0] - began[0],
     ended[1] - began[1],
     [float(value) for value in best],
   )
 
 
+def epochs_of(results, recipe: vs.Recipe) -> float:
+  """Return how many epochs all runs of a search were trained."""
+  if "epochs" in results:
+    return float(results["epochs"].sum())
+  return recipe.epochs * results.sizes["run"]
+
+
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "searching", argv)
   recipe = vs.recipe(flags.recipe, **overrides(flags.set))
   where = common.elsewhere(common.machine)
+  factor_of(flags.rungs, recipe.epochs)
+
+  def ours(count, rungs=()):
+    return lambda number: common.elsewhere(
+      campaign, recipe, flags.searches, count, rungs
+    )
+
+  def theirs(name, count, rungs=()):
+    return lambda number: together(name, recipe, count, number * common.cores(), rungs)
+
   ways: dict[str, Callable[[int], Timing]] = {
-    "campaign": lambda number: common.elsewhere(
-      campaign, recipe, flags.searches, flags.sample
-    ),
-    **{
-      name: lambda number, name=name: together(
-        name, recipe, flags.sample, number * common.cores()
-      )
-      for name in TRIALS
-    },
+    "campaign": ours(flags.sample),
+    **{name: theirs(name, flags.sample) for name in TRIALS},
+    "campaign, rungs": ours(flags.trials, flags.rungs),
+    "PyTorch, pruned": theirs("PyTorch", flags.trials, flags.rungs),
   }
   timings = {name: [] for name in ways}
   for number in range(flags.rounds):
@@ -221,42 +308,39 @@ def main(argv: list[str] | None = None) -> None:
   whole = flags.searches * flags.trials
   rows = []
   for name, of in timings.items():
-    wall, processor = (
-      [getattr(t, field) / t.trials for t in of]
-      for field in ("seconds", "processor_seconds")
+    epochs, wall, processor = (
+      statistics.median(getattr(t, field) / t.trials for t in of)
+      for field in ("epochs", "seconds", "processor_seconds")
     )
-    ours = timings["campaign"]
-    ratios = [
-      statistics.median(
-        a / (getattr(b, field) / b.trials) for a, b in zip(each, ours, strict=True)
-      )
-      for each, field in ((wall, "seconds"), (processor, "processor_seconds"))
-    ]
     best = [value for t in of for value in t.best]
     rows.append(
       (
         name,
-        significant(statistics.median(wall)),
-        significant(statistics.median(processor)),
-        significant(whole * statistics.median(wall) / 3600),
-        *(f"{ratio:.2f}" for ratio in ratios),
-        f"{np.mean(best):.2%} ± {np.std(best) / len(best) ** 0.5:.2%} ({len(best)})",
+        f"{of[0].trials // len(of[0].best)} × {len(of[0].best)}",
+        significant(epochs),
+        significant(wall),
+        significant(processor),
+        significant(whole * wall / 3600),
+        *(
+          f"{ratio(of, timings[to], field):.2f}"
+          for to in ("campaign", "campaign, rungs")
+          for field in ("seconds", "processor_seconds")
+        ),
+        f"{np.mean(best):.2%} ± {np.std(best) / len(best) ** 0.5:.2%}",
       )
     )
   head = (
-    *(
-      "",
-      "seconds a trial",
-      "processor seconds a trial",
-      f"hours for {whole:,} trials",
-    ),
+    *("", "trials × searches", "epochs a trial"),
+    *("seconds a trial", "processor seconds a trial"),
+    f"hours for {whole:,} trials",
     *("time ÷ the campaign's", "processor time ÷ the campaign's"),
-    f"best validation accuracy of {flags.sample} trials (searches)",
+    *("time ÷ the campaign's by rungs", "processor time ÷ the campaign's by rungs"),
+    "best validation accuracy of a search",
   )
   title = (
-    f"{recipe.name}: {flags.searches} searches of {flags.trials} trials by TPE, "
-    f"{duration(recipe.epochs)} each, from {flags.sample} trials of each search and "
-    f"one search a core; medians of {flags.rounds} rounds"
+    f"{recipe.name}: {flags.searches} searches of {flags.trials} trials of at most "
+    f"{duration(recipe.epochs)}, rungs {' and '.join(map(str, flags.rungs))}; medians of "
+    f"{flags.rounds} rounds"
   )
   common.write(
     flags,
@@ -264,6 +348,14 @@ def main(argv: list[str] | None = None) -> None:
     where,
     [Table(title, head, rows)],
     {name: [t._asdict() for t in of] for name, of in timings.items()},
+  )
+
+
+def ratio(of: list[Timing], to: list[Timing], field: str) -> float:
+  """Return the median ratio of the times of a trial."""
+  return statistics.median(
+    getattr(a, field) / a.trials / (getattr(b, field) / b.trials)
+    for a, b in zip(of, to, strict=True)
   )
 
 

@@ -68,8 +68,10 @@ MLP = vs.Recipe(
 )
 DIGITS = vs.recipe("digits_cnn", dropout=0.1)
 HALF = DIGITS.replace(name="digits_cnn_half", width=0.5, epochs=4)
+QUICK_MNIST = MLP_MNIST.replace(name="mlp_mnist_quarter", width=0.25, epochs=1)
 SOURCES = ("data", "augment", "order", "init", "dropout")
-MLP_SOURCES = ("data", "order", "init")
+MLP_QUICK_MNIST = MLP_MNIST.replace(name="mlp_mnist_quarter", width=0.25, epochs=1)
+SOURCES = ("data", "order", "init")
 # Table 2; the noisy grid moves the ends by up to half a step.
 OVER = {"lr": "log 1e-3..0.3", "weight_decay": "log 1e-6..1e-2"}
 OVER_MLP = {"lr": "log 1e-3..1", "weight_decay": "log 1e-6..1e-1"}
@@ -99,7 +101,7 @@ def tasks(scale: str) -> dict[str, Task]:
     mnist, cifar10 = MLP_MNIST, vgg11_cifar10
   else:
     digits = Task(HALF, SOURCES, searched=Searched(OVER, 16, 2, 60, 20))
-    mnist, cifar10 = MLP_MNIST.replace(epochs=1), images.PATCHES
+    mnist, cifar10 = QUICK_MNIST, images.PATCHES
   return found | {
     "digits": digits,
     "mnist": Task(mnist, MLP_SOURCES),
