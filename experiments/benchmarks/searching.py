@@ -260,6 +260,7 @@ def campaign(
     began = time.perf_counter(), time.process_time()
     results = vs.search(recipe, OVER, trials=1 + count, out=f"{folder}/s", **how)
     ended = time.perf_counter(), time.process_time()
+    epochs = epochs_of(results, recipe) - begun
     trials = read_trials(f"{folder}/s")
     kept = trials.trial < count  # as many as the others have
     best = [
@@ -267,7 +268,7 @@ def campaign(
     ]
   return Timing(
     searches * count,
-    epochs_of(results, recipe) - begun,
+    epochs,
     ended[0] - began[0],
     ended[1] - began[1],
     [float(value) for value in best],

@@ -70,8 +70,7 @@ DIGITS = vs.recipe("digits_cnn", dropout=0.1)
 HALF = DIGITS.replace(name="digits_cnn_half", width=0.5, epochs=4)
 QUICK_MNIST = MLP_MNIST.replace(name="mlp_mnist_quarter", width=0.25, epochs=1)
 SOURCES = ("data", "augment", "order", "init", "dropout")
-MLP_QUICK_MNIST = MLP_MNIST.replace(name="mlp_mnist_quarter", width=0.25, epochs=1)
-SOURCES = ("data", "order", "init")
+MLP_SOURCES = ("data", "order", "init")
 # Table 2; the noisy grid moves the ends by up to half a step.
 OVER = {"lr": "log 1e-3..0.3", "weight_decay": "log 1e-6..1e-2"}
 OVER_MLP = {"lr": "log 1e-3..1", "weight_decay": "log 1e-6..1e-1"}
