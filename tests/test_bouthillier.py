@@ -3,6 +3,9 @@ and its pieces on made-up ones.
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -19,6 +22,7 @@ from experiments.bouthillier2021 import (
   campaigns,
   fig01_sources,
   fig02_binomial,
+  fig04_estimators,
   fig05_standard_errors,
   fig06_detection,
   figc1_sample_size,
@@ -392,6 +396,48 @@ def test_sources_beside_the_data():
   assert word(rows["variance of all but the search over that of data"]) == "identity"
   searches = rows["mean variance of the three searches over that of weights init"]
   assert searches.estimate.value == pytest.approx(2, rel=0.3)  # (4 + 1 + 1) / 3
+
+
+def test_few_searches_beside_the_others():
+  """The ratio is of searches that are not in both; other laws are told apart."""
+  x = np.random.default_rng(0).normal(size=200)
+  x[20:40] *= 10
+  found = fig04_estimators.beside_the_others(x)
+  assert len(found) == 10
+  others = np.concatenate([x[:20], x[40:]])
+  assert found[1].ratio == pytest.approx(x[20:40].var(ddof=1) / others.var(ddof=1))
+  assert found[1].low > 1 > found[0].high
+
+
+@pytest.mark.slow
+def test_the_number_of_devices_changes_no_bit(tmp_path):
+  """As the row of figure 1 says; at the same lane width."""
+  task = SMOKE["digits"]
+  runs = campaigns.campaigns("smoke")["digits_sources"].runs[:10]
+  how = dict(lane_width=4, keep_params=True, progress=False)
+  vs.train(task.recipe, runs, tmp_path / "two", **how)
+  program = f"""
+import vmapseeds as vs
+from experiments.bouthillier2021 import campaigns
+import jax
+recipe = campaigns.tasks("smoke")["digits"].recipe
+runs = campaigns.campaigns("smoke")["digits_sources"].runs[:10]
+vs.train(recipe, runs, {str(tmp_path / "one")!r}, **{how!r})
+assert jax.device_count() == 1
+"""
+  env = os.environ | {"JAX_NUM_CPU_DEVICES": "1"}
+  subprocess.run([sys.executable, "-c", program], check=True, env=env)
+  assert jax.device_count() == 2
+  results, networks = (
+    [read(tmp_path / name) for name in ("one", "two")]
+    for read in (vs.open_results, vs.load_networks)
+  )
+  for name in ("test_accuracy", "valid_accuracy"):
+    np.testing.assert_array_equal(*(of[name].values for of in results))
+  assert len(set(results[0].test_accuracy.values)) > 1
+  leaves = [jax.tree.leaves(of.variables) for of in networks]
+  for one, two in zip(*leaves, strict=True):
+    np.testing.assert_array_equal(one, two)
 
 
 def test_a_task_without_searches_has_no_rows_of_them():

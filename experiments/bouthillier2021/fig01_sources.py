@@ -27,7 +27,7 @@ from experiments.frame import Row, Trained, percent, row
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1: variance by source, relative to that of the data"
-PANELS = 2
+PANELS = 4
 NAMES = {
   "data": "data (bootstrap)",
   "augment": "data augmentation",
@@ -174,7 +174,9 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Sources], axes: np.ndarray) -> None:
-  for ax, (task, n) in zip(axes, numbers.items(), strict=True):
+  for ax in axes[len(numbers) :]:
+    ax.set_axis_off()
+  for ax, (task, n) in zip(axes, numbers.items(), strict=False):
     shown = [*n.of][::-1]
     found = np.array([n.of[name].relative for name in shown])
     found = np.vstack([[n.noise / n.of["data"].variance, np.nan, np.nan], found])

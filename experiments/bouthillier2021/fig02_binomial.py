@@ -75,7 +75,7 @@ def plot(numbers: Mapping[str, Binomial], axes: np.ndarray) -> None:
   (ax,) = axes
   every = [n.examples for n in numbers.values()]
   sizes = np.geomspace(min(every) / 3, max(every) * 10, 100)
-  colors = (plots.ORANGE, plots.BLUE, plots.GREEN)
+  colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE)
   for (task, n), color in zip(numbers.items(), colors, strict=False):
     ax.semilogx(
       sizes,

@@ -10,10 +10,12 @@ from jaxtyping import Float
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.frame import Row, Trained, percent, row
+from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 4: measures of the ideal and of the biased estimators, on breast cancer"
 PANELS = 4
+FEW = 20  # searches, as section 3.3 has
 TASK = "breast_cancer"
 STYLES = {
   "init": (":", plots.PURPLE),
@@ -47,9 +49,32 @@ def rows(n: Measures) -> list[Row]:
     else:
       mean = percent(x.mean(), x.mean(axis=1).std(ddof=1) / np.sqrt(len(x)))
       table.append(row(f"mean, FixHOptEst(k, {name})", None, mean, of))
+  searched = n.of["ideal"][0]
+  if len(searched) > 2 * FEW:
+    ratios = beside_the_others(searched)
+    within = sum(of.low <= 1 <= of.high for of in ratios)
+    said = f"{', '.join(f'{of.ratio:.2f}' for of in ratios)}: 1 is in {within} of {len(ratios)} intervals"
+    quantity = f"variance between {FEW} searches over that between the others"
+    table.append(row(quantity, None, said, f"{FEW} and {len(searched) - FEW}"))
   k, trials = n.of["all"].shape[1], n.trials
   cost = f"{k * trials:,} and {k + trials}: {k * trials / (k + trials):.3g} times"
   return [*table, row(f"trainings of {k} measures", paper.COST, cost, "exact")]
+
+
+def beside_the_others(
+  searched: Float[np.ndarray, " searches"],
+) -> list[stats.VarianceRatio]:
+  """Return the variance of each `FEW` searches over that of all others, with intervals of
+  95 %.
+  """
+  return [
+    stats.variance_ratio(
+      searched[i : i + FEW],
+      np.delete(searched, slice(i, i + FEW)),
+      paired=False,
+    )
+    for i in range(0, len(searched) - FEW + 1, FEW)
+  ]
 
 
 def plot(n: Measures, axes: np.ndarray) -> None:

@@ -86,16 +86,17 @@ def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
 def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:
   """Accuracies in standard deviations of the source, beside the normal density."""
   grid, bins = np.linspace(-4, 4, 200), np.linspace(-4, 4, 25)
-  colors = dict(zip(numbers, (plots.ORANGE, plots.BLUE), strict=True))
+  colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE)
   for ax, name in zip(axes, (*SOURCES, EVERYTHING), strict=True):
-    for task, of in numbers.items():
+    for (task, of), color in zip(numbers.items(), colors, strict=False):
       if name not in of:
         continue
       n = of[name]
       x = n.deviations.ravel()
       sd = np.sqrt(n.deviations.var(axis=1, ddof=1).mean()) or 1.0
       label = f"{task}, p {show(n.p_value, None, 'p')}"
-      ax.hist(x / sd, bins, density=True, color=colors[task], alpha=0.45, label=label)
+      ax.hist(x / sd, bins, density=True, histtype="step", color=color, label=label)
     ax.plot(grid, scipy.stats.norm.pdf(grid), color=plots.INK, linewidth=1)
     ax.set(title=NAMES[name], ylabel="density", xlabel="accuracy less its mean (sd)")
+    ax.set_ylim(top=1.2 * ax.get_ylim()[1])  # for the legend's third and fourth line
     frame.legend_above(ax)
