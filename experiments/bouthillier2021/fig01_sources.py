@@ -56,9 +56,7 @@ class Sources(NamedTuple):
 
   of: dict[str, Variance]
   order_over_init: Ratio
-  search_over_init: (
-    Ratio | None
-  )  # the mean of the three samplers, if there are searches
+  search_over_init: Ratio  # the mean of the three samplers; NaN without searches
   noise: float  # variance
   changed: int  # runs of which numerical noise changed the accuracy
   noise_runs: int
@@ -100,7 +98,7 @@ def sources(
       measures.ratio(x, accuracies["data"]),
       f"{len(x)} × {x.shape[1]}",
     )
-  search_over_init = None
+  search_over_init = Ratio(*(math.nan,) * 3)
   if SAMPLERS[0] in accuracies:
     searched = np.mean([accuracies[s].var(axis=1, ddof=1) for s in SAMPLERS], axis=0)
     init = accuracies["init"].var(axis=1, ddof=1)
@@ -146,7 +144,7 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
     numbers.of["order"].runs,
   )
   table.append(order)
-  if numbers.search_over_init:
+  if SAMPLERS[0] in numbers.of:
     search = row(
       f"{task}: mean variance of the three searches over that of weights init",
       paper.CLAIMS["search over init"],
