@@ -150,6 +150,9 @@ def test_sources_are_those_of_the_stored_runs(made, numbers, task):
   noise = numbers["fig01"][task]["noise"]
   again = stored(made, f"{task}_noise")
   assert again.attrs["lane_width"] == campaigns.NOISE_WIDTH
+  lanes = numbers["fig01"][task]["lanes"]
+  assert f", width {campaigns.NOISE_WIDTH} instead of " in lanes
+  assert lanes.endswith(f", width {results.attrs['lane_width']}")
   change = again.test_accuracy.values.astype(float) - x.ravel()
   assert noise == pytest.approx((change**2).mean() / 2)
   assert noise < 1e-4
@@ -159,16 +162,17 @@ def test_sources_are_those_of_the_stored_runs(made, numbers, task):
 @pytest.mark.parametrize("task", SMOKE)
 def test_estimators_are_those_of_the_stored_searches(made, numbers, task):
   of, n = SMOKE[task], numbers["fig05"][task]
+  k = of.searched.k
   ideal, fixed = (stored(made, f"{task}_{name}") for name in ("ideal", "fixed"))
   best = best_of(ideal)
   assert n["variance"] == pytest.approx(np.var([x for _, x in best], ddof=1), rel=1e-5)
-  rates = [lr for lr, _ in best[: of.repetitions]] * (len(campaigns.FIXED) * of.k)
+  rates = [lr for lr, _ in best[: of.repetitions]] * (len(campaigns.FIXED) * k)
   np.testing.assert_array_equal(fixed.lr, rates)
-  parts = fixed.test_accuracy.values.astype(float).reshape(3, of.k, of.repetitions)
+  parts = fixed.test_accuracy.values.astype(float).reshape(3, k, of.repetitions)
   for what, x in zip(campaigns.FIXED, parts, strict=True):
     b = n["biased"][what]
     assert b["correlation"] == pytest.approx(average_correlation(x.T))
-    means = [x[:k].mean(axis=0).std(ddof=1) for k in range(1, of.k + 1)]
+    means = [x[:i].mean(axis=0).std(ddof=1) for i in range(1, k + 1)]
     np.testing.assert_allclose(b["sd_of_means"], means)
   for name in (*campaigns.SAMPLERS, "ideal"):
     searched = best_of(stored(made, f"{task}_{name}"))
@@ -376,7 +380,7 @@ def test_sources_beside_the_data():
   accuracies = {
     name: 0.9 + x * rng.normal(size=(20, 20)) / 100 for name, x in sd.items()
   }
-  numbers = fig01_sources.sources(accuracies, np.array([0.0, 0.0, 0.01, -0.01]), 1)
+  numbers = fig01_sources.sources(accuracies, np.array([0.0, 0.0, 0.01, -0.01]), "b")
   assert numbers.of["init"].relative.value == pytest.approx(0.25, rel=0.3)
   assert numbers.of["init"].sd_se == pytest.approx(0.01 / np.sqrt(2 * 20 * 19), rel=0.4)
   table = fig01_sources.rows({"task": numbers})
@@ -388,9 +392,7 @@ def test_sources_beside_the_data():
   augment = rows["variance of data augmentation over that of data"]
   assert word(augment) == "violated"
   assert word(rows["variance of data order over that of weights init"]) == "agrees"
-  noise = rows[
-    "variance of numerical noise, lanes of width 8 instead of 1, over that of data"
-  ]
+  noise = rows["variance of numerical noise over that of data; lanes b"]
   assert noise.ours.endswith("accuracy changed in 2 of 4 runs")
   assert numbers.noise == pytest.approx(0.01**2 / 4)
   assert word(rows["variance of all but the search over that of data"]) == "identity"
@@ -444,7 +446,7 @@ def test_a_task_without_searches_has_no_rows_of_them():
   rng = np.random.default_rng(0)
   names = ("data", "order", "init", "everything")
   accuracies = {name: rng.normal(size=(4, 5)) for name in names}
-  numbers = fig01_sources.sources(accuracies, np.zeros(3), 1)
+  numbers = fig01_sources.sources(accuracies, np.zeros(3), "b")
   said = " ".join(row.quantity for row in fig01_sources.rows({"task": numbers}))
   assert "weights init over that of data" in said
   assert "search" not in said.replace("all but the search", "")

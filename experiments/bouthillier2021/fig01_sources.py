@@ -17,7 +17,6 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import (
   EVERYTHING,
   NOISE,
-  NOISE_WIDTH,
   SAMPLERS,
   tasks,
 )
@@ -60,7 +59,7 @@ class Sources(NamedTuple):
   noise: float  # variance
   changed: int  # runs of which numerical noise changed the accuracy
   noise_runs: int
-  lane_width: int  # beside `NOISE_WIDTH`
+  lanes: str  # of the runs that noise changed, instead of which others
 
 
 def compute(trained: Trained) -> dict[str, Sources]:
@@ -74,15 +73,18 @@ def compute(trained: Trained) -> dict[str, Sources]:
     again = measures.performances(trained, f"{name}_{NOISE}")
     every = measures.performances(trained, f"{name}_sources")
     first = every[-task.repetitions * task.measures :][: len(again)]
-    width = trained.used[f"{name}_sources"]["lane_width"]
-    found[name] = sources(accuracies, again - first, width)
+    used = (trained.used[f"{name}_{what}"] for what in (NOISE, "sources"))
+    lanes = " instead of ".join(
+      "{lowering}, width {lane_width}".format(**of) for of in used
+    )
+    found[name] = sources(accuracies, again - first, lanes)
   return found
 
 
 def sources(
   accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]],
   noise: Float[np.ndarray, " runs"],
-  lane_width: int,
+  lanes: str,
 ) -> Sources:
   """Return each variance, and its ratio to that of `data`; `noise` has differences of
   accuracies of the same runs.
@@ -110,7 +112,7 @@ def sources(
     np.nanmean(noise**2) / 2,
     int(np.count_nonzero(noise)),
     len(noise),
-    lane_width,
+    lanes,
   )
 
 
@@ -153,17 +155,16 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
     )
     table.append(search)
   noise = f"{numbers.noise / numbers.of['data'].variance:.3g}"
-  widths = f"lanes of width {NOISE_WIDTH} instead of {numbers.lane_width}"
   return [
     *table,
     row(
-      f"{task}: variance of numerical noise, {widths}, over that of data",
+      f"{task}: variance of numerical noise over that of data; lanes {numbers.lanes}",
       paper.NOISE,
       f"{noise}; accuracy changed in {numbers.changed} of {numbers.noise_runs} runs",
       f"2 × {numbers.noise_runs}",
     ),
     row(
-      f"{task}: ... one device instead of two, over that of data",
+      f"{task}: ... one device instead of two",
       paper.NOISE,
       "0: at the same lane width every bit is the same, by design and by a test",
       "exact",
