@@ -191,6 +191,6 @@ def plot(numbers: Mapping[str, Sources], axes: np.ndarray) -> None:
     ax.axvline(0.5, color=plots.INK, linewidth=0.9, linestyle=":")
     ax.set(
       title=task,
-      xlabel="variance over that where the data vary\n(dotted: the paper, init mostly below)",
+      xlabel="variance over that of the data\n(dotted: the paper, init mostly below)",
       xlim=(0, 1.1 * np.nanmax(found[:, [0, 2]])),
     )
