@@ -63,7 +63,8 @@ class Watch:
         looks.clear()
         watched, reported = since, False
         continue
-      looks.append((_others_run(), time.process_time()))
+      # Without what looking at many threads takes
+      looks.append((_others_run(), time.process_time() - time.thread_time()))
       if self._computes_here and _nothing_runs(looks):
         return self._give_up()
       taken = time.monotonic() - since
