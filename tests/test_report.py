@@ -470,7 +470,7 @@ def test_says_beside_the_count_that_few_runs_make_pairs_look_dependent():
     summary = summarize(dataset(runs, n=6, spread=0.4))
     assert summary["statistics"]["dependent_pairs"]["value"] > 0
     reading = summary["statistics"]["dependent_pairs"]["reading"]
-    said = f"With {runs} runs, many pairs pass 2 points by chance" in reading
+    said = f"With {runs:,} runs, many pairs pass 2 points by chance" in reading
     assert said == (runs < 3000)
     assert not any("pairs" in w for w in summary["warnings"])
 
