@@ -8,7 +8,7 @@ A paper is a package beside this file:
 - `paper.py`: the printed values.
 - one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a
   `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
-  paper's beside ours, `plot(numbers, axes)` draws on `PANELS` axes.
+  paper's beside ours, `plot(numbers, axes)` draws on `PANELS` or `panels(numbers)` axes.
 
 A row that states a claim of `paper.CLAIMS` has an estimate; the gallery judges all
 claims of a page together. `python -m experiments.<paper>` makes all figures, or those
@@ -616,7 +616,10 @@ def write(
   """Saves a figure's picture and then its numbers."""
   name = module.__name__.rpartition(".")[2]
   out.mkdir(parents=True, exist_ok=True)
-  panels, caption = getattr(module, "PANELS", 1), gallery.caption(trained.used.values())
+  panels = getattr(module, "PANELS", 1)
+  if hasattr(module, "panels"):
+    panels = module.panels(numbers)
+  caption = gallery.caption(trained.used.values())
   files.write(out / f"{name}.png", drawn(module.plot, numbers, panels, caption))
   record = {
     "paper": trained.paper,

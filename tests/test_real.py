@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from experiments.jordan2024 import real, share
+from experiments.jordan2024 import campaigns, real, share
 from vmapseeds import stats
 
 EPOCHS, RUNS = (0, 1, 2, 4), 6
@@ -99,3 +99,44 @@ def test_another_machine_goes_on(tmp_path, monkeypatch):
   same, _ = trained("parts", "b", 5)
   np.testing.assert_array_equal(same, both)
   assert len(list((tmp_path / "parts").glob("predictions-2-*.npz"))) == 2
+
+
+@pytest.mark.slow
+def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatch):
+  recipe = vs.recipe("digits_cnn", batch_size=100, augment="", optimizer="nesterov")
+  monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, (0, 1, 2, 3), 4))
+  small = campaigns.Studies(
+    recipe.replace(epochs=2), 1, 0, 4, 2, (1, 2), 6, (1, 2), 4, (0, 4)
+  )
+  monkeypatch.setitem(campaigns.STUDIES, "mnist", small)
+  out = tmp_path / "out"
+  command = ["mnist", "--out", str(out), "--campaigns", str(tmp_path / "campaigns")]
+  real.main([*command, "--runs", "6", "--other"])
+  made = json.loads((out / "index.json").read_text())["figures"]
+  assert made == [
+    "share",
+    "fig01_accuracies",
+    "fig02_halves",
+    "fig03_independent_errors",
+    "fig05_distribution_variance",
+    "fig08_learning_rate",
+    "fig09_distribution_shift",
+    "fig10_randomness_sources",
+    "fig11_poking",
+    "fig12_shift_correlations",
+    "fig13_binomial",
+    "fig14_dependent_pairs",
+  ]
+  rates = json.loads((out / "fig08_learning_rate.json").read_text())["numbers"]
+  assert [n["rate"] for n in rates] == pytest.approx(
+    [0.05 * 2 ** (k / 2) for k in range(-18, 7)]
+  )
+  sources = json.loads((out / "fig10_randomness_sources.json").read_text())["numbers"]
+  assert [*sources["2"]] == ["all", "init", "order"]
+  page = (out / "index.md").read_bytes()
+  monkeypatch.setattr(vs, "train", None)
+  for path in out.glob("*.png"):
+    path.unlink()
+  real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
+  assert (out / "index.md").read_bytes() == page
+  assert {path.stem for path in out.glob("*.png")} == {*made}

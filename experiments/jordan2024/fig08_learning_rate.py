@@ -1,4 +1,4 @@
-"""Jordan 2024, figure 8 and section 4.3: the variance between runs at thirteen learning
+"""Jordan 2024, figure 8 and section 4.3: the variance between runs at many learning
 rates.
 
 The paper's best learning rate is the largest at which the variance hardly exceeds that
@@ -18,7 +18,7 @@ from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
-TITLE = "Figure 8: accuracy and variance at thirteen learning rates"
+TITLE = "Figure 8: accuracy and variance by learning rate"
 PANELS = 2
 
 

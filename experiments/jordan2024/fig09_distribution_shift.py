@@ -15,13 +15,12 @@ from experiments import claims, frame
 from experiments.claims import Estimate, between
 from experiments.frame import Row, Spread, Trained, of_runs, percent, spread
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import SHIFTED, data_of
+from experiments.jordan2024.campaigns import data_of, shifted
 from experiments.jordan2024.fig05_distribution_variance import Variance, variance
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 9: distribution shift makes runs differ"
-PANELS = 4
 
 
 class Shift(NamedTuple):
@@ -31,10 +30,14 @@ class Shift(NamedTuple):
   variance: Variance
 
 
+def panels(numbers: Mapping[str, Mapping[str, Shift]]) -> int:
+  return 2 + len(numbers)
+
+
 def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
   """The numbers by data set and test set; the first test set is not shifted."""
   found = {}
-  for name in SHIFTED:
+  for name in shifted(trained.campaigns):
     campaign = trained.campaigns[name]
     of_set = {
       test_set: trained.tallies(name, test_set)
@@ -100,7 +103,7 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
     )
     ax.set_title(f"{next(iter(numbers))}: {name}")
     frame.legend_above(ax)
-  for ax, (data, shifts) in zip(axes[-len(numbers) :], numbers.items(), strict=True):
+  for ax, (data, shifts) in zip(axes[2:], numbers.items(), strict=True):
     of_each = [s.variance for s in shifts.values()]
     series = {
       "test set": [

@@ -15,7 +15,7 @@ from experiments import frame
 from experiments.claims import Estimate
 from experiments.frame import Row, Spread, Trained, duration, percent, row, spread
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import SOURCES, STUDIES
+from experiments.jordan2024.campaigns import STUDIES, sources_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -36,14 +36,15 @@ class Source(NamedTuple):
 
 def compute(trained: Trained) -> dict[int, dict[str, Source]]:
   """The numbers by duration and by source; "all" is one of the sources."""
+  studies = STUDIES[trained.scale]
   return {
     epochs: by_source(
       {
         source: trained.errors(f"{source}_{epochs}epochs")
-        for source in ("all", *SOURCES)
+        for source in ("all", *sources_of(studies.recipe))
       }
     )
-    for epochs in STUDIES[trained.scale].source_epochs
+    for epochs in studies.source_epochs
   }
 
 
@@ -60,6 +61,7 @@ def by_source(
 
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
+  every = next(iter(numbers.values()))
   lines = [
     row(
       f"sd of accuracy, varying {source}",
@@ -67,7 +69,7 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
       f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
       n[source].runs,
     )
-    for source in ("all", *SOURCES)
+    for source in every
     for epochs, n in numbers.items()
   ]
   lengths = {min(numbers): "short", max(numbers): "long"}
@@ -78,7 +80,8 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
       Estimate(n[source].ratio, *n[source].interval, "log"),
       n[source].runs,
     )
-    for source in SOURCES
+    for source in every
+    if source != "all"
     for epochs, n in numbers.items()
   ]
 
@@ -110,7 +113,8 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
     )
     frame.legend_above(ax)
   right = axes[-1]
-  for i, (color, source) in enumerate(zip(plots.PALETTE[1:], SOURCES, strict=False)):
+  alone = [source for source in groups if source != "all"]
+  for i, (color, source) in enumerate(zip(plots.PALETTE[1:], alone, strict=False)):
     ratio = np.array([n[source].ratio for n in numbers.values()])
     low, high = np.array([n[source].interval for n in numbers.values()]).T
     x = np.arange(len(numbers)) + (i - 1) * 0.1

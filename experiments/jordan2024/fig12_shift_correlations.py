@@ -18,12 +18,11 @@ from jaxtyping import Float
 from experiments.claims import Estimate
 from experiments.frame import Row, Trained, row
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import SHIFTED, data_of
+from experiments.jordan2024.campaigns import data_of, shifted
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 12 [10]: correlations between the accuracies on shifted test sets"
-PANELS = 4
 LEVEL = 0.05
 
 
@@ -51,9 +50,13 @@ class Correlations(NamedTuple):
   pairs: list[Pair]
 
 
+def panels(numbers: Mapping[str, Correlations]) -> int:
+  return 2 * len(numbers)
+
+
 def compute(trained: Trained) -> dict[str, Correlations]:
   found = {}
-  for name in SHIFTED:
+  for name in shifted(trained.campaigns):
     campaign = trained.campaigns[name]
     of_set = {
       test_set: trained(name, test_set) for test_set in campaign.recipe.test_sets
