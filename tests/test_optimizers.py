@@ -94,8 +94,9 @@ ARGUMENTS = {
 REFUSED = {
   "differentially_private_aggregate": "expects `grads` to have a batch dimension",
   "dpsgd": "expects `grads` to have a batch dimension",
-  "measure_with_ema": "structure",
-  "scale_by_muon": "structure",
+  # In the words of new and old JAX.
+  "measure_with_ema": "(structure|Expected dict)",
+  "scale_by_muon": "(structure|Expected dict)",
 }
 
 
