@@ -385,10 +385,12 @@ def test_pokes_are_of_the_runs_of_figure_10():
   assert set(poked.runs.columns()["poke_step"]) == {31}  # of 62
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_another_first_step(which):
+def test_another_first_step(which, nesterov):
   """Against the recipe's own optimizer, given the other first gradient."""
-  recipe = vs.recipe("digits_cnn", epochs=2)
+  name = "nesterov" if nesterov else "sgd"
+  recipe = vs.recipe("digits_cnn", epochs=2, optimizer=name)
   swept = vs.Runs.sweep(first_step=[which], seeds=1)
   run = recipe_lanes(recipe.replace(values={"first_step": 0.0}), swept, 1000)
   run = type(run)({}, {name: column[0] for name, column in run.values.items()})
@@ -403,7 +405,10 @@ def test_another_first_step(which):
     np.zeros(3, np.float32),
   ]
   parameters = jnp.array([1.0, -2.0, 0.5])
-  optimizers = campaigns.other_first_step(run, 10), make_optimizer(recipe, run, 10)
+  optimizers = (
+    campaigns.other_first_step(run, 10, nesterov),
+    make_optimizer(recipe, run, 10),
+  )
   states = [optimizer.init(parameters) for optimizer in optimizers]
   for step, gradient in enumerate(gradients):
     ours, states[0] = optimizers[0].update(gradient, states[0], parameters)

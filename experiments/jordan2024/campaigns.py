@@ -382,9 +382,7 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
       )
   nesterov = studies.recipe.optimizer == "nesterov"
   other = {
-    "optimizer": partial(other_first_step, nesterov=True)
-    if nesterov
-    else other_first_step,
+    "optimizer": partial(other_first_step, nesterov=nesterov),
     "schedule": "constant",
     "values": {"first_step": 0.0},
   }
@@ -396,7 +394,7 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
 
 
 def other_first_step(
-  run: Run, steps: int, nesterov: bool = False
+  run: Run, steps: int, nesterov: bool
 ) -> optax.GradientTransformation:
   """The recipes' SGD and linear schedule. `run["first_step"]` says what happens to the
   first gradient.
