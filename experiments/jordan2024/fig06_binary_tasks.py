@@ -1,9 +1,10 @@
 """Jordan 2024, figure 6 and section 3.4: what the mean error alone says of the
-variance, over 511 binary tasks.
+variance, over binary tasks.
 
 A class-wise calibrated binary classifier that varies little on the distribution has a
-variance of err/(2n) on a test set of n examples (equation 6). The tasks are all ways to
-split ten classes into two groups. Standard errors are by the bootstrap over tasks.
+variance of err/(2n) on a test set of n examples (equation 6). The tasks are the 511
+ways to split ten classes into two groups, or every few of them. Standard errors are by
+the bootstrap over tasks.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
-TITLE = "Figure 6: the variance of 511 binary tasks from their mean errors"
+TITLE = "Figure 6: the variance of binary tasks from their mean errors"
 PANELS = 2
 REPLICATES = 300
 FITS = {

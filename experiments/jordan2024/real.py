@@ -73,15 +73,18 @@ OTHER = (
 
 
 class Study(NamedTuple):
-  """What is trained, for how long, and how many runs between two writes."""
+  """What is trained, for how long, how many runs between two writes, and whether
+  figures 8 to 12 are made.
+  """
 
   recipe: vs.Recipe
   epochs: tuple[int, int, int, int]
   seed_batch: int
+  other: bool = False
 
 
 STUDIES = {
-  "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250),
+  "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, other=True),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
   "muon_quarter": Study(airbench94_muon_cifar10.replace(width=0.25), (0, 2, 4, 8), 2),
@@ -121,8 +124,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parse(Flags, argv, prog=prog, description=__doc__)
     at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
-    if flags.other and flags.study != "mnist":
-      raise Mistake(f"--other is for mnist, not {flags.study}: leave it out")
+    if flags.other and not study.other:
+      can = ", ".join(name for name, of in STUDIES.items() if of.other)
+      raise Mistake(f"--other is for {can}, not {flags.study}: leave it out")
     out = Path(flags.out or f"docs/gallery/{flags.study}")
     for folder in (flags.campaigns, out):
       check_writable(folder)
@@ -258,24 +262,23 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
   """Makes the page and its figures, from exported predictions; those that need other runs
   from these, trained in the folder `runs`, or else from the numbers made before.
   """
+  first, *rest = map(name_of, (*FIGURES, *OTHER))
+  names = [first, *sorted(rest)]
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write(out, stored, module, module.compute(stored), note)
   made: dict[str, dict[str, Any]] = {}
-  for module in OTHER if scale == "mnist" else ():
+  for module in OTHER if STUDIES[scale].other else ():
     folder, path = Path(runs or out), out / f"{name_of(module)}.json"
     trained = frame.Trained(
       "jordan2024", scale, campaigns(scale), folder, vs.Options(), made
     )
     if runs:
+      gallery.write(out, "jordan2024", names, f"real {scale}")  # if interrupted
       frame.write(out, trained, module, module.compute(trained), note)
     elif path.exists():
       numbers, said = frame.stored(path, module, trained)
       frame.write(out, trained, module, numbers, said)
-  names = [
-    name_of(share),
-    *sorted({*map(name_of, (*FIGURES, *OTHER))} - {name_of(share)}),
-  ]
   for figure in gallery.write(out, "jordan2024", names, f"real {scale}").values():
     frame.show_rows(figure)
 

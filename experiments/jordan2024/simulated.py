@@ -132,10 +132,10 @@ def pair(rng: np.random.Generator, apart: float) -> Estimate:
   return claims.estimated(cells[0] - first * second, se)
 
 
-def tasks(rng: np.random.Generator, runs: int = 10) -> Estimate:
-  error = rng.uniform(0.002, 0.06, 511)
+def tasks(rng: np.random.Generator, runs: int = 100, count: int = 103) -> Estimate:
+  error = rng.uniform(0.002, 0.06, count)
   variance = (
-    calibration_variance(error, 797) * rng.chisquare(runs - 1, 511) / (runs - 1)
+    calibration_variance(error, 797) * rng.chisquare(runs - 1, count) / (runs - 1)
   )
   return fig06_binary_tasks.over_equation_6(error, variance, 797)
 
@@ -263,7 +263,7 @@ SIMULATED = {
   "pair": Simulated(functools.partial(pair, apart=-0.0014), "64 runs, as printed"),
   "vanishes": Simulated(one(vanishes, 1.05, LONG), "64 runs, ratio 1.05"),
   "falls": Simulated(falls, "1,250 runs, ratios 6.5 and 1.05"),
-  "equation 6": Simulated(tasks, "511 tasks of 10 runs, equation 6 exact"),
+  "equation 6": Simulated(tasks, "103 tasks of 100 runs, equation 6 exact"),
   "linear": Simulated(
     functools.partial(linear, of=0.5e-4),
     "8 runs, sd 0.005 %",
