@@ -95,7 +95,7 @@ def vanishes(errors: Errors) -> Estimate:
   return Estimate(value if math.isfinite(value) else math.nan, *interval, "log")
 
 
-def falls(rng: np.random.Generator, runs: int = 1250) -> Estimate:
+def falls(rng: np.random.Generator, runs: int = 4000) -> Estimate:
   of = []
   for ratio, law in ((6.5, SHORT), (1.05, LONG)):
     errors = runs_of(rng, ratio, **law, runs=runs).astype(np.int32)
@@ -262,7 +262,7 @@ SIMULATED = {
   ),
   "pair": Simulated(functools.partial(pair, apart=-0.0014), "64 runs, as printed"),
   "vanishes": Simulated(one(vanishes, 1.05, LONG), "64 runs, ratio 1.05"),
-  "falls": Simulated(falls, "1,250 runs, ratios 6.5 and 1.05"),
+  "falls": Simulated(falls, "4,000 runs, ratios 6.5 and 1.05"),
   "equation 6": Simulated(tasks, "103 tasks of 100 runs, equation 6 exact"),
   "linear": Simulated(
     functools.partial(linear, of=0.5e-4),
