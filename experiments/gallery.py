@@ -113,6 +113,11 @@ def described(
   judged = [verdict for verdict in verdicts if verdict]
   return {
     **record,
+    "rows": [
+      row
+      | {"runs": f"{row['runs']:,}" if isinstance(row["runs"], int) else row["runs"]}
+      for row in record["rows"]
+    ],
     "status": "no training"
     if not used
     else "the paper's recipe and data"
