@@ -104,7 +104,8 @@ def test_another_machine_goes_on(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatch):
   recipe = vs.recipe("digits_cnn", batch_size=100, augment="", optimizer="nesterov")
-  monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, (0, 1, 2, 3), 4))
+  study = real.Study(recipe, (0, 1, 2, 3), 4, other=True)
+  monkeypatch.setitem(real.STUDIES, "mnist", study)
   small = campaigns.Studies(
     recipe.replace(epochs=2), 1, 0, 4, 2, (1, 2), 6, (1, 2), 4, (0, 4)
   )
