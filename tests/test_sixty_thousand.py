@@ -5,6 +5,7 @@ stored runs, lessons hold.
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats
@@ -114,6 +115,7 @@ def test_page(sat):
     "fig01",
     "fig02",
     "fig03",
+    "fig04",
     "fig05",
     "fig13",
     "fig14",
@@ -220,11 +222,51 @@ def test_intervals_are_those_of_the_errors():
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
-  found = lessons.coverage(simulated(6000, 0.1)[1], 50)
+  tallies = simulated(6000, 0.1)[1]
+  found = lessons.coverage(tallies, 50)
   assert found.groups == 120
+  assert list(found.held) == ["mean", "variance", "correlation", "gain"]
   for hits in found.held.values():
     assert scipy.stats.binomtest(hits, 120, 0.95).pvalue > 0.001
-  assert 0.1 < found.reach < 1
+  reaches = [lessons.reach(tallies, size) for size in (200, 800, 6000)]
+  assert reaches[0] == pytest.approx(2 * reaches[1], rel=0.1)
+  low, high = tallies.distribution_variance_interval()
+  assert reaches[2] == pytest.approx(
+    (high - low) / 2 / tallies.distribution_variance(), rel=1e-6
+  )
+
+
+def test_gain_interval_is_that_of_the_runs():
+  errors, tallies = simulated(300, 0.1)
+  halves = np.stack([errors[:90, ::2].sum(1), errors[:90, 1::2].sum(1)])
+  found = stats.top_fraction_gain_bootstrap(errors[:90], key=jax.random.key(0))
+  assert lessons.gain_interval(tallies, halves) == (found.low, found.high)
+
+
+def test_skewness():
+  rng = np.random.default_rng(0)
+  drawn = rng.exponential(size=(400, 1000)) * 100
+  found = lessons.skewness(drawn[:2].astype(int))
+  assert found.skewness == pytest.approx(
+    scipy.stats.skew(-drawn[:2].astype(int).sum(0))
+  )
+  assert found.skewness < -1
+  assert found.p_value < 1e-9
+  symmetric = [
+    lessons.skewness(rng.integers(0, 50, (2, 300))).p_value for _ in range(400)
+  ]
+  assert scipy.stats.kstest(symmetric, "uniform").pvalue > 0.001
+  assert np.isnan(lessons.skewness(np.full((2, 5), 3)).p_value)
+
+
+@pytest.mark.parametrize(("skew", "low", "high"), [(0, 0, 0.05), (2, 0.95, 1)])
+def test_share_of_groups_that_are_skewed(skew, low, high):
+  rng = np.random.default_rng(0)
+  wrong = 500 + 10 * rng.standard_normal(40_000)
+  wrong += skew * 10 * rng.exponential(size=40_000)
+  halves = np.stack([wrong.astype(int), np.zeros(40_000, int)])
+  tallies = stats.Tallies.from_counts(np.zeros(2000, int), np.zeros((2000, 2)), halves)
+  assert low <= lessons.skewed(tallies, 400, 0.01) <= high
 
 
 def test_more_runs_show_a_claim_more_often(monkeypatch):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
@@ -71,31 +72,83 @@ class Coverage(NamedTuple):
 
   groups: int
   held: dict[str, int]
-  # Half the width of equation 3's interval, relative to its value; the median over
-  # groups
-  reach: float
+
+
+def groups(tallies: stats.Tallies, size: int) -> list[Int[np.ndarray, "2 size"]]:
+  """The numbers of errors on both halves of disjoint groups of `size` runs."""
+  runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
+  starts = range(0, tallies.runs - size + 1, size)
+  return [runs[:, start : start + size] for start in starts]
 
 
 def coverage(tallies: stats.Tallies, size: int) -> Coverage:
-  """The coverage over disjoint groups of `size` runs."""
-  runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
+  """The coverage over disjoint groups of `size` runs.
+
+  Equation 3's interval is left out: it is the variance's, moved by a constant, and
+  holds when that does.
+  """
   independent, truth = tallies.independent_errors_variance(), truths(tallies)
-  found = [
-    intervals(runs[:, start : start + size], independent, tallies.examples)
-    for start in range(0, tallies.runs - size + 1, size)
-  ]
+  drawn = groups(tallies, size)
+  found = [intervals(group, independent, tallies.examples) for group in drawn]
+  ends = {
+    name: [getattr(group, name) for group in found]
+    for name in ("mean", "variance", "correlation")
+  } | {"gain": [gain_interval(tallies, group) for group in drawn]}
+  values = {name: value for name, (value, _) in truth._asdict().items()}
+  values["gain"] = tallies.top_fraction_gain().mean
   held = {
-    name: sum(
-      low <= value <= high for low, high in (getattr(group, name) for group in found)
-    )
-    for name, (value, _) in truth._asdict().items()
+    name: sum(low <= values[name] <= high for low, high in of_groups)
+    for name, of_groups in ends.items()
   }
-  widths = [high - low for low, high in (group.distribution for group in found)]
-  return Coverage(
-    len(found),
-    held,
-    (np.median(widths) / 2 / truth.distribution[0]) if found else math.nan,
-  )
+  return Coverage(len(drawn), held)
+
+
+def gain_interval(tallies: stats.Tallies, halves: Int[np.ndarray, "2 runs"]) -> Ends:
+  """The interval of the top quarter's gain from some of the runs."""
+  # The gain does not read the votes.
+  some = stats.Tallies.from_counts(tallies.labels, tallies.votes, halves)
+  found = some.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  return float(found.low), float(found.high)
+
+
+def reach(tallies: stats.Tallies, size: int) -> float:
+  """Half the width of equation 3's interval from `size` runs, relative to the value
+  from all runs: the median over disjoint groups.
+  """
+  independent = tallies.independent_errors_variance()
+  found = [
+    intervals(group, independent, tallies.examples).distribution
+    for group in groups(tallies, size)
+  ]
+  widths = [high - low for low, high in found]
+  return np.median(widths) / 2 / truths(tallies).distribution[0] if found else math.nan
+
+
+class Skewness(NamedTuple):
+  """The skewness of accuracy over runs, and the p-value of no skew."""
+
+  skewness: float
+  p_value: float
+
+
+def skewness(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
+  """The p-value is by the normal approximation with the variance of the skewness's
+  influence function, so that tails need not be a normal distribution's; NaN if all runs
+  are as accurate.
+  """
+  right = -halves.sum(0)
+  if not np.ptp(right):
+    return Skewness(math.nan, math.nan)
+  z = (right - right.mean()) / right.std()
+  found = (z**3).mean()
+  influence = z**3 - 3 * z - found - 1.5 * found * (z**2 - 1)
+  se = influence.std() / math.sqrt(len(z))
+  return Skewness(found, 2 * scipy.stats.norm.sf(abs(found) / se))
+
+
+def skewed(tallies: stats.Tallies, size: int, level: float) -> float:
+  """The share of disjoint groups of `size` runs whose skewness has p below `level`."""
+  return np.mean([skewness(group).p_value < level for group in groups(tallies, size)])
 
 
 # Claims: each takes the intervals of a short and a long training, and the

@@ -25,10 +25,12 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import claims, frame, gallery
 from experiments.claims import between
+from experiments.frame import percent
 from experiments.jordan2024 import (
   fig01_accuracies,
   fig02_halves,
   fig03_independent_errors,
+  fig04_pair,
   fig05_distribution_variance,
   fig13_binomial,
   fig14_dependent_pairs,
@@ -43,6 +45,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.training.supervised import load_dataset
 
 FEW = 500  # runs of a small campaign, for comparison
+SOME = 1000  # runs of a larger one
 PRECISE = 0.05  # relative precision of a variance that fixes two digits of its root
 
 
@@ -276,10 +279,12 @@ def make(
   images = data.tests[test_set].inputs
   sections = [
     *figures(out, names, tallies, seconds, images, caption),
+    disagreeing(names, tallies),
     covered(names, tallies),
     digits(names, tallies),
     dependent(names, tallies),
-    claimed(out, tallies),
+    decided(names, tallies),
+    claimed(out, names, tallies),
   ]
   commits = sorted({c for held in kept.values() for s in held for c in s.commits})
   trained = (
@@ -380,6 +385,11 @@ def figures(
       of_each(fig03_independent_errors.independence),
       count + 1,
     ),
+    (
+      fig04_pair,
+      fig04_pair.pair(long, images),
+      fig04_pair.PANELS,
+    ),
     (fig05_distribution_variance, of_each(fig05_distribution_variance.variance), 2),
     (fig13_binomial, fig13_binomial.binomial(names["long"], long), 1),
     (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images), 6),
@@ -406,9 +416,33 @@ def figures(
 WORDS = {
   "mean": "mean accuracy",
   "variance": "variance on the test set",
-  "distribution": "variance on the distribution, equation 3",
   "correlation": "correlation of the halves",
+  "gain": "gain of the top quarter on the other half",
 }
+
+
+def disagreeing(
+  names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]
+) -> Section:
+  """How often two runs disagree, beside how often one errs."""
+  rows = []
+  for name, t in tallies.items():
+    errors, apart = t.error_rates(), t.expected_disagreement()
+    low, high = stats.mean_interval(errors)
+    rows.append(
+      (
+        frame.duration(names[name]),
+        between(errors.mean(), low, high, 100, " %"),
+        percent(apart),
+        f"{apart / errors.mean():.3f}",
+        percent(t.ensemble_accuracy()),
+      )
+    )
+  text = """How often a run errs, how often two runs predict different classes, the latter over the former (1 by
+theorem 5 of the paper, if the runs' ensemble is calibrated), and the accuracy of the vote of all runs. Of disagreement
+the tallies give no interval."""
+  head = ("training", "error", "disagreement", "over error", "accuracy of all together")
+  return Section("Disagreement of two runs", text, "", head, rows)
 
 
 def few_of(tallies: Mapping[str, stats.Tallies]) -> int:
@@ -420,7 +454,7 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
   """Whether intervals from few runs contain the value from all runs."""
   rows, few = [], few_of(tallies)
   for name, t in tallies.items():
-    groups, held, _ = lessons.coverage(t, few)
+    groups, held = lessons.coverage(t, few)
     for statistic, hits in held.items():
       low, high = stats.proportion_interval(hits / groups, groups)
       share = between(hits / groups, low, high, 100, " %")
@@ -428,7 +462,8 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
         (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
       )
   text = f"""Disjoint groups of {few} of these runs, and the 95 % intervals of vmapseeds.stats from each: how many
-hold what all runs say? In brackets Wilson's interval of that share."""
+hold what all runs say? In brackets Wilson's interval of that share. Equation 3's interval is not listed: it is that of
+the variance on the test set, less what independent errors give, and holds when that does."""
   return Section(
     f"Intervals from {few} runs",
     text,
@@ -442,10 +477,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
   """How precisely equation 3 is known."""
   rows, few = [], few_of(tallies)
   for name, t in tallies.items():
-    n, reach = (
-      fig05_distribution_variance.variance(0, t),
-      lessons.coverage(t, few).reach,
-    )
+    n, reach = fig05_distribution_variance.variance(0, t), lessons.reach(t, few)
     needed = t.runs_for_precision(PRECISE)
     rows.append(
       (
@@ -492,9 +524,50 @@ ones would be, beside how many chance alone puts there."""
   return Section("Dependent pairs above chance", text, "", head, rows)
 
 
-def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
-  """How many runs each of the paper's claims needs."""
-  short, long = tallies["short"], tallies["long"]
+def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
+  """What all runs decide and a larger campaign does not."""
+  rows, most = [], max(t.runs for t in tallies.values())
+  some = min(SOME, min(t.runs for t in tallies.values()) // 2)
+  for name, t in tallies.items():
+    all_reach, skewness = lessons.reach(t, t.runs), lessons.skewness(t.halves)
+    rows += [
+      (
+        frame.duration(names[name]),
+        "variance on the distribution, known to",
+        f"± {100 * lessons.reach(t, some):.2g} %",
+        f"± {100 * all_reach:.2g} %",
+      ),
+      (
+        frame.duration(names[name]),
+        "accuracies are not symmetric: p < 0.01",
+        f"in {percent(lessons.skewed(t, some, 0.01))} of groups",
+        f"skewness {skewness.skewness:.3f}, p = {skewness.p_value:.2g}",
+      ),
+    ]
+    if t.joint_errors is not None and len(lessons.middling(t)) > 1:
+      rows.append(
+        (
+          frame.duration(names[name]),
+          "pairs of examples 30 to 70 % right seen to depend",
+          *map(percent, lessons.pairs_seen(t, np.array([some, t.runs]))),
+        )
+      )
+  text = f"""Disjoint groups of {some:,} of these runs, and all of them: the reach of equation 3's interval; whether
+accuracies are seen to have a longer tail to one side; and the pairs of figure 4's χ² test at 5 %, by its power."""
+  head = ("training", "question", f"from {some:,} runs", f"from {most:,}")
+  return Section(
+    f"What {most:,} runs decide that {some:,} do not", text, "", head, rows
+  )
+
+
+def claimed(
+  out: Path, names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]
+) -> Section:
+  """How many runs each of the paper's claims needs, the long training against the next
+  shorter one.
+  """
+  before = "medium" if "medium" in tallies else "short"
+  short, long = tallies[before], tallies["long"]
   by_size = {
     size: lessons.shares(short, long, size)
     for size in lessons.sizes(min(short.runs, long.runs))
@@ -518,9 +591,9 @@ def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
       + f": of {pairs:,} pairs of {chosen:,} examples",
     )
   )
-  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of the short and of the long training on
-do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt? The last row follows from the
-χ² test's power at the dependence that all runs show."""
+  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of {frame.duration(names[before])} and of
+{frame.duration(names["long"])} on do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt?
+The last row follows from the χ² test's power at the dependence that all runs show."""
   return Section(
     "The least number of runs for each claim",
     text,
