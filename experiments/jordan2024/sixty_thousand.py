@@ -385,11 +385,7 @@ def figures(
       of_each(fig03_independent_errors.independence),
       count + 1,
     ),
-    (
-      fig04_pair,
-      fig04_pair.pair(long, images),
-      fig04_pair.PANELS,
-    ),
+    (fig04_pair, fig04_pair.pair(long, images), fig04_pair.PANELS),
     (fig05_distribution_variance, of_each(fig05_distribution_variance.variance), 2),
     (fig13_binomial, fig13_binomial.binomial(names["long"], long), 1),
     (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images), 6),
@@ -526,38 +522,24 @@ ones would be, beside how many chance alone puts there."""
 
 def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """What all runs decide and a larger campaign does not."""
-  rows, most = [], max(t.runs for t in tallies.values())
-  some = min(SOME, min(t.runs for t in tallies.values()) // 2)
+  rows, some = [], min(SOME, min(t.runs for t in tallies.values()) // 2)
   for name, t in tallies.items():
-    all_reach, skewness = lessons.reach(t, t.runs), lessons.skewness(t.halves)
-    rows += [
+    duration, skewness = frame.duration(names[name]), lessons.skewness(t.halves)
+    rows.append(
       (
-        frame.duration(names[name]),
-        "variance on the distribution, known to",
-        f"± {100 * lessons.reach(t, some):.2g} %",
-        f"± {100 * all_reach:.2g} %",
-      ),
-      (
-        frame.duration(names[name]),
+        duration,
         "accuracies are not symmetric: p < 0.01",
         f"in {percent(lessons.skewed(t, some, 0.01))} of groups",
         f"skewness {skewness.skewness:.3f}, p = {skewness.p_value:.2g}",
-      ),
-    ]
-    if t.joint_errors is not None and len(lessons.middling(t)) > 1:
-      rows.append(
-        (
-          frame.duration(names[name]),
-          "pairs of examples 30 to 70 % right seen to depend",
-          *map(percent, lessons.pairs_seen(t, np.array([some, t.runs]))),
-        )
       )
-  text = f"""Disjoint groups of {some:,} of these runs, and all of them: the reach of equation 3's interval; whether
-accuracies are seen to have a longer tail to one side; and the pairs of figure 4's χ² test at 5 %, by its power."""
-  head = ("training", "question", f"from {some:,} runs", f"from {most:,}")
-  return Section(
-    f"What {most:,} runs decide that {some:,} do not", text, "", head, rows
-  )
+    )
+    if t.joint_errors is not None and len(lessons.middling(t)) > 1:
+      seen = map(percent, lessons.pairs_seen(t, np.array([some, t.runs])))
+      rows.append((duration, "pairs 30 to 70 % right are seen to depend", *seen))
+  text = f"""Disjoint groups of {some:,} of these runs, and all of them: whether accuracies are seen to have a longer tail
+to one side, and the pairs of examples of figure 4's χ² test at 5 %, by its power."""
+  head = ("training", "question", f"from {some:,} runs", "from all")
+  return Section(f"What all runs decide that {some:,} do not", text, "", head, rows)
 
 
 def claimed(
