@@ -158,14 +158,9 @@ class Trained:
       if diverged:
         print(f"{diverged} runs diverged and are left out", file=sys.stderr)
       self.trained[name] = {
-        "recipe": json.loads(campaign.recipe.to_json()),
-        "runs": results.sizes["run"],
-        "diverged": diverged,
+        **described(place, campaign.recipe),
         "trained_on": trained_on(campaign),
-        "identity": hash_of(results.attrs["identity"]),
-        **written(place),
         **spent,
-        **{condition: results.attrs[condition] for condition in CONDITIONS},
       }
     self.used[name] = self.trained[name]
     results = vs.open_results(place, test_set or recipe.test_sets[0])
@@ -269,13 +264,20 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
       files.write(path, json.dumps(spent).encode())
 
 
-def written(place: Path) -> dict[str, Any]:
-  """Which commits trained a folder's runs, and when the last were written."""
-  results = Results(place)
-  records = [results.record(block) for block in results.finished_blocks()]
+def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
+  """What a folder's runs are, which commits trained them, with what, on what, and when
+  the last were written.
+  """
+  folder, results = Results(place), vs.open_results(place)
+  records = [folder.record(block) for block in folder.finished_blocks()]
   return {
+    "recipe": json.loads(recipe.to_json()),
+    "runs": results.sizes["run"],
+    "diverged": int(results.diverged.sum()),
+    "identity": hash_of(results.attrs["identity"]),
     "commits": sorted({str(record["commit"]) for record in records}),
     "when": max(record["when"] for record in records),
+    **{condition: results.attrs[condition] for condition in CONDITIONS},
   }
 
 

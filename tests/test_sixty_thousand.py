@@ -95,7 +95,12 @@ def test_numbers(sat):
   for epochs in EPOCHS:
     n, errors = record[f"digits-{epochs}"], wrong(sat, epochs)
     accuracy, covariance = 1 - errors.mean(1), np.cov(errors.T)
-    assert (n["runs"], n["sittings"]) == (ALL, [[0, FIRST], [FIRST, ALL]])
+    sittings = n["sittings"]
+    assert n["runs"] == ALL
+    assert [s["seeds"] for s in sittings] == [[0, FIRST], [FIRST, ALL]]
+    assert [s["runs"] for s in sittings] == [FIRST, ALL - FIRST]
+    assert {s["recipe"]["epochs"] for s in sittings} == {epochs}
+    assert {s["device_kind"] for s in sittings} == {jax.devices()[0].device_kind}
     assert (n["mean"], n["sd"]) == pytest.approx(
       (accuracy.mean(), accuracy.std(ddof=1))
     )

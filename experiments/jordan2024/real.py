@@ -51,7 +51,6 @@ from vmapseeds.results.opening import converged
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.identity import hash_of
 from vmapseeds.training.supervised import load_dataset
 
 FIGURES = (
@@ -191,15 +190,9 @@ def export(place: Path, path: Path) -> None:
   results = vs.open_results(place)
   finished = results.isel(run=converged(results))
   records = [Results(place).record(b) for b in Results(place).finished_blocks()]
-  recipe = vs.Recipe.from_json(records[0]["recipe"])
   record = {
-    "recipe": json.loads(recipe.to_json()),
-    "runs": results.sizes["run"],
-    "diverged": int(results.diverged.sum()),
-    "identity": hash_of(results.attrs["identity"]),
-    **frame.written(place),
+    **frame.described(place, vs.Recipe.from_json(records[0]["recipe"])),
     "seconds": sum(r["seconds"] for r in records),
-    **{condition: results.attrs[condition] for condition in frame.CONDITIONS},
   }
   stream = io.BytesIO()
   np.savez_compressed(

@@ -78,14 +78,13 @@ class Flags:
 
 
 class Sitting(NamedTuple):
-  """The runs of one folder: their seeds (first, last + 1), their tallies, the seconds
-  that they took.
+  """The runs of one folder: their seeds (first, last + 1), their tallies, and by what
+  they were trained, as `experiments.frame.described` says it.
   """
 
   seeds: tuple[int, int]
   tallies: stats.Tallies
-  seconds: float
-  commits: tuple[str, ...] = ()  # that trained them, where the file says it
+  record: dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -165,12 +164,11 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
     seeds = first, first + results.sizes["run"]
-    commits = frame.written(place)["commits"]
-    sitting = Sitting(seeds, tallies, seconds_of(place), tuple(commits))
+    record = frame.described(place, recipe) | {"seconds": seconds_of(place)}
+    sitting = Sitting(seeds, tallies, record)
     save(
       out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"),
       sitting,
-      recipe,
     )
     earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
   if not earlier:
@@ -188,7 +186,7 @@ def seconds_of(place: Path) -> float:
   return seconds * sum(record["runs"] for record in records)
 
 
-def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
+def save(path: Path, sitting: Sitting) -> None:
   """Saves a sitting with the smallest dtypes; joint errors only on and above the
   diagonal.
   """
@@ -197,9 +195,7 @@ def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
     arrays["joint_errors"] = np.triu(arrays["joint_errors"])
   arrays |= {
     "seeds": np.array(sitting.seeds),
-    "seconds": np.array(sitting.seconds),
-    "commits": np.array(sitting.commits, str),
-    "recipe": np.array(recipe.to_json()),
+    "record": np.array(json.dumps(sitting.record)),
   }
   small = {
     k: a.astype(np.min_scalar_type(int(a.max(initial=0))))
@@ -213,21 +209,18 @@ def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
 
 
 def read(path: Path, recipe: vs.Recipe) -> Sitting:
-  """Reads a sitting; `Mistake` if its runs are of another recipe. Older files do not
-  say which.
-  """
+  """Reads a sitting; `Mistake` if its runs are of another recipe."""
   with np.load(path) as file:
     arrays = {
       name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()
     }
-  if str(arrays.pop("recipe", recipe.to_json())) != recipe.to_json():
+  record = json.loads(str(arrays.pop("record", "{}")))
+  if record.get("recipe") != json.loads(recipe.to_json()):
     raise Mistake(f"{path} has runs of another recipe: give another folder with --out")
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()
-  commits = tuple(map(str, arrays.pop("commits", ())))
-  tallies = stats.Tallies.from_arrays(arrays)
-  return Sitting((first, stop), tallies, arrays["seconds"], commits)
+  return Sitting((first, stop), stats.Tallies.from_arrays(arrays), record)
 
 
 # Numbers, figures and the page.
@@ -257,14 +250,15 @@ def make(
     name: functools.reduce(operator.add, (s.tallies for s in held))
     for name, held in kept.items()
   }
-  seconds = {name: sum(s.seconds for s in held) for name, held in kept.items()}
+  seconds = {
+    name: sum(s.record["seconds"] for s in held) for name, held in kept.items()
+  }
   every = {name: numbers(t) for name, t in tallies.items()}
   described = {
     f"{data.name}-{names[name]}": {
       **n,
       "seconds": seconds[name],
-      "sittings": [s.seeds for s in kept[name]],
-      "commits": [s.commits for s in kept[name]],
+      "sittings": [{"seeds": s.seeds, **s.record} for s in kept[name]],
     }
     for name, n in every.items()
   }
@@ -286,17 +280,15 @@ def make(
     decided(names, tallies),
     claimed(out, names, tallies),
   ]
-  commits = sorted({c for held in kept.values() for s in held for c in s.commits})
-  trained = (
-    f"{caption}; by commit {', '.join(c[:12] for c in commits)}" if commits else caption
-  )
+  records = [s.record for held in kept.values() for s in held]
   durations = [frame.duration(epochs) for epochs in names.values()]
   context = {
     "recipe": flags.recipe,
     "again": f"--recipe {flags.recipe} --epochs {' '.join(map(str, names.values()))} --out {flags.out}",
     "examples": tallies["long"].examples,
     "counts": claims.counted(v for section in sections for v in section.verdicts),
-    "trained": trained,
+    "trained": caption,
+    "provenance": gallery.provenance(records),
     "head": (
       "training",
       "runs",
