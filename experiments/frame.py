@@ -289,8 +289,9 @@ def trained_on(campaign: Campaign) -> str:
   if not isinstance(runs, int) and runs.sampling:
     if runs.sampling[0] == OUT_OF_BOOTSTRAP:
       every += sum(map(len, load_dataset(recipe).tests.values()))
-    how = runs.sampling[0].removeprefix("out_of_") + " of "
     examples = runs.num_train(every)
+    if runs.sampling[0] != "subset" or examples < every:
+      how = runs.sampling[0].removeprefix("out_of_") + " of "
   elif not isinstance(runs, int) and runs.values.get("subset") is not None:
     examples = np.shape(runs.values["subset"])[-1]
   of = f"{examples:,} of {every:,}" if examples < every else f"{every:,}"
