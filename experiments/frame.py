@@ -268,7 +268,7 @@ def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
   """What a folder's runs are, which commits trained them, with what, on what, and when
   the last were written.
   """
-  folder, results = Results(place), vs.open_results(place)
+  folder, results = Results(place), vs.open_results(place, recipe.test_sets[0])
   records = [folder.record(block) for block in folder.finished_blocks()]
   return {
     "recipe": json.loads(recipe.to_json()),
