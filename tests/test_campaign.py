@@ -862,6 +862,7 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
   recipe = LINEAR.replace(epochs=2)  # of 31 steps
   short = vs.estimate(recipe, 5, progress=False)
   assert (short.runs, short.seconds) == (5, 5 * 62 * 0.5)
+  assert "; 310 s each, 0:10:20 in all; " in str(short._replace(runs=2, seconds=620.0))
   # What an array of the folder takes in memory, it takes here before compression.
   results = train(tmp_path / "r", 5, recipe, logits=True)
   stored = [

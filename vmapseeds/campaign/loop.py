@@ -41,7 +41,7 @@ from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
-from vmapseeds.results.formatting import count_of, run_count
+from vmapseeds.results.formatting import count_of, run_count, show
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import LEASE, Claims
@@ -142,7 +142,8 @@ class Estimate(NamedTuple):
     time = "time not measured"
     if self.seconds is not None:
       total = timedelta(seconds=max(1, round(self.seconds)))
-      time = f"{self.seconds / max(1, self.runs):.2g} s each, {total} in all"
+      each = show(self.seconds / max(1, self.runs), None, "count")
+      time = f"{each} s each, {total} in all"
     size = self.disk_bytes / 1e6
     return f"{run_count(self.runs)}; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
 
