@@ -845,6 +845,32 @@ def test_numbers_of_the_progress_line(monkeypatch):
   )
 
 
+def test_the_time_left_counts_the_epochs_of_runs_in_training(monkeypatch):
+  """30 runs take 20 s an epoch and 30 s to compile."""
+  now = [100.0]
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(progress, "time", clock)
+  bar = Progress(60, 0, np.array([]), None, visible=False)
+  now[0] += 50
+  bar.at_epoch(30, 50, 1, resumed=False)  # how fast, is not known yet
+  assert bar.line() == "0/60 runs, 30 at epoch 1"
+  now[0] += 200
+  bar.at_epoch(30, 50, 11, resumed=False)
+  assert bar.line() == "0/60 runs, 30 at epoch 11, 0.03 runs/s, 0:29:40 left"
+  now[0] += 40  # it is drawn between two epochs
+  assert bar.line() == "0/60 runs, 30 at epoch 11, 0.03 runs/s, 0:29:00 left"
+  now[0] += 39 * 20 - 40
+  for _ in range(30):
+    bar.trained_more(1, np.array([]))
+    assert "0.03 runs/s" in bar.line()
+  assert bar.line() == "30/60 runs, 0.03 runs/s, 0:16:40 left"
+  bar.at_epoch(30, 50, 38, resumed=True)
+  assert bar.line() == "30/60 runs, 30 at epoch 38, 0.03 runs/s, 0:04:00 left"
+  now[0] += 240
+  bar.trained_more(30, np.array([]))
+  assert bar.line() == "60/60 runs, 0.03 runs/s"
+
+
 def test_options_take_numbers_of_numpy(tmp_path):
   given = dict(
     seed_batch=np.int64(2), lane_width=np.int32(1), checkpoint_every=np.uint8(1)

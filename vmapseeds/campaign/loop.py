@@ -530,7 +530,7 @@ def train_and_store_block(
       lanes_of(plan.task, runs),
       interval,
       fits={n: v for n, v in provenance(plan, execution).items() if n != "recipe"},
-      reached=functools.partial(bar.at_epoch, len(runs)),
+      reached=functools.partial(bar.at_epoch, len(runs), plan.task.rounds),
     )
   begun = claims.abandoned.get(str(block))
   if begun and options.progress and not (keeper and keeper.saved):

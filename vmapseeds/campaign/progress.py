@@ -42,11 +42,15 @@ class Progress:
     _, self.label, self.unit = shown or ("", "", "")
     self.total, self.done, self.trained = total, done, 0
     self.training: str | None = None
+    self.together = 0  # how many runs are in training: they end together
+    self.part = 0.0  # how many whole runs their epochs are worth
+    self.loaded = 0.0  # as `part`, of all epochs that were resumed
     self.doing = "compiling"  # while no run is in training
     self.values = np.array([])
     self.begun = time.monotonic()
-    self.before = 0
-    self.first: float | None = None
+    self.first: float | None = None  # when it was compiled and the first epochs trained
+    self.before = 0.0  # what was trained by then
+    self.latest = self.begun  # when more was trained
     self.add(values)
     console = Console(stderr=True)
     self.live = (
@@ -71,36 +75,43 @@ class Progress:
     """Add the values of more runs."""
     self.values = np.append(self.values, values[np.isfinite(values)])
 
-  def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
-    """Show that `runs` runs have trained for `epochs` epochs; `resumed` if they
-    continue from a checkpoint there.
+  def at_epoch(self, runs: int, epochs: int, reached: int, resumed: bool) -> None:
+    """Show that `runs` runs have trained for `reached` of `epochs` epochs; `resumed` if
+    they continue from a checkpoint there.
     """
-    self.training = f"{runs} at epoch {epochs}"
-    if (
-      self.first is None
-    ):  # runs will come out in a burst, so that their speed must count from the beginning
-      self.first = self.begun
-      self.before = 0
-    if resumed and (self.live or self.plain):
-      say(f"{runs} runs resume after epoch {epochs}")
+    self.training = f"{runs} at epoch {reached}"
+    self.together, self.part = runs, runs * min(1, reached / epochs)
+    if resumed:
+      self.loaded += self.part
+      if self.live or self.plain:
+        say(f"{runs} runs resume after epoch {reached}")
     else:
-      self._print()
+      self._worked()
 
   def trained_more(self, runs: int, values: Float[np.ndarray, " runs"]) -> None:
     """Count `runs` more runs that this process has trained."""
-    self.training = None
+    if self.training:
+      self.training, self.part = None, self.together
+    self.part = max(0, self.part - runs)
     self.trained += runs
     self.done += runs
     self.add(values)
-    if self.first is None:
-      self.first, self.before = time.monotonic(), self.trained
-    self._print()
+    self._worked()
 
   def waits(self, others: bool) -> None:
     """Show whether this process only waits for others, which train what is left."""
     self.doing = "waiting for other processes" if others else "compiling"
     if others:
       self._print()
+
+  def _worked(self):
+    self.latest = time.monotonic()
+    if self.first is None:
+      self.first, self.before = self.latest, self._work()
+    self._print()
+
+  def _work(self):
+    return self.trained + self.part - self.loaded
 
   def _print(self):
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
@@ -113,10 +124,9 @@ class Progress:
     """
     if self.first is None:
       return None
-    now = time.monotonic()
-    if self.trained > self.before:
-      return (self.trained - self.before) / max(now - self.first, 1e-9)
-    return self.trained / max(now - self.begun, 1e-9)
+    if self._work() > self.before:
+      return (self._work() - self.before) / max(self.latest - self.first, 1e-9)
+    return max(0, self.trained - self.loaded) / max(self.latest - self.begun, 1e-9)
 
   def line(self) -> str:
     """Return the progress as one line of text."""
@@ -136,8 +146,10 @@ class Progress:
       if count > 1:
         error = sd / math.sqrt(2 * (count - 1))
         parts.append(f"σ {with_error(sd, error, self.unit)}")
-    if speed and self.done < self.total:
-      parts.append(f"{timedelta(seconds=round((self.total - self.done) / speed))} left")
+    left = self.total - self.done
+    if speed and left:
+      seconds = (left - self.part) / speed - (time.monotonic() - self.latest)
+      parts.append(f"{timedelta(seconds=max(0, round(seconds)))} left")
     return ", ".join(parts)
 
   def _text(self):
