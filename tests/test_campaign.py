@@ -864,6 +864,9 @@ def test_the_time_left_counts_the_epochs_of_runs_in_training(monkeypatch):
     bar.trained_more(1, np.array([]))
     assert "0.03 runs/s" in bar.line()
   assert bar.line() == "30/60 runs, 0.03 runs/s, 0:16:40 left"
+  now[0] += 2000  # others train the rest, for longer than it would take here
+  assert bar.line() == "30/60 runs, 0.03 runs/s"
+  now[0] -= 2000
   bar.at_epoch(30, 50, 38, resumed=True)
   assert bar.line() == "30/60 runs, 30 at epoch 38, 0.03 runs/s, 0:04:00 left"
   now[0] += 240

@@ -149,7 +149,8 @@ class Progress:
     left = self.total - self.done
     if speed and left:
       seconds = (left - self.part) / speed - (time.monotonic() - self.latest)
-      parts.append(f"{timedelta(seconds=max(0, round(seconds)))} left")
+      if seconds > 0:  # else it waits for others, or is slower than it was
+        parts.append(f"{timedelta(seconds=round(seconds))} left")
     return ", ".join(parts)
 
   def _text(self):
