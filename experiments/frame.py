@@ -45,7 +45,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 import vmapseeds as vs
-from experiments import gallery
+from experiments import gallery, kept
 from experiments.claims import Claim, Estimate, Printed
 from vmapseeds import lanes, models, stats
 from vmapseeds.campaign.options import hint
@@ -55,8 +55,6 @@ from vmapseeds.results.formatting import count_of
 from vmapseeds.results.searches import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
-from vmapseeds.store.results import Results
-from vmapseeds.training.identity import hash_of
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP
 from vmapseeds.training.supervised import load_dataset
 
@@ -73,13 +71,6 @@ STYLE = {
   "legend.frameon": False,
   "legend.fontsize": "small",
 }
-CONDITIONS = (
-  "device_kind",
-  "lane_width",
-  "lowering",
-  "precision",
-  "versions",
-)
 
 
 # Campaigns.
@@ -127,46 +118,61 @@ class Trained:
   campaigns: Mapping[str, Campaign]
   folder: Path
   options: vs.Options
-  trained: dict[
-    str, dict[str, Any]
-  ]  # records of the campaigns that any figure asked for
+  # Records of the campaigns that any figure asked for: of each part of the runs
+  trained: dict[str, list[dict[str, Any]]]
   used: dict[str, dict[str, Any]] = dataclasses.field(
     default_factory=dict
   )  # those that this figure asked for
+  kept: Path | None = None  # a folder of runs that need not be trained
 
   def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
     """A campaign's results on its first test set, or on `test_set`. Trains the runs
     that are missing.
     """
-    campaign = self.campaigns[name]
-    recipe, place = campaign.recipe, self.place(name)
-    if campaign.start_from:
+    campaign, place = self.campaigns[name], self.place(name)
+    recipe = campaign.recipe
+    found = []
+    if self.kept and len(recipe.test_sets) == 1:
+      found = kept.parts(self.kept, place.name)
+    first = sum(made["runs"] for _, made in found)
+    lacking = first < campaign.count
+    if lacking and campaign.start_from:
       self(campaign.start_from)
-      recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     if name not in self.trained:
-      print(f"{place.name}: {campaign.count} runs", file=sys.stderr)
-      there = (
-        vs.open_results(place, recipe.test_sets[0]).sizes["run"]
-        if (place / "zarr.json").exists()
-        else 0
-      )
-      with _timed(
-        place.with_name(f"{place.name}.json"), there < campaign.count
-      ) as spent:
-        results = self._train(campaign._replace(recipe=recipe), place)
-      diverged = int(results.diverged.sum())
-      if diverged:
-        print(f"{diverged} runs diverged and are left out", file=sys.stderr)
-      self.trained[name] = {
-        **described(place, campaign.recipe),
-        "trained_on": trained_on(campaign),
-        **spent,
-      }
-    self.used[name] = self.trained[name]
-    results = vs.open_results(place, test_set or recipe.test_sets[0])
+      made = [made for _, made in found]
+      if lacking:
+        made.append(self._made(name, first))
+      said = trained_on(campaign)
+      self.trained[name] = [of | {"trained_on": said} for of in made]
+    for part, of in enumerate(self.trained[name], 1):
+      self.used[name if part == 1 else f"{name}, part {part}"] = of
+    each = [kept.opened(arrays) for arrays, _ in found]
+    if lacking:
+      folder = self.place(name, first)
+      each.append(vs.open_results(folder, test_set or recipe.test_sets[0]))
+    results = each[0] if len(each) == 1 else kept.joined(each)
     return results.isel(run=slice(campaign.count))
 
-  def _train(self, campaign: Campaign, place: Path) -> xr.Dataset:
+  def _made(self, name: str, first: int) -> dict[str, Any]:
+    """How a campaign's runs from some place on were made. Trains those that are missing."""
+    campaign, place = self.campaigns[name], self.place(name, first)
+    recipe, count = campaign.recipe, campaign.count - first
+    if campaign.start_from:
+      recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
+    print(f"{place.name}: {count} runs", file=sys.stderr)
+    there = (
+      vs.open_results(place, recipe.test_sets[0]).sizes["run"]
+      if (place / "zarr.json").exists()
+      else 0
+    )
+    with _timed(place.with_name(f"{place.name}.json"), there < count) as spent:
+      results = self._train(campaign._replace(recipe=recipe), place, first)
+    diverged = int(results.diverged.sum())
+    if diverged:
+      print(f"{diverged} runs diverged and are left out", file=sys.stderr)
+    return {**kept.described(place, campaign.recipe), **spent}
+
+  def _train(self, campaign: Campaign, place: Path, first: int) -> xr.Dataset:
     options = vars(self.options) | dict.fromkeys(campaign.keep, True)
     if campaign.lane_width:
       options["lane_width"] = campaign.lane_width
@@ -177,6 +183,8 @@ class Trained:
     if campaign.best_of:
       searched, searches = campaign.best_of
       runs = with_best(runs, self(searched), searches)
+    if first:
+      runs = (vs.Runs.independent(runs) if isinstance(runs, int) else runs)[first:]
     return vs.train(recipe, runs, place, **options)
 
   def errors(
@@ -204,9 +212,9 @@ class Trained:
     recipe = self.campaigns[name].recipe
     return load_dataset(recipe).tests[recipe.test_sets[0]].inputs
 
-  def place(self, name: str) -> Path:
-    """A campaign's folder. Every recipe has its own; a campaign with more runs extends
-    the same folder.
+  def place(self, name: str, first: int = 0) -> Path:
+    """A campaign's folder, of its runs from some place on. Every recipe has its own; a
+    campaign with more runs extends the same folder.
     """
     recipe = self.campaigns[name].recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
@@ -225,7 +233,8 @@ class Trained:
     if campaign.best_of:
       told["best_of"] = self.place(campaign.best_of[0]).name, campaign.best_of[1]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
-    return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
+    of = f"-{first}" if first else ""
+    return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}{of}"
 
 
 def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
@@ -262,23 +271,6 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
       spent["seconds"] += time.perf_counter() - begun[0]
       spent["processor_seconds"] += time.process_time() - begun[1]
       files.write(path, json.dumps(spent).encode())
-
-
-def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
-  """What a folder's runs are, which commits trained them, with what, on what, and when
-  the last were written.
-  """
-  folder, results = Results(place), vs.open_results(place, recipe.test_sets[0])
-  records = [folder.record(block) for block in folder.finished_blocks()]
-  return {
-    "recipe": json.loads(recipe.to_json()),
-    "runs": results.sizes["run"],
-    "diverged": int(results.diverged.sum()),
-    "identity": hash_of(results.attrs["identity"]),
-    "commits": sorted({str(record["commit"]) for record in records}),
-    "when": max(record["when"] for record in records),
-    **{condition: results.attrs[condition] for condition in CONDITIONS},
-  }
 
 
 def trained_on(campaign: Campaign) -> str:
@@ -470,6 +462,9 @@ class Flags:
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
   """folder of trained runs: runs that are there are not trained again, interrupted campaigns resume"""
 
+  kept: Annotated[Path | None, hint("DIR", "none")] = None
+  """folder of kept runs, which are not trained: docs/gallery/<paper> where a gallery keeps its runs"""
+
   redraw: bool = False
   """draw and judge the numbers that are in --out anew; nothing is trained"""
 
@@ -536,11 +531,17 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
     modules = [name for name in modules if (out / f"{name}.json").exists()]
   elif len(modules) == len(every):
     check_data(campaigns)
-  made: dict[str, dict[str, Any]] = {}
+  if flags.kept and not [*flags.kept.glob(f"{paper}-{flags.scale}-*.npz")]:
+    raise Mistake(
+      f"--kept is {flags.kept}, where no runs of {paper} at scale {flags.scale} are kept"
+    )
+  made: dict[str, list[dict[str, Any]]] = {}
   for i, name in enumerate(modules, 1):
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
-    trained = Trained(paper, flags.scale, campaigns, trained_runs, options, made)
+    trained = Trained(
+      paper, flags.scale, campaigns, trained_runs, options, made, kept=flags.kept
+    )
     if flags.redraw:
       numbers, note = stored(out / f"{name}.json", module, trained)
     else:

@@ -129,7 +129,7 @@ def test_candidates_are_followed_through_training(made, numbers):
 
 @pytest.mark.slow
 def test_ensembles_are_as_large_as_the_candidates_allow(numbers):
-  ensembles = numbers["table1"]
+  ensembles = numbers["table1"]["by_size"]
   assert list(ensembles) == ["3", "5"]
   for size, n in ensembles.items():
     assert (n["members"], n["runs"]) == (int(size), HALF)
@@ -155,6 +155,52 @@ def test_ensembles_are_drawn_without_replacement():
   assert (whole.churn.max(), np.ptp(whole.accuracy)) == (0, 0)
 
 
+def test_distances_of_halves_and_of_the_ensemble_are_scipys():
+  rng = np.random.default_rng(0)
+  reference, runs = rng.normal(size=(3, 50)), rng.normal(0.5, size=(4, 50))
+  pairs = [(reference, runs), (reference, runs.mean(0)), (runs, runs.mean(0))]
+  expected = [scipy.stats.ks_2samp(a.ravel(), b.ravel()).statistic for a, b in pairs]
+  found = table1_ensembles.distances(reference, runs)
+  np.testing.assert_allclose(found, expected)
+  assert len({*np.round(expected, 3)}) == 3
+
+
+def test_runs_that_diverged_or_are_at_chance_are_left_out():
+  """Of nine runs the second diverged, and the last of each half guesses."""
+  rng = np.random.default_rng(0)
+  labels = np.arange(400) % 2
+  right = np.array([0.9, 0.9, 0.9, 0.8, 0.52, 0.7, 0.9, 0.8, 0.5])
+  wrong = rng.permuted(np.arange(400) >= 400 * right[:, None], axis=1)
+  results = xr.Dataset(
+    {
+      "predictions": (("run", "example"), labels ^ wrong),
+      "labels": ("example", labels),
+      "diverged": ("run", np.arange(9) == 1),
+    }
+  )
+  half = candidates.halves(results)
+  assert [of.tolist() for of in half] == [[0, 2, 3], [5, 6, 7], [8]]
+
+
+def test_the_claim_of_variances_counts_runs_at_chance():
+  rng = np.random.default_rng(0)
+  gaps = rng.normal(size=(2, 6, 200)) + rng.normal(size=(2, 6, 1))
+  labels = np.arange(200) % 2
+  init, batch = (candidates.of_source(of[:3], of[3:], labels) for of in gaps)
+  a, b = batch.accuracy.accuracies, init.accuracy.accuracies
+  claim = paper.CLAIMS["order"].statistic
+  for at_chance in ([], [0.1]):
+    lost = init._replace(at_chance=np.array(at_chance))
+    rows = table2_accuracies.rows({"S_init": lost, "S_batch": batch})
+    of = {row.quantity: row for row in rows}
+    ratio = a.var(ddof=1) / np.append(b, at_chance).var(ddof=1)
+    assert of[claim].estimate.value == pytest.approx(ratio)
+    learnt = of.get(f"{claim}, without runs at chance")
+    assert (learnt is not None) == bool(at_chance)
+  expected = table2_accuracies.of_variances(a, b)
+  assert (learnt.ours, learnt.claim) == (str(expected), None)
+
+
 def ensembles(small, sd, ece) -> table1_ensembles.Ensembles:
   """Ensembles of which the share `small` needs no trimming, with these moments."""
   drawn = table1_ensembles.DRAWN
@@ -168,7 +214,8 @@ def ensembles(small, sd, ece) -> table1_ensembles.Ensembles:
 def test_the_pattern_of_ensembles_is_judged():
   def judged(*sizes):
     numbers = {size: n._replace(members=size) for size, n in sizes}
-    rows = table1_ensembles.rows(numbers)
+    apart = table1_ensembles.Distances(0.0, 0.0, 0.0)
+    rows = table1_ensembles.rows(table1_ensembles.Numbers(apart, numbers))
     return {row.quantity: word(row) for row in rows if row.claim}
 
   small, falls = "30 members: α̂ ≤ 0.05", "ECE of {} members less that of 3".format

@@ -3,7 +3,8 @@ measures of how good a run is.
 
 α̂ is the least fraction of the test examples that must be left out so that the
 distribution of a candidate's logit gaps is near the reference's. The reference has the
-gaps of all runs of the other half.
+gaps of all runs of the other half. Runs that diverged, or that have learnt nothing, are
+neither: the paper reports none.
 """
 
 import math
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import scipy.stats
+import xarray as xr
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
@@ -27,6 +29,7 @@ COLORS = dict(zip(VARIED, plots.PALETTE, strict=False))
 SMALL = 0.05  # an α̂ up to this counts as small
 MOST = 1 - 1e-9  # a correlation whose atanh is finite
 REPLICATES = 100  # of the bootstrap: the paper does not give its number
+NONE = np.empty(0)
 
 
 class Source(NamedTuple):
@@ -47,6 +50,8 @@ class Source(NamedTuple):
     np.ndarray, " runs"
   ]  # 10 bins from 0 to 1; two classes have confidences in 5 of them
   ensemble_accuracy: float
+  diverged: int = 0  # runs of both halves, which are left out
+  at_chance: Float[np.ndarray, " left"] = NONE  # accuracies of candidates left out
 
   @property
   def order(self) -> Float[np.ndarray, " runs"]:
@@ -56,23 +61,54 @@ class Source(NamedTuple):
     return np.where(np.isnan(self.level), 1 + self.failed, self.level)
 
 
-def halves(trained: Trained, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Logit gaps of the reference and of the candidates, (runs, examples) each, without
-  runs that diverged; labels.
+class Halves(NamedTuple):
+  """Places of runs: the first half of those that did not diverge is the reference, the
+  other has the candidates.
   """
+
+  reference: Int[np.ndarray, " models"]
+  candidates: Int[np.ndarray, " runs"]
+  at_chance: Int[np.ndarray, " left"]  # of the second half, otherwise left out
+
+
+def halves(results: xr.Dataset) -> Halves:
+  """The halves of a source's runs. A run is at chance if the 95 % interval of its accuracy
+  reaches down to one half.
+  """
+  kept = np.flatnonzero(~results.diverged.values)
+  right = (results.predictions.values[kept] == results.labels.values).mean(1)
+  least, _ = stats.proportion_interval(right, results.sizes["example"])
+  learnt, half = np.asarray(least) > 0.5, len(kept) // 2
+  first, second = kept[:half], kept[half:]
+  return Halves(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
+
+
+def gaps_of(
+  trained: Trained, name: str
+) -> tuple[
+  Float[np.ndarray, "models examples"],
+  Float[np.ndarray, "runs examples"],
+  Int[np.ndarray, " examples"],
+]:
+  """Logit gaps of the reference and of the candidates; labels."""
   results = trained(name)
-  gaps = stats.logit_gap(results.logits.values[~results.diverged.values])
-  return *np.split(gaps, [len(gaps) // 2]), results.labels.values
+  gaps, half = stats.logit_gap(results.logits.values), halves(results)
+  return gaps[half.reference], gaps[half.candidates], results.labels.values
 
 
 def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source]:
   """The sources by name, with as many runs of S_all as of the others."""
   half = SCALES[trained.scale].runs // 2
-  by_name = {name: halves(trained, name) for name in names}
-  return {
-    name: of_source(reference[:half], runs[:half], labels)
-    for name, (reference, runs, labels) in by_name.items()
-  }
+  by_name = {}
+  for name in names:
+    reference, runs, labels = gaps_of(trained, name)
+    source, results = of_source(reference[:half], runs[:half], labels), trained(name)
+    lost = results.isel(run=halves(results).at_chance)
+    by_name[name] = source._replace(
+      diverged=int(results.diverged.sum()),
+      at_chance=(lost.predictions == lost.labels).values.mean(1),
+    )
+  return by_name
 
 
 def of_source(

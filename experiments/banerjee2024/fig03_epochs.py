@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  _, runs, _ = candidates.halves(trained, "S_all")
+  _, runs, _ = candidates.gaps_of(trained, "S_all")
   return Numbers(gaps_of(runs), by_epoch(trained("S_all")))
 
 
@@ -85,14 +85,11 @@ def gaps_of(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
 
 
 def by_epoch(results: xr.Dataset) -> Epochs:
-  """The second half of the runs, and how near they are to the first, after each
-  evaluated epoch.
-  """
-  results = results.isel(run=~results.diverged.values)
-  labels, series, half = results.labels.values, [], results.sizes["run"] // 2
+  """The candidates, and how near they are to the reference, after each evaluated epoch."""
+  half, labels, series = candidates.halves(results), results.labels.values, []
   for epoch in results.epoch:
-    gaps = stats.logit_gap(results.epoch_logits.sel(epoch=epoch).values)
-    reference, gaps = np.split(gaps, [half])
+    of_runs = stats.logit_gap(results.epoch_logits.sel(epoch=epoch).values)
+    reference, gaps = of_runs[half.reference], of_runs[half.candidates]
     level = candidates.levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
     right, together = (measures.gap_labels(x) == labels for x in (gaps, ensemble))
@@ -108,7 +105,7 @@ def by_epoch(results: xr.Dataset) -> Epochs:
       )
     )
   return Epochs(
-    results.sizes["run"] - half,
+    len(half.candidates),
     results.epoch.values,
     *(np.array(of) for of in zip(*series, strict=True)),
   )

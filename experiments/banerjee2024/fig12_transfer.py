@@ -24,14 +24,18 @@ class Transfer(NamedTuple):
   epochs: Epochs
   source: Source
   whole: np.ndarray  # accuracies of the candidates of S_all
+  optimizers: tuple[str, ...] = ()  # of last layers, of whole networks
 
 
 def compute(trained: Trained) -> Transfer:
-  reference, runs, labels = candidates.halves(trained, "last_layers")
+  reference, runs, labels = candidates.gaps_of(trained, "last_layers")
   return Transfer(
     fig03_epochs.by_epoch(trained("last_layers")),
     candidates.of_source(reference, runs, labels),
     candidates.sources(trained, ["S_all"])["S_all"].accuracy.accuracies,
+    tuple(
+      trained.campaigns[name].recipe.optimizer for name in ("last_layers", "S_all")
+    ),
   )
 
 
@@ -44,7 +48,7 @@ def rows(numbers: Transfer) -> list[Row]:
     ("accuracy", ("99 %", "figure 12"), percent(n.accuracy.mean, n.accuracy.mean_se)),
     ("sd of accuracy", None, percent(n.accuracy.sd, n.accuracy.sd_se)),
     (
-      paper.CLAIMS["transfer"].statistic,
+      f"{paper.CLAIMS['transfer'].statistic}, by {' and by '.join(numbers.optimizers)}",
       paper.CLAIMS["transfer"],
       Estimate(ratio, *interval, "log"),
     ),

@@ -7,7 +7,6 @@ ensembles of 30 have α̂ ≤ 0.05.
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import matplotlib
@@ -55,13 +54,37 @@ class Ensembles(NamedTuple):
     return Varied(of.mean(), of.std(ddof=1))
 
 
-def compute(trained: Trained) -> dict[int, Ensembles]:
-  reference, runs, labels = candidates.halves(trained, "S_all")
-  return {
+class Distances(NamedTuple):
+  """L∞ distances of distributions of logit gaps: what no ensemble gets below."""
+
+  halves: float  # of the candidates' gaps from the reference's
+  reference: float  # of the ensemble of all candidates from the reference
+  own: float  # of the ensemble of all candidates from the candidates
+
+
+class Numbers(NamedTuple):
+  distances: Distances
+  by_size: dict[int, Ensembles]
+
+
+def compute(trained: Trained) -> Numbers:
+  reference, runs, labels = candidates.gaps_of(trained, "S_all")
+  by_size = {
     members: of_size(reference, runs, labels, members)
     for members in paper.ENSEMBLES
     if members < len(runs)
   }
+  return Numbers(distances(reference, runs), by_size)
+
+
+def distances(
+  reference: Float[np.ndarray, "models examples"],
+  runs: Float[np.ndarray, "runs examples"],
+) -> Distances:
+  """How far the halves, and the ensemble of all candidates, are from one another."""
+  together = measures.ensemble_gaps(runs)[None]
+  pairs = ((reference, runs.reshape(1, -1)), (reference, together), (runs, together))
+  return Distances(*(float(stats.ks_distance(a, b)[0]) for a, b in pairs))
 
 
 def of_size(
@@ -89,9 +112,21 @@ def of_size(
   return Ensembles(len(runs), members, level, distance, threshold, *metrics)
 
 
-def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
-  runs = f"{next(iter(numbers.values())).runs}, {DRAWN} draws"
-  table = [
+def rows(numbers: Numbers) -> list[Row]:
+  apart, numbers = numbers
+  of = next(iter(numbers.values()))
+  runs = f"{of.runs}, {DRAWN} draws"
+  table = of_runs(
+    of.runs,
+    ("distance within which a test accepts, δ_a", None, f"{of.threshold:.3f}"),
+    ("distance of the candidates from the reference", None, f"{apart.halves:.3f}"),
+    (
+      "distance of their ensemble from the reference; from them",
+      None,
+      f"{apart.reference:.3f}; {apart.own:.3f}",
+    ),
+  )
+  table += [
     each
     for size, n in numbers.items()
     for each in of_runs(
@@ -151,10 +186,11 @@ def varied(x: Varied, drawn: int | None = None) -> str:
   return f"{percent(x.mean, of_mean)}, sd {percent(x.sd, of_sd)}"
 
 
-def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
+def plot(numbers: Numbers, axes: np.ndarray) -> None:
   """The shares that need little or no trimming, ours and the paper's; then every drawn
   ensemble: figures 4 and 6, 5, and 5 flat.
   """
+  numbers = numbers.by_size
   shares, distance, level, solid, churn, ece = axes
   sizes, places = list(numbers), np.arange(len(numbers))
   for of, label, style in (

@@ -24,10 +24,6 @@ def compute(trained: Trained) -> dict[str, Source]:
 
 
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
-  init, batch = (numbers[name].accuracy for name in ("S_init", "S_batch"))
-  ratio, *interval = stats.variance_ratio(
-    batch.accuracies, init.accuracies, paired=False
-  )
   table = []
   for name, n in numbers.items():
     printed, wrong = paper.SOURCES[name], 1 - n.accuracy.accuracies
@@ -74,6 +70,11 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
         between(share, *stats.proportion_interval(share, n.runs), 100, " %"),
       ),
       (
+        f"{name}: runs that diverged; candidates at chance, which are left out",
+        None,
+        f"{n.diverged}; {len(n.at_chance)}",
+      ),
+      (
         f"{name}: replicates that accepted no level",
         None,
         f"{n.failed.sum()}, of {(n.failed > 0).sum()} runs",
@@ -84,9 +85,22 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
         estimated(tau, tau_se),
       ),
     )
-  claim = paper.CLAIMS["order"]
-  estimate = Estimate(ratio, *interval, "log")
-  return [*table, row(claim.statistic, claim, estimate, batch.runs)]
+  init, batch = numbers["S_init"], numbers["S_batch"]
+  claim, lost = paper.CLAIMS["order"], len(init.at_chance) + len(batch.at_chance)
+  every = (np.append(n.accuracy.accuracies, n.at_chance) for n in (batch, init))
+  table.append(row(claim.statistic, claim, of_variances(*every), batch.runs))
+  if lost:
+    learnt = of_variances(batch.accuracy.accuracies, init.accuracy.accuracies)
+    table.append(
+      row(f"{claim.statistic}, without runs at chance", None, learnt, batch.runs)
+    )
+  return table
+
+
+def of_variances(a: np.ndarray, b: np.ndarray) -> Estimate:
+  """The ratio of the variances of some accuracies and others."""
+  ratio, *interval = stats.variance_ratio(a, b, paired=False)
+  return Estimate(ratio, *interval, "log")
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:

@@ -13,8 +13,6 @@ that the kept predictions lack.
 """
 
 import dataclasses
-import io
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +24,7 @@ from jaxtyping import Bool
 from tyro.conf import Positional, arg
 
 import vmapseeds as vs
-from experiments import frame, gallery
+from experiments import frame, gallery, kept
 from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
 from experiments.jordan2024 import (
   fig01_accuracies,
@@ -48,7 +46,6 @@ from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results.opening import converged
-from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
 from vmapseeds.training.supervised import load_dataset
@@ -169,18 +166,11 @@ def first_seed(place: Path, out: Path, epochs: int) -> int:
   return sum(record["runs"] for _, record in parts(out, epochs))
 
 
-def parts(out: Path, epochs: int) -> list[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+def parts(out: Path, epochs: int) -> list[kept.Part]:
   """Return the kept predictions of a length and how they were made, by the first seed of
   the folders they are from.
   """
-  found = []
-  for path in out.glob(f"predictions-{epochs}-*.npz"):
-    with np.load(path, allow_pickle=False) as file:
-      arrays = dict(file)
-    record = json.loads(str(arrays.pop("record")))
-    found.append((int(path.stem.rpartition("-")[2]), arrays, record))
-  found.sort(key=lambda part: part[0])
-  return [(arrays, record) for _, arrays, record in found]
+  return kept.parts(out, f"predictions-{epochs}")
 
 
 def export(place: Path, path: Path) -> None:
@@ -189,19 +179,11 @@ def export(place: Path, path: Path) -> None:
   """
   results = vs.open_results(place)
   finished = results.isel(run=converged(results))
-  records = [Results(place).record(b) for b in Results(place).finished_blocks()]
-  record = {
-    **frame.described(place, vs.Recipe.from_json(records[0]["recipe"])),
-    "seconds": sum(r["seconds"] for r in records),
+  arrays = {
+    "predictions": finished.predictions.values.T.astype(np.int8),
+    "labels": finished.labels.values.astype(np.int8),
   }
-  stream = io.BytesIO()
-  np.savez_compressed(
-    stream,
-    predictions=finished.predictions.values.T.astype(np.int8),
-    labels=finished.labels.values.astype(np.int8),
-    record=np.array(json.dumps(record)),
-  )
-  files.write(path, stream.getvalue())
+  kept.write(path, kept.record(place), arrays)
 
 
 class Stored:
@@ -260,7 +242,7 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write(out, stored, module, module.compute(stored), note)
-  made: dict[str, dict[str, Any]] = {}
+  made: dict[str, list[dict[str, Any]]] = {}
   for module in OTHER if STUDIES[scale].other else ():
     folder, path = Path(runs or out), out / f"{name_of(module)}.json"
     trained = frame.Trained(

@@ -36,6 +36,7 @@ from experiments.jordan2024 import (
   fig14_dependent_pairs,
   lessons,
 )
+from experiments.kept import described
 from vmapseeds import lanes, stats
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, at_least
@@ -79,7 +80,7 @@ class Flags:
 
 class Sitting(NamedTuple):
   """The runs of one folder: their seeds (first, last + 1), their tallies, and by what
-  they were trained, as `experiments.frame.described` says it.
+  they were trained, as `experiments.kept.described` says it.
   """
 
   seeds: tuple[int, int]
@@ -164,7 +165,7 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
     seeds = first, first + results.sizes["run"]
-    record = frame.described(place, recipe) | {"seconds": seconds_of(place)}
+    record = described(place, recipe) | {"seconds": seconds_of(place)}
     sitting = Sitting(seeds, tallies, record)
     save(
       out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"),

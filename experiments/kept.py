@@ -1,0 +1,154 @@
+"""Finished runs in few bytes, kept beside a gallery: its figures then need no training.
+
+```
+python -m experiments.kept results/campaigns/banerjee2024-laptop-* --out docs/gallery/banerjee2024
+python -m experiments.banerjee2024 --scale laptop --kept docs/gallery/banerjee2024
+```
+
+A file has the runs of one folder: their logits, less the first class's, on which softmax
+does not depend, in half precision. A command with `--kept` trains the runs that are
+lacking, in a folder whose name ends in the number of those kept: its file is added.
+"""
+
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import xarray as xr
+from tyro.conf import Positional, arg
+
+import vmapseeds as vs
+from vmapseeds.cli import mistakes, parse
+from vmapseeds.mistakes import Mistake
+from vmapseeds.store import files
+from vmapseeds.store.folders import check_writable
+from vmapseeds.store.results import Results
+from vmapseeds.training.identity import hash_of
+
+CONDITIONS = (
+  "device_kind",
+  "lane_width",
+  "lowering",
+  "precision",
+  "versions",
+)
+DIMS = {
+  "labels": ("example",),
+  "epoch": ("epoch",),
+  "diverged": ("run",),
+  "logits": ("run", "example", "class"),
+  "epoch_logits": ("run", "epoch", "example", "class"),
+}
+Part = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and how they were made
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """Keeps the logits of folders' finished runs in few bytes, beside a gallery."""
+
+  folders: Positional[Annotated[tuple[Path, ...], arg(metavar="FOLDER ...")]]
+  """folders of trained runs, with logits"""
+
+  out: Annotated[Path, arg(metavar="DIR")]
+  """the gallery's folder"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  with mistakes():
+    flags = parse(Flags, argv, prog="python -m experiments.kept", description=__doc__)
+    check_writable(flags.out)
+    for folder in flags.folders:
+      path = flags.out / f"{folder.name}.npz"
+      write(path, record(folder), of_results(vs.open_results(folder)))
+      print(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")
+
+
+def record(folder: Path) -> dict[str, Any]:
+  """How a folder's runs were made."""
+  blocks = [Results(folder).record(b) for b in Results(folder).finished_blocks()]
+  made = described(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
+  return made | {"seconds": sum(block["seconds"] for block in blocks)}
+
+
+def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
+  """What a folder's runs are, which commits trained them, with what, on what, and when
+  the last were written.
+  """
+  folder, results = Results(place), vs.open_results(place, recipe.test_sets[0])
+  records = [folder.record(block) for block in folder.finished_blocks()]
+  return {
+    "recipe": json.loads(recipe.to_json()),
+    "runs": results.sizes["run"],
+    "diverged": int(results.diverged.sum()),
+    "identity": hash_of(results.attrs["identity"]),
+    "commits": sorted({str(record["commit"]) for record in records}),
+    "when": max(record["when"] for record in records),
+    **{condition: results.attrs[condition] for condition in CONDITIONS},
+  }
+
+
+def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
+  """The arrays to keep.
+
+  Raises:
+    Mistake: the runs have no logits.
+  """
+  if "logits" not in results:
+    raise Mistake("these runs have no logits: train with --logits")
+  arrays = {name: results[name].values for name in DIMS if name in results}
+  for name in arrays:
+    if name.endswith("logits"):
+      logits = arrays[name]
+      arrays[name] = (logits - logits[..., :1])[..., 1:].astype(np.float16)
+  return arrays
+
+
+def write(
+  path: Path, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> None:
+  stream = io.BytesIO()
+  np.savez_compressed(stream, record=np.array(json.dumps(record)), **arrays)
+  files.write(path, stream.getvalue())
+
+
+def parts(folder: Path, name: str) -> list[Part]:
+  """Return the arrays of the files of a name, each with its record, in the order of the
+  numbers that their names end in.
+  """
+  found = []
+  for path in folder.glob(f"{name}*.npz"):
+    number = re.fullmatch(r"(?:-(\d+))?", path.stem.removeprefix(name))
+    if number:
+      with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+      made = json.loads(str(arrays.pop("record")))
+      found.append((int(number[1] or 0), arrays, made))
+  found.sort(key=lambda part: part[0])
+  return [(arrays, made) for _, arrays, made in found]
+
+
+def opened(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
+  """Return the runs of a file as `vs.open_results` would."""
+  whole = dict(arrays)
+  for name in whole:
+    if name.endswith("logits"):
+      less = whole[name].astype(np.float32)
+      whole[name] = np.concatenate([np.zeros_like(less[..., :1]), less], -1)
+  results = xr.Dataset({name: (DIMS[name], of) for name, of in whole.items()})
+  return results.assign(predictions=results.logits.argmax("class"))
+
+
+def joined(each: Sequence[xr.Dataset]) -> xr.Dataset:
+  """Return the runs of several files or folders together, with what all of them have."""
+  names = [name for name in (*DIMS, "predictions") if all(name in of for of in each)]
+  shared = [of[names].reset_coords(drop=True) for of in each]
+  return xr.concat(shared, "run", data_vars="minimal", compat="equals")
+
+
+if __name__ == "__main__":
+  main()

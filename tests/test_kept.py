@@ -1,0 +1,90 @@
+"""Runs that are kept beside a gallery, beside the folders that they are from."""
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from experiments import frame, kept
+from vmapseeds.mistakes import Mistake
+
+RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
+RUNS = 3
+
+
+def trained(place, kept_runs=None, runs=RUNS) -> frame.Trained:
+  campaigns = {
+    "few": frame.Campaign(RECIPE, vs.Runs.vary("order", runs).subset(200), ("logits",))
+  }
+  options = vs.Options(lane_width=1)
+  return frame.Trained("paper", "smoke", campaigns, place, options, {}, kept=kept_runs)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> frame.Trained:
+  """All runs, trained."""
+  of = trained(tmp_path_factory.mktemp("whole"))
+  of("few")
+  return of
+
+
+def keep(place, runs) -> None:
+  kept.main([str(place), "--out", str(runs)])
+
+
+@pytest.fixture
+def two(tmp_path) -> frame.Trained:
+  """The same runs, of which two are kept, and those lacking are trained."""
+  first = trained(tmp_path / "first", runs=2)
+  first("few")
+  keep(first.place("few"), tmp_path / "kept")
+  return trained(tmp_path / "second", tmp_path / "kept")
+
+
+def gaps(logits) -> np.ndarray:
+  return (logits - logits.isel({"class": slice(1)}).values).values
+
+
+def test_kept_runs_and_those_trained_after_them_are_the_runs_of_one_campaign(
+  whole, two, tmp_path
+):
+  expected, found = whole("few"), two("few")
+  assert two.place("few", 2).name == f"{whole.place('few').name}-2"
+  seeds = vs.open_results(two.place("few", 2)).seed_order.values
+  np.testing.assert_array_equal(seeds, expected.seed_order.values[2:])
+  assert [of["runs"] for of in two.used.values()] == [2, 1]
+  keep(two.place("few", 2), tmp_path / "kept")
+  all_kept = trained(tmp_path / "third", tmp_path / "kept")
+  for of in (found, all_kept("few")):
+    np.testing.assert_array_equal(of.predictions, expected.predictions)
+    np.testing.assert_array_equal(of.diverged, expected.diverged)
+    np.testing.assert_array_equal(of.labels, expected.labels)
+    np.testing.assert_array_equal(of.epoch, expected.epoch)
+    for name in ("logits", "epoch_logits"):
+      np.testing.assert_allclose(gaps(of[name]), gaps(expected[name]), 1e-3, 1e-3)
+      assert (gaps(of[name]) != 0).mean() > 0.8
+  assert not (tmp_path / "third").exists(), "kept runs are not trained"
+  assert {of["identity"] for of in all_kept.used.values()} == {
+    whole.used["few"]["identity"]
+  }
+
+
+def test_fewer_runs_than_are_kept_are_the_first_of_them(two, tmp_path):
+  found = trained(tmp_path / "third", tmp_path / "kept", runs=1)("few")
+  assert found.sizes["run"] == 1
+
+
+def test_another_recipe_does_not_take_kept_runs(two, tmp_path):
+  of = trained(tmp_path / "third", tmp_path / "kept", runs=1)
+  of.campaigns["few"] = of.campaigns["few"]._replace(recipe=RECIPE.replace(lr=0.01))
+  of("few")
+  assert of.place("few").exists()
+
+
+def test_runs_without_logits_are_refused(tmp_path, capsys):
+  vs.train(RECIPE, vs.Runs.independent(1).subset(100), tmp_path / "runs")
+  with pytest.raises(SystemExit) as stopped:
+    keep(tmp_path / "runs", tmp_path / "kept")
+  assert stopped.value.code == 2
+  assert "no logits" in capsys.readouterr().err
+  with pytest.raises(Mistake, match="train with --logits"):
+    kept.of_results(vs.open_results(tmp_path / "runs"))
