@@ -1,10 +1,12 @@
 """Runs that are kept beside a gallery, beside the folders that they are from."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import vmapseeds as vs
-from experiments import frame, kept
+from experiments import banerjee2024, frame, kept
 from vmapseeds.mistakes import Mistake
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
@@ -88,3 +90,13 @@ def test_runs_without_logits_are_refused(tmp_path, capsys):
   assert "no logits" in capsys.readouterr().err
   with pytest.raises(Mistake, match="train with --logits"):
     kept.of_results(vs.open_results(tmp_path / "runs"))
+
+
+def test_a_folder_without_kept_runs_is_refused(tmp_path, capsys):
+  place = str(Path(banerjee2024.__file__).with_name("__main__.py"))
+  with pytest.raises(SystemExit) as stopped:
+    frame.main(place, ["fig09", "--kept", str(tmp_path), "--out", str(tmp_path / "o")])
+  assert stopped.value.code == 2
+  said = " ".join(capsys.readouterr().err.split())
+  assert "no runs of banerjee2024 at scale smoke are kept" in said
+  assert not (tmp_path / "o").exists()
