@@ -69,8 +69,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def record(folder: Path) -> dict[str, Any]:
-  """How a folder's runs were made."""
+  """How a folder's runs were made.
+
+  Raises:
+    Mistake: none of them is finished.
+  """
   blocks = [Results(folder).record(b) for b in Results(folder).finished_blocks()]
+  if not blocks:
+    raise Mistake(
+      f"{folder} has no finished runs: train on, they are written by batches"
+    )
   made = described(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
   return made | {"seconds": sum(block["seconds"] for block in blocks)}
 

@@ -1,5 +1,6 @@
 """Runs that are kept beside a gallery, beside the folders that they are from."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +101,14 @@ def test_a_folder_without_kept_runs_is_refused(tmp_path, capsys):
   said = " ".join(capsys.readouterr().err.split())
   assert "no runs of banerjee2024 at scale smoke are kept" in said
   assert not (tmp_path / "o").exists()
+
+
+def test_a_folder_without_finished_runs_is_refused(whole, tmp_path, capsys):
+  empty = tmp_path / "empty"
+  shutil.copytree(whole.place("few"), empty)
+  for record in (empty / "blocks").glob("*.json"):
+    record.unlink()
+  with pytest.raises(SystemExit) as stopped:
+    keep(empty, tmp_path / "kept")
+  assert stopped.value.code == 2
+  assert "no finished runs" in capsys.readouterr().err
