@@ -80,6 +80,9 @@ def record(folder: Path) -> dict[str, Any]:
       f"{folder} has no finished runs: train on, they are written by batches"
     )
   made = described(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
+  spent = folder.with_name(f"{folder.name}.json")  # a paper's command leaves it
+  if spent.exists():
+    return made | json.loads(spent.read_text())
   return made | {"seconds": sum(block["seconds"] for block in blocks)}
 
 

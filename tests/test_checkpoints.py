@@ -26,6 +26,7 @@ from vmapseeds.results.description import variables_of
 from vmapseeds.store import checkpoints, claims
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import read_metadata, small_arrays
+from vmapseeds.store.results import Results
 from vmapseeds.training.networks import network
 
 # Adam rounds differently in one program for all epochs than in programs that stop in
@@ -130,6 +131,16 @@ def test_an_interrupted_training_goes_on_in_the_middle(
   )
   same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
   assert not (tmp_path / "r" / "checkpoints").exists()
+
+
+def test_the_time_before_an_interruption_counts(tmp_path, monkeypatch):
+  interrupt(tmp_path / "r", monkeypatch, 2)
+  (about,) = (tmp_path / "r" / "checkpoints" / "0").glob("*.json")
+  saved = json.loads(about.read_text())
+  assert saved["seconds"] > 0
+  about.write_text(json.dumps(saved | {"seconds": 1000.0}))
+  train(tmp_path / "r", checkpoint_every=2)
+  assert 1000 < Results(tmp_path / "r").record(0)["seconds"] < 1100
 
 
 def test_the_newest_states_of_the_same_runs_are_taken(tmp_path, capsys):

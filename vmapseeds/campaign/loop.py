@@ -641,11 +641,12 @@ def run_lanes(
       bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
     added = reducing.counts_by_array(carry, devices) if tallied else {}
     counts = {name: counts.get(name, 0) + of for name, of in added.items()}
+  before = keeper.before if keeper else 0.0
   record = {
     **provenance(plan, execution),
     "platform": devices[0].platform,
     "commit": commit(),
-    "seconds": round(time.perf_counter() - begun, 3),
+    "seconds": round(before + time.perf_counter() - begun, 3),
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }

@@ -73,6 +73,7 @@ class Checkpoints:
     runs = [(str(a.dtype), a.shape, digest(a)) for a in jax.tree.leaves(table)]
     self._fits = json.loads(json.dumps({"runs": runs, **fits}))  # as JSON reads it back
     self._began = self._looked = time.perf_counter()
+    self.before = 0.0  # seconds that earlier processes trained what is resumed
     self._spent, self._cost, self._round, self._rounds = 0.0, FIRST_COST, 0.0, 0
 
   @property
@@ -110,6 +111,7 @@ class Checkpoints:
         say(f"the checkpoint {self.block}/{rounds} is ignored: {why}")
         continue
       self._rounds = rounds
+      self.before = parse(read(self.place / f"{rounds}.json")).get("seconds", 0.0)
       self._reached(rounds, True)
       return rounds, state
     self.remove()
@@ -134,7 +136,8 @@ class Checkpoints:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
 
     target = self.place / str(rounds)
-    about = self._fits | {"epochs": rounds}
+    seconds = self.before + time.perf_counter() - self._began
+    about = self._fits | {"epochs": rounds, "seconds": round(seconds, 3)}
     try:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
