@@ -1,9 +1,7 @@
 """Finished runs in few bytes, kept beside a gallery: its figures then need no training.
 
-```
-python -m experiments.kept results/campaigns/banerjee2024-laptop-* --out docs/gallery/banerjee2024
-python -m experiments.banerjee2024 --scale laptop --kept docs/gallery/banerjee2024
-```
+    python -m experiments.kept results/campaigns/banerjee2024-laptop-S_all-* --out docs/gallery/banerjee2024
+    python -m experiments.banerjee2024 --scale laptop --kept docs/gallery/banerjee2024
 
 A file has the runs of one folder: their logits, less the first class's, on which softmax
 does not depend, in half precision. A command with `--kept` trains the runs that are
@@ -51,7 +49,9 @@ Part = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and how they were
 class Flags:
   """Keeps the logits of folders' finished runs in few bytes, beside a gallery."""
 
-  folders: Positional[Annotated[tuple[Path, ...], arg(metavar="FOLDER ...")]]
+  folders: Positional[
+    Annotated[tuple[Path, ...], arg(metavar="DIR", help_behavior_hint="(one or more)")]
+  ]
   """folders of trained runs, with logits"""
 
   out: Annotated[Path, arg(metavar="DIR")]
@@ -61,8 +61,12 @@ class Flags:
 def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     flags = parse(Flags, argv, prog="python -m experiments.kept", description=__doc__)
+    if not flags.folders:
+      raise Mistake("no folder is given: name one or more that hold trained runs")
     check_writable(flags.out)
     for folder in flags.folders:
+      if folder.is_file():  # times that a paper's command leaves beside its folders
+        continue
       path = flags.out / f"{folder.name}.npz"
       write(path, record(folder), of_results(vs.open_results(folder)))
       print(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")

@@ -31,7 +31,8 @@ def whole(tmp_path_factory) -> frame.Trained:
 
 
 def keep(place, runs) -> None:
-  kept.main([str(place), "--out", str(runs)])
+  """As for `place*`, which names the times beside the folder, too."""
+  kept.main([*map(str, place.parent.glob(f"{place.name}*")), "--out", str(runs)])
 
 
 @pytest.fixture
@@ -91,6 +92,13 @@ def test_runs_without_logits_are_refused(tmp_path, capsys):
   assert "no logits" in capsys.readouterr().err
   with pytest.raises(Mistake, match="train with --logits"):
     kept.of_results(vs.open_results(tmp_path / "runs"))
+
+
+def test_at_least_one_folder_is_needed(tmp_path, capsys):
+  with pytest.raises(SystemExit) as stopped:
+    kept.main(["--out", str(tmp_path)])
+  assert stopped.value.code == 2
+  assert "no folder is given" in capsys.readouterr().err
 
 
 def test_a_folder_without_kept_runs_is_refused(tmp_path, capsys):
