@@ -133,7 +133,10 @@ def write(
 
 def parts(folder: Path, name: str) -> list[Part]:
   """Return the arrays of the files of a name, each with its record, in the order of the
-  numbers that their names end in.
+  numbers that their names end in: how many runs the files before have.
+
+  Raises:
+    Mistake: they have another number of runs.
   """
   found = []
   for path in folder.glob(f"{name}*.npz"):
@@ -144,6 +147,14 @@ def parts(folder: Path, name: str) -> list[Part]:
       made = json.loads(str(arrays.pop("record")))
       found.append((int(number[1] or 0), arrays, made))
   found.sort(key=lambda part: part[0])
+  before = 0
+  for first, _, made in found:
+    if first != before:
+      raise Mistake(
+        f"{folder} keeps {before} runs of {name} and others from run {first} on: "
+        "remove one of the files, or add what is lacking"
+      )
+    before += made["runs"]
   return [(arrays, made) for _, arrays, made in found]
 
 

@@ -180,6 +180,16 @@ def test_runs_that_diverged_or_are_at_chance_are_left_out():
   )
   half = candidates.halves(results)
   assert [of.tolist() for of in half] == [[0, 2, 3], [5, 6, 7], [8]]
+  gaps = np.where(results.predictions, 1.0, -1.0)
+  logits = np.stack([np.zeros_like(gaps), gaps], -1)
+  logits[1] = np.nan
+  dims = "run", "example", "class"
+  found = candidates.gaps_of(results.assign(logits=(dims, logits)))
+  for of, rows in zip(found, half[:2], strict=False):
+    np.testing.assert_array_equal(of, gaps[rows])
+  at_end = {"epoch_logits": (("run", "epoch", *dims[1:]), logits[:, None])}
+  by_epoch = fig03_epochs.by_epoch(results.assign(at_end).assign_coords(epoch=[1]))
+  np.testing.assert_allclose(by_epoch.accuracy[0], right[5:8])
 
 
 def test_the_claim_of_variances_counts_runs_at_chance():

@@ -94,6 +94,13 @@ def test_runs_without_logits_are_refused(tmp_path, capsys):
     kept.of_results(vs.open_results(tmp_path / "runs"))
 
 
+def test_files_that_overlap_are_refused(two, tmp_path):
+  (file,) = (tmp_path / "kept").glob("*.npz")
+  shutil.copy(file, file.with_name(f"{file.stem}-1.npz"))
+  with pytest.raises(Mistake, match=r"keeps 2 runs of .* and others from run 1 on"):
+    two("few")
+
+
 def test_at_least_one_folder_is_needed(tmp_path, capsys):
   with pytest.raises(SystemExit) as stopped:
     kept.main(["--out", str(tmp_path)])

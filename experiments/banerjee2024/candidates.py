@@ -84,16 +84,18 @@ def halves(results: xr.Dataset) -> Halves:
 
 
 def gaps_of(
-  trained: Trained, name: str
+  results: xr.Dataset,
 ) -> tuple[
   Float[np.ndarray, "models examples"],
   Float[np.ndarray, "runs examples"],
   Int[np.ndarray, " examples"],
 ]:
   """Logit gaps of the reference and of the candidates; labels."""
-  results = trained(name)
-  gaps, half = stats.logit_gap(results.logits.values), halves(results)
-  return gaps[half.reference], gaps[half.candidates], results.labels.values
+  half, logits = halves(results), results.logits.values
+  reference, runs = map(
+    stats.logit_gap, (logits[half.reference], logits[half.candidates])
+  )
+  return reference, runs, results.labels.values
 
 
 def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source]:
@@ -101,10 +103,10 @@ def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source
   half = SCALES[trained.scale].runs // 2
   by_name = {}
   for name in names:
-    reference, runs, labels = gaps_of(trained, name)
-    source, results = of_source(reference[:half], runs[:half], labels), trained(name)
+    results = trained(name)
+    reference, runs, labels = gaps_of(results)
     lost = results.isel(run=halves(results).at_chance)
-    by_name[name] = source._replace(
+    by_name[name] = of_source(reference[:half], runs[:half], labels)._replace(
       diverged=int(results.diverged.sum()),
       at_chance=(lost.predictions == lost.labels).values.mean(1),
     )

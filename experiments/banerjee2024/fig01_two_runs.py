@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  _, runs, labels = candidates.gaps_of(trained, "S_all")
+  _, runs, labels = candidates.gaps_of(trained("S_all"))
   source = candidates.sources(trained, ["S_all"])["S_all"]
   pair = alike(source)
   return Numbers(source, pair, runs[pair, :SHOWN].round(3), labels[:SHOWN])

@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  _, runs, _ = candidates.gaps_of(trained, "S_all")
+  _, runs, _ = candidates.gaps_of(trained("S_all"))
   return Numbers(gaps_of(runs), by_epoch(trained("S_all")))
 
 
@@ -88,8 +88,10 @@ def by_epoch(results: xr.Dataset) -> Epochs:
   """The candidates, and how near they are to the reference, after each evaluated epoch."""
   half, labels, series = candidates.halves(results), results.labels.values, []
   for epoch in results.epoch:
-    of_runs = stats.logit_gap(results.epoch_logits.sel(epoch=epoch).values)
-    reference, gaps = of_runs[half.reference], of_runs[half.candidates]
+    logits = results.epoch_logits.sel(epoch=epoch).values
+    reference, gaps = map(
+      stats.logit_gap, (logits[half.reference], logits[half.candidates])
+    )
     level = candidates.levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
     right, together = (measures.gap_labels(x) == labels for x in (gaps, ensemble))

@@ -28,7 +28,7 @@ class Transfer(NamedTuple):
 
 
 def compute(trained: Trained) -> Transfer:
-  reference, runs, labels = candidates.gaps_of(trained, "last_layers")
+  reference, runs, labels = candidates.gaps_of(trained("last_layers"))
   return Transfer(
     fig03_epochs.by_epoch(trained("last_layers")),
     candidates.of_source(reference, runs, labels),

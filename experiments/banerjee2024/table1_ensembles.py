@@ -55,7 +55,7 @@ class Ensembles(NamedTuple):
 
 
 class Distances(NamedTuple):
-  """L∞ distances of distributions of logit gaps: what no ensemble gets below."""
+  """L∞ distances of distributions of logit gaps, untrimmed."""
 
   halves: float  # of the candidates' gaps from the reference's
   reference: float  # of the ensemble of all candidates from the reference
@@ -68,7 +68,7 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  reference, runs, labels = candidates.gaps_of(trained, "S_all")
+  reference, runs, labels = candidates.gaps_of(trained("S_all"))
   by_size = {
     members: of_size(reference, runs, labels, members)
     for members in paper.ENSEMBLES

@@ -111,7 +111,6 @@ class Checkpoints:
         say(f"the checkpoint {self.block}/{rounds} is ignored: {why}")
         continue
       self._rounds = rounds
-      self.before = parse(read(self.place / f"{rounds}.json")).get("seconds", 0.0)
       self._reached(rounds, True)
       return rounds, state
     self.remove()
@@ -184,6 +183,7 @@ class Checkpoints:
       if about["digest"] != _digest(folder):
         raise _Misfit("it is not as it was written")
       found = orbax.restore(folder, restore_args=numpy)
+    self.before = about.get("seconds", 0.0)
     arrays = [
       found.get(f"{n:04}", np.zeros(leaf.shape, leaf.dtype))
       for n, leaf in enumerate(leaves)
