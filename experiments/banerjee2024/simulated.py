@@ -10,7 +10,7 @@ from experiments.calibration import Simulated
 from experiments.claims import Estimate
 from vmapseeds import stats
 
-RUNS, SMALL = 8, 4  # candidates, and how many of them have a small α̂
+RUNS, SMALL = 15, 4  # candidates, and how many of them have a small α̂
 SD = 0.004  # between runs, of differences in accuracy and calibration
 
 
