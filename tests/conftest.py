@@ -33,7 +33,8 @@ gc.set_threshold(
 
 SHAPES = (
   *(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")),
-  "lanes",
+  # Not the passes over programs, of thousands of short calls: they annotate no shape.
+  *(f"lanes.{name}" for name in ("memory", "spreading")),
   "models",
 )
 jaxtyping.install_import_hook(
