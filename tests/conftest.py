@@ -86,6 +86,25 @@ def pytest_runtest_setup(item):
     jax.config.update("jax_threefry_gpu_kernel_lowering", not fast)
 
 
+# These draw from the same campaigns, which a worker trains once.
+PAPERS = tuple(
+  f"tests/test_{name}.py" for name in ("banerjee", "bouthillier", "papers")
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+  """With `--dist loadfile`, the files of the papers go to one worker."""
+  from xdist.scheduler import LoadFileScheduling
+
+  class ByFile(LoadFileScheduling):
+    def _split_scope(self, nodeid):
+      file = super()._split_scope(nodeid)
+      return "papers" if file in PAPERS else file
+
+  return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
   """A folder in which the papers' figures are made, sharing their campaigns."""
