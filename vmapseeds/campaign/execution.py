@@ -14,6 +14,7 @@ import jax
 from rich.console import Console
 
 from vmapseeds import lanes
+from vmapseeds.jaxprs import Program, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, half, memory
 from vmapseeds.lanes.memory import Fit
 from vmapseeds.mistakes import Mistake, say
@@ -306,15 +307,16 @@ def product_flops(task: Task, run: Run) -> float:
     round_ = jax.make_jaxpr(
       lambda data, run, state: task.advance(data, run, state, 0, 1)
     )(task.data, row, state)
-  return sum(products(round_.jaxpr)) / task.steps
+  return sum(products(round_)) / task.steps
 
 
-def products(jaxpr) -> Iterator[float]:
+def products(program: Program) -> Iterator[float]:
   """Yield the floating-point operations of each convolution and matrix product in a
   program, the last first, without those that no result depends on.
   """
-  needed = {id(v) for v in jaxpr.outvars}
-  for equation in reversed(jaxpr.eqns):
+  program = open_program(program)
+  needed = {id(v) for v in program.outvars}
+  for equation in reversed(program.eqns):
     if not (equation.effects or needed & {id(v) for v in equation.outvars}):
       continue
     needed |= {id(v) for v in equation.invars}
@@ -342,9 +344,8 @@ def products(jaxpr) -> Iterator[float]:
       yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
     else:
       times = params["length"] if name == "scan" else 1
-      for inner in jax.tree.leaves(params):
-        if hasattr(inner, "eqns"):
-          yield from (times * flops for flops in products(inner))
+      for inner in inner_programs(equation):
+        yield from (times * flops for flops in products(inner))
 
 
 def filling_width(task: Task, run: Run, platform: str) -> int:

@@ -6,7 +6,7 @@ import jax
 import jaxlib
 from jax.extend.core import ClosedJaxpr
 
-from vmapseeds.lanes.rewriting import equations_of, rewritten
+from vmapseeds.jaxprs import equations_of, rewritten
 
 # The axes of the first operand of one call, of all that JAX gives to LAPACK on CPUs.
 AXES = {
@@ -35,7 +35,7 @@ def one_by_one(program: ClosedJaxpr) -> ClosedJaxpr:
   """Return a program with a loop over matrices in the place of each call that factorises
   several, at any depth. With a JAX that is not affected, return it as it is.
   """
-  return rewritten(program, _equations_of_a_loop, {}) if WAITS else program
+  return rewritten(program, _equations_of_a_loop) if WAITS else program
 
 
 def _equations_of_a_loop(equation, _):

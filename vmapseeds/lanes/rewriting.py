@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
+from jax.extend.core import Var, jaxpr_as_fun
 from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
+from vmapseeds.jaxprs import equations_of, rewritten
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
 from vmapseeds.lanes.widening import widened
 from vmapseeds.mistakes import say
@@ -44,7 +45,7 @@ def fast_convolutions(function: Function) -> Function:
   @functools.wraps(function)
   def fast(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    program = rewritten(program, _fast_equations, {})
+    program = rewritten(program, _fast_equations)
     if platform() == "cpu":
       program = widened(program)
     found = jaxpr_as_fun(program)(*jax.tree.leaves((args, kwargs)))
@@ -67,66 +68,6 @@ def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):
     )
 
   return fast_convolutions(convolve_plainly)(lhs, rhs)
-
-
-def rewritten(program, replace, done):
-  """Return a program, or several, with the equations that `replace(equation, made)`
-  returns in the place of `equation`; None leaves one, and looks into it. `made` has the
-  equations of the same program by their results. What has nothing replaced is returned
-  as it is. A program that is used twice stays one: `done` is a dictionary of them.
-  """
-  if isinstance(program, tuple):
-    parts = [rewritten(part, replace, done) for part in program]
-    same = all(new is old for new, old in zip(parts, program, strict=True))
-    return program if same else getattr(program, "_make", tuple)(parts)
-  if isinstance(program, ClosedJaxpr):
-    inner = rewritten(program.jaxpr, replace, done)
-    return program if inner is program.jaxpr else program.replace(jaxpr=inner)
-  if not isinstance(program, Jaxpr):
-    return program
-  if id(program) not in done:
-    done[id(program)] = _replaced(program, replace, done)
-  return done[id(program)]
-
-
-def _replaced(program, replace, done):
-  equations: list[JaxprEqn] = []
-  made = {result: equation for equation in program.eqns for result in equation.outvars}
-  changed = False
-  for equation in program.eqns:
-    new = replace(equation, made)
-    if new is None:
-      new = [equation]
-      parameters = {k: rewritten(v, replace, done) for k, v in equation.params.items()}
-      if any(parameters[k] is not v for k, v in equation.params.items()):
-        new = [equation.replace(params=parameters)]
-    changed |= new[0] is not equation
-    equations += new
-  return program.replace(eqns=equations) if changed else program
-
-
-def equations_of(function, inputs, equation):
-  """Return equations that compute the results of `equation` with a function of the
-  variables `inputs`.
-  """
-  program = jax.make_jaxpr(function)(
-    *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in inputs)
-  ).jaxpr
-  names = dict(zip(program.invars, inputs, strict=True))
-  names |= dict(zip(program.outvars, equation.outvars, strict=True))
-
-  def renamed(variables):
-    return [names.get(v, v) if isinstance(v, Var) else v for v in variables]
-
-  return [
-    e.replace(
-      invars=renamed(e.invars),
-      outvars=renamed(e.outvars),
-      source_info=equation.source_info,
-      ctx=equation.ctx,
-    )
-    for e in program.eqns
-  ]
 
 
 def _fast_equations(equation, made):

@@ -10,9 +10,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
+from vmapseeds.jaxprs import closed_program, inner_programs, is_program, open_program
 from vmapseeds.lanes import half
 from vmapseeds.lanes.convolution import convolve_p
 
@@ -41,7 +42,7 @@ def widened(program: ClosedJaxpr) -> ClosedJaxpr:
     results = wide(*map(_widen, args))
     return [
       r.astype(v.aval.dtype) if _is_narrow(v.aval) else r
-      for r, v in zip(results, program.jaxpr.outvars, strict=True)
+      for r, v in zip(results, open_program(program).outvars, strict=True)
     ]
 
   return jax.make_jaxpr(as_before)(*program.in_avals)
@@ -56,20 +57,12 @@ def _widen(a):
 
 
 def _has_narrow(program):
-  program = getattr(program, "jaxpr", program)
+  program = open_program(program)
   return any(_is_narrow(v.aval) for v in (*program.invars, *program.constvars)) or any(
     any(_is_narrow(v.aval) for v in equation.outvars)
-    or any(_has_narrow(inner) for inner in _programs(equation.params.values()))
+    or any(_has_narrow(inner) for inner in inner_programs(equation))
     for equation in program.eqns
   )
-
-
-def _programs(values):
-  for value in values:
-    if isinstance(value, Jaxpr | ClosedJaxpr):
-      yield value
-    elif isinstance(value, tuple):
-      yield from _programs(value)
 
 
 def _wide(program, done):
@@ -80,10 +73,11 @@ def _wide(program, done):
     parts = [_wide(part, done) for part in program]
     same = all(new is old for new, old in zip(parts, program, strict=True))
     return program if same else getattr(program, "_make", tuple)(parts)
-  if not isinstance(program, Jaxpr | ClosedJaxpr) or not _has_narrow(program):
+  if not is_program(program) or not _has_narrow(program):
     return program
-  if isinstance(program, Jaxpr):
-    return _wide(ClosedJaxpr(program, ()), done).jaxpr
+  closed = closed_program(program)
+  if closed is not program:
+    return open_program(_wide(closed, done))
   if id(program) not in done:
     of = functools.partial(_computed, program, done)
     like = (a.update(dtype=WIDE) if _is_narrow(a) else a for a in program.in_avals)
@@ -93,18 +87,20 @@ def _wide(program, done):
 
 
 def _computed(program, done, *args):
-  values = dict(zip(program.jaxpr.invars, args, strict=True))
-  values |= zip(program.jaxpr.constvars, map(_widen, program.consts), strict=True)
+  values = dict(zip(open_program(program).invars, args, strict=True))
+  values |= zip(
+    open_program(program).constvars, map(_widen, program.consts), strict=True
+  )
 
   def read(v):
     return _widen(v.val) if isinstance(v, Literal) else values[v]
 
-  for equation in program.jaxpr.eqns:
+  for equation in program.eqns:
     given = [*map(read, equation.invars)]
     with equation.ctx.manager:
       results = _result(equation, given, done)
     values |= zip(equation.outvars, results, strict=True)
-  return [*map(read, program.jaxpr.outvars)]
+  return [*map(read, open_program(program).outvars)]
 
 
 def _result(equation, given, done):
@@ -112,7 +108,7 @@ def _result(equation, given, done):
   primitive, parameters = equation.primitive, dict(equation.params)
   factors = [_is_narrow(v.aval) for v in equation.invars]
   if primitive.name in ("custom_jvp_call", "custom_vjp_call"):
-    inner = next(p for p in parameters.values() if isinstance(p, ClosedJaxpr))
+    inner = next(inner_programs(equation))
     return jaxpr_as_fun(_wide(inner, done))(*given)
   if primitive.name in KEPT:
     given = [

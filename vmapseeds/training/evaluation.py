@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from vmapseeds.jaxprs import equations
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.identity import equations
 from vmapseeds.training.inputs import (
   DeviceExamples,
   batch_like,

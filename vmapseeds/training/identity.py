@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.stages import Traced as Stage
 from jaxtyping import PyTree
 
 from vmapseeds.data.dataset import fingerprint
+from vmapseeds.jaxprs import equations
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.task import STAGES, Traced, data_digest
 
@@ -113,17 +113,6 @@ def canonical_text(text: str) -> str:
   names = re.findall(rf"func\.func private {symbol}", text)
   numbers = {name: f"@{n}" for n, name in enumerate(names)}
   return re.sub(symbol, lambda found: numbers.get(found[1], found[0]), text)
-
-
-def equations(program: Jaxpr | ClosedJaxpr) -> list[Any]:
-  """Return the operations of a traced program, and those of the programs within."""
-  found: list[Any] = []
-  programs = [program]
-  for one in programs:  # which grows
-    found += one.eqns
-    parameters = jax.tree.leaves([equation.params for equation in one.eqns])
-    programs += [inner for inner in parameters if hasattr(inner, "eqns")]
-  return found
 
 
 def describe_change(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:

@@ -14,14 +14,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from vmapseeds import models
+from vmapseeds.jaxprs import equations, inner_programs, open_program
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
-from vmapseeds.training.identity import equations
 from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
 from vmapseeds.training.modules import (
   Network,
@@ -117,7 +116,7 @@ def last_layer(
   called. It computes nothing, and works for modules of any kind.
   """
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
-  program = jax.make_jaxpr(apply)(variables, inputs).jaxpr
+  program = open_program(jax.make_jaxpr(apply)(variables, inputs))
   found = _last_used(program, dict(zip(program.invars, paths, strict=False)))
   return {
     path
@@ -135,11 +134,7 @@ def _last_used(program, paths):
     modules = {
       path.rpartition(".")[0] for path in named if path and path.startswith("params.")
     }
-    inner = [
-      getattr(p, "jaxpr", p)
-      for p in equation.params.values()
-      if isinstance(p, Jaxpr | ClosedJaxpr)
-    ]
+    inner = [open_program(program) for program in inner_programs(equation)]
     if len(modules) > 1 and inner and len(inner[0].invars) == len(named):
       return _last_used(inner[0], dict(zip(inner[0].invars, named, strict=True)))
     if modules:
@@ -393,9 +388,11 @@ def _convolves_one(equation):
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
   """Return whether the network uses its inputs only as vectors, one per example."""
   inputs = batch_like(data, 1)
-  program = jax.make_jaxpr(network(recipe, data.num_classes).apply)(
-    variables_of(recipe, data), inputs
-  ).jaxpr
+  program = open_program(
+    jax.make_jaxpr(network(recipe, data.num_classes).apply)(
+      variables_of(recipe, data), inputs
+    )
+  )
   reads = [
     equation for equation in program.eqns if program.invars[-1] in equation.invars
   ]
