@@ -5,22 +5,27 @@ wraps an open one and holds its constants; from JAX 0.11 on both are one class.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend import core
+from jax.extend.core import Jaxpr, Var
 
-Program = Jaxpr | ClosedJaxpr
+# JAX keeps the second name only for those who still use it.
+ClosedJaxpr = getattr(core, "ClosedJaxpr", Jaxpr)
+# Not typed: JAX's annotations do not say that variables have shapes.
+Program: TypeAlias = Any
+Equation: TypeAlias = Any
 # Returns the equations to put in the place of one, or None to keep it and to look into
 # it. The second argument has the equations of the same program by their results.
-Replace = Callable[[JaxprEqn, dict[Var, JaxprEqn]], list[JaxprEqn] | None]
+Replace = Callable[[Equation, dict[Var, Equation]], list[Equation] | None]
 
 
 def is_program(value: Any) -> bool:
-  return isinstance(value, Program)
+  return isinstance(value, Jaxpr | ClosedJaxpr)
 
 
-def open_program(program: Program) -> Jaxpr:
+def open_program(program: Program) -> Program:
   """Return the program that has the equations, without its constants where JAX keeps
   them apart.
   """
@@ -29,14 +34,14 @@ def open_program(program: Program) -> Jaxpr:
   return program.jaxpr
 
 
-def closed_program(program: Program) -> ClosedJaxpr:
+def closed_program(program: Program) -> Program:
   """Return the program with its constants; it must not need any if it is open."""
   if isinstance(program, ClosedJaxpr):
     return program
   return ClosedJaxpr(program, ())
 
 
-def inner_programs(equation: JaxprEqn) -> Iterator[Program]:
+def inner_programs(equation: Equation) -> Iterator[Program]:
   """Yield the programs that an equation calls, such as the body of a loop."""
   yield from _programs_in(equation.params.values())
 
@@ -49,13 +54,13 @@ def _programs_in(values: Iterable[Any]) -> Iterator[Program]:
       yield from _programs_in(value)
 
 
-def equations(program: Program) -> list[JaxprEqn]:
+def equations(program: Program) -> list[Equation]:
   """Return the equations of a program, and those of the programs within, each program's
   once.
   """
   programs = [open_program(program)]
   seen = {id(programs[0])}
-  all_equations: list[JaxprEqn] = []
+  all_equations: list[Equation] = []
   for current in programs:  # which grows
     all_equations += current.eqns
     for equation in current.eqns:
@@ -95,7 +100,7 @@ def _with_replaced_equations(program, replace, done):
   makers = {
     result: equation for equation in program.eqns for result in equation.outvars
   }
-  equations: list[JaxprEqn] = []
+  equations: list[Equation] = []
   changed = False
   for equation in program.eqns:
     replacement = replace(equation, makers)
@@ -116,8 +121,8 @@ def _with_rewritten_programs(equation, replace, done):
 
 
 def equations_of(
-  function: Callable, inputs: Iterable[Var], equation: JaxprEqn
-) -> list[JaxprEqn]:
+  function: Callable, inputs: Iterable[Any], equation: Equation
+) -> list[Equation]:
   """Return equations that compute the results of `equation` with a function of the
   variables `inputs`.
   """

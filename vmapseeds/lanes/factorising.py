@@ -4,9 +4,8 @@ import math
 
 import jax
 import jaxlib
-from jax.extend.core import ClosedJaxpr
 
-from vmapseeds.jaxprs import equations_of, rewritten
+from vmapseeds.jaxprs import Program, equations_of, rewritten
 
 # The axes of the first operand of one call, of all that JAX gives to LAPACK on CPUs.
 AXES = {
@@ -31,7 +30,7 @@ AXES = {
 WAITS = (0, 10) <= jaxlib.version.__version_info__ < (0, 12)
 
 
-def one_by_one(program: ClosedJaxpr) -> ClosedJaxpr:
+def one_by_one(program: Program) -> Program:
   """Return a program with a loop over matrices in the place of each call that factorises
   several, at any depth. With a JAX that is not affected, return it as it is.
   """

@@ -26,6 +26,9 @@ Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
 Out = TypeVar("Out")
 
+# The newest JAX that all tests have passed with.
+NEWEST_TRIED_JAX = (0, 12, 0)
+
 # On a CPU, vectors of the full width: LLVM alone uses half. On a TPU, the fast memory
 # that one operation may use: with the default of 16 MiB a convolution gets smaller
 # windows. On a GPU, deterministic operations, none of them chosen by timing: another
@@ -98,12 +101,23 @@ def start_jax() -> list[jax.Device]:
     jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
   if not ask_for_all_cores():
     _say_which_are_missing()
+  if jax.__version_info__[:3] > NEWEST_TRIED_JAX:
+    _warn_about_newer_jax()
   return devices()
 
 
 def devices() -> list[jax.Device]:
   """Return all local devices. Start JAX if it has not started yet."""
   return jax.local_devices()
+
+
+@functools.cache
+def _warn_about_newer_jax():
+  newest = ".".join(map(str, NEWEST_TRIED_JAX))
+  say(
+    f"jax {jax.__version__} is newer than {newest}, the newest that vmapseeds was tried "
+    f"with; if a training fails, install jax=={newest}"
+  )
 
 
 @functools.cache

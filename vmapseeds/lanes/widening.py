@@ -10,10 +10,16 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import Literal, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
-from vmapseeds.jaxprs import closed_program, inner_programs, is_program, open_program
+from vmapseeds.jaxprs import (
+  Program,
+  closed_program,
+  inner_programs,
+  is_program,
+  open_program,
+)
 from vmapseeds.lanes import half
 from vmapseeds.lanes.convolution import convolve_p
 
@@ -30,7 +36,7 @@ KEPT = {
 TYPES = ("new_dtype", "dtype", "preferred_element_type")
 
 
-def widened(program: ClosedJaxpr) -> ClosedJaxpr:
+def widened(program: Program) -> Program:
   """Return a program with what it has in bfloat16 in float32, but for what goes in and
   comes out; the same one if it has nothing in bfloat16.
   """

@@ -156,7 +156,7 @@ def split_scatter(
       c=runs[few_first],
       cmap=COUNT_COLORS,
       vmin=1,
-      vmax=max(2, runs.max(initial=1)),
+      vmax=float(runs.max(initial=2)),
       linewidths=0,
       label=label,
     )

@@ -76,7 +76,8 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   votes = counts.votes / counts.runs
   p, q = np.bincount(labels, minlength=classes) / n, votes.mean(0)
   rows = np.arange(n)
-  accuracy, chance = votes[rows, labels].mean(), q @ p
+  accuracy = votes[rows, labels].mean()
+  chance = float(q @ p)
   deviations = votes - (votes @ p)[:, None] - q + chance
   sd = np.sqrt((deviations**2 @ p).sum() / (n * (n - 1)))
   if chance > MOST_CHANCE or accuracy > chance + 2 * sd:
