@@ -20,7 +20,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout, with_layout_constraint
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.typing import DTypeLike
@@ -181,21 +180,14 @@ def _of_lanes(args, axes, **parameters):
     return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
   parts: Any = im2col if chosen == "im2col" else XLA
   batched = functools.partial(_applied, getattr(parts, part), part, window, like)
-  of_lanes = jax.vmap(batched, in_axes=[0 if b else None for b in own])
-  if (part, chosen, parameters["platform"]) != ("kernel_gradient", "grouped", "gpu"):
-    return of_lanes(*args), 0
-  # Put the lane axis where XLA's convolution has it, so that no operation before or
-  # after has to transpose.
-  x, dy = args
-  if own[1]:
-    dy = with_layout_constraint(dy, Layout((*range(1, dy.ndim - 1), 0, dy.ndim - 1)))
-  dw = of_lanes(x, dy)
-  dw = with_layout_constraint(
-    dw, Layout((dw.ndim - 2, *range(1, dw.ndim - 2), 0, dw.ndim - 1))
-  )
-  # The barrier is there because JAX misreads a program's output that has a layout of
-  # its own.
-  return jax.lax.optimization_barrier(dw), 0
+  if (part, chosen, parameters["platform"]) == ("kernel_gradient", "grouped", "gpu"):
+    x, dy = args
+    if not own[1]:
+      dy = jnp.broadcast_to(dy, (size, *dy.shape))
+    kernels = jax.ShapeDtypeStruct((size, *like.shape), like.dtype)
+    gradients = functools.partial(XLA.kernel_gradients, 0 if own[0] else None)
+    return _applied(gradients, part, window, kernels, x, dy), 0
+  return jax.vmap(batched, in_axes=[0 if b else None for b in own])(*args), 0
 
 
 class XLA:
@@ -210,6 +202,22 @@ class XLA:
   @staticmethod
   def kernel_gradient(window, x, w, dy):
     return jax.linear_transpose(lambda w: window.lax(x, w), w)(dy)[0]
+
+  @staticmethod
+  def kernel_gradients(axis, window, x, w, dy):
+    """Return the kernel gradients of lanes: the transpose of one grouped convolution.
+
+    XLA makes cuDNN's filter gradient of it. Of the lanes' transposes under `vmap` it
+    makes a forward convolution whose windows are as large as the images.
+
+    Args:
+      axis: the lane axis of the images; None if all lanes share them.
+      window: how each lane's kernel moves over its images.
+      x, w, dy: images, the shape of the kernels, and the gradients of the outputs, the
+        last two with a leading lane axis.
+    """
+    of_lanes = jax.vmap(window.lax, (axis, 0))
+    return jax.linear_transpose(lambda w: of_lanes(x, w), w)(dy)[0]
 
 
 convolve_p.def_abstract_eval(
