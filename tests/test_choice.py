@@ -143,6 +143,29 @@ def test_what_does_not_fit_is_not_taken():
   assert choice.best(WANTED[::-1], dict.fromkeys(WANTED)).width == 1
 
 
+def test_a_candidate_that_does_not_run_costs_no_other_its_turn(clock):
+  """The budget begins with the first that runs."""
+  timings = {FIRST: None, SECOND: 0.001, THIRD: 0.0005}
+  long = {"clock": clock, "takes": choice.BUDGET + 1}
+  assert measured(timings, model_steps=100_000, **long)[0] == [FIRST, SECOND]
+  nothing = dict.fromkeys(WANTED)
+  assert measured(nothing, model_steps=100_000, **long) == (WANTED, nothing)
+  # The first that runs takes less than a minute for the campaign.
+  assert measured(timings, model_steps=50_000)[0] == [FIRST, SECOND]
+
+
+def test_no_narrower_width_is_tried_of_what_does_not_run():
+  asked = []
+
+  def check(execution):
+    asked.append(execution)
+    return None if execution.lowering == "grouped" else memory.Fit(True, 1.0, 2.0)
+
+  wanted = [Execution("grouped", 64), Execution("im2col", 64)]
+  assert list(choice.fitting_candidates(wanted, check)) == wanted[1:]
+  assert asked == wanted
+
+
 def test_timings_are_kept_by_their_conditions(cache):
   conditions = {"device_kind": "cpu", "image": (8, 8, 1)}
   assert choice.read_timings(conditions) == {}

@@ -413,43 +413,67 @@ def test_flax_layers_take_it():
   )
 
 
-@pytest.mark.parametrize("spatial", [(7,), (5, 6)])
-def test_the_grouped_kernel_gradient_of_a_gpu_is_that_of_each_lane(spatial):
-  """On a GPU its arrays have a layout of their own. One lane, and images that all lanes
-  share, are tested too.
-  """
-  x, w, weigh = (
-    random(i, *shape)
-    for i, shape in enumerate(
-      [
-        (3, 2, *spatial, 4),
-        (3, *[3] * len(spatial), 4, 5),
-        (3, 2, *spatial, 5),
-      ]
-    )
-  )
+@pytest.mark.parametrize(
+  ("spatial", "options"),
+  [
+    ((7,), {"window_strides": (1,), "padding": "SAME"}),
+    ((5, 6), {"window_strides": (1, 1), "padding": "SAME"}),
+    (
+      (7, 6),
+      {
+        "window_strides": (2, 1),
+        "padding": ((0, 2), (1, 0)),
+        "rhs_dilation": (1, 2),
+        "feature_group_count": 2,
+      },
+    ),
+  ],
+)
+def test_the_grouped_kernel_gradient_is_that_of_each_lane(spatial, options):
+  """Also of one lane, and of images or gradients that all lanes share."""
+  groups = options.get("feature_group_count", 1)
+  x = random(0, 3, 2, *spatial, 4)
+  w = random(1, 3, *[3] * len(spatial), 4 // groups, 6)
   names = "DHW"[-len(spatial) :]
   numbers = (f"N{names}C", f"{names}IO", f"N{names}C")
 
-  def gradient(convolve, x, w, weigh):
-    y = lambda w: convolve(x, w, [1] * len(spatial), "SAME", dimension_numbers=numbers)  # noqa: E731
-    return jax.grad(lambda w: (weigh * y(w)).sum())(w)
+  def convolve(x, w, how=conv_general_dilated):
+    return how(x, w, dimension_numbers=numbers, **options)
 
-  each = [
-    jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(x[0], *one)
-    for one in zip(w, weigh, strict=True)
-  ]
-  own = jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(
-    x[1], w[1], weigh[1]
-  )
-  ours = functools.partial(gradient, conv_general_dilated)
+  weigh = random(2, 3, *jax.eval_shape(convolve, x[0], w[0]).shape)
+
+  def gradient(x, w, weigh, how=conv_general_dilated):
+    return jax.grad(lambda w: (weigh * convolve(x, w, how)).sum())(w)
+
+  plain = jax.jit(functools.partial(gradient, how=jax.lax.conv_general_dilated))
+
+  def each(xs, weights):
+    return np.stack([plain(*one) for one in zip(xs, w, weights, strict=True)])
+
   with compiling_for("gpu"), lowering("grouped"):
-    shared = jax.jit(jax.vmap(ours, (None, 0, 0)))(x[0], w, weigh)
-    lanes = jax.jit(jax.vmap(ours))(x, w, weigh)
-    single = jax.jit(jax.vmap(ours))(x[1:2], w[1:2], weigh[1:2])
-  np.testing.assert_allclose(shared, np.stack(each), atol=1e-4)
-  np.testing.assert_allclose(lanes[1], own, atol=1e-4)
-  np.testing.assert_allclose(single[0], own, atol=1e-4)
+    lanes = jax.jit(jax.vmap(gradient))(x, w, weigh)
+    single = jax.jit(jax.vmap(gradient))(x[1:2], w[1:2], weigh[1:2])
+    images = jax.jit(jax.vmap(gradient, (None, 0, 0)))(x[0], w, weigh)
+    weights = jax.jit(jax.vmap(gradient, (0, 0, None)))(x, w, weigh[0])
+  np.testing.assert_allclose(lanes, each(x, weigh), atol=1e-4)
+  np.testing.assert_allclose(single, each(x, weigh)[1:2], atol=1e-4)
+  np.testing.assert_allclose(images, each([x[0]] * 3, weigh), atol=1e-4)
+  np.testing.assert_allclose(weights, each(x, [weigh[0]] * 3), atol=1e-4)
+
+
+def test_grouped_kernel_gradients_are_one_filter_gradient_on_a_gpu():
+  """Lanes are groups of its batch. As groups of its features they would be a forward
+  convolution with windows as large as the images.
+  """
+  x, w = random(0, 3, 2, 9, 8, 4), random(1, 3, 3, 3, 4, 5)
+  gradient = jax.grad(
+    lambda w, x: conv_general_dilated(
+      x, w, (1, 1), "SAME", dimension_numbers=NHWC
+    ).sum()
+  )
+  with compiling_for("gpu"), lowering("grouped"):
+    program = str(jax.make_jaxpr(jax.vmap(gradient))(w, x))
+  assert "batch_group_count=3" in program
 
 
 def test_unknown_lowering():

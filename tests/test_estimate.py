@@ -35,6 +35,7 @@ from vmapseeds.lanes import (
   spreading,
 )
 from vmapseeds.lanes.memory import Fit
+from vmapseeds.mistakes import Failure
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import abstract_task, make_task, random_examples
@@ -288,6 +289,83 @@ def test_compiling_ends_with_the_budget(monkeypatch, speed, model_steps, compile
     choice.fitting_candidates(WANTED, slow), {}, lambda _: speed, model_steps
   )
   assert len(asked) == compiled
+
+
+@pytest.fixture
+def choose(monkeypatch):
+  """A function that chooses on a GPU that is not here, where `refuse` may raise for a
+  candidate that is compiled or measured; the others take one second more each.
+  """
+  task = abstract_task(vs.recipe("digits_cnn"))
+  monkeypatch.setitem(choice.CANDIDATES, "gpu", tuple(WANTED))
+
+  def chosen(compiling=lambda how: None, measuring=lambda how: None, **options):
+    def measure(task, how):
+      measuring(how)
+      return execution.Speed(1.0 + WANTED.index(how), 0.0)
+
+    def check(how):
+      compiling(how)
+      return Fit(True, 1.0, 2.0)
+
+    monkeypatch.setattr(execution, "measure", measure)
+    run = lanes_of(task, ONE)
+    fixed = dict(model_steps=10**9, most=64, check=check, platform="gpu")
+    return execution.choose_execution(task, run, **fixed | options)
+
+  return chosen
+
+
+def refuse(*refused, error="CUDNN_STATUS_NOT_SUPPORTED in cudnn_frontend"):
+  def raising(how):
+    if how in refused:
+      raise jax.errors.JaxRuntimeError(f"INTERNAL: {error}\n{how}")
+
+  return raising
+
+
+def test_a_candidate_that_is_refused_does_not_end_a_campaign(choose, capsys):
+  first, second, third = WANTED
+  assert choose(measuring=refuse(first)) == second
+  lines = capsys.readouterr().err.splitlines()
+  assert [line for line in lines if "not run" in line] == [
+    "grouped 64 does not run here: INTERNAL: CUDNN_STATUS_NOT_SUPPORTED in "
+    "cudnn_frontend grouped 64"
+  ]
+  assert lines[-1].startswith("lanes: sequential, width 1 (the fastest of 2 measured")
+  # It is not stored, so it is tried again.
+  assert choose() == first
+  # A short campaign measures none, and takes the first that compiles.
+  kept = choice.timings_file()
+  kept.unlink()
+  assert choose(compiling=refuse(first), model_steps=1) == second
+  assert choose(compiling=refuse(first, second)) == third
+
+
+def test_if_every_candidate_is_refused_one_line_says_so(choose, capsys):
+  for given in ({"compiling": refuse(*WANTED)}, {"measuring": refuse(*WANTED)}):
+    with pytest.raises(Failure) as failed:
+      choose(**given)
+    assert str(failed.value) == (
+      "digits_cnn does not run on cpu in any of the 3 lowerings and lane widths that were "
+      "tried: give another --lowering or --lane-width; im2col 64: INTERNAL: "
+      "CUDNN_STATUS_NOT_SUPPORTED in cudnn_frontend im2col 64"
+    )
+    assert isinstance(failed.value.__cause__, jax.errors.JaxRuntimeError)
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_errors_of_the_users_own_are_raised(choose, capsys):
+  def typo(how):
+    raise TypeError("my_loss() got an unexpected argument")
+
+  for given in ({"compiling": typo}, {"measuring": typo}):
+    with pytest.raises(TypeError, match="my_loss"):
+      choose(**given)
+  called_back = "CpuCallback error: Traceback (most recent call last): ValueError: mine"
+  with pytest.raises(jax.errors.JaxRuntimeError, match="ValueError: mine"):
+    choose(measuring=refuse(*WANTED, error=called_back))
+  assert capsys.readouterr().err == ""
 
 
 def test_a_campaign_measures_what_fits(monkeypatch, capsys):

@@ -13,6 +13,7 @@ import os
 import resource
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -207,10 +208,26 @@ def our_way(
 # The processes of the ways.
 
 
+def end_with_parent() -> None:
+  """Let this process end as soon as its parent has ended, however that came about: a
+  child that outlives a killed parent keeps a GPU's memory.
+  """
+  parent = multiprocessing.parent_process()
+  if parent is None:
+    return
+
+  def wait():
+    parent.join()
+    os._exit(1)
+
+  threading.Thread(target=wait, daemon=True).start()
+
+
 def _serve(connection, way: Way, workload: Workload, index: int) -> None:
   """Sends model-steps, seconds and memory: after the first advance, counted from the
   start, then at each request.
   """
+  end_with_parent()
   began = time.perf_counter()
   # No caches of compiled programs, and on a GPU no memory taken in advance, because
   # contenders share it.
@@ -263,7 +280,8 @@ def elsewhere(function: Callable, *args: Any) -> Any:
   """`function(*args)` in a process of its own: this one never starts JAX, so that a
   GPU's memory stays free.
   """
-  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+  context = multiprocessing.get_context("spawn")
+  with ProcessPoolExecutor(1, context, initializer=end_with_parent) as pool:
     return pool.submit(function, *args).result()
 
 

@@ -1,5 +1,6 @@
 """Measure how fast each lowering and lane width trains a recipe: the command `bench`."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +10,14 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from vmapseeds import lanes, models
-from vmapseeds.campaign.execution import cache_key, filling_width, measure, megabytes
+from vmapseeds.campaign.execution import (
+  cache_key,
+  filling_width,
+  measure,
+  megabytes,
+  nothing_runs,
+  unless_refused,
+)
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.networks import check_size
@@ -41,9 +49,13 @@ def bench(
 
   Returns:
     A dict for each lowering and width, with None for what is not known: `lowering`,
-    `width`; `fits`; `memory_bytes` on each device; `model_steps_per_second` (the median
+    `width`; `fits`: whether it fits in memory and runs here; `memory_bytes` on each device; `model_steps_per_second` (the median
     of repetitions, all devices together); `compile_seconds`; `chosen`: whether
     campaigns take it.
+
+  Raises:
+    Mistake: a width or a lowering is not valid.
+    Failure: XLA or a library of the device refuses all of them.
   """
   check_wanted(widths, lowerings)
   devices = lanes.start_jax()
@@ -61,10 +73,20 @@ def bench(
       lowerings or lanes.LOWERINGS, widths or sorted({e.width for e in tried})
     )
   ]
-  speeds = {execution: measure(task, execution) for execution in wanted}
+  refused = dict[Execution, RuntimeError]()
+  timed = functools.partial(measure, task)
+  speeds = {
+    execution: unless_refused(execution, timed, refused) for execution in wanted
+  }
+  if len(refused) == len(wanted):
+    raise nothing_runs(task, refused)
   key = cache_key(task)
-  choice.write_timings(key, {e: speed and speed.seconds for e, speed in speeds.items()})
-  chosen = choice.best(tried, choice.read_timings(key))
+  timings = {
+    e: speed and speed.seconds for e, speed in speeds.items() if e not in refused
+  }
+  choice.write_timings(key, timings)
+  tried = [execution for execution in tried if execution not in refused]
+  chosen = choice.best(tried or [*timings], choice.read_timings(key))
   rows = [
     {
       **execution._asdict(),

@@ -2,22 +2,22 @@
 
 import contextlib
 import functools
-import importlib.metadata
 import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 import jax
 from rich.console import Console
 
+import vmapseeds
 from vmapseeds import lanes
 from vmapseeds.jaxprs import Program, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, half, memory
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Mistake, say
+from vmapseeds.mistakes import Failure, Mistake, one_line, say
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_of
 
@@ -25,12 +25,16 @@ from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_o
 # SECONDS.
 REPETITIONS = 5
 SECONDS = 2.0
+REFUSAL_LENGTH = 200  # of what a library says of a candidate that does not run here
 # A step of all lanes with this many floating-point operations fills any accelerator.
 # More lanes would only take memory.
 FILLING = 1e12
 # On a CPU: the precision that is held against a recipe's, and how many times as fast it
 # must be to be worth a line.
 OTHER_PRECISIONS = {"auto": ("bfloat16", 1.2), "bfloat16": ("float32", 1.05)}
+
+
+T = TypeVar("T")
 
 
 class Speed(NamedTuple):
@@ -84,6 +88,42 @@ def measure(task: Task, execution: Execution) -> Speed | None:
   return Speed(seconds, compile_seconds, needed, processor_seconds)
 
 
+def unless_refused(
+  execution: Execution,
+  function: Callable[[Execution], T],
+  refused: dict[Execution, jax.errors.JaxRuntimeError],
+) -> T | None:
+  """Return `function(execution)`, which compiles or runs it.
+
+  Return None, put the error into `refused` and say so on stderr if XLA or a library of
+  the device refuses it: cuDNN, for one, does not support every convolution. Errors of
+  Python, such as a task's own, are raised, also those of functions that a program calls
+  back.
+  """
+  try:
+    return function(execution)
+  except jax.errors.JaxRuntimeError as error:
+    if "Traceback (most recent call last)" in str(error):
+      raise
+    refused[execution] = error
+    say(f"{execution} does not run here: {one_line(error)[:REFUSAL_LENGTH]}")
+    return None
+
+
+def nothing_runs(
+  task: Task, refused: Mapping[Execution, jax.errors.JaxRuntimeError]
+) -> Failure:
+  """Return the error of a task of which every candidate was refused."""
+  last, error = [*refused.items()][-1]
+  failure = Failure(
+    f"{task.name} does not run on {lanes.devices()[0].device_kind} in any of the "
+    f"{len(refused)} lowerings and lane widths that were tried: give another --lowering or "
+    f"--lane-width; {last}: {one_line(error)[:REFUSAL_LENGTH]}"
+  )
+  failure.__cause__ = error
+  return failure
+
+
 def cache_key(task: Task) -> dict[str, object]:
   """Return the cache key of a timing. A stored timing is reused only if every entry
   matches.
@@ -93,7 +133,7 @@ def cache_key(task: Task) -> dict[str, object]:
     "device_kind": devices[0].device_kind,
     "devices": len(devices),
     "jax": jax.__version__,
-    "vmapseeds": importlib.metadata.version("vmapseeds"),
+    "vmapseeds": vmapseeds.__version__,
     **speed_key(task),
   }
 
@@ -163,7 +203,8 @@ def choose_execution(
   measured, now or earlier.
 
   Measure only as long as that pays. On an accelerator, first leave out what does not fit
-  in memory.
+  in memory. A candidate that XLA or a library of the device refuses is left out, too,
+  and said on stderr.
 
   Args:
     task: what is to be trained.
@@ -176,6 +217,10 @@ def choose_execution(
       on a CPU, where programs fit, so that only those measured need be compiled.
     platform: the platform of the devices; None for those that are here.
     shown: whether to say on stderr what was chosen.
+
+  Raises:
+    Mistake: no candidate fits in memory.
+    Failure: none runs here.
   """
   platform = platform or lanes.devices()[0].platform
   check = check or make_memory_check(task, run)
@@ -193,19 +238,22 @@ def choose_execution(
     and execution.width <= most
   }
   checked = dict[Execution, Fit]()
+  refused = dict[Execution, jax.errors.JaxRuntimeError]()
   with Console(stderr=True, quiet=not shown).status(
     "measuring lowerings and lane widths"
   ) as status:
 
     def seconds(execution):
       status.update(f"measuring {execution.lowering}, lane width {execution.width}")
-      speed = measure(task, execution)
+      speed = unless_refused(execution, functools.partial(measure, task), refused)
       return speed and speed.seconds
 
     def compiled(execution):
       status.update(f"compiling {execution.lowering}, lane width {execution.width}")
-      checked[execution] = check(execution)
-      return checked[execution]
+      fit = unless_refused(execution, check, refused)
+      if fit:
+        checked[execution] = fit
+      return fit
 
     tried: Iterable[Execution] = wanted
     if platform != "cpu":
@@ -217,8 +265,14 @@ def choose_execution(
         [*fastest, *wanted], compiled, narrow=width is None
       )
     considered, timings = choice.time_candidates(tried, known, seconds, model_steps)
+  # What was refused is not stored: another driver or library may run it.
+  timings = {e: seconds for e, seconds in timings.items() if e not in refused}
+  considered = [e for e in considered if e not in refused]
+  wanted = [e for e in wanted if e not in refused]
   if timings != known:
     choice.write_timings(key, timings)
+  if refused and not (considered and wanted):
+    raise nothing_runs(task, refused)
   if checked and not considered:
     least = min(checked.values(), key=lambda fit: fit.memory_bytes or math.inf)
     flags = "--lowering", lowering, "--lane-width", width

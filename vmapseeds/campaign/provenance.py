@@ -11,14 +11,16 @@ from typing import Any
 
 import jax
 
+import vmapseeds
 from vmapseeds import lanes
 from vmapseeds.machine import cores, instruction_set
 
-PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 # Libraries of accelerators, where there are any
 LIBRARIES = (
   "libtpu",
   *(f"nvidia-{name}-cu{n}" for name in ("cublas", "cudnn") for n in (12, 13)),
+  "nvidia-cublas",  # the name of CUDA 13's
 )
 DEVICE_COUNT = "xla_force_host_platform_device_count"
 SETTINGS = {
@@ -62,6 +64,7 @@ def versions() -> dict[str, str]:
 def _installed():
   return {
     "python": platform.python_version(),
+    "vmapseeds": vmapseeds.__version__,  # known in a bare copy of the source, too
     **{p: importlib.metadata.version(p) for p in PACKAGES},
     **dict(_libraries()),
   }

@@ -56,9 +56,9 @@ CANDIDATES = {
 FEW_MODEL_STEPS = (
   20_000  # a campaign of fewer is over before anything could be measured
 )
-SHORT_CAMPAIGN = (
-  60.0  # seconds; if the first candidate takes less for the campaign, no other is tried
-)
+# Seconds: if the first candidate that runs takes less for the campaign, no other is
+# tried.
+SHORT_CAMPAIGN = 60.0
 BUDGET = 20.0  # seconds of measuring after the first candidate was measured,
 SHARE = 0.01  # or this share of the campaign's seconds, if that is more
 
@@ -96,7 +96,10 @@ def candidates(
 
 
 def fitting_candidates(
-  wanted: Iterable[Execution], fit: Callable[[Execution], Fit], *, narrow: bool = True
+  wanted: Iterable[Execution],
+  fit: Callable[[Execution], Fit | None],
+  *,
+  narrow: bool = True,
 ) -> Iterator[Execution]:
   """Yield the candidates that fit in memory, each once.
 
@@ -105,7 +108,7 @@ def fitting_candidates(
 
   Args:
     wanted: the most promising first.
-    fit: says whether a candidate fits.
+    fit: says whether a candidate fits; None if it does not run here at any width.
     narrow: whether narrower widths may be tried.
   """
   asked = set[Execution]()
@@ -113,6 +116,8 @@ def fitting_candidates(
     while execution not in asked:
       asked.add(execution)
       found = fit(execution)
+      if found is None:
+        break
       if found.fits:
         yield execution
       elif narrow and execution.width > 1:
@@ -134,7 +139,7 @@ def time_candidates(
     wanted: the most promising first.
     known: earlier timings; these candidates are not measured again.
     measure: times a candidate, in seconds per model-step; None if it does not fit in
-      memory.
+      memory or does not run here. Then the next is tried, whatever the budget.
     model_steps: how many model-steps the campaign has, over all its runs.
 
   Returns:
@@ -143,21 +148,22 @@ def time_candidates(
   timings = dict(known)
   considered = list[Execution]()
   begun = time.monotonic()
-  latest = 0.0
+  latest = None  # known when a candidate was measured
   for candidate in wanted:
     considered.append(candidate)
     if model_steps < FEW_MODEL_STEPS:
       break
     if candidate not in timings:
       timings[candidate] = measure(candidate)
-    if len(considered) == 1:
-      expected = (timings[candidate] or 0) * model_steps
-      if timings[candidate] and expected < SHORT_CAMPAIGN:
+    seconds = timings[candidate]
+    if latest is None and seconds is not None:
+      expected = seconds * model_steps
+      if expected < SHORT_CAMPAIGN:
         break
       # A measurement cannot be stopped. If the last one is as slow as the first, it
       # ends a budget after the first.
       latest = begun + max(BUDGET, SHARE * expected)
-    if time.monotonic() > latest:
+    if latest is not None and time.monotonic() > latest:
       break
   return considered, timings
 

@@ -180,7 +180,7 @@ def _of_lanes(args, axes, **parameters):
     return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
   parts: Any = im2col if chosen == "im2col" else XLA
   batched = functools.partial(_applied, getattr(parts, part), part, window, like)
-  if (part, chosen, parameters["platform"]) == ("kernel_gradient", "grouped", "gpu"):
+  if (part, chosen) == ("kernel_gradient", "grouped"):
     x, dy = args
     if not own[1]:
       dy = jnp.broadcast_to(dy, (size, *dy.shape))

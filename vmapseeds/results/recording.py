@@ -9,7 +9,6 @@ From PyTorch:
 """
 
 import functools
-import importlib.metadata
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from jaxtyping import Float, Int, Integer
 from rich.console import Console
 from rich.progress import track
 
+import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least, check_class_names, say
 from vmapseeds.results.description import IMPORTED
@@ -534,8 +534,11 @@ def classes_of(runs: Runs, num_classes: int | None) -> int | None:
 @functools.cache
 def versions() -> dict[str, str]:
   """Return the versions of Python and of the packages that recorded the runs."""
-  packages = {name: importlib.metadata.version(name) for name in ("vmapseeds", "numpy")}
-  return {"python": platform.python_version(), **packages}
+  return {
+    "python": platform.python_version(),
+    "vmapseeds": vmapseeds.__version__,
+    "numpy": np.__version__,
+  }
 
 
 def describe(
