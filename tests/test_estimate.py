@@ -25,7 +25,7 @@ from experiments.benchmarks.estimates import (
   make_estimator,
 )
 from experiments.benchmarks.hlo import Program, size
-from vmapseeds.campaign import execution
+from vmapseeds.campaign import bench, execution
 from vmapseeds.lanes import (
   Execution,
   choice,
@@ -366,6 +366,27 @@ def test_errors_of_the_users_own_are_raised(choose, capsys):
   with pytest.raises(jax.errors.JaxRuntimeError, match="ValueError: mine"):
     choose(measuring=refuse(*WANTED, error=called_back))
   assert capsys.readouterr().err == ""
+
+
+def test_bench_shows_what_is_refused_as_what_does_not_fit(monkeypatch, capsys):
+  refused, runs = Execution("im2col", 1), Execution("sequential", 1)
+
+  def measure(task, how):
+    refuse(refused)(how)
+    return execution.Speed(1.0, 0.0, 1e6)
+
+  monkeypatch.setattr(bench, "measure", measure)
+  recipe = vs.recipe("digits_cnn")
+  rows = bench.bench(recipe, widths=[1], lowerings=["im2col", "sequential"])
+  assert [(row["fits"], row["chosen"]) for row in rows] == [
+    (False, False),
+    (True, True),
+  ]
+  assert "im2col 1 does not run here: INTERNAL: CUDNN_" in capsys.readouterr().err
+  stored = choice.read_timings(execution.cache_key(abstract_task(recipe)))
+  assert stored == {runs: 1.0}
+  with pytest.raises(Failure, match="digits_cnn does not run on cpu in any of the 1 "):
+    bench.bench(recipe, widths=[1], lowerings=["im2col"])
 
 
 def test_a_campaign_measures_what_fits(monkeypatch, capsys):

@@ -300,7 +300,7 @@ def contenders(workload: Workload, platform: str, execution: Execution) -> list[
   stacked = f"{many} lanes"
   forms: list[tuple[bool, str | None]] = [(False, None), (True, None)]
   if platform != "cpu":
-    forms += [(True, "default"), (True, "reduce-overhead")]
+    forms.append((True, "reduce-overhead"))
   alone = []
   for last, mode in forms:
     label = "one at a time"
