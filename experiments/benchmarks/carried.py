@@ -124,9 +124,11 @@ class Archive:
     if content is not None:
       self.members[name] = content
     draft = self.path.with_name(f"{self.path.name}.part")
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(draft, "w") as file:
       for member, kept in sorted(self.members.items()):
-        file.writestr(member, kept)
+        compressed = member.endswith(".npz")  # by NumPy
+        kind = zipfile.ZIP_STORED if compressed else zipfile.ZIP_DEFLATED
+        file.writestr(member, kept, compress_type=kind)
     os.replace(draft, self.path)
 
   def read_json(self, name: str) -> dict[str, Any]:
@@ -169,7 +171,7 @@ class Item:
     self._write()
 
   def finish(self, row: dict[str, Any] | None = None) -> None:
-    """Note that nothing is left to do, after adding the last row if one is given."""
+    """Note that nothing is left to do, after adding the last row if there is one."""
     if row is not None:
       self.rows.append(row | self.where)
     self.done = True

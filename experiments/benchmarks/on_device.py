@@ -93,8 +93,8 @@ OPERATIONS = ("deterministic", "XLA's choice")
 ERROR_LENGTH = 300  # of what a library says
 BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 # What a call runs unless other flags say otherwise. Nothing is chosen by measurement in
-# the second: compiling ResNet-9 in other forms takes minutes, and its estimates say at
-# the end whether another form is faster.
+# the last two: compiling other forms of large networks takes minutes, and the estimates
+# of ResNet-9 say at the end whether another form is faster.
 CALLS: dict[int, dict[str, Any]] = {
   1: {
     "parts": ["tallies", "estimates", "race"],
@@ -107,7 +107,7 @@ CALLS: dict[int, dict[str, Any]] = {
     "epochs": [4],
     "execution": ["sequential", "1"],
   },
-  3: {"parts": ["study"], "lengths": QUARTER},
+  3: {"parts": ["study"], "lengths": QUARTER, "execution": ["sequential", "1"]},
 }
 
 
@@ -216,9 +216,9 @@ def trained(
   runs = lanes_of(task, table)
   unfinished = unfinished_of(item)
   # Another recipe or file begins anew.
-  of = json.dumps({"recipe": repr(recipe), "data": flags.data.name})
+  trained_as = json.dumps({"recipe": repr(recipe), "data": flags.data.name})
   kept = item.archive.read_arrays(unfinished)
-  if kept and str(kept["of"]) != of:
+  if kept and str(kept["trained_as"]) != trained_as:
     kept = {}
   if kept:
     execution = Execution(str(kept["lowering"]), int(kept["width"]))
@@ -243,7 +243,7 @@ def trained(
       seconds = earlier + time.perf_counter() - began
       item.archive.write_arrays(
         unfinished,
-        of=of,
+        trained_as=trained_as,
         lowering=execution.lowering,
         width=execution.width,
         seconds=seconds,
@@ -527,15 +527,17 @@ def percent(value: float | None) -> str:
 def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
   """The cells that a table shows for one row, by column."""
   if part == "estimates":
-    said, measured = row["estimate_us"], row["measured_us"]
+    estimate, measured = row["estimate_us"], row["measured_us"]
     failed = f"does not run: {row['error']}" if row["error"] else "does not fit"
     return {
       "recipe": row["recipe"],
       "lowering, width": f"{row['lowering']} {row['width']}",
       "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}",
-      "estimate, µs": significant(said) if said else "—",
+      "estimate, µs": significant(estimate) if estimate else "—",
       "measured, µs": significant(measured) if measured else failed,
-      "measured ÷ estimate": f"{measured / said:.2f}" if said and measured else "—",
+      "measured ÷ estimate": (
+        f"{measured / estimate:.2f}" if estimate and measured else "—"
+      ),
     }
   if part in ("training", "study"):
     of_paper = PAPER if part == "training" else {}
@@ -562,12 +564,12 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
       ),
       None,
     )
-    shown = row["speed"] if row["speeds"] else None
+    speed = row["speed"] if row["speeds"] else None
     return {
       "workload": row["workload"],
       "contender": f"{row['kind']}: {row['label']}",
-      "model-steps/s": significant(shown) if shown else row["error"],
-      "ours ÷ it": f"{ours / shown:.2f}" if shown and ours else "—",
+      "model-steps/s": significant(speed) if speed else row["error"],
+      "ours ÷ it": f"{ours / speed:.2f}" if speed and ours else "—",
       "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
     }
   if part == "repeats":
@@ -595,7 +597,7 @@ def section(archive: Archive) -> str:
       row
       for name in sorted(archive.members)
       if name.startswith(f"{part}-") and name.endswith(".json")
-      for row in archive.read_json(name)["rows"]
+      for row in archive.read_json(name).get("rows", [])
     ]
     if not rows:
       continue

@@ -33,7 +33,6 @@ FILLING = 1e12
 # must be to be worth a line.
 OTHER_PRECISIONS = {"auto": ("bfloat16", 1.2), "bfloat16": ("float32", 1.05)}
 
-
 T = TypeVar("T")
 
 
@@ -271,7 +270,7 @@ def choose_execution(
   wanted = [e for e in wanted if e not in refused]
   if timings != known:
     choice.write_timings(key, timings)
-  if refused and not (considered and wanted):
+  if refused and not considered:
     raise nothing_runs(task, refused)
   if checked and not considered:
     least = min(checked.values(), key=lambda fit: fit.memory_bytes or math.inf)
