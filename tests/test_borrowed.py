@@ -41,6 +41,8 @@ CALLS = {
     "digits",
     "--rounds",
     "1",
+    "--patience",
+    "1000",
     "--steps",
     "2",
     "--set",
