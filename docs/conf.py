@@ -1,6 +1,7 @@
 """How Sphinx makes the site: `python -m sphinx -W --keep-going -j auto docs build/site`.
 
-It executes the notebooks with few runs, prints the help of every command, and fails if a
+It executes the notebooks with few runs, or takes them as they were executed from the
+folder that `VMAPSEEDS_EXECUTED` names. It prints the help of every command, and fails if a
 public name is missing from the reference or has no docstring.
 """
 
@@ -22,7 +23,8 @@ import vmapseeds
 from vmapseeds import cli, stats
 
 HERE = Path(__file__).parent
-NOTEBOOKS = HERE.parent / "notebooks"
+EXECUTED = os.environ.get("VMAPSEEDS_EXECUTED")
+NOTEBOOKS = Path(EXECUTED) if EXECUTED else HERE.parent / "notebooks"
 ONE_ARRAY = r"(\w+)\[[~.\w]*(?:ndarray|Array), ('[^']*')\]"
 ARRAYS = re.compile(
   rf"{ONE_ARRAY}(?: \| [~.\w]*\1\[[~.\w]*Array, \2\])?"
@@ -49,7 +51,7 @@ napoleon_use_rtype = False
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # the gallery's pages are generated
-nb_execution_mode = "force"
+nb_execution_mode = "off" if EXECUTED else "force"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600

@@ -4,6 +4,7 @@ timings. Annotated shapes are checked at run time.
 """
 
 import atexit
+import contextlib
 import gc
 import os
 import shutil
@@ -19,6 +20,15 @@ os.environ.setdefault(FAST, "1")
 OPTIMIZED = (
   os.environ[FAST] != "1"
 )  # all tests with full optimization, as users compile
+
+# The same examples in every run; `--hypothesis-profile random` draws others, and keeps
+# those that fail.
+with contextlib.suppress(ImportError):  # the environments of a short list have none
+  from hypothesis import settings
+
+  settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+  settings.register_profile("random", print_blob=True, deadline=None)
+  settings.load_profile("fixed")
 
 worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 if not worker:

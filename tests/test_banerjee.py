@@ -2,10 +2,10 @@
 and its pieces on made-up gaps.
 """
 
-import json
 import math
 from pathlib import Path
 
+import figures
 import jax
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ import xarray as xr
 from verdicts import word
 
 import vmapseeds as vs
-from experiments import banerjee2024, claims, frame, measures
+from experiments import claims, frame, measures
 from experiments.banerjee2024 import (
   candidates,
   fig01_two_runs,
@@ -37,17 +37,8 @@ SOURCES = {"S_init": {"init"}, "S_batch": {"order"}, "S_all": {"init", "order"}}
 @pytest.fixture(scope="module")
 def numbers(made) -> dict:
   """Each figure's numbers, by the beginning of its name."""
-  folders = [
-    "--out",
-    str(made / "banerjee2024"),
-    "--campaigns",
-    str(made / "campaigns"),
-  ]
-  frame.main(str(Path(banerjee2024.__file__).with_name("__main__.py")), folders)
-  records = (
-    json.loads(path.read_text()) for path in (made / "banerjee2024").glob("*_*.json")
-  )
-  return {record["figure"].partition("_")[0]: record["numbers"] for record in records}
+  figures.make(made, "banerjee2024")
+  return figures.numbers(made, "banerjee2024")
 
 
 def opened(made: Path, source: str) -> xr.Dataset:

@@ -2,12 +2,12 @@
 and its pieces on made-up ones.
 """
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import figures
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ import scipy.stats
 from verdicts import word
 
 import vmapseeds as vs
-from experiments import bouthillier2021, frame
+from experiments import frame
 from experiments.bouthillier2021 import (
   algorithms,
   campaigns,
@@ -47,17 +47,8 @@ SMOKE = campaigns.tasks("smoke")
 @pytest.fixture(scope="module")
 def numbers(made) -> dict:
   """Each figure's numbers, by the beginning of its name."""
-  folders = [
-    "--out",
-    str(made / "bouthillier2021"),
-    "--campaigns",
-    str(made / "campaigns"),
-  ]
-  frame.main(str(Path(bouthillier2021.__file__).with_name("__main__.py")), folders)
-  records = (
-    json.loads(path.read_text()) for path in (made / "bouthillier2021").glob("*_*.json")
-  )
-  return {record["figure"].partition("_")[0]: record["numbers"] for record in records}
+  figures.make(made, "bouthillier2021")
+  return figures.numbers(made, "bouthillier2021")
 
 
 def stored(made: Path, name: str):

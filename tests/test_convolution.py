@@ -57,7 +57,7 @@ def check(x, w, **options):
 
 
 @pytest.mark.parametrize("name", LOWERINGS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
   lanes=st.integers(1, 3),
   batch=st.integers(1, 3),
@@ -177,17 +177,15 @@ def test_joined_rows_of_one_and_three_dimensions_equal_xla(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lanes", [None, 1])
-@pytest.mark.parametrize("channels", [1, 3, 8])
 @pytest.mark.parametrize(
-  ("kernel", "strides", "dilation", "padding"),
-  [
-    *(
-      (*how, ((2, 1), (0, 3)))
-      for how in [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)]
-    ),
-    (3, 1, 1, ((1, 1), (1, 1))),
-  ],
+  ("kernel", "strides", "dilation"),
+  [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)],
+)
+@settings(max_examples=2)
+@given(
+  lanes=st.sampled_from([None, 1]),
+  channels=st.sampled_from([1, 3, 8]),
+  padding=st.sampled_from([((2, 1), (0, 3)), ((1, 1), (1, 1))]),
 )
 def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padding):
   """Each way of `lanes.forward`: few channels, strides by phases (some without a kernel

@@ -21,7 +21,7 @@ from vmapseeds.campaign import ray_engine
 from vmapseeds.cli import main
 
 pytestmark = pytest.mark.optimized
-RUNS, EPOCHS = 32, 8
+RUNS, EPOCHS = 24, 4
 LIMIT = 600  # seconds that anything may take, on a machine that does much else
 TRAIN = (
   f"train digits_cnn --set epochs={EPOCHS} width=0.25 --seed-batch 4 --lane-width 1 --lowering sequential"
@@ -227,7 +227,8 @@ def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_host_is_killed(tmp_path, alone, killed):
+def test_a_host_is_killed(tmp_path, alone, killed, monkeypatch):
+  monkeypatch.setenv("VMAPSEEDS_BARRIER", "5")
   out = tmp_path / "out"
   processes = hosts(out)
   first_claim(out)
@@ -236,7 +237,7 @@ def test_a_host_is_killed(tmp_path, alone, killed):
   processes[killed].communicate()
   if killed == 1:
     assert processes[0].returncode == 0, said
-    assert "all runs are done: waiting up to 30 s for the other processes under" in said
+    assert "all runs are done: waiting up to 5 s for the other processes under" in said
   else:
     # Without the coordinator the other process stops and says so; a new process goes on
     # with the folder.
@@ -380,7 +381,7 @@ cluster.shutdown()
 def test_a_node_of_three_dies(tmp_path, monkeypatch):
   """Each node has a worker; without one of them, the others train every run once."""
   pytest.importorskip("ray")
-  out, runs = tmp_path / "out", 192
+  out, runs = tmp_path / "out", 256
   script = [sys.executable, "-c", CLUSTER]
   environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
   pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

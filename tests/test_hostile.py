@@ -1488,7 +1488,7 @@ def ends_well(argv, capsys):
   return not status
 
 
-MUTATIONS = 100
+MUTATIONS = 60
 
 
 @pytest.mark.slow
@@ -1510,7 +1510,7 @@ def test_mutated_metadata(work, capsys, monkeypatch):
   assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize("mutations", [75, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mutations", [75, pytest.param(150, marks=pytest.mark.slow)])
 def test_mutated_descriptions(mutations, work):
   """Any signed description of runs, blocks, columns and arrays is either read or
   refused in one line.

@@ -701,7 +701,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(large, tmp_path):
   )
   while sorted(tmp_path.iterdir()) == before and process.poll() is None:
     time.sleep(0.01)
-  time.sleep(1)
+  time.sleep(0.2)
   process.send_signal(signal.SIGINT)
   _, err = process.communicate(timeout=60)
   assert (process.returncode, err) == (130, "interrupted: nothing was written\n")

@@ -211,9 +211,32 @@ def test_what_optimizers_need_beside_the_gradient(name):
   check(name)
 
 
-@pytest.mark.slow
+# One of each kind: what they are given beside the gradient, what they keep, and what
+# they are made of. The package treats the others as it treats these.
+KINDS = {
+  *("adam", "adafactor", "apply_if_finite", "chain", "conditionally_mask", "dpsgd"),
+  *(
+    "hutchinson_estimator_diag_hessian",
+    "lbfgs",
+    "masked",
+    "measure_with_ema",
+    "mechanize",
+    "momo",
+  ),
+  *("multi_transform", "muon", "named_chain", "noisy_sgd", "polyak_sgd", "sam"),
+  *("scale_by_muon", "scale_by_zoom_linesearch", "schedule_free", "schedule_free_sgd"),
+  *("scale_by_schedule", "snapshot", "sophia", "split_real_and_imaginary"),
+}
+
+
 @pytest.mark.filterwarnings("default")  # of optax, about names that will change
-@pytest.mark.parametrize("name", sorted({*optimizers()} - {*QUICK}))
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=pytest.mark.slow if name in KINDS else pytest.mark.seldom)
+    for name in sorted({*optimizers()} - {*QUICK})
+  ],
+)
 def test_every_optimizer_of_optax(name):
   check(name)
 

@@ -1,5 +1,5 @@
-"""The programs of docs/programs run as they stand, from a folder of their own, and do
-what their last comments say.
+"""The programs of docs/programs run from a folder of their own, with few runs, and do
+what their last comments say: `whole.RUNS`.
 """
 
 import dataclasses
@@ -7,7 +7,6 @@ import functools
 import importlib.util
 import os
 import re
-import resource
 import runpy
 import shutil
 import signal
@@ -24,13 +23,14 @@ import numpy as np
 import optax
 import plain
 import pytest
+import whole
 from sklearn.datasets import load_digits
 
 import vmapseeds as vs
+from vmapseeds import cli
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "docs" / "programs"
-MOST_SECONDS = 120  # of one core
 
 
 def environment():
@@ -42,25 +42,44 @@ def environment():
 
 def run(folder, *argv):
   """The ended process of `python argv` in a folder."""
-  begun = resource.getrusage(resource.RUSAGE_CHILDREN)
-  ended = subprocess.run(
+  return subprocess.run(
     [sys.executable, *argv],
     cwd=folder,
     env=environment(),
     capture_output=True,
     text=True,
   )
-  after = resource.getrusage(resource.RUSAGE_CHILDREN)
-  assert (
-    after.ru_utime + after.ru_stime - begun.ru_utime - begun.ru_stime < MOST_SECONDS
-  )
-  return ended
 
 
-def printed(folder, *argv):
-  ended = run(folder, *argv)
-  assert ended.returncode == 0, ended.stderr
-  return ended.stdout
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+  """printed(name, *argv): what a program of docs/programs prints, with few runs."""
+  monkeypatch.chdir(tmp_path)
+
+  def run_and_read(name, *argv, runs=whole.RUNS):
+    capsys.readouterr()
+    whole.run_program(str(PROGRAMS / f"{name}.py"), *argv, runs=runs)
+    return capsys.readouterr().out
+
+  return run_and_read
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+  """command(folder, *argv): what `vmapseeds argv` prints in a folder, by the entry of
+  the command line in this process.
+  """
+  monkeypatch.setattr(sys, "path", [*sys.path])
+
+  def run_and_read(folder, *argv):
+    monkeypatch.chdir(folder)
+    capsys.readouterr()
+    cli.main([*argv])
+    return capsys.readouterr().out
+
+  yield run_and_read
+  for name in ("my_recipes", "variants"):
+    sys.modules.pop(name, None)
 
 
 def written(folder):
@@ -69,11 +88,12 @@ def written(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.optimized
-def test_own_model(tmp_path):
+def test_own_model(tmp_path, printed):
+  """Killed as a process of its own, and resumed."""
+  runs = whole.trained(32)
   program, out = str(PROGRAMS / "own_model.py"), tmp_path / "tiny"
   killed = subprocess.Popen(
-    [sys.executable, program, str(out)],
+    [sys.executable, whole.__file__, program, str(out)],
     cwd=tmp_path,
     env=environment(),
     stderr=subprocess.PIPE,
@@ -84,7 +104,7 @@ def test_own_model(tmp_path):
   killed.send_signal(signal.SIGKILL)
   killed.communicate()
 
-  said = printed(tmp_path, program, str(out))
+  said = printed("own_model", str(out))
   results = vs.open_results(out)
   wrong = results.predictions.values != results.labels.values
   for line, lr in zip(said.splitlines(), (1e-3, 3e-3, 1e-2), strict=True):
@@ -93,9 +113,9 @@ def test_own_model(tmp_path):
     # Equation 3: the variance of accuracies without what independent errors on n
     # examples would give.
     rate = these.mean(0)
-    noise = (rate * (1 - rate)).mean() * 32 / 31 / n
+    noise = (rate * (1 - rate)).mean() * runs / (runs - 1) / n
     sd = 100 * np.sqrt((accuracies.var(ddof=1) - noise) * n / (n - 1))
-    expected = f"lr {lr:.3g}: 32 runs, accuracy {100 * accuracies.mean():.2f} %, distribution-wise sd {sd:.2f} %"
+    expected = f"lr {lr:.3g}: {runs} runs, accuracy {100 * accuracies.mean():.2f} %, distribution-wise sd {sd:.2f} %"
     assert line == expected
   for again in (vs.work, lambda folder: vs.replay(folder, 0)):
     with pytest.raises(
@@ -104,7 +124,7 @@ def test_own_model(tmp_path):
     ):
       again(out)
   before = written(out)
-  assert printed(tmp_path, program, str(out)) == said
+  assert printed("own_model", str(out)) == said
   assert written(out) == before
 
 
@@ -127,34 +147,29 @@ def own_module(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.optimized
-def test_own_module(own_module):
-  """The commands of its README one by one, as the installed script runs them; then an
-  edit.
+def test_own_module(own_module, command):
+  """The commands of its README one by one, with few runs, the first as the installed
+  script runs it; then an edit.
   """
-  commands = re.findall(
+  lines = re.findall(
     r"^    vmapseeds (.*)$", (own_module / "README.md").read_text(), re.MULTILINE
   )
-  assert [command.split()[0] for command in commands] == [
-    "train",
-    "train",
-    "replay",
-    "compare",
-  ]
+  first, *others = (line.replace("--runs 32", "--runs 8").split() for line in lines)
+  assert first[0] == "train"
+  assert [argv[0] for argv in others] == ["train", "replay", "compare"]
   # With -P the folder is not on Python's path, as it is not for a script.
-  said = [
-    printed(own_module, "-P", "-m", "vmapseeds", *command.split())
-    for command in commands
-  ]
+  ended = run(own_module, "-P", "-m", "vmapseeds", *first)
+  assert ended.returncode == 0, ended.stderr
+  said = [ended.stdout, *(command(own_module, *argv) for argv in others)]
   a, b = (
     vs.open_results(own_module / "results" / name) for name in ("warm", "warm_lr")
   )
-  assert (a.sizes["run"], b.sizes["run"]) == (32, 32)
+  assert (a.sizes["run"], b.sizes["run"]) == (8, 8)
   assert (
-    f"32 runs in results/warm, mean accuracy {a.accuracy.values.mean():.2%}" in said[0]
+    f"8 runs in results/warm, mean accuracy {a.accuracy.values.mean():.2%}" in said[0]
   )
   assert (
-    f"32 runs in results/warm_lr, mean accuracy {b.accuracy.values.mean():.2%}"
+    f"8 runs in results/warm_lr, mean accuracy {b.accuracy.values.mean():.2%}"
     in said[1]
   )
   assert (
@@ -171,8 +186,8 @@ def test_own_module(own_module):
   module.write_text(
     module.read_text().replace("logits.shape[-1]), 0.1)", "logits.shape[-1]), 0.2)")
   )
-  for command in (commands[0], "work results/warm"):
-    ended = run(own_module, "-P", "-m", "vmapseeds", *command.split())
+  for argv in (first, ["work", "results/warm"]):
+    ended = run(own_module, "-P", "-m", "vmapseeds", *argv)
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert re.search(r"changed since in my_recipes: - .*; \+ .*0\.2", line)
@@ -180,10 +195,10 @@ def test_own_module(own_module):
 
 
 @pytest.mark.slow
-def test_regression(tmp_path):
-  said = " ".join(printed(tmp_path, str(PROGRAMS / "regression.py")).split())
+def test_regression(tmp_path, printed):
+  said = " ".join(printed("regression").split())
   results = vs.open_results(tmp_path / "results" / "diabetes")
-  assert results.predictions.shape == (64, 142)
+  assert results.predictions.shape == (whole.trained(64), 142)
   losses = np.mean(
     (results.predictions.values - results.targets.values) ** 2, axis=1, dtype=np.float64
   )
@@ -194,9 +209,9 @@ def test_regression(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.optimized
-def test_memorization(tmp_path):
-  said = printed(tmp_path, str(PROGRAMS / "memorization.py"))
+def test_memorization(tmp_path, printed):
+  runs = whole.trained(64, 16)  # of which some see each example, and some do not
+  said = printed("memorization", runs=runs)
   results, out = (
     vs.open_results(tmp_path / "results" / "memorization"),
     tmp_path / "results" / "memorization",
@@ -205,10 +220,10 @@ def test_memorization(tmp_path):
     results.predictions.values == results.labels.values,
     vs.training_examples(out),
   )
-  assert [len({*row}) for row in saw.tolist()] == [500] * 64
+  assert [len({*row}) for row in saw.tolist()] == [500] * runs
   memorized = [
-    np.mean([right[r, i] for r in range(64) if i in saw[r]])
-    - np.mean([right[r, i] for r in range(64) if i not in saw[r]])
+    np.mean([right[r, i] for r in range(runs) if i in saw[r]])
+    - np.mean([right[r, i] for r in range(runs) if i not in saw[r]])
     for i in range(1000)
   ]
   wrong = memorized[::20]
@@ -220,11 +235,11 @@ def test_memorization(tmp_path):
 
 
 @pytest.mark.slow
-def test_own_task(tmp_path):
-  whole = printed(tmp_path, str(PROGRAMS / "own_task.py"))
-  said, reports = whole.split("earned side by side, in reward")
+def test_own_task(tmp_path, printed):
+  runs = whole.trained(1000, 250)
+  said, reports = printed("own_task", runs=runs).split("earned side by side, in reward")
   results = vs.open_results(tmp_path / "results" / "bandit")
-  assert dict(results.policy.sizes) == {"run": 2000, "arm": 2}
+  assert dict(results.policy.sizes) == {"run": 2 * runs, "arm": 2}
   np.testing.assert_allclose(results.policy.sum("arm"), 1, rtol=1e-5)
   expected = []
   for lr in (0.03, 0.3):
@@ -243,11 +258,9 @@ def test_own_task(tmp_path):
 
 
 @pytest.mark.slow
-def test_finetune(tmp_path):
-  said = [
-    line.split()
-    for line in printed(tmp_path, str(PROGRAMS / "finetune.py")).splitlines()
-  ]
+def test_finetune(tmp_path, printed):
+  runs = whole.trained(64)
+  said = [line.split() for line in printed("finetune").splitlines()]
   assert [line[:2] for line in said] == [
     ["all", "own"],
     ["all", "shared"],
@@ -260,11 +273,11 @@ def test_finetune(tmp_path):
     wrong = (results.predictions.values != results.labels.values).mean(1)
     assert float(variances[0]) == pytest.approx(wrong.var(ddof=1), rel=1e-5)
     assert wrong.mean() < 0.5, "of five classes"
-    starts = [0] * 64 if name == "shared" else [*range(16)] * 4
+    starts = [0] * runs if name == "shared" else ([*range(16)] * 4)[:runs]
     assert results.attrs["recipe"].count("results/base") == 1
     if "start" in results:
       assert results.start.values.tolist() == starts
-  assert len(base["Dense_0"]["bias"]) == 16
+  assert len(base["Dense_0"]["bias"]) == whole.trained(16)
 
 
 # Objectives of one's own, each beside a loop of Flax and optax.
@@ -596,12 +609,12 @@ RECORDED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDED)
-def test_programs_that_record(name, tmp_path):
+def test_programs_that_record(name, tmp_path, printed):
   column, runs, packages = RECORDED[name]
   for package in packages:
     if importlib.util.find_spec(package) is None:
       pytest.skip(f"{name}.py needs {package}, which is not installed")
-  said = printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
+  said = printed(name, "out")
   results = vs.open_results(tmp_path / "out")
   groups = results.accuracy.groupby(column)
   assert [len(of) for _, of in groups] == [runs, runs]
@@ -612,46 +625,47 @@ def test_programs_that_record(name, tmp_path):
   # Labels are those of the data set, in its order.
   np.testing.assert_array_equal(results.labels, load_digits().target[1000:][SHUFFLED])
   before = written(tmp_path / "out" / "test")
-  printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
+  printed(name, "out")
   assert written(tmp_path / "out" / "test") == before
 
 
 SHUFFLED = np.random.RandomState(0).permutation(797)
+# The folders that each program makes, how many combinations of swept values there are,
+# and how many runs of each the program says.
 FULL = {
-  "mixup": [("", 32)],
-  "sharpness_aware": [("", 32)],
-  "label_noise": [("", 64)],
-  "distillation": [("distilled", 32), ("alone", 32), ("teachers", 4)],
-  "transformer": [("", 32)],
-  "gan": [("", 128)],
-  "ppo": [("", 32)],
-  "equinox_model": [("", 32)],
-  "init_apply": [("", 64)],
-  "vae": [("", 32)],
-  "neural_ode": [("", 32)],
-  "plateau": [("", 64)],
-  "schedule_free": [("free", 64), ("cosine", 64)],
-  "adversarial": [("", 64)],
+  "mixup": [("", 1, 32)],
+  "sharpness_aware": [("", 2, 16)],
+  "label_noise": [("", 2, 32)],
+  "distillation": [("distilled", 1, 32), ("alone", 1, 32), ("teachers", 1, 4)],
+  "transformer": [("", 2, 16)],
+  "gan": [("", 2, 64)],
+  "ppo": [("", 2, 16)],
+  "equinox_model": [("", 1, 32)],
+  "init_apply": [("", 1, 64)],
+  "vae": [("", 2, 16)],
+  "neural_ode": [("", 2, 16)],
+  "plateau": [("", 2, 32)],
+  "schedule_free": [("free", 1, 64), ("cosine", 1, 64)],
+  "adversarial": [("", 2, 32)],
 }
+MORE = {"ppo": 16}  # runs, where few say little
 COMPARED = ("vae", "neural_ode", "schedule_free", "adversarial", "ppo")
 LEAST = {"equinox_model": 0.85, "init_apply": 0.9, "plateau": 0.94, "adversarial": 0.85}
 
 
 @pytest.mark.slow
-@pytest.mark.optimized
 @pytest.mark.parametrize("name", FULL)
-def test_a_whole_program(name, tmp_path):
+def test_a_whole_program(name, tmp_path, printed):
   if name == "neural_ode":
     pytest.importorskip("diffrax", reason="Diffrax is not installed")
-  said = printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
+  few = MORE.get(name, whole.RUNS)
+  said = printed(name, "out", runs=whole.trained(64, few))
   shown = " ".join(said.split())
   opened = {}
-  for folder, runs in FULL[name]:
+  for folder, combinations, runs in FULL[name]:
     path = tmp_path / "out" / folder
     results = opened[folder] = vs.open_results(path)
-    assert results.sizes["run"] == runs
-    summaries = vs.report(path)
-    assert sum(summary["runs"] for summary in summaries) == runs
+    assert results.sizes["run"] == combinations * whole.trained(runs, few)
   if name in ("mixup", "label_noise"):
     groups = (
       results.accuracy.groupby("share")
@@ -708,28 +722,27 @@ def test_a_whole_program(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.optimized
-def test_from_two_variants_to_a_decision(tmp_path):
+def test_from_two_variants_to_a_decision(tmp_path, command):
   """The commands of the page one by one; it quotes lines that they print, whose numbers
   are a machine's own.
   """
   page = (ROOT / "docs" / "howto" / "improvement.md").read_text(encoding="utf-8")
   shutil.copy(PROGRAMS / "improvement" / "variants.py", tmp_path)
   parts = re.findall(r"^\$ vmapseeds (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
-  commands = [command.split()[0] for command, _ in parts]
+  commands = [line.split()[0] for line, _ in parts]
   assert commands == [*["train"] * 2, "compare", "plan"] + (
     [*["train"] * 2, "compare", "examples", "report"]
   )
   number = re.compile(r"-?\d[\d.,]*")
-  for command, quoted in parts:
-    said = printed(tmp_path, "-P", "-m", "vmapseeds", *command.split())
+  for line, quoted in parts:
+    said = command(tmp_path, *line.split())
     masked = number.sub("#", said)
-    if command.startswith(("train", "plan")):
-      line = quoted.splitlines()[0]
-      assert number.sub("#", line) in masked
-    if command.startswith("compare") and "--margin" in command:
+    if line.startswith(("train", "plan")):
+      assert number.sub("#", quoted.splitlines()[0]) in masked
+    if line.startswith("compare") and "--margin" in line:
       assert said.startswith("B is better than A by ")
       assert " it is better too: by " in said
-    if command.startswith("examples"):
+    if line.startswith("examples"):
       assert quoted.splitlines()[0] in said
   runs = [vs.open_results(tmp_path / "results" / n) for n in ("averaged", "largest")]
   assert [results.sizes["run"] for results in runs] == [64, 64]

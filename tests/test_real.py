@@ -3,6 +3,7 @@
 import json
 import math
 
+import figures
 import numpy as np
 import pytest
 
@@ -49,7 +50,7 @@ def test_factor(long, value, low, high):
 
 @pytest.mark.slow
 def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
-  recipe = vs.recipe("digits_cnn", batch_size=100)
+  recipe = vs.recipe("digits_cnn", model="linear", batch_size=100)
   monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, EPOCHS, 4))
   out, campaigns = tmp_path / "out", tmp_path / "campaigns"
   command = ["mnist", "--out", str(out), "--campaigns", str(campaigns)]
@@ -79,7 +80,7 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_another_machine_goes_on(tmp_path, monkeypatch):
-  recipe = vs.recipe("digits_cnn", batch_size=100)
+  recipe = vs.recipe("digits_cnn", model="linear", batch_size=100)
   monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, (0, 1, 2, 3), 2))
   monkeypatch.setattr(real, "draw", lambda *given: None)
 
@@ -106,6 +107,7 @@ def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatc
   recipe = vs.recipe("digits_cnn", batch_size=100, augment="", optimizer="nesterov")
   study = real.Study(recipe, (0, 1, 2, 3), 4, other=True)
   monkeypatch.setitem(real.STUDIES, "mnist", study)
+  monkeypatch.setattr(real.frame, "drawn", figures.plotted)
   small = campaigns.Studies(
     recipe.replace(epochs=2), 1, 0, 4, 2, (1, 2), 6, (1, 2), 4, (0, 4)
   )

@@ -82,14 +82,20 @@ def trained(monkeypatch):
 
 @pytest.mark.slow
 def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
-  outcome = kills.killed(tmp_path, LINEAR, 120, kills=5, seed=2)
+  outcome = kills.killed(tmp_path, LINEAR, 80, kills=2, seed=2)
   assert outcome.kills  # how many of them hit depends on how fast the machine is
   assert (outcome.trained_again, outcome.problems, outcome.same) == (0, [], True)
 
 
-@pytest.mark.slow
-def test_six_processes_are_killed_at_random(tmp_path):
-  flags = crowd.Flags(seconds=40, every=4, more=8)
+@pytest.mark.parametrize(
+  ("processes", "seconds"),
+  [
+    pytest.param(3, 6, marks=pytest.mark.slow),
+    pytest.param(6, 40, marks=pytest.mark.seldom),
+  ],
+)
+def test_processes_are_killed_at_random(processes, seconds, tmp_path):
+  flags = crowd.Flags(seconds=seconds, processes=processes, every=2, more=8)
   outcome = crowd.disturbed(tmp_path, LINEAR, flags)
   assert outcome.kills
   assert crowd.is_sound(outcome), outcome

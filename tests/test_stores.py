@@ -391,8 +391,8 @@ def test_claims_are_renewed_while_they_are_ours(store, monkeypatch):
   url = store.folder()
   claim = place(url) / "blocks" / "0.claim"
   monkeypatch.setattr(
-    claims, "LEASE", 30
-  )  # renewed every 3 seconds: times of S3 are whole seconds
+    claims, "LEASE", 12
+  )  # renewed every 1.2 seconds: times of S3 are whole seconds
   with Claims(url) as other:
     with Claims(url) as mine:
       assert mine.take(0)
@@ -401,7 +401,7 @@ def test_claims_are_renewed_while_they_are_ours(store, monkeypatch):
       assert not other.take(0)
       abandon(url, 0)
       assert not mine.holds(0)
-      time.sleep(4)
+      time.sleep(2)
       assert claimed(url) == {}, "one that was taken away is not renewed"
       assert other.take(0)
     assert other.holds(0), "what another holds is not given back"

@@ -69,8 +69,19 @@ TEN = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("field", TEN)
+# Fields that are compiled once a value in the same way as others of the ten
+ALIKE = ("augment", "model", "schedule", "warmup")
+
+
+@pytest.mark.parametrize(
+  "field",
+  [
+    pytest.param(
+      field, marks=pytest.mark.seldom if field in ALIKE else pytest.mark.slow
+    )
+    for field in TEN
+  ],
+)
 def test_a_sweep_of_each_field_is_its_campaigns_apart(field, tmp_path, capsys):
   recipe = vs.recipe("digits_cnn", epochs=1)
   runs = vs.Runs.sweep(**{field: TEN[field]}, seeds=2)

@@ -24,7 +24,8 @@ from vmapseeds.mistakes import Failure, Mistake, at_least, say
 from vmapseeds.store.files import short_message
 
 SILENCE = 3.0  # seconds of waiting before it is said
-BARRIER = 30  # seconds that a process waits for the others at the end
+# Seconds that a process waits for the others at the end. Tests wait less.
+BARRIER = int(os.environ.get("VMAPSEEDS_BARRIER", "30"))
 GRACE = 1.0  # seconds that the other processes have to disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set in the child process, which trains
 

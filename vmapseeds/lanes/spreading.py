@@ -436,7 +436,9 @@ def spread_stages(
 
   def like(shared, lanes):
     """Return the shapes of the states of all lanes."""
-    a_step = resized(jax.tree.map(np.asarray, lanes), width * len(devices))
+    # In the types that JAX gives them: a column of float64 trains as float32.
+    shapes = jax.eval_shape(lambda lanes: lanes, lanes)
+    a_step = resized(shapes, width * len(devices))
     states = start.eval_shape(shared, a_step)
     return resized(states, len(jax.tree.leaves(lanes)[0]))
 

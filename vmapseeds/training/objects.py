@@ -250,6 +250,9 @@ def _is_users(path):
   """Return whether a file belongs neither to Python, nor to an installed package, nor to
   this one.
   """
+  # Also of the environment that this one builds on, as `--system-site-packages` does.
+  if {"site-packages", "dist-packages"} & {*Path(path).parts}:
+    return False
   ours = str(Path(__file__).parents[1])
   python = sysconfig.get_paths()
   others = (ours, python["stdlib"], python["purelib"], python["platlib"], "<")
