@@ -1,0 +1,704 @@
+"""How many of 60 small faults in `vmapseeds` the tests notice.
+
+    python -m experiments.benchmarks.mutations --list
+    python -m experiments.benchmarks.mutations --reach
+    python -m experiments.benchmarks.mutations
+    python -m experiments.benchmarks.mutations --slow
+    python -m experiments.benchmarks.mutations --table
+
+A mutation is a file, a line, its old text and its new text. The 60 are in mutations.json;
+`--draw` draws them anew with a fixed seed, in each room as many as its share of tokens.
+Mutations that change no behaviour are excluded in mutations_excluded.json, with a reason.
+
+Tests run in a copy of the tree, one mutation after the other, until the first failure.
+`--reach` runs the fast tests once, with coverage, and keeps which test reaches which
+line: then only those tests are run. Without it, the test files that name the mutated
+module or function are run. Each mutation adds one JSON line to the results, so the
+command resumes where it stopped. `--slow` tries those that no fast test noticed on the
+slow tests; `--confirm` runs the noticing tests once more without any mutation.
+
+Needs `pip install coverage pytest-cov` for `--reach`. Cost: 20 processor minutes for
+`--reach`, then up to 150 processor seconds a mutation.
+"""
+
+import ast
+import collections
+import dataclasses
+import io
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+from experiments.benchmarks.common import Count
+from vmapseeds.cli import parse
+from vmapseeds.mistakes import Mistake
+
+TREE = Path(__file__).parents[2]
+LISTED = Path(__file__).with_suffix(".json")
+EXCLUDED = Path(__file__).with_name("mutations_excluded.json")
+COPIED = ("vmapseeds", "experiments", "tests", "docs", "notebooks")
+COPIED_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CITATION.cff")
+COPIED_FILES += ("CONTRIBUTING.md", "MANIFEST.in", "LICENSE")
+
+NUMBER, SEED = 60, 58
+OUT_OF_TIME = "out of time"
+AT_LEAST = dict.fromkeys(
+  ("lanes", "training", "campaign", "store", "stats", "reports"), 5
+)
+
+# Chosen by hand: a first sample of ten had shown that no fast test noticed them.
+BY_HAND = (
+  (
+    "training/runs.py",
+    'at_least("training examples", size, 1)',
+    'at_least("training examples", size, 2)',
+  ),
+  ("reports/comparison_page.py", "0 < (margin", "1 < (margin"),
+  (
+    "campaign/bench.py",
+    '"chosen": execution == chosen',
+    '"chosen": execution != chosen',
+  ),
+  ("data/splits.py", "(n - size) // 2", "(n + size) // 2"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+  """Lines of a file and what replaces them."""
+
+  file: str
+  line: int
+  old: str
+  new: str
+  kind: str
+
+  @property
+  def room(self) -> str:
+    return room_of(Path(self.file))
+
+  @property
+  def key(self) -> tuple[str, str, str]:
+    """What names a mutation while lines above it come and go."""
+    return self.file, self.old, self.new
+
+  def applied(self, source: str) -> str:
+    """Return the mutated source.
+
+    Raises:
+      Mistake: the old text does not stand in the source.
+    """
+    lines, old = source.split("\n"), self.old.split("\n")
+    places = [
+      place
+      for place in range(len(lines) - len(old) + 1)
+      if lines[place : place + len(old)] == old
+    ]
+    if not places:
+      raise Mistake(f"{self.file} no longer has the line {self.old.strip()!r}")
+    place = min(places, key=lambda place: abs(place + 1 - self.line))
+    lines[place : place + len(old)] = self.new.split("\n")
+    return "\n".join(lines)
+
+
+def room_of(file: Path) -> str:
+  """Return the package in `vmapseeds` to which a file belongs; "top" for none."""
+  return file.parts[1] if len(file.parts) > 2 else "top"
+
+
+COMPARISONS = {
+  ast.Lt: ("<", "<="),
+  ast.LtE: ("<=", "<"),
+  ast.Gt: (">", ">="),
+  ast.GtE: (">=", ">"),
+  ast.Eq: ("==", "!="),
+  ast.NotEq: ("!=", "=="),
+}
+OPERATORS = {
+  ast.Add: ("+", "-"),
+  ast.Sub: ("-", "+"),
+  ast.Mult: ("*", "/"),
+  ast.Div: ("/", "*"),
+  ast.FloorDiv: ("//", "*"),
+}
+LOGIC = {ast.And: (" and ", " or "), ast.Or: (" or ", " and ")}
+
+
+class Finder(ast.NodeVisitor):
+  """Collects the mutations of a file."""
+
+  def __init__(self, file: str, source: str) -> None:
+    self.file, self.source, self.lines = file, source, source.split("\n")
+    self.mutations: list[Mutation] = []
+
+  def between(
+    self, left: ast.expr, right: ast.expr, words: tuple[str, str], kind: str
+  ) -> None:
+    """Exchange the operator that stands between two expressions of one line."""
+    if left.end_lineno != right.lineno:
+      return
+    line = self.lines[left.end_lineno - 1].encode()
+    before, after = line[: left.end_col_offset], line[right.col_offset :]
+    middle = line[left.end_col_offset : right.col_offset].decode()
+    if middle.count(words[0]) != 1:
+      return
+    new = before + middle.replace(*words).encode() + after
+    self.replace(left.end_lineno, new.decode(), kind)
+
+  def replace(self, number: int, new: str, kind: str, end: int | None = None) -> None:
+    old = "\n".join(self.lines[number - 1 : end or number])
+    self.mutations.append(Mutation(self.file, number, old, new, kind))
+
+  def substitute(self, node: ast.expr, text: str, kind: str) -> None:
+    """Put another text in the place of an expression of one line."""
+    if node.lineno != node.end_lineno:
+      return
+    line = self.lines[node.lineno - 1].encode()
+    new = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+    self.replace(node.lineno, new.decode(), kind)
+
+  def text(self, node: ast.AST) -> str:
+    return ast.get_source_segment(self.source, node) or ""
+
+  def visit_Compare(self, node: ast.Compare) -> None:
+    operands = [node.left, *node.comparators]
+    for left, operator, right in zip(
+      operands[:-1], node.ops, operands[1:], strict=True
+    ):
+      if type(operator) in COMPARISONS:
+        self.between(left, right, COMPARISONS[type(operator)], "operator")
+    self.generic_visit(node)
+
+  def visit_BinOp(self, node: ast.BinOp) -> None:
+    # A sum of texts or lists has no difference: the mutant would not be one.
+    texts = any(
+      isinstance(side, (ast.JoinedStr, ast.List, ast.Tuple))
+      or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+      for side in (node.left, node.right)
+    )
+    if type(node.op) in OPERATORS and not texts:
+      self.between(node.left, node.right, OPERATORS[type(node.op)], "operator")
+    self.generic_visit(node)
+
+  def visit_BoolOp(self, node: ast.BoolOp) -> None:
+    if len(node.values) == 2:
+      self.between(*node.values, LOGIC[type(node.op)], "operator")
+    self.generic_visit(node)
+
+  def visit_Constant(self, node: ast.Constant) -> None:
+    if isinstance(node.value, bool):
+      self.substitute(node, str(not node.value), "constant")
+    elif isinstance(node.value, int):
+      self.substitute(node, str(node.value + 1), "constant")
+    elif isinstance(node.value, float):
+      self.substitute(node, repr(2 * node.value), "constant")
+
+  def visit_keyword(self, node: ast.keyword) -> None:
+    value = node.value
+    if node.arg in ("axis", "ddof"):
+      if isinstance(value, ast.Constant) and isinstance(value.value, int):
+        self.substitute(value, str(1 - value.value), "axis or ddof")
+      elif isinstance(value, ast.UnaryOp):
+        self.substitute(value, "0", "axis or ddof")
+    else:
+      self.generic_visit(node)
+
+  def visit_Call(self, node: ast.Call) -> None:
+    name = self.text(node.func)
+    arguments = node.args
+    first = arguments[0] if arguments else None
+    if name == "jax.random.split":
+      self.substitute(node, f"[{self.text(first)}] * 2", "key split")
+    elif name == "jax.random.fold_in":
+      self.substitute(node, self.text(first), "key split")
+    plain = (ast.Name, ast.Attribute)
+    if (
+      len(arguments) >= 2
+      and all(isinstance(argument, plain) for argument in arguments[:2])
+      and name not in ("isinstance", "jax.random.fold_in")
+      and node.lineno == node.end_lineno
+    ):
+      line = self.lines[node.lineno - 1].encode()
+      head = line[: first.col_offset]
+      tail = line[arguments[1].end_col_offset :]
+      pair = f"{self.text(arguments[1])}, {self.text(first)}".encode()
+      self.replace(node.lineno, (head + pair + tail).decode(), "swapped argument")
+    self.generic_visit(node)
+
+  def visit_Expr(self, node: ast.Expr) -> None:
+    if isinstance(node.value, ast.Constant):
+      return
+    if isinstance(node.value, ast.Call):
+      self.drop(node)
+    self.generic_visit(node)
+
+  def visit_If(self, node: ast.If) -> None:
+    if len(node.body) == 1 and isinstance(node.body[0], ast.Raise) and not node.orelse:
+      self.drop(node)
+    self.generic_visit(node)
+
+  def visit_AugAssign(self, node: ast.AugAssign) -> None:
+    self.drop(node)
+    self.generic_visit(node)
+
+  def drop(self, node: ast.stmt) -> None:
+    indent = " " * node.col_offset
+    first = self.lines[node.lineno - 1]
+    if first[: node.col_offset] != indent:  # an elif, or beside another statement
+      return
+    fsync = "fsync(" in self.text(node)
+    kind = "missing fsync" if fsync else "dropped line"
+    self.replace(node.lineno, f"{indent}pass", kind, node.end_lineno)
+
+  def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+      self.visit(node.value)
+
+  def visit_arg(self, node: ast.arg) -> None:
+    """Leave annotations alone."""
+
+  def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    for default in (*node.args.defaults, *node.args.kw_defaults):
+      if default is not None:
+        self.visit(default)
+    for statement in node.body:
+      self.visit(statement)
+
+
+def candidates(tree: Path, file: Path) -> list[Mutation]:
+  """Return all mutations of a file, in order of its lines."""
+  source = file.read_text()
+  finder = Finder(str(file.relative_to(tree)), source)
+  finder.visit(ast.parse(source))
+  return list(dict.fromkeys(m for m in finder.mutations if m.new != m.old))
+
+
+def count_tokens(source: str) -> int:
+  skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT}
+  skipped.add(tokenize.DEDENT)
+  read = io.StringIO(source).readline
+  return sum(token.type not in skipped for token in tokenize.generate_tokens(read))
+
+
+def shares(tokens: dict[str, int]) -> dict[str, int]:
+  """Return how many mutations each room gets: its share of tokens, `AT_LEAST` and 1 at
+  least, `NUMBER` together.
+  """
+  total = sum(tokens.values())
+  share = {
+    room: max(AT_LEAST.get(room, 1), NUMBER * count // total)
+    for room, count in tokens.items()
+  }
+  while sum(share.values()) != NUMBER:
+    step = 1 if sum(share.values()) < NUMBER else -1
+    rooms = [room for room in share if step > 0 or share[room] > AT_LEAST.get(room, 1)]
+    lack = {room: NUMBER * tokens[room] / total - share[room] for room in rooms}
+    share[max(rooms, key=lambda room: step * lack[room])] += step
+  return share
+
+
+def by_hand(tree: Path) -> list[Mutation]:
+  """Return the mutations of `BY_HAND`."""
+  mutations = []
+  for name, old, new in BY_HAND:
+    file = tree / "vmapseeds" / name
+    number, line = next(
+      (number, line)
+      for number, line in enumerate(file.read_text().split("\n"), 1)
+      if old in line
+    )
+    path = str(file.relative_to(tree))
+    mutations.append(Mutation(path, number, line, line.replace(old, new), "by hand"))
+  return mutations
+
+
+def draw(tree: Path, excluded: Sequence[tuple[str, str, str]]) -> list[Mutation]:
+  """Draw the mutations: in each room the kinds take turns, rare ones first."""
+  rooms = collections.defaultdict(list)
+  tokens: dict[str, int] = collections.Counter()
+  for file in sorted((tree / "vmapseeds").rglob("*.py")):
+    room = room_of(file.relative_to(tree))
+    rooms[room] += candidates(tree, file)
+    tokens[room] += count_tokens(file.read_text())
+  chosen = by_hand(tree)
+  left = collections.Counter(shares(tokens))
+  left.subtract(mutation.room for mutation in chosen)
+  for room in sorted(rooms):
+    kinds = collections.defaultdict(list)
+    for mutation in rooms[room]:
+      kinds[mutation.kind].append(mutation)
+    for kind in sorted(kinds):
+      random.Random(f"{SEED} {room} {kind}").shuffle(kinds[kind])
+    order = sorted(kinds, key=lambda kind: len(kinds[kind]))
+    while left[room] > 0 and any(kinds.values()):
+      for kind in order:
+        if left[room] > 0 and kinds[kind]:
+          mutation = kinds[kind].pop()
+          if mutation.key not in excluded:
+            chosen.append(mutation)
+            left[room] -= 1
+  return sorted(chosen, key=lambda mutation: (mutation.file, mutation.line))
+
+
+def read_listed() -> list[Mutation]:
+  return [Mutation(**fields) for fields in json.loads(LISTED.read_text())]
+
+
+def read_excluded() -> list[tuple[str, str, str]]:
+  """Return the keys of the excluded mutations."""
+  rows = json.loads(EXCLUDED.read_text()) if EXCLUDED.exists() else []
+  return [(row["file"], row["old"], row["new"]) for row in rows]
+
+
+def copy_tree(tree: Path, to: Path) -> None:
+  """Copy what the tests need, from scratch."""
+  shutil.rmtree(to, ignore_errors=True)
+  to.mkdir(parents=True)
+  leave = shutil.ignore_patterns("__pycache__")
+  for name in COPIED:
+    if (tree / name).exists():
+      shutil.copytree(tree / name, to / name, ignore=leave)
+  for name in COPIED_FILES:
+    if (tree / name).exists():
+      shutil.copy2(tree / name, to / name)
+
+
+def run_pytest(
+  tree: Path, arguments: Sequence[str], seconds: float, log: Path
+) -> tuple[int | None, float]:
+  """Run the tests in a copy of the tree; return their status, None if they were ended
+  after so many processor seconds or 15 times as many by the clock, and what they took.
+  """
+  environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+
+  def prepare() -> None:
+    limit = int(seconds)
+    os.nice(5)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+
+  before = resource.getrusage(resource.RUSAGE_CHILDREN)
+  with log.open("w") as output:
+    process = subprocess.Popen(
+      [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+      cwd=tree,
+      env=environment,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+      preexec_fn=prepare,
+      start_new_session=True,
+    )
+    try:
+      status: int | None = process.wait(15 * seconds)
+    except subprocess.TimeoutExpired:
+      os.killpg(process.pid, 9)
+      process.wait()
+      status = None
+  if status is not None and status < 0:
+    status = None
+  after = resource.getrusage(resource.RUSAGE_CHILDREN)
+  took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+  return status, round(took, 1)
+
+
+def reach(tree: Path, work: Path) -> None:
+  """Run the fast tests with coverage, and keep which test reaches which line."""
+  data = work / "coverage"
+  environment = {**os.environ, "PYTHONPATH": str(tree), "COVERAGE_FILE": str(data)}
+  flags = ["--cov=vmapseeds", "--cov-branch", "--cov-context=test", "--cov-report="]
+  command = ["nice", "-n", "10", sys.executable, "-m", "pytest", "-q", *flags]
+  subprocess.run(command, cwd=tree, env=environment, check=False)
+
+
+def reaching_tests(work: Path, tree: Path, mutation: Mutation) -> list[str]:
+  """Return the tests that reach a mutation's lines; if only the import of its module
+  does, all that reach the module. Empty without a coverage run.
+  """
+  files = sorted(work.glob("coverage*"))
+  if not files:
+    return []
+  import coverage
+
+  height = mutation.old.count("\n") + 1
+  reached: dict[int, set[str]] = collections.defaultdict(set)
+  for file in files:
+    data = coverage.CoverageData(str(file))
+    data.read()
+    ends = str(Path(mutation.file))
+    for path in data.measured_files():
+      if path.endswith(ends):
+        for line, contexts in data.contexts_by_lineno(path).items():
+          reached[line] |= {context.split("|")[0] for context in contexts if context}
+  lines = range(mutation.line, mutation.line + height)
+  own = set().union(*(reached[line] for line in lines))
+  return sorted(own or set().union(*reached.values()))
+
+
+def function_of(tree: Path, mutation: Mutation) -> str:
+  """Return the name of the innermost public function or class around a mutation."""
+  names = [""]
+  for node in ast.walk(ast.parse((tree / mutation.file).read_text())):
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+      end = node.end_lineno or node.lineno
+      if node.lineno <= mutation.line <= end and not node.name.startswith("__"):
+        names.append(node.name)
+  return names[-1]
+
+
+def likely_files(tree: Path, mutation: Mutation) -> dict[str, int]:
+  """Return the test files that name the mutated module or function, and how often."""
+  stem, function = Path(mutation.file).stem, function_of(tree, mutation)
+  likely: dict[str, int] = {}
+  for file in sorted((tree / "tests").rglob("test_*.py")):
+    text = file.read_text()
+    own = re.search(rf"\b{stem.strip('_')}", file.stem.replace("_", " "))
+    count = 20 * bool(own) + len(re.findall(rf"\b{stem}\b", text))
+    if function:
+      count += 5 * len(re.findall(rf"\b{function}\b", text))
+    if count:
+      likely[str(file.relative_to(tree))] = count
+  return dict(sorted(likely.items(), key=lambda item: -item[1]))
+
+
+def naming_tests(tree: Path, mutation: Mutation) -> list[str]:
+  """Return the tests whose text has the name of the mutated function."""
+  function = function_of(tree, mutation)
+  tests = []
+  for file in likely_files(tree, mutation) if function else ():
+    source = (tree / file).read_text()
+    for node in ast.parse(source).body:
+      is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+      text = ast.get_source_segment(source, node) or ""
+      if is_test and re.search(rf"\b{function}\b", text):
+        tests.append(f"{file}::{node.name}")
+  return tests
+
+
+def tests_of(
+  work: Path, tree: Path, mutation: Mutation, slow: bool
+) -> Iterator[list[str]]:
+  """Yield the tests to run, the most likely first."""
+  likely = likely_files(tree, mutation)
+  if slow:
+    yield list(likely)[:3]
+    return
+  reached = reaching_tests(work, tree, mutation)
+  if reached:
+    yield sorted(reached, key=lambda test: -likely.get(test.split("::")[0], 0))
+    return
+  naming = naming_tests(tree, mutation)
+  if naming:
+    yield naming
+  yield list(likely)[:8]
+
+
+def first_failure(text: str) -> str:
+  failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+  return failed[1] if failed else "collection"
+
+
+def judge(
+  mutation: Mutation, tree: Path, work: Path, seconds: float, slow: bool
+) -> dict[str, Any]:
+  """Run the tests on one mutation until the first failure."""
+  file = tree / mutation.file
+  source = file.read_text()
+  result: dict[str, Any] = {
+    **dataclasses.asdict(mutation),
+    "room": mutation.room,
+    "stage": "slow" if slow else "fast",
+    "limit": seconds,
+    "tests_passed": 0,
+    "processor_seconds": 0.0,
+    "noticed_by": None,
+  }
+  batches = list(tests_of(work, tree, mutation, slow))
+  chosen, log = work / "tests.txt", work / "pytest.log"
+  marks = ["-m", "slow"] if slow else []
+  file.write_text(mutation.applied(source))
+  try:
+    for tests in batches:
+      chosen.write_text("\n".join(tests) + "\n")
+      arguments = ["-q", "-x", "--tb=line", *marks, f"@{chosen}"]
+      left = seconds - result["processor_seconds"]
+      status, took = run_pytest(tree, arguments, max(left, 1), log)
+      text = log.read_text(errors="replace")
+      passed = re.search(r"(\d+) passed", text)
+      result["tests_passed"] += int(passed[1]) if passed else 0
+      result["processor_seconds"] = round(result["processor_seconds"] + took, 1)
+      if status is None:
+        # The tests may merely have been many: not known whether one notices it.
+        result["noticed_by"] = OUT_OF_TIME
+      elif status in (1, 2):
+        result["noticed_by"] = first_failure(text)
+      elif status not in (0, 4, 5):
+        raise Mistake(f"pytest ended with {status}: see {log}")
+      elif status == 4:  # conftest.py could not be imported
+        result["noticed_by"] = "collection"
+      if result["noticed_by"] is not None:
+        break
+  finally:
+    file.write_text(source)
+  return result
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+  if not path.exists():
+    return []
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def key_of(result: dict[str, Any]) -> tuple[str, str, str]:
+  return result["file"], result["old"], result["new"]
+
+
+def noticed(result: dict[str, Any]) -> bool:
+  return result["noticed_by"] not in (None, OUT_OF_TIME)
+
+
+def shorten(mutation: Mutation) -> tuple[str, str]:
+  """Return the text of both sides around where they differ."""
+  old, new = mutation.old.strip(), mutation.new.strip()
+  return old.split("\n")[0], new
+
+
+def table(listed: Sequence[Mutation], results: Sequence[dict[str, Any]]) -> str:
+  """Return the results as a table, with the totals above it."""
+  by_stage: dict[str, dict[tuple[str, str, str], dict[str, Any]]] = {
+    "fast": {},
+    "slow": {},
+  }
+  for result in results:
+    by_stage[result["stage"]][key_of(result)] = result
+  rows = []
+  totals: dict[str, int] = collections.Counter()
+  for mutation in listed:
+    fast = by_stage["fast"].get(mutation.key)
+    slow = by_stage["slow"].get(mutation.key)
+    if fast is None:
+      outcome, kind = "not run", "not run"
+    elif noticed(fast):
+      outcome, kind = f"`{fast['noticed_by']}`", "fast"
+    elif slow is not None and noticed(slow):
+      outcome, kind = f"longer: `{slow['noticed_by']}`", "longer"
+    elif fast["noticed_by"]:
+      outcome, kind = OUT_OF_TIME, OUT_OF_TIME
+    else:
+      outcome, kind = "none", "none"
+    totals[kind] += 1
+    old, new = shorten(mutation)
+    place = f"{mutation.file.removeprefix('vmapseeds/')}:{mutation.line}"
+    rows.append((place, f"`{old}` → `{new}`", mutation.room, outcome))
+  head = ", ".join(f"{kind}: {count}" for kind, count in totals.items())
+  lines = ["| mutation | change | room | noticed by |", "|---|---|---|---|"]
+  lines += [
+    "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
+  ]
+  return f"{head}\n\n" + "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """What the judge takes."""
+
+  out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/mutations")
+  """folder for the results, the coverage and the copy of the tree"""
+
+  seconds: Count = 150
+  """processor seconds at most for the tests of a mutation"""
+
+  list: bool = False
+  """print the mutations"""
+
+  draw: bool = False
+  """draw the mutations anew, and write mutations.json"""
+
+  reach: bool = False
+  """run the fast tests with coverage, to learn which tests reach which line"""
+
+  slow: bool = False
+  """try the mutations that no fast test noticed on the slow tests of the likely files"""
+
+  confirm: bool = False
+  """run the tests that noticed a mutation without any: all must pass"""
+
+  table: bool = False
+  """print the results"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  flags = parse(
+    Flags, argv, prog="python -m experiments.benchmarks.mutations", description=__doc__
+  )
+  work = flags.out.absolute()
+  tree, written = work / "tree", work / "results.jsonl"
+  if flags.draw:
+    drawn = draw(TREE, read_excluded())
+    rows = [dataclasses.asdict(mutation) for mutation in drawn]
+    LISTED.write_text(json.dumps(rows, indent=1) + "\n")
+  listed = read_listed()
+  if flags.list or flags.draw:
+    for mutation in listed:
+      old, new = shorten(mutation)
+      print(f"{mutation.file}:{mutation.line} [{mutation.kind}]\n  {old}\n  {new}")
+    return
+  results = read_results(written)
+  if flags.table:
+    print(table(listed, results))
+    return
+  copy_tree(TREE, tree)
+  if flags.reach:
+    reach(tree, work)
+  elif flags.confirm:
+    tests = sorted({row["noticed_by"] for row in results if noticed(row)})
+    tests = [test for test in tests if test != "collection"]
+    log = work / "confirm.log"
+    status, _ = run_pytest(tree, ["-q", "-m", "slow or not slow", *tests], 3600, log)
+    print(log.read_text()[-2000:])
+    if status != 0:
+      raise Mistake("a test that noticed a mutation fails without it, see above")
+  else:
+    run_all(flags, listed, results, tree, written)
+
+
+def run_all(
+  flags: Flags,
+  listed: Sequence[Mutation],
+  results: Sequence[dict[str, Any]],
+  tree: Path,
+  written: Path,
+) -> None:
+  """Judge the mutations that have no result yet."""
+  stage = "slow" if flags.slow else "fast"
+  done = {
+    key_of(row)
+    for row in results
+    if row["stage"] == stage
+    # With more time it is tried again.
+    and (row["noticed_by"] != OUT_OF_TIME or row["limit"] >= flags.seconds)
+  }
+  noticed_fast = {key_of(row) for row in results if noticed(row)}
+  for number, mutation in enumerate(listed, 1):
+    if mutation.key in done or (flags.slow and mutation.key in noticed_fast):
+      continue
+    result = judge(mutation, tree, flags.out.absolute(), flags.seconds, flags.slow)
+    with written.open("a") as lines:
+      lines.write(json.dumps(result) + "\n")
+    place = f"{mutation.file}:{mutation.line}"
+    took = f"{result['processor_seconds']} s"
+    print(f"{number} of {len(listed)}: {place}: {result['noticed_by']} ({took})")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,29 @@
+"""Learning curves with their intervals, as plotted."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from vmapseeds.reports import plots
+
+
+@pytest.mark.parametrize("runs", [2, 5])
+def test_the_band_is_the_t_interval_of_the_mean(runs):
+  values = np.random.default_rng(runs).uniform(0.5, 0.9, (runs, 3))
+  ax = plots.learning_curves({"": values}, np.arange(1, 4), plots.figure()[1])
+  (line,) = ax.lines
+  np.testing.assert_allclose(line.get_ydata(), 100 * values.mean(0))
+  corners = ax.collections[0].get_paths()[0].vertices
+  for epoch in range(1, 4):
+    heights = corners[corners[:, 0] == epoch, 1]
+    shown = 100 * values[:, epoch - 1]
+    low, high = scipy.stats.t.interval(
+      0.95, runs - 1, shown.mean(), scipy.stats.sem(shown)
+    )
+    np.testing.assert_allclose((heights.min(), heights.max()), (low, high))
+
+
+def test_one_run_has_no_band():
+  ax = plots.learning_curves({"": np.ones((1, 3))}, np.arange(1, 4), plots.figure()[1])
+  assert len(ax.lines) == 1
+  assert not ax.collections
