@@ -280,7 +280,7 @@ def _parts(
     for i, runs_of in enumerate(measured):
       if runs_of.tallies:
         tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
-        measured[i] = dataclasses.replace(runs_of, tallies=tallies)
+        measured[i] = dataclasses.replace(runs_of, tallies=tallies, paired=None)
     named_part = join_names(name, _group_name(summary))
     out = pages.below(above, named)
     parts.append(Part(named_part, out, measured, summary, inputs))

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
+from vmapseeds.stats.counts import Counts, counts_of_errors, vote_blocks
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
   read_errors,
@@ -481,17 +481,15 @@ def _pairs_of_each_run(
   predictions: Array, num_classes: int
 ) -> Float[np.ndarray, "runs"]:
   """Return each run's mean disagreement with the other runs."""
+  predictions = np.asarray(predictions)
   runs, examples = predictions.shape
-  votes = votes_of(predictions, num_classes)
-  # Runs without a prediction agree with each other: they form one more class, the last,
-  # which -1 indexes.
-  votes, each = (
-    np.append(votes, runs - votes.sum(1, keepdims=True), axis=1),
-    np.arange(examples),
-  )
-  agreeing = np.array(
-    [votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64
-  )
+  agreeing = np.zeros(runs, np.int64)
+  for some, votes in vote_blocks(predictions, num_classes):
+    # Runs without a prediction agree with each other: they form one more class, the
+    # last, which -1 indexes.
+    votes = np.append(votes, runs - votes.sum(1, keepdims=True), axis=1)
+    block = predictions[:, some].astype(np.int64)
+    agreeing += votes[np.arange(len(votes)), block].sum(1)
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 
