@@ -369,7 +369,7 @@ def finite_ensemble_of_votes(counts: VoteCounts, *, key: jax.Array) -> FiniteEns
 
 def _laws(
   fractions: Float[np.ndarray, "some classes"],
-) -> Float[np.ndarray, "some classes+1"]:
+) -> Float[np.ndarray, "some columns"]:
   """Return each example's law of labels and votes. What a row of fractions lacks to sum
   to 1 is an extra class: labels that nobody votes for, and runs that do not vote.
   """
@@ -379,8 +379,8 @@ def _laws(
 
 
 def _without_zeros(
-  laws: Float[np.ndarray, "some classes+1"],
-) -> Float[np.ndarray, "some columns"]:
+  laws: Float[np.ndarray, "some columns"],
+) -> Float[np.ndarray, "some fewer"]:
   """Return laws without the classes that have probability 0, which take no random
   numbers; the extra class stays the last.
   """
