@@ -543,7 +543,9 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
       "How large the loss of each example is",
       """Mean over the runs. The examples at the far right are the hardest; the page lists \
 them below. The count is on a logarithmic axis.""",
-      lambda ax: plots.loss_histogram(runs.losses.mean(0), ax, unit=runs.of.unit),
+      lambda ax: plots.loss_histogram(
+        runs.losses.mean(0, dtype=np.float64), ax, unit=runs.of.unit
+      ),
     )
   if of_class:
     found["error_rates"] = Figure(

@@ -23,6 +23,7 @@ from vmapseeds.results.statistics import (
   roles,
   statistics_of,
 )
+from vmapseeds.stats._arrays import centred
 
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see
@@ -231,7 +232,7 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     and variance["low"] <= 0 <= variance["high"]
   ):
     yield "The distribution-wise variance may be 0: its interval holds it."
-  kurtosis = scipy.stats.kurtosis(runs.values) if sd["value"] else 0.0
+  kurtosis = scipy.stats.kurtosis(centred(runs.values)) if sd["value"] else 0.0
   if kurtosis > LONG_TAIL and count < RUNS_FOR_LONG_TAILS:
     yield (
       f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below "

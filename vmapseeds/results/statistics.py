@@ -141,6 +141,8 @@ class Spread(NamedTuple):
   halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
   correlation: Any  # of these
   runs_needed: Any  # for PRECISION
+  # What is left out of `halves`, so that large losses cost no digits of their spread
+  common: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,9 +197,10 @@ class MeasuredRuns:
     """Return each run's mean over the examples of even and of odd index: accuracies of
     role class.
     """
+    sums = zip(self.spread.halves, self.spread.common, strict=True)
     means = [
-      half / len(range(i, self.examples, 2))
-      for i, half in enumerate(self.spread.halves)
+      (half + common) / len(range(i, self.examples, 2))
+      for i, (half, common) in enumerate(sums)
     ]
     return [1 - mean for mean in means] if self.role == "class" else means
 
@@ -319,7 +322,7 @@ def _spread_of_tallies(of: stats.Tallies, counts: Counts | None) -> Spread:
 
 def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   found, (runs, n) = stats.loss_variance(losses), losses.shape
-  mean = losses.mean(0, dtype=np.float64)
+  mean, first = losses.mean(0, dtype=np.float64), losses[0].astype(np.float64)
   # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
   # of its own.
   own = np.array([((row - mean) ** 2).sum() for row in losses])
@@ -330,9 +333,10 @@ def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   return Spread(
     (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
     Measurement(distribution, se, tuple(ends)),
-    np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
+    np.stack([(losses[:, i::2] - first[i::2]).sum(1) for i in (0, 1)]),
     found.split_correlation,
     runs_needed(distribution, se, runs, PRECISION),
+    (first[0::2].sum(), first[1::2].sum()),
   )
 
 

@@ -99,7 +99,7 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
   runs = len(values)
   if runs < 3 or values[0] == values[-1]:
     return _unknown()
-  squares = (values - values.mean()) ** 2
+  squares = centred(values) ** 2
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
   return Interval(
@@ -112,7 +112,7 @@ def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
   jackknife.
   """
   return _reach(
-    np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))),
+    np.subtract(*(_logs_without_each(centred(x) ** 2) for x in (a, b))),
     read_level(level)[1],
   )
 
