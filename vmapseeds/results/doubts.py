@@ -77,7 +77,8 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   votes, class_index = cells.votes / counts.runs, cells.class_index
   p = np.bincount(labels, minlength=classes) / n
   q = np.bincount(class_index, cells.votes, classes) / (n * counts.runs)
-  accuracy, chance = (counts.runs - counts.wrong).mean() / counts.runs, q @ p
+  accuracy = (counts.runs - counts.wrong).mean() / counts.runs
+  chance = float(q @ p)
   # Σ_ic p_c (v_ic - a_i - q_c + chance)², first as if nobody voted.
   mean = np.bincount(cells.example, votes * p[class_index], n)
   squares = (mean**2).sum() + n * (p @ (q - chance) ** 2)

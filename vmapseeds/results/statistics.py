@@ -214,6 +214,7 @@ class MeasuredRuns:
   @functools.cached_property
   def pairs(self) -> PairScan:
     """What there is of pairs of examples. All are looked at once."""
+    assert self.paired is not None
     return scan_pairs(self.paired, k=MOST_PAIRS)
 
   @functools.cached_property

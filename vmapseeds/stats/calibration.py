@@ -353,7 +353,9 @@ def finite_ensemble_calibration(
   return _simulate_calibrated(laws, runs, bins, rng, replicates)
 
 
-def finite_ensemble_of_votes(counts: VoteCounts, *, key: jax.Array) -> FiniteEnsemble:
+def finite_ensemble_of_votes(
+  counts: VoteCounts, *, key: jax.Array, replicates: int = 100
+) -> FiniteEnsemble:
   """Return `finite_ensemble_calibration` of the fractions of these votes, in memory that
   does not grow with the number of classes.
   """
@@ -364,7 +366,7 @@ def finite_ensemble_of_votes(counts: VoteCounts, *, key: jax.Array) -> FiniteEns
     for start in range(0, counts.examples, at_once)
   ]
   rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-  return _simulate_calibrated(laws, counts.runs, 10, rng, replicates=100)
+  return _simulate_calibrated(laws, counts.runs, 10, rng, replicates)
 
 
 def _laws(

@@ -6,7 +6,6 @@ is never a vote.
 """
 
 import numpy as np
-import scipy.sparse
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake
@@ -134,9 +133,8 @@ def vote_fractions(
   """
   counts = counts_of_votes(predictions, num_classes)
   votes = counts.votes
-  if scipy.sparse.issparse(votes):
-    votes = votes.toarray()
-  return ratio(votes, counts.runs)
+  dense = votes if isinstance(votes, np.ndarray) else votes.toarray()
+  return ratio(dense, counts.runs)
 
 
 def plurality(
