@@ -144,6 +144,7 @@ def print_sizes() -> None:
     for size in sizes:
       with process.Pool(1) as pool:
         measured.append(pool.apply(report_of, size))
+      print(*size, *(f"{number:.1f}" for number in measured[-1]), flush=True)
       seconds, memory = measured[-1]
       table.add_row(*(f"{n:,}" for n in size), f"{seconds:.1f}", f"{memory:,.0f}")
     if name in AXES:
