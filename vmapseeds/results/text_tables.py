@@ -141,7 +141,7 @@ def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
   under which all lines below the first are numbers, or else the first.
   """
   encoding = _encoding(file)
-  readings = []
+  readings: list[tuple[int, int, int, Layout, pd.DataFrame]] = []
   for separator in SEPARATORS:
     head = _head(file, encoding, separator)
     if head is None:

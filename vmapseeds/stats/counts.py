@@ -129,12 +129,13 @@ class VoteCounts(Counts):
 
   @cached_property
   def cells(self) -> Cells:
-    if scipy.sparse.issparse(self.votes):
-      votes = self.votes.tocoo()
-      example, class_index, votes = votes.row, votes.col, votes.data
-    else:
+    if isinstance(self.votes, np.ndarray):
       example, class_index = np.nonzero(self.votes)
       votes = self.votes[example, class_index]
+    else:
+      coordinates = self.votes.tocoo()
+      example, class_index = coordinates.row, coordinates.col
+      votes = coordinates.data
     own = np.arange(self.examples) * self.classes + self.labels
     place = example.astype(np.int64) * self.classes + class_index
     unvoted = np.setdiff1d(own, place, assume_unique=True)
