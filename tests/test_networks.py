@@ -422,14 +422,19 @@ def test_a_network_of_whole_numbers_needs_them_as_they_are():
 
 @pytest.mark.parametrize(
   ("shape", "remedy"),
-  [((8, 8), r"give inputs\[..., None\]"), ((5,), "give a model of your own")],
+  [
+    ((8, 8), r"give inputs\[..., None\] if they are images"),
+    ((5,), "give mlp or linear, or a model of your own"),
+  ],
 )
 def test_models_of_images_refuse_other_inputs(shape, remedy):
   with pytest.raises(
     vs.Mistake,
-    match=rf"model 'linear' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
+    match=rf"model 'nin' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
   ):
-    models.check_size("linear", shape)
+    models.check_size("nin", shape)
+  for flat in ("linear", "mlp"):
+    models.check_size(flat, shape)
 
 
 class Convolved(nn.Module):

@@ -302,7 +302,7 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
   np.savez("two.npz", a=LABELS, b=LABELS)
   (tmp_path / "model.pt").write_bytes(b"PK")
   (tmp_path / "words.csv").write_text("seed\nnone\n")
-  (tmp_path / "runs.txt").write_text("seed\n1\n")
+  (tmp_path / "runs.xlsx").write_text("seed\n1\n")
 
   def absent(*_):
     raise ImportError
@@ -314,7 +314,7 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
     ({"labels": "model.pt"}, r"np.save\('model.npy', tensor.cpu\(\).numpy\(\)\)"),
     ({"labels": "x.parquet"}, "parquet files need pyarrow: pip install pyarrow"),
     ({"values": "words.csv"}, "seed is 'none' at run 0: give a whole number"),
-    ({"values": "runs.txt"}, "values are in runs.txt: give a .csv, .parquet or .npz"),
+    ({"values": "runs.xlsx"}, "values are in runs.xlsx: give a .csv, .tsv, .txt, .par"),
     ({"values": "no.csv"}, "no.csv is no file"),
     ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
     ({"values": 3}, "values are 3: give name -> numbers, such as"),

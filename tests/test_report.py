@@ -35,6 +35,7 @@ from vmapseeds.reports.results_page import (
   short_side_by_side,
 )
 from vmapseeds.reports.summary import measure_outputs, summarize
+from vmapseeds.results import statistics
 from vmapseeds.results.formatting import show
 from vmapseeds.results.statistics import measure_runs
 from vmapseeds.training.names import SOURCES
@@ -992,11 +993,9 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
 
 
 def test_predictions_are_counted_once_and_not_copied(monkeypatch):
-  results, found, tally = dataset(8), [], vs.stats.tally
+  results, found, count = dataset(8), [], statistics.sparse_votes
   monkeypatch.setattr(
-    vs.stats,
-    "tally",
-    lambda *args, **options: found.append(args[0]) or tally(*args, **options),
+    statistics, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
   )
   (part,), _ = results_page._parts(
     group_runs(results), "", Path("r"), "r", "test", Inputs()

@@ -393,7 +393,7 @@ def test_every_statistic_is_compared():
     for name, _ in inspect.getmembers(Tallies, inspect.isfunction)
     if not name.startswith("_")
   }
-  own = {"covariance", "joint", "joint_blocks", "to_arrays"}
+  own = {"covariance", "first_classes", "joint_blocks", "to_arrays", "votes_for"}
   assert methods == {*METHODS, "error_rates", *own}
 
 

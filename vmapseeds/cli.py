@@ -462,12 +462,13 @@ def import_runs(
   ] = None,
   class_names: Annotated[tuple[str, ...], hint("NAME", "numbers")] = (),
   name: Annotated[str | None, hint("NAME", "the name of the file")] = None,
+  header: Annotated[str | None, hint("yes|no", "as the file shows")] = None,
   quiet: bool = False,
 ) -> None:
   """Import runs trained elsewhere into a results folder, for report and compare. Runs
   that it has from earlier imports stay.
 
-  Files are .npy, .npz, .csv or .parquet. Of several test sets, each is given as
+  Files are .npy, .npz, .csv, .tsv, .txt or .parquet. Of several test sets, each is given as
   SET=FILE, e.g. --labels test=y.npy shift=y_shift.npy
 
   Args:
@@ -476,14 +477,18 @@ def import_runs(
     predictions: predicted classes, (runs, examples), -1 for none
     logits: logits, (runs, examples, classes); .npy files may have any size, they are
       read a block of runs at a time
-    values: .csv, .parquet or .npz file with a number for each run in columns: seed or
+    values: .csv, .tsv, .txt, .parquet or .npz file with a number for each run in columns: seed or
       seed_SOURCE, by which compare pairs runs, lr and others by any names
     keep_logits: keep logits beside predictions
     classes: number of classes
     class_names: what reports call the classes, the first class 0
     name: name of these runs in reports
-    quiet: no progress bar
+    header: whether the first line of predictions and labels in text files is names,
+      where it may be names or numbers, such as 0,1,2
+    quiet: no progress bar, and no line on how a text file was read
   """
+  if header is not None:
+    one_of("--header", header, ("yes", "no"))
   with nothing_written():
     results = vmapseeds.import_runs(
       out,
@@ -495,6 +500,7 @@ def import_runs(
       class_names=class_names or None,
       keep_logits=keep_logits,
       name=name,
+      header=None if header is None else header == "yes",
       progress=not quiet,
     )
   runs = results.sizes["run"]

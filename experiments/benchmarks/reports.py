@@ -2,14 +2,21 @@
 not part of it.
 
     python -m experiments.benchmarks.reports
+    python -m experiments.benchmarks.reports --sizes     # one size after another
 
 Predictions are random; most examples are right in nearly all runs. Gaps are normal; the
 candidates' are shifted a little. Everything runs in one process; times include
-compilation. Peak memory is the most that the process held so far.
+compilation. Peak memory is the most that the process held so far. With --sizes each report
+has a process of its own, which writes the whole page; a table has its processor seconds
+and peak memory, and how both grow: the exponent of the least-squares line through
+logarithms.
 """
 
 import dataclasses
+import io
+import multiprocessing
 import resource
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -28,6 +35,15 @@ from vmapseeds.reports.results_page import figures
 from vmapseeds.results.statistics import MeasuredRuns
 
 CLASSES = 10
+# Runs, examples and classes of the reports. Of each of the first three series one number
+# grows; the last is large in all.
+SERIES = {
+  "examples": [(4, 10**3, 10), (4, 5000, 10), (4, 2 * 10**4, 10), (4, 5 * 10**4, 10)],
+  "classes": [(10, 5000, 10), (10, 5000, 100), (10, 5000, 1000), (10, 5000, 22_000)],
+  "runs": [(4, 1000, 10), (100, 1000, 10), (1000, 1000, 10), (10**4, 1000, 10)],
+  "all": [(100, 5 * 10**4, 1000)],
+}
+AXES = {"runs": 0, "examples": 1, "classes": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +64,9 @@ class Flags:
 
   gaps: Count = 8000
   """test examples of the gaps"""
+
+  sizes: bool = False
+  """whole reports of growing sizes instead"""
 
 
 def some_votes(runs: int, examples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,6 +102,59 @@ def results(runs: int, examples: int) -> xr.Dataset:
   )
 
 
+def report_of(runs: int, examples: int, classes: int) -> tuple[float, float]:
+  """Return processor seconds of a report of made-up runs, and the peak memory in MiB:
+  nine tenths of the wrong predictions are among ten classes.
+  """
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, classes, examples)
+  rates = rng.beta(0.5, 1.5, examples)
+  predictions = np.empty((runs, examples), np.int16)
+  for run in range(runs):
+    near = labels + rng.integers(1, 11, examples)
+    anywhere = rng.integers(0, classes, examples)
+    wrong = np.where(rng.random(examples) < 0.9, near % classes, anywhere)
+    predictions[run] = np.where(rng.random(examples) < rates, wrong, labels)
+  with tempfile.TemporaryDirectory() as folder:
+    vs.import_runs(
+      f"{folder}/r",
+      predictions=predictions,
+      labels=labels,
+      num_classes=classes,
+      progress=False,
+    )
+    del predictions
+    start = time.process_time()
+    vs.report(f"{folder}/r", console=Console(file=io.StringIO()))
+    seconds = time.process_time() - start
+  return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def growth(sizes: Sequence[float], values: Sequence[float]) -> float:
+  """Return the exponent with which values grow."""
+  return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def print_sizes() -> None:
+  """Print processor seconds and memory of reports, and how they grow."""
+  table = Table("runs", "examples", "classes", "CPU seconds", "peak memory, MiB")
+  process = multiprocessing.get_context("spawn")
+  for name, sizes in SERIES.items():
+    measured = []
+    for size in sizes:
+      with process.Pool(1) as pool:
+        measured.append(pool.apply(report_of, size))
+      print(*size, *(f"{number:.1f}" for number in measured[-1]), flush=True)
+      seconds, memory = measured[-1]
+      table.add_row(*(f"{n:,}" for n in size), f"{seconds:.1f}", f"{memory:,.0f}")
+    if name in AXES:
+      grown = [size[AXES[name]] for size in sizes]
+      exponents = (growth(grown, of) for of in zip(*measured, strict=True))
+      table.add_row(f"exponent in {name}", "", "", *(f"{e:.2f}" for e in exponents))
+    table.add_section()
+  Console().print(table)
+
+
 def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
   for figure in figures(runs, numbers).values():
     figure.draw(plots.figure()[1])
@@ -92,6 +164,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     flags = parse(Flags, argv)
     check_counts(flags, least=2)
+    if flags.sizes:
+      return print_sizes()
     table = Table("what", "seconds", "peak memory, MiB")
 
     def timed(what, call):

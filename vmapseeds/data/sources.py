@@ -96,19 +96,14 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   """Load an `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`,
   `y_<name>`, and `class_names` if the classes have names.
 
-  The arrays are as `Dataset` takes them. Images may lack axes: (n, height, width) have
-  one channel, and (n, width) are one row of one channel.
+  The file is read as `Dataset(train=(x_train, y_train), ...)` takes its arrays, of any
+  shape: images are (n, height, width, channels), and rows of features (n, features).
 
   Raises:
     Mistake: when the file cannot be read or does not hold that. Pickled objects are
       never loaded.
   """
-  arrays, names = read_npz(path, test_sets)
-  axes = {2: np.s_[:, None, :, None], 3: np.s_[..., None]}
-  sets = {
-    split: (images[axes.get(images.ndim, ...)], labels)
-    for split, (images, labels) in arrays.items()
-  }
+  sets, names = read_npz(path, test_sets)
   return Dataset(
     name=path,
     train=sets["train"],

@@ -6,7 +6,8 @@ from typing import Any
 
 from vmapseeds.mistakes import Mistake
 
-# The place of each class, and the least height and width of its images. Classes are
+# The place of each class, and the least height and width of its images; 0 if it takes
+# inputs of any shape, which it flattens. Classes are
 # imported when they are used: recipes need only the names, and importing Flax takes a
 # second.
 MODELS = {
@@ -16,22 +17,26 @@ MODELS = {
   "nin": ("nin.NiN", 1),
   "banerjee_cnn": ("small.BanerjeeCNN", 4),
   "narrow_cnn": ("small.NarrowCNN", 16),
-  "mlp": ("mlp.MLP", 1),
-  "linear": ("linear.Linear", 1),
+  "mlp": ("mlp.MLP", 0),
+  "linear": ("linear.Linear", 0),
 }
 NAMES = tuple(MODELS)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
-  """Check that inputs are images large enough for the network `name`, whose layers make
-  them smaller.
+  """Check that the network `name` takes inputs of this shape: most need images, large
+  enough for layers that make them smaller.
 
   Raises:
     Mistake: they are not.
   """
   least = MODELS[name][1]
+  if not least:
+    return
   if len(shape) != 3:
-    remedy = "give inputs[..., None]" if len(shape) == 2 else "give a model of your own"
+    remedy = "give mlp or linear, or a model of your own"
+    if len(shape) == 2:
+      remedy = "give inputs[..., None] if they are images"
     raise Mistake(
       f"model {name!r} on inputs {tuple(shape)}: it is of images (height, width, channels), {remedy}"
     )

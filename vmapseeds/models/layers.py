@@ -25,6 +25,7 @@ from vmapseeds.models.pooling import (
 from vmapseeds.target import platform
 
 Images = Real[Array, "batch height width channels"]
+Inputs = Real[Array, "batch ..."]
 Logits = Float[Array, "batch classes"]
 
 # PyTorch's default for convolutions and linear layers: uniform in ±1/√fan_in.
@@ -307,10 +308,8 @@ class ConvBlock(nn.Module):
     return nn.BatchNorm(use_running_average=not train, **options)(x)
 
 
-def flatten(
-  x: Float[Array, "batch height width channels"],
-) -> Float[Array, "batch features"]:
-  """Flatten images to vectors, one row per image."""
+def flatten(x: Inputs) -> Real[Array, "batch features"]:
+  """Flatten inputs, such as images, to vectors, a row for each."""
   if platform() == "cpu" and x.ndim == 4 and x.shape[1] * x.shape[2] <= FEW_PIXELS:
     return _side_by_side(x.shape, x)
   return jax.lax.collapse(x, 1)

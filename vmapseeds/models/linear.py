@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.models.layers import Images, Logits, flatten
+from vmapseeds.models.layers import Inputs, Logits, flatten
 from vmapseeds.target import platform
 
 
@@ -17,7 +17,7 @@ class Linear(nn.Module):
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
-  def __call__(self, x: Images, train: bool) -> Logits:
+  def __call__(self, x: Inputs, train: bool) -> Logits:
     dot_general = _product if platform() == "cpu" else None
     return nn.Dense(self.num_classes, dtype=self.dtype, dot_general=dot_general)(
       flatten(x)

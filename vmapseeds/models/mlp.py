@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 
-from vmapseeds.models.layers import Classifier, Images, Logits, flatten, scale_channels
+from vmapseeds.models.layers import Classifier, Inputs, Logits, flatten, scale_channels
 
 
 class MLP(Classifier):
@@ -11,7 +11,7 @@ class MLP(Classifier):
   depth: int = 1
 
   @nn.compact
-  def __call__(self, x: Images, train: bool) -> Logits:
+  def __call__(self, x: Inputs, train: bool) -> Logits:
     x = flatten(x)
     for _ in range(self.depth):
       x = nn.relu(nn.Dense(scale_channels(128, self.width), dtype=self.dtype)(x))

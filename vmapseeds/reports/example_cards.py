@@ -3,7 +3,7 @@ page needs so that its reader can look for others.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,8 +60,11 @@ def notable_cards(
   if inputs.values is not None and len(inputs.values) != section["examples"]:
     inputs = Inputs()
   titles = OF_LOSSES if runs.role == "loss" else ORDERS
+  first = None
+  if runs.role == "class":
+    first = runs.tallies.first_classes(SHOWN_VOTES)
   found = [
-    Cards(titles[most], [_card(row, runs, inputs) for row in rows])
+    Cards(titles[most], [_card(row, runs, first, inputs) for row in rows])
     for most in titles
     if (rows := section.get(f"{most}_examples"))
   ]
@@ -73,7 +76,7 @@ def notable_cards(
   return found
 
 
-def _card(row, runs, inputs):
+def _card(row, runs, first, inputs):
   example = row["example"]
   shown = [show_input(inputs, example)]
   if runs.role == "loss":
@@ -84,16 +87,17 @@ def _card(row, runs, inputs):
   )
   names = runs.class_names
   title = f"#{example}, label {show_class(row['label'], names)}"
-  return Card(shown, title, _votes(runs.tallies, example, names), text)
+  classes, votes = (x[example] for x in first)
+  return Card(shown, title, _votes(classes, votes, row["label"], runs), text)
 
 
-def _votes(tallies: Tallies, example: int, names: Sequence[str] | None) -> list[Votes]:
-  votes, label = tallies.votes[example], tallies.labels[example]
-  first = np.argsort(-votes, kind="stable")[:SHOWN_VOTES]
+def _votes(
+  classes: np.ndarray, votes: np.ndarray, label: int, runs: MeasuredRuns
+) -> list[Votes]:
   return [
-    Votes(show_class(c, names), float(votes[c] / tallies.runs), bool(c == label))
-    for c in first
-    if votes[c]
+    Votes(show_class(c, runs.class_names), float(of / runs.runs), bool(c == label))
+    for c, of in zip(classes, votes, strict=True)
+    if of
   ]
 
 
@@ -132,8 +136,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   ever = int((tallies.wrong > 0).sum())
   table = table_of_votes(tallies)
   first = np.argsort(table.rank_hard.values)[: min(ever, MOST_EXPLORED)]
-  votes = tallies.votes[first]
-  classes = np.argsort(-votes, axis=1, kind="stable")[:, :SHOWN_VOTES]
+  classes, votes = tallies.first_classes(min(SHOWN_VOTES, tallies.classes))
   found = {
     "runs": tallies.runs,
     "class_names": runs.class_names,
@@ -144,8 +147,8 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
     "label": _packed(tallies.labels[first]),
     "wrong": _packed(tallies.wrong[first]),
     "agree": _packed(table.agreement.values[first].astype(np.float32)),
-    "classes": _packed(classes),
-    "votes": _packed(np.take_along_axis(votes, classes, 1)),
+    "classes": _packed(classes[first]),
+    "votes": _packed(votes[first]),
     "confusions": _confusions(tallies),
   }
   if runs.predictions is not None:
@@ -169,14 +172,16 @@ def _packed(array: np.ndarray) -> dict[str, str]:
 
 def _confusions(tallies: Tallies) -> list[list[int]]:
   """Return label, class and votes of the classes that are most often predicted wrongly."""
-  k = tallies.votes.shape[1]
-  votes = np.zeros((k, k), np.int64)
-  np.add.at(votes, tallies.labels, tallies.votes)
-  np.fill_diagonal(votes, 0)
-  order = np.argsort(-votes, axis=None, kind="stable")[:MOST_CONFUSIONS]
-  label, voted = np.unravel_index(order, votes.shape)
-  rows = np.stack([label, voted, votes[label, voted]], 1)
-  return rows[rows[:, 2] > 0].tolist()
+  cells, classes = tallies.cells, tallies.classes
+  wrong = ~cells.right
+  label = tallies.labels[cells.example[wrong]].astype(np.int64)
+  kinds, place = np.unique(
+    label * classes + cells.class_index[wrong], return_inverse=True
+  )
+  votes = np.bincount(place, cells.votes[wrong], len(kinds)).astype(np.int64)
+  order = np.argsort(-votes, kind="stable")[:MOST_CONFUSIONS]
+  rows = [*np.divmod(kinds[order], classes), votes[order]]
+  return np.stack(rows, axis=1).tolist()
 
 
 def _bins(

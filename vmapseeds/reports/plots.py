@@ -420,7 +420,7 @@ def loss_histogram(
   """
   of = Quantity("mean loss of an example", unit)
   label = f"{len(losses)} examples: largest {show(losses.max(), None, unit)}"
-  return _of_examples(ax, losses, np.histogram_bin_edges(losses, 40), label, of)
+  return _of_examples(ax, losses, even_edges(losses, 40), label, of)
 
 
 def calibration_plot(
@@ -526,19 +526,39 @@ def bin_edges(
   fine as is needed.
   """
   grid: float = examples or 10_000
+  base = 0.0
   if of.unit != "fraction":
-    every = np.concatenate(groups)
+    every = np.concatenate(groups).astype(np.float64)
     spread = np.ptp(every)
     whole = spread < grid and (every == np.rint(every)).all()
     grid = 1 if whole or not spread else 10_000 / spread
-  counts = [v * grid for v in groups]
+    # Differences are exact where numbers are large beside their spread.
+    base = every.min()
+  counts = [(np.asarray(v, np.float64) - base) * grid for v in groups]
   low, high = min(c.min() for c in counts), max(c.max() for c in counts)
   widths = [2 * scipy.stats.iqr(c) / len(c) ** (1 / 3) for c in counts]
   width = min((w for w in widths if w > 0), default=1.0)
   width = max(1, round(width), int(np.ceil((high - low + 1) / MOST_BINS)))
   start = width * np.floor((np.rint(low) + 0.25) / width) - 0.5
   bins = int(np.floor((np.rint(high) - start) / width)) + 1
-  return (start + width * np.arange(bins + 1)) / grid
+  edges = base + (start + width * np.arange(bins + 1)) / grid
+  if of.unit != "fraction" and not (np.diff(edges) > 0).all():
+    return even_edges(every, bins)
+  return edges
+
+
+def even_edges(values: Real[np.ndarray, " _"], bins: int) -> Real[np.ndarray, " edges"]:
+  """Return the edges of equal bins that hold all values: so many, or as many as there
+  are numbers between values that hardly differ.
+  """
+  low, high = float(values.min()), float(values.max())
+  if low == high:
+    half = max(0.5, 4 * np.spacing(abs(low)))
+    return np.array([low - half, low + half])
+  edges = np.unique(np.linspace(low, high, bins + 1))
+  # Rounded edges are not all equally far apart, which matplotlib does not ask for.
+  edges[0], edges[-1] = low, high
+  return edges
 
 
 def _grid(values: Real[np.ndarray, " runs"]) -> int:

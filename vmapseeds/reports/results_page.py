@@ -280,7 +280,7 @@ def _parts(
     for i, runs_of in enumerate(measured):
       if runs_of.tallies:
         tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
-        measured[i] = dataclasses.replace(runs_of, tallies=tallies)
+        measured[i] = dataclasses.replace(runs_of, tallies=tallies, paired=None)
     named_part = join_names(name, _group_name(summary))
     out = pages.below(above, named)
     parts.append(Part(named_part, out, measured, summary, inputs))
@@ -543,7 +543,9 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
       "How large the loss of each example is",
       """Mean over the runs. The examples at the far right are the hardest; the page lists \
 them below. The count is on a logarithmic axis.""",
-      lambda ax: plots.loss_histogram(runs.losses.mean(0), ax, unit=runs.of.unit),
+      lambda ax: plots.loss_histogram(
+        runs.losses.mean(0, dtype=np.float64), ax, unit=runs.of.unit
+      ),
     )
   if of_class:
     found["error_rates"] = Figure(

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.stats
 import xarray as xr
 
-from vmapseeds import stats
 from vmapseeds.reports import groups, sources
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import table_of_losses, table_of_votes
@@ -24,6 +23,7 @@ from vmapseeds.results.statistics import (
   roles,
   statistics_of,
 )
+from vmapseeds.stats._arrays import centred
 
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see
@@ -158,7 +158,7 @@ def headline(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
-  found = {"pairs": _pairs(runs.tallies)} if runs.role == "class" else {}
+  found = {"pairs": _pairs(runs)} if runs.role == "class" else {}
   if runs.role == "score" or runs.runs < 2 or not runs.pooled:
     return found
   table, orders = (
@@ -169,13 +169,13 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   return found | {f"{o}_examples": rows_of(table, o, SHOWN_EXAMPLES) for o in orders}
 
 
-def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
+def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   """Return the pairs of examples farthest from independence, each with the standard
   error of its deviation.
   """
-  if tallies.joint_errors is None or tallies.runs < 2 or tallies.examples < 2:
+  if runs.paired is None or runs.runs < 2 or runs.examples < 2:
     return []
-  pairs = tallies.most_dependent_pairs(SHOWN_EXAMPLES)
+  tallies, pairs = runs.tallies, runs.pairs.most_dependent
   right = 1 - tallies.example_error_rates()
   a, b = right[pairs.i], right[pairs.j]
   # The standard error for independent examples, where only noise makes a deviation.
@@ -232,7 +232,7 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     and variance["low"] <= 0 <= variance["high"]
   ):
     yield "The distribution-wise variance may be 0: its interval holds it."
-  kurtosis = scipy.stats.kurtosis(runs.values) if sd["value"] else 0.0
+  kurtosis = scipy.stats.kurtosis(centred(runs.values)) if sd["value"] else 0.0
   if kurtosis > LONG_TAIL and count < RUNS_FOR_LONG_TAILS:
     yield (
       f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below "

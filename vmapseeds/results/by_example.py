@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.results.opening import class_names_of, open_results, tally
 from vmapseeds.results.statistics import roles, values_of_runs
-from vmapseeds.stats import plurality
 from vmapseeds.stats._arrays import ratio
 from vmapseeds.stats.counts import VoteCounts
 from vmapseeds.store.files import Folder
@@ -91,21 +90,20 @@ def examples(
 
 def table_of_votes(counts: VoteCounts) -> xr.Dataset:
   """Return the table of `examples` of the votes of one or more runs."""
-  labels, votes, runs, wrong = counts.labels, counts.votes, counts.runs, counts.wrong
-  rows = np.arange(len(labels))
-  others = votes.copy()
-  others[rows, labels] = 0
-  other = others.max(1, initial=0)
-  none = runs - votes.sum(1)
-  agreeing = (votes * (votes - 1)).sum(1) + none * (none - 1)
+  labels, runs, wrong, cells = counts.labels, counts.runs, counts.wrong, counts.cells
+  most_voted, most = (x[:, 0] for x in counts.first_classes(1))
+  other_class, other = (x[:, 0] for x in counts.first_classes(1, ~cells.right))
+  none = runs - counts.voted
+  alike = np.bincount(cells.example, cells.votes * (cells.votes - 1), len(labels))
+  agreeing = alike.astype(np.int64) + none * (none - 1)
   margin = runs - wrong - other
   columns = {
     "label": labels,
-    "most_voted": plurality(counts),
-    "votes": votes.max(1, initial=0),
+    "most_voted": np.where(most > 0, most_voted, -1),
+    "votes": most,
     "error_rate": wrong / runs,
     "agreement": ratio(agreeing, runs * (runs - 1)),
-    "other_class": np.where(other > 0, others.argmax(1), -1),
+    "other_class": np.where(other > 0, other_class, -1),
     "other_share": other / runs,
     "margin": margin / runs,
     "rank_hard": _ranks(margin, -wrong),

@@ -70,23 +70,28 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   that runs agree: however many they are, examples are the units. Surely at chance means
   below chance + 2 sd, with chance + 1/10 of the way to 1 above the accuracy by 3 sd.
   """
-  labels, n, classes = counts.labels, len(counts.labels), counts.votes.shape[1]
+  labels, n, classes = counts.labels, len(counts.labels), counts.classes
   if n < FEWEST or not counts.runs:
     return
-  votes = counts.votes / counts.runs
-  p, q = np.bincount(labels, minlength=classes) / n, votes.mean(0)
-  rows = np.arange(n)
-  accuracy = votes[rows, labels].mean()
+  cells = counts.cells
+  votes, class_index = cells.votes / counts.runs, cells.class_index
+  p = np.bincount(labels, minlength=classes) / n
+  q = np.bincount(class_index, cells.votes, classes) / (n * counts.runs)
+  accuracy = (counts.runs - counts.wrong).mean() / counts.runs
   chance = float(q @ p)
-  deviations = votes - (votes @ p)[:, None] - q + chance
-  sd = np.sqrt((deviations**2 @ p).sum() / (n * (n - 1)))
+  # Σ_ic p_c (v_ic - a_i - q_c + chance)², first as if nobody voted.
+  mean = np.bincount(cells.example, votes * p[class_index], n)
+  squares = (mean**2).sum() + n * (p @ (q - chance) ** 2)
+  unvoted = -mean[cells.example] - q[class_index] + chance
+  squares += p[class_index] @ ((votes + unvoted) ** 2 - unvoted**2)
+  sd = np.sqrt(max(0.0, squares) / (n * (n - 1)))
   if chance > MOST_CHANCE or accuracy > chance + 2 * sd:
     return
   if accuracy + 3 * sd > _near(chance):
     return
   yield (
     f"Mean accuracy {accuracy:.2%} is no better than chance, {chance:.2%} beside "
-    f"shuffled labels: {_cause(counts, votes, q, chance)}."
+    f"shuffled labels: {_cause(counts, q, chance)}."
   )
 
 
@@ -94,17 +99,19 @@ def _near(chance: float) -> float:
   return chance + NEAR * (1 - chance)
 
 
-def _cause(counts: VoteCounts, votes: np.ndarray, q: np.ndarray, chance: float) -> str:
+def _cause(counts: VoteCounts, q: np.ndarray, chance: float) -> str:
   """Return what to look at."""
-  labels, rows = counts.labels, np.arange(len(votes))
-  padded = np.pad(votes, ((0, 0), (1, 1)))
+  labels = counts.labels
   shifts = {
-    "predictions less 1": padded[rows, labels + 2],
-    "predictions plus 1": padded[rows, labels],
-    "the labels of the next examples": votes[rows[:-1], labels[1:]],
-    "the labels of the examples before": votes[rows[1:], labels[:-1]],
+    "predictions less 1": counts.votes_for(labels + 1),
+    "predictions plus 1": counts.votes_for(labels - 1),
+    "the labels of the next examples": counts.votes_for(np.append(labels[1:], -1))[:-1],
+    "the labels of the examples before": counts.votes_for(np.append(-1, labels[:-1]))[
+      1:
+    ],
   }
-  name, right = max(((n, r.mean()) for n, r in shifts.items()), key=lambda nr: nr[1])
+  accuracies = {name: votes.mean() / counts.runs for name, votes in shifts.items()}
+  name, right = max(accuracies.items(), key=lambda of: of[1])
   if right > chance + EXPLAINED * (1 - chance):
     kind = (
       "count classes from 0" if "predictions" in name else "bring them in one order"

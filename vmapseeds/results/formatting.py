@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
+TINY = 1e-9  # smaller numbers are shown with an exponent
 WITHOUT_SIGN = ("number", "count", "correlation", "p")
 
 
@@ -56,6 +57,9 @@ def show(value: Any, se: Any, unit: str) -> str:
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
   if unit == "count":
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
+  if unit not in SCALES and 0 < max(abs(value), abs(finite_or_none(se) or 0)) < TINY:
+    error = f" ± {se:.1e}" if finite_or_none(se) else ""
+    return f"{value:.{1 if error else 2}e}{error}{sign}"
   if finite_or_none(se):
     places = _places(scale * se, 2)
     return f"{value:.{places}f} ± {scale * se:.{places}f}{sign}"
@@ -124,10 +128,10 @@ def capitalized(text: str) -> str:
 
 def _places(value: float, digits: int) -> int:
   """Return the decimal places that show `value` with so many significant digits, at
-  most 8.
+  most 15.
   """
   exponent = math.floor(math.log10(abs(value))) if value else 0
-  return min(8, max(0, digits - 1 - exponent))
+  return min(15, max(0, digits - 1 - exponent))
 
 
 def difference_of_labels(ours: np.ndarray, theirs: np.ndarray) -> str:

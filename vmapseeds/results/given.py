@@ -13,6 +13,13 @@ import xarray as xr
 from jaxtyping import Shaped
 
 from vmapseeds.mistakes import Mistake, safe_name, whole_number
+from vmapseeds.results.text_tables import (
+  SUFFIXES,
+  check_names,
+  read_numbers_table,
+  read_values_table,
+  without_index,
+)
 from vmapseeds.stats.reading import check_axes, layout, read
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import FOLDER_NAMES
@@ -40,13 +47,21 @@ class Source:
     kind: predictions, logits or labels.
     given: the array, or the path of a file.
     test_set: whose array it is, for messages; empty if there is only one.
+    header: of a text file whose first line may be names or numbers, whether it is
+      names; None if that is not known.
+
+  Attributes:
+    note: how a text file was read.
 
   Raises:
     Mistake: it cannot be read so.
   """
 
-  def __init__(self, kind: str, given: Any, test_set: str = ""):
-    self.kind, self.what = kind, kind + f" of {test_set}" * bool(test_set)
+  def __init__(
+    self, kind: str, given: Any, test_set: str = "", header: bool | None = None
+  ):
+    self.kind, self.what = kind, f"{kind} of {test_set}" if test_set else kind
+    self.note = ""
     what = self.what
     self.file = Path(given) if isinstance(given, str | os.PathLike) else None
     if self.file is None and not hasattr(given, "shape"):
@@ -54,7 +69,7 @@ class Source:
         given = read(what, given, AXES[kind])
     self._open: Callable[[], Any] = lambda: given
     if self.file is not None:
-      self._open = opened(self.file, kind)
+      self._open, self.note = opened(self.file, kind, header)
     array = self._open()
     self.shape = tuple(array.shape)
     check_axes(what, self.shape, AXES[kind])
@@ -105,24 +120,28 @@ def converted(what: str) -> Iterator[None]:
     ) from None
 
 
-def opened(file: Path, what: str) -> Callable[[], Any]:
-  """Return a function that returns the array of a file: of an `.npz` file with several,
-  the one that is called `what`. Pickled objects are never loaded.
+def opened(file: Path, kind: str, header: bool | None) -> tuple[Callable[[], Any], str]:
+  """Return a function that returns the array of a file, and a note on how a text file
+  was read. Of an `.npz` file with several arrays it is the one that is called `kind`.
+  Pickled objects are never loaded.
   """
-  reader = {
-    ".npz": lambda: member(file, what),
-    ".csv": lambda: numbers(read_csv(file), what),
-    ".parquet": lambda: numbers(pd.read_parquet(file), what),
-  }.get(file.suffix)
-  if reader is None:
-    return functools.partial(readable_file, file, lambda: mapped(file))
-  array = readable_file(file, reader)
-  return lambda: array
+  note = ""
+  if file.suffix in SUFFIXES:
+    axes = layout(AXES[kind])
+    table = readable_file(file, lambda: read_numbers_table(file, kind, axes, header))
+    array, note = whole_numbers(numbers(table.frame, kind)), table.note
+  elif file.suffix == ".npz":
+    array = readable_file(file, lambda: member(file, kind))
+  elif file.suffix == ".parquet":
+    array = readable_file(file, lambda: numbers(pd.read_parquet(file), kind))
+  else:
+    return functools.partial(readable_file, file, lambda: mapped(file)), note
+  return lambda: array, note
 
 
 def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
   """Return what a reader returns, or raise a `Mistake` that says what to give."""
-  remedy = "give a .npy file, as np.save writes one array, or .npz, .csv or .parquet"
+  remedy = "give a .npy file, as np.save writes one array, or .npz, .csv, .tsv, .txt or .parquet"
   if file.suffix in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors"):
     name = file.with_suffix(".npy").name
     remedy = f"load it, and np.save({name!r}, tensor.cpu().numpy())"
@@ -163,26 +182,17 @@ def member(file: Path, what: str) -> Shaped[np.ndarray, "..."]:
     return held[what if what in names else names[0]]
 
 
-def read_csv(file: Path) -> pd.DataFrame:
-  """Read a table of numbers, with a first line of names or without."""
-  with file.open(encoding="utf-8") as stream:
-    first = stream.readline().split(",")
-  header = None if all(map(_is_number, first)) else 0
-  return pd.read_csv(file, header=header)
-
-
-def _is_number(text):
-  try:
-    float(text)
-  except ValueError:
-    return False
-  return True
-
-
 def numbers(table: pd.DataFrame, what: str) -> Shaped[np.ndarray, "..."]:
   """Return a table as an array: rows are runs. Labels are its only row or column."""
   array = table.to_numpy()
   return array.reshape(-1) if what == "labels" and 1 in array.shape else array
+
+
+def whole_numbers(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+  """Return an array as integers if all its numbers are whole: text has no types."""
+  if array.dtype.kind == "f" and (array == np.rint(array)).all():
+    return array.astype(np.int64)
+  return array
 
 
 def read_values(given: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]:
@@ -190,14 +200,17 @@ def read_values(given: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]
 
   Args:
     given: name -> a number, or one for each run; a frame of pandas; or a file of such
-      a table.
+      a table. The index that pandas wrote as a column is left out.
     runs: how many there are.
 
   Raises:
     Mistake: it is no such table.
   """
   if isinstance(given, str | os.PathLike):
-    given = read_table(Path(given))
+    given, _ = read_table(Path(given))
+  if isinstance(given, pd.DataFrame):
+    given, _ = without_index(given)
+    check_names("values", given)
   try:
     table = {str(name): np.asarray(column) for name, column in dict(given).items()}
   except (TypeError, ValueError, RuntimeError):
@@ -207,21 +220,27 @@ def read_values(given: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]
   return {name: _column(name, column, runs) for name, column in table.items()}
 
 
-def read_table(file: Path) -> Any:
-  """Return the table of a file with a name for each column."""
+def read_table(file: Path) -> tuple[Any, str]:
+  """Return the table of a file with a name for each column, and a note on how a text
+  file was read.
+  """
 
   def of_npz():
     with np.load(file, allow_pickle=False) as held:
       return dict(held)
 
+  if file.suffix in SUFFIXES:
+    table = readable_file(file, lambda: read_values_table(file))
+    return table.frame, table.note
   readers: dict[str, Callable[[], Any]] = {
-    ".csv": lambda: pd.read_csv(file),
     ".parquet": lambda: pd.read_parquet(file),
     ".npz": of_npz,
   }
   if file.suffix not in readers:
-    raise Mistake(f"values are in {file}: give a .csv, .parquet or .npz file")
-  return readable_file(file, readers[file.suffix])
+    raise Mistake(
+      f"values are in {file}: give a .csv, .tsv, .txt, .parquet or .npz file"
+    )
+  return readable_file(file, readers[file.suffix]), ""
 
 
 def is_seed(name: str) -> bool:
@@ -263,12 +282,14 @@ def _is_finite(x):
     return False
 
 
-def sources(kind: str, given: Any) -> dict[str, Source]:
+def sources(kind: str, given: Any, header: bool | None = None) -> dict[str, Source]:
   """Return the sources of test sets by their names. What is no mapping is of "test"."""
   if not isinstance(given, dict):
-    return {"test": Source(kind, given)}
+    return {"test": Source(kind, given, header=header)}
   return {
-    safe_name("test set", name): Source(kind, of, name if len(given) > 1 else "")
+    safe_name("test set", name): Source(
+      kind, of, name if len(given) > 1 else "", header
+    )
     for name, of in given.items()
   }
 

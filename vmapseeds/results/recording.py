@@ -16,6 +16,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from vmapseeds.results.given import (
   Source,
   as_runs,
   is_seed,
+  read_table,
   read_values,
   sources,
 )
@@ -94,6 +96,9 @@ class Recorder:
       there, from now on.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the folder's name.
+    header: whether the first line of a text file of labels is names, where it may be
+      names or numbers.
+    progress: whether to say on stderr how a text file was read.
 
   Raises:
     Mistake: `out` holds something else, or recorded runs with other labels, classes or
@@ -109,12 +114,16 @@ class Recorder:
     class_names: Sequence[str] | None = None,
     keep_logits: bool = False,
     name: str | None = None,
+    header: bool | None = None,
+    progress: bool = True,
   ):
     self.path = place(out)
     self._name = place(out).name if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise Mistake(f"the name is {name!r:.100}: give text that can be printed")
-    self._labels = {} if labels is None else sources("labels", labels)
+    self._labels = {} if labels is None else sources("labels", labels, header)
+    if progress:
+      say_notes(self._labels)
     if class_names is not None:
       class_names = check_class_names(class_names, num_classes)
       num_classes = len(class_names)
@@ -290,6 +299,13 @@ class Recorder:
       for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps)):
         results.write_block(k, outputs, record)
     self._open()
+
+
+def say_notes(given: Runs) -> None:
+  """Say how text files were read."""
+  for source in given.values():
+    if source.note:
+      say(source.note)
 
 
 def one_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
@@ -584,6 +600,7 @@ def import_runs(
   class_names: Sequence[str] | None = None,
   keep_logits: bool = False,
   name: str | None = None,
+  header: bool | None = None,
   block_runs: int | None = None,
   progress: bool = True,
 ) -> xr.Dataset:
@@ -596,15 +613,15 @@ def import_runs(
     out: the results folder: new, empty, or with runs on the same examples.
     labels: (examples,), class indices. This and the next two are arrays (of NumPy, JAX,
       PyTorch or Zarr, nested lists, or anything else with a `shape` and slices that
-      NumPy can read), or the paths of `.npy`, `.npz`, `.csv` or `.parquet` files; of
-      several test sets, test set -> those. A folder with runs has its labels already.
+      NumPy can read), or the paths of `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or
+      `.parquet` files; of several test sets, test set -> those. A folder with runs has its labels already.
     predictions: (runs, examples), class indices. -1 means that a run predicts no class,
       which counts as an error.
     logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of
       predictions. A run predicts the class with the largest logit, the lowest such
       class on ties. bfloat16 is kept as float32, which loses nothing.
     values: the runs table, name -> a number for each run, a frame of pandas, or a
-      `.csv`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
+      `.csv`, `.tsv`, `.txt`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
       `compare` pairs runs, and hyperparameters by any names.
     num_classes: how many classes; by default as many as have names, or as logits have,
       or one more than the highest class that occurs.
@@ -613,10 +630,12 @@ def import_runs(
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions
       or logits.
+    header: whether the first line of a text file of predictions or labels is names,
+      where it may be names or numbers, such as 0,1,2: such a file is refused otherwise.
     block_runs: how many runs are read at once and stored in one block of a new folder;
       by default as many as fill 32 MiB.
-    progress: whether to draw a progress bar on stderr, and to note there what is surely
-      wrong, such as an accuracy of chance.
+    progress: whether to draw a progress bar on stderr, and to note there how text files
+      were read, and what is surely wrong, such as an accuracy of chance.
 
   Raises:
     Mistake: the arguments do not fit each other or the folder, something cannot be read
@@ -628,7 +647,13 @@ def import_runs(
     raise Mistake(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
-  runs = sources(kind, given)
+  runs = sources(kind, given, header)
+  if isinstance(values, str | os.PathLike):
+    values, note = read_table(Path(values))
+    if progress and note:
+      say(note)
+  if progress:
+    say_notes(runs)
   if name is None:
     file = next(iter(runs.values())).file
     name = file.stem if file else IMPORTED
@@ -639,6 +664,8 @@ def import_runs(
     class_names=class_names,
     keep_logits=keep_logits,
     name=name,
+    header=header,
+    progress=progress,
   )
   if block_runs is None:
     a_run = sum(of.dtype.itemsize * math.prod(of.shape[1:]) for of in runs.values())

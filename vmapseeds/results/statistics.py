@@ -28,15 +28,20 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.opening import class_names_of, stored_tallies, with_role
+from vmapseeds.stats.calibration import finite_ensemble_of_votes
+from vmapseeds.stats.counts import Counts, sparse_votes
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
   runs_needed,
 )
+from vmapseeds.stats.pairs import PairScan, scan_pairs
+from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.variance import variance_se
 
 PRECISION = 0.1
+MOST_PAIRS = 10  # of examples, that are farthest from independence
 MOST_GAPS = 200  # runs whose logit gaps are read
 UNDEFINED = (
   "Not defined here: it needs at least two runs that differ, and two test examples."
@@ -136,6 +141,8 @@ class Spread(NamedTuple):
   halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
   correlation: Any  # of these
   runs_needed: Any  # for PRECISION
+  # What is left out of `halves`, so that large losses cost no digits of their spread
+  common: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +159,9 @@ class MeasuredRuns:
     spread: of role class or loss.
     examples: how many, of role class or loss.
     losses: (runs, examples), of role loss.
-    tallies: of role class, as the next three.
+    tallies: of role class, as the next four.
     predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    paired: counts that have those of pairs of examples, if these are asked for.
     num_classes: how many classes.
     class_names: their names, if they have any.
     pooled: whether votes of different runs may be pooled.
@@ -170,6 +178,7 @@ class MeasuredRuns:
   losses: Any = None
   tallies: Any = None
   predictions: Any = None
+  paired: Counts | None = None
   num_classes: Any = None
   class_names: Sequence[str] | None = None
   pooled: bool = True
@@ -188,9 +197,10 @@ class MeasuredRuns:
     """Return each run's mean over the examples of even and of odd index: accuracies of
     role class.
     """
+    sums = zip(self.spread.halves, self.spread.common, strict=True)
     means = [
-      half / len(range(i, self.examples, 2))
-      for i, half in enumerate(self.spread.halves)
+      (half + common) / len(range(i, self.examples, 2))
+      for i, (half, common) in enumerate(sums)
     ]
     return [1 - mean for mean in means] if self.role == "class" else means
 
@@ -200,6 +210,19 @@ class MeasuredRuns:
     (name,) = with_role(self.kept, "logits")
     logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
     return np.asarray(stats.logit_gap(logits))
+
+  @functools.cached_property
+  def pairs(self) -> PairScan:
+    """What there is of pairs of examples. All are looked at once."""
+    assert self.paired is not None
+    return scan_pairs(self.paired, k=MOST_PAIRS)
+
+  @functools.cached_property
+  def calibration(self) -> tuple[Mapping[str, stats.Bootstrap], stats.FiniteEnsemble]:
+    """The errors of CACE and ECE, and what both are of calibrated runs."""
+    key, tallies = jax.random.key(0), self.tallies
+    drawn = calibration_bootstrap_of_votes(tallies, key=key)
+    return drawn, finite_ensemble_of_votes(tallies, key=key)
 
 
 def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
@@ -213,7 +236,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   Args:
     results: what `open_results` returns.
     name: a name of `roles(results)`.
-    pairs: whether to count the joint errors of all pairs of examples.
+    pairs: whether pairs of examples are looked at.
 
   Raises:
     Mistake: no run is finished, or all diverged; or there are neither predictions nor
@@ -244,7 +267,8 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     losses = kept[name].values.reshape(runs.runs, -1)
     spread = _spread_of_losses(losses, runs.values)
     return replace(runs, losses=losses, examples=losses.shape[1], spread=spread)
-  num_classes, predictions, pooled = int(about["num_classes"]), None, True
+  num_classes, pooled = int(about["num_classes"]), True
+  predictions, counts = None, None
   if name not in kept:
     if (tallies := stored_tallies(kept, pairs=pairs)) is None:
       raise Mistake(
@@ -257,26 +281,32 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     if not (pooled := not (labels != labels[0]).any()):
       predictions = (predictions != labels.astype(predictions.dtype)).astype(np.int8)
       labels = np.zeros_like(labels[:1], np.int8)
-    tallies = stats.tally(predictions, labels[0], num_classes, pairs=pairs)
+    predictions, labels = read_votes(predictions, labels[0], num_classes)
+    # Both of one dtype: comparing arrays of different dtypes is many times slower.
+    counts = Counts(predictions != labels.astype(predictions.dtype))
+    votes = sparse_votes(predictions, num_classes)
+    tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
+  paired = counts
+  if counts is None and tallies.joint_errors is not None:
+    paired = tallies
   return replace(
     runs,
     values=1 - tallies.error_rates(),
-    spread=_spread_of_tallies(tallies, predictions),
+    spread=_spread_of_tallies(tallies, counts),
     examples=tallies.examples,
     tallies=tallies,
     predictions=predictions,
+    paired=paired if pairs else None,
     num_classes=num_classes,
     class_names=class_names_of(kept[about["labels"]]) if pooled else None,
     pooled=pooled,
   )
 
 
-def _spread_of_tallies(of: stats.Tallies, predictions: np.ndarray | None) -> Spread:
+def _spread_of_tallies(of: stats.Tallies, counts: Counts | None) -> Spread:
   se = np.nan
-  if predictions is not None:
-    # Both of one dtype: comparing arrays of different dtypes is many times slower.
-    wrong = predictions != of.labels.astype(predictions.dtype)
-    se = stats.independent_errors_variance_se(wrong)
+  if counts is not None:
+    se = stats.independent_errors_variance_se(counts.errors)
   distribution = Measurement(
     of.distribution_variance(),
     of.distribution_variance_se(),
@@ -293,7 +323,7 @@ def _spread_of_tallies(of: stats.Tallies, predictions: np.ndarray | None) -> Spr
 
 def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   found, (runs, n) = stats.loss_variance(losses), losses.shape
-  mean = losses.mean(0, dtype=np.float64)
+  mean, first = losses.mean(0, dtype=np.float64), losses[0].astype(np.float64)
   # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
   # of its own.
   own = np.array([((row - mean) ** 2).sum() for row in losses])
@@ -304,9 +334,10 @@ def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   return Spread(
     (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
     Measurement(distribution, se, tuple(ends)),
-    np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
+    np.stack([(losses[:, i::2] - first[i::2]).sum(1) for i in (0, 1)]),
     found.split_correlation,
     runs_needed(distribution, se, runs, PRECISION),
+    (first[0::2].sum(), first[1::2].sum()),
   )
 
 
@@ -407,18 +438,16 @@ def _of_votes(
 
 
 def _calibration_error(runs: MeasuredRuns, name: str) -> Measurement:
-  of, key = runs.tallies, jax.random.key(0)
-  drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
-  null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
+  drawn, null = runs.calibration
   unit = "number" if name == "cace" else "fraction"
   also = {"calibrated": (getattr(null, name), unit)}
-  return Measurement(getattr(of, name)(), drawn[name].se, also=also)
+  return Measurement(getattr(runs.tallies, name)(), drawn[name].se, also=also)
 
 
 def _dependent_pairs(runs: MeasuredRuns) -> Measurement:
   found, chance = np.nan, np.nan
   if runs.runs > 1 and runs.examples > 1:
-    found = len(runs.tallies.dependent_pairs().i)
+    found = runs.pairs.dependent
     rates = runs.tallies.example_error_rates()
     chance = stats.expected_false_pairs(rates, runs.runs)
   return Measurement(found, also={"by_chance": (chance, "count")})
@@ -513,9 +542,7 @@ GROUPS = {
 }
 UNIT, SQUARED = "unit", "unit²"
 VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
-PAIRS = Need(
-  lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
-)
+PAIRS = Need(lambda runs: runs.paired is not None, "pairs were not counted")
 GAPS = Need(
   lambda runs: (
     runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0

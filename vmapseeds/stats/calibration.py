@@ -5,11 +5,13 @@ h~_k(x) is the fraction of the R runs that vote for class k on example x: the en
 confidence in k.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, Num
+import scipy.sparse
+from jaxtyping import Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real
@@ -21,7 +23,15 @@ from vmapseeds.stats.reading import (
   read_reals,
   read_within,
 )
-from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
+from vmapseeds.stats.resampling import (
+  Bootstrap,
+  from_replicates,
+  parts_of_resamples,
+)
+
+# Examples whose votes are simulated together, so that they stay in a core's cache.
+EXAMPLES_AT_ONCE = 1024
+LAWS_AT_ONCE = 2**18
 
 
 def cace(
@@ -103,9 +113,9 @@ def calibration_error(
   """Return Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i|
   cancels the divisor of the bin's means.
   """
-  votes, hits = _items(counts, of)
-  excess = _by_bin(votes, real(hits) * counts.runs - votes, counts.runs, bins)[0]
-  return ratio((abs(excess) * weights).sum(), counts.examples * counts.runs)
+  items = _items(counts, of)
+  excess = _by_bin(items, items.right * counts.runs - items.votes, counts.runs, bins)
+  return ratio((abs(excess[0]) * weights).sum(), counts.examples * counts.runs)
 
 
 class CalibrationCurve(NamedTuple):
@@ -158,45 +168,60 @@ def calibration_curve(
   [0.   0.75] [0.5 0.5] [2 4]
   """
   counts = counts_of_votes(predictions, num_classes, labels)
-  votes, hits = _items(counts, of)
-  items, voted, right = (
-    _by_bin(votes, x, counts.runs, bins) for x in (np.ones_like(votes), votes, hits)
+  items = _items(counts, of)
+  count, voted, right = (
+    _by_bin(items, x, counts.runs, bins)
+    for x in (np.ones_like(items.votes), items.votes, items.right)
   )
+  if counts.runs:
+    count[:, 0] += items.total * counts.examples - count.sum(1)
   if of != "classes":
-    items, voted, right = items[0], voted[0], right[0]
+    count, voted, right = count[0], voted[0], right[0]
   return CalibrationCurve(
-    ratio(voted, items * counts.runs),
-    ratio(right, items),
-    ratio(items, counts.examples),
-    items.astype(np.int64),
+    ratio(voted, count * counts.runs),
+    ratio(right, count),
+    ratio(count, counts.examples),
+    count.astype(np.int64),
   )
 
 
-def _items(counts: VoteCounts, of: str) -> tuple[Array, Array]:
-  """Return the votes of each item and whether it is right, each (curves, examples,
-  items of an example).
+class _Items(NamedTuple):
+  """Items of calibration curves. Items that are left out have no votes, and are wrong:
+  they are in the first bin.
   """
+
+  example: Int[Array, "items"]
+  curve: Int[Array, "items"]
+  votes: Int[Array, "items"]
+  right: Bool[Array, "items"]
+  curves: int
+  total: int  # items of a curve that each example has
+
+
+def _items(counts: VoteCounts, of: str) -> _Items:
   one_of("items of", of, ("pairs", "classes", "top"))
-  votes, labels = counts.votes, counts.labels
+  example, class_index, votes, right = counts.cells
   if of == "top":
-    hits = plurality(counts) == labels
-    return votes.max(1)[None, :, None], hits[None, :, None]
-  hits = labels[:, None] == np.arange(votes.shape[1])
+    each = np.arange(counts.examples)
+    most = counts.first_classes(1)[1][:, 0]
+    return _Items(
+      each, np.zeros_like(each), most, plurality(counts) == counts.labels, 1, 1
+    )
   if of == "pairs":
-    return votes[None], hits[None]
-  return votes.T[..., None], hits.T[..., None]
+    one_curve = np.zeros_like(example)
+    return _Items(example, one_curve, votes, right, 1, counts.classes)
+  return _Items(example, class_index, votes, right, counts.classes, 1)
 
 
 def _by_bin(
-  votes: Int[Array, "curves *items"], weights: Array, runs: int, bins: int
+  items: _Items, weights: Array, runs: int, bins: int
 ) -> Num[Array, "curves bins"]:
   """Sum the weights of each curve's items in each bin."""
-  curves, bins = len(votes), at_least("bins", bins, 1)
-  first = bins * np.arange(curves)[:, None, None]
-  places = (bins_of(votes, runs, bins) + first).ravel()
-  sums = np.bincount(places, real(weights).ravel(), curves * bins)
+  bins = at_least("bins", bins, 1)
+  places = bins * items.curve + bins_of(items.votes, runs, bins)
+  sums = np.bincount(places, real(weights), items.curves * bins)
   # Without runs there are no votes, and nothing is in a bin.
-  return sums.reshape(curves, bins) * int(runs > 0)
+  return sums.reshape(items.curves, bins) * int(runs > 0)
 
 
 def calibration_band(
@@ -240,19 +265,25 @@ def calibration_band(
   """
   read_level(level)
   counts = counts_of_votes(predictions, num_classes, labels)
-  drawn = real(resamples(counts.examples, key=key, replicates=replicates))
-
-  def accuracy(votes: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    right, items = (
-      drawn @ _by_bin(votes[:, None], x, counts.runs, bins)
-      for x in (hits, np.ones_like(votes))
-    )
-    return ratio(right, items)
-
-  curves = [accuracy(*curve) for curve in zip(*_items(counts, of), strict=True)]
-  return from_replicates(
-    np.stack(curves, 1) if of == "classes" else curves[0], level=level
+  items, bins = _items(counts, of), at_least("bins", bins, 1)
+  places = bins * items.curve + bins_of(items.votes, counts.runs, bins)
+  shape = (counts.examples, items.curves * bins)
+  right, count = (
+    scipy.sparse.csr_array((real(x), (items.example, places)), shape)
+    for x in (items.right, np.ones_like(items.votes))
   )
+  accuracies = []
+  for drawn in parts_of_resamples(counts.examples, key=key, replicates=replicates):
+    right_of, count_of = (
+      (real(drawn) @ x).reshape(len(drawn), items.curves, bins) * int(counts.runs > 0)
+      for x in (right, count)
+    )
+    if counts.runs:
+      # Every resample has as many examples.
+      count_of[..., 0] += items.total * counts.examples - count_of.sum(-1)
+    accuracies.append(ratio(right_of, count_of))
+  curves = np.concatenate(accuracies)
+  return from_replicates(curves if of == "classes" else curves[:, 0], level=level)
 
 
 class FiniteEnsemble(NamedTuple):
@@ -317,15 +348,80 @@ def finite_ensemble_calibration(
     raise Mistake(
       f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1"
     )
-  # What a row lacks to sum to 1 is an extra class: labels that nobody votes for, and
-  # runs that do not vote.
-  law = np.append(fractions, np.maximum(1 - total[:, None], 0), axis=1)
-  law /= law.sum(1, keepdims=True)
+  at_once = range(EXAMPLES_AT_ONCE, len(fractions), EXAMPLES_AT_ONCE)
+  laws = [_without_zeros(law) for law in np.split(_laws(fractions), at_once)]
+  return _simulate_calibrated(laws, runs, bins, rng, replicates)
+
+
+def finite_ensemble_of_votes(
+  counts: VoteCounts, *, key: jax.Array, replicates: int = 100
+) -> FiniteEnsemble:
+  """Return `finite_ensemble_calibration` of the fractions of these votes, in memory that
+  does not grow with the number of classes.
+  """
+  votes = scipy.sparse.csr_array(counts.votes)
+  at_once = min(EXAMPLES_AT_ONCE, max(1, LAWS_AT_ONCE // counts.classes))
+  laws = [
+    _without_zeros(_laws(votes[start : start + at_once].toarray() / counts.runs))
+    for start in range(0, counts.examples, at_once)
+  ]
+  rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+  return _simulate_calibrated(laws, counts.runs, 10, rng, replicates)
+
+
+def _laws(
+  fractions: Float[np.ndarray, "some classes"],
+) -> Float[np.ndarray, "some columns"]:
+  """Return each example's law of labels and votes. What a row of fractions lacks to sum
+  to 1 is an extra class: labels that nobody votes for, and runs that do not vote.
+  """
+  lack = np.maximum(1 - fractions.sum(1, keepdims=True), 0)
+  laws = np.append(fractions, lack, axis=1)
+  return laws / laws.sum(1, keepdims=True)
+
+
+def _without_zeros(
+  laws: Float[np.ndarray, "some columns"],
+) -> Float[np.ndarray, "some fewer"]:
+  """Return laws without the classes that have probability 0, which take no random
+  numbers; the extra class stays the last.
+  """
+  example, class_index = np.nonzero(laws[:, :-1])
+  taken = np.bincount(example, minlength=len(laws))
+  place = np.arange(len(example)) - (np.cumsum(taken) - taken)[example]
+  short = np.zeros((len(laws), taken.max(initial=0) + 1))
+  short[example, place] = laws[example, class_index]
+  short[:, -1] = laws[:, -1]
+  return short
+
+
+def _simulate_calibrated(
+  laws: Sequence[np.ndarray],
+  runs: int,
+  bins: int,
+  rng: np.random.Generator,
+  replicates: int,
+) -> FiniteEnsemble:
+  """Return `finite_ensemble_calibration` of laws, a few examples at a time."""
+  examples = sum(map(len, laws))
   simulated = np.empty((replicates, 2))
   for both in simulated:
-    labels = rng.multinomial(1, law).argmax(1)
-    counts = VoteCounts(rng.multinomial(runs, law)[:, :-1], runs, labels)
-    both[:] = cace(counts, bins=bins), ece(counts, bins=bins)
+    labels = [rng.multinomial(1, law).argmax(1) for law in laws]
+    excess = np.zeros((2, bins))
+    for law, of_examples in zip(laws, labels, strict=True):
+      votes = rng.multinomial(runs, law)[:, :-1]
+      right = of_examples[:, None] == np.arange(votes.shape[1])
+      # Votes for the label may be none; other classes without votes add nothing.
+      counted = (votes > 0) | right
+      most = votes.max(1, initial=0)
+      top = votes.argmax(1) if votes.shape[1] else np.full(len(votes), -1)
+      top_is_right = (most > 0) & (top == of_examples)
+      for i, (of_item, is_right) in enumerate(
+        ((votes[counted], right[counted]), (most, top_is_right))
+      ):
+        bin_of = bins_of(of_item, runs, bins)
+        excess[i] += np.bincount(bin_of, real(is_right * runs - of_item), bins)
+    both[:] = ratio(abs(excess).sum(1), examples * runs)
   mean, sd = simulated.mean(0), from_replicates(simulated).se
   return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
 

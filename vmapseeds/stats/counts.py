@@ -9,11 +9,13 @@ on the device of a JAX array when they are first asked for.
 import itertools
 from collections.abc import Iterator
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+import scipy.sparse
+from jaxtyping import Bool, Int
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats import device_counts
@@ -22,6 +24,10 @@ from vmapseeds.stats.reading import read_errors, read_labels, read_predictions
 
 # Joint errors that are not held are counted for square blocks of this many examples.
 BLOCK = 512
+# How many counters of votes are in memory together, where not all need be.
+COUNTERS = 2**22
+# Up to so many classes, comparing the predictions with each is faster than indexing.
+FEW_CLASSES = 64
 
 
 class Counts:
@@ -57,26 +63,11 @@ class Counts:
     return np.stack([count_errors(self.errors[:, half::2], axis=1) for half in (0, 1)])
 
   def joint_blocks(
-    self,
+    self, among: Int[np.ndarray, "among"]
   ) -> Iterator[tuple[slice, slice, np.ndarray]]:
-    """Yield the examples of each block of pairs on and above the diagonal, and their
-    joint error counts.
+    """Yield the places in `among`, which are examples, of each block of pairs on and
+    above the diagonal, and how many runs have both examples of a pair wrong.
     """
-    starts = range(0, self.examples, BLOCK)
-    for i, j in itertools.combinations_with_replacement(starts, 2):
-      rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
-      yield rows, columns, self.joint(rows, columns)
-
-  def joint(self, rows: slice, columns: slice) -> Int[np.ndarray, "rows columns"]:
-    """Return how many runs have both of two examples wrong, for some of the pairs."""
-    packed, in_bits = self._packed
-    row, column = rows.start, columns.start
-    block = device_counts.count_block(packed, row, column, BLOCK, in_bits)
-    return np.asarray(block)[: self.examples - row, : self.examples - column]
-
-  @cached_property
-  def _packed(self) -> tuple[jax.Array, bool]:
-    """Return the errors in the form that `count_block` takes, and whether that is bits."""
     if self.runs >= 2**24:
       raise Mistake(
         f"errors has {self.runs} runs: float32 products count exactly up to "
@@ -84,27 +75,113 @@ class Counts:
       )
     device = device_counts.device_of(self.errors)
     in_bits = device.platform == "cpu"
-    errors = jax.device_put(self.errors != 0, device)
-    padded = jnp.pad(errors, ((0, 0), (0, -self.examples % BLOCK)))
-    return jax.jit(device_counts.pack, static_argnums=1)(padded, in_bits), in_bits
+    errors = jax.device_put(self.errors[:, among] != 0, device)
+    padded = jnp.pad(errors, ((0, 0), (0, -len(among) % BLOCK)))
+    packed = jax.jit(device_counts.pack, static_argnums=1)(padded, in_bits)
+    for rows, columns in block_pairs(len(among)):
+      i, j = rows.start, columns.start
+      block = device_counts.count_block(packed, i, j, BLOCK, in_bits)
+      yield rows, columns, np.asarray(block)[: len(among) - i, : len(among) - j]
+
+
+def block_pairs(size: int) -> Iterator[tuple[slice, slice]]:
+  """Yield the rows and columns of the blocks on and above the diagonal of a square."""
+  starts = range(0, size, BLOCK)
+  for i, j in itertools.combinations_with_replacement(starts, 2):
+    yield slice(i, i + BLOCK), slice(j, j + BLOCK)
+
+
+class Cells(NamedTuple):
+  """Pairs of an example and a class in ascending order: all that any run votes for, and
+  each example with its label. No run votes for the others, and they are wrong.
+  """
+
+  example: Int[np.ndarray, "cells"]
+  class_index: Int[np.ndarray, "cells"]
+  votes: Int[np.ndarray, "cells"]
+  right: Bool[np.ndarray, "cells"]  # whether the class is the label
 
 
 class VoteCounts(Counts):
   """Counts of votes: how many runs predict each class for each example, (examples,
   classes), and the examples' labels, class indices.
+
+  Votes are an array or, as most classes have none, SciPy's `csr_array`. Statistics read
+  `cells`, whose number does not grow with the number of classes.
   """
 
-  def __init__(self, votes: np.ndarray, runs: int, labels: np.ndarray):
+  def __init__(
+    self, votes: np.ndarray | scipy.sparse.csr_array, runs: int, labels: np.ndarray
+  ):
     self.votes, self.runs, self.labels = votes, runs, labels
 
   @cached_property
   def examples(self) -> int:
-    return len(self.votes)
+    return self.votes.shape[0]
+
+  @cached_property
+  def classes(self) -> int:
+    return self.votes.shape[1]
 
   @cached_property
   def wrong(self) -> Int[np.ndarray, "examples"]:
-    right = np.take_along_axis(self.votes, self.labels[:, None], axis=1)
-    return self.runs - right[:, 0]
+    return self.runs - self.cells.votes[self.cells.right]
+
+  @cached_property
+  def cells(self) -> Cells:
+    if isinstance(self.votes, np.ndarray):
+      example, class_index = np.nonzero(self.votes)
+      votes = self.votes[example, class_index]
+    else:
+      coordinates = self.votes.tocoo()
+      example, class_index = coordinates.row, coordinates.col
+      votes = coordinates.data
+    own = np.arange(self.examples) * self.classes + self.labels
+    place = example.astype(np.int64) * self.classes + class_index
+    unvoted = np.setdiff1d(own, place, assume_unique=True)
+    place = np.append(place, unvoted)
+    order = np.argsort(place, kind="stable")
+    example, class_index = np.divmod(place[order], max(self.classes, 1))
+    votes = np.append(votes, np.zeros_like(unvoted))[order].astype(np.int64)
+    return Cells(example, class_index, votes, class_index == self.labels[example])
+
+  @cached_property
+  def voted(self) -> Int[np.ndarray, "examples"]:
+    """Return how many runs have a prediction for each example."""
+    votes = np.bincount(self.cells.example, self.cells.votes, self.examples)
+    return votes.astype(np.int64)
+
+  def first_classes(
+    self, count: int, among: Bool[np.ndarray, "cells"] | slice = slice(None)
+  ) -> tuple[Int[np.ndarray, "examples count"], Int[np.ndarray, "examples count"]]:
+    """Return each example's classes with the most votes, of equal votes the lowest
+    first, and their votes. Classes without votes are 0, with 0 votes.
+
+    Args:
+      count: how many classes.
+      among: which of the cells.
+    """
+    example, class_index, votes = (x[among] for x in self.cells[:3])
+    order = np.lexsort((class_index, -votes, example))
+    example, class_index, votes = (x[order] for x in (example, class_index, votes))
+    starts = np.searchsorted(example, np.arange(self.examples))
+    rank = np.arange(len(example)) - starts[example]
+    chosen = (rank < count) & (votes > 0)
+    first = np.zeros((2, self.examples, count), np.int64)
+    first[:, example[chosen], rank[chosen]] = class_index[chosen], votes[chosen]
+    return first[0], first[1]
+
+  def votes_for(
+    self, classes: Int[np.ndarray, "examples"]
+  ) -> Int[np.ndarray, "examples"]:
+    """Return how many runs vote for one class of each example, 0 where there is no such
+    class.
+    """
+    cells = self.cells
+    same = classes[cells.example] == cells.class_index
+    votes = np.zeros(self.examples, np.int64)
+    votes[cells.example[same]] = cells.votes[same]
+    return votes
 
 
 def counts_of_errors(errors: Given["runs examples"] | Counts) -> Counts:
@@ -150,6 +227,9 @@ def votes_of(
   """Count the runs that predict each class for each example."""
   if not isinstance(predictions, np.ndarray):
     return np.asarray(_votes_on_device(predictions, num_classes), np.int64)
+  if num_classes > FEW_CLASSES:
+    blocks = [counts for _, counts in vote_blocks(predictions, num_classes)]
+    return np.concatenate([np.zeros((0, num_classes), np.int64), *blocks])
   votes = np.zeros((num_classes, predictions.shape[1]), np.int64)
   # A byte counts to 255, and NumPy compares and adds bytes many at a time.
   for start in range(0, len(predictions), 255):
@@ -157,6 +237,36 @@ def votes_of(
     for c, of_class in enumerate(votes):
       of_class += (block == c).view(np.uint8).sum(0, dtype=np.uint8)
   return votes.T
+
+
+def vote_blocks(
+  predictions: np.ndarray, num_classes: int
+) -> Iterator[tuple[slice, Int[np.ndarray, "block classes"]]]:
+  """Yield some examples, and their `votes_of`, so many at a time as memory always has
+  room for.
+  """
+  runs, examples = predictions.shape
+  size = max(1, COUNTERS // max(runs, num_classes))
+  for start in range(0, examples, size):
+    block = predictions[:, start : start + size]
+    if num_classes <= FEW_CLASSES:
+      yield slice(start, start + size), votes_of(block, num_classes)
+      continue
+    # A prediction of -1 is counted too, in a first column that is left out.
+    columns = num_classes + 1
+    count = block.shape[1]
+    places = block.astype(np.int64) + (1 + columns * np.arange(count))
+    votes = np.bincount(places.ravel(), minlength=count * columns)
+    yield slice(start, start + size), votes.reshape(count, columns)[:, 1:]
+
+
+def sparse_votes(predictions: np.ndarray, num_classes: int) -> scipy.sparse.csr_array:
+  """Return `votes_of`, of which only votes that are not 0 take memory."""
+  blocks = [
+    scipy.sparse.csr_array(votes) for _, votes in vote_blocks(predictions, num_classes)
+  ]
+  none = scipy.sparse.csr_array((0, num_classes), dtype=np.int64)
+  return scipy.sparse.csr_array(scipy.sparse.vstack([none, *blocks], format="csr"))
 
 
 _votes_on_device = partial(jax.jit, static_argnums=1)(device_counts.count_votes)

@@ -103,11 +103,12 @@ def expected_disagreement(
   0.666667 0.444444
   """
   counts = counts_of_votes(predictions, num_classes)
-  votes, runs = real(counts.votes), counts.runs
-  none = runs - votes.sum(1)
+  votes, none = real(counts.cells.votes), real(counts.runs - counts.voted)
+  runs = counts.runs
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
-  return ratio(disagreeing, len(votes) * (runs**2 if self_pairs else runs * (runs - 1)))
+  pairs = runs**2 if self_pairs else runs * (runs - 1)
+  return ratio(disagreeing, counts.examples * pairs)
 
 
 def vote_fractions(
@@ -131,7 +132,9 @@ def vote_fractions(
          [0.  , 0.25, 0.5 ]])
   """
   counts = counts_of_votes(predictions, num_classes)
-  return ratio(counts.votes, counts.runs)
+  votes = counts.votes
+  dense = votes if isinstance(votes, np.ndarray) else votes.toarray()
+  return ratio(dense, counts.runs)
 
 
 def plurality(
@@ -152,8 +155,8 @@ def plurality(
   >>> plurality([[0, 2, -1], [0, 1, -1], [1, 1, 2], [1, 2, -1]], num_classes=3)
   array([0, 1, 2])
   """
-  votes = counts_of_votes(predictions, num_classes).votes
-  return np.where(votes.sum(1) > 0, votes.argmax(1), -1)
+  classes, votes = counts_of_votes(predictions, num_classes).first_classes(1)
+  return np.where(votes[:, 0] > 0, classes[:, 0], -1)
 
 
 def ensemble_accuracy(

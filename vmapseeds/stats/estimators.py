@@ -82,4 +82,4 @@ def normality(performances: Given["runs"]) -> Normality:
     return Normality(real(np.nan), real(np.nan))
   with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "scipy.stats.shapiro: For N > 5000", UserWarning)
-    return Normality(*map(real, scipy.stats.shapiro(x)))
+    return Normality(*map(real, scipy.stats.shapiro(centred(x))))

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
+from vmapseeds.stats.counts import Counts, counts_of_errors, vote_blocks
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
   read_errors,
@@ -99,7 +99,7 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
   runs = len(values)
   if runs < 3 or values[0] == values[-1]:
     return _unknown()
-  squares = (values - values.mean()) ** 2
+  squares = centred(values) ** 2
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
   return Interval(
@@ -112,7 +112,7 @@ def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
   jackknife.
   """
   return _reach(
-    np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))),
+    np.subtract(*(_logs_without_each(centred(x) ** 2) for x in (a, b))),
     read_level(level)[1],
   )
 
@@ -481,17 +481,15 @@ def _pairs_of_each_run(
   predictions: Array, num_classes: int
 ) -> Float[np.ndarray, "runs"]:
   """Return each run's mean disagreement with the other runs."""
+  predictions = np.asarray(predictions)
   runs, examples = predictions.shape
-  votes = votes_of(predictions, num_classes)
-  # Runs without a prediction agree with each other: they form one more class, the last,
-  # which -1 indexes.
-  votes, each = (
-    np.append(votes, runs - votes.sum(1, keepdims=True), axis=1),
-    np.arange(examples),
-  )
-  agreeing = np.array(
-    [votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64
-  )
+  agreeing = np.zeros(runs, np.int64)
+  for some, votes in vote_blocks(predictions, num_classes):
+    # Runs without a prediction agree with each other: they form one more class, the
+    # last, which -1 indexes.
+    votes = np.append(votes, runs - votes.sum(1, keepdims=True), axis=1)
+    block = predictions[:, some].astype(np.int64)
+    agreeing += votes[np.arange(len(votes)), block].sum(1)
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 

@@ -16,12 +16,13 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real, times_drawn
-from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
+from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors, votes_of
 from vmapseeds.stats.reading import read_key, read_level, read_votes, read_within
 from vmapseeds.stats.variance import gain_of_halves
 
 # How many numbers a block of resamples, or of their votes, may have in memory.
 _AT_ONCE = 2**24
+_PART = 2**21
 
 
 class Bootstrap(NamedTuple):
@@ -58,6 +59,18 @@ def resamples(
   return times_drawn(
     _draws(read_key(key), at_least("replicates", replicates, 1), size), size
   )
+
+
+def parts_of_resamples(
+  size: int, *, key: jax.Array, replicates: int
+) -> Iterator[Int[np.ndarray, "some size"]]:
+  """Yield `resamples`, a few of them at a time: all would take several arrays of 8
+  bytes a number.
+  """
+  draws = _draws(read_key(key), at_least("replicates", replicates, 1), size)
+  drawn, at_once = np.asarray(draws), max(1, _PART // max(1, size))
+  for start in range(0, replicates, at_once):
+    yield times_drawn(drawn[start : start + at_once], size)
 
 
 def blocks(
@@ -245,25 +258,32 @@ def top_fraction_gain_bootstrap(
   counts = counts_of_errors(errors)
   # Sorted, so that the order of the runs does not matter.
   halves = counts.halves[:, np.lexsort(counts.halves[::-1])]
-  gains = (
-    gain_of_halves(halves, drawn, counts.examples, fraction).mean
+  at_once = max(1, _PART // max(1, counts.runs))
+  gains = [
+    gain_of_halves(halves, some, counts.examples, fraction).mean
     for (drawn,) in blocks((counts.runs, key), replicates=replicates)
-  )
-  return from_replicates(np.concatenate([*gains]), level=level)
+    for some in np.split(drawn, range(at_once, len(drawn), at_once))
+  ]
+  return from_replicates(np.concatenate(gains), level=level)
 
 
 def calibration_bootstrap_of_votes(
-  votes: Array, labels: Array, runs: int, *, key: jax.Array
+  counts: VoteCounts, *, key: jax.Array
 ) -> dict[str, Bootstrap]:
-  """Return CACE and ECE of `bootstrap` over examples, from the votes (examples,
-  classes).
-  """
-  drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=1000)
-  sums = _sums(_of_each_example(votes, labels, runs, bins=10), real(drawn))
-  return {
-    name: from_replicates(ratio(abs(sums[name]).sum(1), len(votes) * runs))
-    for name in ("cace", "ece")
-  }
+  """Return CACE and ECE of `bootstrap` over examples."""
+  runs, examples, bins = counts.runs, counts.examples, 10
+  cells = counts.cells
+  classes, most = (x[:, 0] for x in counts.first_classes(1))
+  top_is_right = (classes == counts.labels) & (most > 0)
+  excess = np.zeros((2, examples, bins))
+  of_cells = bins_of(cells.votes, runs, bins)
+  np.add.at(excess[0], (cells.example, of_cells), cells.right * runs - cells.votes)
+  of_top = bins_of(most, runs, bins)
+  excess[1, np.arange(examples), of_top] = top_is_right * runs - most
+  parts = parts_of_resamples(examples, key=jax.random.split(key)[1], replicates=1000)
+  sums = [abs(real(drawn) @ excess).sum(2) for drawn in parts]
+  of_cace, of_ece = ratio(np.concatenate(sums, axis=1), examples * runs)
+  return {"cace": from_replicates(of_cace), "ece": from_replicates(of_ece)}
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:

@@ -11,11 +11,12 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 from jax import lax
 from jaxtyping import Float, Int, Integer
 
@@ -30,7 +31,7 @@ from vmapseeds.stats import (
   variance,
 )
 from vmapseeds.stats._arrays import Array, Given, ratio
-from vmapseeds.stats.counts import VoteCounts
+from vmapseeds.stats.counts import VoteCounts, block_pairs
 from vmapseeds.stats.reading import read_classes, read_votes
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
@@ -74,7 +75,7 @@ class Tallies(VoteCounts):
     runs: R.
     labels: (examples,), class indices.
     votes: (examples, classes), how many runs predict each class; a prediction of -1 is
-      not counted.
+      not counted. Statistics take SciPy's `csr_array` too.
     half_errors: (3, events). Rows 0 and 1 are the pairs of numbers of errors that runs
       make on the examples of even and of odd index (from 0), each pair once, in
       ascending order; row 2 is how many runs make that pair.
@@ -88,7 +89,9 @@ class Tallies(VoteCounts):
 
   runs: int
   labels: Int[np.ndarray, "examples"] = dataclasses.field(repr=False)
-  votes: Int[np.ndarray, "examples classes"] = dataclasses.field(repr=False)
+  votes: Int[np.ndarray, "examples classes"] | scipy.sparse.csr_array = (
+    dataclasses.field(repr=False)
+  )
   half_errors: Int[np.ndarray, "3 events"] = dataclasses.field(repr=False)
   joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(
     repr=False
@@ -145,7 +148,7 @@ class Tallies(VoteCounts):
   def from_counts(
     cls,
     labels: np.ndarray,
-    votes: np.ndarray,
+    votes: np.ndarray | scipy.sparse.csr_array,
     halves: np.ndarray,
     joint_errors: np.ndarray | None = None,
   ) -> "Tallies":
@@ -173,11 +176,18 @@ class Tallies(VoteCounts):
     """
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
 
-  def joint(self, rows: Any, columns: Any) -> Int[np.ndarray, "rows columns"]:
-    """Return how many runs have both of two examples wrong, for some of the pairs."""
+  def joint_blocks(
+    self, among: Int[np.ndarray, "among"]
+  ) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """See `Counts.joint_blocks`."""
+    joint = self._require_joint_errors()
+    for rows, columns in block_pairs(len(among)):
+      yield rows, columns, joint[np.ix_(among[rows], among[columns])]
+
+  def _require_joint_errors(self) -> Int[np.ndarray, "examples examples"]:
     if self.joint_errors is None:
       raise Mistake("tallies without joint error counts: tally with pairs=True")
-    return self.joint_errors[rows, columns]
+    return self.joint_errors
 
   def covariance(
     self, rows: slice | Int[np.ndarray, "rows"] = slice(None)
@@ -201,7 +211,7 @@ class Tallies(VoteCounts):
 
     Source: jordan2024, appendix B.2.
     """
-    wrong, both = self.wrong, self.joint(rows, slice(None)).astype(np.int64)
+    wrong, both = self.wrong, self._require_joint_errors()[rows].astype(np.int64)
     return ratio(
       self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1)
     )

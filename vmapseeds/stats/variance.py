@@ -435,10 +435,11 @@ def gain_of_halves(
 def _errors_by_count(
   here: np.ndarray, there: np.ndarray, runs: np.ndarray
 ) -> np.ndarray:
-  """Count the runs that make 0, 1, ... errors here, and their errors there, (2, ...,
-  counts).
+  """Count the runs that make each number of errors here that any makes, in ascending
+  order, and their errors there, (2, ..., numbers).
   """
-  size = here.max(initial=0) + 1
+  numbers, here = np.unique(here, return_inverse=True)
+  size = max(1, len(numbers))
   rows = np.atleast_2d(runs)
   places = (here + size * np.arange(len(rows))[:, None]).ravel()
   # Float64 holds the sums exactly.

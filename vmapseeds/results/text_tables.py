@@ -1,0 +1,296 @@
+"""Tables of numbers in text files. pandas reads them; here is decided how, and refused
+what can be read in two ways.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.formatting import count_of
+
+SUFFIXES = (".csv", ".tsv", ".txt")
+# In the order in which they are tried.
+SEPARATORS = {
+  ",": "commas",
+  ";": "semicolons",
+  "\t": "tabs",
+  "|": "bars",
+  " ": "spaces",
+  r"\s+": "spaces",
+}
+HEAD = 100  # lines by which separators and decimals are chosen
+SHOWN_NAMES = 6
+MISSING = ("", "na", "nan", "n/a", "null", "none", "#n/a")
+# What pandas calls the column of an index that it wrote without a name, or that
+# `reset_index` made.
+UNNAMED = re.compile(r"|Unnamed: 0(_level_\d)?")
+RESET = ("index", "level_0")
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")
+
+
+class Layout(NamedTuple):
+  """How the numbers of a text file are written."""
+
+  encoding: str
+  separator: str
+  decimal: str
+
+
+class TextTable(NamedTuple):
+  """What a text file holds, and a line that says how it was read."""
+
+  frame: pd.DataFrame  # columns are names, or 0, 1, ... if there are none
+  note: str
+
+
+def read_values_table(file: Path) -> TextTable:
+  """Return a table with a name for each column, and without pandas' index.
+
+  Raises:
+    Mistake: the first line is no names, or a name is missing or there twice.
+  """
+  layout, head = _understood(file)
+  first = head.iloc[0]
+  if not any(_is_text(cell, layout) for cell in first):
+    shown = ", ".join(first[:SHOWN_NAMES])
+    raise Mistake(
+      f"{file} has no names of columns, its first line is {shown}: begin it with a line "
+      "of names, such as seed,lr"
+    )
+  frame = _read_all(file, layout, names=[name.strip() for name in first])
+  frame, index = without_index(frame)
+  check_names(file, frame)
+  return TextTable(frame, _note(file, frame, layout, True, index))
+
+
+def read_numbers_table(
+  file: Path, kind: str, axes: str, header: bool | None
+) -> TextTable:
+  """Return predictions or labels: a table of numbers with a line of names or none, and
+  without pandas' index.
+
+  Args:
+    kind: what they are, for messages.
+    axes: what rows and columns are, for messages.
+    header: whether the first line is names, if it may be names or numbers.
+
+  Raises:
+    Mistake: it may be both and `header` is None, or something is no number.
+  """
+  layout, head = _understood(file)
+  first = [cell.strip() for cell in head.iloc[0]]
+  text = [_is_text(cell, layout) for cell in first]
+  numbered = _is_numbering(first, layout)
+  # pandas' index has no name or one of its own, before columns 0, 1, ...
+  indexed = len(first) > 1 and (text[0] or not first[0])
+  indexed &= _is_numbering(first[1:], layout)
+  unnamed = len(first) > 1 and not first[0] and all(text[1:])
+  names = None
+  if any(text) or indexed or unnamed:
+    names = first
+  elif numbered and header is None:
+    names = _names_if_certain(file, kind, layout, first)
+  elif numbered and header:
+    names = first
+  frame, index = _read_all(file, layout, names), None
+  if indexed:
+    index, frame = first[0], frame.iloc[:, 1:]
+  elif names:
+    frame, index = without_index(frame)
+  _check_numbers(file, frame, axes, names is not None)
+  return TextTable(frame, _note(file, frame, layout, names is not None, index))
+
+
+def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
+  """Return a table without the index that pandas wrote as its first column, and what
+  that was called; None if there is none.
+  """
+  if frame.shape[1] < 2:
+    return frame, None
+  name = str(frame.columns[0])
+  is_index = UNNAMED.fullmatch(name) is not None
+  if name in RESET:
+    is_index = np.array_equal(frame.iloc[:, 0], np.arange(len(frame)))
+  return (frame.iloc[:, 1:], name) if is_index else (frame, None)
+
+
+def check_names(what: Any, frame: pd.DataFrame) -> None:
+  """Raises: Mistake: a column has no name, or two have the same."""
+  names = [str(name) for name in frame.columns]
+  for place, name in enumerate(names):
+    if not name:
+      raise Mistake(f"column {place + 1} of {what} has no name: give it one")
+    if name in names[:place]:
+      raise Mistake(f"{what} has two columns {name!r:.60}: give each its own name")
+
+
+def _encoding(file: Path) -> str:
+  with file.open("rb") as stream:
+    start = stream.read(2)
+  return "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
+  """Return how a file is written, and its first lines as texts.
+
+  Of all ways to separate columns that give every line equally many, the first is taken
+  under which all lines below the first are numbers, or else the first.
+  """
+  encoding = _encoding(file)
+  readings: list[tuple[int, int, int, Layout, pd.DataFrame]] = []
+  for separator in SEPARATORS:
+    head = _head(file, encoding, separator)
+    if head is None:
+      continue
+    for decimal in (".", ","):
+      layout = Layout(encoding, separator, decimal)
+      if separator == decimal:
+        continue
+      body = head.iloc[1:] if len(head) > 1 else head
+      wrong = sum(_is_text(cell, layout) for cell in np.ravel(body))
+      readings.append((wrong, -head.shape[1], len(readings), layout, head))
+  wrong, columns, *_ = min(readings, default=(1, -1))
+  if not readings or (wrong and columns == -1 and _has_separators(readings[0][-1])):
+    raise Mistake(
+      f"{file} is no table: its lines have different numbers of columns, whether "
+      "separated by commas, semicolons, tabs or spaces"
+    )
+  *_, layout, head = min(readings)
+  if layout.decimal == ",":
+    _check_decimals(file, head)
+  return layout, head
+
+
+def _head(file: Path, encoding: str, separator: str) -> pd.DataFrame | None:
+  """Return the first lines as texts, None if they are not equally long."""
+  try:
+    head = pd.read_csv(
+      file,
+      sep=separator,
+      header=None,
+      nrows=HEAD,
+      dtype=str,
+      keep_default_na=False,
+      skipinitialspace=separator != " ",
+      encoding=encoding,
+    )
+  except pd.errors.ParserError:
+    return None
+  # Cells that a line lacks are NaN, empty ones are texts.
+  return None if head.isna().to_numpy().any() else head
+
+
+def _has_separators(head: pd.DataFrame) -> bool:
+  return any(sign in cell for cell in np.ravel(head) for sign in ",;\t|")
+
+
+def _check_decimals(file: Path, head: pd.DataFrame) -> None:
+  """Raises: Mistake: commas may be decimal, or separate thousands."""
+  cells = [cell.strip() for cell in np.ravel(head) if "," in cell]
+  if cells and all(THOUSANDS.fullmatch(cell) for cell in cells):
+    cell = cells[0]
+    decimal, whole = cell.replace(",", ".", 1), cell.replace(",", "")
+    raise Mistake(
+      f"{file} has {cell}, which may be {decimal} or {whole}: write it without commas"
+    )
+
+
+def _number(cell: str, layout: Layout) -> float | None:
+  """Return the number that a cell holds, None for none; NaN where it is missing."""
+  cell = cell.strip()
+  if cell.lower() in MISSING:
+    return np.nan
+  try:
+    return float(cell.replace(layout.decimal, "."))
+  except ValueError:
+    return None
+
+
+def _is_text(cell: str, layout: Layout) -> bool:
+  return _number(cell, layout) is None
+
+
+def _is_numbering(cells: list[str], layout: Layout) -> bool:
+  """Return whether cells count from 0 on, as the columns of a frame do by default."""
+  numbers = [_number(cell, layout) for cell in cells]
+  return numbers == [*range(len(cells))]
+
+
+def _names_if_certain(
+  file: Path, kind: str, layout: Layout, first: list[str]
+) -> list[str] | None:
+  """Return a first line that counts from 0 on as names, if no line below has its
+  highest number: it would be the only one to hold that class.
+
+  Raises:
+    Mistake: some line has, so that the first may be numbers too.
+  """
+  below = _read_all(file, layout, first).to_numpy()
+  if below.dtype.kind in "iuf" and below.size and np.nanmax(below) < len(first) - 1:
+    return first
+  rows = len(below)
+  end = "" if len(first) < 3 else f", ..., {len(first) - 1}"
+  raise Mistake(
+    f"{file}: its first line, {', '.join(first[:2])}{end}, may be names, above {rows} "
+    f"rows of {kind}, or numbers, the first of {rows + 1} rows: say --header yes or no, "
+    "in Python header=True or False, or give a .npy file"
+  )
+
+
+def _read_all(file: Path, layout: Layout, names: list[str] | None) -> pd.DataFrame:
+  """Return the numbers of a file; what is no number stays text."""
+  frame = pd.read_csv(
+    file,
+    sep=layout.separator,
+    decimal=layout.decimal,
+    header=None if names is None else 0,
+    index_col=False,
+    encoding=layout.encoding,
+    skipinitialspace=layout.separator != " ",
+    low_memory=False,
+  )
+  if names is not None:
+    frame.columns = pd.Index(names)
+  return frame
+
+
+def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> None:
+  """Raises: Mistake: an entry is missing, or no number; its place is named."""
+  for column in range(frame.shape[1]):
+    cells = frame.iloc[:, column]
+    if cells.dtype.kind not in "iuf":
+      cells = pd.to_numeric(cells, errors="coerce")
+    wrong = cells.isna().to_numpy()
+    if not wrong.any():
+      continue
+    row = int(wrong.argmax())
+    cell = frame.iloc[row, column]
+    shown = "nothing" if pd.isna(cell) else repr(str(cell)[:60])
+    raise Mistake(
+      f"{file} has {shown} in line {row + 1 + header}, column {column + 1}: give "
+      f"numbers only, {axes}; a run without a prediction has -1"
+    )
+
+
+def _note(
+  file: Path, frame: pd.DataFrame, layout: Layout, header: bool, index: str | None
+) -> str:
+  """Return what was understood of a file."""
+  rows, columns = frame.shape
+  parts = [f"{count_of(rows, 'row')} × {count_of(columns, 'column')}"]
+  if columns > 1:
+    parts.append(f"separated by {SEPARATORS[layout.separator]}")
+  if layout.decimal == ",":
+    parts.append("decimal commas")
+  names = [str(name) for name in frame.columns[:SHOWN_NAMES]]
+  if columns > SHOWN_NAMES:
+    names.append("...")
+  shown = f"the first line is names ({', '.join(names)})"
+  parts.append(shown if header else "no line of names")
+  if index is not None:
+    parts.append(f"without pandas' index {index}".rstrip())
+  return f"{file}: {', '.join(parts)}"
