@@ -44,6 +44,16 @@ def test_sound_accuracies_are_no_doubt(runs):
   assert said(np.zeros((0, 40), int), [1] * 40, 3) == []
 
 
+@pytest.mark.parametrize("sensitivity", [0.3, 0.97])
+def test_a_test_set_of_one_class_is_no_doubt(sensitivity):
+  """All orders of equal labels are one: the accuracy, here sensitivity, is no chance."""
+  right = np.random.default_rng(0).random((5, 2000)) < sensitivity
+  assert said(right.astype(int), np.ones(2000, int), 2) == []
+  # Of two classes, the same predictions beside shuffled labels are doubted.
+  labels = np.random.default_rng(1).integers(0, 2, 2000)
+  assert len(said(right.astype(int), labels, 2)) == 1
+
+
 @pytest.mark.parametrize("runs", [1, 2, 16])
 @pytest.mark.parametrize("classes", [10, 100])
 def test_accuracies_of_chance_say_what_to_look_at(runs, classes):

@@ -59,7 +59,8 @@ def summarize(
 
   Returns:
     `recipe`, `settings`, `test_set`, `epoch` (None: the end), `device_kind`,
-    `lane_width`, `lowering`, `versions`; `varied`, the sources of randomness whose
+    `lane_width`, `lowering`, `normalized_by` (of which examples the moments are),
+    `versions`; `varied`, the sources of randomness whose
     seeds differ between runs, and "start" if their starts do; `pooled`, what
     else differs between them: swept columns, or "label_map"; what `summarize_output`
     returns for the first output; and `further`, the same for each of the others.
@@ -87,6 +88,7 @@ def summarize(
       name: shown_condition(results.attrs, name)
       for name in ("device_kind", "lane_width", "lowering")
     },
+    "normalized_by": results.attrs.get("normalized_by"),
     "versions": {
       package: shown_condition(results.attrs | results.attrs["versions"], package)
       for package in results.attrs["versions"]

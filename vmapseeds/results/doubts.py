@@ -75,6 +75,8 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
     return
   votes = counts.votes / counts.runs
   p, q = np.bincount(labels, minlength=classes) / n, votes.mean(0)
+  if p.max() == 1:  # one label, which no shuffling changes: sensitivity is measured so
+    return
   rows = np.arange(n)
   accuracy, chance = votes[rows, labels].mean(), q @ p
   deviations = votes - (votes @ p)[:, None] - q + chance

@@ -9,6 +9,10 @@ MADE_COLUMNS = (
   *TRIAL_COLUMNS,
 )
 SAMPLER = "sampler"  # the source that a search of hyperparameters draws its trials from
+# Entries of a run whose inputs are normalised by moments of its own.
+INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
+# Entries of a run that follow from the data seed.
+DRAWN_BY_DATA = {"subset", INPUT_MEAN}
 # Names in a results folder that no array can have.
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 # A bool output of this name marks runs that statistics leave out.

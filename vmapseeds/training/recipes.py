@@ -44,7 +44,8 @@ RESERVED = (
   *MADE_COLUMNS,
   *HYPERPARAMETERS,
   *map(seed_column, SOURCES),
-  *("diverged", "variables", "epoch", "trained_epochs"),
+  *("diverged", "variables", "epoch", "trained_epochs", "repeats"),
+  *("input_mean", "input_std", "input_moments"),
   *(
     f"{series}{part}_{what}"
     for series in ("", "epoch_")
@@ -104,8 +105,8 @@ class Recipe:
   - `eval_model`: a model with the same parameters that is evaluated instead, if the
     mode is a field of the module.
   - `initialize(variables, data, run)`: the variables that training starts from, given
-    those that the model drew. `data.inputs` and `data.targets` are the training set as
-    stored, `data.preprocess(rows)` makes inputs of some; `run.key("init")` is the key.
+    those that the model drew. `data.inputs` and `data.targets` are the run's training
+    examples as stored, `data.preprocess(rows)` makes inputs of some; `run.key("init")` is the key.
   - `loss(outputs, targets)`: one number per example, (batch,); training minimises their
     mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value

@@ -468,6 +468,11 @@ class Runs:
     }
     return seeds | values
 
+  @property
+  def choose_examples(self) -> bool:
+    """Whether runs have training examples of their own."""
+    return self.sampling is not None or "subset" in self.values
+
   def num_train(self, available: int) -> int:
     """Return how many of the available training examples each run is trained on."""
     if "subset" in self.values:

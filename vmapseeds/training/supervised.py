@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Integer, PyTree
+from jaxtyping import Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
@@ -22,7 +22,16 @@ from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.losses import predict_of
 from vmapseeds.training.modules import begins_as_it_is
-from vmapseeds.training.names import MADE_COLUMNS, SOURCES
+from vmapseeds.training.moments import (
+  GIVEN,
+  KEPT_MOMENTS,
+  OWN,
+  SHARED,
+  InputMoments,
+  moments_of,
+  with_own_moments,
+)
+from vmapseeds.training.names import INPUT_MEAN, MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
   check_size,
   last_layer,
@@ -53,8 +62,6 @@ EPOCH = "epoch"  # the axis of what is evaluated in training
 TRIAL_STEPS = 100  # of a trial: enough that one-off costs do not count
 # Most numbers in a trial's inputs; large batches get fewer steps, but at least two.
 TRIAL_PIXELS = 2**21
-PART = 2**20  # numbers of inputs whose moments are summed at once
-
 # What all runs share: the training set, and the test sets.
 Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]
 
@@ -124,10 +131,15 @@ def make_task(
   num_train = runs.num_train(len(dataset.train))
   moments = {"mean": sets[0].mean, "std": sets[0].std}
   precision = recipe.precision
+  whose = whose_moments(recipe, runs)
+  measured = InputMoments.of(recipe, dataset) if whose == OWN else None
+  if measured is not None:
+    moments = dict.fromkeys(moments)  # each run's own are beside its variables
   conditions = {
     # Each run's own is in its column.
     "precision": None if "precision" in fields else models.resolve_precision(precision),
     "networks_digest": base.digest if base else None,
+    "normalized_by": whose,
     **{n: None if m is None else m.tolist() for n, m in moments.items()},
   }
 
@@ -142,8 +154,11 @@ def make_task(
       keep,
       num_train=num_train,
       held_out=splits_all,
+      own_moments=measured is not None,
       origin=recipe.origin,
-      derive=functools.partial(derived_columns, len(dataset.train), base, paths),
+      derive=functools.partial(
+        derived_columns, len(dataset.train), base, paths, measured
+      ),
       values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
       conditions=conditions,
       class_names=dataset.class_names if label_map is None else None,
@@ -155,6 +170,17 @@ def make_task(
     fields=fields,
     make_variant=lambda values: made(recipe.with_swept(values)),
   )
+
+
+def whose_moments(recipe: Recipe, runs: Runs) -> str | None:
+  """Return of what the moments are that inputs are normalised by; None if they are not
+  normalised.
+  """
+  if not recipe.normalize:
+    return None
+  if recipe.mean is not None and recipe.std is not None:
+    return GIVEN
+  return OWN if runs.choose_examples else SHARED
 
 
 def swept_fields(recipe: Recipe, runs: Runs) -> tuple[list[str], list[str]]:
@@ -207,11 +233,13 @@ def recipe_task(
   *,
   num_train: int | None = None,
   held_out: bool = False,
+  own_moments: bool = False,
   class_names: Sequence[str] | None = None,
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
-  measured on some of the others if they are `held_out`.
+  measured on some of the others if they are `held_out`. With `own_moments`, each run's
+  inputs are normalised by those of its own training examples.
   """
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
@@ -226,9 +254,11 @@ def recipe_task(
     sources=(*SOURCES, *recipe.sources),
     values=recipe.hyperparameters,
     columns=MADE_COLUMNS,
-    outputs=recipe_outputs(recipe, sets, keep, num_train, held_out, class_names),
+    outputs=recipe_outputs(
+      recipe, sets, keep, num_train, held_out, own_moments, class_names
+    ),
     constants=recipe_constants(recipe, sets),
-    derive=functools.partial(derived_columns, len(sets[0]), None, ()),
+    derive=functools.partial(derived_columns, len(sets[0]), None, (), None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
     code=recipe_code(recipe),
@@ -255,17 +285,21 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  return runs.lanes(values, derived_columns(num_train, None, (), runs))
+  return runs.lanes(values, derived_columns(num_train, None, (), None, runs))
 
 
-def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
+def derived_columns(
+  num_train: int, base: Base | None, paths, moments: InputMoments | None, runs: Runs
+):
   """Return what lanes read instead of columns: which examples each run is trained on,
-  and the variables that it starts from.
+  their moments, and the variables that it starts from.
   """
   found: dict[str, PyTree] = {}
   found |= runs.split_examples(num_train)
   if "subset" in found:
     found["repeats"] = count_repeats(found["subset"])
+  if moments is not None:
+    found |= moments.of_runs(found["subset"])
   if base is not None:
     found["start"] = base.load(runs.values["start"], paths)
   return found
@@ -392,12 +426,14 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     if keep.params:
       leaves = jax.tree.leaves_with_path(trained.variables)
       out |= {variable_name(path): leaf for path, leaf in leaves}
+      if run.get(INPUT_MEAN) is not None:
+        out |= {f"{VARIABLES}/{path}": run[name] for path, name in KEPT_MOMENTS.items()}
     return out
 
   def precisely(stage):
-    def computed(*args):
+    def computed(sets, run, *args):
       with product_precision(precision):
-        return stage(*args)
+        return stage(with_own_moments(sets, run), run, *args)
 
     return computed
 
@@ -410,6 +446,7 @@ def recipe_outputs(
   keep: Keep,
   num_train: int,
   held_out: bool,
+  own_moments: bool,
   class_names: Sequence[str] | None,
 ):
   """Return what the outputs of a recipe's task mean."""
@@ -459,6 +496,8 @@ def recipe_outputs(
   if keep.params:
     leaves = jax.tree.leaves_with_path(variables_of(recipe, train))
     found |= {variable_name(path): Output(role="variable") for path, _ in leaves}
+    if own_moments:
+      found |= {f"{VARIABLES}/{n}": Output(role="variable") for n in KEPT_MOMENTS}
   return found
 
 
@@ -655,7 +694,7 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   apply = network(recipe, data.num_classes).apply
   last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
-  for path in dict.fromkeys((*due, *base.shapes)):
+  for path in dict.fromkeys((*due, *({*base.shapes} - {*KEPT_MOMENTS}))):
     stored = base.shapes.get(path)
     mine = due.get(path)
     if stored != mine and path not in fresh:
@@ -751,44 +790,3 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
     return DeviceExamples(e.inputs, e.targets, mean, std, num_classes)
 
   return examples(data.train), {name: examples(e) for name, e in data.tests.items()}
-
-
-def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
-  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
-  mean, eight times as large as bytes.
-  """
-  mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
-  parts = np.array_split(inputs, -(-inputs.size // PART))
-  return np.sqrt(
-    sum(((part - mean) ** 2).sum(axis) for part in parts) / (inputs.size // mean.size)
-  )
-
-
-def moments_of(
-  recipe: Recipe, data: Dataset
-) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Return mean and standard deviation per channel (last axis): the recipe's, or those
-  of the training set's inputs.
-  """
-  inputs = data.train.inputs
-  channels = inputs.shape[-1] if inputs.ndim > 1 else 1
-  moments = []
-  for name, statistic in (("mean", np.mean), ("std", deviation)):
-    given = getattr(recipe, name)
-    if given is not None and len(given) != channels:
-      raise Mistake(
-        f"{name} of {len(given)} channels for {data.name} images of {channels}: give {channels} or none"
-      )
-    value = (
-      statistic(inputs, axis=tuple(range(max(1, inputs.ndim - 1))), dtype=np.float64)
-      if given is None
-      else given
-    )
-    moments.append(np.asarray(value, np.float32))
-  if not (moments[1] > 0).all():
-    images = ", or x[..., None] if these are images" if inputs.ndim == 3 else ""
-    raise Mistake(
-      f"a channel of {data.name} is constant: give std for each channel, or "
-      f"normalize=False{images}"
-    )
-  return moments[0], moments[1]
