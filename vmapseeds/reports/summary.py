@@ -206,6 +206,12 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
         f"{runs.output} is not finite in {run_count(runs.diverged)}, which {are} counted "
         "as diverged and left out of every statistic."
       )
+  if runs.seen:
+    yield (
+      f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
+      f"that a run was trained on: {runs.of.name} is not that of new examples, and "
+      "nothing is said of an endless test set. Give others."
+    )
   yield from doubts_of_runs(kept)
   if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):
     yield from doubts_of_votes(runs.tallies)
@@ -268,7 +274,8 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   first, numbers = headline(section), section["statistics"]
   text = {name: show(s["value"], s["se"], s["unit"]) for name, s in first.items()}
   noun, variance = runs.of.name, numbers.get("distribution_variance")
-  if first["sd"]["value"] is None or (variance and variance["value"] is None):
+  unknown = variance and variance["value"] is None and not runs.seen
+  if first["sd"]["value"] is None or unknown:
     so_far = f"{run_count(runs.runs)}: {noun} is {text['mean']}"
     return f"{so_far}; its variance cannot be estimated."
   noun = capitalized(noun)
@@ -283,6 +290,8 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     f"{parts} that are independent between examples would give "
     f"{text['sd if indep.']}."
   )
+  if runs.seen:
+    return f"{lead} Runs were trained on some of these examples."
   if (variance["low"] or 0) > 0:
     return f"{lead} On an endless test set {text['distr. sd']} would remain."
   if (variance["high"] or 0) < 0:

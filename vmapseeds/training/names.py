@@ -13,6 +13,8 @@ SAMPLER = "sampler"  # the source that a search of hyperparameters draws its tri
 INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
 # Entries of a run that follow from the data seed.
 DRAWN_BY_DATA = {"subset", INPUT_MEAN}
+# The array with the places, in the training set, of test examples that it has too.
+TWINS = "in_training"
 # Names in a results folder that no array can have.
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 # A bool output of this name marks runs that statistics leave out.

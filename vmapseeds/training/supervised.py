@@ -5,17 +5,18 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Integer, PyTree
+from jaxtyping import Int, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
-from vmapseeds.data.dataset import seen_in_training
+from vmapseeds.data.dataset import count_seen, twins_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
@@ -31,7 +32,7 @@ from vmapseeds.training.moments import (
   moments_of,
   with_own_moments,
 )
-from vmapseeds.training.names import INPUT_MEAN, MADE_COLUMNS, SOURCES
+from vmapseeds.training.names import INPUT_MEAN, MADE_COLUMNS, SOURCES, TWINS
 from vmapseeds.training.networks import (
   check_size,
   last_layer,
@@ -122,8 +123,9 @@ def make_task(
     if keep.logits:
       raise Mistake("logits of examples that differ between runs: leave logits out")
   traced, fields = swept_fields(recipe, runs)
+  twins = {} if splits_all else twins_in_training(dataset)
   if told:
-    say_what_is_strange(recipe, runs, dataset)
+    say_what_is_strange(recipe, runs, dataset, twins)
   label_map = runs.values.get("label_map")
   num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
   sets = on_device(recipe, dataset, num_classes)
@@ -162,6 +164,7 @@ def make_task(
       values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
       conditions=conditions,
       class_names=dataset.class_names if label_map is None else None,
+      twins=twins,
       **more,
     )
 
@@ -207,17 +210,28 @@ def is_traced(recipe: Recipe, name: str, swept: Sequence[str]) -> bool:
   return name == "dropout" and "model" not in swept and takes(recipe, name)
 
 
-def say_what_is_strange(recipe: Recipe, runs: Runs, dataset: Dataset) -> None:
+def say_what_is_strange(
+  recipe: Recipe,
+  runs: Runs,
+  dataset: Dataset,
+  twins: Mapping[str, Int[np.ndarray, " examples"]],
+) -> None:
   """Say which test examples are in the training set, and whether all runs begin with the
   same parameters.
   """
-  # Runs that sample the training examples may be tested on those that they left out.
-  whole = runs.sampling is None and "subset" not in runs.values
-  for name, count in seen_in_training(dataset).items() if whole else ():
-    say(
-      f"note: {count} of the {len(dataset.tests[name])} examples of {name} are in the "
-      "training set too: give others"
-    )
+  trained = runs.training_examples(len(dataset.train)) if twins else None
+  for name, places in twins.items():
+    count, total = count_seen(places, trained), len(places)
+    if trained is None:
+      say(
+        f"note: {count:.0f} of the {total} examples of {name} are in the training set "
+        "too: give others"
+      )
+    elif count:
+      say(
+        f"note: on average {count:.4g} of the {total} examples of {name} are among a "
+        "run's own training examples: give others"
+      )
   own = not is_name(recipe.model)
   if own and begins_as_it_is(resolve_object("model", recipe.model)):
     say(
@@ -235,11 +249,13 @@ def recipe_task(
   held_out: bool = False,
   own_moments: bool = False,
   class_names: Sequence[str] | None = None,
+  twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
   measured on some of the others if they are `held_out`. With `own_moments`, each run's
-  inputs are normalised by those of its own training examples.
+  inputs are normalised by those of its own training examples. `twins` are those of test
+  examples in the training set.
   """
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
@@ -257,7 +273,7 @@ def recipe_task(
     outputs=recipe_outputs(
       recipe, sets, keep, num_train, held_out, own_moments, class_names
     ),
-    constants=recipe_constants(recipe, sets),
+    constants=recipe_constants(recipe, sets, twins),
     derive=functools.partial(derived_columns, len(sets[0]), None, (), None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
@@ -524,13 +540,17 @@ def predicted_dims(recipe: Recipe, data):
   return dims(kept), dims(given)
 
 
-def recipe_constants(recipe: Recipe, sets: Sets):
+def recipe_constants(
+  recipe: Recipe, sets: Sets, twins: Mapping[str, Int[np.ndarray, " examples"]]
+):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
   for name, data in sets[1].items():
     if data.num_classes is None:
       last = ("target", *(f"target.{axis}" for axis in range(1, data.targets.ndim)))
       found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
+  for name, places in twins.items():
+    found[f"{name}/{TWINS}"] = ("example",), places
   if recipe.evaluate_every:
     found[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
   return found
