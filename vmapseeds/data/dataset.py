@@ -38,7 +38,8 @@ class Dataset:
 
   Args:
     train: (inputs, targets), arrays whose first axis is the example.
-    test: the test set that is called `test`.
+    test: the test set that is called `test`. Runs that hold examples out, as
+      `Runs.k_fold` does, need none.
     tests: test sets by their names.
     name: what results call it.
     num_classes: how many classes the targets have; None if they are not classes. By
@@ -65,8 +66,6 @@ class Dataset:
         f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)"
       )
     tests |= self.tests
-    if not tests:
-      raise Mistake("the data set has no test set: give test=(inputs, targets)")
     train = _examples(self.train, f"'train' of {self.name!r}")
     tests = {
       name: _examples(given, f"{name!r} of {self.name!r}")
@@ -128,7 +127,13 @@ class Dataset:
     `data.shifts`), and its classes merged.
     """
     held = {"train": self.train, **self.tests}
-    required_splits(test_sets, held)
+    if not self.tests and "test" in test_sets:
+      raise Mistake(
+        f"the data set {self.name!r} has no test set: give test=(inputs, targets), or hold "
+        "examples out with Runs.k_fold"
+      )
+    if test_sets:
+      required_splits(test_sets, held)
 
     def shifted(name):
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))

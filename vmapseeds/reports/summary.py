@@ -24,6 +24,7 @@ from vmapseeds.results.statistics import (
   roles,
   statistics_of,
 )
+from vmapseeds.training.names import FOLD
 
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see
@@ -260,6 +261,12 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     )
   if section["sources"]:
     yield sources.warning_of(section["sources"], runs.of.unit)
+  if FOLD in kept.variables:
+    yield (
+      "Runs of different folds share most of their training examples: no estimate of that "
+      "variance is unbiased (Bengio and Grandvalet 2004), and standard errors over "
+      "folds are usually too small."
+    )
   seeds = [*groups.seed_columns(kept).values()]
   if seeds and np.unique(seeds, axis=1).shape[1] < count:
     yield (

@@ -38,7 +38,7 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 from vmapseeds.training.identity import are_same, describe_change
-from vmapseeds.training.names import TWINS, seed_column
+from vmapseeds.training.names import FOLD_GROUPS, HELD_OUT, TWINS, seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.runs import Runs, holds_texts
@@ -50,6 +50,7 @@ MIXED = "mixed"
 DIMENSIONS = {
   "label_map": ("run", "original_class"),
   "subset": ("run", "train_example"),
+  FOLD_GROUPS: ("run", "pool_example"),
 }
 # What changes the last bits of a run at most, besides the versions of packages. It may
 # differ within a folder: each block's record has its own.
@@ -234,7 +235,9 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   runs, results = campaign_of(path)
   sampling = results.root["sampling"]
   finished = runs[np.flatnonzero(results.done)]
-  examples = finished.training_examples(sampling[2] if sampling else 0)
+  name = f"{HELD_OUT}/labels"
+  labels = np.asarray(results.arrays[name]) if name in results.arrays else None
+  examples = finished.training_examples(sampling[2] if sampling else 0, labels)
   if examples is None:
     raise Mistake(
       f"the runs of {path} were trained on all examples: train some with --subset or "

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Integer, PyTree
+from jaxtyping import Array, Int, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
@@ -20,8 +20,10 @@ from vmapseeds.data.dataset import count_seen, twins_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
-from vmapseeds.training.inputs import DeviceExamples, batch_like
+from vmapseeds.training.holding_out import HeldOut
+from vmapseeds.training.inputs import DeviceExamples, batch_like, targets_of
 from vmapseeds.training.losses import predict_of
+from vmapseeds.training.metrics import check_metric, measure_all, metric_of
 from vmapseeds.training.modules import begins_as_it_is
 from vmapseeds.training.moments import (
   GIVEN,
@@ -32,7 +34,14 @@ from vmapseeds.training.moments import (
   moments_of,
   with_own_moments,
 )
-from vmapseeds.training.names import INPUT_MEAN, MADE_COLUMNS, SOURCES, TWINS
+from vmapseeds.training.names import (
+  FOLD_GROUPS,
+  HELD_OUT,
+  INPUT_MEAN,
+  MADE_COLUMNS,
+  SOURCES,
+  TWINS,
+)
 from vmapseeds.training.networks import (
   check_size,
   last_layer,
@@ -55,7 +64,14 @@ from vmapseeds.training.objects import (
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe, hyperparameter
-from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Run, Runs
+from vmapseeds.training.runs import (
+  K_FOLD,
+  OUT_OF_BOOTSTRAP,
+  POOLED,
+  STRATIFIED,
+  Run,
+  Runs,
+)
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
@@ -116,12 +132,19 @@ def make_task(
   Raises:
     Mistake: recipe, runs and data do not fit together.
   """
-  dataset = load_dataset(recipe)
-  splits_all = (runs.sampling or ("",))[0] == OUT_OF_BOOTSTRAP
+  kind = (runs.sampling or ("",))[0]
+  splits_all = kind in POOLED
+  dataset = load_dataset(recipe, splits_all)
   if splits_all:
     dataset = pooled(dataset)
-    if keep.logits:
-      raise Mistake("logits of examples that differ between runs: leave logits out")
+  # What single trials of a search make of held-out examples is not kept.
+  held_out = HeldOut(
+    kind == OUT_OF_BOOTSTRAP,
+    "trial" not in runs.values,
+    runs.held_out_sizes(len(dataset.train)) if splits_all else (),
+  )
+  if splits_all and keep.logits and not held_out.kept:
+    raise Mistake("logits of the trials of a search are not kept: leave logits out")
   traced, fields = swept_fields(recipe, runs)
   twins = {} if splits_all else twins_in_training(dataset)
   if told:
@@ -155,11 +178,16 @@ def make_task(
       sets,
       keep,
       num_train=num_train,
-      held_out=splits_all,
+      held_out=held_out if splits_all else None,
       own_moments=measured is not None,
       origin=recipe.origin,
       derive=functools.partial(
-        derived_columns, len(dataset.train), base, paths, measured
+        derived_columns,
+        len(dataset.train),
+        base,
+        paths,
+        measured,
+        dataset.train.targets if kind == STRATIFIED else None,
       ),
       values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
       conditions=conditions,
@@ -246,19 +274,19 @@ def recipe_task(
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
-  held_out: bool = False,
+  held_out: HeldOut | None = None,
   own_moments: bool = False,
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
-  measured on some of the others if they are `held_out`. With `own_moments`, each run's
+  measured on others that are `held_out`. With `own_moments`, each run's
   inputs are normalised by those of its own training examples. `twins` are those of test
   examples in the training set.
   """
   num_train = num_train or len(sets[0])
-  start, advance, finish = recipe_stages(recipe, keep)
+  start, advance, finish = recipe_stages(recipe, keep, held_out)
   spec = recipe.to_json()
   fields = dict(
     name=recipe.name,
@@ -273,8 +301,8 @@ def recipe_task(
     outputs=recipe_outputs(
       recipe, sets, keep, num_train, held_out, own_moments, class_names
     ),
-    constants=recipe_constants(recipe, sets, twins),
-    derive=functools.partial(derived_columns, len(sets[0]), None, (), None),
+    constants=recipe_constants(recipe, sets, twins, held_out),
+    derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
     code=recipe_code(recipe),
@@ -290,7 +318,8 @@ def recipe_code(recipe: Recipe) -> list[Any]:
   the recipe.
   """
   found = [sys.modules.get(recipe.origin.partition(":")[0])]
-  for value in (getattr(recipe, field) for field in FIELDS):
+  given = [getattr(recipe, field) for field in FIELDS if field != "metrics"]
+  for value in (*given, *recipe.metrics.values()):
     if is_object(value):
       made = resolve_object("", value)
       found += made if is_pair(made) else (made,)
@@ -301,17 +330,22 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  return runs.lanes(values, derived_columns(num_train, None, (), None, runs))
+  return runs.lanes(values, derived_columns(num_train, None, (), None, None, runs))
 
 
 def derived_columns(
-  num_train: int, base: Base | None, paths, moments: InputMoments | None, runs: Runs
+  num_train: int,
+  base: Base | None,
+  paths,
+  moments: InputMoments | None,
+  labels,
+  runs: Runs,
 ):
   """Return what lanes read instead of columns: which examples each run is trained on,
   their moments, and the variables that it starts from.
   """
   found: dict[str, PyTree] = {}
-  found |= runs.split_examples(num_train)
+  found |= runs.split_examples(num_train, labels)
   if "subset" in found:
     found["repeats"] = count_repeats(found["subset"])
   if moments is not None:
@@ -336,7 +370,17 @@ def count_repeats(
 
 
 def pooled(data: Dataset) -> Dataset:
-  """Return a data set whose training set has the examples of all its sets."""
+  """Return a data set whose training set has the examples of all its sets.
+
+  Raises:
+    Mistake: it has the same examples twice, so that some would be held out and trained on.
+  """
+  for name, twins in twins_in_training(data).items():
+    raise Mistake(
+      f"{(twins >= 0).sum()} of the {len(twins)} examples of {name!r} of {data.name!r} "
+      "are in the training set too, and runs would train on what they hold out: leave "
+      "them out; a vs.Dataset whose runs hold examples out needs no test set"
+    )
   parts = [data.train, *(of for name, of in data.tests.items() if name != "train")]
   whole = tuple(
     np.concatenate([getattr(part, of) for part in parts])
@@ -360,7 +404,7 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
   return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
-def recipe_stages(recipe: Recipe, keep: Keep):
+def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
   """Return the three functions of a recipe's task."""
   precision = models.resolve_precision(recipe.precision)
   # Compiled programs outlive a task: they must not keep its data in memory.
@@ -369,21 +413,24 @@ def recipe_stages(recipe: Recipe, keep: Keep):
 
   def measure(sets, run, trained):
     train, tests = sets
-    out = {}
+    out: dict[str, Array] = {}
     for name, data in tests.items():
-      evaluation = evaluate(recipe, data, run, trained, keep_outputs=keep.logits)
+      kept = keep.logits or bool(recipe.metrics)
+      evaluation = evaluate(recipe, data, run, trained, keep_outputs=kept)
       out[f"{name}/predictions"] = evaluation.predictions
+      if recipe.metrics and evaluation.outputs is not None:
+        targets = jnp.asarray(targets_of(data, run))
+        values = measure_all(recipe, evaluation.outputs, targets)
+        out |= {f"{name}/{metric}": value for metric, value in values.items()}
       if data.num_classes is None:
         out[f"{name}/losses"] = evaluation.losses
-      if evaluation.outputs is not None:
+      if keep.logits and evaluation.outputs is not None:
         out[f"{name}/logits"] = evaluation.outputs
-    for name in ("test", "valid"):
-      if (held_out := run.get(f"{name}_examples")) is not None:
-        evaluation = evaluate(recipe, train, run, trained, held_out)
-        if train.num_classes is None:
-          out[f"{name}_loss"] = evaluation.losses.mean()
-        else:
-          out[f"{name}_accuracy"] = evaluation.correct / len(held_out)
+    if held_out is not None:
+      for name in held_out.names:
+        out |= held_out.measure(
+          name, recipe, train, run, trained, keep.predictions, keep.logits
+        )
     if recipe.training_metrics:
       evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
       out["train_loss"] = evaluation.losses.mean()
@@ -461,18 +508,25 @@ def recipe_outputs(
   sets: Sets,
   keep: Keep,
   num_train: int,
-  held_out: bool,
+  held_out: HeldOut | None,
   own_moments: bool,
   class_names: Sequence[str] | None,
 ):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
   found = {"diverged": Output()}
-  for name in ("test", "valid") if held_out else ():
+  for name in held_out.names if held_out else ():
     if train.num_classes is None:
       found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
     else:
       found[f"{name}_accuracy"] = Output(role="score", unit="fraction")
+    found |= metric_outputs(recipe, f"{name}_")
+  if held_out and held_out.kept:
+    predicted: Sequence[str] = ("example",)
+    given: Sequence[str] = ("example", "class")
+    if train.num_classes is None:
+      predicted, given = predicted_dims(recipe, train)
+    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -496,6 +550,7 @@ def recipe_outputs(
       )
     if keep.logits:
       found[f"{name}/logits"] = Output(outputs, "logits")
+    found |= metric_outputs(recipe, f"{name}/")
   if recipe.evaluate_every:
     for name, output in [*found.items()][1:]:
       array = name.rpartition("/")[2]
@@ -515,6 +570,16 @@ def recipe_outputs(
     if own_moments:
       found |= {f"{VARIABLES}/{n}": Output(role="variable") for n in KEPT_MOMENTS}
   return found
+
+
+def metric_outputs(recipe: Recipe, before: str) -> dict[str, Output]:
+  """Return what a recipe's metrics mean, with what is `before` their names."""
+  return {
+    f"{before}{name}": Output(
+      role="score", higher_is_better=metric_of(name, given).higher_is_better
+    )
+    for name, given in recipe.metrics.items()
+  }
 
 
 def predicted_dims(recipe: Recipe, data):
@@ -541,11 +606,19 @@ def predicted_dims(recipe: Recipe, data):
 
 
 def recipe_constants(
-  recipe: Recipe, sets: Sets, twins: Mapping[str, Int[np.ndarray, " examples"]]
+  recipe: Recipe,
+  sets: Sets,
+  twins: Mapping[str, Int[np.ndarray, " examples"]],
+  held_out: HeldOut | None = None,
 ):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-  for name, data in sets[1].items():
+  tests = dict(sets[1])
+  if held_out and held_out.kept:
+    tests[HELD_OUT] = sets[0]
+    if sets[0].num_classes is not None:
+      found[f"{HELD_OUT}/labels"] = ("example",), sets[0].targets
+  for name, data in tests.items():
     if data.num_classes is None:
       last = ("target", *(f"target.{axis}" for axis in range(1, data.targets.ndim)))
       found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
@@ -610,6 +683,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     warmup=0,
     evaluate_every=None,
     training_metrics=False,
+    metrics={},
     start_from=None,
     stop_at=None,
   )
@@ -668,7 +742,19 @@ def check_runs(
       f"{num_train - 1}"
     )
   size = runs.num_train(num_train)
-  kind = (runs.sampling or ("",))[0]
+  kind, count = runs.sampling or ("", None)
+  groups = values.get(FOLD_GROUPS)
+  if groups is not None and groups.shape[1] != num_train:
+    raise Mistake(
+      f"groups of {groups.shape[1]} examples for data with {num_train}, training and test: "
+      "give one for each"
+    )
+  if kind == STRATIFIED and num_classes is None:
+    raise Mistake(
+      "stratified folds of targets that are no classes: leave stratified out"
+    )
+  if kind in (K_FOLD, STRATIFIED) and (count or 0) > num_train:
+    raise Mistake(f"{count} folds of {num_train} examples: give at most as many folds")
   if kind == OUT_OF_BOOTSTRAP and size > num_train - 2:
     raise Mistake(
       f"{size} of {num_train} examples to train on: give at most {num_train - 2}, so that "
@@ -759,8 +845,10 @@ def abstract_task(recipe: Recipe) -> Task:
   return recipe_task(recipe, sets, data=looks(sets))
 
 
-def load_dataset(recipe: Recipe) -> Dataset:
-  """Load the recipe's data into memory."""
+def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
+  """Load the recipe's data into memory. Where runs hold some of all examples out, it
+  needs no test set.
+  """
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
@@ -776,7 +864,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
       f"dataset {recipe.dataset} is {type(given).__name__}: give the name of a vs.Dataset"
     )
   if isinstance(given, Dataset):
-    return given.select(recipe.test_sets, recipe.classes)
+    chosen = () if splits_all and not given.tests else recipe.test_sets
+    return given.select(chosen, recipe.classes)
   return load(given, test_sets=recipe.test_sets, classes=recipe.classes)
 
 
@@ -796,6 +885,8 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
     raise Mistake(
       f"loss is squared_error, the targets of {data.name} are classes: {remedy}"
     )
+  for name, given in recipe.metrics.items():
+    check_metric(name, metric_of(name, given), targets, num_classes)
   if num_classes is None and recipe.stop_at is not None:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
