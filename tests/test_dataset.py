@@ -51,7 +51,6 @@ def test_whole_numbers_are_classes(targets, given, classes):
       {"train": (X[:0], Y[:0]), "test": (X, Y)},
       r"has inputs \(0, 3\) and targets \(0,\): give as many of each, at least one",
     ),
-    ({"train": (X, Y)}, "the data set has no test set: give test="),
     (
       {"train": X, "test": (X, Y)},
       r"'train' of 'arrays' is array.*: give \(inputs, targets\), two arrays",

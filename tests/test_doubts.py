@@ -14,7 +14,7 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.data.dataset import seen_in_training
+from vmapseeds.data.dataset import count_seen, twins_in_training
 from vmapseeds.reports.summary import summarize
 from vmapseeds.results import doubts
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes
@@ -42,6 +42,16 @@ def test_sound_accuracies_are_no_doubt(runs):
     assert said(*campaign(runs, n, classes, accuracy, seed), classes) == []
   assert said(np.zeros((runs, 0), int), [], 3) == []
   assert said(np.zeros((0, 40), int), [1] * 40, 3) == []
+
+
+@pytest.mark.parametrize("sensitivity", [0.3, 0.97])
+def test_a_test_set_of_one_class_is_no_doubt(sensitivity):
+  """All orders of equal labels are one: the accuracy, here sensitivity, is no chance."""
+  right = np.random.default_rng(0).random((5, 2000)) < sensitivity
+  assert said(right.astype(int), np.ones(2000, int), 2) == []
+  # Of two classes, the same predictions beside shuffled labels are doubted.
+  labels = np.random.default_rng(1).integers(0, 2, 2000)
+  assert len(said(right.astype(int), labels, 2)) == 1
 
 
 @pytest.mark.parametrize("runs", [1, 2, 16])
@@ -224,7 +234,13 @@ def test_test_examples_in_the_training_set():
   train, other = images(500, 0), images(300, 1)
 
   def found(train=train, **tests):
-    return seen_in_training(vs.Dataset(train=train, tests=tests))
+    twins = twins_in_training(vs.Dataset(train=train, tests=tests))
+    for name, places in twins.items():
+      there = places >= 0
+      np.testing.assert_array_equal(
+        train[0][places[there]], np.asarray(tests[name][0])[there]
+      )
+    return {name: count_seen(places, None) for name, places in twins.items()}
 
   some = np.concatenate([other[0][:280], train[0][:20]]), other[1]
   fewer = np.concatenate([other[0][:281], train[0][:19]]), other[1]

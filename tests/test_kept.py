@@ -59,7 +59,14 @@ def test_kept_runs_and_those_trained_after_them_are_the_runs_of_one_campaign(
   keep(two.place("few", 2), tmp_path / "kept")
   all_kept = trained(tmp_path / "third", tmp_path / "kept")
   for of in (found, all_kept("few")):
-    np.testing.assert_array_equal(of.predictions, expected.predictions)
+    # Kept logits are rounded to half precision, which may decide between two classes
+    # that are as close.
+    top = np.sort(expected.logits.values, axis=-1)[..., -2:]
+    decided = np.ptp(top, axis=-1) > 1e-3 * np.ptp(expected.logits.values, axis=-1)
+    assert decided.mean() > 0.99
+    np.testing.assert_array_equal(
+      of.predictions.values[decided], expected.predictions.values[decided]
+    )
     np.testing.assert_array_equal(of.diverged, expected.diverged)
     np.testing.assert_array_equal(of.labels, expected.labels)
     np.testing.assert_array_equal(of.epoch, expected.epoch)

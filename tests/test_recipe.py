@@ -105,6 +105,7 @@ def test_every_field_can_be_overridden():
     eval_model="mlp",
     eval_batch_size=9,
     initialize="experiments.airbench:whiten",
+    metrics=["auc"],
     lr=1,
     momentum=0.5,
     weight_decay=0,

@@ -208,9 +208,10 @@ def test_the_best_is_measured_on_examples_that_nothing_else_saw(tmp_path):
     np.concatenate([getattr(of, what) for of in (data.train, data.tests["test"])])
     for what in ("inputs", "targets")
   )
-  scaled = (inputs - inputs.mean((0, 1, 2))) / inputs.std((0, 1, 2))
   for run in range(4):
-    leaves = jax.tree.leaves(vs.load_params(out, run))
+    own = inputs[parts["subset"][results.search.values[run]]]
+    scaled = (inputs - own.mean((0, 1, 2))) / own.std((0, 1, 2))
+    leaves = jax.tree.leaves(vs.load_params(out, run)["params"])
     bias, kernel = sorted(map(np.asarray, leaves), key=np.ndim)
     logits = scaled.reshape(1797, -1) @ kernel + bias
     right = logits.argmax(1) == labels

@@ -23,7 +23,7 @@ from vmapseeds.campaign.planning import load_task
 from vmapseeds.data import load
 from vmapseeds.results import opening
 from vmapseeds.store.checkpoints import Checkpoints
-from vmapseeds.training import supervised
+from vmapseeds.training import moments, supervised
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import Trained, from_nnx, initialize, last_layer, linen
@@ -331,9 +331,9 @@ def test_inputs_are_normalised_with_their_moments(shape, dtype, monkeypatch):
     test=(inputs[:1], np.zeros(1, int)),
     num_classes=2,
   )
-  monkeypatch.setattr(supervised, "PART", 2**17)
+  monkeypatch.setattr(moments, "PART", 2**17)
   tracemalloc.start()
-  mean, std = supervised.moments_of(ADAM, data)
+  mean, std = moments.moments_of(ADAM, data)
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   axes = tuple(range(max(1, inputs.ndim - 1)))

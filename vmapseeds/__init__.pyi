@@ -36,6 +36,8 @@ from .results.opening import tally as tally
 from .results.recording import Recorder as Recorder
 from .results.recording import import_runs as import_runs
 from .results.searches import optuna_studies as optuna_studies
+from .results.unseen import held_out as held_out
+from .results.unseen import measure as measure
 from .store.verification import verify as verify
 from .training.inputs import batches as batches
 from .training.outputs import Output as Output

@@ -306,6 +306,10 @@ def objectives(plan: Plan, objective: str | None, measure: str | None):
   objective = objective or (split or scores or [*there])[0]
   if measure is None:
     measure = objective.replace("valid_", "test_") if split else objective
+  if f"valid_{objective}" in there and objective not in there:  # a metric's own name
+    objective = f"valid_{objective}"
+  if f"test_{measure}" in there and measure not in there:
+    measure = f"test_{measure}"
   for what, given in (("objective", objective), ("output to measure", measure)):
     one_of(what, given, there)
   of = there[objective]

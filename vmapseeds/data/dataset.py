@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PyTree, Shaped
+from jaxtyping import Int, PyTree, Shaped
 
 from vmapseeds.data import shifts
 from vmapseeds.mistakes import Mistake, at_least, check_class_names, one_of
@@ -38,7 +38,8 @@ class Dataset:
 
   Args:
     train: (inputs, targets), arrays whose first axis is the example.
-    test: the test set that is called `test`.
+    test: the test set that is called `test`. Runs that hold examples out, as
+      `Runs.k_fold` does, need none.
     tests: test sets by their names.
     name: what results call it.
     num_classes: how many classes the targets have; None if they are not classes. By
@@ -65,8 +66,6 @@ class Dataset:
         f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)"
       )
     tests |= self.tests
-    if not tests:
-      raise Mistake("the data set has no test set: give test=(inputs, targets)")
     train = _examples(self.train, f"'train' of {self.name!r}")
     tests = {
       name: _examples(given, f"{name!r} of {self.name!r}")
@@ -128,7 +127,13 @@ class Dataset:
     `data.shifts`), and its classes merged.
     """
     held = {"train": self.train, **self.tests}
-    required_splits(test_sets, held)
+    if not self.tests and "test" in test_sets:
+      raise Mistake(
+        f"the data set {self.name!r} has no test set: give test=(inputs, targets), or hold "
+        "examples out with Runs.k_fold"
+      )
+    if test_sets:
+      required_splits(test_sets, held)
 
     def shifted(name):
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
@@ -143,23 +148,47 @@ class Dataset:
     return chosen if classes is None else relabel(chosen, classes)
 
 
-def seen_in_training(dataset: Dataset) -> dict[str, int]:
-  """Return how many examples of test sets have the inputs of a training example, by
-  their digests, of those sets where this is surely no chance.
+def twins_in_training(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"]]:
+  """Return of each example of a test set the place of the first training example with
+  the same inputs, by their digests, or -1; of those sets where this is surely no chance.
 
-  That is 20 or more, over 1 % of the set, and over 3 times the share of the training
-  examples that repeat another. A test set called "train" is meant to be so.
+  That is if 20 or more have one, over 1 % of the set, and over 3 times the share of the
+  training examples that repeat another. A test set called "train" is meant to be so.
   """
   digests = {n: _digests(e) for n, e in dataset.tests.items() if n != "train"}
   train = _digests(dataset.train) if digests else []
-  distinct = {*train}
-  repeated = 1 - len(distinct) / max(1, len(train))
+  places: dict[bytes, int] = {}
+  for place, digest in enumerate(train):
+    places.setdefault(digest, place)
+  repeated = 1 - len(places) / max(1, len(train))
   found = {}
   for name, of_set in digests.items():
-    count = sum(digest in distinct for digest in of_set)
+    twins = np.array([places.get(digest, -1) for digest in of_set], np.int32)
+    count = (twins >= 0).sum()
     if count >= 20 and count > len(of_set) * max(0.01, 3 * repeated):
-      found[name] = count
+      found[name] = twins
   return found
+
+
+def count_seen(
+  twins: Int[np.ndarray, " examples"], trained: Int[np.ndarray, "runs train"] | None
+) -> float:
+  """Return how many examples of a test set are among those that a run is trained on, on
+  average over runs.
+
+  Args:
+    twins: what `twins_in_training` returns of the set.
+    trained: the places of each run's training examples; None for all of them.
+  """
+  there = twins[twins >= 0]
+  if trained is None:
+    return float(len(there))
+  counts = []
+  for examples in trained:
+    own = np.zeros(1 + max(examples.max(), there.max(initial=0)), bool)
+    own[examples] = True
+    counts.append(own[there].sum())
+  return float(np.mean(counts))
 
 
 def _digests(examples: Examples) -> list[bytes]:

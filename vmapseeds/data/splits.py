@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int32, Key
+import numpy as np
+from jaxtyping import Array, Int, Int32, Integer, Key
 
 
 def subset(key: Key[Array, ""], n: int, size: int) -> Int32[Array, " size"]:
@@ -57,3 +58,54 @@ def out_of_bootstrap(key: Key[Array, ""], n: int, size: int | None = None) -> Sp
     drawn.append(jnp.argsort(~left, stable=True)[places].astype("int32"))
     left = left.at[drawn[-1]].set(False)
   return Split(*drawn)
+
+
+def k_fold(
+  key: Key[Array, ""],
+  n: int,
+  k: int,
+  *,
+  labels: Integer[np.ndarray, " examples"] | None = None,
+  groups: Integer[np.ndarray, " examples"] | None = None,
+) -> Int[np.ndarray, " examples"]:
+  """Draw a partition of `n` examples into `k` folds, and return each example's fold.
+
+  Folds differ in size by one at most. With `labels` each class does so, too. With
+  `groups`, numbered from 0, examples of one group are in one fold: groups are taken from
+  the largest to the smallest, in random order where they are as large, and each goes to
+  the smallest fold. On the host.
+  """
+  folds = np.empty(n, np.int32)
+  if groups is not None:
+    sizes = np.bincount(groups)
+    order = np.asarray(jax.random.permutation(key, len(sizes)))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    return _greedy(sizes, order, k)[groups]
+  order = np.asarray(jax.random.permutation(key, n))
+  if labels is not None:
+    order = order[np.argsort(labels[order], kind="stable")]
+  folds[order] = np.arange(n) % k
+  return folds
+
+
+def fold_sizes(
+  n: int, k: int, groups: Integer[np.ndarray, " examples"] | None = None
+) -> tuple[int, ...]:
+  """Return how many examples folds of `k_fold` have, ascending, each number once: the
+  same numbers in every partition.
+  """
+  if groups is None:
+    return tuple(sorted({n // k, -(-n // k)}))
+  sizes = np.bincount(groups)
+  folds = _greedy(sizes, np.argsort(-sizes, kind="stable"), k)
+  filled = np.bincount(folds, weights=sizes, minlength=k).astype(int)
+  return tuple(np.unique(filled).tolist())
+
+
+def _greedy(sizes, order, k):
+  """Return the fold of each group: in turn the one that is smallest so far."""
+  folds, filled = np.empty(len(sizes), np.int32), np.zeros(k, int)
+  for group in order:
+    folds[group] = filled.argmin()
+    filled[folds[group]] += sizes[group]
+  return folds

@@ -10,6 +10,7 @@ import xarray as xr
 from jaxtyping import Integer
 
 from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.training.names import FOLD
 from vmapseeds.training.runs import as_text, format_value
 
 Value = int | float | str
@@ -33,14 +34,14 @@ def columns(results: xr.Dataset) -> list[str]:
 
 def _is_seed(results: xr.Dataset, column: str) -> bool:
   """Return whether runs that differ in this column repeat one another: true of seeds,
-  and of networks that runs start from.
+  of networks that runs start from, and of folds.
   """
-  return results[column].attrs.get("role") == "seed" or column == "start"
+  return results[column].attrs.get("role") == "seed" or column in ("start", FOLD)
 
 
 def seed_columns(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
-  """Return column -> its values for the columns in which repetitions differ: seeds, and
-  where runs start.
+  """Return column -> its values for the columns in which repetitions differ: seeds,
+  where runs start, and folds.
   """
   return {
     name: results[name].values for name in columns(results) if _is_seed(results, name)

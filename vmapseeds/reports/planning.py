@@ -89,7 +89,7 @@ def needs(
         "pairs",
       )
     )
-  return [*found, _for_variance(runs)]
+  return found if runs.seen else [*found, _for_variance(runs)]
 
 
 def _sds(values: np.ndarray, largest: float) -> tuple[float, Any]:

@@ -441,6 +441,7 @@ def page_of(part: Part) -> dict[str, Any]:
     "diverged": summary["diverged"],
     "classes": summary["classes"],
     "sources that vary": summary["varied"],
+    "inputs normalised by the moments of": summary["normalized_by"],
     "device": summary["device_kind"],
     "lane width": summary["lane_width"],
     "lowering": summary["lowering"],

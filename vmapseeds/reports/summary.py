@@ -24,6 +24,7 @@ from vmapseeds.results.statistics import (
   statistics_of,
 )
 from vmapseeds.stats._arrays import centred
+from vmapseeds.training.names import FOLD
 
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see
@@ -59,7 +60,8 @@ def summarize(
 
   Returns:
     `recipe`, `settings`, `test_set`, `epoch` (None: the end), `device_kind`,
-    `lane_width`, `lowering`, `versions`; `varied`, the sources of randomness whose
+    `lane_width`, `lowering`, `normalized_by` (of which examples the moments are),
+    `versions`; `varied`, the sources of randomness whose
     seeds differ between runs, and "start" if their starts do; `pooled`, what
     else differs between them: swept columns, or "label_map"; what `summarize_output`
     returns for the first output; and `further`, the same for each of the others.
@@ -87,6 +89,7 @@ def summarize(
       name: shown_condition(results.attrs, name)
       for name in ("device_kind", "lane_width", "lowering")
     },
+    "normalized_by": results.attrs.get("normalized_by"),
     "versions": {
       package: shown_condition(results.attrs | results.attrs["versions"], package)
       for package in results.attrs["versions"]
@@ -204,6 +207,12 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
         f"{runs.output} is not finite in {run_count(runs.diverged)}, which {are} counted "
         "as diverged and left out of every statistic."
       )
+  if runs.seen:
+    yield (
+      f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
+      f"that a run was trained on: {runs.of.name} is not that of new examples, and "
+      "nothing is said of an endless test set. Give others."
+    )
   yield from doubts_of_runs(kept)
   if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):
     yield from doubts_of_votes(runs.tallies)
@@ -252,6 +261,12 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     )
   if section["sources"]:
     yield sources.warning_of(section["sources"], runs.of.unit)
+  if FOLD in kept.variables:
+    yield (
+      "Runs of different folds share most of their training examples: no estimate of that "
+      "variance is unbiased (Bengio and Grandvalet 2004), and standard errors over "
+      "folds are usually too small."
+    )
   seeds = [*groups.seed_columns(kept).values()]
   if seeds and np.unique(seeds, axis=1).shape[1] < count:
     yield (
@@ -266,7 +281,8 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   first, numbers = headline(section), section["statistics"]
   text = {name: show(s["value"], s["se"], s["unit"]) for name, s in first.items()}
   noun, variance = runs.of.name, numbers.get("distribution_variance")
-  if first["sd"]["value"] is None or (variance and variance["value"] is None):
+  unknown = variance and variance["value"] is None and not runs.seen
+  if first["sd"]["value"] is None or unknown:
     so_far = f"{run_count(runs.runs)}: {noun} is {text['mean']}"
     return f"{so_far}; its variance cannot be estimated."
   noun = capitalized(noun)
@@ -281,6 +297,8 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     f"{parts} that are independent between examples would give "
     f"{text['sd if indep.']}."
   )
+  if runs.seen:
+    return f"{lead} Runs were trained on some of these examples."
   if (variance["low"] or 0) > 0:
     return f"{lead} On an endless test set {text['distr. sd']} would remain."
   if (variance["high"] or 0) < 0:

@@ -23,8 +23,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
+from vmapseeds.data.dataset import count_seen
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
@@ -36,7 +38,7 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 from vmapseeds.training.identity import are_same, describe_change
-from vmapseeds.training.names import seed_column
+from vmapseeds.training.names import FOLD_GROUPS, HELD_OUT, TWINS, seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.runs import Runs, holds_texts
@@ -48,6 +50,7 @@ MIXED = "mixed"
 DIMENSIONS = {
   "label_map": ("run", "original_class"),
   "subset": ("run", "train_example"),
+  FOLD_GROUPS: ("run", "pool_example"),
 }
 # What changes the last bits of a run at most, besides the versions of packages. It may
 # differ within a folder: each block's record has its own.
@@ -232,13 +235,31 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   runs, results = campaign_of(path)
   sampling = results.root["sampling"]
   finished = runs[np.flatnonzero(results.done)]
-  examples = finished.training_examples(sampling[2] if sampling else 0)
+  name = f"{HELD_OUT}/labels"
+  labels = np.asarray(results.arrays[name]) if name in results.arrays else None
+  examples = finished.training_examples(sampling[2] if sampling else 0, labels)
   if examples is None:
     raise Mistake(
       f"the runs of {path} were trained on all examples: train some with --subset or "
       "--bootstrap"
     )
   return examples
+
+
+def count_seen_examples(results: xr.Dataset) -> float:
+  """Return how many test examples are among those that a run was trained on, on average
+  over these runs; 0 where that is not known or chance.
+  """
+  if TWINS not in results.variables or not results.sizes["run"]:
+    return 0.0
+  trained = None
+  if results.attrs.get("sampling"):
+    kind, size, available = results.attrs["sampling"]
+    seeds = {"data": results[seed_column("data")].values}
+    trained = Runs(seeds, sampling=(kind, size)).training_examples(available)
+  elif "subset" in results.variables:
+    trained = results["subset"].values
+  return count_seen(results[TWINS].values, trained)
 
 
 def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:

@@ -76,6 +76,8 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   cells = counts.cells
   votes, class_index = cells.votes / counts.runs, cells.class_index
   p = np.bincount(labels, minlength=classes) / n
+  if p.max() == 1:  # one label, which no shuffling changes: sensitivity is measured so
+    return
   q = np.bincount(class_index, cells.votes, classes) / (n * counts.runs)
   accuracy = (counts.runs - counts.wrong).mean() / counts.runs
   chance = float(q @ p)

@@ -46,7 +46,8 @@ class Networks(NamedTuple):
 
   variables: PyTree[
     Float[np.ndarray, "..."]
-  ]  # `params` and, where there are some, `batch_stats`; first axis the run
+  ]  # `params`, where there are some `batch_stats` and, of runs with training examples of
+  # their own, `input_moments`; first axis the run
   apply: Callable[
     [PyTree[Float[Array, "..."]], Real[Array, "examples height width channels"]],
     Float[Array, "..."],
@@ -269,13 +270,16 @@ def _apply(recipe, stored):
   """Make `Networks.apply` for a folder with this recipe and these attributes."""
   told = stored["precision"]
   precision = recipe.precision if told in (MIXED, None) else told
-  mean, std = (
+  shared = tuple(
     None if stored[name] is None else np.asarray(stored[name], np.float32)
     for name in ("mean", "std")
   )
 
   @jax.jit
   def apply(variables, inputs):
+    own = variables.get("input_moments")
+    variables = {name: of for name, of in variables.items() if name != "input_moments"}
+    mean, std = shared if own is None else (own["mean"], own["std"])
     model = network(recipe.replace(precision=precision), stored["num_classes"])
     what = f"inputs have shape {inputs.shape}"
     data = objects.to_spec(recipe.dataset)

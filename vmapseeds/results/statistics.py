@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
+from vmapseeds.results.description import count_seen_examples
 from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
@@ -49,6 +50,12 @@ UNDEFINED = (
 NEGATIVE = (
   "The variance estimate is negative: no difference between runs is seen beyond this "
   "test set."
+)
+
+
+SEEN = (
+  "Not said: runs were trained on some of these test examples, which are no sample of new "
+  "ones."
 )
 
 
@@ -158,6 +165,7 @@ class MeasuredRuns:
     diverged: how many runs are left out.
     spread: of role class or loss.
     examples: how many, of role class or loss.
+    seen: how many of them a run was trained on, on average.
     losses: (runs, examples), of role loss.
     tallies: of role class, as the next four.
     predictions: (runs, examples), as they are counted; None if `tallies` were stored.
@@ -175,6 +183,7 @@ class MeasuredRuns:
   diverged: int
   spread: Any = None
   examples: Any = None
+  seen: float = 0.0
   losses: Any = None
   tallies: Any = None
   predictions: Any = None
@@ -263,9 +272,10 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   )
   if runs.role == "score":
     return runs
+  runs = replace(runs, seen=count_seen_examples(kept))
   if runs.role == "loss":
     losses = kept[name].values.reshape(runs.runs, -1)
-    spread = _spread_of_losses(losses, runs.values)
+    spread = _unless_seen(runs, _spread_of_losses(losses, runs.values))
     return replace(runs, losses=losses, examples=losses.shape[1], spread=spread)
   num_classes, pooled = int(about["num_classes"]), True
   predictions, counts = None, None
@@ -292,7 +302,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   return replace(
     runs,
     values=1 - tallies.error_rates(),
-    spread=_spread_of_tallies(tallies, counts),
+    spread=_unless_seen(runs, _spread_of_tallies(tallies, counts)),
     examples=tallies.examples,
     tallies=tallies,
     predictions=predictions,
@@ -301,6 +311,16 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     class_names=class_names_of(kept[about["labels"]]) if pooled else None,
     pooled=pooled,
   )
+
+
+def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
+  """Return the spread of runs, without what it says of other test examples where runs
+  were trained on some of these.
+  """
+  if not runs.seen:
+    return spread
+  nothing = Measurement(np.nan, np.nan, (np.nan, np.nan), undefined=SEEN)
+  return spread._replace(distribution=nothing, runs_needed=np.nan)
 
 
 def _spread_of_tallies(of: stats.Tallies, counts: Counts | None) -> Spread:
@@ -380,14 +400,14 @@ def standard_deviation(
 
 
 def _distribution_sd(runs: MeasuredRuns) -> Measurement:
-  variance, se, interval, *_ = runs.spread.distribution
+  variance, se, interval, _, undefined = runs.spread.distribution
   sd, root_se, ends, *_ = _root(variance, se, interval, runs.largest)
   return Measurement(
     sd,
     # The root's error means little if the variance may well be 0.
     root_se if variance > 2 * se else None,
     ends if interval[1] > 0 else (None, None),
-    undefined=NEGATIVE if variance < 0 else UNDEFINED,
+    undefined=NEGATIVE if variance < 0 else undefined,
   )
 
 

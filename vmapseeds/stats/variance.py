@@ -55,6 +55,11 @@ def source_variances(
   any distributions and may be negative. c_ij has all that is left: also what other
   sources do, if they vary too.
 
+  Where one of the sources is the fold of a cross-validation, its effects are dependent,
+  as folds share training examples and no example is in two test sets: no unbiased
+  estimator of their variance exists (Bengio and Grandvalet 2004, theorem 1), and
+  variance between folds says little of the variance over new data sets.
+
   The intervals are for normal effects: by χ² of σ²_c; of the others modified large-sample
   intervals, whose ends are exact as either degree of freedom or either mean square
   vanishes.

@@ -4,11 +4,21 @@
 SOURCES = ("init", "order", "augment", "dropout", "data")
 # Columns that the methods of `Runs` make, beside the values that a sweep varies.
 TRIAL_COLUMNS = ("search", "trial", "repeat", "round")  # of trials of searches
+FOLD, FOLD_GROUPS = "fold", "fold_groups"  # of runs of k-fold cross-validation
 MADE_COLUMNS = (
   *("poke_step", "poke_factor", "label_map", "subset", "start"),
+  *(FOLD, FOLD_GROUPS),
   *TRIAL_COLUMNS,
 )
 SAMPLER = "sampler"  # the source that a search of hyperparameters draws its trials from
+# Entries of a run whose inputs are normalised by moments of its own.
+INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
+# Entries of a run that follow from the data seed.
+DRAWN_BY_DATA = {"subset", INPUT_MEAN}
+# The array with the places, in the training set, of test examples that it has too.
+TWINS = "in_training"
+# The group of arrays with what runs make of the examples that they held out.
+HELD_OUT = "held_out"
 # Names in a results folder that no array can have.
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 # A bool output of this name marks runs that statistics leave out.

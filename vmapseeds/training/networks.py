@@ -438,11 +438,22 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
     raise Mistake(f"{given}: more than there is memory for, give a smaller width")
 
 
+def own_examples(data: DeviceExamples, run: Run) -> DeviceExamples:
+  """Return the examples of a training set that the run is trained on."""
+  subset = run.get("subset")
+  if subset is None:
+    return data
+  inputs, targets = (
+    jnp.asarray(array)[subset] for array in (data.inputs, data.targets)
+  )
+  return dataclasses.replace(data, inputs=inputs, targets=targets)
+
+
 def initialize(
   recipe: Recipe, data: DeviceExamples, run: Run
 ) -> PyTree[Float[Array, "..."]]:
   """Return the variables before training: a function of the init seed and, with
-  `recipe.initialize`, of the training set, except those that are loaded from a stored
+  `recipe.initialize`, of the run's training examples, except those that are loaded from a stored
   network.
 
   Raises:
@@ -453,6 +464,7 @@ def initialize(
     key, jnp.zeros_like(batch_like(data, 1))
   )
   if recipe.initialize is not None:
+    data = own_examples(data, run)
     with before_training(f"initialize {name_of(recipe.initialize)}"):
       made = resolve_object("initialize", recipe.initialize)(variables, data, run)
     due, found = (jax.tree.map(jnp.shape, tree) for tree in (variables, made))

@@ -36,7 +36,12 @@ HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
 # number and no name.
 NOT_SWEPT = (
   *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
-  *("values", "model_args", "milestones", "normalize", "mean", "std"),
+  *("values", "model_args", "metrics", "milestones", "normalize", "mean", "std"),
+)
+# Names of other arrays of a test set, which a metric cannot have.
+OF_TEST_SETS = (
+  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
+  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
 )
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
@@ -44,7 +49,8 @@ RESERVED = (
   *MADE_COLUMNS,
   *HYPERPARAMETERS,
   *map(seed_column, SOURCES),
-  *("diverged", "variables", "epoch", "trained_epochs"),
+  *("diverged", "variables", "epoch", "trained_epochs", "repeats"),
+  *("input_mean", "input_std", "input_moments"),
   *(
     f"{series}{part}_{what}"
     for series in ("", "epoch_")
@@ -78,6 +84,17 @@ class Names(NamedTuple):
 MODELS = "a module of Flax or Equinox, its class, a Haiku transform, or (init, apply)"
 AUGMENTATIONS = ("flip", "alternate", "translate", "reflect", "cutout")
 WITHOUT_SIZE = ("flip", "alternate")
+METRICS = (
+  *(
+    "auc",
+    "average_precision",
+    "balanced_accuracy",
+    "sensitivity",
+    "specificity",
+    "f1",
+  ),
+  *("brier", "log_loss", "ece", "r2", "rmse", "concordance_index"),
+)
 FROM_0 = Rule(lambda n: n >= 0, "a whole number of at least 0")
 FROM_1 = Rule(lambda n: n >= 1, "a whole number of at least 1")
 BELOW_1 = Rule(lambda x: 0 <= x < 1, "a number of at least 0 and below 1")
@@ -104,8 +121,8 @@ class Recipe:
   - `eval_model`: a model with the same parameters that is evaluated instead, if the
     mode is a field of the module.
   - `initialize(variables, data, run)`: the variables that training starts from, given
-    those that the model drew. `data.inputs` and `data.targets` are the training set as
-    stored, `data.preprocess(rows)` makes inputs of some; `run.key("init")` is the key.
+    those that the model drew. `data.inputs` and `data.targets` are the run's training
+    examples as stored, `data.preprocess(rows)` makes inputs of some; `run.key("init")` is the key.
   - `loss(outputs, targets)`: one number per example, (batch,); training minimises their
     mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value
@@ -120,6 +137,12 @@ class Recipe:
     the network, and the updates that `model.apply` returned: see docs/howto/own_step.md.
   - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
     are.
+
+  - `metrics`: numbers of each run beside its accuracy or loss, by names: functions of
+    (outputs, targets) of a whole test set, import strings, or ready ones such as "auc";
+    a list of ready ones is as good. They are evaluated with the run, under `jit`, and
+    are outputs of role score. Higher is better, unless a function has the attribute
+    `higher_is_better = False`.
 
   A sweep may vary any field that is a number or a name, and any name in `values` or
   `model_args`. `lr`, `momentum`, `weight_decay`, `gamma`, `label_smoothing`, `values`,
@@ -193,6 +216,8 @@ class Recipe:
   predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = (
     "argmax"
   )
+  # Beside accuracy or loss
+  metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   # Multiplies the model's channels
   width: Annotated[
     float,
@@ -259,8 +284,9 @@ class Recipe:
     fields = {name: getattr(self, name) for name in names}
     fields |= self._split_values(fields.pop("values", self.values))
     fields["model_args"] = self._checked_args(self.model_args)
+    fields["metrics"] = self._checked_metrics(self.metrics)
     for name, value in fields.items():
-      if name in ("values", "model_args"):
+      if name in ("values", "model_args", "metrics"):
         continue
       hint, *rules = _HINTS[name]
       fields[name] = value = _coerced(name, hint, value)
@@ -340,6 +366,26 @@ class Recipe:
         value = number(f"model argument {name}", value) if whole is None else whole
       found[name] = value
     return found
+
+  def _checked_metrics(self, given: Any) -> dict[str, Any]:
+    """Return functions, or names of functions, by the names of metrics."""
+    if isinstance(given, str):
+      given = [name for name in given.split(",") if name]
+    if isinstance(given, list | tuple) and all(isinstance(n, str) for n in given):
+      given = {name: name for name in given}
+    if not isinstance(given, Mapping):
+      raise Mistake(
+        f"metrics is {given!r:.100}: give functions of (outputs, targets) by names, such "
+        f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
+      )
+    for name, value in given.items():
+      taken = (*RESERVED, *FIELDS, *OF_TEST_SETS, *self.values, *self.model_args)
+      if safe_name("metric", name) in taken:
+        raise Mistake(
+          f"metric {name!r}: results have something else of that name, rename it"
+        )
+      Names(METRICS, "a function of (outputs, targets)").check(f"metric {name}", value)
+    return dict(given)
 
   def _check_together(self) -> None:
     """Raise `Mistake` if one field leaves another without effect."""
@@ -445,9 +491,9 @@ class Recipe:
 
   def to_json(self) -> str:
     """Return the recipe as one JSON object; `from_json` reads it back."""
-    return json.dumps(
-      {field: objects.to_spec(getattr(self, field)) for field in FIELDS}
-    )
+    fields = {field: objects.to_spec(getattr(self, field)) for field in FIELDS}
+    metrics = {name: objects.to_spec(value) for name, value in self.metrics.items()}
+    return json.dumps(fields | {"metrics": metrics})
 
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
@@ -467,6 +513,12 @@ class Recipe:
     for name, value in fields.items():
       if isinstance(value, dict) and [*value] == ["object"]:
         fields[name] = objects.Named(str(value["object"]))
+    metrics = fields.get("metrics")
+    if isinstance(metrics, dict):
+      fields["metrics"] = {
+        name: objects.Named(str(value["object"])) if isinstance(value, dict) else value
+        for name, value in metrics.items()
+      }
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
@@ -478,8 +530,14 @@ class Recipe:
       for f in FIELDS
       if isinstance(getattr(self, f), objects.Named)
     }
+    theirs = {n: objects.to_spec(value) for n, value in other.metrics.items()}
+    metrics = {
+      name: other.metrics[name] if theirs.get(name) == objects.to_spec(value) else value
+      for name, value in self.metrics.items()
+    }
     return dataclasses.replace(
       self,
+      metrics=metrics,
       **{
         f: value
         for f, value in same.items()
@@ -491,8 +549,10 @@ class Recipe:
     """Raise `Mistake` if another process (`who`, in the message) cannot import an object
     of the recipe by its name.
     """
-    for field in FIELDS if not self.origin else ():
-      if not objects.is_importable_again(value := getattr(self, field)):
+    named = {field: getattr(self, field) for field in FIELDS if field != "metrics"}
+    named |= {f"metric {name}": value for name, value in self.metrics.items()}
+    for field, value in named.items() if not self.origin else ():
+      if not objects.is_importable_again(value):
         what = f"the {field} of {self.name} is {objects.to_spec(value)['object']}, which no other process can import"
         raise Mistake(
           f"{what}: {who} needs it in a module, named by package.module:name"

@@ -21,13 +21,22 @@ from vmapseeds.mistakes import (
   one_of,
   whole_number,
 )
-from vmapseeds.training.names import MADE_COLUMNS, SOURCES, seed_column
+from vmapseeds.training.names import (
+  FOLD,
+  FOLD_GROUPS,
+  MADE_COLUMNS,
+  SOURCES,
+  seed_column,
+)
 from vmapseeds.training.objects import is_import, name_of
 
 MAX_RUNS = 10**7
 TEXT_BYTES = 120  # of a name in a results folder
 NEVER = -1  # the poke step of a run that is not poked
 OUT_OF_BOOTSTRAP = splits.out_of_bootstrap.__name__
+K_FOLD, STRATIFIED = "k_fold", "stratified_k_fold"
+# Ways to choose training examples of all that a data set has; others are held out.
+POOLED = (OUT_OF_BOOTSTRAP, K_FOLD, STRATIFIED)
 
 # An array: JAX's where it is traced, NumPy's in a table, or a `jax.ShapeDtypeStruct`
 Leaf = Any
@@ -103,7 +112,7 @@ class Runs:
   # Seeds of any source that is not among `seeds`.
   others: UInt32[np.ndarray, " runs"] | None = None
   # (the name of a function of `data.splits`, size) if the data seed draws the training
-  # examples
+  # examples; or (K_FOLD or STRATIFIED, the number of folds), with a column of folds
   sampling: tuple[str, int | None] | None = dataclasses.field(
     default=None, metadata=dict(static=True)
   )
@@ -322,6 +331,63 @@ class Runs:
       at_least("training examples", size, 1)
     return self._with(subset=None, sampling=(OUT_OF_BOOTSTRAP, size))
 
+  def k_fold(
+    self,
+    k: int,
+    *,
+    stratified: bool = False,
+    repeats: int = 1,
+    groups: Sequence | np.ndarray | None = None,
+  ) -> "Runs":
+    """Return each of the runs once for each of `k` folds: trained on the examples of the
+    others, and tested on those of its own.
+
+    All examples of the data set, training and test, are divided into folds at random, in
+    the same way for all runs: so the variance over folds and over seeds can be taken
+    apart. A data set needs no test set for this. All runs are trained on as many
+    examples: where folds are not of one size, runs that hold a smaller one out leave
+    some at random out, too, which nobody is tested on.
+
+    Results have `test_accuracy(run)` or `test_loss(run)`, the column `fold`, and in the
+    test set `held_out` the predictions, losses and, where kept, logits of each run on
+    the examples that it held out, -1 or NaN for the others: see `vs.held_out`.
+
+    Args:
+      k: how many folds, at least 2.
+      stratified: whether folds have equally many examples of each class, to one.
+      repeats: how many times the examples are divided. Folds of the second division are
+        `k` to 2 `k` - 1, and so on.
+      groups: (examples,), the group of each, such as the patient: examples of a group are
+        in one fold. Those of the training set come first.
+
+    Raises:
+      Mistake: an argument is not valid.
+
+    >>> runs = Runs.independent(2).k_fold(3)
+    >>> runs.values["fold"], runs.seeds["init"]
+    (array([0, 1, 2, 0, 1, 2], dtype=int32), array([0, 0, 0, 1, 1, 1], dtype=uint32))
+    """
+    each = at_least("folds", k, 2) * at_least("repeats", repeats, 1)
+    _checked_count(len(self) * each)
+    if groups is not None and stratified:
+      raise Mistake("folds are stratified, or of groups: give one of the two")
+    rows = self[np.repeat(np.arange(len(self)), each)]
+    columns: dict[str, Any] = {
+      FOLD: np.tile(np.arange(each, dtype=np.int32), len(self)),
+      FOLD_GROUPS: None,
+    }
+    if groups is not None:
+      names = np.asarray(groups)
+      if names.ndim != 1 or names.dtype.kind not in "iuU" or len(np.unique(names)) < k:
+        raise Mistake(
+          f"groups are {names.dtype} {names.shape}: give the number or name of each "
+          f"example's group, (examples,), of at least {k} groups"
+        )
+      numbers = np.unique(names, return_inverse=True)[1].astype(np.int32)
+      columns[FOLD_GROUPS] = np.broadcast_to(numbers, (len(rows), len(numbers)))
+    kind = STRATIFIED if stratified else K_FOLD
+    return rows._with(subset=None, sampling=(kind, k), **columns)
+
   def with_label_map(self, label_map: ArrayLike | Sequence) -> "Runs":
     """Return the same runs with merged classes: in training and testing, class c
     becomes class `label_map[c]`.
@@ -468,34 +534,82 @@ class Runs:
     }
     return seeds | values
 
+  @property
+  def choose_examples(self) -> bool:
+    """Whether runs have training examples of their own."""
+    return self.sampling is not None or "subset" in self.values
+
   def num_train(self, available: int) -> int:
     """Return how many of the available training examples each run is trained on."""
     if "subset" in self.values:
       return self.values["subset"].shape[1]
     kind, size = self.sampling or ("", None)
+    if kind in (K_FOLD, STRATIFIED):
+      return available - self.held_out_sizes(available)[-1]
     return size or (2 * available // 3 if kind == OUT_OF_BOOTSTRAP else available)
 
+  def held_out_sizes(self, available: int) -> tuple[int, ...]:
+    """Return how many test examples a run may hold out of the available ones, ascending."""
+    kind, k = self.sampling or ("", None)
+    if kind in (K_FOLD, STRATIFIED):
+      return splits.fold_sizes(available, k or 2, self._fold_groups)
+    return ((available - self.num_train(available)) // 2,)
+
+  @property
+  def _fold_groups(self):
+    groups = self.values.get(FOLD_GROUPS)
+    return None if groups is None else groups[0]
+
   def training_examples(
-    self, available: int
+    self, available: int, labels: Integer[np.ndarray, " pool"] | None = None
   ) -> Integer[np.ndarray, "runs examples"] | None:
     """Return the indices of the examples that each run is trained on; None for all of
-    the available ones.
+    the available ones. Stratified folds need the labels of all of these.
     """
-    return self.split_examples(available).get("subset")
+    return self.split_examples(available, labels).get("subset")
 
   def split_examples(
-    self, available: int
+    self, available: int, labels: Integer[np.ndarray, " pool"] | None = None
   ) -> dict[str, Integer[np.ndarray, "runs examples"]]:
     """Return the indices of the examples that each run is trained on, `subset`, and that
     it is measured on, `valid_examples` and `test_examples`, where these are drawn too.
+    Of folds smaller than others, `test_examples` end with `available`.
     """
     if self.sampling is None:
       return {"subset": self.values["subset"]} if "subset" in self.values else {}
+    if self.sampling[0] in (K_FOLD, STRATIFIED):
+      return self._split_folds(available, labels)
     size = self.num_train(available)
     drawn = _draw_examples(self.sampling[0], self.seeds["data"], available, size)
     names = ("subset", "valid_examples", "test_examples")
     drawn = drawn if isinstance(drawn, splits.Split) else (drawn,)
     return dict(zip(names, map(np.asarray, drawn), strict=False))
+
+  def _split_folds(self, available, labels):
+    kind, folds = self.sampling or (K_FOLD, None)
+    k = folds or 2
+    size = self.num_train(available)
+    distinct, places = np.unique(self.values[FOLD], return_inverse=True)
+    train = np.empty((len(distinct), size), np.int32)
+    test = np.full((len(distinct), available - size), available, np.int32)
+    partitions = {}
+    for row, column in enumerate(distinct.tolist()):
+      partition, fold = divmod(column, k)
+      key = source_key("data", np.uint32(partition))
+      if partition not in partitions:
+        partitions[partition] = splits.k_fold(
+          key,
+          available,
+          k,
+          labels=labels if kind == STRATIFIED else None,
+          groups=self._fold_groups,
+        )
+      held_out = partitions[partition] == fold
+      others = np.flatnonzero(~held_out)
+      own = jax.random.permutation(jax.random.fold_in(key, 1 + fold), len(others))
+      train[row] = others[np.sort(np.asarray(own)[:size])]
+      test[row, : held_out.sum()] = np.flatnonzero(held_out)
+    return {"subset": train[places], "test_examples": test[places]}
 
 
 # A search draws examples again in each of its rounds.

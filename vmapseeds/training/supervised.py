@@ -5,24 +5,43 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Integer, PyTree
+from jaxtyping import Array, Int, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
-from vmapseeds.data.dataset import seen_in_training
+from vmapseeds.data.dataset import count_seen, twins_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
-from vmapseeds.training.inputs import DeviceExamples, batch_like
+from vmapseeds.training.holding_out import HeldOut
+from vmapseeds.training.inputs import DeviceExamples, batch_like, targets_of
 from vmapseeds.training.losses import predict_of
+from vmapseeds.training.metrics import check_metric, measure_all, metric_of
 from vmapseeds.training.modules import begins_as_it_is
-from vmapseeds.training.names import MADE_COLUMNS, SOURCES
+from vmapseeds.training.moments import (
+  GIVEN,
+  KEPT_MOMENTS,
+  OWN,
+  SHARED,
+  InputMoments,
+  moments_of,
+  with_own_moments,
+)
+from vmapseeds.training.names import (
+  FOLD_GROUPS,
+  HELD_OUT,
+  INPUT_MEAN,
+  MADE_COLUMNS,
+  SOURCES,
+  TWINS,
+)
 from vmapseeds.training.networks import (
   check_size,
   last_layer,
@@ -45,7 +64,14 @@ from vmapseeds.training.objects import (
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe, hyperparameter
-from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Run, Runs
+from vmapseeds.training.runs import (
+  K_FOLD,
+  OUT_OF_BOOTSTRAP,
+  POOLED,
+  STRATIFIED,
+  Run,
+  Runs,
+)
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
@@ -53,8 +79,6 @@ EPOCH = "epoch"  # the axis of what is evaluated in training
 TRIAL_STEPS = 100  # of a trial: enough that one-off costs do not count
 # Most numbers in a trial's inputs; large batches get fewer steps, but at least two.
 TRIAL_PIXELS = 2**21
-PART = 2**20  # numbers of inputs whose moments are summed at once
-
 # What all runs share: the training set, and the test sets.
 Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]
 
@@ -108,15 +132,23 @@ def make_task(
   Raises:
     Mistake: recipe, runs and data do not fit together.
   """
-  dataset = load_dataset(recipe)
-  splits_all = (runs.sampling or ("",))[0] == OUT_OF_BOOTSTRAP
+  kind = (runs.sampling or ("",))[0]
+  splits_all = kind in POOLED
+  dataset = load_dataset(recipe, splits_all)
   if splits_all:
     dataset = pooled(dataset)
-    if keep.logits:
-      raise Mistake("logits of examples that differ between runs: leave logits out")
+  # What single trials of a search make of held-out examples is not kept.
+  held_out = HeldOut(
+    kind == OUT_OF_BOOTSTRAP,
+    "trial" not in runs.values,
+    runs.held_out_sizes(len(dataset.train)) if splits_all else (),
+  )
+  if splits_all and keep.logits and not held_out.kept:
+    raise Mistake("logits of the trials of a search are not kept: leave logits out")
   traced, fields = swept_fields(recipe, runs)
+  twins = {} if splits_all else twins_in_training(dataset)
   if told:
-    say_what_is_strange(recipe, runs, dataset)
+    say_what_is_strange(recipe, runs, dataset, twins)
   label_map = runs.values.get("label_map")
   num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
   sets = on_device(recipe, dataset, num_classes)
@@ -124,10 +156,15 @@ def make_task(
   num_train = runs.num_train(len(dataset.train))
   moments = {"mean": sets[0].mean, "std": sets[0].std}
   precision = recipe.precision
+  whose = whose_moments(recipe, runs)
+  measured = InputMoments.of(recipe, dataset) if whose == OWN else None
+  if measured is not None:
+    moments = dict.fromkeys(moments)  # each run's own are beside its variables
   conditions = {
     # Each run's own is in its column.
     "precision": None if "precision" in fields else models.resolve_precision(precision),
     "networks_digest": base.digest if base else None,
+    "normalized_by": whose,
     **{n: None if m is None else m.tolist() for n, m in moments.items()},
   }
 
@@ -141,12 +178,21 @@ def make_task(
       sets,
       keep,
       num_train=num_train,
-      held_out=splits_all,
+      held_out=held_out if splits_all else None,
+      own_moments=measured is not None,
       origin=recipe.origin,
-      derive=functools.partial(derived_columns, len(dataset.train), base, paths),
+      derive=functools.partial(
+        derived_columns,
+        len(dataset.train),
+        base,
+        paths,
+        measured,
+        dataset.train.targets if kind == STRATIFIED else None,
+      ),
       values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
       conditions=conditions,
       class_names=dataset.class_names if label_map is None else None,
+      twins=twins,
       **more,
     )
 
@@ -155,6 +201,17 @@ def make_task(
     fields=fields,
     make_variant=lambda values: made(recipe.with_swept(values)),
   )
+
+
+def whose_moments(recipe: Recipe, runs: Runs) -> str | None:
+  """Return of what the moments are that inputs are normalised by; None if they are not
+  normalised.
+  """
+  if not recipe.normalize:
+    return None
+  if recipe.mean is not None and recipe.std is not None:
+    return GIVEN
+  return OWN if runs.choose_examples else SHARED
 
 
 def swept_fields(recipe: Recipe, runs: Runs) -> tuple[list[str], list[str]]:
@@ -181,17 +238,28 @@ def is_traced(recipe: Recipe, name: str, swept: Sequence[str]) -> bool:
   return name == "dropout" and "model" not in swept and takes(recipe, name)
 
 
-def say_what_is_strange(recipe: Recipe, runs: Runs, dataset: Dataset) -> None:
+def say_what_is_strange(
+  recipe: Recipe,
+  runs: Runs,
+  dataset: Dataset,
+  twins: Mapping[str, Int[np.ndarray, " examples"]],
+) -> None:
   """Say which test examples are in the training set, and whether all runs begin with the
   same parameters.
   """
-  # Runs that sample the training examples may be tested on those that they left out.
-  whole = runs.sampling is None and "subset" not in runs.values
-  for name, count in seen_in_training(dataset).items() if whole else ():
-    say(
-      f"note: {count} of the {len(dataset.tests[name])} examples of {name} are in the "
-      "training set too: give others"
-    )
+  trained = runs.training_examples(len(dataset.train)) if twins else None
+  for name, places in twins.items():
+    count, total = count_seen(places, trained), len(places)
+    if trained is None:
+      say(
+        f"note: {count:.0f} of the {total} examples of {name} are in the training set "
+        "too: give others"
+      )
+    elif count:
+      say(
+        f"note: on average {count:.4g} of the {total} examples of {name} are among a "
+        "run's own training examples: give others"
+      )
   own = not is_name(recipe.model)
   if own and begins_as_it_is(resolve_object("model", recipe.model)):
     say(
@@ -206,15 +274,19 @@ def recipe_task(
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
-  held_out: bool = False,
+  held_out: HeldOut | None = None,
+  own_moments: bool = False,
   class_names: Sequence[str] | None = None,
+  twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
-  measured on some of the others if they are `held_out`.
+  measured on others that are `held_out`. With `own_moments`, each run's
+  inputs are normalised by those of its own training examples. `twins` are those of test
+  examples in the training set.
   """
   num_train = num_train or len(sets[0])
-  start, advance, finish = recipe_stages(recipe, keep)
+  start, advance, finish = recipe_stages(recipe, keep, held_out)
   spec = recipe.to_json()
   fields = dict(
     name=recipe.name,
@@ -226,9 +298,11 @@ def recipe_task(
     sources=(*SOURCES, *recipe.sources),
     values=recipe.hyperparameters,
     columns=MADE_COLUMNS,
-    outputs=recipe_outputs(recipe, sets, keep, num_train, held_out, class_names),
-    constants=recipe_constants(recipe, sets),
-    derive=functools.partial(derived_columns, len(sets[0]), None, ()),
+    outputs=recipe_outputs(
+      recipe, sets, keep, num_train, held_out, own_moments, class_names
+    ),
+    constants=recipe_constants(recipe, sets, twins, held_out),
+    derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
     code=recipe_code(recipe),
@@ -244,7 +318,8 @@ def recipe_code(recipe: Recipe) -> list[Any]:
   the recipe.
   """
   found = [sys.modules.get(recipe.origin.partition(":")[0])]
-  for value in (getattr(recipe, field) for field in FIELDS):
+  given = [getattr(recipe, field) for field in FIELDS if field != "metrics"]
+  for value in (*given, *recipe.metrics.values()):
     if is_object(value):
       made = resolve_object("", value)
       found += made if is_pair(made) else (made,)
@@ -255,17 +330,26 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  return runs.lanes(values, derived_columns(num_train, None, (), runs))
+  return runs.lanes(values, derived_columns(num_train, None, (), None, None, runs))
 
 
-def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
+def derived_columns(
+  num_train: int,
+  base: Base | None,
+  paths,
+  moments: InputMoments | None,
+  labels,
+  runs: Runs,
+):
   """Return what lanes read instead of columns: which examples each run is trained on,
-  and the variables that it starts from.
+  their moments, and the variables that it starts from.
   """
   found: dict[str, PyTree] = {}
-  found |= runs.split_examples(num_train)
+  found |= runs.split_examples(num_train, labels)
   if "subset" in found:
     found["repeats"] = count_repeats(found["subset"])
+  if moments is not None:
+    found |= moments.of_runs(found["subset"])
   if base is not None:
     found["start"] = base.load(runs.values["start"], paths)
   return found
@@ -286,7 +370,17 @@ def count_repeats(
 
 
 def pooled(data: Dataset) -> Dataset:
-  """Return a data set whose training set has the examples of all its sets."""
+  """Return a data set whose training set has the examples of all its sets.
+
+  Raises:
+    Mistake: it has the same examples twice, so that some would be held out and trained on.
+  """
+  for name, twins in twins_in_training(data).items():
+    raise Mistake(
+      f"{(twins >= 0).sum()} of the {len(twins)} examples of {name!r} of {data.name!r} "
+      "are in the training set too, and runs would train on what they hold out: leave "
+      "them out; a vs.Dataset whose runs hold examples out needs no test set"
+    )
   parts = [data.train, *(of for name, of in data.tests.items() if name != "train")]
   whole = tuple(
     np.concatenate([getattr(part, of) for part in parts])
@@ -310,7 +404,7 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
   return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
-def recipe_stages(recipe: Recipe, keep: Keep):
+def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
   """Return the three functions of a recipe's task."""
   precision = models.resolve_precision(recipe.precision)
   # Compiled programs outlive a task: they must not keep its data in memory.
@@ -319,21 +413,24 @@ def recipe_stages(recipe: Recipe, keep: Keep):
 
   def measure(sets, run, trained):
     train, tests = sets
-    out = {}
+    out: dict[str, Array] = {}
     for name, data in tests.items():
-      evaluation = evaluate(recipe, data, run, trained, keep_outputs=keep.logits)
+      kept = keep.logits or bool(recipe.metrics)
+      evaluation = evaluate(recipe, data, run, trained, keep_outputs=kept)
       out[f"{name}/predictions"] = evaluation.predictions
+      if recipe.metrics and evaluation.outputs is not None:
+        targets = jnp.asarray(targets_of(data, run))
+        values = measure_all(recipe, evaluation.outputs, targets)
+        out |= {f"{name}/{metric}": value for metric, value in values.items()}
       if data.num_classes is None:
         out[f"{name}/losses"] = evaluation.losses
-      if evaluation.outputs is not None:
+      if keep.logits and evaluation.outputs is not None:
         out[f"{name}/logits"] = evaluation.outputs
-    for name in ("test", "valid"):
-      if (held_out := run.get(f"{name}_examples")) is not None:
-        evaluation = evaluate(recipe, train, run, trained, held_out)
-        if train.num_classes is None:
-          out[f"{name}_loss"] = evaluation.losses.mean()
-        else:
-          out[f"{name}_accuracy"] = evaluation.correct / len(held_out)
+    if held_out is not None:
+      for name in held_out.names:
+        out |= held_out.measure(
+          name, recipe, train, run, trained, keep.predictions, keep.logits
+        )
     if recipe.training_metrics:
       evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
       out["train_loss"] = evaluation.losses.mean()
@@ -392,12 +489,14 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     if keep.params:
       leaves = jax.tree.leaves_with_path(trained.variables)
       out |= {variable_name(path): leaf for path, leaf in leaves}
+      if run.get(INPUT_MEAN) is not None:
+        out |= {f"{VARIABLES}/{path}": run[name] for path, name in KEPT_MOMENTS.items()}
     return out
 
   def precisely(stage):
-    def computed(*args):
+    def computed(sets, run, *args):
       with product_precision(precision):
-        return stage(*args)
+        return stage(with_own_moments(sets, run), run, *args)
 
     return computed
 
@@ -409,17 +508,25 @@ def recipe_outputs(
   sets: Sets,
   keep: Keep,
   num_train: int,
-  held_out: bool,
+  held_out: HeldOut | None,
+  own_moments: bool,
   class_names: Sequence[str] | None,
 ):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
   found = {"diverged": Output()}
-  for name in ("test", "valid") if held_out else ():
+  for name in held_out.names if held_out else ():
     if train.num_classes is None:
       found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
     else:
       found[f"{name}_accuracy"] = Output(role="score", unit="fraction")
+    found |= metric_outputs(recipe, f"{name}_")
+  if held_out and held_out.kept:
+    predicted: Sequence[str] = ("example",)
+    given: Sequence[str] = ("example", "class")
+    if train.num_classes is None:
+      predicted, given = predicted_dims(recipe, train)
+    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -443,6 +550,7 @@ def recipe_outputs(
       )
     if keep.logits:
       found[f"{name}/logits"] = Output(outputs, "logits")
+    found |= metric_outputs(recipe, f"{name}/")
   if recipe.evaluate_every:
     for name, output in [*found.items()][1:]:
       array = name.rpartition("/")[2]
@@ -459,7 +567,19 @@ def recipe_outputs(
   if keep.params:
     leaves = jax.tree.leaves_with_path(variables_of(recipe, train))
     found |= {variable_name(path): Output(role="variable") for path, _ in leaves}
+    if own_moments:
+      found |= {f"{VARIABLES}/{n}": Output(role="variable") for n in KEPT_MOMENTS}
   return found
+
+
+def metric_outputs(recipe: Recipe, before: str) -> dict[str, Output]:
+  """Return what a recipe's metrics mean, with what is `before` their names."""
+  return {
+    f"{before}{name}": Output(
+      role="score", higher_is_better=metric_of(name, given).higher_is_better
+    )
+    for name, given in recipe.metrics.items()
+  }
 
 
 def predicted_dims(recipe: Recipe, data):
@@ -485,13 +605,25 @@ def predicted_dims(recipe: Recipe, data):
   return dims(kept), dims(given)
 
 
-def recipe_constants(recipe: Recipe, sets: Sets):
+def recipe_constants(
+  recipe: Recipe,
+  sets: Sets,
+  twins: Mapping[str, Int[np.ndarray, " examples"]],
+  held_out: HeldOut | None = None,
+):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-  for name, data in sets[1].items():
+  tests = dict(sets[1])
+  if held_out and held_out.kept:
+    tests[HELD_OUT] = sets[0]
+    if sets[0].num_classes is not None:
+      found[f"{HELD_OUT}/labels"] = ("example",), sets[0].targets
+  for name, data in tests.items():
     if data.num_classes is None:
       last = ("target", *(f"target.{axis}" for axis in range(1, data.targets.ndim)))
       found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
+  for name, places in twins.items():
+    found[f"{name}/{TWINS}"] = ("example",), places
   if recipe.evaluate_every:
     found[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
   return found
@@ -551,6 +683,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     warmup=0,
     evaluate_every=None,
     training_metrics=False,
+    metrics={},
     start_from=None,
     stop_at=None,
   )
@@ -609,7 +742,19 @@ def check_runs(
       f"{num_train - 1}"
     )
   size = runs.num_train(num_train)
-  kind = (runs.sampling or ("",))[0]
+  kind, count = runs.sampling or ("", None)
+  groups = values.get(FOLD_GROUPS)
+  if groups is not None and groups.shape[1] != num_train:
+    raise Mistake(
+      f"groups of {groups.shape[1]} examples for data with {num_train}, training and test: "
+      "give one for each"
+    )
+  if kind == STRATIFIED and num_classes is None:
+    raise Mistake(
+      "stratified folds of targets that are no classes: leave stratified out"
+    )
+  if kind in (K_FOLD, STRATIFIED) and (count or 0) > num_train:
+    raise Mistake(f"{count} folds of {num_train} examples: give at most as many folds")
   if kind == OUT_OF_BOOTSTRAP and size > num_train - 2:
     raise Mistake(
       f"{size} of {num_train} examples to train on: give at most {num_train - 2}, so that "
@@ -655,7 +800,7 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   apply = network(recipe, data.num_classes).apply
   last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
-  for path in dict.fromkeys((*due, *base.shapes)):
+  for path in dict.fromkeys((*due, *({*base.shapes} - {*KEPT_MOMENTS}))):
     stored = base.shapes.get(path)
     mine = due.get(path)
     if stored != mine and path not in fresh:
@@ -700,8 +845,10 @@ def abstract_task(recipe: Recipe) -> Task:
   return recipe_task(recipe, sets, data=looks(sets))
 
 
-def load_dataset(recipe: Recipe) -> Dataset:
-  """Load the recipe's data into memory."""
+def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
+  """Load the recipe's data into memory. Where runs hold some of all examples out, it
+  needs no test set.
+  """
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
@@ -717,7 +864,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
       f"dataset {recipe.dataset} is {type(given).__name__}: give the name of a vs.Dataset"
     )
   if isinstance(given, Dataset):
-    return given.select(recipe.test_sets, recipe.classes)
+    chosen = () if splits_all and not given.tests else recipe.test_sets
+    return given.select(chosen, recipe.classes)
   return load(given, test_sets=recipe.test_sets, classes=recipe.classes)
 
 
@@ -737,6 +885,8 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
     raise Mistake(
       f"loss is squared_error, the targets of {data.name} are classes: {remedy}"
     )
+  for name, given in recipe.metrics.items():
+    check_metric(name, metric_of(name, given), targets, num_classes)
   if num_classes is None and recipe.stop_at is not None:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
@@ -751,44 +901,3 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
     return DeviceExamples(e.inputs, e.targets, mean, std, num_classes)
 
   return examples(data.train), {name: examples(e) for name, e in data.tests.items()}
-
-
-def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
-  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
-  mean, eight times as large as bytes.
-  """
-  mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
-  parts = np.array_split(inputs, -(-inputs.size // PART))
-  return np.sqrt(
-    sum(((part - mean) ** 2).sum(axis) for part in parts) / (inputs.size // mean.size)
-  )
-
-
-def moments_of(
-  recipe: Recipe, data: Dataset
-) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Return mean and standard deviation per channel (last axis): the recipe's, or those
-  of the training set's inputs.
-  """
-  inputs = data.train.inputs
-  channels = inputs.shape[-1] if inputs.ndim > 1 else 1
-  moments = []
-  for name, statistic in (("mean", np.mean), ("std", deviation)):
-    given = getattr(recipe, name)
-    if given is not None and len(given) != channels:
-      raise Mistake(
-        f"{name} of {len(given)} channels for {data.name} images of {channels}: give {channels} or none"
-      )
-    value = (
-      statistic(inputs, axis=tuple(range(max(1, inputs.ndim - 1))), dtype=np.float64)
-      if given is None
-      else given
-    )
-    moments.append(np.asarray(value, np.float32))
-  if not (moments[1] > 0).all():
-    images = ", or x[..., None] if these are images" if inputs.ndim == 3 else ""
-    raise Mistake(
-      f"a channel of {data.name} is constant: give std for each channel, or "
-      f"normalize=False{images}"
-    )
-  return moments[0], moments[1]

@@ -24,7 +24,7 @@ from vmapseeds.mistakes import (
 )
 from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
-from vmapseeds.training.names import MADE_COLUMNS, SAMPLER, seed_column
+from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, SAMPLER, seed_column
 from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import Run, Runs
 
@@ -446,7 +446,7 @@ def reads(traced: Traced, name: str) -> bool:
     # Training does not read the data seed, only the subset that it drew or that was
     # given for it.
     keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
-    return name in keys or (name == "data" and "subset" in keys)
+    return name in keys or (name == "data" and bool(keys & DRAWN_BY_DATA))
 
   # Only the marked values get a batch axis. With `out_axes=None`, vmap fails if the
   # result depends on them.

@@ -1,0 +1,270 @@
+"""K-fold cross-validation: folds against hand-made ones and scikit-learn's properties,
+what is kept of examples that are held out, and what is said of runs that share folds.
+"""
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.metrics as sk
+
+import vmapseeds as vs
+from vmapseeds.data import splits
+from vmapseeds.reports.summary import summarize
+from vmapseeds.training.runs import source_key
+
+HOW = dict(progress=False, lane_width=2, lowering="sequential")
+RNG = np.random.default_rng(0)
+N = 62
+X = RNG.normal(size=(N, 3)).astype(np.float32)
+Y = (X[:, 0] + RNG.normal(size=N) > 0.5).astype(int)
+GROUPS = [f"patient {number}" for number in RNG.integers(0, 17, N)]
+
+
+def recipe(data=None, **more):
+  given = dict(
+    name="folds",
+    dataset=data or vs.Dataset(train=(X, Y)),
+    model=nn.Dense,
+    model_args={"features": 2},
+    epochs=3,
+    batch_size=10,
+    lr=0.1,
+  )
+  return vs.Recipe(**(given | more))
+
+
+def key(partition):
+  return source_key("data", np.uint32(partition))
+
+
+@pytest.mark.parametrize(("n", "k"), [(10, 2), (11, 3), (62, 5), (3, 3), (7, 7)])
+def test_folds_are_of_one_size_and_random(n, k):
+  folds = splits.k_fold(key(0), n, k)
+  sizes = np.bincount(folds, minlength=k)
+  assert np.ptp(sizes) <= 1
+  assert splits.fold_sizes(n, k) == tuple(sorted({*sizes.tolist()}))
+  if n > 10:
+    assert (folds != splits.k_fold(key(1), n, k)).any()
+  np.testing.assert_array_equal(folds, splits.k_fold(key(0), n, k))
+
+
+def test_stratified_folds_have_equally_many_of_each_class():
+  labels = RNG.choice(3, 101, p=[0.7, 0.25, 0.05])
+  folds = splits.k_fold(key(0), 101, 4, labels=labels)
+  counts = np.array([np.bincount(labels[folds == f], minlength=3) for f in range(4)])
+  assert np.ptp(counts, axis=0).max() <= 1
+  assert np.ptp(counts.sum(1)) <= 1
+
+
+def test_groups_stay_together():
+  groups = np.unique(GROUPS, return_inverse=True)[1]
+  sizes = set()
+  for partition in range(5):
+    folds = splits.k_fold(key(partition), N, 4, groups=groups)
+    assert all(len({*folds[groups == g]}) == 1 for g in {*groups})
+    sizes.add(tuple(sorted(np.bincount(folds, minlength=4).tolist())))
+  (only,) = sizes  # the same sizes in all partitions
+  assert splits.fold_sizes(N, 4, groups) == tuple(sorted({*only}))
+  assert only[-1] <= N / 4 + np.bincount(groups).max()
+
+
+@pytest.mark.parametrize("kind", ["plain", "stratified", "groups"])
+def test_each_example_is_held_out_once_by_each_seed_and_partition(kind):
+  more = {"plain": {}, "stratified": {"stratified": True}, "groups": {"groups": GROUPS}}
+  runs = vs.Runs.independent(2).k_fold(4, repeats=3, **more[kind])
+  assert len(runs) == 24
+  np.testing.assert_array_equal(runs.values["fold"], np.tile(np.arange(12), 2))
+  np.testing.assert_array_equal(runs.seeds["init"], np.repeat([0, 1], 12))
+  split = runs.split_examples(N, Y)
+  held = np.zeros((2, 3, N), int)
+  for run, (train, test) in enumerate(
+    zip(split["subset"], split["test_examples"], strict=True)
+  ):
+    test = test[test < N]
+    assert not {*train.tolist()} & {*test.tolist()}
+    assert len({*train.tolist()}) == len(train) == runs.num_train(N)
+    seed, fold = divmod(run, 12)
+    held[seed, fold // 4, test] += 1
+    if kind == "groups":
+      ours = {GROUPS[i] for i in train}
+      assert not ours & {GROUPS[i] for i in test}
+  assert (held == 1).all()
+  # All seeds share the folds.
+  np.testing.assert_array_equal(split["subset"][:12], split["subset"][12:])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("folds") / "a"
+  runs = vs.Runs.independent(3).k_fold(4, stratified=True, repeats=2)
+  vs.train(recipe(metrics=["auc"]), runs, folder, logits=True, keep_params=True, **HOW)
+  return folder, runs
+
+
+def test_held_out_examples_are_kept_with_their_mask(trained):
+  """Against each network, applied by hand to the examples that its run held out."""
+  folder, runs = trained
+  results = vs.open_results(folder)
+  split = runs.split_examples(N, Y)
+  networks = vs.load_networks(folder)
+  logits = np.asarray(jax.vmap(networks.apply, (0, None))(networks.variables, X))
+  for run in range(len(runs)):
+    test = split["test_examples"][run]
+    test = test[test < N]
+    mask = np.isin(np.arange(N), test)
+    np.testing.assert_array_equal(results["mask"].values[run], mask)
+    kept = results.logits.values[run]
+    np.testing.assert_allclose(kept[mask], logits[run][mask], rtol=1e-4, atol=1e-5)
+    assert np.isnan(kept[~mask]).all()
+    predictions = results.predictions.values[run]
+    np.testing.assert_array_equal(predictions[mask], kept[mask].argmax(1))
+    assert (predictions[~mask] == -1).all()
+    p = scipy.special.softmax(kept[mask].astype(float), axis=1)
+    losses = results.losses.values[run]
+    own = -np.log(p[np.arange(len(p)), Y[mask]])
+    np.testing.assert_allclose(losses[mask], own, rtol=1e-4, atol=1e-6)
+    assert np.isnan(losses[~mask]).all()
+    right = (kept[mask].argmax(1) == Y[mask]).mean()
+    assert results.test_accuracy.values[run] == pytest.approx(right)
+    # Folds of 15 and of 16 examples: a metric is of those that there are.
+    assert results.test_auc.values[run] == pytest.approx(
+      sk.roc_auc_score(Y[mask], p[:, 1]), abs=1e-6
+    )
+  np.testing.assert_array_equal(results.labels, Y)
+  np.testing.assert_array_equal(
+    vs.training_examples(folder), runs.split_examples(N, Y)["subset"]
+  )
+
+
+def test_runs_that_had_not_seen_an_example_vote_on_it(trained):
+  folder, _ = trained
+  results = vs.open_results(folder)
+  found = vs.held_out(folder)
+  for example in range(N):
+    rows = results["mask"].values[:, example]
+    assert found.runs.values[example] == rows.sum() == 6
+    votes = np.bincount(results.predictions.values[rows, example], minlength=2)
+    np.testing.assert_allclose(found.vote_fractions.values[example], votes / 6)
+    assert found.prediction.values[example] == votes.argmax()
+    assert found.error_rate.values[example] == pytest.approx(1 - votes[Y[example]] / 6)
+    logits = results.logits.values[rows, example].astype(float)
+    p = scipy.special.softmax(logits, axis=1).mean(0)
+    np.testing.assert_allclose(found.probabilities.values[example], p, rtol=1e-6)
+    assert found.mean_loss.values[example] == pytest.approx(
+      results.losses.values[rows, example].mean(), rel=1e-5
+    )
+  measured = vs.measure(folder, ["auc", "brier"])
+  np.testing.assert_allclose(measured.auc, results.test_auc, rtol=1e-6)
+  p = found.probabilities.values[:, 1]
+  assert measured.auc.attrs["ensemble"] == pytest.approx(
+    sk.roc_auc_score(Y, p), abs=1e-6
+  )
+  assert measured.brier.attrs["ensemble"] == pytest.approx(
+    sk.brier_score_loss(Y, p), abs=1e-6
+  )
+
+
+def test_variance_over_folds_and_seeds_is_taken_apart(trained):
+  results = vs.open_results(trained[0])
+  summary = summarize(results)
+  found = summary["sources"]
+  assert found["names"][0] == "fold"
+  assert found["seeds"] == [8, 3]
+  table = results.test_accuracy.values.astype(float).reshape(3, 8).T
+  due = vs.stats.source_variances(table)
+  np.testing.assert_allclose(found["variance"], due.variance)
+  (said,) = [of for of in summary["warnings"] if "Bengio" in of]
+  assert "no estimate of that variance is unbiased" in said
+
+
+def test_numbers_that_are_no_classes(tmp_path):
+  targets = (X @ [1, 2, 3]).astype(np.float32)
+  of = recipe(
+    vs.Dataset(train=(X[:50], targets[:50]), test=(X[50:], targets[50:])),
+    loss="squared_error",
+    predict="outputs",
+    model_args={"features": 1},
+    metrics=["r2"],
+  )
+  vs.train(of, vs.Runs.independent(1).k_fold(4), tmp_path / "a", **HOW)
+  results = vs.open_results(tmp_path / "a")
+  found = vs.held_out(results)
+  mask, predictions = results["mask"].values, results.predictions.values[..., 0]
+  np.testing.assert_array_equal(found.targets, targets)
+  np.testing.assert_allclose(found.prediction.values[:, 0], predictions.T[mask.T])
+  for run in range(4):
+    own = mask[run]
+    assert results.test_loss.values[run] == pytest.approx(
+      ((predictions[run][own] - targets[own]) ** 2).mean(), rel=1e-4
+    )
+    assert results.test_r2.values[run] == pytest.approx(
+      sk.r2_score(targets[own], predictions[run][own]), abs=1e-4
+    )
+
+
+def test_out_of_bootstrap_examples_are_kept(tmp_path):
+  runs = vs.Runs.independent(6).out_of_bootstrap()
+  vs.train(recipe(), runs, tmp_path / "a", logits=True, **HOW)
+  results = vs.open_results(tmp_path / "a")
+  for run, test in enumerate(runs.split_examples(N)["test_examples"]):
+    np.testing.assert_array_equal(
+      results["mask"].values[run], np.isin(np.arange(N), test)
+    )
+    right = results.predictions.values[run][test] == Y[test]
+    assert results.test_accuracy.values[run] == pytest.approx(right.mean())
+  found = vs.held_out(tmp_path / "a")
+  none = found.runs.values == 0
+  assert none.any()
+  assert (found.prediction.values[none] == -1).all()
+  assert np.isnan(found.error_rate.values[none]).all()
+
+
+def test_a_report_of_folds(trained):
+  (summary,) = vs.report(trained[0])
+  assert [section["output"] for section in (summary, *summary["further"])] == [
+    "test_accuracy",
+    "test_auc",
+  ]
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda runs: runs.k_fold(1), "folds is 1: give a whole number of at least 2"),
+    (lambda runs: runs.k_fold(2, repeats=0), "repeats is 0"),
+    (
+      lambda runs: runs.k_fold(2, stratified=True, groups=GROUPS),
+      "folds are stratified, or of groups: give one of the two",
+    ),
+    (lambda runs: runs.k_fold(3, groups=[0, 1]), "of at least 3 groups"),
+    (
+      lambda runs: runs.k_fold(2, groups=[0, 1, 1]),
+      "groups of 3 examples for data with 62",
+    ),
+    (lambda runs: runs.k_fold(63), "63 folds of 62 examples: give at most as many"),
+    (lambda runs: runs, "has no test set: give test=.*, or hold examples out with"),
+  ],
+)
+def test_mistakes(make, message, tmp_path):
+  with pytest.raises(vs.Mistake, match=message):
+    vs.train(recipe(), make(vs.Runs.independent(2)), tmp_path / "a", **HOW)
+  assert not (tmp_path / "a").exists()
+
+
+def test_examples_that_are_there_twice_are_not_held_out(tmp_path):
+  data = vs.Dataset(train=(X, Y), test=(X[:30], Y[:30]), name="twice")
+  for runs in (
+    vs.Runs.independent(1).k_fold(3),
+    vs.Runs.independent(2).out_of_bootstrap(),
+  ):
+    with pytest.raises(vs.Mistake, match="30 of the 30 examples of 'test' of 'twice'"):
+      vs.train(recipe(data), runs, tmp_path / "a", **HOW)
+
+
+def test_results_without_held_out_examples(tmp_path):
+  data = vs.Dataset(train=(X, Y), test=(X[:5] + 9, Y[:5]))
+  vs.train(recipe(data, epochs=1), 2, tmp_path / "a", **HOW)
+  with pytest.raises(vs.Mistake, match="these runs hold no examples out"):
+    vs.held_out(tmp_path / "a")

@@ -1,0 +1,106 @@
+"""What runs make of the examples that they hold out of all that a data set has."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.inputs import DeviceExamples, targets_of
+from vmapseeds.training.metrics import measure_all
+from vmapseeds.training.names import HELD_OUT
+from vmapseeds.training.networks import Trained
+from vmapseeds.training.outputs import Output
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+  """Which examples runs hold out, and whether more than their mean is kept.
+
+  Attributes:
+    validates: whether there are validation examples beside the test examples.
+    kept: whether predictions, losses and logits of the test examples are kept.
+    sizes: how many test examples runs may have, ascending.
+  """
+
+  validates: bool
+  kept: bool
+  sizes: Sequence[int]
+
+  @property
+  def names(self) -> Sequence[str]:
+    """Return the parts of the examples that are held out."""
+    return ("test", "valid") if self.validates else ("test",)
+
+  def measure(
+    self,
+    name: str,
+    recipe: Recipe,
+    data: DeviceExamples,
+    run: Run,
+    trained: Trained,
+    predictions: bool,
+    logits: bool,
+  ) -> dict[str, Array]:
+    """Return what a run has of the part `name` of its held-out examples. Places that are
+    `len(data)` are of no example.
+    """
+    places = run[f"{name}_examples"]
+    kept = self.kept and name == "test"
+    there = places < len(data)
+    shown = jnp.minimum(places, len(data) - 1)
+    keep = bool(recipe.metrics) or (kept and logits)
+    found = evaluate(recipe, data, run, trained, shown, keep_outputs=keep)
+    targets = jnp.asarray(targets_of(data, run))[shown]
+    if data.num_classes is None:
+      out = {f"{name}_loss": jnp.where(there, found.losses, 0).sum() / there.sum()}
+    else:
+      right = found.predictions == targets
+      out = {f"{name}_accuracy": (right & there).sum() / there.sum()}
+    # The places of no example come last. A metric is of those before, and their number
+    # is known when it is compiled.
+    for size in self.sizes if recipe.metrics else ():
+      outputs = jnp.asarray(found.outputs)[:size]
+      values = measure_all(recipe, outputs, targets[:size])
+      for metric, value in values.items():
+        other = out.get(f"{name}_{metric}", value)
+        out[f"{name}_{metric}"] = jnp.where(there.sum() == size, value, other)
+    if not kept:
+      return out
+
+    def of_all(values: Array, nothing: Any) -> Array:
+      every = jnp.full((len(data), *values.shape[1:]), nothing, values.dtype)
+      return every.at[places].set(values, mode="drop")
+
+    none = -1 if found.predictions.dtype.kind == "i" else jnp.nan
+    out[f"{HELD_OUT}/mask"] = of_all(there, False)
+    out[f"{HELD_OUT}/losses"] = of_all(found.losses, jnp.nan)
+    if predictions:
+      out[f"{HELD_OUT}/predictions"] = of_all(found.predictions, none)
+    if logits and found.outputs is not None:
+      out[f"{HELD_OUT}/logits"] = of_all(found.outputs, jnp.nan)
+    return out
+
+  def outputs(
+    self,
+    predicted: Sequence[str],
+    given: Sequence[str],
+    predictions: bool,
+    logits: bool,
+  ) -> dict[str, Output]:
+    """Return what the kept arrays mean, given the axes of predictions and of the
+    network's outputs.
+    """
+    found = {
+      f"{HELD_OUT}/mask": Output(("example",)),
+      f"{HELD_OUT}/losses": Output(("example",)),
+    }
+    if predictions:
+      found[f"{HELD_OUT}/predictions"] = Output(tuple(predicted))
+    if logits:
+      found[f"{HELD_OUT}/logits"] = Output(tuple(given))
+    return found

@@ -1,0 +1,260 @@
+"""Metrics of a run on a whole test set, by name: functions of (outputs, targets), of JAX.
+
+Outputs are those of the network, (examples, classes) logits of a classifier. Definitions
+are scikit-learn's, that of the concordance index Harrell's.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.objects import before_training, is_name, name_of, resolve_object
+from vmapseeds.training.recipes import Recipe
+
+BINS = 10  # of the expected calibration error, as of `stats.ece`
+
+
+def auc(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the area under the ROC curve: how often an example of class 1 has a higher
+  score than one of class 0, ties counted half. Of more classes, the mean over classes of
+  each against the rest.
+  """
+  return _over_classes(_binary_auc, outputs, targets)
+
+
+def average_precision(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the mean over examples of class 1 of the precision where theirs is the lowest
+  score that counts as 1. Of more classes, the mean over classes against the rest.
+  """
+  return _over_classes(_binary_average_precision, outputs, targets)
+
+
+def balanced_accuracy(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the mean over the classes that there are of the share that is recognised."""
+  recalls = _recalls(outputs, targets)
+  there = jnp.isfinite(recalls)
+  return jnp.where(there, recalls, 0).sum() / there.sum()
+
+
+def sensitivity(
+  outputs: Float[Array, "examples 2"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the share of class 1 that is recognised; NaN if there is none."""
+  return _recalls(outputs, targets)[1]
+
+
+def specificity(
+  outputs: Float[Array, "examples 2"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the share of class 0 that is recognised; NaN if there is none."""
+  return _recalls(outputs, targets)[0]
+
+
+def f1(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the macro F1 score: the mean over classes that are there or predicted."""
+  actual, predicted = _indicators(outputs, targets)
+  right = (actual & predicted).sum(0)
+  total = actual.sum(0) + predicted.sum(0)
+  each = 2 * right / jnp.maximum(1, total)
+  return each.sum() / (total > 0).sum()
+
+
+def brier(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the Brier score: the mean squared error of the probabilities, summed over
+  classes; of two classes, of that of class 1.
+  """
+  classes = outputs.shape[1]
+  errors = jax.nn.softmax(outputs) - jax.nn.one_hot(targets, classes)
+  return (errors**2).sum(1).mean() / (2 if classes == 2 else 1)
+
+
+def log_loss(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the mean of -log of the probability of the right class."""
+  log_p = jax.nn.log_softmax(outputs)
+  return -jnp.take_along_axis(log_p, targets[:, None], 1).mean()
+
+
+def ece(
+  outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
+) -> Float[Array, ""]:
+  """Return the expected calibration error of the most probable class, in ten bins."""
+  probability = jax.nn.softmax(outputs)
+  confidence, right = probability.max(1), probability.argmax(1) == targets
+  place = jnp.minimum((confidence * BINS).astype(int), BINS - 1)
+  of_bin = place[:, None] == jnp.arange(BINS)
+  gaps = jnp.where(of_bin, (right - confidence)[:, None], 0).sum(0)
+  return jnp.abs(gaps).sum() / len(targets)
+
+
+def r2(
+  outputs: Float[Array, "examples ..."], targets: Num[Array, "examples ..."]
+) -> Float[Array, ""]:
+  """Return 1 - squared error / variance of the targets, the mean over targets."""
+  errors, targets = _errors(outputs, targets)
+  total = ((targets - targets.mean(0)) ** 2).sum(0)
+  return (1 - (errors**2).sum(0) / total).mean()
+
+
+def rmse(
+  outputs: Float[Array, "examples ..."], targets: Num[Array, "examples ..."]
+) -> Float[Array, ""]:
+  """Return the root mean squared error, the mean over targets."""
+  errors, _ = _errors(outputs, targets)
+  return jnp.sqrt((errors**2).mean(0)).mean()
+
+
+def concordance_index(
+  outputs: Float[Array, "examples ..."], targets: Num[Array, "examples 2"]
+) -> Float[Array, ""]:
+  """Return Harrell's concordance index: of the pairs whose order is known, in how many
+  the one with the earlier event has the higher output, ties counted half.
+
+  Targets are (time, whether there was an event), outputs a risk of each example. The
+  order is known where the earlier time is of an event; of equal times where only one is.
+  """
+  risk, time, event = outputs.reshape(len(targets)), targets[:, 0], targets[:, 1] > 0
+
+  def of_one(at):
+    own_risk, own_time, own_event = at
+    later = (own_time < time) | ((own_time == time) & ~event)
+    known = own_event & later
+    higher = (own_risk > risk) + 0.5 * (own_risk == risk)
+    return jnp.where(known, higher, 0).sum(), known.sum()
+
+  concordant, known = jax.lax.map(of_one, (risk, time, event))
+  return concordant.sum() / known.sum()
+
+
+class Metric(NamedTuple):
+  """A ready metric: of what targets it is, and whether higher is better."""
+
+  function: Callable[[Array, Array], Array]
+  of: str = "classes"
+  higher_is_better: bool = True
+
+
+READY = {
+  "auc": Metric(auc),
+  "average_precision": Metric(average_precision),
+  "balanced_accuracy": Metric(balanced_accuracy),
+  "sensitivity": Metric(sensitivity, "two classes"),
+  "specificity": Metric(specificity, "two classes"),
+  "f1": Metric(f1),
+  "brier": Metric(brier, higher_is_better=False),
+  "log_loss": Metric(log_loss, higher_is_better=False),
+  "ece": Metric(ece, higher_is_better=False),
+  "r2": Metric(r2, "numbers"),
+  "rmse": Metric(rmse, "numbers", higher_is_better=False),
+  "concordance_index": Metric(concordance_index, "(time, event)"),
+}
+
+
+def metric_of(name: str, given: Any) -> Metric:
+  """Return a metric of a recipe. `of` is "" of a user's own."""
+  if is_name(given):
+    return READY[given]
+  function = resolve_object(f"metric {name}", given)
+  higher = getattr(function, "higher_is_better", True)
+  return Metric(function, "", bool(higher))
+
+
+def check_metric(name: str, metric: Metric, targets: Any, num_classes: int | None):
+  """Raise `Mistake` unless a ready metric is of such targets."""
+  fits = {
+    "": True,
+    "classes": num_classes is not None and num_classes > 1,
+    "two classes": num_classes == 2,
+    "numbers": num_classes is None,
+    "(time, event)": num_classes is None and targets.shape[1:] == (2,),
+  }
+  if not fits[metric.of]:
+    there = f"{num_classes} classes" if num_classes else f"targets {targets.shape}"
+    raise Mistake(
+      f"metric {name} is of {metric.of}, the data have {there}: leave it out"
+    )
+
+
+def measure(
+  name: str, metric: Metric, outputs: Num[Array, "examples ..."], targets: Array
+) -> Float[Array, ""]:
+  """Return a metric, NaN where an output is NaN.
+
+  Raises:
+    Mistake: it fails, or is not one number.
+  """
+  with before_training(f"metric {name}"):
+    value = jnp.asarray(metric.function(outputs, targets))
+  if value.shape or value.dtype.kind not in "fiub":
+    raise Mistake(
+      f"metric {name}, {name_of(metric.function)}, gives {value.dtype} of shape "
+      f"{value.shape}: give one number"
+    )
+  return jnp.where(jnp.isnan(outputs).any(), jnp.nan, value.astype(jnp.float32))
+
+
+def measure_all(
+  recipe: Recipe, outputs: Num[Array, "examples ..."], targets: Array
+) -> dict[str, Float[Array, ""]]:
+  """Return all metrics of a recipe, by name."""
+  return {
+    name: measure(name, metric_of(name, given), outputs, targets)
+    for name, given in recipe.metrics.items()
+  }
+
+
+def _over_classes(of_binary, outputs, targets):
+  if outputs.shape[1] == 2:
+    return of_binary(outputs[:, 1] - outputs[:, 0], targets == 1)
+  scores = jax.nn.softmax(outputs)
+  each = [of_binary(scores[:, c], targets == c) for c in range(outputs.shape[1])]
+  return jnp.stack(each).mean()
+
+
+def _binary_auc(scores: Float[Array, " n"], positive: Bool[Array, " n"]):
+  ordered = jnp.sort(scores)
+  below = jnp.searchsorted(ordered, scores, side="left")
+  up_to = jnp.searchsorted(ordered, scores, side="right")
+  ranks = (below + up_to + 1) / 2
+  count = positive.sum()
+  mean = jnp.where(positive, ranks, 0).sum() / count
+  return (mean - (count + 1) / 2) / (len(scores) - count)
+
+
+def _binary_average_precision(scores: Float[Array, " n"], positive: Bool[Array, " n"]):
+  n = len(scores)
+  right = jnp.sort(jnp.where(positive, scores, -jnp.inf))
+  at_least = n - jnp.searchsorted(jnp.sort(scores), scores, side="left")
+  right_at_least = n - jnp.searchsorted(right, scores, side="left")
+  precision = right_at_least / at_least
+  return jnp.where(positive, precision, 0).sum() / positive.sum()
+
+
+def _indicators(outputs, targets):
+  classes = jnp.arange(outputs.shape[1])
+  return targets[:, None] == classes, outputs.argmax(1)[:, None] == classes
+
+
+def _recalls(outputs, targets):
+  actual, predicted = _indicators(outputs, targets)
+  return (actual & predicted).sum(0) / actual.sum(0)
+
+
+def _errors(outputs, targets):
+  targets = targets.reshape(len(targets), -1)
+  return outputs.reshape(targets.shape) - targets, targets

@@ -1,0 +1,156 @@
+"""The moments that inputs are normalised by: those of the training examples that all runs
+share, or of each run's own.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jaxtyping import Float, Integer, Shaped
+
+from vmapseeds.data import Dataset
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.names import INPUT_MEAN, INPUT_STD
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
+
+PART = 2**20  # numbers of inputs whose moments are summed at once
+
+# Of what the moments are, as results say it.
+GIVEN = "given"
+SHARED = "the training set"
+OWN = "each run's own training examples"
+
+# Names of own moments beside a run's variables: no network of Flax has such a collection.
+KEPT_MOMENTS = {"input_moments.mean": INPUT_MEAN, "input_moments.std": INPUT_STD}
+
+
+def moments_of(
+  recipe: Recipe, data: Dataset
+) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
+  """Return mean and standard deviation per channel (last axis): the recipe's, or those
+  of the training set's inputs.
+  """
+  inputs = data.train.inputs
+  channels = inputs.shape[-1] if inputs.ndim > 1 else 1
+  moments = []
+  for name, statistic in (("mean", np.mean), ("std", deviation)):
+    given = getattr(recipe, name)
+    if given is not None and len(given) != channels:
+      raise Mistake(
+        f"{name} of {len(given)} channels for {data.name} images of {channels}: give {channels} or none"
+      )
+    value = (
+      statistic(inputs, axis=tuple(range(max(1, inputs.ndim - 1))), dtype=np.float64)
+      if given is None
+      else given
+    )
+    moments.append(np.asarray(value, np.float32))
+  if not (moments[1] > 0).all():
+    images = ", or x[..., None] if these are images" if inputs.ndim == 3 else ""
+    raise Mistake(
+      f"a channel of {data.name} is constant: give std for each channel, or "
+      f"normalize=False{images}"
+    )
+  return moments[0], moments[1]
+
+
+def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
+  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
+  mean, eight times as large as bytes.
+  """
+  mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
+  parts = np.array_split(inputs, -(-inputs.size // PART))
+  return np.sqrt(
+    sum(((part - mean) ** 2).sum(axis) for part in parts) / (inputs.size // mean.size)
+  )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class InputMoments:
+  """What the moments of any of the training examples follow from.
+
+  Attributes:
+    means: of each example's channels over its other axes, as float64, or the inputs
+      themselves if there are no other axes.
+    squares: sums of squared deviations from these; 0 if there are no other axes.
+    size: how many numbers of an example are in a channel.
+    mean, std: what the recipe gives instead, per channel.
+  """
+
+  means: Shaped[np.ndarray, "examples channels"]
+  squares: Float[np.ndarray, "examples channels"] | None
+  size: int
+  mean: tuple[float, ...] | None
+  std: tuple[float, ...] | None
+
+  @classmethod
+  def of(cls, recipe: Recipe, data: Dataset) -> "InputMoments":
+    """Return the moments of each example of a training set."""
+    inputs = data.train.inputs
+    channels = inputs.shape[-1] if inputs.ndim > 1 else 1
+    if inputs.ndim < 3:
+      return cls(inputs.reshape(-1, channels), None, 1, recipe.mean, recipe.std)
+    means = np.empty((len(inputs), channels))
+    squares = np.empty_like(means)
+    for part in _parts(len(inputs), inputs[0].size):
+      numbers = inputs[part].reshape(-1, inputs[0].size // channels, channels)
+      means[part] = numbers.mean(1, dtype=np.float64)
+      squares[part] = ((numbers - means[part, None]) ** 2).sum(1)
+    return cls(means, squares, inputs[0].size // channels, recipe.mean, recipe.std)
+
+  def of_runs(
+    self, examples: Integer[np.ndarray, "runs examples"]
+  ) -> dict[str, Float[np.ndarray, "runs channels"]]:
+    """Return mean and standard deviation of each run's training examples. Where a run
+    has a constant channel, its standard deviation is 1: it is centred, and not scaled.
+    """
+    # Runs may share their examples, as those that a table names once for all.
+    _, first, same = np.unique(examples, axis=0, return_index=True, return_inverse=True)
+    distinct = [self._of_run(examples[row]) for row in first]
+    moments = [distinct[place] for place in same.ravel()]
+    given = (self.mean, self.std)
+    found = {}
+    for k, name in enumerate((INPUT_MEAN, INPUT_STD)):
+      column = np.array([of_run[k] for of_run in moments], np.float32)
+      if given[k] is not None:
+        column = np.broadcast_to(np.asarray(given[k], np.float32), column.shape)
+      found[name] = column
+    return found
+
+  def _of_run(self, examples):
+    counts = np.bincount(examples, minlength=len(self.means)).astype(np.float64)
+    total = len(examples)
+    # Deviations from one of the examples, so that those of a constant channel are 0.
+    shift = self.means[examples[0]].astype(np.float64)
+    parts = [*_parts(len(self.means), self.means.shape[1])]
+    mean = shift + sum(counts[p] @ (self.means[p] - shift) for p in parts) / total
+    between = sum(counts[p] @ (self.means[p] - mean) ** 2 for p in parts)
+    within = 0 if self.squares is None else counts @ self.squares / self.size
+    std = np.sqrt((between + within) / total)
+    return mean, np.where(std > 0, std, 1)
+
+
+def _parts(examples: int, numbers: int) -> Iterator[slice]:
+  """Yield slices of examples, so that a part has about `PART` numbers."""
+  step = max(1, PART // numbers)
+  for first in range(0, examples, step):
+    yield slice(first, first + step)
+
+
+def with_own_moments(
+  sets: tuple[DeviceExamples, dict[str, DeviceExamples]], run: Run
+) -> tuple[DeviceExamples, dict[str, DeviceExamples]]:
+  """Return the training set and the test sets as a run sees them: normalised by the
+  moments of its own training examples, if it has any.
+  """
+  mean, std = run.get(INPUT_MEAN), run.get(INPUT_STD)
+  if mean is None:
+    return sets
+
+  def of_run(data):
+    return dataclasses.replace(data, mean=mean, std=std)
+
+  return jax.tree.map(of_run, sets, is_leaf=lambda x: isinstance(x, DeviceExamples))
