@@ -68,6 +68,25 @@ def same(folder, reference):
     np.testing.assert_array_equal(a, b, err_msg=name)
 
 
+def test_a_block_is_on_the_disk_before_its_record_is(tmp_path, monkeypatch):
+  """And the record's text before its name, and the name before anything says so."""
+  out, flushed = tmp_path / "r", []
+
+  def fsync(descriptor):
+    record = out / "blocks" / "0.json"
+    flushed.append((os.fstat(descriptor).st_ino, record.exists()))
+
+  monkeypatch.setattr(os, "fsync", fsync)
+  values = np.zeros((4, 3, 1000), np.float32)  # which no record has room for
+  outputs_folder(out, {"score": (values, {})}, block_runs=4)
+  (chunk,) = [f for f in (out / "score" / "c").rglob("*") if f.is_file()]
+  record = out / "blocks" / "0.json"
+  before = [number for number, recorded in flushed if not recorded]
+  after = [number for number, recorded in flushed if recorded]
+  assert {chunk.stat().st_ino, record.stat().st_ino} <= {*before}
+  assert record.parent.stat().st_ino in after
+
+
 @pytest.fixture
 def trained(monkeypatch):
   """The rows that are trained, in their order."""

@@ -311,10 +311,20 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 
 
 def recipe_stages(recipe: Recipe, keep: Keep):
-  """Return the three functions of a recipe's task."""
+  """Return the three functions of a recipe's task: for equal recipes of registered names
+  the same ones, which JAX then traces once a process.
+  """
   precision = models.resolve_precision(recipe.precision)
   # Compiled programs outlive a task: they must not keep its data in memory.
   recipe = recipe.replace(dataset="any", precision=precision)
+  if any(is_object(getattr(recipe, field)) for field in FIELDS):
+    return make_stages(recipe, keep)  # what a user's objects read may change
+  return cached_stages(recipe, keep)
+
+
+def make_stages(recipe: Recipe, keep: Keep):
+  """Return the three functions of the task of a recipe whose precision is resolved."""
+  precision = recipe.precision
   every = recipe.evaluate_every
 
   def measure(sets, run, trained):
@@ -402,6 +412,9 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     return computed
 
   return precisely(start), precisely(advance), precisely(finish)
+
+
+cached_stages = functools.lru_cache(maxsize=64)(make_stages)
 
 
 def recipe_outputs(
