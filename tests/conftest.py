@@ -1,14 +1,16 @@
 """Settings made before JAX starts: two XLA devices on any machine's CPU, fast
-compilation, and for each worker and its subprocesses a cache of programs and one of
-timings. Annotated shapes are checked at run time.
+compilation, a cache of compiled programs that all workers, their subprocesses and later
+runs share, and one of timings for each worker. Annotated shapes are checked at run time.
 """
 
 import atexit
+import collections
 import contextlib
 import gc
 import os
 import shutil
 import tempfile
+import threading
 
 import jaxtyping
 import pytest
@@ -34,12 +36,17 @@ worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 if not worker:
   os.environ["VMAPSEEDS_TESTS"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
   atexit.register(shutil.rmtree, os.environ["VMAPSEEDS_TESTS"], ignore_errors=True)
-# Each worker has its own cache, because JAX does not write caches atomically.
-for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
-  os.environ[name] = os.path.join(os.environ["VMAPSEEDS_TESTS"], worker, name)
+os.environ["XDG_CACHE_HOME"] = os.path.join(
+  os.environ["VMAPSEEDS_TESTS"], worker, "XDG_CACHE_HOME"
+)
+# Subprocesses read the cache of programs, and do not write it: a test may kill them.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1000000"
 gc.set_threshold(
   100_000, 50, 50
 )  # traced programs are many objects that stay: frequent collections cost a tenth of the time
+# No test takes the power away, and waiting for the disk takes a tenth of the time. Tests
+# of what is flushed look at the calls.
+os.fsync = lambda descriptor: None
 
 SHAPES = (
   *(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")),
@@ -58,13 +65,87 @@ jaxtyping.install_import_hook(
 )
 
 
-def pytest_configure():
-  """Caches quickly compiled programs too, but only in the tests' own process, which is
-  not killed while it writes.
-  """
-  import jax
+# Of this process, by what they count
+programs = collections.Counter()
+EVENTS = {
+  "/jax/core/compile/jaxpr_trace_duration": "traced",
+  "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowered",
+  "/jax/core/compile/backend_compile_duration": "compiled",
+}
+HIT = "/jax/compilation_cache/cache_hits"
 
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+def pytest_configure(config):
+  """Caches all compiled programs, and counts them."""
+  import jax
+  from jax._src import lru_cache
+
+  settings = {
+    "jax_compilation_cache_dir": cache_folder(config, f"xla-{jax.__version__}"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+  }
+  for name, value in settings.items():
+    jax.config.update(name, value)
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = settings["jax_compilation_cache_dir"]
+  os.environ["MPLCONFIGDIR"] = cache_folder(config, "matplotlib")  # its list of fonts
+  lru_cache.LRUCache.put = put_at_once
+
+  def count_duration(event, seconds, **_):
+    if event in EVENTS:
+      programs[EVENTS[event]] += 1
+
+  def count_hit(event, **_):
+    if event == HIT:  # counted as compiled too
+      programs.update({"read from the cache": 1, "compiled": -1})
+
+  jax.monitoring.register_event_duration_secs_listener(count_duration)
+  jax.monitoring.register_event_listener(count_hit)
+
+
+def cache_folder(config, name):
+  """Return a folder of pytest's cache: `pytest --cache-clear` empties it. JAX's key of a
+  program does not tell how well it was optimized.
+  """
+  cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
+  above = cache.mkdir("vmapseeds") if cache else os.environ["VMAPSEEDS_TESTS"]
+  folder = os.path.join(above, f"{name}{'-optimized' * OPTIMIZED}")
+  os.makedirs(folder, exist_ok=True)
+  return folder
+
+
+def put_at_once(cache, key, value):
+  """Write a program's file at once, in place of JAX's `LRUCache.put`, so that no process
+  reads half of it.
+  """
+  from jax._src.lru_cache import _CACHE_SUFFIX
+
+  path = cache.path / f"{key}{_CACHE_SUFFIX}"
+  if not path.exists():
+    part = path.with_name(f"{key}.{os.getpid()}.{threading.get_ident()}")
+    part.write_bytes(value)
+    part.replace(path)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+  """Hands a worker's count to the process that reports."""
+  output = getattr(session.config, "workeroutput", None)
+  if output is not None:
+    output["programs"] = dict(programs)
+  gc.collect()
+  gc.freeze()  # pytest collects five times more at its end, which takes seconds
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+  programs.update(getattr(node, "workeroutput", {}).get("programs", {}))
+
+
+def pytest_terminal_summary(terminalreporter):
+  names = (*EVENTS.values(), "read from the cache")
+  counts = ", ".join(f"{programs[name]} {name}" for name in names)
+  terminalreporter.write_line(f"JAX programs: {counts}")
 
 
 def is_optimized(item):
@@ -72,11 +153,16 @@ def is_optimized(item):
 
 
 def pytest_collection_modifyitems(items):
-  """A file's `optimized` tests come last."""
-  files = {
-    path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))
-  }
-  items.sort(key=lambda item: (files[item.path], is_optimized(item)))
+  """A file's `optimized` tests come last. For workers, the longest files come first, and
+  then those of the most tests.
+  """
+  counts = collections.Counter(item.path for item in items)
+  files = [*counts]
+  if worker:
+    first = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    files.sort(key=lambda path: (first.get(path.stem, len(first)), -counts[path]))
+  places = {path: place for place, path in enumerate(files)}
+  items.sort(key=lambda item: (places[item.path], is_optimized(item)))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,8 +178,9 @@ def pytest_runtest_setup(item):
   fast, name = not is_optimized(item), "jax_disable_most_optimizations"
   if fast != jax.config.values[name]:
     jax.config.update(name, fast)
-    os.environ[FAST] = str(int(fast))  # for subprocesses
     jax.config.update("jax_threefry_gpu_kernel_lowering", not fast)
+    os.environ[FAST] = str(int(fast))  # for subprocesses
+    os.environ["JAX_THREEFRY_GPU_KERNEL_LOWERING"] = str(int(not fast))
 
 
 # These draw from the same campaigns, which a worker trains once.
@@ -102,9 +189,19 @@ PAPERS = tuple(
 )
 
 
+# The files that take longest, of the README's test command. Workers begin with these,
+# so that none is left alone with one at the end.
+LONGEST = (
+  "reliability", "campaign", "convolution", "counted", "report", "checkpoints",
+  "rewriting", "networks", "cli", "compare", "outputs",
+)  # fmt: skip
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-  """With `--dist loadfile`, the files of the papers go to one worker."""
+  """With `--dist loadfile`, the files of the papers go to one worker, and the longest
+  files come first.
+  """
   from xdist.scheduler import LoadFileScheduling
 
   class ByFile(LoadFileScheduling):
@@ -112,6 +209,7 @@ def pytest_xdist_make_scheduler(config, log):
       file = super()._split_scope(nodeid)
       return "papers" if file in PAPERS else file
 
+  config.option.loadscopereorder = False  # by the number of tests
   return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 

@@ -18,7 +18,6 @@ from vmapseeds.reports.summary import summarize
 from vmapseeds.results.description import combinations, count_entries
 from vmapseeds.store.results import Results
 
-pytestmark = pytest.mark.optimized
 WIDTH = until.Until.parse("mean_accuracy abs 1%")
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 
@@ -94,6 +93,7 @@ def test_one_run_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   runs = vs.Runs.independent(7)
   train(tmp_path / "r", 7, runs=runs, recipe=LINEAR.replace(lr=1e30))
@@ -110,6 +110,7 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
   runs = vs.Runs.sweep(lr=[0.1, 0.01, 1.0], seeds=13)
   train(tmp_path / "r", 39, runs=runs, seed_batch=30, lane_width=2)
@@ -136,6 +137,7 @@ def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_tallies_of_any_runs_are_what_a_recount_gives(tmp_path):
   """2,000 choices and resamplings: whole blocks, whole combinations, parts of them,
   repeated and reordered runs. Few classes and examples, so that totals agree by chance.
@@ -197,6 +199,7 @@ def test_counts_hold_all_runs_of_a_block(runs, dtype):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_search_with_other_values_for_each_run_has_no_counts(tmp_path):
   runs = vs.Runs.sweep(lr=np.linspace(0.01, 0.1, 5), seeds=1)
   results = train(tmp_path / "r", 5, runs=runs)
@@ -205,6 +208,7 @@ def test_a_search_with_other_values_for_each_run_has_no_counts(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_with_64_bits(tmp_path, monkeypatch):
   """64-bit types change the random draws, so going on without them is another campaign."""
   jax.config.update("jax_enable_x64", True)
@@ -223,6 +227,7 @@ def test_with_64_bits(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_some_lanes_diverge(tmp_path, monkeypatch):
   """A poke by a huge factor makes some runs diverge, whatever their neighbours do."""
   runs = vs.Runs.concat(
@@ -276,6 +281,7 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_pairs_on_request(reference, tmp_path, monkeypatch):
   # A step has two lanes of each device, and a block two steps.
   results = train(tmp_path / "r", 6, pairs=True, lane_width=2)
@@ -314,6 +320,7 @@ def test_without_tallies(reference, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_predictions_that_are_not_kept(reference, tmp_path, capsys):
   results = train(tmp_path / "r", 7, predictions="none")
   assert "predictions" not in results
@@ -429,6 +436,7 @@ def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypatch):
   """If predictions are many, a report uses tallies; its statistics equal those of a
   report that reads predictions.
@@ -459,6 +467,7 @@ def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
   results = train(tmp_path / "r", 6, pairs=True)
   whole = summarize(results)

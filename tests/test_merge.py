@@ -16,7 +16,6 @@ from vmapseeds.store.folders import create_folder
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
-pytestmark = pytest.mark.optimized
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 
 
@@ -51,6 +50,7 @@ def same(folder, reference):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_another_process_makes_the_folder_meanwhile(
   parts, tmp_path, capsys, monkeypatch
 ):
@@ -69,6 +69,7 @@ def test_another_process_makes_the_folder_meanwhile(
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
   status, out, err = run(
     capsys, "merge", parts / "a", parts / "b", "--out", tmp_path / "c" / "m", "--quiet"
@@ -101,6 +102,7 @@ def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_folder_that_was_copied_and_worked_on_in_two_places(
   parts, tmp_path, monkeypatch, capsys
 ):
@@ -135,6 +137,7 @@ def test_a_folder_that_was_copied_and_worked_on_in_two_places(
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(
   parts, tmp_path
 ):
@@ -176,6 +179,7 @@ def test_rows_that_a_table_has_twice_are_two_runs():
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
   digits = load("digits")
   arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
@@ -196,6 +200,7 @@ def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   parts, tmp_path, capsys
 ):

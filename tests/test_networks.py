@@ -60,6 +60,7 @@ class Normed(nnx.Module):
 
 @pytest.mark.parametrize("shape", [(), (3, 0, 2), (1,), (2, 1), (5, 6, 7)])
 def test_vectors_draws_the_bits_of_threefry(shape):
+  @jax.jit
   def drawn(key):
     of = jax.random.split(jax.random.fold_in(key, 5), 3)[2]
     return [
@@ -259,13 +260,17 @@ class Default(nn.Module):
   ],
 )
 def test_defaults_of_a_model_count_where_the_recipe_sets_nothing(changes, same):
-  made, key = network(recipe(Default).replace(**changes), 3), jax.random.key(7)
-  variables = made.init(key, X)
-  np.testing.assert_array_equal(
-    made.apply(variables, X), same.apply(same.init(key, X), X)
-  )
-  drawn = same.apply(variables, X, train=True, rngs={"dropout": key})
-  np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
+  made = network(recipe(Default).replace(**changes), 3)
+
+  @jax.jit
+  def computed(key):
+    variables = made.init(key, X)
+    drawn = same.apply(variables, X, train=True, rngs={"dropout": key})
+    ours = made.apply(variables, X), made.train(variables, X, key)[0]
+    return ours, (same.apply(same.init(key, X), X), drawn)
+
+  for one, other in zip(*computed(jax.random.key(7)), strict=True):
+    np.testing.assert_array_equal(one, other)
 
 
 def test_a_model_has_as_many_outputs_as_it_says_if_there_are_no_classes():

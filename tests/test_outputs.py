@@ -16,7 +16,6 @@ from vmapseeds.campaign import until
 from vmapseeds.campaign.until import Until
 from vmapseeds.training.runs import Run
 
-pytestmark = pytest.mark.optimized
 rng = np.random.default_rng(0)
 LABELS = rng.integers(0, 3, 21)
 PAGE = rng.integers(0, 3, (5, 4))
@@ -107,6 +106,7 @@ def counted_alone(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_accuracy_follows_from_a_class(answered):
   _, results = answered
   wrong = results.answers.values != LABELS
@@ -126,6 +126,7 @@ def test_accuracy_follows_from_a_class(answered):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("pairs", [False, True])
 def test_tallies_of_a_class(pairs, answered, tmp_path, monkeypatch):
   out, results = answered
@@ -146,6 +147,7 @@ def test_errors_of_a_class(answered):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_report_of_a_class(answered, tmp_path):
   out, results = answered
   (summary,) = vs.report(out, out=tmp_path)
@@ -161,6 +163,7 @@ def test_a_report_of_a_class(answered, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_comparison_of_classes(tmp_path):
   results = train(exam, vs.Runs.sweep(skill=[0, 0.5], seeds=10), tmp_path / "r")
   a, b = (results.accuracy.values[results["skill"].values == s] for s in (0.5, 0))
@@ -170,6 +173,7 @@ def test_a_comparison_of_classes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_class_until_it_is_known(tmp_path):
   rule = Until.parse("mean_accuracy abs 3%")
   results = until.train_until(
@@ -188,6 +192,7 @@ def test_a_class_until_it_is_known(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_class_trained_again_and_merged(answered, tmp_path):
   out, results = answered
   again = vs.replay(out, 11)
@@ -203,6 +208,7 @@ def test_a_class_trained_again_and_merged(answered, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_counts_alone_of_a_class(answered, tmp_path, monkeypatch):
   whole, results = answered
   out = tmp_path / "r"
@@ -238,6 +244,7 @@ def without_speed(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_task_with_a_class_from_the_command_line(tmp_path, capsys):
   argv = ["train", "test_outputs:quiz", "--out", str(tmp_path / "r"), "--quiet"]
   cli.main([*argv, "--runs", "8", "--until", "mean_accuracy abs 9%"])
@@ -286,6 +293,7 @@ two = task(
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_classes_in_two_groups(tmp_path, monkeypatch):
   out = tmp_path / "r"
   train("test_outputs:two", 13, out, pairs=True)
@@ -312,6 +320,7 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_pages_of_the_group_declared_first(tmp_path):
   out = tmp_path / "r"
   train(two, 5, out)
@@ -326,6 +335,7 @@ def test_pages_of_the_group_declared_first(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
   """Runs that were not counted together are counted by their predictions."""
   train(two, 7, tmp_path / "r")
@@ -338,6 +348,7 @@ def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_axes_of_examples_are_flattened(tmp_path):
   results = train(two, 3, tmp_path / "r")
   pages, lines = np.nonzero(READ)
@@ -354,6 +365,7 @@ def test_axes_of_examples_are_flattened(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_axes_without_a_name_are_called_after_their_array(tmp_path):
   output = vs.Output(role="class", labels=PAGE, mask=READ, num_classes=5)
   train(task(of_two_sets, {"b/guesses": output}), 2, tmp_path / "r")
@@ -382,6 +394,7 @@ def with_diverged(data, run, state):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_runs_that_diverged_are_not_counted(tmp_path, monkeypatch, capsys):
   lossy = task(with_diverged, {"answers": OF_CLASS})
   results = train(lossy, 13, tmp_path / "r", pairs=True, progress=True)
@@ -403,6 +416,7 @@ def infinite_once(model, params, batch, run):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_loss_that_was_infinite_once_has_diverged(tmp_path):
   recipe = vs.recipe(
     "digits_cnn", model="linear", epochs=1, objective=infinite_once, values={"bad": -1}
@@ -425,6 +439,7 @@ def lose(data, run, state):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_losses(tmp_path):
   losses = task(
     lose, {"squared": vs.Output(("page", "line"), "loss", mask=READ, unit="mm²")}
@@ -507,6 +522,7 @@ def test_every_declared_value_is_a_column_as_it_was_given(answered, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_every_value_of_a_recipe_is_a_column(tmp_path):
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1, lr=0.003, momentum=0.7)
   results = train(recipe, vs.Runs.sweep(momentum=[0.1, 0.7], seeds=2), tmp_path / "r")

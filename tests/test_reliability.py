@@ -34,7 +34,6 @@ from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.layout import read_metadata, readable
 from vmapseeds.store.results import Results
 
-pytestmark = pytest.mark.optimized
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 RUNS = 24
 
@@ -68,6 +67,25 @@ def same(folder, reference):
     np.testing.assert_array_equal(a, b, err_msg=name)
 
 
+def test_a_block_is_on_the_disk_before_its_record_is(tmp_path, monkeypatch):
+  """And the record's text before its name, and the name before anything says so."""
+  out, flushed = tmp_path / "r", []
+
+  def fsync(descriptor):
+    record = out / "blocks" / "0.json"
+    flushed.append((os.fstat(descriptor).st_ino, record.exists()))
+
+  monkeypatch.setattr(os, "fsync", fsync)
+  values = np.zeros((4, 3, 1000), np.float32)  # which no record has room for
+  outputs_folder(out, {"score": (values, {})}, block_runs=4)
+  (chunk,) = [f for f in (out / "score" / "c").rglob("*") if f.is_file()]
+  record = out / "blocks" / "0.json"
+  before = [number for number, recorded in flushed if not recorded]
+  after = [number for number, recorded in flushed if recorded]
+  assert {chunk.stat().st_ino, record.stat().st_ino} <= {*before}
+  assert record.parent.stat().st_ino in after
+
+
 @pytest.fixture
 def trained(monkeypatch):
   """The rows that are trained, in their order."""
@@ -81,6 +99,7 @@ def trained(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
   outcome = kills.killed(tmp_path, LINEAR, 80, kills=2, seed=2)
   assert outcome.kills  # how many of them hit depends on how fast the machine is
@@ -352,6 +371,7 @@ def vs_repair(folder, deleted):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_work_trains_its_blocks_and_leaves_others(
   tmp_path, reference, trained, monkeypatch, capsys
 ):
@@ -462,6 +482,7 @@ def moved(tmp_path, monkeypatch, reference):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_campaign_on_a_file_goes_on_from_elsewhere(moved, reference, trained, capsys):
   assert run(capsys, "work", "../r", "--quiet")[0] == 0
   assert trained == [4, 5, 6, 7]
@@ -470,6 +491,7 @@ def test_a_campaign_on_a_file_goes_on_from_elsewhere(moved, reference, trained, 
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_data_that_were_moved_are_known_by_their_digest(
   moved, reference, trained, capsys
 ):
@@ -754,6 +776,7 @@ def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("killed", ["before the record", "between the objects"])
 def test_an_extension_rewrites_no_block(
   killed, tmp_path, reference, trained, monkeypatch
@@ -828,6 +851,7 @@ def test_a_lost_column_is_restored_from_the_same_runs_alone(short_columns):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
@@ -857,6 +881,7 @@ def test_runs_are_read_without_the_others(tmp_path, reference):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_plain_xarray_shows_holes_as_missing(tmp_path, reference):
   """The rows of a chunk that a short block does not have."""
   for runs in (6, 9, 11):
@@ -918,6 +943,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 @pytest.mark.parametrize("calls", range(6))
 def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, calls):
   """It stops after one of the five columns, or before the description, is written."""
@@ -1015,6 +1041,7 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
   now = loop.versions()
@@ -1043,6 +1070,7 @@ def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_forced_recipe_is_recorded(tmp_path):
   train(tmp_path / "r", 8)
   other = LINEAR.replace(label_smoothing=0.5)
@@ -1077,6 +1105,7 @@ def test_what_a_record_says(reference):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_neighbours_of_diverging_lanes_are_as_without_them(tmp_path):
   wild = np.where(np.arange(8) % 3 == 1, 1e3, 0.05).astype(np.float32)
   runs = vs.Runs(vs.Runs.independent(8).seeds, {"lr": wild})

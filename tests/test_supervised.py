@@ -617,6 +617,22 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
     train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
 
 
+def test_equal_recipes_of_names_have_the_same_functions():
+  """Which JAX traces once a process. What a user's objects read may change between two
+  campaigns.
+  """
+
+  def stages(**changes):
+    return supervised.recipe_stages(ADAM.replace(**changes), supervised.Keep())
+
+  assert stages() == stages(dataset="cifar10")
+  for changes in ({"epochs": 6}, {"name": "other"}, {"width": 2.0}):
+    assert stages() != stages(**changes)
+  loss = optax.losses.softmax_cross_entropy_with_integer_labels
+  for own in ({"loss": loss}, {"loss": f"{loss.__module__}:{loss.__name__}"}):
+    assert stages(**own) != stages(**own)
+
+
 @pytest.mark.parametrize("name", ["a.b", "a/b"])
 def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
   class Net(nn.Module):

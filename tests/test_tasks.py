@@ -18,8 +18,6 @@ from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.names import SOURCES
 
-pytestmark = pytest.mark.optimized
-
 
 def start(data, run):
   return {"place": jax.random.normal(run.key("init"), (2,)), "pushes": jnp.int32(0)}
@@ -432,6 +430,7 @@ def test_all_seeds_of_a_task_vary_if_all_of_supervised_training_do(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_keys_in_a_state_are_kept_in_checkpoints(tmp_path, monkeypatch):
   """A walk that splits the key of its state, interrupted after its second round."""
 
@@ -474,6 +473,7 @@ def test_keys_in_a_state_are_kept_in_checkpoints(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_one_run_outside_a_campaign_is_the_campaigns(tmp_path):
   results = quiet(
     walk, vs.Runs.sweep(size=[0.1, 0.5], seeds=2, start=7), tmp_path / "r"

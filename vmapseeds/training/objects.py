@@ -246,6 +246,7 @@ def _module_of(value):
   return sys.modules.get(name) if isinstance(name, str) else None
 
 
+@functools.cache
 def _is_users(path):
   """Return whether a file belongs neither to Python, nor to an installed package, nor to
   this one.

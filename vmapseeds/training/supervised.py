@@ -405,10 +405,22 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 
 
 def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
-  """Return the three functions of a recipe's task."""
+  """Return the three functions of a recipe's task: for equal recipes of registered names
+  the same ones, which JAX then traces once a process.
+  """
   precision = models.resolve_precision(recipe.precision)
   # Compiled programs outlive a task: they must not keep its data in memory.
   recipe = recipe.replace(dataset="any", precision=precision)
+  # What a user's objects read may change.
+  own_objects = any(is_object(getattr(recipe, field)) for field in FIELDS)
+  if own_objects or recipe.metrics or held_out is not None:
+    return make_stages(recipe, keep, held_out)
+  return cached_stages(recipe, keep)
+
+
+def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
+  """Return the three functions of the task of a recipe whose precision is resolved."""
+  precision = recipe.precision
   every = recipe.evaluate_every
 
   def measure(sets, run, trained):
@@ -501,6 +513,9 @@ def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
     return computed
 
   return precisely(start), precisely(advance), precisely(finish)
+
+
+cached_stages = functools.lru_cache(maxsize=64)(make_stages)
 
 
 def recipe_outputs(
