@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import jax
 
-from vmapseeds.mistakes import one_of
+from vmapseeds.mistakes import Mistake, one_line, one_of
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 _platform = contextvars.ContextVar[str | None]("platform", default=None)
@@ -14,7 +14,26 @@ _platform = contextvars.ContextVar[str | None]("platform", default=None)
 
 def platform() -> str:
   """Return the platform that programs are traced for now, one of `PLATFORMS`."""
-  return _platform.get() or jax.default_backend()
+  return _platform.get() or start_devices()
+
+
+def start_devices() -> str:
+  """Let JAX start the devices that it may use, and return their platform.
+
+  Raises:
+    Mistake: there is none.
+  """
+  try:
+    return jax.default_backend()
+  except (RuntimeError, AssertionError) as error:
+    wanted = jax.config.jax_platforms
+    if not wanted:
+      raise
+    reason = f" ({one_line(error)[:200]})" if str(error) else ""
+    raise Mistake(
+      f"JAX_PLATFORMS is {wanted}: no such device can be used here{reason}, unset it or "
+      "give cpu"
+    ) from error
 
 
 @contextlib.contextmanager

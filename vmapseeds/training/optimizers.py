@@ -17,8 +17,8 @@ from optax import contrib
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
-from vmapseeds.training.inputs import DeviceExamples, batch_like, steps_per_epoch
-from vmapseeds.training.networks import last_layer, network, path_of, variables_of
+from vmapseeds.training.inputs import DeviceExamples, steps_per_epoch
+from vmapseeds.training.networks import path_of, trainable_paths, variables_of
 from vmapseeds.training.objects import is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -53,9 +53,15 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
     "exponential": lambda step: run["gamma"] ** ((step - rising) // an_epoch),
   }
   height = ramps[recipe.schedule]
-  if not rising:
-    return height
-  return lambda step: jnp.where(step < rising, (step + 1) / rising, height(step))
+
+  def factor(step):
+    # Whole numbers become float64 under `jax_enable_x64`.
+    step = jnp.asarray(step, jnp.float32)
+    if not rising:
+      return height(step)
+    return jnp.where(step < rising, (step + 1) / rising, height(step))
+
+  return factor
 
 
 def make_optimizer(
@@ -101,15 +107,20 @@ def optimizer_of(
   )
   if recipe.trainable == "all":
     return optimizer
-  last = last_layer(
-    network(recipe, data.num_classes).apply,
-    variables_of(recipe, data),
-    batch_like(data, 1),
-  )
+  trained = trainable_paths(recipe, data, variables_of(recipe, data))
   frozen = jax.tree.map_with_path(
-    lambda path, _: f"params.{path_of(path)}" not in last, params
+    lambda path, _: f"params.{path_of(path)}" not in trained, params
   )
   return optax.selective_transform(optimizer, freeze_mask=frozen)
+
+
+def steepest(gradient: PyTree[Array]) -> PyTree[Array]:
+  """Return the direction of steepest ascent, as optax takes it, from what `jax.grad`
+  returns: of a complex parameter that is the conjugate.
+  """
+  return jax.tree.map(
+    lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, gradient
+  )
 
 
 def extra_args(
@@ -132,7 +143,7 @@ def extra_args(
     "grad": gradient,
     "value_fn": value_of,
     "obj_fn": value_fn,  # of Sophia
-    "grad_fn": lambda params, _=0: jax.grad(value_fn)(params),  # of SAM
+    "grad_fn": lambda params, _=0: steepest(jax.grad(value_fn)(params)),  # of SAM
   }
   taken = inspect.signature(optimizer.update).parameters
   if any(p.kind is p.VAR_KEYWORD for p in taken.values()):

@@ -25,6 +25,7 @@ from vmapseeds.training.modules import begins_as_it_is
 from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
   check_size,
+  describe_trainable,
   last_layer,
   network,
   path_of,
@@ -135,6 +136,8 @@ def make_task(
     check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
     check_data(recipe, dataset, num_classes)
     check_size(recipe, sets[0], memory)
+    if told and recipe.trainable != "all":
+      say(describe_trainable(recipe, sets[0]))
     paths = compatible_variables(recipe, sets[0], base, runs) if base else []
     return recipe_task(
       recipe,
@@ -320,8 +323,10 @@ def recipe_stages(recipe: Recipe, keep: Keep):
   def measure(sets, run, trained):
     train, tests = sets
     out = {}
+    sound = []
     for name, data in tests.items():
       evaluation = evaluate(recipe, data, run, trained, keep_outputs=keep.logits)
+      sound.append(evaluation.sound)
       out[f"{name}/predictions"] = evaluation.predictions
       if data.num_classes is None:
         out[f"{name}/losses"] = evaluation.losses
@@ -330,6 +335,7 @@ def recipe_stages(recipe: Recipe, keep: Keep):
     for name in ("test", "valid"):
       if (held_out := run.get(f"{name}_examples")) is not None:
         evaluation = evaluate(recipe, train, run, trained, held_out)
+        sound.append(evaluation.sound)
         if train.num_classes is None:
           out[f"{name}_loss"] = evaluation.losses.mean()
         else:
@@ -339,10 +345,10 @@ def recipe_stages(recipe: Recipe, keep: Keep):
       out["train_loss"] = evaluation.losses.mean()
       if train.num_classes is not None:
         out["train_accuracy"] = evaluation.correct
-    return out
+    return out, jnp.array(sound).all()
 
   def measure_epoch(sets, run, state):
-    return measure(sets, run, loop.finish(recipe, state))
+    return measure(sets, run, loop.finish(recipe, state))[0]
 
   def start(sets, run):
     state = loop.start(recipe, sets[0], run)
@@ -384,7 +390,12 @@ def recipe_stages(recipe: Recipe, keep: Keep):
   def finish(sets, run, state):
     state, series = (state, {}) if every is None else state
     trained = loop.finish(recipe, state)
-    out = {"diverged": trained.diverged, **(now := measure(sets, run, trained))}
+    now, sound = measure(sets, run, trained)
+    out = {
+      "diverged": trained.diverged | ~sound,
+      "nonfinite_steps": state.nonfinite_steps,
+      **now,
+    }
     if recipe.stop_at is not None:
       out["trained_epochs"] = state.epochs
     for name, values in series.items():
@@ -414,7 +425,7 @@ def recipe_outputs(
 ):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
-  found = {"diverged": Output()}
+  found = {"diverged": Output(), "nonfinite_steps": Output()}
   for name in ("test", "valid") if held_out else ():
     if train.num_classes is None:
       found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
@@ -444,7 +455,7 @@ def recipe_outputs(
     if keep.logits:
       found[f"{name}/logits"] = Output(outputs, "logits")
   if recipe.evaluate_every:
-    for name, output in [*found.items()][1:]:
+    for name, output in [*found.items()][2:]:
       array = name.rpartition("/")[2]
       dims = (EPOCH, *output.dims)
       found[sibling(name, array, EPOCH)] = dataclasses.replace(
@@ -559,7 +570,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     short,
     (examples, {}),
     rounds=1,
-    finish=lambda sets, run, state: {"diverged": state.diverged},
+    finish=lambda sets, run, state: {"diverged": state.nonfinite_steps > 0},
     outputs={},
     make_trial=None,
   )
