@@ -2,11 +2,15 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import jax
 
 from vmapseeds.mistakes import Mistake, one_line, one_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 _platform = contextvars.ContextVar[str | None]("platform", default=None)
@@ -47,3 +51,16 @@ def compiling_for(name: str) -> Iterator[None]:
     yield
   finally:
     _platform.reset(token)
+
+
+def moves_data(function: Function) -> Function:
+  """Let a function of this package move data to and from devices, also where the user
+  has JAX refuse that (`jax_transfer_guard`).
+  """
+
+  @functools.wraps(function)
+  def moving(*args, **kwargs):
+    with jax.transfer_guard("allow"):
+      return function(*args, **kwargs)
+
+  return moving  # type: ignore[return-value]

@@ -451,6 +451,11 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     raise Mistake(
       f"{model} gives {given} for a batch of 3: give one array, its first axis the example"
     )
+  if 0 in outputs.shape:
+    raise Mistake(
+      f"{model} gives outputs of shape {outputs.shape[1:]}: give at least one number an "
+      "example"
+    )
   if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
     raise Mistake(
       f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class from 0 on"
