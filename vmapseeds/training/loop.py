@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Num, PyTree
+from jaxtyping import Array, Float, Inexact, Int, Num, PyTree
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.evaluation import reaches
@@ -48,8 +48,8 @@ from vmapseeds.training.runs import Run
 class State(NamedTuple):
   """A network in training, between two epochs."""
 
-  params: PyTree[Float[Array, "..."]]  # perhaps `PackedParams`, or `LookaheadParams`
-  batch_stats: PyTree[Float[Array, "..."]]
+  params: PyTree[Inexact[Array, "..."]]  # perhaps `PackedParams`, or `LookaheadParams`
+  batch_stats: PyTree[Inexact[Array, "..."]]
   opt_state: PyTree[Array]
   nonfinite_steps: Int[Array, ""]  # steps whose loss was not finite
   epochs: Int[
@@ -101,7 +101,7 @@ class Model(NamedTuple):
   loss: Loss
 
   def mean_loss(
-    self, params: PyTree[Float[Array, "..."]], batch: Batch
+    self, params: PyTree[Inexact[Array, "..."]], batch: Batch
   ) -> tuple[Float[Array, ""], PyTree]:
     """Return the mean loss of a batch and the updated batch statistics."""
     outputs, updates = self.apply(params, batch.inputs)
@@ -109,7 +109,7 @@ class Model(NamedTuple):
 
 
 def default_objective(
-  model: Model, params: PyTree[Float[Array, "..."]], batch: Batch, run: Run
+  model: Model, params: PyTree[Inexact[Array, "..."]], batch: Batch, run: Run
 ) -> tuple[Float[Array, ""], PyTree]:
   """Return the mean loss of a batch and the updated batch statistics.
 

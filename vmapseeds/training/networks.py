@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.extend.random import define_prng_impl, threefry_prng_impl
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Inexact, Int, Key, PyTree
 
 from vmapseeds import models
 from vmapseeds.jaxprs import (
@@ -408,7 +408,7 @@ def _states(model):
 class Trained(NamedTuple):
   """A trained network, and whether its variables end not finite."""
 
-  variables: PyTree[Float[Array, "..."]]
+  variables: PyTree[Inexact[Array, "..."]]
   diverged: Bool[Array, ""]
 
 
@@ -547,7 +547,7 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
 
 def initialize(
   recipe: Recipe, data: DeviceExamples, run: Run
-) -> PyTree[Float[Array, "..."]]:
+) -> PyTree[Inexact[Array, "..."]]:
   """Return the variables before training: a function of the init seed and, with
   `recipe.initialize`, of the training set, except those that are loaded from a stored
   network.
@@ -576,7 +576,7 @@ def initialize(
 
 
 def poke_place(
-  params: PyTree[Float[Array, "..."]], key: Key[Array, ""]
+  params: PyTree[Inexact[Array, "..."]], key: Key[Array, ""]
 ) -> Int[Array, ""]:
   """Return the index, among all weights, of the one that a poke changes. Vectors are not
   counted: a factor leaves biases at 0.
@@ -591,7 +591,7 @@ def poke_place(
 
 
 def poke(
-  params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
+  params: PyTree[Inexact[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
 ) -> PyTree:
   """Return `params` with the weight at `place` multiplied by `factor`."""
   leaves, structure = jax.tree.flatten(params)

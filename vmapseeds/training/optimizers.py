@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 from optax import contrib
 
 from vmapseeds.mistakes import Mistake
@@ -126,8 +126,8 @@ def steepest(gradient: PyTree[Array]) -> PyTree[Array]:
 def extra_args(
   optimizer: optax.GradientTransformation,
   value: Float[Array, ""],
-  gradient: PyTree[Float[Array, "..."]],
-  value_fn: Callable[[PyTree[Float[Array, "..."]]], Float[Array, ""]],
+  gradient: PyTree[Inexact[Array, "..."]],
+  value_fn: Callable[[PyTree[Inexact[Array, "..."]]], Float[Array, ""]],
 ) -> dict[str, Any]:
   """Return what an update of the optimizer takes beside the gradient, under the names
   that optax has for it: the value of the objective on the batch, and the functions that
@@ -152,8 +152,8 @@ def extra_args(
 
 
 def initial_params(
-  optimizer: optax.GradientTransformation, params: PyTree[Float[Array, "..."]]
-) -> PyTree[Float[Array, "..."]]:
+  optimizer: optax.GradientTransformation, params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
   """Return parameters in the form that the optimizer begins with: for `optax.lookahead`
   a fast and a slow copy.
   """
@@ -169,8 +169,8 @@ def initial_params(
 
 
 def evaluated_params(
-  recipe: Recipe, opt_state: PyTree[Array], params: PyTree[Float[Array, "..."]]
-) -> PyTree[Float[Array, "..."]]:
+  recipe: Recipe, opt_state: PyTree[Array], params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
   """Return the parameters that are evaluated and kept: those that training moves, unless
   the optimizer or `recipe.eval_params` says others.
 
@@ -237,7 +237,7 @@ class PackedParams:
   )  # of each parameter; None: not a vector
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
-  def unpack(self) -> PyTree[Float[Array, "..."]]:
+  def unpack(self) -> PyTree[Inexact[Array, "..."]]:
     """Return the parameters as they were before packing."""
     others = iter(self.others)
     ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
@@ -252,8 +252,8 @@ class PackedParams:
 
 
 def pack_vectors(
-  recipe: Recipe, params: PyTree[Float[Array, "..."]]
-) -> PyTree[Float[Array, "..."]]:
+  recipe: Recipe, params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
   """Return parameters in the form that the optimizer takes.
 
   On accelerators each operation has a cost, so vectors are packed if the optimizer is a
@@ -272,6 +272,8 @@ def pack_vectors(
   return PackedParams(others, jnp.concatenate(vectors), sizes, structure)
 
 
-def unpack_vectors(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+def unpack_vectors(
+  params: PyTree[Inexact[Array, "..."]],
+) -> PyTree[Float[Array, "..."]]:
   """Return parameters in the form that the network takes."""
   return params.unpack() if isinstance(params, PackedParams) else params
