@@ -33,7 +33,7 @@ MODES = {
 
 
 def logits(out):
-  options = {"lowering": "vmap", "lane_width": 2, "progress": False}
+  options = {"lowering": "sequential", "lane_width": 1, "progress": False}
   return vs.train(RECIPE, 2, out, logits=True, **options).logits.values
 
 
