@@ -72,6 +72,7 @@ def test_schema(tmp_path):
     "labels",
     "accuracy",
     "diverged",
+    "nonfinite_steps",
     "logits",
     "half_errors",
     "votes",
@@ -896,10 +897,13 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
   results = train(tmp_path / "r", 5, recipe, logits=True)
   stored = [
     results[name].nbytes
-    for name in {*results.variables} - {"labels", "run_place", "diverged"}
+    for name in {*results.variables}
+    - {"labels", "run_place", "diverged", "nonfinite_steps"}
   ]
   taken = vs.estimate(recipe, 5, logits=True, progress=False).disk_bytes
-  assert taken == sum(stored) + 5  # diverged, a byte each
+  assert (
+    taken == sum(stored) + 5 + 5 * 4
+  )  # diverged and nonfinite_steps, of one and four bytes each
   assert taken - short.disk_bytes == 5 * 797 * 10 * 4
   assert vs.estimate(recipe, 5, tmp_path / "r", logits=True, progress=False).runs == 0
   assert timed == [1], "the timing is kept"

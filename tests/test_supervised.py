@@ -396,7 +396,7 @@ class Jitted(nn.Module):
     (linen(nn.Dense(3)), {"params.kernel", "params.bias"}),
     (
       linen(nn.Sequential([nn.Dense(4), nn.LayerNorm()])),
-      {"params.layers_1.scale", "params.layers_1.bias"},
+      {"params.layers_0.kernel", "params.layers_0.bias"},
     ),
   ],
 )

@@ -788,6 +788,22 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
+# Commands that train nothing.
+READING = frozenset(
+  {"verify", "merge", "import", "export", "list", "report", "compare", "plan"}
+  | {"examples", "recipes"}
+)
+
+
+def keep_devices_free() -> None:
+  """Let JAX use the CPU alone in a command that only reads: a training may have the
+  accelerator, or there may be none.
+  """
+  os.environ["JAX_PLATFORMS"] = "cpu"
+  if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_platforms", "cpu")
+
+
 @contextlib.contextmanager
 def nothing_written() -> Iterator[None]:
   """Say that nothing was written when this context is interrupted."""
@@ -1080,6 +1096,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       )
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)
+    if name in READING:
+      keep_devices_free()
     parse(deferred(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
 
 

@@ -4,8 +4,9 @@ This module alone knows JAX's two classes of programs. Until JAX 0.10 a closed p
 wraps an open one and holds its constants; from JAX 0.11 on both are one class.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 from jax.extend import core
@@ -52,6 +53,56 @@ def _programs_in(values: Iterable[Any]) -> Iterator[Program]:
       yield value
     elif isinstance(value, tuple | list):
       yield from _programs_in(value)
+
+
+# Operations that only call a program of their own inputs.
+CALLS = frozenset(
+  {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
+  | {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+)
+
+
+class FlatEquation(NamedTuple):
+  """An equation outside of all calls. Values have numbers; None is a literal."""
+
+  equation: Equation
+  inputs: list[int | None]
+  outputs: list[int]
+
+
+def flat_equations(
+  program: Program,
+) -> tuple[list[FlatEquation], list[int], list[int | None]]:
+  """Return a program's equations with those of the programs that it calls in the place
+  of the calls, and the numbers of its inputs and of its outputs.
+  """
+  flat: list[FlatEquation] = []
+  numbers = itertools.count()
+
+  def flatten(program, inputs):
+    values = dict(zip(program.invars, inputs, strict=True))
+    for constant in getattr(program, "constvars", ()):
+      values.setdefault(constant, next(numbers))
+
+    def number_of(variable):
+      return values[variable] if isinstance(variable, Var) else None
+
+    for equation in program.eqns:
+      read = [number_of(variable) for variable in equation.invars]
+      inner = [open_program(one) for one in inner_programs(equation)]
+      is_call = equation.primitive.name in CALLS and len(inner) == 1
+      if is_call and len(inner[0].invars) == len(read):
+        written = flatten(inner[0], read)
+      else:
+        written = [next(numbers) for _ in equation.outvars]
+        flat.append(FlatEquation(equation, read, written))
+      values.update(zip(equation.outvars, written, strict=True))
+    return [number_of(variable) for variable in program.outvars]
+
+  opened = open_program(program)
+  inputs = [next(numbers) for _ in opened.invars]
+  outputs = flatten(opened, inputs)
+  return flat, inputs, outputs
 
 
 def equations(program: Program) -> list[Equation]:

@@ -2,11 +2,15 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import jax
 
-from vmapseeds.mistakes import one_of
+from vmapseeds.mistakes import Mistake, one_line, one_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 _platform = contextvars.ContextVar[str | None]("platform", default=None)
@@ -14,7 +18,26 @@ _platform = contextvars.ContextVar[str | None]("platform", default=None)
 
 def platform() -> str:
   """Return the platform that programs are traced for now, one of `PLATFORMS`."""
-  return _platform.get() or jax.default_backend()
+  return _platform.get() or start_devices()
+
+
+def start_devices() -> str:
+  """Let JAX start the devices that it may use, and return their platform.
+
+  Raises:
+    Mistake: there is none.
+  """
+  try:
+    return jax.default_backend()
+  except (RuntimeError, AssertionError) as error:
+    wanted = jax.config.jax_platforms
+    if not wanted:
+      raise
+    reason = f" ({one_line(error)[:200]})" if str(error) else ""
+    raise Mistake(
+      f"JAX_PLATFORMS is {wanted}: no such device can be used here{reason}, unset it or "
+      "give cpu"
+    ) from error
 
 
 @contextlib.contextmanager
@@ -28,3 +51,16 @@ def compiling_for(name: str) -> Iterator[None]:
     yield
   finally:
     _platform.reset(token)
+
+
+def moves_data(function: Function) -> Function:
+  """Let a function of this package move data to and from devices, also where the user
+  has JAX refuse that (`jax_transfer_guard`).
+  """
+
+  @functools.wraps(function)
+  def moving(*args, **kwargs):
+    with jax.transfer_guard("allow"):
+      return function(*args, **kwargs)
+
+  return moving  # type: ignore[return-value]

@@ -49,6 +49,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, check_writable, removed_if_unused
 from vmapseeds.store.layout import Description, read_metadata, read_verified_metadata
 from vmapseeds.store.results import Results
+from vmapseeds.target import moves_data
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.recipes import Recipe
@@ -79,6 +80,7 @@ class Campaign(NamedTuple):
   execution: lanes.Execution
 
 
+@moves_data
 def train(
   task: Recipe | Task | str,
   runs: Runs | int = 256,
@@ -148,6 +150,7 @@ class Estimate(NamedTuple):
     return f"{run_count(self.runs)}; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
 
 
+@moves_data
 def estimate(
   task: Recipe | Task | str,
   runs: Runs | int = 256,
@@ -348,6 +351,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   }
 
 
+@moves_data
 def work(
   out: Folder,
   blocks: tuple[int | None, int | None] | None = None,

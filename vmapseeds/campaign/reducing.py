@@ -57,8 +57,8 @@ def merge(
   -1.
   """
   combinations, _, classes = counts.votes.shape
-  belongs = combination[:, None] == jnp.arange(combinations)
-  votes = predictions[..., None] == jnp.arange(classes)
+  belongs = combination[:, None] == jnp.arange(combinations)[None]
+  votes = predictions[..., None] == jnp.arange(classes)[None, None]
   # Products of whole numbers below 2²⁴ are exact in float32.
   added = jnp.einsum(
     "lc,lek->cek", belongs.astype(jnp.float32), votes.astype(jnp.float32)

@@ -12,6 +12,7 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
+from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same
 from vmapseeds.training.outputs import sibling, tested
 from vmapseeds.training.task import lanes_of, source_texts
@@ -37,6 +38,7 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
+@moves_data
 def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   """Train one run of a results folder again, as it was trained, and compare its
   predictions. Nothing is written.

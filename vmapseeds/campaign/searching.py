@@ -45,6 +45,7 @@ from vmapseeds.results.searches import (
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import read_verified_metadata
+from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.names import SAMPLER, TRIAL_COLUMNS
 from vmapseeds.training.recipes import Recipe
@@ -83,6 +84,7 @@ class Sampler(Protocol):
     """
 
 
+@moves_data
 def search(
   task: Recipe | Task | str,
   over: Mapping[str, Any],

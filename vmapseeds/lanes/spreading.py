@@ -21,6 +21,7 @@ from vmapseeds.lanes.rewriting import fast_convolutions
 from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
 from vmapseeds.mistakes import Mistake, at_least, say
+from vmapseeds.target import start_devices
 
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
@@ -108,6 +109,7 @@ def start_jax() -> list[jax.Device]:
 
 def devices() -> list[jax.Device]:
   """Return all local devices. Start JAX if it has not started yet."""
+  start_devices()
   return jax.local_devices()
 
 

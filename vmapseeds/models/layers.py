@@ -17,6 +17,7 @@ from vmapseeds.models.pooling import (
   PLACES,
   as_images,
   largest_of,
+  of_channels,
   pixels_of,
   place_values,
   rows_first,
@@ -159,7 +160,9 @@ def conv_relu_pool(
     x = jax.lax.conv_general_dilated(
       x, wide, strides, padding, dimension_numbers=numbers
     )
-    return nn.relu(_largest_part(4, x) + jnp.tile(bias.astype(x.dtype), beside))
+    pooled = _largest_part(4, x)
+    beside_bias = jnp.tile(bias.astype(x.dtype), beside)
+    return nn.relu(pooled + of_channels(beside_bias, pooled))
   padding = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
   if (strips := _strips(x.shape, kernel.shape) if device == "tpu" else 1) > 1:
     x, padding[0] = _cut_strips(x, strips, *padding[0]), (0, 0)
@@ -185,7 +188,7 @@ def _relu_pool(x, bias):
 def _relu_pool_forward(x, bias):
   # Before pooling, because of how XLA makes loops: after pooling bias and ReLU take
   # four times as long.
-  y = nn.relu(x + bias)
+  y = nn.relu(x + of_channels(bias, x))
   # Slices, because with a reshape between `y` and the next convolution the gradient
   # would compute `y` again.
   y = functools.reduce(jnp.maximum, [y[:, i::2, j::2] for i in (0, 1) for j in (0, 1)])
@@ -213,7 +216,7 @@ def _pool_relu(x, bias):
 
 def _pool_relu_forward(x, bias):
   largest, which = largest_of(pixels_of(x, 2, 0))
-  y = nn.relu(largest + bias).astype(x.dtype)
+  y = nn.relu(largest + of_channels(bias, largest)).astype(x.dtype)
   # The barrier makes both at once: otherwise XLA goes over all pixels a second time for
   # the residuals.
   y, which = jax.lax.optimization_barrier((y, jnp.where(y > 0, which, -1)))
@@ -259,10 +262,10 @@ class ConvReluPool(nn.Module):
   def __call__(
     self, x: Real[Array, "batch height columns inside_channels"]
   ) -> Float[Array, "batch rows pooled_columns beside_features"]:
-    kernel = self.param(
-      "kernel", nn.initializers.lecun_normal(), (3, 3, self.channels, self.features)
-    )
-    bias = self.param("bias", nn.initializers.zeros, (self.features,))
+    shape = (3, 3, self.channels, self.features)
+    # Without a dtype these would be float64 under `jax_enable_x64`.
+    kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
     return conv_relu_pool(x.astype(self.dtype), kernel.astype(self.dtype), bias)
 
 
@@ -373,5 +376,7 @@ class Classifier(nn.Module):
     if isinstance(self.dropout, jax.Array):
       kept = TracedDropout(self.dropout, name="Dropout_0")(x) if train else x
     elif self.dropout:
-      kept = nn.Dropout(self.dropout, deterministic=not train)(x)
+      # A Python float would draw float64 numbers under `jax_enable_x64`.
+      rate = np.float32(self.dropout)
+      kept = nn.Dropout(rate, deterministic=not train)(x)
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

@@ -13,6 +13,7 @@ from vmapseeds.models.pooling import (
   largest_of,
   leading_axes,
   max_pool,
+  of_channels,
   pixels_of,
   place_values,
   rows_first,
@@ -62,6 +63,7 @@ def _norm_relu_pool(size, epsilon, x, scale, bias):
 def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
   axes = tuple(range(x.ndim - 1))
   values = x.astype(jnp.float32)
+  spread = functools.partial(of_channels, x=x)
   mean = values.mean(axes)
   var = jnp.maximum(0.0, jnp.square(values).mean(axes) - jnp.square(mean))
   reciprocal = jax.lax.rsqrt(var + epsilon)
@@ -71,16 +73,19 @@ def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
   if size > 1:
     sign = jnp.where(scale < 0, -1, 1).astype(x.dtype)
     ahead = leading_axes(x)
-    largest, which = largest_of([pixel * sign for pixel in pixels_of(x, size, ahead)])
-    pooled = as_images(largest * sign, ahead)
-  y = nn.relu((pooled * slope + shift).astype(x.dtype))
+    largest, which = largest_of(
+      [pixel * of_channels(sign, pixel) for pixel in pixels_of(x, size, ahead)]
+    )
+    pooled = as_images(largest * of_channels(sign, largest), ahead)
+  y = nn.relu((pooled * spread(slope) + spread(shift)).astype(x.dtype))
   return (y, mean, var), (x, pooled, which, scale, mean, reciprocal, shift)
 
 
 def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   x, pooled, which, scale, mean, reciprocal, shift = residuals
+  spread = functools.partial(of_channels, x=pooled)
   slope = reciprocal * scale
-  d = jnp.where(pooled * slope + shift > 0, gradients[0], 0)
+  d = jnp.where(pooled * spread(slope) + spread(shift) > 0, gradients[0], 0)
   axes = tuple(range(x.ndim - 1))
   n = x.size // x.shape[-1]
   dbias = d.sum(axes, jnp.float32)
@@ -88,11 +93,17 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), in as few
   # operations per pixel as possible.
   line = slope * reciprocal * dscale / n
+  offset = slope * dbias / n - line * mean
   ahead = leading_axes(x)
   if size > 1:
     x = as_tiles(x, size, ahead)
     d = place_values(rows_first(ahead, d), which, size, ahead)
-  dx = (slope * d - line * x - (slope * dbias / n - line * mean)).astype(x.dtype)
+  slope, line, offset = (
+    of_channels(slope, d),
+    of_channels(line, x),
+    of_channels(offset, x),
+  )
+  dx = (slope * d - line * x - offset).astype(x.dtype)
   return tiles_to_images(dx, ahead) if size > 1 else dx, dscale, dbias
 
 

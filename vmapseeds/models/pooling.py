@@ -17,6 +17,13 @@ from vmapseeds.target import platform
 PLACES = 128  # numbers in a TPU's register along an array's last axis in memory
 
 
+def of_channels(vector, x):
+  """Return one number per channel with as many axes as `x`, as
+  `jax_numpy_rank_promotion=raise` wants.
+  """
+  return vector.reshape((1,) * (x.ndim - 1) + vector.shape)
+
+
 def leading_axes(x):
   """Return how many axes of images come before the rows when they are tiles."""
   return x.ndim - 3 if platform() == "cpu" else 0
@@ -71,7 +78,7 @@ def largest_of(pixels):
 def place_values(values, which, size, ahead):
   """Return tiles that are zero except for one value each, at the pixel `which`."""
   pixels = jnp.arange(size * size, dtype=which.dtype).reshape(
-    size, 1, size, *(1,) * (values.ndim - ahead - 2)
+    *(1,) * (ahead + 1), size, 1, size, *(1,) * (values.ndim - ahead - 2)
   )
   which, values = (jnp.expand_dims(a, (ahead + 1, ahead + 3)) for a in (which, values))
   return jnp.where(pixels == which, values, 0)

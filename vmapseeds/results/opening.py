@@ -54,7 +54,8 @@ def open_results(
   `evaluate_every` there are also these, `predictions`, `accuracy` and kept `logits` after
   some epochs: `epoch_predictions(run, epoch, example)` and so on. `epoch` chooses one, and
   `predictions` and the others are then those after that epoch. Runs that diverge later
-  still count as diverged. A recipe with `stop_at` adds `trained_epochs(run)`.
+  still count as diverged: their parameters or outputs end not finite.
+  `nonfinite_steps(run)` counts the steps whose loss was not finite. A recipe with `stop_at` adds `trained_epochs(run)`.
 
   Args:
     path: the results folder.

@@ -59,7 +59,8 @@ def translate(size: int, border: str = "constant") -> Step:
   def apply(image, corner, fill):
     if platform() == "cpu":
       shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
-      return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
+      start = (*corner, jnp.zeros_like(corner[0]))
+      return jax.lax.dynamic_slice(shifted, start, image.shape)
     # Accelerators run dynamic slices one image at a time, so select among static
     # slices: of rows, then of columns.
     for axis, start in enumerate(corner):
@@ -95,7 +96,7 @@ def cutout(size: int) -> Step:
     inside = ((rows >= 0) & (rows < size))[:, None] & (
       (columns >= 0) & (columns < size)
     )[None, :]
-    return jnp.where(inside[..., None], fill, image)
+    return jnp.where(inside[..., None], fill[None, None], image)
 
   return Step(draw, apply)
 

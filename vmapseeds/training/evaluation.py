@@ -34,6 +34,7 @@ class Evaluation(NamedTuple):
   correct: Int[Array, ""]  # how many predictions are right
   losses: Float[Array, " examples"]  # the recipe's loss of each example
   outputs: Float[Array, "examples ..."] | None  # if kept; logits for a classifier
+  sound: Bool[Array, ""]  # whether all outputs are numbers, see `are_sound`
 
 
 def evaluate(
@@ -72,7 +73,8 @@ def evaluate(
     inputs = rows if subset is None else jnp.asarray(data.inputs)[rows]
     outputs = outputs_of(data.preprocess(inputs))
     losses = loss(outputs, jax.lax.dynamic_slice_in_dim(targets, first, size))
-    return predict(outputs), losses, outputs if keep_outputs else None
+    sound = are_sound(outputs, data.num_classes)
+    return predict(outputs), losses, outputs if keep_outputs else None, sound
 
   # The last batch begins earlier instead of being padded: a network that mixes its batch
   # sees nothing but examples.
@@ -85,7 +87,8 @@ def evaluate(
     whole = parts[: steps - 1].reshape(-1, *parts.shape[2:])
     return jnp.concatenate([whole, parts[steps - 1, again:]])
 
-  predictions, losses, outputs = jax.tree.map(joined, batches)
+  *batches, sound = batches
+  predictions, losses, outputs = jax.tree.map(joined, tuple(batches))
   if data.num_classes is not None and (
     predictions.shape != targets.shape or predictions.dtype.kind not in "iu"
   ):
@@ -94,7 +97,19 @@ def evaluate(
       f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
     )
   right = predictions == targets if predictions.shape == targets.shape else False
-  return Evaluation(predictions, jnp.sum(right), losses, outputs)
+  correct = jnp.sum(right, dtype=jnp.int32)
+  return Evaluation(predictions, correct, losses, outputs, sound.all())
+
+
+def are_sound(
+  outputs: Float[Array, "batch ..."], num_classes: int | None
+) -> Bool[Array, ""]:
+  """Return whether a network's outputs are finite. A logit may be minus infinity, with
+  which a network rules a class out.
+  """
+  if num_classes is None:
+    return jnp.isfinite(outputs).all()
+  return (outputs < jnp.inf).all()
 
 
 def fitting_batch(
@@ -140,9 +155,9 @@ def reaches(
     inputs = data.preprocess(gather_rows(data, rows, examples))
     predictions = predict(apply(trained.variables, inputs).astype(jnp.float32))
     mistaken = (predictions != targets[examples]) & (places >= first)
-    return first + recipe.batch_size, wrong + mistaken.sum()
+    return first + recipe.batch_size, wrong + mistaken.sum(dtype=jnp.int32)
 
-  none = jnp.array(0)
+  none = jnp.int32(0)
   return (
     jax.lax.while_loop(
       lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (none, none)

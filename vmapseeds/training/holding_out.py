@@ -45,9 +45,9 @@ class HeldOut:
     trained: Trained,
     predictions: bool,
     logits: bool,
-  ) -> dict[str, Array]:
-    """Return what a run has of the part `name` of its held-out examples. Places that are
-    `len(data)` are of no example.
+  ) -> tuple[dict[str, Array], Array]:
+    """Return what a run has of the part `name` of its held-out examples, and whether the
+    network's outputs are sound there. Places that are `len(data)` are of no example.
     """
     places = run[f"{name}_examples"]
     kept = self.kept and name == "test"
@@ -70,7 +70,7 @@ class HeldOut:
         other = out.get(f"{name}_{metric}", value)
         out[f"{name}_{metric}"] = jnp.where(there.sum() == size, value, other)
     if not kept:
-      return out
+      return out, found.sound
 
     def of_all(values: Array, nothing: Any) -> Array:
       every = jnp.full((len(data), *values.shape[1:]), nothing, values.dtype)
@@ -83,7 +83,7 @@ class HeldOut:
       out[f"{HELD_OUT}/predictions"] = of_all(found.predictions, none)
     if logits and found.outputs is not None:
       out[f"{HELD_OUT}/logits"] = of_all(found.outputs, jnp.nan)
-    return out
+    return out, found.sound
 
   def outputs(
     self,

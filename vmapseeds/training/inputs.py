@@ -122,9 +122,12 @@ def normalize(
   """Return `(inputs - mean) / std` in float32, or `inputs` unchanged if `mean` or `std`
   is None.
   """
-  return (
-    inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
-  )
+  if mean is None or std is None:
+    return inputs
+  # Explicit axes, which work under `jax_numpy_rank_promotion=raise`.
+  axes = tuple(range(inputs.ndim - 1))
+  mean, std = (jnp.expand_dims(moment, axes) for moment in (mean, std))
+  return (inputs.astype(jnp.float32) - mean) / std
 
 
 def as_vectors(data: DeviceExamples) -> DeviceExamples:

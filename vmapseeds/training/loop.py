@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Num, PyTree
+from jaxtyping import Array, Float, Inexact, Int, Num, PyTree
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.evaluation import reaches
@@ -38,6 +38,7 @@ from vmapseeds.training.optimizers import (
   initial_params,
   optimizer_of,
   pack_vectors,
+  steepest,
   unpack_vectors,
 )
 from vmapseeds.training.recipes import Recipe
@@ -47,10 +48,10 @@ from vmapseeds.training.runs import Run
 class State(NamedTuple):
   """A network in training, between two epochs."""
 
-  params: PyTree[Float[Array, "..."]]  # perhaps `PackedParams`, or `LookaheadParams`
-  batch_stats: PyTree[Float[Array, "..."]]
+  params: PyTree[Inexact[Array, "..."]]  # perhaps `PackedParams`, or `LookaheadParams`
+  batch_stats: PyTree[Inexact[Array, "..."]]
   opt_state: PyTree[Array]
-  diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
+  nonfinite_steps: Int[Array, ""]  # steps whose loss was not finite
   epochs: Int[
     Array, ""
   ]  # how many it trains in all: the recipe's, or the number after which it reached `stop_at`
@@ -76,9 +77,7 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   optimizer = optimizer_of(recipe, data, run, params)
   params = initial_params(optimizer, params)
   opt_state = optimizer.init(params)
-  return State(
-    params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs)
-  )
+  return State(params, batch_stats, opt_state, jnp.int32(0), jnp.int32(recipe.epochs))
 
 
 class Batch(NamedTuple):
@@ -102,7 +101,7 @@ class Model(NamedTuple):
   loss: Loss
 
   def mean_loss(
-    self, params: PyTree[Float[Array, "..."]], batch: Batch
+    self, params: PyTree[Inexact[Array, "..."]], batch: Batch
   ) -> tuple[Float[Array, ""], PyTree]:
     """Return the mean loss of a batch and the updated batch statistics."""
     outputs, updates = self.apply(params, batch.inputs)
@@ -110,7 +109,7 @@ class Model(NamedTuple):
 
 
 def default_objective(
-  model: Model, params: PyTree[Float[Array, "..."]], batch: Batch, run: Run
+  model: Model, params: PyTree[Inexact[Array, "..."]], batch: Batch, run: Run
 ) -> tuple[Float[Array, ""], PyTree]:
   """Return the mean loss of a batch and the updated batch statistics.
 
@@ -165,7 +164,7 @@ def make_train_step(
     return objective(Model(apply, loss), unpack_vectors(packed), batch, run)
 
   def train_step(state, batch):
-    params, batch_stats, opt_state, diverged, epochs = state
+    params, batch_stats, opt_state, nonfinite_steps, epochs = state
     fast = params.fast if lookahead else params
     if (poke_step := run.get("poke_step")) is not None:
       factor = jnp.where(batch.step == poke_step, run["poke_factor"], 1.0)
@@ -176,13 +175,13 @@ def make_train_step(
       return objective_value(params, state.batch_stats, batch)
 
     (value, batch_stats), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    gradient = steepest(gradient)
     more = extra_args(optimizer, value, gradient, lambda params: at(params)[0])
     with before_training(f"optimizer {name_of(recipe.optimizer)}"):
       updates, opt_state = optimizer.update(gradient, opt_state, params, **more)
       params = optax.apply_updates(params, updates)
-    return State(
-      params, batch_stats, opt_state, diverged | ~jnp.isfinite(value), epochs
-    )
+    nonfinite_steps += (~jnp.isfinite(value)).astype(jnp.int32)
+    return State(params, batch_stats, opt_state, nonfinite_steps, epochs)
 
   return train_step
 
@@ -225,7 +224,9 @@ def advance(
     state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
     if recipe.stop_at is not None:
       right = reaches(recipe, data, run, finish(recipe, state), recipe.stop_at)
-      state = state._replace(epochs=jnp.where(right, epoch + 1, state.epochs))
+      state = state._replace(
+        epochs=jnp.where(right, epoch + 1, state.epochs).astype(jnp.int32)
+      )
     return epoch + 1, state
 
   def unfinished(at):
@@ -240,4 +241,4 @@ def finish(recipe: Recipe, state: State) -> Trained:
   params = evaluated_params(recipe, state.opt_state, state.params)
   variables = {"params": unpack_vectors(params)} | state.batch_stats
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
-  return Trained(variables, state.diverged | ~finite.all())
+  return Trained(variables, ~finite.all())

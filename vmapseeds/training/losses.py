@@ -31,11 +31,10 @@ def cross_entropy(
   if isinstance(smoothing, float) and not smoothing:
     # optax indexes by labels, which is slow on accelerators. Here labels are compared
     # with the classes.
-    at_label = labels[:, None] == jnp.arange(logits.shape[-1])
+    at_label = labels[:, None] == jnp.arange(logits.shape[-1])[None]
     return jax.nn.logsumexp(logits, -1) - jnp.where(at_label, logits, 0).sum(-1)
-  return optax.softmax_cross_entropy(
-    logits, optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), smoothing)
-  )
+  one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+  return optax.softmax_cross_entropy(logits, optax.smooth_labels(one_hot, smoothing))
 
 
 def squared_error(

@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Inexact, Key, PyTree
 
 from vmapseeds.training.objects import is_pair
 
 # `params` and, where there are some, `batch_stats` and others
-Variables = dict[str, PyTree[Float[Array, "..."]]]
+Variables = dict[str, PyTree[Inexact[Array, "..."]]]
 
 
 @dataclasses.dataclass(frozen=True)

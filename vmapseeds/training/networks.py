@@ -15,10 +15,15 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.extend.random import define_prng_impl, threefry_prng_impl
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Inexact, Int, Key, PyTree
 
 from vmapseeds import models
-from vmapseeds.jaxprs import equations, inner_programs, open_program
+from vmapseeds.jaxprs import (
+  equations,
+  flat_equations,
+  inner_programs,
+  open_program,
+)
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
@@ -106,40 +111,137 @@ def product_precision(precision: str) -> contextlib.AbstractContextManager:
   return jax.default_matmul_precision(named) if named else contextlib.nullcontext()
 
 
+PRODUCTS = ("dot_general", "conv_general_dilated", "convolve")
+# What may stand between a product and the addition of its bias.
+RESHAPING = (
+  *("reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims"),
+  *("convert_element_type", "copy", "copy_p", "stop_gradient"),
+)
+
+
 def last_layer(
   apply: Callable[[Variables, Array], Array], variables: Variables, inputs
 ) -> set[str]:
-  """Return the paths of the last layer's parameters. The last layer is the last module
-  that uses parameters of its own.
+  """Return the paths of the last layer's parameters: those that the outputs read last
+  through a product with the inputs or what follows from them, and those that are added
+  to its result. Outputs that add or join several such products have several last layers.
 
-  This reads the jaxpr of `apply`, which has a module's operations where the module is
-  called. It computes nothing, and works for modules of any kind.
+  This reads the program of `apply`, without computing anything, so that it works for
+  modules of any kind. It returns an empty set if the program does not show it.
   """
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
-  program = open_program(jax.make_jaxpr(apply)(variables, inputs))
-  found = _last_used(program, dict(zip(program.invars, paths, strict=False)))
-  return {
-    path
-    for path in paths
-    if path.rpartition(".")[0] in found and path.startswith("params.")
-  }
+  program = jax.make_jaxpr(apply)(variables, inputs)
+  equations, arguments, outputs = flat_equations(program)
+  makers = {value: flat for flat in equations for value in flat.outputs}
+  # The parameters that each value depends on, and the values that depend on inputs.
+  sources = dict[int | None, set[str]]()
+  for value, path in zip(arguments, paths, strict=False):
+    sources[value] = {path} if path.startswith("params.") else set()
+  seen_inputs = set[int | None](arguments[len(paths) :])
+  for flat in equations:
+    read = [sources.get(value, set()) for value in flat.inputs]
+    reads_inputs = not seen_inputs.isdisjoint(flat.inputs)
+    for value in flat.outputs:
+      sources[value] = set().union(*read)
+      if reads_inputs:
+        seen_inputs.add(value)
+
+  def weights(flat):
+    """Return the parameters that an equation combines with what it reads of inputs."""
+    of = [sources.get(v, set()) for v in flat.inputs if v not in seen_inputs]
+    return set().union(*of)
+
+  def is_product(flat):
+    return flat.equation.primitive.name in PRODUCTS and bool(weights(flat))
+
+  def is_sum_with_product(flat):
+    if flat is None:
+      return False
+    if is_product(flat):
+      return True
+    if flat.equation.primitive.name not in (*RESHAPING, "add", "sub", "add_any"):
+      return False
+    return any(is_sum_with_product(makers.get(v)) for v in flat.inputs)
+
+  last = set[str]()
+  left = [value for value in outputs if value in seen_inputs]
+  done = set(left)
+  while left:
+    flat = makers.get(left.pop())
+    if flat is None:
+      continue
+    if is_product(flat):
+      last |= weights(flat)
+      continue
+    if any(inner_programs(flat.equation)) and set().union(
+      *(sources.get(value, set()) for value in flat.inputs)
+    ):
+      return set()  # a loop or a branch, of which the last product is not known
+    is_sum = flat.equation.primitive.name in ("add", "sub", "add_any")
+    if is_sum and is_sum_with_product(flat):
+      last |= weights(flat)
+    for value in flat.inputs:
+      if value in seen_inputs and value not in done:
+        done.add(value)
+        left.append(value)
+  return last
 
 
-def _last_used(program, paths):
-  """Return the modules of the parameters that a program's last operation on parameters
-  reads. `paths` maps its variables to paths.
+def trainable_paths(
+  recipe: Recipe, data: DeviceExamples, variables: Variables
+) -> set[str]:
+  """Return the paths of the parameters that a recipe trains, such as
+  `params.Dense_0.kernel`.
+
+  Raises:
+    Mistake: no parameters are trained, or the last layer cannot be told.
   """
-  for equation in reversed(program.eqns):
-    named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
-    modules = {
-      path.rpartition(".")[0] for path in named if path and path.startswith("params.")
-    }
-    inner = [open_program(program) for program in inner_programs(equation)]
-    if len(modules) > 1 and inner and len(inner[0].invars) == len(named):
-      return _last_used(inner[0], dict(zip(inner[0].invars, named, strict=True)))
-    if modules:
-      return modules
-  return set()
+  named = "params."
+  paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
+  params = [path for path in paths if path.startswith(named)]
+  if recipe.trainable == "all":
+    return set(params)
+  shown = ", ".join(path.removeprefix(named) for path in params)
+  if recipe.trainable == "last":
+    apply = network(recipe, data.num_classes).apply
+    last = last_layer(apply, variables, batch_like(data, 1))
+    if not last:
+      raise Mistake(
+        f"trainable is 'last': the last layer of {name_of(recipe.model)} cannot be told, "
+        f"give the names of the parameters to train, of {shown}"
+      )
+    return last
+  if isinstance(recipe.trainable, tuple):
+    chosen = set[str]()
+    for name in recipe.trainable:
+      below = {path for path in params if f"{path}.".startswith(f"{named}{name}.")}
+      if not below:
+        raise Mistake(f"trainable has {name!r}: give names of parameters, of {shown}")
+      chosen |= below
+    return chosen
+  predicate = resolve_object("trainable", recipe.trainable)
+  with before_training(f"trainable {name_of(recipe.trainable)}"):
+    chosen = {path for path in params if predicate(path.removeprefix(named))}
+  if not chosen:
+    raise Mistake(
+      f"trainable {name_of(recipe.trainable)} is true of no parameter: it is asked for "
+      f"each of {shown}"
+    )
+  return chosen
+
+
+def describe_trainable(recipe: Recipe, data: DeviceExamples) -> str:
+  """Return which parameters a recipe trains, in a line."""
+  variables = variables_of(recipe, data)
+  chosen = trainable_paths(recipe, data, variables)
+  sizes = {
+    path_of(path): math.prod(leaf.shape)
+    for path, leaf in jax.tree.leaves_with_path(variables)
+    if path_of(path).startswith("params.")
+  }
+  names = ", ".join(path.removeprefix("params.") for path in sizes if path in chosen)
+  numbers = sum(sizes[path] for path in chosen)
+  return f"trains: {names} ({numbers:,} of {sum(sizes.values()):,})"
 
 
 def _network(recipe, num_classes, precision, dropout):
@@ -304,9 +406,9 @@ def _states(model):
 
 
 class Trained(NamedTuple):
-  """A trained network, and whether its loss or its parameters were ever not finite."""
+  """A trained network, and whether its variables end not finite."""
 
-  variables: PyTree[Float[Array, "..."]]
+  variables: PyTree[Inexact[Array, "..."]]
   diverged: Bool[Array, ""]
 
 
@@ -348,6 +450,11 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     given = getattr(outputs, "shape", type(outputs).__name__)
     raise Mistake(
       f"{model} gives {given} for a batch of 3: give one array, its first axis the example"
+    )
+  if 0 in outputs.shape:
+    raise Mistake(
+      f"{model} gives outputs of shape {outputs.shape[1:]}: give at least one number an "
+      "example"
     )
   if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
     raise Mistake(
@@ -451,7 +558,7 @@ def own_examples(data: DeviceExamples, run: Run) -> DeviceExamples:
 
 def initialize(
   recipe: Recipe, data: DeviceExamples, run: Run
-) -> PyTree[Float[Array, "..."]]:
+) -> PyTree[Inexact[Array, "..."]]:
   """Return the variables before training: a function of the init seed and, with
   `recipe.initialize`, of the run's training examples, except those that are loaded from a stored
   network.
@@ -481,18 +588,22 @@ def initialize(
 
 
 def poke_place(
-  params: PyTree[Float[Array, "..."]], key: Key[Array, ""]
+  params: PyTree[Inexact[Array, "..."]], key: Key[Array, ""]
 ) -> Int[Array, ""]:
   """Return the index, among all weights, of the one that a poke changes. Vectors are not
   counted: a factor leaves biases at 0.
   """
   return jax.random.randint(
-    key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1)
+    key,
+    (),
+    0,
+    sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1),
+    jnp.int32,
   )
 
 
 def poke(
-  params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
+  params: PyTree[Inexact[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
 ) -> PyTree:
   """Return `params` with the weight at `place` multiplied by `factor`."""
   leaves, structure = jax.tree.flatten(params)

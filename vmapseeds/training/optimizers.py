@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 from optax import contrib
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
-from vmapseeds.training.inputs import DeviceExamples, batch_like, steps_per_epoch
-from vmapseeds.training.networks import last_layer, network, path_of, variables_of
+from vmapseeds.training.inputs import DeviceExamples, steps_per_epoch
+from vmapseeds.training.networks import path_of, trainable_paths, variables_of
 from vmapseeds.training.objects import is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -53,9 +53,15 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
     "exponential": lambda step: run["gamma"] ** ((step - rising) // an_epoch),
   }
   height = ramps[recipe.schedule]
-  if not rising:
-    return height
-  return lambda step: jnp.where(step < rising, (step + 1) / rising, height(step))
+
+  def factor(step):
+    # Whole numbers become float64 under `jax_enable_x64`.
+    step = jnp.asarray(step, jnp.float32)
+    if not rising:
+      return height(step)
+    return jnp.where(step < rising, (step + 1) / rising, height(step))
+
+  return factor
 
 
 def make_optimizer(
@@ -101,22 +107,27 @@ def optimizer_of(
   )
   if recipe.trainable == "all":
     return optimizer
-  last = last_layer(
-    network(recipe, data.num_classes).apply,
-    variables_of(recipe, data),
-    batch_like(data, 1),
-  )
+  trained = trainable_paths(recipe, data, variables_of(recipe, data))
   frozen = jax.tree.map_with_path(
-    lambda path, _: f"params.{path_of(path)}" not in last, params
+    lambda path, _: f"params.{path_of(path)}" not in trained, params
   )
   return optax.selective_transform(optimizer, freeze_mask=frozen)
+
+
+def steepest(gradient: PyTree[Array]) -> PyTree[Array]:
+  """Return the direction of steepest ascent, as optax takes it, from what `jax.grad`
+  returns: of a complex parameter that is the conjugate.
+  """
+  return jax.tree.map(
+    lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, gradient
+  )
 
 
 def extra_args(
   optimizer: optax.GradientTransformation,
   value: Float[Array, ""],
-  gradient: PyTree[Float[Array, "..."]],
-  value_fn: Callable[[PyTree[Float[Array, "..."]]], Float[Array, ""]],
+  gradient: PyTree[Inexact[Array, "..."]],
+  value_fn: Callable[[PyTree[Inexact[Array, "..."]]], Float[Array, ""]],
 ) -> dict[str, Any]:
   """Return what an update of the optimizer takes beside the gradient, under the names
   that optax has for it: the value of the objective on the batch, and the functions that
@@ -132,7 +143,7 @@ def extra_args(
     "grad": gradient,
     "value_fn": value_of,
     "obj_fn": value_fn,  # of Sophia
-    "grad_fn": lambda params, _=0: jax.grad(value_fn)(params),  # of SAM
+    "grad_fn": lambda params, _=0: steepest(jax.grad(value_fn)(params)),  # of SAM
   }
   taken = inspect.signature(optimizer.update).parameters
   if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
@@ -141,8 +152,8 @@ def extra_args(
 
 
 def initial_params(
-  optimizer: optax.GradientTransformation, params: PyTree[Float[Array, "..."]]
-) -> PyTree[Float[Array, "..."]]:
+  optimizer: optax.GradientTransformation, params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
   """Return parameters in the form that the optimizer begins with: for `optax.lookahead`
   a fast and a slow copy.
   """
@@ -158,8 +169,8 @@ def initial_params(
 
 
 def evaluated_params(
-  recipe: Recipe, opt_state: PyTree[Array], params: PyTree[Float[Array, "..."]]
-) -> PyTree[Float[Array, "..."]]:
+  recipe: Recipe, opt_state: PyTree[Array], params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
   """Return the parameters that are evaluated and kept: those that training moves, unless
   the optimizer or `recipe.eval_params` says others.
 
@@ -226,7 +237,7 @@ class PackedParams:
   )  # of each parameter; None: not a vector
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
-  def unpack(self) -> PyTree[Float[Array, "..."]]:
+  def unpack(self) -> PyTree[Inexact[Array, "..."]]:
     """Return the parameters as they were before packing."""
     others = iter(self.others)
     ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
@@ -241,8 +252,8 @@ class PackedParams:
 
 
 def pack_vectors(
-  recipe: Recipe, params: PyTree[Float[Array, "..."]]
-) -> PyTree[Float[Array, "..."]]:
+  recipe: Recipe, params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
   """Return parameters in the form that the optimizer takes.
 
   On accelerators each operation has a cost, so vectors are packed if the optimizer is a
@@ -261,6 +272,8 @@ def pack_vectors(
   return PackedParams(others, jnp.concatenate(vectors), sizes, structure)
 
 
-def unpack_vectors(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+def unpack_vectors(
+  params: PyTree[Inexact[Array, "..."]],
+) -> PyTree[Float[Array, "..."]]:
   """Return parameters in the form that the network takes."""
   return params.unpack() if isinstance(params, PackedParams) else params

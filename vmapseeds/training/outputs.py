@@ -405,8 +405,8 @@ def measured(
     results[name] = array
     if output.role == "class":
       right = array == mapped(output, labels[name], run)
-      halves = [(~right[..., half::2]).sum(-1) for half in (0, 1)]
-      results[sibling(name, "accuracy", output.series)] = right.sum(-1)
+      halves = [(~right[..., half::2]).sum(-1, dtype=jnp.int32) for half in (0, 1)]
+      results[sibling(name, "accuracy", output.series)] = right.sum(-1, dtype=jnp.int32)
       results[sibling(name, "half_errors", output.series)] = jnp.stack(halves, -1)
   return results
 

@@ -49,8 +49,8 @@ RESERVED = (
   *MADE_COLUMNS,
   *HYPERPARAMETERS,
   *map(seed_column, SOURCES),
-  *("diverged", "variables", "epoch", "trained_epochs", "repeats"),
-  *("input_mean", "input_std", "input_moments"),
+  *("diverged", "nonfinite_steps", "variables", "epoch", "trained_epochs"),
+  *("repeats", "input_mean", "input_std", "input_moments"),
   *(
     f"{series}{part}_{what}"
     for series in ("", "epoch_")
@@ -78,6 +78,25 @@ class Names(NamedTuple):
       names = f"a name ({', '.join(self.names)}), " if self.names else ""
       raise Mistake(
         f"{field} is {given!r:.100}: give {names}package.module:name, or {self.other}"
+      )
+
+
+class Trainable(NamedTuple):
+  """A rule: what may say which parameters are trained."""
+
+  names: tuple[str, ...] = ("all", "last")
+
+  def check(self, what: str, given) -> None:
+    """Raise `Mistake` unless `given` says which parameters are trained."""
+    if objects.is_name(given):
+      return one_of(what, given, self.names)
+    listed = isinstance(given, tuple) and given
+    if listed and all(isinstance(name, str) and name for name in given):
+      return
+    if not (callable(given) or isinstance(given, str | objects.Named)):
+      raise Mistake(
+        f"trainable is {given!r:.100}: give all, last, a list of parameters or layers "
+        "such as ['head'], or a function of such a name"
       )
 
 
@@ -262,8 +281,9 @@ class Recipe:
   training_metrics: bool = False
   # Folder with n stored networks: run i starts from network i modulo n
   start_from: str | None = None
-  # "last": only the last layer; the network is in evaluation mode
-  trainable: Annotated[str, Names(("all", "last"))] = "all"
+  # "last": only the last layer. Or names of parameters or layers, such as ("head",), or
+  # a function that is true of the names to train. The network is in evaluation mode
+  trainable: Annotated[Any, Trainable()] = "all"
   # Part of the identity. What calls Python (`jax.pure_callback`) needs one, and another
   # after each change of what is called
   version: str = ""
@@ -297,7 +317,9 @@ class Recipe:
           augmentation(value)
         else:
           named = (
-            f"{name} of recipe {self.name!r}:" if isinstance(rule, Names) else name
+            f"{name} of recipe {self.name!r}:"
+            if isinstance(rule, Names | Trainable)
+            else name
           )
           rule.check(named, value)
     vars(self).update(fields)
@@ -414,8 +436,8 @@ class Recipe:
         "what you give makes the learning rate: leave warmup out",
       ),
       (
-        self.trainable == "last" and self.dropout,
-        "with trainable 'last' the rest does not train: leave dropout out",
+        self.trainable != "all" and self.dropout,
+        f"with trainable {self.trainable!r} the rest does not train: leave dropout out",
       ),
     ):
       if wrong:
@@ -627,6 +649,7 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
   tuples, and whole numbers floats.
   """
   if hint is Any:
+    value = tuple(value) if isinstance(value, list) else value
     return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
   if isinstance(hint, types.UnionType):
     if value is None:

@@ -44,6 +44,7 @@ from vmapseeds.training.names import (
 )
 from vmapseeds.training.networks import (
   check_size,
+  describe_trainable,
   last_layer,
   network,
   path_of,
@@ -172,6 +173,8 @@ def make_task(
     check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
     check_data(recipe, dataset, num_classes)
     check_size(recipe, sets[0], memory)
+    if told and recipe.trainable != "all":
+      say(describe_trainable(recipe, sets[0]))
     paths = compatible_variables(recipe, sets[0], base, runs) if base else []
     return recipe_task(
       recipe,
@@ -426,9 +429,11 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
   def measure(sets, run, trained):
     train, tests = sets
     out: dict[str, Array] = {}
+    sound = []
     for name, data in tests.items():
       kept = keep.logits or bool(recipe.metrics)
       evaluation = evaluate(recipe, data, run, trained, keep_outputs=kept)
+      sound.append(evaluation.sound)
       out[f"{name}/predictions"] = evaluation.predictions
       if recipe.metrics and evaluation.outputs is not None:
         targets = jnp.asarray(targets_of(data, run))
@@ -440,18 +445,20 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
         out[f"{name}/logits"] = evaluation.outputs
     if held_out is not None:
       for name in held_out.names:
-        out |= held_out.measure(
+        measured, is_sound = held_out.measure(
           name, recipe, train, run, trained, keep.predictions, keep.logits
         )
+        out |= measured
+        sound.append(is_sound)
     if recipe.training_metrics:
       evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
       out["train_loss"] = evaluation.losses.mean()
       if train.num_classes is not None:
         out["train_accuracy"] = evaluation.correct
-    return out
+    return out, jnp.array(sound).all()
 
   def measure_epoch(sets, run, state):
-    return measure(sets, run, loop.finish(recipe, state))
+    return measure(sets, run, loop.finish(recipe, state))[0]
 
   def start(sets, run):
     state = loop.start(recipe, sets[0], run)
@@ -493,7 +500,12 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
   def finish(sets, run, state):
     state, series = (state, {}) if every is None else state
     trained = loop.finish(recipe, state)
-    out = {"diverged": trained.diverged, **(now := measure(sets, run, trained))}
+    now, sound = measure(sets, run, trained)
+    out = {
+      "diverged": trained.diverged | ~sound,
+      "nonfinite_steps": state.nonfinite_steps,
+      **now,
+    }
     if recipe.stop_at is not None:
       out["trained_epochs"] = state.epochs
     for name, values in series.items():
@@ -529,7 +541,7 @@ def recipe_outputs(
 ):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
-  found = {"diverged": Output()}
+  found = {"diverged": Output(), "nonfinite_steps": Output()}
   for name in held_out.names if held_out else ():
     if train.num_classes is None:
       found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
@@ -567,7 +579,7 @@ def recipe_outputs(
       found[f"{name}/logits"] = Output(outputs, "logits")
     found |= metric_outputs(recipe, f"{name}/")
   if recipe.evaluate_every:
-    for name, output in [*found.items()][1:]:
+    for name, output in [*found.items()][2:]:
       array = name.rpartition("/")[2]
       dims = (EPOCH, *output.dims)
       found[sibling(name, array, EPOCH)] = dataclasses.replace(
@@ -707,7 +719,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     short,
     (examples, {}),
     rounds=1,
-    finish=lambda sets, run, state: {"diverged": state.diverged},
+    finish=lambda sets, run, state: {"diverged": state.nonfinite_steps > 0},
     outputs={},
     make_trial=None,
   )

@@ -1,0 +1,128 @@
+"""Which parameters a recipe trains."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.networks import describe_trainable
+from vmapseeds.training.supervised import Keep, recipe_lanes, recipe_stages
+
+RNG = np.random.default_rng(0)
+INPUTS = RNG.normal(size=(12, 5)).astype(np.float32)
+LABELS = np.arange(12) % 3
+DATA = DeviceExamples(jnp.asarray(INPUTS), jnp.asarray(LABELS), None, None, 3)
+
+
+def flat_init(key, inputs):
+  keys = jax.random.split(key, 2)
+  return {
+    "a_out": jax.random.normal(keys[0], (4, 3)),
+    "a_bias": jnp.zeros(3),
+    "w_in": jax.random.normal(keys[1], (5, 4)),
+    "b_in": jnp.zeros(4),
+    "temperature": jnp.ones(()),
+  }
+
+
+def flat_apply(params, inputs):
+  hidden = jax.nn.relu(inputs @ params["w_in"] + params["b_in"])
+  logits = hidden @ params["a_out"] + params["a_bias"]
+  return logits / params["temperature"]
+
+
+class Tempered(nn.Module):
+  """A temperature comes after the head."""
+
+  @nn.compact
+  def __call__(self, x):
+    x = nn.Dense(3, name="head")(nn.relu(nn.Dense(4, name="body")(x)))
+    return x * self.param("temperature", nn.initializers.ones, ())
+
+
+def looped_init(key, inputs):
+  return {"w": jnp.eye(5), "out": jax.random.normal(key, (5, 3))}
+
+
+def looped_apply(params, inputs):
+  """The last product is in a loop."""
+
+  def step(x, _):
+    return jnp.tanh(x @ params["w"]), None
+
+  x = jnp.pad(inputs @ params["out"], ((0, 0), (0, 2)))
+  return jax.lax.scan(step, x, None, 2)[0][:, :3]
+
+
+def recipe(model, trainable):
+  return vs.Recipe(
+    name="some",
+    dataset=vs.Dataset(train=(INPUTS, LABELS), test=(INPUTS, LABELS), name="twelve"),
+    model=model,
+    epochs=1,
+    batch_size=4,
+    lr=0.1,
+    normalize=False,
+    trainable=trainable,
+  )
+
+
+def moved(recipe):
+  """Return the names of the parameters that an epoch changes."""
+  start, advance, _ = recipe_stages(recipe, Keep())
+  lanes = recipe_lanes(recipe, vs.Runs.independent(1), len(INPUTS))
+  run = jax.tree.map(lambda column: column[0], lanes)
+  before = start((DATA, {}), run)
+  after = jax.jit(lambda state: advance((DATA, {}), run, state, 0, 1))(before)
+  leaves = jax.tree.leaves_with_path(before.params)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator=".")
+    for (path, old), new in zip(leaves, jax.tree.leaves(after.params), strict=True)
+    if (old != new).any()
+  }
+
+
+@pytest.mark.parametrize(
+  ("model", "trainable", "names"),
+  [
+    ((flat_init, flat_apply), "last", {"a_out", "a_bias"}),
+    (Tempered, "last", {"head.kernel", "head.bias"}),
+    (Tempered, ["body", "temperature"], {"body.kernel", "body.bias", "temperature"}),
+    (Tempered, lambda name: name.endswith("bias"), {"head.bias", "body.bias"}),
+  ],
+)
+def test_these_parameters_move_and_no_others(model, trainable, names):
+  assert moved(recipe(model, trainable)) == names
+
+
+def test_it_is_described():
+  description = describe_trainable(recipe(Tempered, "last"), DATA)
+  assert description == "trains: head.bias, head.kernel (15 of 40)"
+
+
+@pytest.mark.parametrize(
+  ("model", "trainable", "message"),
+  [
+    (
+      (looped_init, looped_apply),
+      "last",
+      "the last layer of .* cannot be told, give the names of the parameters to train, "
+      "of out, w",
+    ),
+    (
+      Tempered,
+      ["tail"],
+      "trainable has 'tail': give names of parameters, of body.bias",
+    ),
+    (Tempered, lambda name: False, "is true of no parameter: it is asked for each of"),
+  ],
+)
+def test_what_names_no_parameter_is_refused(model, trainable, message):
+  with pytest.raises(Mistake, match=message):
+    describe_trainable(recipe(model, trainable), DATA)
+  with pytest.raises(Mistake, match="trainable is 3: give all, last, a list"):
+    recipe(model, 3)
