@@ -126,15 +126,28 @@ def sizes_of(equation) -> list[tuple[int, ...]]:
 def _one(left, right, *, part, window, like, platform, lowering):
   """Apply a part to one lane."""
   parts: Any = forward if platform == "cpu" else XLA
-  return _applied(getattr(parts, part), part, window, like, left, right)
+  return _applied(parts, part, window, like, platform, left, right)
 
 
-def _applied(function, part, window, like, *args):
+def _applied(parts, part, window, like, platform, *args):
+  """Apply a part as the module or class `parts` has it."""
+  dtype = args[0].dtype
+  if platform != "cpu" or dtype not in half.TYPES:
+    return _called(parts, part, window, like, *args).astype(like.dtype)
+  # Sums are in float32 anyway, and XLA has no fast kernel for other factors.
+  units = parts is forward and dtype == jnp.bfloat16 and half.has_units()
+  precision = half.BFLOAT16 if units else None
+  window = dataclasses.replace(window, precision=precision, dtype=None)
+  wide = jax.ShapeDtypeStruct(like.shape, jnp.float32)
+  args = [a.astype(jnp.float32) for a in args]
+  return _called(parts, part, window, wide, *args).astype(like.dtype)
+
+
+def _called(parts, part, window, like, *args):
   place = PARTS.index(part)
-  if getattr(forward, part) is not function:  # it rounds where it is not faster in half
-    window, args = half.rounded(window, args)
   given = (*args[:place], like, *args[place:])
-  return function(window, *given[: 2 if part == "forward" else 3]).astype(like.dtype)
+  function = getattr(parts, part)
+  return function(window, *given[: 2 if part == "forward" else 3])
 
 
 def _transposed(which, cotangent, *args, part, window, **_):
@@ -180,9 +193,10 @@ def _of_lanes(args, axes, **parameters):
 
     return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
   parts: Any = im2col if chosen == "im2col" else XLA
-  batched = functools.partial(_applied, getattr(parts, part), part, window, like)
+  platform = parameters["platform"]
+  batched = functools.partial(_applied, parts, part, window, like, platform)
   of_lanes = jax.vmap(batched, in_axes=[0 if b else None for b in own])
-  if (part, chosen, parameters["platform"]) != ("kernel_gradient", "grouped", "gpu"):
+  if (part, chosen, platform) != ("kernel_gradient", "grouped", "gpu"):
     return of_lanes(*args), 0
   # Put the lane axis where XLA's convolution has it, so that no operation before or
   # after has to transpose.
@@ -216,9 +230,7 @@ convolve_p.def_abstract_eval(
   lambda left, right, *, like, **_: jax.core.ShapedArray(like.shape, like.dtype)
 )
 convolve_p.def_impl(
-  jax.jit(
-    convolve_p.bind, static_argnames=("part", "window", "like", "platform", "lowering")
-  )
+  jax.jit(_one, static_argnames=("part", "window", "like", "platform", "lowering"))
 )
 mlir.register_lowering(convolve_p, mlir.lower_fun(_one, multiple_results=False))
 batching.primitive_batchers[convolve_p] = _of_lanes

@@ -49,7 +49,7 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  if window.precision is half.ROUNDED:
+  if window.precision is half.BFLOAT16:
     return _of_halves(forward, window, x, w)
   if window.groups > 1:
     return _of_groups(forward, window, x, w)
@@ -65,7 +65,7 @@ def forward(window, x, w):
 
 
 def _of_halves(part, window, *args):
-  """Apply a part to factors that are rounded to bfloat16."""
+  """Apply a part to factors that are numbers of bfloat16."""
   name, (x, w, *_) = part.__name__, args
   if half.fits(name, window, x, w):
     return getattr(half, name)(window, *args)
@@ -83,8 +83,7 @@ def _of_halves(part, window, *args):
       return _of_tiles(part, found, *args)
     dw = half.kernel_gradient(plain, x, jax.eval_shape(kernels, w), args[2], images)
     return jax.linear_transpose(kernels, w)(dw)[0]
-  window, args = half.rounded(window, args)
-  return part(window, *args)
+  return part(dataclasses.replace(window, precision=None), *args)
 
 
 def _in_two_dimensions(window, x, w):
@@ -309,7 +308,7 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images: a convolution of `dy` with the
   kernel flipped, its channels swapped.
   """
-  if window.precision is half.ROUNDED:
+  if window.precision is half.BFLOAT16:
     return _of_halves(input_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(input_gradient, window, x, w, dy)
@@ -399,7 +398,7 @@ def kernel_gradient(window, x, w, dy):
   The channels of a pixel are laid out as pixels of a longer row, so that output rows
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
-  if window.precision is half.ROUNDED:
+  if window.precision is half.BFLOAT16:
     return _of_halves(kernel_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(kernel_gradient, window, x, w, dy)

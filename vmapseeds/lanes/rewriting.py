@@ -21,9 +21,7 @@ from jax.sharding import AxisType
 
 from vmapseeds.jaxprs import equations_of, rewritten
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
-from vmapseeds.lanes.widening import widened
 from vmapseeds.mistakes import say
-from vmapseeds.target import platform
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,8 +44,6 @@ def fast_convolutions(function: Function) -> Function:
   def fast(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
     program = rewritten(program, _fast_equations)
-    if platform() == "cpu":
-      program = widened(program)
     found = jaxpr_as_fun(program)(*jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
