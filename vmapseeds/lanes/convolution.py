@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.typing import DTypeLike
 
 from vmapseeds.lanes import forward, half, im2col
+from vmapseeds.lanes.xla import XLA, Window
 from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
@@ -48,47 +48,6 @@ def lowering(name: str | None) -> Iterator[None]:
     yield
   finally:
     _lowering.reset(token)
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-  """The static parameters of a convolution of channels-last images."""
-
-  strides: tuple[int, ...]
-  padding: tuple[tuple[int, int], ...]
-  dilation: tuple[int, ...]
-  groups: int
-  precision: jax.lax.PrecisionLike
-  dtype: DTypeLike | None = None
-
-  def lax(self, x, w):
-    """Apply XLA's own convolution."""
-    spatial = "DHW"[-len(self.strides) :]
-    return jax.lax.conv_general_dilated(
-      x,
-      w,
-      self.strides,
-      self.padding,
-      rhs_dilation=self.dilation,
-      dimension_numbers=(f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"),
-      feature_group_count=self.groups,
-      precision=self.precision,
-      preferred_element_type=self.dtype,
-    )
-
-  def out_spatial(self, x, w) -> tuple[int, ...]:
-    """Return the spatial shape of the output."""
-    sizes = zip(
-      x.shape[1:-1],
-      self.padding,
-      w.shape[:-2],
-      self.dilation,
-      self.strides,
-      strict=True,
-    )
-    return tuple(
-      (n + low + high - (k - 1) * d - 1) // s + 1 for n, (low, high), k, d, s in sizes
-    )
 
 
 convolve_p = Primitive("convolve")
@@ -210,20 +169,6 @@ def _of_lanes(args, axes, **parameters):
   # The barrier is there because JAX misreads a program's output that has a layout of
   # its own.
   return jax.lax.optimization_barrier(dw), 0
-
-
-class XLA:
-  """XLA's own convolution and its derivatives by JAX."""
-
-  forward: Callable[..., jax.Array] = staticmethod(Window.lax)
-
-  @staticmethod
-  def input_gradient(window, x, w, dy):
-    return jax.linear_transpose(lambda x: window.lax(x, w), x)(dy)[0]
-
-  @staticmethod
-  def kernel_gradient(window, x, w, dy):
-    return jax.linear_transpose(lambda w: window.lax(x, w), w)(dy)[0]
 
 
 convolve_p.def_abstract_eval(

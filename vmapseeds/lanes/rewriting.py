@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Var, jaxpr_as_fun
+from jax.extend.core import Var
 from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
-from vmapseeds.jaxprs import equations_of, rewritten
+from vmapseeds.jaxprs import compute, equations_of, rewritten
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
 from vmapseeds.mistakes import say
 
@@ -44,7 +44,7 @@ def fast_convolutions(function: Function) -> Function:
   def fast(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
     program = rewritten(program, _fast_equations)
-    found = jaxpr_as_fun(program)(*jax.tree.leaves((args, kwargs)))
+    found = compute(program, *jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
   return fast  # type: ignore[return-value]

@@ -221,8 +221,26 @@ def _sharded(function, mesh, count, donate=()):
       check_vma=False,
     )(program.consts, shared, *parts)
 
+  def on_one_device(shared, *parts):
+    shares = [
+      jax.tree.map(lambda a: a[_share_of(device, len(a), mesh.size)], parts)
+      for device in range(mesh.size)
+    ]
+    found = [function(shared, *share) for share in shares]
+    return jax.tree.map(lambda *of_devices: jnp.concatenate(of_devices), *found)
+
+  # Looking for the first NaN, JAX runs each operation by itself, and calls a `jit` within
+  # `shard_map` again and again.
+  if jax.config.values["jax_debug_nans"] or jax.config.values["jax_debug_infs"]:
+    return jax.jit(on_one_device)
   options = OPTIONS.get(_platform(mesh))
   return jax.jit(on_each_device, donate_argnums=donate, compiler_options=options)
+
+
+def _share_of(device, lanes, devices):
+  """Return which lanes a device has, as a slice."""
+  each = lanes // devices
+  return slice(device * each, (device + 1) * each)
 
 
 def _share_shapes(tree, devices):

@@ -14,6 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from vmapseeds.data.dataset import fingerprint
+from vmapseeds.jaxprs import compute
 from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
@@ -254,7 +255,7 @@ class Traced(NamedTuple):
 
 def _as_function(stage):
   def computed(*args):
-    found = jaxpr_as_fun(stage.jaxpr)(*jax.tree.leaves(args))
+    found = compute(stage.jaxpr, *jax.tree.leaves(args))
     return jax.tree.unflatten(jax.tree.structure(stage.out_info), found)
 
   return computed
