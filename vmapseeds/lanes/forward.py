@@ -52,8 +52,10 @@ MISSING_FEATURES = range(17, 32) if jax.__version_info__ >= (0, 10) else range(0
 # In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
 # but not those of arrays of more bytes than this, as joining them costs more than it
 # saves.
-# Nor are they with kernels wider than this, or dilated ones.
+# Nor are they with kernels wider than this, or dilated ones, or with fewer features
+# while rows have so many pixels.
 JOINED_WIDTH = 16
+JOINED_FEATURES, LONG_ROW = (32 if jax.__version_info__ >= (0, 12) else 1), 16
 JOINED_BYTES, FEW_IMAGES, TOGETHER = (
   (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
 )
@@ -293,6 +295,7 @@ def _joined(window, x, w):
     window.strides[-1] > 1
     or {*window.dilation} != {1}
     or w.shape[-3] > JOINED_WIDTH
+    or (w.shape[-1] < JOINED_FEATURES and x.shape[-2] >= LONG_ROW)
     or not 0 < largest <= JOINED_BYTES
   ):
     return window.lax(x, w)
