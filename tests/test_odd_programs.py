@@ -195,3 +195,38 @@ def test_rounds_that_are_not_counted_are_refused(tmp_path):
   )
   with pytest.raises(vs.Mistake, match="does not read its last argument"):
     vs.train(task, vs.Runs.independent(3), tmp_path / "a", progress=False)
+
+
+def all_of(steps):
+  return np.concatenate([out for _, out in steps])
+
+
+def test_lanes_may_be_keys():
+  def draw(_, key):
+    return jax.random.normal(key, (2,))
+
+  keys = jax.random.split(jax.random.key(0), 5)
+  found = all_of(vs.spread(draw, width=2)((), keys))
+  np.testing.assert_array_equal(found, [draw((), key) for key in keys])
+
+
+@pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg", "threefry2x32"])
+def test_a_lane_draws_by_its_own_key_of_any_kind(kind):
+  """Also by keys split and folded from it, whatever its neighbours."""
+
+  def draw(_, seed):
+    first, second = jax.random.split(jax.random.key(seed, impl=kind))
+    folded = jax.random.fold_in(second, 3)
+    return jax.random.uniform(first, (3,)) + jax.random.normal(folded, (3,))
+
+  seeds = np.uint32([5, 6, 7, 8, 5])
+  found = all_of(vs.spread(draw, width=3)((), seeds))
+  expected = [jax.jit(draw)((), seed) for seed in seeds]
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mesh_is_refused():
+  mesh = jax.make_mesh((1,), ("x",))
+  refused = pytest.raises(vs.Mistake, match="call this outside of it")
+  with jax.set_mesh(mesh), refused:
+    list(vs.spread(lambda _, x: x, width=1)((), np.arange(3.0)))

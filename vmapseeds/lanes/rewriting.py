@@ -26,6 +26,12 @@ from vmapseeds.mistakes import say
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+# What draws, and the kinds of keys for which JAX's batching rule draws for all lanes by
+# the first lane's key
+DRAWS = {"random_bits", "random_split", "random_fold_in"}
+BATCHED_KEYS = {"key<rbg>", "key<urbg>"}
+
+
 def fast_convolutions(function: Function) -> Function:
   """Return `function` with its convolutions made fast, on CPUs and under `jax.vmap`
   over kernels; values are the same up to rounding.
@@ -70,6 +76,11 @@ def _fast_equations(equation, made):
   """Return the equations to compute a convolution with, or None."""
   if equation.primitive is convolve_p:
     return [equation.replace(params=equation.params | how())]
+  if equation.primitive.name in DRAWS and _draws_by_neighbours(equation):
+    one_by_one = jax.custom_batching.sequential_vmap(
+      functools.partial(equation.primitive.bind, **equation.params)
+    )
+    return equations_of(one_by_one, equation.invars, equation)
   if equation.primitive is not conv_general_dilated_p:
     return None
   lhs, rhs = equation.invars
@@ -95,6 +106,10 @@ def _fast_equations(equation, made):
     rhs = before.invars[0]
     part = functools.partial(part, turned=True)
   return equations_of(functools.partial(part, form, out), (lhs, rhs), equation)
+
+
+def _draws_by_neighbours(equation):
+  return str(equation.invars[0].aval.dtype) in BATCHED_KEYS
 
 
 @functools.cache

@@ -136,7 +136,15 @@ def shapes(
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   """Copy `shared` to every device. Do this once, and pass the copy to `spread` functions
   many times.
+
+  Raises:
+    Mistake: `jax.set_mesh` has set a mesh.
   """
+  if not jax.sharding.get_abstract_mesh().empty:
+    raise Mistake(
+      f"jax.set_mesh has set {jax.sharding.get_abstract_mesh()!s:.60}: lanes have all "
+      "devices for themselves, call this outside of it"
+    )
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
@@ -495,7 +503,7 @@ def _step_by_step(step, lanes, width, devices):
     for first in range(0, count, step_size):
       which = slice(first, min(first + step_size, count))
       rows = np.minimum(np.arange(first, first + step_size), count - 1)
-      lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
+      lane_step = jax.tree.map(lambda a: _rows_of(a, rows), lanes)
       placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
       with watch:
         out = step(placed, which)
@@ -508,6 +516,13 @@ def _step_by_step(step, lanes, width, devices):
       with watch:
         found = _fetched(*started)
       yield found
+
+
+def _rows_of(a, rows):
+  """Return rows of an array, on the host unless it holds keys."""
+  if jnp.issubdtype(getattr(a, "dtype", np.int32), jax.dtypes.prng_key):
+    return a[rows]
+  return np.asarray(a)[rows]
 
 
 def _fetched(rows, out):
