@@ -42,6 +42,15 @@ def closed_program(program: Program) -> Program:
   return ClosedJaxpr(program, ())
 
 
+def compute(program: Program, *args: Any) -> list[Any]:
+  """Return the results of a program.
+
+  `jax.extend.core.jaxpr_as_fun` computes the same, but not what `jax_debug_nans` asks
+  for.
+  """
+  return jax.core.eval_jaxpr(open_program(program), program.consts, *args)
+
+
 def inner_programs(equation: Equation) -> Iterator[Program]:
   """Yield the programs that an equation calls, such as the body of a loop."""
   yield from _programs_in(equation.params.values())

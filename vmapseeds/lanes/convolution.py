@@ -15,16 +15,17 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.typing import DTypeLike
 
 from vmapseeds.lanes import forward, half, im2col
+from vmapseeds.lanes.xla import XLA, Window
 from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
@@ -47,47 +48,6 @@ def lowering(name: str | None) -> Iterator[None]:
     yield
   finally:
     _lowering.reset(token)
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-  """The static parameters of a convolution of channels-last images."""
-
-  strides: tuple[int, ...]
-  padding: tuple[tuple[int, int], ...]
-  dilation: tuple[int, ...]
-  groups: int
-  precision: jax.lax.PrecisionLike
-  dtype: DTypeLike | None = None
-
-  def lax(self, x, w):
-    """Apply XLA's own convolution."""
-    spatial = "DHW"[-len(self.strides) :]
-    return jax.lax.conv_general_dilated(
-      x,
-      w,
-      self.strides,
-      self.padding,
-      rhs_dilation=self.dilation,
-      dimension_numbers=(f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"),
-      feature_group_count=self.groups,
-      precision=self.precision,
-      preferred_element_type=self.dtype,
-    )
-
-  def out_spatial(self, x, w) -> tuple[int, ...]:
-    """Return the spatial shape of the output."""
-    sizes = zip(
-      x.shape[1:-1],
-      self.padding,
-      w.shape[:-2],
-      self.dilation,
-      self.strides,
-      strict=True,
-    )
-    return tuple(
-      (n + low + high - (k - 1) * d - 1) // s + 1 for n, (low, high), k, d, s in sizes
-    )
 
 
 convolve_p = Primitive("convolve")
@@ -125,15 +85,28 @@ def sizes_of(equation) -> list[tuple[int, ...]]:
 def _one(left, right, *, part, window, like, platform, lowering):
   """Apply a part to one lane."""
   parts: Any = forward if platform == "cpu" else XLA
-  return _applied(getattr(parts, part), part, window, like, left, right)
+  return _applied(parts, part, window, like, platform, left, right)
 
 
-def _applied(function, part, window, like, *args):
+def _applied(parts, part, window, like, platform, *args):
+  """Apply a part as the module or class `parts` has it."""
+  dtype = args[0].dtype
+  if platform != "cpu" or dtype not in half.TYPES:
+    return _called(parts, part, window, like, *args).astype(like.dtype)
+  # Sums are in float32 anyway, and XLA has no fast kernel for other factors.
+  units = parts is forward and dtype == jnp.bfloat16 and half.has_units()
+  precision = half.BFLOAT16 if units else None
+  window = dataclasses.replace(window, precision=precision, dtype=None)
+  wide = jax.ShapeDtypeStruct(like.shape, jnp.float32)
+  args = [a.astype(jnp.float32) for a in args]
+  return _called(parts, part, window, wide, *args).astype(like.dtype)
+
+
+def _called(parts, part, window, like, *args):
   place = PARTS.index(part)
-  if getattr(forward, part) is not function:  # it rounds where it is not faster in half
-    window, args = half.rounded(window, args)
   given = (*args[:place], like, *args[place:])
-  return function(window, *given[: 2 if part == "forward" else 3]).astype(like.dtype)
+  function = getattr(parts, part)
+  return function(window, *given[: 2 if part == "forward" else 3])
 
 
 def _transposed(which, cotangent, *args, part, window, **_):
@@ -179,54 +152,24 @@ def _of_lanes(args, axes, **parameters):
 
     return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
   parts: Any = im2col if chosen == "im2col" else XLA
-  batched = functools.partial(_applied, getattr(parts, part), part, window, like)
+  platform = parameters["platform"]
+  batched = functools.partial(_applied, parts, part, window, like, platform)
   if (part, chosen) == ("kernel_gradient", "grouped"):
     x, dy = args
     if not own[1]:
       dy = jnp.broadcast_to(dy, (size, *dy.shape))
     kernels = jax.ShapeDtypeStruct((size, *like.shape), like.dtype)
     gradients = functools.partial(XLA.kernel_gradients, 0 if own[0] else None)
-    return _applied(gradients, part, window, kernels, x, dy), 0
+    together = types.SimpleNamespace(kernel_gradient=gradients)
+    return _applied(together, part, window, kernels, platform, x, dy), 0
   return jax.vmap(batched, in_axes=[0 if b else None for b in own])(*args), 0
-
-
-class XLA:
-  """XLA's own convolution and its derivatives by JAX."""
-
-  forward: Callable[..., jax.Array] = staticmethod(Window.lax)
-
-  @staticmethod
-  def input_gradient(window, x, w, dy):
-    return jax.linear_transpose(lambda x: window.lax(x, w), x)(dy)[0]
-
-  @staticmethod
-  def kernel_gradient(window, x, w, dy):
-    return jax.linear_transpose(lambda w: window.lax(x, w), w)(dy)[0]
-
-  @staticmethod
-  def kernel_gradients(axis, window, x, w, dy):
-    """Return the kernel gradients of lanes: the transpose of one grouped convolution.
-
-    XLA makes cuDNN's filter gradient of it. Of the lanes' transposes under `vmap` it
-    makes a forward convolution whose windows are as large as the images.
-
-    Args:
-      axis: the lane axis of the images; None if all lanes share them.
-      window: how each lane's kernel moves over its images.
-      x, w, dy: images, the shape of the kernels, and the gradients of the outputs, the
-        last two with a leading lane axis.
-    """
-    of_lanes = jax.vmap(window.lax, (axis, 0))
-    return jax.linear_transpose(lambda w: of_lanes(x, w), w)(dy)[0]
 
 
 convolve_p.def_abstract_eval(
   lambda left, right, *, like, **_: jax.core.ShapedArray(like.shape, like.dtype)
 )
 convolve_p.def_impl(
-  jax.jit(
-    convolve_p.bind, static_argnames=("part", "window", "like", "platform", "lowering")
-  )
+  jax.jit(_one, static_argnames=("part", "window", "like", "platform", "lowering"))
 )
 mlir.register_lowering(convolve_p, mlir.lower_fun(_one, multiple_results=False))
 batching.primitive_batchers[convolve_p] = _of_lanes

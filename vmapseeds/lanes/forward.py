@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from vmapseeds.lanes import depthwise, half, im2col, winograd
+from vmapseeds.lanes.xla import XLA
 
 # With fewer input channels × output features than this, XLA's kernel has too little to
 # do at once.
@@ -29,6 +30,15 @@ MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
 # In half precision tiles as large as the stride take the place of a strided convolution
 # if zeros make its kernel at most this many times as large.
 MOST_TIMES = {"forward": 1.5, "input_gradient": 2, "kernel_gradient": 1.5}
+# Forms that have operations for each element of the kernel are compiled for at most so
+# many, and those that have some for each pixel of a stride for so many.
+MOST_ELEMENTS, MOST_PHASES = 49, 16
+# A depthwise convolution makes each of a channel's features by itself, for each element:
+# at most so many of them.
+MOST_SUMS = 256
+# Kernel gradients gain while rows of the kernel are this long at most, and not dilated:
+# else a row of them has more pixels than the kernel.
+GRADIENT_WIDTH = 16
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -42,6 +52,10 @@ MISSING_FEATURES = range(17, 32) if jax.__version_info__ >= (0, 10) else range(0
 # In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
 # but not those of arrays of more bytes than this, as joining them costs more than it
 # saves.
+# Nor are they with kernels wider than this, or dilated ones, or with fewer features
+# while rows have so many pixels.
+JOINED_WIDTH = 16
+JOINED_FEATURES, LONG_ROW = (32 if jax.__version_info__ >= (0, 12) else 1), 16
 JOINED_BYTES, FEW_IMAGES, TOGETHER = (
   (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
 )
@@ -49,7 +63,7 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  if window.precision is half.ROUNDED:
+  if window.precision is half.BFLOAT16:
     return _of_halves(forward, window, x, w)
   if window.groups > 1:
     return _of_groups(forward, window, x, w)
@@ -58,14 +72,18 @@ def forward(window, x, w):
     y = forward(flat, images(x), kernels(w))
     return y.reshape(len(x), *window.out_spatial(x, w), w.shape[-1])
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
-    return (_pairs if window.dilation[-1] == 1 else im2col.forward)(window, x, w)
+    if window.dilation[-1] == 1:
+      return _pairs(window, x, w)
+    if _elements(w) <= MOST_ELEMENTS:
+      return im2col.forward(window, x, w)
+    return window.lax(x, w)
   if found := _unstrided(window, x, w, _gains(window)):
     return _of_tiles(forward, found, x, w)
   return _plain(window, x, w)
 
 
 def _of_halves(part, window, *args):
-  """Apply a part to factors that are rounded to bfloat16."""
+  """Apply a part to factors that are numbers of bfloat16."""
   name, (x, w, *_) = part.__name__, args
   if half.fits(name, window, x, w):
     return getattr(half, name)(window, *args)
@@ -83,8 +101,7 @@ def _of_halves(part, window, *args):
       return _of_tiles(part, found, *args)
     dw = half.kernel_gradient(plain, x, jax.eval_shape(kernels, w), args[2], images)
     return jax.linear_transpose(kernels, w)(dw)[0]
-  window, args = half.rounded(window, args)
-  return part(window, *args)
+  return part(dataclasses.replace(window, precision=None), *args)
 
 
 def _in_two_dimensions(window, x, w):
@@ -126,8 +143,11 @@ def _of_groups(part, window, *args):
   """Apply a part of a convolution whose channels are in groups."""
   *_, channels, features = args[1].shape
   single = dataclasses.replace(window, groups=1)
+  many = _elements(args[1]) > MOST_ELEMENTS
   if channels == 1:
-    return getattr(depthwise, part.__name__)(window, *args)
+    sums = _elements(args[1]) * features // window.groups
+    form = XLA if many or sums > MOST_SUMS else depthwise
+    return getattr(form, part.__name__)(window, *args)
   if window.groups * channels * features <= DENSE_PRODUCTS:
     # All channels at once, with zeros in the kernel.
     x, w, *dy = args
@@ -137,7 +157,7 @@ def _of_groups(part, window, *args):
     dw = part(single, x, jax.eval_shape(whole, w), *dy)
     return jax.linear_transpose(whole, w)(dw)[0]
   if channels * features // window.groups < FEW_PRODUCTS:
-    return getattr(im2col, part.__name__)(window, *args)
+    return getattr(XLA if many else im2col, part.__name__)(window, *args)
 
   def of_one(a):
     return a.reshape(*a.shape[:-1], window.groups, -1)[..., 0, :]
@@ -157,6 +177,11 @@ def _of_groups(part, window, *args):
   ]
   out = jnp.moveaxis(jax.lax.map(group, arrays), 0, -2)
   return jax.lax.collapse(out, out.ndim - 2)
+
+
+def _elements(w):
+  """Return how many elements a kernel has for each pair of channel and feature."""
+  return math.prod(w.shape[:-2])
 
 
 def _whole_kernel(groups, w):
@@ -266,7 +291,13 @@ def _joined(window, x, w):
   n = len(x)
   out = window.out_spatial(x, w)
   largest = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
-  if window.strides[-1] > 1 or not 0 < largest <= JOINED_BYTES:
+  if (
+    window.strides[-1] > 1
+    or {*window.dilation} != {1}
+    or w.shape[-3] > JOINED_WIDTH
+    or (w.shape[-1] < JOINED_FEATURES and x.shape[-2] >= LONG_ROW)
+    or not 0 < largest <= JOINED_BYTES
+  ):
     return window.lax(x, w)
   *padding, (low, high) = window.padding
   *dilation, apart = window.dilation
@@ -309,7 +340,7 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images: a convolution of `dy` with the
   kernel flipped, its channels swapped.
   """
-  if window.precision is half.ROUNDED:
+  if window.precision is half.BFLOAT16:
     return _of_halves(input_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(input_gradient, window, x, w, dy)
@@ -320,9 +351,12 @@ def input_gradient(window, x, w, dy):
     return jax.linear_transpose(images, x)(dx)[0]
   strided = set(window.strides) != {1}
   if strided and set(window.dilation) != {1}:
-    return im2col.input_gradient(window, x, w, dy)
+    form = im2col if _elements(w) <= MOST_ELEMENTS else XLA
+    return form.input_gradient(window, x, w, dy)
   if found := _unstrided(window, x, w, _gains(window)):
     return _of_tiles(input_gradient, found, x, w, dy)
+  if strided and math.prod(window.strides) > MOST_PHASES:
+    return XLA.input_gradient(window, x, w, dy)
   if strided:  # each phase's gradient, at the phase's pixels
     return sum(
       _put(
@@ -399,7 +433,7 @@ def kernel_gradient(window, x, w, dy):
   The channels of a pixel are laid out as pixels of a longer row, so that output rows
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
-  if window.precision is half.ROUNDED:
+  if window.precision is half.BFLOAT16:
     return _of_halves(kernel_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(kernel_gradient, window, x, w, dy)
@@ -410,6 +444,8 @@ def kernel_gradient(window, x, w, dy):
     return jax.linear_transpose(kernels, w)(dw)[0]
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
+  if window.dilation[-1] > 1 or w.shape[-3] > GRADIENT_WIDTH:
+    return XLA.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
   turned = tuple(
     (n - 1 - low, n - 1 - high)
@@ -460,4 +496,4 @@ def kernel_gradient(window, x, w, dy):
     )  # a few images in a block cost more than a block too large
   dw = im2col.sum_over(blocks, block, x, dy)
   dw = dw.reshape(*w.shape[: w.ndim - 3], reach[-1], channels, features)
-  return dw[..., :: window.dilation[-1], :, :].astype(w.dtype)
+  return dw.astype(w.dtype)

@@ -1,4 +1,4 @@
-"""One lane's products on a CPU with matrix units, which multiply bfloat16 several times
+"""One lane's convolutions on a CPU with matrix units, which multiply bfloat16 several times
 as fast as float32, and sum in float32.
 
 XLA reaches these units by matrix products alone, if sums are float32 and the left
@@ -6,8 +6,8 @@ matrix has its contraction last. For a convolution images are joined to one long
 pixels, with zeros between them: an element of the kernel then sees this row, shifted.
 One product multiplies all pixels by all elements, and its parts are added, shifted. For
 the kernel gradient the row is turned, by a product with ones, which is exact and faster
-than XLA's transpose. Images are (n, *spatial, in), kernels (*kernel, in, out), in
-float32.
+than XLA's transpose. Images are (n, *spatial, in), kernels (*kernel, in, out), numbers
+of bfloat16 kept in float32.
 
 Numbers are moved by their bits, because XLA for CPUs converts bfloat16 for that.
 """
@@ -25,14 +25,15 @@ from vmapseeds.lanes import im2col
 
 # The units save more than larger arrays cost with at least so many numbers summed for an
 # output (or as many as are made, as XLA's own kernel wants many), so many made at each
-# pixel, so many channels × features of a kernel gradient, so many pixels in a batch, and
-# so many rows of a matrix product.
-SUMMED, MADE, PRODUCTS, PIXELS, ROWS = 32, 16, 32 * 32, 512, 64
+# pixel, so many channels × features of a kernel gradient, and so many pixels in a batch.
+SUMMED, MADE, PRODUCTS, PIXELS = 32, 16, 32 * 32, 512
 # Bytes of a block's products and of its turned images: they stay in a core's L2 cache.
 PRODUCT_BYTES, TURNED_BYTES = 2**20, 384 * 1024
 
-# The precision of a product that rounds its factors
-ROUNDED = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
+# What sums in float32 in any case
+TYPES = jnp.bfloat16, jnp.float16
+# The precision of a convolution whose factors are numbers of bfloat16, kept in float32
+BFLOAT16 = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
 barrier = jax.lax.optimization_barrier
 
 
@@ -42,37 +43,8 @@ def has_units() -> bool:
   return "amx_bf16" in machine.instruction_set() and jax.__version_info__ >= (0, 10)
 
 
-def rounding(window):
-  """Return the window of a convolution whose factors are rounded to bfloat16."""
-  return dataclasses.replace(window, precision=ROUNDED, dtype=None)
-
-
-def rounded(window, arrays):
-  """Round the factors of a convolution, if its window says so. Return the window of the
-  convolution of these in float32, and the factors.
-  """
-  if window.precision is not ROUNDED:
-    return window, arrays
-  return dataclasses.replace(window, precision=None), [
-    _whole(a) if isinstance(a, jax.Array) else a for a in arrays
-  ]
-
-
-def factors(a, b, dimensions):
-  """Return the factors of a matrix product, rounded: in bfloat16 where that is faster."""
-  (contracted, _), (together, _) = dimensions
-  summed = math.prod(a.shape[axis] for axis in contracted)
-  rows, columns = (
-    n.size // max(1, summed * math.prod(a.shape[axis] for axis in together))
-    for n in (a, b)
-  )
-  if has_units() and min(summed, columns) >= SUMMED and rows >= ROWS:
-    return [_numbers(barrier(_bits(n))) for n in (a, b)]
-  return [_whole(n) for n in (a, b)]
-
-
 def fits(part, window, x, w, times=1) -> bool:
-  """Return whether a part of a convolution of rounded factors is faster in this form.
+  """Return whether a part of a convolution is faster in this form.
   `times`: how many times as many products a kernel gradient then needs.
   """
   *kernel, channels, features = w.shape
@@ -98,7 +70,7 @@ def _itself(x):
 
 
 def forward(window, x, w, images=_itself):
-  """Return the convolution of `images(x)` and kernel."""
+  """Return the convolution of `images(x)` and kernel, in float32."""
   *_, channels, features = w.shape
   seen = jax.eval_shape(images, x)
   out = window.out_spatial(seen, w)
@@ -195,18 +167,10 @@ def _row(window, x, w):
 
 
 def _bits(a):
-  """Return the bits of numbers rounded to bfloat16, in a quarter of the time that XLA for
-  CPUs takes to convert them.
+  """Return the bits of numbers of bfloat16 that are kept in float32, in a quarter of the
+  time that XLA for CPUs takes to convert them.
   """
-  words = _words(a)
-  even = words + 0x7FFF + ((words >> 16) & 1)
-  rounded = jnp.where(jnp.isnan(a), words | 0x400000, even)
-  return (rounded >> 16).astype(jnp.uint16)
-
-
-def _whole(a):
-  """Return numbers rounded to bfloat16 as they are."""
-  return jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=7)
+  return (_words(a) >> 16).astype(jnp.uint16)
 
 
 def _words(a):

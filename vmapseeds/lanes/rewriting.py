@@ -15,17 +15,21 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Var, jaxpr_as_fun
+from jax.extend.core import Var
 from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
-from vmapseeds.jaxprs import equations_of, rewritten
+from vmapseeds.jaxprs import compute, equations_of, rewritten
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
-from vmapseeds.lanes.widening import widened
 from vmapseeds.mistakes import say
-from vmapseeds.target import platform
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# What draws, and the kinds of keys for which JAX's batching rule draws for all lanes by
+# the first lane's key
+DRAWS = {"random_bits", "random_split", "random_fold_in"}
+BATCHED_KEYS = {"key<rbg>", "key<urbg>"}
 
 
 def fast_convolutions(function: Function) -> Function:
@@ -46,9 +50,7 @@ def fast_convolutions(function: Function) -> Function:
   def fast(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
     program = rewritten(program, _fast_equations)
-    if platform() == "cpu":
-      program = widened(program)
-    found = jaxpr_as_fun(program)(*jax.tree.leaves((args, kwargs)))
+    found = compute(program, *jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
   return fast  # type: ignore[return-value]
@@ -74,6 +76,11 @@ def _fast_equations(equation, made):
   """Return the equations to compute a convolution with, or None."""
   if equation.primitive is convolve_p:
     return [equation.replace(params=equation.params | how())]
+  if equation.primitive.name in DRAWS and _draws_by_neighbours(equation):
+    one_by_one = jax.custom_batching.sequential_vmap(
+      functools.partial(equation.primitive.bind, **equation.params)
+    )
+    return equations_of(one_by_one, equation.invars, equation)
   if equation.primitive is not conv_general_dilated_p:
     return None
   lhs, rhs = equation.invars
@@ -99,6 +106,10 @@ def _fast_equations(equation, made):
     rhs = before.invars[0]
     part = functools.partial(part, turned=True)
   return equations_of(functools.partial(part, form, out), (lhs, rhs), equation)
+
+
+def _draws_by_neighbours(equation):
+  return str(equation.invars[0].aval.dtype) in BATCHED_KEYS
 
 
 @functools.cache

@@ -152,7 +152,15 @@ def shapes(
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   """Copy `shared` to every device. Do this once, and pass the copy to `spread` functions
   many times.
+
+  Raises:
+    Mistake: `jax.set_mesh` has set a mesh.
   """
+  if not jax.sharding.get_abstract_mesh().empty:
+    raise Mistake(
+      f"jax.set_mesh has set {jax.sharding.get_abstract_mesh()!s:.60}: lanes have all "
+      "devices for themselves, call this outside of it"
+    )
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
@@ -237,8 +245,26 @@ def _sharded(function, mesh, count, donate=()):
       check_vma=False,
     )(program.consts, shared, *parts)
 
+  def on_one_device(shared, *parts):
+    shares = [
+      jax.tree.map(lambda a: a[_share_of(device, len(a), mesh.size)], parts)
+      for device in range(mesh.size)
+    ]
+    found = [function(shared, *share) for share in shares]
+    return jax.tree.map(lambda *of_devices: jnp.concatenate(of_devices), *found)
+
+  # Looking for the first NaN, JAX runs each operation by itself, and calls a `jit` within
+  # `shard_map` again and again.
+  if jax.config.values["jax_debug_nans"] or jax.config.values["jax_debug_infs"]:
+    return jax.jit(on_one_device)
   options = OPTIONS.get(_platform(mesh))
   return jax.jit(on_each_device, donate_argnums=donate, compiler_options=options)
+
+
+def _share_of(device, lanes, devices):
+  """Return which lanes a device has, as a slice."""
+  each = lanes // devices
+  return slice(device * each, (device + 1) * each)
 
 
 def _share_shapes(tree, devices):
@@ -495,7 +521,7 @@ def _step_by_step(step, lanes, width, devices):
     for first in range(0, count, step_size):
       which = slice(first, min(first + step_size, count))
       rows = np.minimum(np.arange(first, first + step_size), count - 1)
-      lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
+      lane_step = jax.tree.map(lambda a: _rows_of(a, rows), lanes)
       placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
       with watch:
         out = step(placed, which)
@@ -508,6 +534,13 @@ def _step_by_step(step, lanes, width, devices):
       with watch:
         found = _fetched(*started)
       yield found
+
+
+def _rows_of(a, rows):
+  """Return rows of an array, on the host unless it holds keys."""
+  if jnp.issubdtype(getattr(a, "dtype", np.int32), jax.dtypes.prng_key):
+    return a[rows]
+  return np.asarray(a)[rows]
 
 
 def _fetched(rows, out):

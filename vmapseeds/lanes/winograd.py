@@ -17,6 +17,7 @@ import numpy as np
 from vmapseeds.lanes import im2col
 
 TILES = 128  # in a block
+LEAST = 32  # channels, and features
 
 
 def fits(window, x, w, products) -> bool:
@@ -36,6 +37,7 @@ def fits(window, x, w, products) -> bool:
     saved
     and x.shape[0] * math.prod(_tiles(out)) >= TILES
     and math.prod(w.shape[2:]) >= products
+    and min(w.shape[2:]) >= LEAST
   )
 
 

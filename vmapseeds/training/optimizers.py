@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.core.primitives import convert_element_type_p
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 from optax import contrib
 
@@ -102,8 +103,11 @@ def optimizer_of(
   """Return the run's optimizer, which changes only the parameters that are trained."""
   # A user's optimizer is made for at least one epoch: many refuse a training of no
   # steps.
+  narrow = any(leaf.dtype != jnp.float32 for leaf in jax.tree.leaves(params))
   optimizer = make_optimizer(
-    recipe, run, max(1, recipe.epochs) * steps_per_epoch(recipe, data, run)
+    recipe,
+    _with_weak_types(run) if narrow and is_name(recipe.optimizer) else run,
+    max(1, recipe.epochs) * steps_per_epoch(recipe, data, run),
   )
   if recipe.trainable == "all":
     return optimizer
@@ -121,6 +125,22 @@ def steepest(gradient: PyTree[Array]) -> PyTree[Array]:
   return jax.tree.map(
     lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, gradient
   )
+
+
+def _with_weak_types(run):
+  """Return the run with hyperparameters that, as numbers of Python do, leave arrays of
+  half precision in half precision.
+  """
+
+  def weak(value):
+    return convert_element_type_p.bind(
+      jnp.asarray(value), new_dtype=np.dtype(np.float32), weak_type=True, sharding=None
+    )
+
+  names = ("lr", "momentum", "weight_decay", "gamma")
+  weakened = {name: weak(run[name]) for name in names if run.get(name) is not None}
+  fixed = tuple(pair for pair in run.fixed if pair[0] not in weakened)
+  return dataclasses.replace(run, values={**run.values, **weakened}, fixed=fixed)
 
 
 def extra_args(

@@ -14,6 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from vmapseeds.data.dataset import fingerprint
+from vmapseeds.jaxprs import compute, open_program
 from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
@@ -254,7 +255,7 @@ class Traced(NamedTuple):
 
 def _as_function(stage):
   def computed(*args):
-    found = jaxpr_as_fun(stage.jaxpr)(*jax.tree.leaves(args))
+    found = compute(stage.jaxpr, *jax.tree.leaves(args))
     return jax.tree.unflatten(jax.tree.structure(stage.out_info), found)
 
   return computed
@@ -367,6 +368,12 @@ def trace(task: Task, runs: Runs) -> Traced:
       f"advance of {task.name} makes of a state {before} {after}: give one of the same "
       "shapes and dtypes"
     )
+  if task.rounds > 1 and not _reads_last_round(advance):
+    raise Mistake(
+      f"advance of {task.name} does not read its last argument: it is called for the "
+      "rounds from first to last, a few at a time with checkpoints, so loop over them, "
+      "as jax.lax.fori_loop(first, last, ...) does, or give rounds=1"
+    )
   found = finish.out_info
   if not (isinstance(found, Mapping) and found) or not all(
     hasattr(leaf, "dtype") for leaf in found.values()
@@ -397,6 +404,13 @@ def trace(task: Task, runs: Runs) -> Traced:
   )
 
 
+def _reads_last_round(advance):
+  """Return whether a traced `advance` reads how far it is to go."""
+  program = open_program(advance.jaxpr)
+  last = program.invars[-1]
+  return any(last is v for equation in program.eqns for v in equation.invars)
+
+
 def check_names(runs: Runs, kept, constants: Constants) -> None:
   """Raise `Mistake` if a column of the table has the name of something else."""
   taken = {name.rpartition("/")[2] for name in (*kept, *constants)}.union(
@@ -410,9 +424,19 @@ def check_names(runs: Runs, kept, constants: Constants) -> None:
 
 def check_varying(traced: Traced, runs: Runs) -> None:
   """Raise `Mistake` if a source was chosen to vary, or a value is swept, that no run
-  depends on.
+  depends on, or if runs of a task differ in nothing.
   """
   task = traced.task
+  if (
+    not task.spec
+    and len(runs) > 1
+    and not any(reads(traced, name) for name in (*task.sources, *task.values))
+  ):
+    raise Mistake(
+      f"{task.name} reads no seed and no value: its {len(runs)} runs would be equal; "
+      f"draw from run.key({[*task.sources, 'init'][0]!r}) in start or advance, with "
+      f"sources={[*task.sources] or ['init']}"
+    )
   varying = runs.varying()
   unread = [s for s in varying if s != SAMPLER and not reads(traced, s)]
   if unread:
