@@ -735,7 +735,7 @@ def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
 def test_other_data_under_the_same_name_is_refused(tmp_path):
   rng = np.random.default_rng(0)
   arrays = {
-    f"x_{s}": rng.integers(0, 256, (40, 8, 8), np.uint8) for s in ("train", "test")
+    f"x_{s}": rng.integers(0, 256, (40, 8, 8, 1), np.uint8) for s in ("train", "test")
   }
   arrays |= {f"y_{s}": np.arange(40) % 10 for s in ("train", "test")}
   recipe = LINEAR.replace(dataset=str(tmp_path / "d.npz"))

@@ -233,7 +233,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"lr": 10**400}, "lr is 1000.*: give a number"),
     ({"lr": 1j}, "lr is 1j: give a number"),
     ({"mean": "a"}, "mean is 'a': give a list"),
-    ({"model": ["linear"]}, r"model is \['linear'\]: give a name .small_cnn, "),
+    ({"model": ["linear"]}, r"model is \('linear',\): give a name .small_cnn, "),
     ({"lr": "fast"}, "lr is 'fast': give a number"),
     ({"lr": -0.1}, "lr is -0.1: give a finite number of at least 0"),
     ({"lr": float("nan")}, "lr is nan: give a finite number"),

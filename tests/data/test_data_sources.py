@@ -107,7 +107,6 @@ def test_training_errors_can_be_asked_for():
       ["validation"],
       "unknown test set 'validation': choose one of train, test, blur, .*",
     ),
-    ([], r"test_sets is \[\]: give a list of names from train, test"),
     ("test", "test_sets is 'test': give a list of names from train, test"),
     (["test", "test"], "test_sets is test, test: name each set once"),
   ],
@@ -115,6 +114,11 @@ def test_training_errors_can_be_asked_for():
 def test_wrong_test_sets(test_sets, message):
   with pytest.raises(Mistake, match=f"^{message}$"):
     load("digits", test_sets=test_sets)
+
+
+def test_no_test_sets():
+  """Runs may hold examples out instead."""
+  assert load("digits", test_sets=[]).tests == {}
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])

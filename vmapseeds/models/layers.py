@@ -377,6 +377,6 @@ class Classifier(nn.Module):
       kept = TracedDropout(self.dropout, name="Dropout_0")(x) if train else x
     elif self.dropout:
       # A Python float would draw float64 numbers under `jax_enable_x64`.
-      rate = np.float32(self.dropout)
+      rate: Any = np.float32(self.dropout)
       kept = nn.Dropout(rate, deterministic=not train)(x)
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

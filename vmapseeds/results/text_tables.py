@@ -74,6 +74,7 @@ def read_numbers_table(
   without pandas' index.
 
   Args:
+    file: the table.
     kind: what they are, for messages.
     axes: what rows and columns are, for messages.
     header: whether the first line is names, if it may be names or numbers.

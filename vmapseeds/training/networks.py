@@ -161,7 +161,7 @@ def last_layer(
       return True
     if flat.equation.primitive.name not in (*RESHAPING, "add", "sub", "add_any"):
       return False
-    return any(is_sum_with_product(makers.get(v)) for v in flat.inputs)
+    return any(is_sum_with_product(makers.get(v)) for v in flat.inputs if v is not None)
 
   last = set[str]()
   left = [value for value in outputs if value in seen_inputs]

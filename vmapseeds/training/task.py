@@ -483,8 +483,8 @@ def reads(traced: Traced, name: str) -> bool:
     jax.eval_shape(
       jax.vmap(trained, in_axes=(None, axes), out_axes=None), traced.task.data, batched
     )
-  except ValueError:
-    return True
+  except (ValueError, NotImplementedError):
+    return True  # or JAX cannot tell, of a call of Python
   return False
 
 
