@@ -616,7 +616,8 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   assert fitting(plain, 1, plain.traced.bytes_of_a_state) == 5
   # What is derived for a run, such as its examples, takes host memory too.
   some = plan_of(LINEAR, runs.subset(100)).traced
-  assert some.bytes_of_a_run == plain.traced.bytes_of_a_run + 2 * 4 * 100
+  moments = 2 * 4  # mean and standard deviation of the one channel of its inputs
+  assert some.bytes_of_a_run == plain.traced.bytes_of_a_run + 2 * 4 * 100 + moments
 
 
 def test_there_is_room_for_the_counts_of_every_block():

@@ -546,7 +546,7 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
     (
       {"model": "linear"},
       2,
-      r"has params.a_last.kernel \(6, 5\), other None: give the model that was trained there",
+      r"has batch_stats.norm.mean \(6,\), other None: give the model that was trained there",
     ),
     (
       {"model": "small_cnn"},

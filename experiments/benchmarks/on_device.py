@@ -407,6 +407,8 @@ def repeated(
   """Train a step of lanes twice, in each form.
 
   Args:
+    flags: the command's.
+    name: of the recipe.
     unfinished: the archive's name of what is known already, to which each form is
       added.
 
@@ -503,6 +505,9 @@ def run_item(
   """Run what an item of a part still lacks.
 
   Args:
+    flags: the command's.
+    part: the part that the item belongs to.
+    name: of the item.
     device: the kind of device; None to ask JAX, which starts it.
   """
   where = {

@@ -155,13 +155,12 @@ def last_layer(
     return flat.equation.primitive.name in PRODUCTS and bool(weights(flat))
 
   def is_sum_with_product(flat):
-    if flat is None:
-      return False
     if is_product(flat):
       return True
     if flat.equation.primitive.name not in (*RESHAPING, "add", "sub", "add_any"):
       return False
-    return any(is_sum_with_product(makers.get(v)) for v in flat.inputs if v is not None)
+    before = [makers[value] for value in flat.inputs if value in makers]
+    return any(map(is_sum_with_product, before))
 
   last = set[str]()
   left = [value for value in outputs if value in seen_inputs]

@@ -827,7 +827,8 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   apply = network(recipe, data.num_classes).apply
   last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
-  for path in dict.fromkeys((*due, *({*base.shapes} - {*KEPT_MOMENTS}))):
+  trained = [path for path in base.shapes if path not in KEPT_MOMENTS]
+  for path in dict.fromkeys((*due, *trained)):
     stored = base.shapes.get(path)
     mine = due.get(path)
     if stored != mine and path not in fresh:
