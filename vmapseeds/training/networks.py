@@ -163,7 +163,7 @@ def last_layer(
     return any(map(is_sum_with_product, before))
 
   last = set[str]()
-  left = [value for value in outputs if value in seen_inputs]
+  left = [v for v in outputs if v is not None and v in seen_inputs]
   done = set(left)
   while left:
     flat = makers.get(left.pop())
@@ -180,7 +180,7 @@ def last_layer(
     if is_sum and is_sum_with_product(flat):
       last |= weights(flat)
     for value in flat.inputs:
-      if value in seen_inputs and value not in done:
+      if value is not None and value in seen_inputs and value not in done:
         done.add(value)
         left.append(value)
   return last
