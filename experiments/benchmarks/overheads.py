@@ -85,7 +85,7 @@ def unevaluated(task: Task) -> Task:
   """Return a task without evaluation: it ends with training."""
   return dataclasses.replace(
     task,
-    finish=lambda sets, run, state: {"diverged": state.diverged},
+    finish=lambda sets, run, state: {"diverged": state.nonfinite_steps > 0},
     outputs={},
     constants={},
   )
