@@ -35,13 +35,6 @@ def open_program(program: Program) -> Program:
   return program.jaxpr
 
 
-def closed_program(program: Program) -> Program:
-  """Return the program with its constants; it must not need any if it is open."""
-  if isinstance(program, ClosedJaxpr):
-    return program
-  return ClosedJaxpr(program, ())
-
-
 def compute(program: Program, *args: Any) -> list[Any]:
   """Return the results of a program.
 

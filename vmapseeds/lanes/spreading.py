@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
+from vmapseeds.jaxprs import compute
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import fast_convolutions
@@ -234,7 +234,7 @@ def _sharded(function, mesh, count, donate=()):
     program = one_by_one(traced) if _platform(mesh) == "cpu" else traced
 
     def share(constants, *args):
-      found = jaxpr_as_fun(program.replace(consts=constants))(*jax.tree.leaves(args))
+      found = compute(program.replace(consts=constants), *jax.tree.leaves(args))
       return jax.tree.unflatten(jax.tree.structure(out), found)
 
     return jax.shard_map(

@@ -4,13 +4,13 @@ recipe.
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from vmapseeds.data.dataset import fingerprint
@@ -457,7 +457,9 @@ def check_varying(traced: Traced, runs: Runs) -> None:
 
 def reads(traced: Traced, name: str) -> bool:
   """Return whether a run depends on a source or a value. This computes nothing."""
-  start, advance, finish = (jaxpr_as_fun(stage.jaxpr) for stage in traced.stages)
+  start, advance, finish = (
+    functools.partial(compute, stage.jaxpr) for stage in traced.stages
+  )
 
   def trained(data, run):
     shared = jax.tree.leaves((data, run))
