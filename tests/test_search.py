@@ -394,12 +394,17 @@ def test_studies_in_a_storage(tmp_path):
   search(tmp_path / "s", trials=4)
   studies = vs.optuna_studies(tmp_path / "s")
   names = [study.study_name for study in studies]
-  stored = f"sqlite:///{tmp_path}/studies.db"
-  vs.optuna_studies(tmp_path / "s", stored)
-  again = optuna.load_study(study_name=names[1], storage=stored)
-  assert again.best_params == studies[1].best_params
-  with pytest.raises(vs.Mistake, match="already: give another storage"):
-    vs.optuna_studies(tmp_path / "s", stored)
+  address = f"sqlite:///{tmp_path}/studies.db"
+  storage = optuna.storages.RDBStorage(address)
+  try:
+    vs.optuna_studies(tmp_path / "s", storage)
+    again = optuna.load_study(study_name=names[1], storage=storage)
+    assert again.best_params == studies[1].best_params
+    with pytest.raises(vs.Mistake, match="already: give another storage"):
+      vs.optuna_studies(tmp_path / "s", storage)
+  finally:
+    storage.remove_session()
+    storage.engine.dispose()
 
 
 @pytest.mark.filterwarnings("ignore:QMCSampler is experimental")

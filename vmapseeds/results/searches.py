@@ -235,14 +235,15 @@ def optuna_trials(trials: Trials, places: Sequence[int] | np.ndarray) -> list[An
   return found
 
 
-def optuna_studies(path: Folder, storage: str | None = None) -> list[Any]:
+def optuna_studies(path: Folder, storage: Any = None) -> list[Any]:
   """Return a folder's searches as optuna's studies, made from its trials:
   `optuna_studies(path)[0].trials_dataframe()`, or any of `optuna.visualization`.
 
   Args:
     path: a folder of searches.
-    storage: where the studies are written too, such as "sqlite:///studies.db", which
-      `optuna-dashboard` opens. None keeps them in memory.
+    storage: where the studies are written too, as `optuna.create_study` takes it: an
+      address such as "sqlite:///studies.db", which `optuna-dashboard` opens, or a
+      storage of optuna's. None keeps them in memory.
 
   Raises:
     Mistake: optuna is not installed, or the folder has no searches, or the storage has
@@ -259,7 +260,7 @@ def optuna_studies(path: Folder, storage: str | None = None) -> list[Any]:
       )
     except optuna.exceptions.DuplicatedStudyError:
       raise Mistake(
-        f"{storage} has a study {path}: search {number} already: give another storage"
+        f"the storage has a study {path}: search {number} already: give another storage"
       ) from None
     study.add_trials(optuna_trials(trials, trials.of_search(number)))
     studies.append(study)
