@@ -32,9 +32,18 @@ with contextlib.suppress(ImportError):  # the environments of a short list have 
   settings.register_profile("random", print_blob=True, deadline=None)
   settings.load_profile("fixed")
 
+# Campaigns are many small files: in memory, where there is room, making and removing
+# them takes half the time.
+MEMORY = "/dev/shm"
+if os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+  os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
 worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 if not worker:
-  os.environ["VMAPSEEDS_TESTS"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
+  folder = tempfile.mkdtemp(
+    prefix="vmapseeds-tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")
+  )
+  os.environ["VMAPSEEDS_TESTS"] = folder
   atexit.register(shutil.rmtree, os.environ["VMAPSEEDS_TESTS"], ignore_errors=True)
 os.environ["XDG_CACHE_HOME"] = os.path.join(
   os.environ["VMAPSEEDS_TESTS"], worker, "XDG_CACHE_HOME"

@@ -358,6 +358,7 @@ def test_training_with_muon_is_that_of_torch():
   check_moved(*nets, net, within=2e-2)
 
 
+@pytest.mark.slow
 def test_evaluation_is_that_of_torch(begun, trained):
   torch = pytest.importorskip("torch")
   task, _, _ = begun

@@ -133,6 +133,7 @@ def test_an_interrupted_training_goes_on_in_the_middle(
   assert not (tmp_path / "r" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_the_time_before_an_interruption_counts(tmp_path, monkeypatch):
   interrupt(tmp_path / "r", monkeypatch, 2)
   (about,) = (tmp_path / "r" / "checkpoints" / "0").glob("*.json")

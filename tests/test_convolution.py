@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import mostly_slow
 from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,7 +57,7 @@ def check(x, w, **options):
   equal(jax.jit(jax.vmap(outputs(conv_general_dilated, **options)))(x, w), theirs)
 
 
-@pytest.mark.parametrize("name", LOWERINGS)
+@pytest.mark.parametrize("name", mostly_slow(LOWERINGS))
 @settings(max_examples=6)
 @given(
   lanes=st.integers(1, 3),
@@ -257,8 +258,10 @@ def test_many_channels_equal_xla(
     (2, 16, 16, np.float32),  # one group after another
   ],
 )
-@pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("dense", mostly_slow([False, True]))
+@pytest.mark.parametrize(
+  ("stride", "dilation"), mostly_slow([(2, 1), (1, 2), (1, 1), (2, 2)], fast=2)
+)
 def test_groups_of_one_network_equal_xla(
   monkeypatch, groups, channels, features, dtype, stride, dilation, dense
 ):

@@ -244,7 +244,7 @@ def test_some_lanes_diverge(tmp_path, monkeypatch):
   [
     pytest.param({"checkpoint_every": 1}, marks=pytest.mark.slow),
     {"lane_width": 2},
-    {"seed_batch": 4},
+    pytest.param({"seed_batch": 4}, marks=pytest.mark.slow),
     {"seed_batch": 13},
   ],
 )

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 from experiments import measures
@@ -36,7 +37,7 @@ def text_of(page: Path) -> str:
   return re.sub(r"^```.*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", mostly_slow(PAGES, fast=6), ids=lambda page: page.stem)
 @pytest.mark.optimized
 def test_the_examples_of_the_pages_run(page):
   text = text_of(page)

@@ -1385,6 +1385,7 @@ def test_flags_of_experiments(argv, message, refused):
     ),
   ],
 )
+@pytest.mark.slow
 def test_as_programs(
   make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch
 ):

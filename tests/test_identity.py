@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from cases import mostly_slow
 from lab import HELPER, MODULE
 
 import vmapseeds as vs
@@ -171,7 +172,8 @@ def changes():
     "data": DATA,
     "flag": FLAGS,
   }.items():
-    yield from (pytest.param(kind, how, id=f"{kind}: {n}") for n, how in table.items())
+    cases = [pytest.param(kind, how, id=f"{kind}: {n}") for n, how in table.items()]
+    yield from mostly_slow(cases, fast=len(cases) // 3)
 
 
 BASES = {  # what a recipe needs besides, before the change too

@@ -179,6 +179,7 @@ def test_variance_over_folds_and_seeds_is_taken_apart(trained):
   assert "no estimate of that variance is unbiased" in said
 
 
+@pytest.mark.slow
 def test_numbers_that_are_no_classes(tmp_path):
   targets = (X @ [1, 2, 3]).astype(np.float32)
   of = recipe(
@@ -204,6 +205,7 @@ def test_numbers_that_are_no_classes(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_out_of_bootstrap_examples_are_kept(tmp_path):
   runs = vs.Runs.independent(6).out_of_bootstrap()
   vs.train(recipe(), runs, tmp_path / "a", logits=True, **HOW)
@@ -263,6 +265,7 @@ def test_examples_that_are_there_twice_are_not_held_out(tmp_path):
       vs.train(recipe(data), runs, tmp_path / "a", **HOW)
 
 
+@pytest.mark.slow
 def test_results_without_held_out_examples(tmp_path):
   data = vs.Dataset(train=(X, Y), test=(X[:5] + 9, Y[:5]))
   vs.train(recipe(data, epochs=1), 2, tmp_path / "a", **HOW)

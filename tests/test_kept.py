@@ -48,6 +48,7 @@ def gaps(logits) -> np.ndarray:
   return (logits - logits.isel({"class": slice(1)}).values).values
 
 
+@pytest.mark.slow
 def test_kept_runs_and_those_trained_after_them_are_the_runs_of_one_campaign(
   whole, two, tmp_path
 ):

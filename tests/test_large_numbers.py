@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from cases import mostly_slow
 
 from vmapseeds.reports import plots, results_page, summary
 from vmapseeds.results.formatting import Quantity, show
@@ -42,7 +43,7 @@ def summarized(numbers, role="loss"):
   return runs, summary.summarize(given, measured=[runs])
 
 
-@pytest.mark.parametrize("role", ["loss", "score"])
+@pytest.mark.parametrize("role", mostly_slow(["loss", "score"]))
 @pytest.mark.parametrize("name", NUMBERS)
 def test_tables_and_figures(name, role):
   numbers = NUMBERS[name] if role == "loss" else NUMBERS[name][:, 0]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds import cli
@@ -21,7 +22,7 @@ def sides(tmp_path_factory):
   return str(root / "a"), str(root / "b")
 
 
-@pytest.mark.parametrize("margin", ["0.5", "1", "3"])
+@pytest.mark.parametrize("margin", mostly_slow(["0.5", "1", "3"]))
 def test_a_margin_may_be_under_one_point(sides, margin, capsys):
   cli.main(["compare", *sides, "--margin", margin])
   out, _ = capsys.readouterr()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.special
 import sklearn.metrics as sk
+from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.training.metrics import READY, measure, metric_of
@@ -56,7 +57,7 @@ def due_of_classes(outputs, targets):
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("classes", mostly_slow([2, 4]))
 def test_ready_metrics_of_classes_are_those_of_scikit_learn(classes, ties):
   outputs, targets = logits(classes, ties=ties)
   for name, due in due_of_classes(outputs, targets).items():
@@ -261,6 +262,7 @@ def test_mistakes(metrics, message, tmp_path):
   assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
 def test_a_search_maximises_a_metric(tmp_path):
   found = vs.search(
     recipe(metrics=["auc", "brier"]),

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import plain
 import pytest
+from cases import mostly_slow
 from flax import nnx
 
 import vmapseeds as vs
@@ -58,7 +59,10 @@ class Normed(nnx.Module):
     return self.out(self.dropout(nnx.relu(self.norm(self.inner(x)))))
 
 
-@pytest.mark.parametrize("shape", [(), (3, 0, 2), (1,), (2, 1), (5, 6, 7)])
+@pytest.mark.parametrize(
+  "shape",
+  mostly_slow(map(pytest.param, [(2, 1), (), (3, 0, 2), (1,), (5, 6, 7)]), fast=2),
+)
 def test_vectors_draws_the_bits_of_threefry(shape):
   @jax.jit
   def drawn(key):

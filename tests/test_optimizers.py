@@ -241,6 +241,7 @@ def test_every_optimizer_of_optax(name):
   check(name)
 
 
+@pytest.mark.slow
 def test_averages_are_found_in_other_optimizers():
   def wrapped(run, steps):
     free = optax.chain(optax.clip(10.0), contrib.schedule_free_adamw(0.05))

@@ -5,6 +5,7 @@ training and in the report, which then leaves out what only new examples can sho
 import flax.linen as nn
 import numpy as np
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.data.dataset import count_seen
@@ -45,7 +46,7 @@ def test_counts_are_those_of_a_loop_over_examples():
   assert count_seen(np.array([-1, -1]), trained) == 0
 
 
-@pytest.mark.parametrize("kind", ["subset", "bootstrap", "drawn"])
+@pytest.mark.parametrize("kind", mostly_slow(["subset", "bootstrap", "drawn"]))
 def test_it_is_said_of_each_runs_own_examples(kind, tmp_path, capsys):
   runs = vs.Runs.independent(5)
   runs = {
@@ -71,7 +72,9 @@ def test_it_is_said_of_each_runs_own_examples(kind, tmp_path, capsys):
   assert summary["statistics"]["sd_accuracy"]["value"] > 0
 
 
-@pytest.mark.parametrize("choose", [lambda runs: runs, lambda runs: runs.bootstrap()])
+@pytest.mark.parametrize(
+  "choose", mostly_slow([lambda runs: runs.bootstrap(), lambda runs: runs])
+)
 def test_of_other_examples_nothing_is_said(choose, tmp_path, capsys):
   runs = choose(vs.Runs.independent(4))
   vs.train(recipe((OTHER, Y)), runs, tmp_path / "a", **HOW)

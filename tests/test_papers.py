@@ -18,12 +18,7 @@ from upath import UPath
 import vmapseeds as vs
 from experiments import frame
 
-ALWAYS = (
-  "table2_accuracies",
-  "fig04_estimators",
-  "fig06_calibration",
-  "theorem1_test_sets",
-)  # the others with `-m slow`
+ALWAYS = ("theorem1_test_sets",)  # the others with `-m slow`
 FIGURES = [
   pytest.param(
     paper,

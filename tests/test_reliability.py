@@ -140,6 +140,7 @@ def test_simulated_machines_lose_what_is_expected():
   assert (saved.hours - found.hours) * 3600 == pytest.approx(10 * 63 * moved)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_train_every_run_once(tmp_path, reference):
   out, log = tmp_path / "shared" / "r", tmp_path / "log"
   both = [kills.process(str(out), LINEAR, RUNS, str(log)) for _ in range(2)]
@@ -332,6 +333,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
   same(tmp_path / "r", reference)
 
 
+@pytest.mark.slow
 def test_work_waits_until_it_knows_whether_others_live(
   tmp_path, reference, trained, monkeypatch, capsys
 ):

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.reports.summary import summarize
@@ -56,11 +57,13 @@ def seen(folder):
 
 @pytest.mark.parametrize(
   "choose",
-  [
-    lambda runs: runs.subset(np.stack([np.arange(119), np.arange(1, 120)])),
-    lambda runs: runs.subset(60),
-    lambda runs: runs.bootstrap(),
-  ],
+  mostly_slow(
+    [
+      lambda runs: runs.subset(np.stack([np.arange(119), np.arange(1, 120)])),
+      lambda runs: runs.subset(60),
+      lambda runs: runs.bootstrap(),
+    ]
+  ),
 )
 def test_inputs_are_normalised_by_a_runs_own_examples(choose, tmp_path):
   x, y = outlier()
@@ -155,6 +158,7 @@ def task_of(runs, **more):
   return make_task(identity_recipe(data, **more), runs, Keep())
 
 
+@pytest.mark.slow
 def test_results_say_whose_moments_they_are(tmp_path):
   x, y = outlier()
   x[:, 0] += np.arange(120)
@@ -178,6 +182,7 @@ def test_results_say_whose_moments_they_are(tmp_path):
     assert summary["normalized_by"] == whose
 
 
+@pytest.mark.slow
 def test_the_page_says_whose_moments_they_are(tmp_path):
   x, y = outlier(10)
   x[:, 0] += np.arange(10)
@@ -194,6 +199,7 @@ def first_mean(variables, data, run):
   return {"params": {"unused": jnp.mean(data.inputs) * len(data.inputs)}}
 
 
+@pytest.mark.slow
 def test_initialize_gets_the_runs_own_examples(tmp_path):
   x, y = outlier(10)
   x[:, 0] = np.arange(10)
@@ -214,6 +220,7 @@ def test_initialize_gets_the_runs_own_examples(tmp_path):
   )
 
 
+@pytest.mark.slow
 def test_runs_start_from_networks_with_moments_of_their_own(tmp_path):
   x, y = outlier(10)
   x[:, 0] = np.arange(10)

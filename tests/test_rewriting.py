@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import mostly_slow
 from flax import nnx
 from jax import lax
 
@@ -74,7 +75,7 @@ def with_gradients(convolve, value):
 ALL = {"forward": 1, "input_gradient": 1, "kernel_gradient": 1}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", mostly_slow(LAYOUTS))
 @pytest.mark.parametrize(
   ("kernel", "options"),
   [
@@ -329,7 +330,7 @@ def haiku(x):
   return network.init(jax.random.key(0), x), network.apply
 
 
-@pytest.mark.parametrize("library", [linen, of_nnx, equinox, haiku])
+@pytest.mark.parametrize("library", mostly_slow([linen, of_nnx, equinox, haiku]))
 def test_networks_of_every_library(library):
   x = random(0, 2, 8, 8, 3)
   params, apply = library(x)

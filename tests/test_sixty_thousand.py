@@ -155,6 +155,7 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   ] * 3
 
 
+@pytest.mark.slow
 def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
   shutil.copytree(sat / "out", tmp_path / "out")
   with pytest.raises(SystemExit):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 
@@ -26,7 +27,9 @@ def skipping(run, steps):
   return optax.apply_if_finite(optax.sgd(run["lr"]), 3)
 
 
-@pytest.mark.parametrize(("optimizer", "diverges"), [(skipping, False), ("sgd", True)])
+@pytest.mark.parametrize(
+  ("optimizer", "diverges"), mostly_slow([(skipping, False), ("sgd", True)])
+)
 def test_a_network_that_ends_sound_has_not_diverged(optimizer, diverges, tmp_path):
   recipe = vs.Recipe(
     name="skips",

@@ -224,6 +224,7 @@ def trained(monkeypatch):
 @pytest.mark.parametrize(
   "where", [pytest.param("s3", marks=pytest.mark.slow), "memory"]
 )
+@pytest.mark.slow
 def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trained):
   url = store.folder() if where == "s3" else "memory://campaigns/r"
   train(url, 6)
@@ -242,6 +243,7 @@ def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trai
 @pytest.mark.parametrize(
   "where", [pytest.param("s3", marks=pytest.mark.slow), "memory"]
 )
+@pytest.mark.slow
 def test_every_command(where, store, reference, capsys):
   url = store.folder() if where == "s3" else "memory://commands/r"
   train(url)
@@ -442,6 +444,7 @@ def test_claims_of_other_machines_run_out(where, store, monkeypatch):
 @pytest.mark.parametrize(
   "where", [pytest.param("s3", marks=pytest.mark.slow), "memory"]
 )
+@pytest.mark.slow
 def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   url = store.folder() if where == "s3" else "memory://checkpoints/r"
   options = {"recipe": LINEAR.replace(epochs=6), "keep_params": True}

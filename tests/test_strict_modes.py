@@ -7,6 +7,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 
@@ -42,7 +43,7 @@ def usual(tmp_path_factory):
   return logits(tmp_path_factory.mktemp("usual") / "r")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly_slow(MODES))
 def test_a_strict_mode_changes_no_bit(mode, usual, tmp_path):
   with MODES[mode]():
     strict = logits(tmp_path / "r")
@@ -50,7 +51,7 @@ def test_a_strict_mode_changes_no_bit(mode, usual, tmp_path):
   np.testing.assert_array_equal(strict, usual)
 
 
-@pytest.mark.parametrize("command", [["train", "digits_cnn"], ["recipes"]])
+@pytest.mark.parametrize("command", mostly_slow([["recipes"], ["train", "digits_cnn"]]))
 def test_a_device_that_is_absent_is_one_line_or_not_needed(command, tmp_path):
   if command[0] == "train":
     command = [*command, "--out", str(tmp_path / "r"), "--runs", "2"]

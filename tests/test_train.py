@@ -733,6 +733,7 @@ class Bright(nn.Module):
   ("model", "images"),
   [pytest.param("mlp", False, marks=pytest.mark.slow), (Bright(), True)],
 )
+@pytest.mark.slow
 def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
   """A TPU would move images pixel by pixel. The network is trained, and stops, as on a
   CPU.

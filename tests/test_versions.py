@@ -16,6 +16,7 @@ import vmapseeds as vs
 from vmapseeds.lanes import spreading
 
 
+@pytest.mark.slow
 def test_the_demo(tmp_path):
   command = [sys.executable, "-m", "vmapseeds", "demo", "--runs", "32"]
   demo = subprocess.run(
@@ -67,6 +68,7 @@ def test_a_task_of_ones_own(tmp_path):
     np.testing.assert_allclose(distance, abs(state - target).sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_campaign_in_bfloat16(tmp_path):
   recipe = vs.recipe("digits_cnn", epochs=2, precision="bfloat16")
   narrow = vs.train(recipe, 4, tmp_path / "narrow", progress=False)
@@ -80,6 +82,7 @@ def test_a_campaign_in_bfloat16(tmp_path):
   assert (narrow["predictions"] != wide["predictions"]).any()
 
 
+@pytest.mark.slow
 def test_a_campaign_that_was_killed_is_resumed(tmp_path):
   arguments = ["digits_cnn", "--runs", "6", "--seed-batch", "1", "--logits"]
   command = [sys.executable, "-m", "vmapseeds", "train", *arguments]

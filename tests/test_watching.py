@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from cases import mostly_slow
 
 from vmapseeds.lanes import watching
 from vmapseeds.mistakes import Failure
@@ -47,6 +48,7 @@ def test_a_step_in_which_nothing_runs_is_given_up(watch):
   assert 0.4 < time.monotonic() - begun < 30
 
 
+@pytest.mark.slow
 def test_a_step_that_needs_a_while_to_end_after_its_interrupt_ends(watch):
   """As on a machine whose processors others have: the process is not ended meanwhile."""
   with watch() as waiting, pytest.raises(Failure, match="stands still"), waiting:
@@ -95,7 +97,7 @@ def test_time_for_which_the_process_is_stopped_does_not_count(watch, monkeypatch
     time.sleep(0.3)
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("platform", mostly_slow(["cpu", "gpu"]))
 def test_a_step_that_computes_is_not_given_up(platform, watch, capsys):
   """Nor one of another device, for which this process only waits."""
   with watch(platform) as waiting:
@@ -117,6 +119,7 @@ def test_the_wait_in_which_the_first_step_only_starts_is_no_measure(watch, capsy
   assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_time_between_steps_does_not_count(watch, capsys):
   with watch() as waiting:
     for _ in range(3):

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
+from cases import mostly_slow
 
 from experiments.benchmarks import verdicts
 from vmapseeds import stats
@@ -213,7 +214,7 @@ def test_planned_runs_against_the_power_of_students_test():
       stats.runs_for_difference(**given)
 
 
-@pytest.mark.parametrize("law", verdicts.LAWS)
+@pytest.mark.parametrize("law", mostly_slow(verdicts.LAWS))
 @pytest.mark.parametrize(("runs", "paired"), [(6, True), (8, True), (5, False)])
 def test_equal_algorithms_are_called_different_in_at_most_one_case_in_twenty(
   law, runs, paired
