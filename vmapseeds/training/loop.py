@@ -2,7 +2,7 @@
 that can be jitted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -93,8 +93,9 @@ class Model(NamedTuple):
   """The network in training, as an objective sees it.
 
   `apply(params, inputs) -> (outputs, updates)` gives the float32 outputs in training
-  mode, and the updated batch statistics. `loss(outputs, targets)` is the recipe's loss,
-  one number per example.
+  mode, and the updated collections, such as `batch_stats`, with what the network sows, as
+  `updates["intermediates"]`. What is sown is not carried to the next step.
+  `loss(outputs, targets)` is the recipe's loss, one number per example.
   """
 
   apply: Callable[[PyTree, Num[Array, "batch ..."]], tuple[Array, PyTree]]
@@ -174,7 +175,11 @@ def make_train_step(
     def at(params):
       return objective_value(params, state.batch_stats, batch)
 
-    (value, batch_stats), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    (value, updates), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    batch_stats = carried(recipe, batch_stats, updates)
+    if "params" in updates:  # which the network wrote itself
+      fast = pack_vectors(recipe, updates["params"])
+      params = params._replace(fast=fast) if lookahead else fast
     gradient = steepest(gradient)
     more = extra_args(optimizer, value, gradient, lambda params: at(params)[0])
     with before_training(f"optimizer {name_of(recipe.optimizer)}"):
@@ -184,6 +189,24 @@ def make_train_step(
     return State(params, batch_stats, opt_state, nonfinite_steps, epochs)
 
   return train_step
+
+
+def carried(recipe: Recipe, collections: PyTree, updates: PyTree) -> PyTree:
+  """Return those updates that are of the collections which a network began with: not what
+  it sows.
+
+  Raises:
+    Mistake: an objective left some out.
+  """
+  if not isinstance(collections, Mapping):
+    return updates
+  if not isinstance(updates, Mapping) or not collections.keys() <= updates.keys():
+    objective = recipe.objective and name_of(recipe.objective)
+    raise Mistake(
+      f"objective {objective} gives no updates of {', '.join(map(str, collections))}: "
+      "give (one number, the updates of model.apply)"
+    )
+  return {name: carried(recipe, of, updates[name]) for name, of in collections.items()}
 
 
 def advance(
