@@ -99,9 +99,10 @@ def predict_of(
 
   def checked(outputs):
     kept = predict(outputs)
-    if (shape := jnp.shape(kept))[:1] != (len(outputs),):
+    shape = jnp.shape(kept)
+    if shape[:1] != (len(outputs),) or 0 in shape:
       given = f"predict {name_of(recipe.predict)} gives shape {shape} for {len(outputs)} examples"
-      raise Mistake(f"{given}: give ({len(outputs)}, ...)")
+      raise Mistake(f"{given}: give ({len(outputs)}, ...), at least one number each")
     return kept
 
   return checked
