@@ -293,8 +293,15 @@ def _apply(recipe, stored):
       moments = (m if m is None else jnp.asarray(m) for m in (mean, std))
       with product_precision(precision):
         outputs = model.apply(variables, normalize(inputs, *moments))
-    except (TypeError, ValueError, flax.errors.ScopeParamShapeError):
-      raise Mistake(f"{what}, which these networks cannot take: {remedy}") from None
+    except Mistake:
+      raise
+    except (TypeError, ValueError, flax.errors.ScopeParamShapeError) as error:
+      if objects.is_ours(error):
+        raise
+      raise Mistake(
+        f"{what}, which these networks cannot take "
+        f"({objects.describe_exception(error)}): {remedy}"
+      ) from error
     return outputs.astype(jnp.float32)
 
   return apply

@@ -45,6 +45,7 @@ from vmapseeds.training.objects import (
   before_training,
   describe_exception,
   is_name,
+  is_ours,
   is_pair,
   name_of,
   resolve_object,
@@ -503,6 +504,8 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   except Exception as error:  # whatever the user's network does
     if made is not None:
       check_channels(made, inputs, model)
+      if is_ours(error):
+        raise
     shape = "×".join(map(str, data.inputs.shape[1:]))
     tokens = recipe.normalize and data.inputs.dtype.kind == "i"
     remedy = (
