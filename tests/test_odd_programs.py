@@ -185,16 +185,110 @@ def test_runs_that_would_be_equal_are_refused(tmp_path):
     vs.train(task, vs.Runs.independent(3), tmp_path / "a", progress=False)
 
 
-def test_rounds_that_are_not_counted_are_refused(tmp_path):
+def until(last):
+  return jax.lax.fori_loop(0, last, lambda i, x: x + i, jnp.float32(0))
+
+
+@pytest.mark.parametrize(
+  ("advance", "message"),
+  [
+    (lambda state, first, last: state + 1, "does not read its last argument"),
+    (lambda state, first, last: state + first, "does not read its last argument"),
+    (
+      lambda state, first, last: jax.jit(lambda state, *unread: state)(state, last),
+      "does not read its last argument",
+    ),
+    (
+      lambda state, first, last: state + until(last),
+      "does not read its argument first, and 3 rounds called one by one give another",
+    ),
+    (
+      lambda state, first, last: jax.lax.scan(
+        lambda x, i: (jnp.where(i < last, x + 1, x), None), state, jnp.arange(3)
+      )[0],
+      "does not read its argument first",
+    ),
+  ],
+)
+def test_rounds_that_are_not_counted_are_refused(advance, message, tmp_path):
   task = vs.Task(
     name="uncounted",
     start=drawn,
-    advance=lambda data, run, state, first, last: state + 1,
+    advance=lambda data, run, *args: advance(*args),
     finish=lambda data, run, state: {"x": state},
-    rounds=2,
+    rounds=3,
   )
-  with pytest.raises(vs.Mistake, match="does not read its last argument"):
+  with pytest.raises(vs.Mistake, match=message):
     vs.train(task, vs.Runs.independent(3), tmp_path / "a", progress=False)
+  assert not (tmp_path / "a").exists()
+
+
+def test_rounds_may_be_counted_in_the_state(tmp_path):
+  def advance(data, run, state, first, last):
+    return jax.lax.while_loop(
+      lambda state: state[1] < last, lambda s: (s[0] * 1.25, s[1] + 1), state
+    )
+
+  task = vs.Task(
+    name="counted",
+    start=lambda data, run: (drawn(data, run), jnp.int32(0)),
+    advance=advance,
+    finish=lambda data, run, state: {"x": state[0]},
+    rounds=3,
+  )
+  results = [
+    vs.train(task, 3, tmp_path / str(every), progress=False, checkpoint_every=every)
+    for every in ("never", 1)
+  ]
+  np.testing.assert_array_equal(results[0].x, results[1].x)
+
+
+MESH = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
+OVER_DEVICES = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec("d"))
+SHARDED = {
+  "constraint": lambda x: jax.lax.with_sharding_constraint(x, OVER_DEVICES),
+  "jit": jax.jit(lambda x: x, in_shardings=OVER_DEVICES, out_shardings=OVER_DEVICES),
+  "within a loop": lambda x: jax.lax.map(
+    lambda row: jax.lax.with_sharding_constraint(row, OVER_DEVICES), x[None]
+  )[0],
+  "device_put": lambda x: jax.device_put(x, OVER_DEVICES),
+}
+
+
+@pytest.mark.parametrize("how", SHARDED)
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_lane_may_say_on_which_devices_it_lies(how, width):
+  lanes = np.arange(5 * 4.0, dtype=np.float32).reshape(5, 4)
+  found = all_of(
+    vs.spread(lambda _, lane: 2 * SHARDED[how](lane + 1), width=width)((), lanes)
+  )
+  np.testing.assert_array_equal(found, 2 * (lanes + 1))
+
+
+@pytest.mark.parametrize(
+  "divided",
+  [
+    lambda x: jax.pmap(lambda y: 2 * y)(x[None])[0],
+    jax.shard_map(
+      lambda y: 2 * y,
+      mesh=MESH,
+      in_specs=jax.sharding.PartitionSpec(),
+      out_specs=jax.sharding.PartitionSpec(),
+    ),
+  ],
+)
+def test_a_lane_that_divides_its_work_is_refused(divided, tmp_path):
+  task = vs.Task(
+    name="divided",
+    start=lambda data, run: divided(jax.random.normal(run.key("init"), (2,))),
+    advance=lambda data, run, state, first, last: state,
+    finish=lambda data, run, state: {"x": state},
+  )
+  said = "divides its work among devices .*: it has one device, as lanes are divided"
+  with pytest.raises(vs.Mistake, match=f"task divided {said}"):
+    vs.train(task, 2, tmp_path / "a", progress=False)
+  with pytest.raises(vs.Mistake, match=f"a lane {said}"):
+    list(vs.spread(lambda _, x: divided(x), width=2)((), np.ones((3, 2))))
 
 
 def all_of(steps):

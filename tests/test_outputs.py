@@ -624,6 +624,22 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
       "gives 'guess' of float32: give classes as integers",
     ),
     (
+      {"guess": jnp.array([0, 3, 1])},
+      {"guess": OF_THREE},
+      "gives 'guess' with classes from 0 to 3, there are 3: give 2 at most, or -1 for "
+      "none, or num_classes=4 in its vs.Output",
+    ),
+    (
+      {"guess": jnp.array([0, -2, 1])},
+      {"guess": OF_THREE},
+      "gives 'guess' with classes from -2 to 1, there are 3: give 2 at most, or -1",
+    ),
+    (
+      {"empty": jnp.zeros((3, 0))},
+      {},
+      r"gives 'empty' of shape \(3, 0\), which has no number: leave it out",
+    ),
+    (
       {"guess": jnp.zeros(4, int)},
       {"guess": OF_THREE},
       r"gives 'guess' of shape \(4,\), with labels of \(3,\): give a class for each",

@@ -12,6 +12,8 @@ import jax
 from jax.extend import core
 from jax.extend.core import Jaxpr, Var
 
+from vmapseeds.mistakes import Mistake
+
 # JAX keeps the second name only for those who still use it.
 ClosedJaxpr = getattr(core, "ClosedJaxpr", Jaxpr)
 # Not typed: JAX's annotations do not say that variables have shapes.
@@ -122,6 +124,19 @@ def equations(program: Program) -> list[Equation]:
           seen.add(id(inner))
           programs.append(inner)
   return all_equations
+
+
+# Operations that compute on several devices.
+DIVIDING = frozenset({"shard_map", "xla_pmap"})
+
+
+def check_divides_nothing(equation: Equation, what: str) -> None:
+  """Raise `Mistake` if an equation computes on several devices."""
+  if equation.primitive.name in DIVIDING:
+    raise Mistake(
+      f"{what} divides its work among devices (jax.pmap or jax.shard_map): it has one "
+      "device, as lanes are divided among all, use jax.vmap there"
+    )
 
 
 def rewritten(program: Program, replace: Replace) -> Program:

@@ -37,6 +37,7 @@ from vmapseeds.training.task import (
   Task,
   Traced,
   bind,
+  check_rounds,
   check_varying,
   describe,
   groups_of,
@@ -276,6 +277,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   task, programs = trace_programs(task, runs)
   traced = next(iter(programs.values()))
   check_varying(traced, runs)
+  check_rounds(traced)
   check_stored_alike(task, programs)
   if len(programs) > 1:
     names = program_columns(task)

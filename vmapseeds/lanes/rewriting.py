@@ -21,6 +21,7 @@ from jax.sharding import AxisType
 
 from vmapseeds.jaxprs import compute, equations_of, rewritten
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
+from vmapseeds.lanes.one_device import on_one_device
 from vmapseeds.mistakes import say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,14 +47,32 @@ def fast_convolutions(function: Function) -> Function:
   (2, 4, 6)
   """
 
+  return _with_replacements(function, _fast_equations)
+
+
+def of_a_lane(function: Function) -> Function:
+  """Return a lane's function with its convolutions made fast, on the lane's device.
+
+  Raises:
+    Mistake: when called, if it computes on several devices.
+  """
+  return _with_replacements(function, _equations_of_a_lane)
+
+
+def _with_replacements(function, replace):
   @functools.wraps(function)
-  def fast(*args, **kwargs):
+  def replaced(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    program = rewritten(program, _fast_equations)
+    program = rewritten(program, replace)
     found = compute(program, *jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
-  return fast  # type: ignore[return-value]
+  return replaced
+
+
+def _equations_of_a_lane(equation, made):
+  fast = _fast_equations(equation, made)
+  return fast or on_one_device(equation, _equations_of_a_lane)
 
 
 def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):

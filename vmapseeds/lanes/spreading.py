@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, PyTree
 from vmapseeds.jaxprs import compute
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
-from vmapseeds.lanes.rewriting import fast_convolutions
+from vmapseeds.lanes.rewriting import of_a_lane
 from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
 from vmapseeds.mistakes import Mistake, at_least, say
@@ -182,7 +182,7 @@ def _over_lanes(function, mesh, lowering):
   """Return `function`, its convolutions made fast, over a leading axis of the lanes of
   one device.
   """
-  fast = lowered_by(lowering)(fast_convolutions(function))
+  fast = lowered_by(lowering)(of_a_lane(function))
 
   def over_lanes(shared, *lanes):
     # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen

@@ -1,4 +1,4 @@
-"""The trained variables of all runs: parameters and batch statistics, in the group
+"""The trained variables of all runs: parameters and other collections, in the group
 `variables` of a results folder.
 
 There is one array per leaf. Its first axis is the run, in the same blocks as all other
@@ -30,7 +30,7 @@ from vmapseeds.store.layout import read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
-from vmapseeds.training.networks import network, product_precision
+from vmapseeds.training.networks import layers_of, network, product_precision
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.supervised import VARIABLES
 
@@ -44,10 +44,9 @@ class Networks(NamedTuple):
   (0, None))(networks.variables, images)`.
   """
 
-  variables: PyTree[
-    Float[np.ndarray, "..."]
-  ]  # `params`, where there are some `batch_stats` and, of runs with training examples of
-  # their own, `input_moments`; first axis the run
+  # `params`, where there are some `batch_stats` and other collections and, of runs with
+  # training examples of their own, `input_moments`; first axis the run
+  variables: PyTree[Float[np.ndarray, "..."]]
   apply: Callable[
     [PyTree[Float[Array, "..."]], Real[Array, "examples height width channels"]],
     Float[Array, "..."],
@@ -86,7 +85,8 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
     )
   results = Results(path, stored)
   rows = _rows(path, runs, results.done)
-  variables = unflatten_dict(_read(results, rows, list(variables_of(stored))), sep=".")
+  leaves = _read(results, rows, list(variables_of(stored)))
+  variables = unflatten_dict({layers_of(path): leaf for path, leaf in leaves.items()})
   recipes = {_evaluated(r): r for r in _recipes(path, np.atleast_1d(rows))}
   if len(recipes) > 1:
     raise Mistake(
@@ -293,8 +293,15 @@ def _apply(recipe, stored):
       moments = (m if m is None else jnp.asarray(m) for m in (mean, std))
       with product_precision(precision):
         outputs = model.apply(variables, normalize(inputs, *moments))
-    except (TypeError, ValueError, flax.errors.ScopeParamShapeError):
-      raise Mistake(f"{what}, which these networks cannot take: {remedy}") from None
+    except Mistake:
+      raise
+    except (TypeError, ValueError, flax.errors.ScopeParamShapeError) as error:
+      if objects.is_ours(error):
+        raise
+      raise Mistake(
+        f"{what}, which these networks cannot take "
+        f"({objects.describe_exception(error)}): {remedy}"
+      ) from error
     return outputs.astype(jnp.float32)
 
   return apply

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Int, Key, Real, UInt32
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
-from vmapseeds.training.objects import is_name, resolve_object
+from vmapseeds.training.objects import calling, is_name, resolve_object
 from vmapseeds.training.recipes import augmentation
 
 Image = Real[Array, "height width channels"]
@@ -158,9 +158,9 @@ def alternated(steps, drawn, first, epoch: Int[Array, ""]):
 def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
   """Apply the steps to one input, given what they drew."""
   if not is_name(steps):
-    return resolve_object("augment", steps)(
-      jax.random.wrap_key_data(drawn, impl="threefry2x32"), single
-    )
+    key = jax.random.wrap_key_data(drawn, impl="threefry2x32")
+    with calling("augment", steps):
+      return resolve_object("augment", steps)(key, single)
   for step, draw in zip(parse(steps), drawn, strict=True):
     single = step.apply(single, draw, fill)
   return single

@@ -2,7 +2,8 @@
 that can be jitted.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -31,7 +32,13 @@ from vmapseeds.training.networks import (
   poke,
   poke_place,
 )
-from vmapseeds.training.objects import before_training, name_of, resolve_object
+from vmapseeds.training.objects import (
+  before_training,
+  calling,
+  is_object,
+  name_of,
+  resolve_object,
+)
 from vmapseeds.training.optimizers import (
   evaluated_params,
   extra_args,
@@ -76,7 +83,8 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   batch_stats = variables
   optimizer = optimizer_of(recipe, data, run, params)
   params = initial_params(optimizer, params)
-  opt_state = optimizer.init(params)
+  with calling("optimizer", recipe.optimizer):
+    opt_state = optimizer.init(params)
   return State(params, batch_stats, opt_state, jnp.int32(0), jnp.int32(recipe.epochs))
 
 
@@ -93,8 +101,9 @@ class Model(NamedTuple):
   """The network in training, as an objective sees it.
 
   `apply(params, inputs) -> (outputs, updates)` gives the float32 outputs in training
-  mode, and the updated batch statistics. `loss(outputs, targets)` is the recipe's loss,
-  one number per example.
+  mode, and the updated collections, such as `batch_stats`, with what the network sows, as
+  `updates["intermediates"]`. What is sown is not carried to the next step.
+  `loss(outputs, targets)` is the recipe's loss, one number per example.
   """
 
   apply: Callable[[PyTree, Num[Array, "batch ..."]], tuple[Array, PyTree]]
@@ -128,7 +137,8 @@ def objective_of(recipe: Recipe):
   objective = resolve_object("objective", recipe.objective)
 
   def checked(model, params, batch, run):
-    found = objective(model, params, batch, run)
+    with calling("objective", recipe.objective):
+      found = objective(model, params, batch, run)
     if not isinstance(found, tuple) or len(found) != 2 or jnp.shape(found[0]) != ():
       raise Mistake(
         f"objective {name_of(recipe.objective)} gives {type(found).__name__}: give "
@@ -154,6 +164,9 @@ def make_train_step(
   optimizer = optimizer_of(recipe, data, run, fast)
   place = poke_place(fast, jax.random.fold_in(run.key("init"), 1))
 
+  parts = (recipe.objective, recipe.loss, recipe.model, recipe.augment)
+  has_own_parts = any(map(is_object, parts))
+
   def objective_value(packed, batch_stats, batch):
     key = jax.random.fold_in(run.key("dropout"), batch.step)
 
@@ -174,16 +187,58 @@ def make_train_step(
     def at(params):
       return objective_value(params, state.batch_stats, batch)
 
-    (value, batch_stats), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    # Gradients are taken when the user's functions have returned.
+    with before_training(recipe.name) if has_own_parts else contextlib.nullcontext():
+      (value, updates), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    batch_stats = carried(recipe, batch_stats, updates)
+    if "params" in updates:  # which the network wrote itself
+      fast = pack_vectors(recipe, updates["params"])
+      params = params._replace(fast=fast) if lookahead else fast
     gradient = steepest(gradient)
     more = extra_args(optimizer, value, gradient, lambda params: at(params)[0])
-    with before_training(f"optimizer {name_of(recipe.optimizer)}"):
+    with calling("optimizer", recipe.optimizer):
       updates, opt_state = optimizer.update(gradient, opt_state, params, **more)
       params = optax.apply_updates(params, updates)
     nonfinite_steps += (~jnp.isfinite(value)).astype(jnp.int32)
+    check_kept("model", recipe.model, state.batch_stats, batch_stats)
+    before, after = (state.params, state.opt_state), (params, opt_state)
+    check_kept("optimizer", recipe.optimizer, before, after)
     return State(params, batch_stats, opt_state, nonfinite_steps, epochs)
 
   return train_step
+
+
+def check_kept(what: str, value, before: PyTree, after: PyTree) -> None:
+  """Raise `Mistake` unless a step leaves shapes and dtypes as they were, as the next one
+  needs.
+  """
+  types = [
+    jax.tree.map(lambda leaf: f"{leaf.dtype}{[*jnp.shape(leaf)]}", tree)
+    for tree in (before, after)
+  ]
+  if types[0] != types[1]:
+    raise Mistake(
+      f"{what} {name_of(value)} makes {types[1]!s:.300} of {types[0]!s:.300} in a step: "
+      "give one that keeps shapes and dtypes"
+    )
+
+
+def carried(recipe: Recipe, collections: PyTree, updates: PyTree) -> PyTree:
+  """Return those updates that are of the collections which a network began with: not what
+  it sows.
+
+  Raises:
+    Mistake: an objective left some out.
+  """
+  if not isinstance(collections, Mapping):
+    return updates
+  if not isinstance(updates, Mapping) or not collections.keys() <= updates.keys():
+    objective = recipe.objective and name_of(recipe.objective)
+    raise Mistake(
+      f"objective {objective} gives no updates of {', '.join(map(str, collections))}: "
+      "give (one number, the updates of model.apply)"
+    )
+  return {name: carried(recipe, of, updates[name]) for name, of in collections.items()}
 
 
 def advance(

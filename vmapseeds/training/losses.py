@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import is_name, name_of, resolve_object
+from vmapseeds.training.objects import calling, is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -73,7 +73,8 @@ def loss_of(recipe: Recipe, run: Run) -> Loss:
   )
 
   def checked(outputs, targets):
-    each = loss(outputs, targets)
+    with calling("loss", recipe.loss):
+      each = loss(outputs, targets)
     if (shape := jnp.shape(each)) != (len(outputs),):
       given = (
         f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {len(outputs)}"
@@ -98,10 +99,12 @@ def predict_of(
   )
 
   def checked(outputs):
-    kept = predict(outputs)
-    if (shape := jnp.shape(kept))[:1] != (len(outputs),):
+    with calling("predict", recipe.predict):
+      kept = predict(outputs)
+    shape = jnp.shape(kept)
+    if shape[:1] != (len(outputs),) or 0 in shape:
       given = f"predict {name_of(recipe.predict)} gives shape {shape} for {len(outputs)} examples"
-      raise Mistake(f"{given}: give ({len(outputs)}, ...)")
+      raise Mistake(f"{given}: give ({len(outputs)}, ...), at least one number each")
     return kept
 
   return checked

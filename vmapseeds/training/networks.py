@@ -7,13 +7,16 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Array, Bool, Float, Inexact, Int, Key, PyTree
 
@@ -35,11 +38,14 @@ from vmapseeds.training.modules import (
   from_pair,
   is_equinox,
   modes,
+  nest,
+  unnest,
 )
 from vmapseeds.training.objects import (
   before_training,
   describe_exception,
   is_name,
+  is_ours,
   is_pair,
   name_of,
   resolve_object,
@@ -66,9 +72,28 @@ VECTORS = define_prng_impl(
 )
 
 
+ESCAPES = {"~": "~0", "/": "~1", ".": "~2"}  # the first two as in JSON pointers
+
+
 def path_of(leaf: tuple) -> str:
-  """Return a leaf's name in a folder: its path with dots, `params.Conv_0.kernel`."""
-  return jax.tree_util.keystr(leaf, simple=True, separator=".")
+  """Return a leaf's name in a folder: its path with dots, `params.Conv_0.kernel`.
+
+  A dot, a slash, or a tilde before a digit in a layer's own name is escaped.
+  """
+  names = (jax.tree_util.keystr((key,), simple=True) for key in leaf)
+  # A tilde alone is a name of Haiku's.
+  return ".".join(
+    re.sub(r"~(?=[012])|[/.]", lambda special: ESCAPES[special[0]], name)
+    for name in names
+  )
+
+
+def layers_of(path: str) -> tuple[str, ...]:
+  """Return the names of which `path_of` made a leaf's name in a folder."""
+  own = {escape: character for character, escape in ESCAPES.items()}
+  return tuple(
+    re.sub("~[012]", lambda escape: own[escape[0]], name) for name in path.split(".")
+  )
 
 
 def network(
@@ -338,21 +363,41 @@ def linen(model: nn.Module) -> Network:
   evaluation, training = (_mode(model, value) for value in (False, True))
 
   def init(key, inputs):
-    return model.init({"params": key, "dropout": key}, inputs, **evaluation)
+    with recorded_sowing() as sown:
+      variables = model.init({"params": key, "dropout": key}, inputs, **evaluation)
+    leaves = flatten_dict(variables)
+    return unflatten_dict({path: leaves[path] for path in leaves if path not in sown})
 
   def apply(variables, inputs):
     return model.apply(variables, inputs, **evaluation)
 
   def train(variables, inputs, key):
-    mutable = [name for name in variables if name != "params"] or ["batch_stats"]
     # A random stream of any other name is derived from that of `params`.
     rngs = {"dropout": key, "params": jax.random.fold_in(key, 1)}
     outputs, updates = model.apply(
-      variables, inputs, mutable=mutable, rngs=rngs, **training
+      variables, inputs, mutable=nn.DenyList("params"), rngs=rngs, **training
     )
     return outputs, dict(updates)
 
   return Network(init, apply, train)
+
+
+@contextlib.contextmanager
+def recorded_sowing() -> Iterator[set[tuple[str, ...]]]:
+  """Yield the paths of what Linen modules sow meanwhile, `("losses", "Dense_0", "l2")`."""
+  paths = set[tuple[str, ...]]()
+  sow = nn.Module.sow
+
+  def recorded(module, collection, name, *args, **options):
+    if module.scope is not None:
+      paths.add((collection, *module.scope.path, name))
+    return sow(module, collection, name, *args, **options)
+
+  nn.Module.sow = recorded  # type: ignore[assignment,method-assign]
+  try:
+    yield paths
+  finally:
+    nn.Module.sow = sow  # type: ignore[method-assign]
 
 
 def from_nnx(make: Callable[..., nnx.Module]) -> Network:
@@ -368,14 +413,25 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
 
   def called(variables, inputs, key, training):
     model = make(rngs=nnx.Rngs(key))
-    for state, kind in zip(_states(model), ("params", "batch_stats"), strict=True):
-      nnx.replace_by_pure_dict(state, variables.get(kind, {}))
+    states = _states(model)
+    for state, kind in zip(states, ("params", "batch_stats"), strict=True):
+      # Stored networks have all keys as texts.
+      names = nest(variables.get(kind, {}))
+      nnx.replace_by_pure_dict(state, unnest(nnx.to_pure_dict(state), names))
       nnx.update(model, state)
+    before = jax.tree.leaves(nnx.to_pure_dict(_states(model)[0]))
     model.train() if training else model.eval()
-    outputs = model(inputs, **_mode(model, training, rngs=nnx.Rngs(key)))
-    return outputs, {
-      "batch_stats": nnx.to_pure_dict(_states(model)[1])
-    } if "batch_stats" in variables else {}
+    with warnings.catch_warnings():
+      # What newer versions ask for instead needs the types of all that is sown.
+      warnings.filterwarnings("ignore", "Using 'Module", DeprecationWarning)
+      outputs = model(inputs, **_mode(model, training, rngs=nnx.Rngs(key)))
+    updates = _collections(model, {*dict(nnx.to_flat_state(states[1]))})
+    # Some modules write parameters when they are called, as `nnx.SpectralNorm` does.
+    params = nnx.to_pure_dict(_states(model)[0])
+    after = jax.tree.leaves(params)
+    if any(new is not old for new, old in zip(after, before, strict=True)):
+      updates["params"] = params
+    return outputs, updates
 
   def apply(variables, inputs):
     return called(variables, inputs, jax.random.key(0), False)[0]
@@ -384,6 +440,23 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
     return called(variables, inputs, key, True)
 
   return Network(init, apply, train)
+
+
+def _collections(model, kept):
+  """Return an NNX module's state but its parameters: what it had from the beginning, at
+  the paths `kept`, as `batch_stats`, and what it sowed under the names that Linen has for
+  these types, such as `intermediates`.
+  """
+  collections: dict[str, dict] = {}
+  for path, variable in nnx.to_flat_state(_states(model)[1]):
+    name = "batch_stats"
+    if path not in kept:
+      name = nnx.variable_name_from_type(type(variable), allow_register=True)
+    collections.setdefault(name, {})[path] = variable
+  return {
+    name: nnx.to_pure_dict(nnx.from_flat_state(variables))
+    for name, variables in collections.items()
+  }
 
 
 def _mode(model, training, **more):
@@ -431,6 +504,8 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   except Exception as error:  # whatever the user's network does
     if made is not None:
       check_channels(made, inputs, model)
+      if is_ours(error):
+        raise
     shape = "×".join(map(str, data.inputs.shape[1:]))
     tokens = recipe.normalize and data.inputs.dtype.kind == "i"
     remedy = (

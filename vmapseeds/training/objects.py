@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import vmapseeds
 from vmapseeds.mistakes import Mistake, one_line
 
 
@@ -92,6 +93,8 @@ def imported(text: str):
   except Mistake:
     raise
   except Exception as error:  # whatever the user's module does
+    if is_ours(error):
+      raise
     raise Mistake(
       f"{text!r} cannot be imported ({describe_exception(error)}): give package.module:attribute"
     ) from error
@@ -99,15 +102,71 @@ def imported(text: str):
 
 @contextlib.contextmanager
 def before_training(name: str) -> Iterator[None]:
-  """Turn whatever a user's functions raise while they are traced into a `Mistake`."""
+  """Turn whatever a user's functions raise while they are traced into a `Mistake`. What
+  this package raises itself goes through, with a note.
+  """
   try:
     yield
   except Mistake:
     raise
   except Exception as error:
+    if is_ours(error):
+      raise
     raise Mistake(
       f"{name} fails before it trains ({describe_exception(error)}): mend that"
     ) from error
+
+
+def calling(what: str, value) -> contextlib.AbstractContextManager[None]:
+  """Return the context in which a recipe's field is called, if it is an object of the
+  user's: what that raises becomes a `Mistake`, as in `before_training`.
+  """
+  if not is_object(value):
+    return contextlib.nullcontext()
+  return before_training(f"{what} {name_of(value)}")
+
+
+# Networks fail on inputs that do not fit them, the built-in ones too.
+PACKAGE = Path(__file__).parents[1]
+NETWORKS = PACKAGE / "models"
+# Their frames tell nothing: everybody calls them.
+COMMON = ("jax", "jaxlib", "numpy", "jaxtyping", "beartype", "contextlib")
+
+
+def is_ours(error: Exception) -> bool:
+  """Return whether this package raised what the caller of this function's caller caught,
+  not what a user's object, or a library that this is made of, did. If so, the error gets
+  a note that says so.
+
+  This is told by the innermost frame that is either's, below the one that catches.
+  """
+  frames = traceback.extract_tb(error.__traceback__)
+  while frames and frames[0].filename == __file__:
+    frames = frames[1:]
+  for frame in reversed(frames[1:]):
+    path = Path(frame.filename)
+    if PACKAGE in path.parents and NETWORKS not in path.parents:
+      note = (
+        f"raised in {path.name} line {frame.lineno} of vmapseeds "
+        f"{vmapseeds.__version__}, not in your code: please report this traceback"
+      )
+      if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+      return True
+    if not _is_common(frame.filename):
+      return False
+  return False
+
+
+def _is_common(filename):
+  """Return whether a file is Python's, or of a library that this package calls itself."""
+  if filename.startswith("<"):
+    return True
+  parts = Path(filename).parts
+  for folder in ("site-packages", "dist-packages"):
+    if folder in parts:
+      return parts[parts.index(folder) + 1] in COMMON
+  return filename.startswith(sysconfig.get_paths()["stdlib"])
 
 
 def describe_exception(error: Exception) -> str:

@@ -20,7 +20,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, steps_per_epoch
 from vmapseeds.training.networks import path_of, trainable_paths, variables_of
-from vmapseeds.training.objects import is_name, name_of, resolve_object
+from vmapseeds.training.objects import calling, is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -76,7 +76,8 @@ def make_optimizer(
   """
   if not is_name(recipe.optimizer):
     optimizer = resolve_object("optimizer", recipe.optimizer)
-    made = optimizer(run, steps)
+    with calling("optimizer", recipe.optimizer):
+      made = optimizer(run, steps)
     if isinstance(made, optax.MultiSteps):
       made = made.gradient_transformation()
     if not isinstance(made, optax.GradientTransformation):
@@ -88,9 +89,13 @@ def make_optimizer(
   elif is_name(recipe.schedule):
     height = ramp(recipe, run, steps)
     rate = lambda step: run["lr"] * height(step)  # noqa: E731
-  elif not callable(rate := resolve_object("schedule", recipe.schedule)(run, steps)):
-    given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
-    raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
+  else:
+    schedule = resolve_object("schedule", recipe.schedule)
+    with calling("schedule", recipe.schedule):
+      rate = schedule(run, steps)
+    if not callable(rate):
+      given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
+      raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
   moments = MOMENTS[recipe.optimizer](run["momentum"])
   decay = optax.add_decayed_weights(run["weight_decay"])
   parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
@@ -198,7 +203,8 @@ def evaluated_params(
     Mistake: `recipe.eval_params` gives others than parameters.
   """
   if recipe.eval_params is not None:
-    found = resolve_object("eval_params", recipe.eval_params)(opt_state, params)
+    with calling("eval_params", recipe.eval_params):
+      found = resolve_object("eval_params", recipe.eval_params)(opt_state, params)
     trained = params.fast if isinstance(params, optax.LookaheadParams) else params
     if _shapes(found) != _shapes(trained):
       raise Mistake(

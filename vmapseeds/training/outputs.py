@@ -206,6 +206,11 @@ def declare(
       raise Mistake(
         f"{said} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
       )
+    if 0 in leaf.shape:
+      raise Mistake(
+        f"{said} of shape {leaf.shape}, which has no number: leave it out, or give at "
+        "least one along each axis"
+      )
     output = given.get(array, Output())
     own = array.rpartition("/")[2]
     dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))

@@ -6,6 +6,7 @@ recipe.
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from vmapseeds.data.dataset import fingerprint
-from vmapseeds.jaxprs import compute, open_program
+from vmapseeds.jaxprs import check_divides_nothing, compute, equations, open_program
 from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
@@ -27,6 +28,7 @@ from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, SAMPLER, seed_column
 from vmapseeds.training.outputs import Constants, Output
+from vmapseeds.training.ranges import ranges_of
 from vmapseeds.training.runs import Run, Runs
 
 # What JAX raises where Python code needs the number of a traced value.
@@ -359,6 +361,9 @@ def trace(task: Task, runs: Runs) -> Traced:
       task.data, lane, state, round_, round_
     )
     finish = jax.jit(task.finish, keep_unused=True).trace(task.data, lane, state)
+  for stage in (start, advance, finish):
+    for equation in equations(stage.jaxpr):
+      check_divides_nothing(equation, f"task {task.name}")
   before, after = (
     jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
     for s in (state, advance.out_info)
@@ -368,7 +373,7 @@ def trace(task: Task, runs: Runs) -> Traced:
       f"advance of {task.name} makes of a state {before} {after}: give one of the same "
       "shapes and dtypes"
     )
-  if task.rounds > 1 and not _reads_last_round(advance):
+  if task.rounds > 1 and not _reads_round(advance, -1):
     raise Mistake(
       f"advance of {task.name} does not read its last argument: it is called for the "
       "rounds from first to last, a few at a time with checkpoints, so loop over them, "
@@ -384,6 +389,7 @@ def trace(task: Task, runs: Runs) -> Traced:
     )
   given = {name: Output(dims) for name, dims in task.dims.items()} | dict(task.outputs)
   declared = outputs.declare(task.name, given, found, runs.columns())
+  check_classes(task, declared, finish)
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
@@ -404,11 +410,84 @@ def trace(task: Task, runs: Runs) -> Traced:
   )
 
 
-def _reads_last_round(advance):
-  """Return whether a traced `advance` reads how far it is to go."""
-  program = open_program(advance.jaxpr)
-  last = program.invars[-1]
-  return any(last is v for equation in program.eqns for v in equation.invars)
+def check_classes(task: Task, declared: Mapping[str, Output], finish) -> None:
+  """Raise `Mistake` if runs may predict other classes than there are, as far as the
+  traced `finish` shows that.
+  """
+  ranges = ranges_of(finish.jaxpr)
+  structure = jax.tree.structure(finish.out_info)
+  places = jax.tree.unflatten(structure, range(len(ranges)))
+  for name, output in outputs.tested(declared).items():
+    least, most = ranges[places[name]]
+    count = output.num_classes or 0
+    below, beyond = -math.inf < least < -1, count <= most < math.inf
+    if not (below or beyond):
+      continue
+    remedy = f"give {count - 1} at most, or -1 for none"
+    if beyond and not (below or task.spec):
+      remedy += f", or num_classes={most + 1} in its vs.Output"
+    raise Mistake(
+      f"finish of {task.name} gives {name!r} with classes from {least} to {most}, there "
+      f"are {count}: {remedy}"
+    )
+
+
+def _reads_round(advance, place: int) -> bool:
+  """Return whether what a traced `advance` makes depends on its argument at a place, -2
+  for the first round or -1 for the last. This computes nothing.
+  """
+  variables = open_program(advance.jaxpr).invars
+  arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in variables]
+  arguments[place] = jax.ShapeDtypeStruct((1,), arguments[place].dtype)
+  axes: list[int | None] = [None] * len(arguments)
+  axes[place] = 0
+  return _depends(functools.partial(compute, advance.jaxpr), tuple(axes), arguments)
+
+
+def _depends(function, axes: tuple, arguments) -> bool:
+  """Return whether a function's results depend on what has an axis 0. This computes
+  nothing.
+  """
+  # With `out_axes=None`, vmap fails if a result has that axis.
+  try:
+    jax.eval_shape(jax.vmap(function, in_axes=axes, out_axes=None), *arguments)
+  except (ValueError, NotImplementedError):
+    return True  # or JAX cannot tell, of a call of Python
+  return False
+
+
+def check_rounds(traced: Traced) -> None:
+  """Raise `Mistake` if rounds that are called one by one give another state than rounds
+  that are called together, as checkpoints decide. This computes six rounds of the first
+  run, and only of an `advance` that does not read where it begins.
+  """
+  task = traced.task
+  start, advance, _ = traced.stages
+  if task.rounds < 2 or _reads_round(advance, -2):
+    return
+  shared = jax.tree.leaves((task.data, traced.lane))
+  begin, proceed = (
+    jax.jit(functools.partial(compute, stage.jaxpr)) for stage in (start, advance)
+  )
+  state = begin(*shared)
+
+  def after(state, first, last):
+    return proceed(*shared, *state, np.int32(first), np.int32(last))
+
+  rounds = min(task.rounds, 3)
+  together = after(state, 0, rounds)
+  apart = state
+  for first in range(rounds):
+    apart = after(apart, first, first + 1)
+  for one, other in zip(apart, together, strict=True):
+    if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
+      one, other = map(jax.random.key_data, (one, other))
+    if np.asarray(one).tobytes() != np.asarray(other).tobytes():
+      raise Mistake(
+        f"advance of {task.name} does not read its argument first, and {rounds} rounds "
+        "called one by one give another state than called together: begin at first, as "
+        "jax.lax.fori_loop(first, last, ...) does, or count rounds in the state"
+      )
 
 
 def check_names(runs: Runs, kept, constants: Constants) -> None:
@@ -474,20 +553,12 @@ def reads(traced: Traced, name: str) -> bool:
     keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
     return name in keys or (name == "data" and bool(keys & DRAWN_BY_DATA))
 
-  # Only the marked values get a batch axis. With `out_axes=None`, vmap fails if the
-  # result depends on them.
   run = traced.lane
   axes = jax.tree.map_with_path(lambda p, leaf: 0 if marked(p, leaf) else None, run)
   batched = jax.tree.map_with_path(
     lambda p, leaf: leaf[None] if marked(p, leaf) else leaf, run
   )
-  try:
-    jax.eval_shape(
-      jax.vmap(trained, in_axes=(None, axes), out_axes=None), traced.task.data, batched
-    )
-  except (ValueError, NotImplementedError):
-    return True  # or JAX cannot tell, of a call of Python
-  return False
+  return _depends(trained, (None, axes), (traced.task.data, batched))
 
 
 def as_stored(
