@@ -213,6 +213,12 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       f"that a run was trained on: {runs.of.name} is not that of new examples, and "
       "nothing is said of an endless test set. Give others."
     )
+  if runs.output == "loss" and "losses" not in kept.variables:
+    yield (
+      "The loss of an example depends on those beside it, so it is evaluated on the whole "
+      "test set at once: there is no variance on an endless test set, which is of means "
+      "over examples, and no example is harder than others."
+    )
   yield from doubts_of_runs(kept)
   if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):
     yield from doubts_of_votes(runs.tallies)

@@ -27,7 +27,8 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
       runs. Runs that diverged are left out.
 
   Returns:
-    (example,) arrays: `runs`, how many held it out; `mean_loss`; of classes `labels`,
+    (example,) arrays: `runs`, how many held it out; `mean_loss`, unless the loss depends on
+      its batch; of classes `labels`,
       `prediction` (of most votes, the lowest class of tied ones, -1 without runs),
       `error_rate` and `vote_fractions(example, class)`, and with kept logits
       `probabilities(example, class)`, the mean of those of the runs; else `targets` and
@@ -51,8 +52,9 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   runs = mask.sum(0)
   found: dict[str, Any] = {
     "runs": ("example", runs),
-    "mean_loss": ("example", _mean_of(kept["losses"].values, mask)),
   }
+  if "losses" in kept:
+    found["mean_loss"] = "example", _mean_of(kept["losses"].values, mask)
   if "labels" not in kept:
     dims = kept["predictions"].dims[1:]
     found["targets"] = kept["targets"].variable

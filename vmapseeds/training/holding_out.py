@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, targets_of
+from vmapseeds.training.losses import loss_of
 from vmapseeds.training.metrics import measure_all
 from vmapseeds.training.names import HELD_OUT
 from vmapseeds.training.networks import Trained
@@ -25,11 +26,13 @@ class HeldOut:
     validates: whether there are validation examples beside the test examples.
     kept: whether predictions, losses and logits of the test examples are kept.
     sizes: how many test examples runs may have, ascending.
+    whole_loss: whether the loss depends on its batch, and so is one number of all.
   """
 
   validates: bool
   kept: bool
   sizes: Sequence[int]
+  whole_loss: bool = False
 
   @property
   def names(self) -> Sequence[str]:
@@ -53,19 +56,23 @@ class HeldOut:
     kept = self.kept and name == "test"
     there = places < len(data)
     shown = jnp.minimum(places, len(data) - 1)
-    keep = bool(recipe.metrics) or (kept and logits)
+    keep = bool(recipe.metrics) or self.whole_loss or (kept and logits)
     found = evaluate(recipe, data, run, trained, shown, keep_outputs=keep)
     targets = jnp.asarray(targets_of(data, run))[shown]
-    if data.num_classes is None:
-      out = {f"{name}_loss": jnp.where(there, found.losses, 0).sum() / there.sum()}
-    else:
+    out = {}
+    if data.num_classes is not None:
       right = found.predictions == targets
-      out = {f"{name}_accuracy": (right & there).sum() / there.sum()}
+      out[f"{name}_accuracy"] = (right & there).sum() / there.sum()
+    elif not self.whole_loss:
+      out[f"{name}_loss"] = jnp.where(there, found.losses, 0).sum() / there.sum()
     # The places of no example come last. A metric is of those before, and their number
     # is known when it is compiled.
-    for size in self.sizes if recipe.metrics else ():
+    of_whole = recipe.metrics or (self.whole_loss and data.num_classes is None)
+    for size in self.sizes if of_whole else ():
       outputs = jnp.asarray(found.outputs)[:size]
       values = measure_all(recipe, outputs, targets[:size])
+      if self.whole_loss and data.num_classes is None:
+        values["loss"] = loss_of(recipe, run)(outputs, targets[:size]).mean()
       for metric, value in values.items():
         other = out.get(f"{name}_{metric}", value)
         out[f"{name}_{metric}"] = jnp.where(there.sum() == size, value, other)
@@ -78,7 +85,8 @@ class HeldOut:
 
     none = -1 if found.predictions.dtype.kind == "i" else jnp.nan
     out[f"{HELD_OUT}/mask"] = of_all(there, False)
-    out[f"{HELD_OUT}/losses"] = of_all(found.losses, jnp.nan)
+    if not self.whole_loss:
+      out[f"{HELD_OUT}/losses"] = of_all(found.losses, jnp.nan)
     if predictions:
       out[f"{HELD_OUT}/predictions"] = of_all(found.predictions, none)
     if logits and found.outputs is not None:
@@ -95,10 +103,9 @@ class HeldOut:
     """Return what the kept arrays mean, given the axes of predictions and of the
     network's outputs.
     """
-    found = {
-      f"{HELD_OUT}/mask": Output(("example",)),
-      f"{HELD_OUT}/losses": Output(("example",)),
-    }
+    found = {f"{HELD_OUT}/mask": Output(("example",))}
+    if not self.whole_loss:
+      found[f"{HELD_OUT}/losses"] = Output(("example",))
     if predictions:
       found[f"{HELD_OUT}/predictions"] = Output(tuple(predicted))
     if logits:

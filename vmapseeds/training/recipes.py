@@ -42,6 +42,7 @@ NOT_SWEPT = (
 OF_TEST_SETS = (
   *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
   *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
+  "loss",
 )
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (

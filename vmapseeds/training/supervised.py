@@ -19,7 +19,7 @@ from vmapseeds.data import Dataset, load
 from vmapseeds.data.dataset import count_seen, twins_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
-from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.evaluation import depends_on_batch, evaluate
 from vmapseeds.training.holding_out import HeldOut
 from vmapseeds.training.inputs import DeviceExamples, batch_like, targets_of
 from vmapseeds.training.losses import predict_of
@@ -263,6 +263,12 @@ def say_what_is_strange(
         f"note: on average {count:.4g} of the {total} examples of {name} are among a "
         "run's own training examples: give others"
       )
+  if depends_on_batch(recipe, on_device(recipe, dataset, dataset.num_classes)[0]):
+    say(
+      f"note: the loss {name_of(recipe.loss)} depends on the examples beside one: it is "
+      "evaluated on a whole set at once, as one number of each run, and what needs a loss "
+      "of each example is left out of reports"
+    )
   own = not is_name(recipe.model)
   if own and begins_as_it_is(resolve_object("model", recipe.model)):
     say(
@@ -289,7 +295,10 @@ def recipe_task(
   examples in the training set.
   """
   num_train = num_train or len(sets[0])
-  start, advance, finish = recipe_stages(recipe, keep, held_out)
+  whole_loss = depends_on_batch(recipe, sets[0])
+  if held_out is not None:
+    held_out = dataclasses.replace(held_out, whole_loss=whole_loss)
+  start, advance, finish = recipe_stages(recipe, keep, held_out, whole_loss)
   spec = recipe.to_json()
   fields = dict(
     name=recipe.name,
@@ -302,7 +311,7 @@ def recipe_task(
     values=recipe.hyperparameters,
     columns=MADE_COLUMNS,
     outputs=recipe_outputs(
-      recipe, sets, keep, num_train, held_out, own_moments, class_names
+      recipe, sets, keep, num_train, held_out, own_moments, class_names, whole_loss
     ),
     constants=recipe_constants(recipe, sets, twins, held_out),
     derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
@@ -407,7 +416,12 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
   return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
-def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
+def recipe_stages(
+  recipe: Recipe,
+  keep: Keep,
+  held_out: HeldOut | None = None,
+  whole_loss: bool = False,
+):
   """Return the three functions of a recipe's task: for equal recipes of registered names
   the same ones, which JAX then traces once a process.
   """
@@ -417,12 +431,19 @@ def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
   # What a user's objects read may change.
   own_objects = any(is_object(getattr(recipe, field)) for field in FIELDS)
   if own_objects or recipe.metrics or held_out is not None:
-    return make_stages(recipe, keep, held_out)
+    return make_stages(recipe, keep, held_out, whole_loss)
   return cached_stages(recipe, keep)
 
 
-def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
-  """Return the three functions of the task of a recipe whose precision is resolved."""
+def make_stages(
+  recipe: Recipe,
+  keep: Keep,
+  held_out: HeldOut | None = None,
+  whole_loss: bool = False,
+):
+  """Return the three functions of the task of a recipe whose precision is resolved.
+  With `whole_loss`, the loss depends on its batch.
+  """
   precision = recipe.precision
   every = recipe.evaluate_every
 
@@ -432,14 +453,19 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
     sound = []
     for name, data in tests.items():
       kept = keep.logits or bool(recipe.metrics)
-      evaluation = evaluate(recipe, data, run, trained, keep_outputs=kept)
+      whole = whole_loss and data.num_classes is None
+      evaluation = evaluate(
+        recipe, data, run, trained, keep_outputs=kept, whole_loss=whole
+      )
       sound.append(evaluation.sound)
       out[f"{name}/predictions"] = evaluation.predictions
       if recipe.metrics and evaluation.outputs is not None:
         targets = jnp.asarray(targets_of(data, run))
         values = measure_all(recipe, evaluation.outputs, targets)
         out |= {f"{name}/{metric}": value for metric, value in values.items()}
-      if data.num_classes is None:
+      if whole:
+        out[f"{name}/loss"] = evaluation.losses.mean()
+      elif data.num_classes is None:
         out[f"{name}/losses"] = evaluation.losses
       if keep.logits and evaluation.outputs is not None:
         out[f"{name}/logits"] = evaluation.outputs
@@ -451,7 +477,9 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
         out |= measured
         sound.append(is_sound)
     if recipe.training_metrics:
-      evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
+      evaluation = evaluate(
+        recipe, train, run, trained, run.get("subset"), whole_loss=whole_loss
+      )
       out["train_loss"] = evaluation.losses.mean()
       if train.num_classes is not None:
         out["train_accuracy"] = evaluation.correct
@@ -538,8 +566,11 @@ def recipe_outputs(
   held_out: HeldOut | None,
   own_moments: bool,
   class_names: Sequence[str] | None,
+  whole_loss: bool,
 ):
-  """Return what the outputs of a recipe's task mean."""
+  """Return what the outputs of a recipe's task mean. With `whole_loss`, the loss depends
+  on its batch, and is one number of a run.
+  """
   train, tests = sets
   found = {"diverged": Output(), "nonfinite_steps": Output()}
   for name in held_out.names if held_out else ():
@@ -563,7 +594,10 @@ def recipe_outputs(
     if data.num_classes is None:
       kept, outputs = predicted_dims(recipe, data)
       found[predictions] = Output(kept, kept=keep.predictions)
-      found[f"{name}/losses"] = Output(("example",), "loss")
+      if whole_loss:
+        found[f"{name}/loss"] = Output(role="score", higher_is_better=False)
+      else:
+        found[f"{name}/losses"] = Output(("example",), "loss")
     else:
       outputs = ("example", "class")
       found[predictions] = Output(
