@@ -20,7 +20,8 @@ from vmapseeds.training.recipes import METRICS, Names
 
 def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   """Return what the runs that had not seen an example make of it together, as out-of-bag
-  predictions of a forest: of runs of `Runs.k_fold` or `Runs.out_of_bootstrap`.
+  predictions of a forest: of runs of `Runs.k_fold`, `Runs.out_of_bootstrap` or
+  `Runs.bootstrap`.
 
   Args:
     results: a results folder, or what `open_results` returned for it, or some of its
@@ -37,11 +38,15 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   Raises:
     Mistake: these are no results of such runs, or predictions were not kept.
   """
-  opened = open_results(results) if isinstance(results, Folder) else results
-  if "mask" not in opened or opened.attrs.get("test_sets") != [HELD_OUT]:
+  opened = results
+  if isinstance(results, Folder):
+    opened = open_results(results)
+    if HELD_OUT in (opened.attrs.get("test_sets") or ()):
+      opened = open_results(results, HELD_OUT)
+  if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
     raise Mistake(
       "these runs hold no examples out, or did not keep what they made of them: train "
-      "with Runs.k_fold or Runs.out_of_bootstrap"
+      "with Runs.k_fold, Runs.out_of_bootstrap or Runs.bootstrap"
     )
   if "predictions" not in opened:
     raise Mistake("predictions were not kept: train with predictions='all'")

@@ -27,16 +27,21 @@ class HeldOut:
     kept: whether predictions, losses and logits of the test examples are kept.
     sizes: how many test examples runs may have, ascending.
     whole_loss: whether the loss depends on its batch, and so is one number of all.
+    out_of_bag: whether they are those of the training set that the run did not draw, of
+      which nothing else is measured.
   """
 
   validates: bool
   kept: bool
   sizes: Sequence[int]
   whole_loss: bool = False
+  out_of_bag: bool = False
 
   @property
   def names(self) -> Sequence[str]:
     """Return the parts of the examples that are held out."""
+    if self.out_of_bag:
+      return ()
     return ("test", "valid") if self.validates else ("test",)
 
   def measure(
@@ -92,6 +97,36 @@ class HeldOut:
     if logits and found.outputs is not None:
       out[f"{HELD_OUT}/logits"] = of_all(found.outputs, jnp.nan)
     return out, found.sound
+
+  def measure_out_of_bag(
+    self,
+    recipe: Recipe,
+    data: DeviceExamples,
+    run: Run,
+    trained: Trained,
+    predictions: bool,
+    logits: bool,
+  ) -> dict[str, Array]:
+    """Return what is kept of the training examples that a run did not draw."""
+    whole = self.whole_loss
+    found = evaluate(
+      recipe, data, run, trained, keep_outputs=logits, whole_loss=whole
+    )
+    mask = jnp.ones(len(data), bool).at[run["subset"]].set(False)
+
+    def where_held_out(values: Array) -> Array:
+      nothing = -1 if values.dtype.kind == "i" else jnp.nan
+      of_values = mask.reshape(-1, *[1] * (values.ndim - 1))
+      return jnp.where(of_values, values, jnp.asarray(nothing, values.dtype))
+
+    out = {f"{HELD_OUT}/mask": mask}
+    if not whole:
+      out[f"{HELD_OUT}/losses"] = where_held_out(found.losses)
+    if predictions:
+      out[f"{HELD_OUT}/predictions"] = where_held_out(found.predictions)
+    if logits and found.outputs is not None:
+      out[f"{HELD_OUT}/logits"] = where_held_out(found.outputs)
+    return out
 
   def outputs(
     self,

@@ -66,6 +66,7 @@ from vmapseeds.training.objects import (
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe, hyperparameter
 from vmapseeds.training.runs import (
+  BOOTSTRAP,
   K_FOLD,
   OUT_OF_BOOTSTRAP,
   POOLED,
@@ -139,10 +140,12 @@ def make_task(
   if splits_all:
     dataset = pooled(dataset)
   # What single trials of a search make of held-out examples is not kept.
+  bag = kind == BOOTSTRAP and keep.predictions
   held_out = HeldOut(
     kind == OUT_OF_BOOTSTRAP,
     "trial" not in runs.values,
     runs.held_out_sizes(len(dataset.train)) if splits_all else (),
+    out_of_bag=bag,
   )
   if splits_all and keep.logits and not held_out.kept:
     raise Mistake("logits of the trials of a search are not kept: leave logits out")
@@ -181,7 +184,7 @@ def make_task(
       sets,
       keep,
       num_train=num_train,
-      held_out=held_out if splits_all else None,
+      held_out=held_out if splits_all or bag else None,
       own_moments=measured is not None,
       origin=recipe.origin,
       derive=functools.partial(
@@ -476,6 +479,10 @@ def make_stages(
         )
         out |= measured
         sound.append(is_sound)
+      if held_out.out_of_bag:
+        out |= held_out.measure_out_of_bag(
+          recipe, train, run, trained, keep.predictions, keep.logits
+        )
     if recipe.training_metrics:
       evaluation = evaluate(
         recipe, train, run, trained, run.get("subset"), whole_loss=whole_loss
@@ -579,12 +586,6 @@ def recipe_outputs(
     else:
       found[f"{name}_accuracy"] = Output(role="score", unit="fraction")
     found |= metric_outputs(recipe, f"{name}_")
-  if held_out and held_out.kept:
-    predicted: Sequence[str] = ("example",)
-    given: Sequence[str] = ("example", "class")
-    if train.num_classes is None:
-      predicted, given = predicted_dims(recipe, train)
-    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -612,6 +613,12 @@ def recipe_outputs(
     if keep.logits:
       found[f"{name}/logits"] = Output(outputs, "logits")
     found |= metric_outputs(recipe, f"{name}/")
+  if held_out and held_out.kept:
+    predicted: Sequence[str] = ("example",)
+    given: Sequence[str] = ("example", "class")
+    if train.num_classes is None:
+      predicted, given = predicted_dims(recipe, train)
+    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
   if recipe.evaluate_every:
     for name, output in [*found.items()][2:]:
       array = name.rpartition("/")[2]
