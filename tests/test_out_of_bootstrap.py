@@ -57,7 +57,9 @@ def test_what_runs_of_a_bootstrap_make_of_other_training_examples_is_kept(tmp_pa
   for run, drawn in enumerate(vs.training_examples(folder)):
     mask = ~np.isin(np.arange(20), drawn)
     np.testing.assert_array_equal(results["mask"].values[run], mask)
-    np.testing.assert_allclose(results.logits.values[run][mask], logits[run][mask], 1e-4)
+    np.testing.assert_allclose(
+      results.logits.values[run][mask], logits[run][mask], 1e-4
+    )
     assert np.isnan(results.logits.values[run][~mask]).all()
     assert np.isnan(results.losses.values[run][~mask]).all()
     due = np.where(mask, logits[run].argmax(1), -1)

@@ -16,6 +16,7 @@ from vmapseeds.results.by_example import table_of_losses, table_of_votes
 from vmapseeds.results.description import shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, run_count, show
+from vmapseeds.results.measured import INCOMPLETE
 from vmapseeds.results.statistics import (
   MeasuredRuns,
   describe_statistic,
@@ -218,6 +219,11 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       "The loss of an example depends on those beside it, so it is evaluated on the whole "
       "test set at once: there is no variance on an endless test set, which is of means "
       "over examples, and no example is harder than others."
+    )
+  if kept.attrs.get(INCOMPLETE):
+    yield (
+      f"{', '.join(kept.attrs[INCOMPLETE])}: measured of fewer runs than there are now, and "
+      "left out: vs.measure adds the others."
     )
   yield from doubts_of_runs(kept)
   if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):

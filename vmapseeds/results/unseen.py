@@ -10,8 +10,15 @@ import scipy.special
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
-from vmapseeds.results.opening import class_of, converged, open_results
+from vmapseeds.mistakes import Mistake, safe_name
+from vmapseeds.results.measured import add_measured, read_measured
+from vmapseeds.results.opening import (
+  class_of,
+  converged,
+  open_results,
+  open_with_rows,
+  resolve_test_set,
+)
 from vmapseeds.store.files import Folder
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import HELD_OUT
@@ -38,11 +45,12 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   Raises:
     Mistake: these are no results of such runs, or predictions were not kept.
   """
-  opened = results
   if isinstance(results, Folder):
     opened = open_results(results)
     if HELD_OUT in (opened.attrs.get("test_sets") or ()):
       opened = open_results(results, HELD_OUT)
+  else:
+    opened = results
   if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
     raise Mistake(
       "these runs hold no examples out, or did not keep what they made of them: train "
@@ -90,6 +98,10 @@ def measure(
 
   >>> vs.measure("results/mine", ["auc", "brier"]).auc.attrs  # doctest: +SKIP
 
+  Where `results` is a folder, they are added to it: `open_results`, reports, comparisons
+  and tables then have them as scores, as those of `Recipe.metrics`. A metric that the
+  folder has from its training stays. After an extension of the folder, measure again.
+
   Args:
     results: a results folder with kept logits (`logits=True`, `--logits`), or what
       `open_results` returned for it, or some of its runs. Predictions do as well where
@@ -106,9 +118,14 @@ def measure(
       had not seen an example on all that some run held out.
 
   Raises:
-    Mistake: outputs were not kept, or do not fit a metric.
+    Mistake: outputs were not kept, or do not fit a metric; or the folder cannot be
+      written.
   """
-  opened = open_results(results, test_set) if isinstance(results, Folder) else results
+  rows = None
+  if isinstance(results, Folder):
+    opened, rows = open_with_rows(results, test_set)
+  else:
+    opened = results
   name = "logits" if "logits" in opened else "predictions"
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
@@ -132,6 +149,7 @@ def measure(
   together, seen_by = _ensemble(outputs[alive], mask[alive], classes)
   found: dict[str, Any] = {}
   for metric_name, value in given.items():
+    safe_name("metric", metric_name)
     Names(METRICS, "a function of (outputs, targets)").check(
       f"metric {metric_name}", value
     )
@@ -158,6 +176,12 @@ def measure(
       "higher_is_better": metric.higher_is_better,
     }
     found[metric_name] = xr.Variable(("run",), values, attributes)
+  if isinstance(results, Folder) and rows is not None:
+    sets = opened.attrs.get("test_sets")
+    of_set = resolve_test_set(sets, test_set) if sets else ""
+    earlier = read_measured(results, of_set)
+    new = {n: of for n, of in found.items() if n in earlier or n not in opened}
+    add_measured(results, of_set, rows, new)
   columns = {str(n): x for n, x in opened.coords.items() if x.dims == ("run",)}
   return xr.Dataset(found, coords=columns)
 

@@ -24,7 +24,12 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 
-BESIDE = ("checkpoints", "report", "source")  # folders whose files are not checked
+BESIDE = (
+  "checkpoints",
+  "report",
+  "source",
+  "measured",
+)  # folders whose files are not checked
 FOREIGN = "is not of these results: move it elsewhere"
 AGAIN = "train with the same runs and data writes it again"
 

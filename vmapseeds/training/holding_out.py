@@ -109,9 +109,7 @@ class HeldOut:
   ) -> dict[str, Array]:
     """Return what is kept of the training examples that a run did not draw."""
     whole = self.whole_loss
-    found = evaluate(
-      recipe, data, run, trained, keep_outputs=logits, whole_loss=whole
-    )
+    found = evaluate(recipe, data, run, trained, keep_outputs=logits, whole_loss=whole)
     mask = jnp.ones(len(data), bool).at[run["subset"]].set(False)
 
     def where_held_out(values: Array) -> Array:

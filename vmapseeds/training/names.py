@@ -20,7 +20,8 @@ TWINS = "in_training"
 # The group of arrays with what runs make of the examples that they held out.
 HELD_OUT = "held_out"
 # Names in a results folder that no array can have.
-FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
+MEASURED = "measured"  # the folder with metrics that were measured after the training
+FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report", MEASURED)
 # A bool output of this name marks runs that statistics leave out.
 DIVERGED = "diverged"
 
