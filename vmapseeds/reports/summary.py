@@ -12,7 +12,7 @@ import xarray as xr
 
 from vmapseeds.reports import groups, sources
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
-from vmapseeds.results.by_example import table_of_losses, table_of_votes
+from vmapseeds.results.by_example import ids_of, table_of_losses, table_of_votes
 from vmapseeds.results.description import shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, run_count, show
@@ -170,6 +170,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
     if runs.role == "loss"
     else (table_of_votes(runs.tallies), ORDERS)
   )
+  table = table.assign_coords(ids_of(runs.kept, runs.examples))
   return found | {f"{o}_examples": rows_of(table, o, SHOWN_EXAMPLES) for o in orders}
 
 

@@ -21,7 +21,7 @@ from vmapseeds.results.measured import with_measured
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
-from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
 from vmapseeds.training.runs import holds_texts, texts_of
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
@@ -168,6 +168,8 @@ def _with_texts(opened, columns):
     for name in columns
     if holds_texts(opened[name])
   }
+  if EXAMPLE_ID in opened.variables:
+    texts[EXAMPLE_ID] = ("example", texts_of(opened[EXAMPLE_ID].values), {})
   return opened.assign(texts)
 
 

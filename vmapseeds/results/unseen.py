@@ -21,7 +21,7 @@ from vmapseeds.results.opening import (
 )
 from vmapseeds.store.files import Folder
 from vmapseeds.training import metrics as run_metrics
-from vmapseeds.training.names import HELD_OUT
+from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 from vmapseeds.training.recipes import METRICS, Names
 
 
@@ -66,6 +66,8 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   found: dict[str, Any] = {
     "runs": ("example", runs),
   }
+  if EXAMPLE_ID in kept.variables:
+    found[EXAMPLE_ID] = kept[EXAMPLE_ID].variable
   if "losses" in kept:
     found["mean_loss"] = "example", _mean_of(kept["losses"].values, mask)
   if "labels" not in kept:

@@ -57,7 +57,7 @@ def evaluate(
     Mistake: the targets are classes, and `predict` does not return one per example.
   """
   model = network(recipe, data.num_classes)
-  predict = predict_of(recipe)
+  predict = predict_of(recipe, data.num_classes)
   loss = loss_of(recipe, run)
   targets = targets_of(data, run)
   targets = jnp.asarray(targets if subset is None else targets[subset])
@@ -99,7 +99,7 @@ def evaluate(
   if data.num_classes is not None and (
     predictions.shape != targets.shape or predictions.dtype.kind not in "iu"
   ):
-    given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
+    given = f"predict {name_of(recipe.predict or 'argmax')} gives {predictions.dtype} {predictions.shape}, the targets are classes"
     raise Mistake(
       f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
     )
@@ -178,7 +178,7 @@ def reaches(
   rows = stored_rows(data.inputs)
   targets = targets_of(data, run)
   apply = network(recipe, data.num_classes).apply
-  predict = predict_of(recipe)
+  predict = predict_of(recipe, data.num_classes)
 
   def count(counted):
     first, wrong = counted

@@ -155,9 +155,8 @@ class Recipe:
   - `augment(key, input)`: one input, augmented; each has a key of its own.
   - `objective(model, params, batch, run)`: the number whose gradient in `params` trains
     the network, and the updates that `model.apply` returned: see docs/howto/own_step.md.
-  - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
-    are.
-
+  - `predict(outputs)`: what is kept of each example: `argmax`, or `outputs` as they are;
+    by default the first where targets are classes, the second where they are not.
   - `metrics`: numbers of each run beside its accuracy or loss, by names: functions of
     (outputs, targets) of a whole test set, import strings, or ready ones such as "auc";
     a list of ready ones is as good. They are evaluated with the run, under `jit`, and
@@ -233,9 +232,8 @@ class Recipe:
   label_smoothing: Annotated[float, BELOW_1] = 0.0  # of cross entropy
   # Built in: steps in order, e.g. "flip translate=2 cutout=12"
   augment: Annotated[Any, Names(AUGMENTATIONS, "a function of (key, input)")] = ""
-  predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = (
-    "argmax"
-  )
+  # None: argmax of classes, other outputs as they are
+  predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = None
   # Beside accuracy or loss
   metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   # Multiplies the model's channels

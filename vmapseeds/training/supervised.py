@@ -16,7 +16,7 @@ from jaxtyping import Array, Int, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
-from vmapseeds.data.dataset import count_seen, twins_in_training
+from vmapseeds.data.dataset import Examples, count_seen, twins_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import depends_on_batch, evaluate
@@ -35,6 +35,7 @@ from vmapseeds.training.moments import (
   with_own_moments,
 )
 from vmapseeds.training.names import (
+  EXAMPLE_ID,
   FOLD_GROUPS,
   HELD_OUT,
   INPUT_MEAN,
@@ -73,6 +74,7 @@ from vmapseeds.training.runs import (
   STRATIFIED,
   Run,
   Runs,
+  as_bytes,
 )
 from vmapseeds.training.task import Task
 
@@ -199,6 +201,7 @@ def make_task(
       conditions=conditions,
       class_names=dataset.class_names if label_map is None else None,
       twins=twins,
+      ids=ids_of_sets(dataset, splits_all or bag),
       **more,
     )
 
@@ -290,12 +293,13 @@ def recipe_task(
   own_moments: bool = False,
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
+  ids: Mapping[str, np.ndarray] = MappingProxyType({}),
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
   measured on others that are `held_out`. With `own_moments`, each run's
   inputs are normalised by those of its own training examples. `twins` are those of test
-  examples in the training set.
+  examples in the training set, `ids` the ids of a set's examples.
   """
   num_train = num_train or len(sets[0])
   whole_loss = depends_on_batch(recipe, sets[0])
@@ -316,7 +320,7 @@ def recipe_task(
     outputs=recipe_outputs(
       recipe, sets, keep, num_train, held_out, own_moments, class_names, whole_loss
     ),
-    constants=recipe_constants(recipe, sets, twins, held_out),
+    constants=recipe_constants(recipe, sets, twins, held_out, ids),
     derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
@@ -326,6 +330,17 @@ def recipe_task(
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
   return Task(**(fields | more))
+
+
+def ids_of_sets(dataset: Dataset, holds_out: bool) -> dict[str, np.ndarray]:
+  """Return the ids of the examples of test sets, and of those that are held out of the
+  training set, where they have some.
+  """
+  sets = dict(dataset.tests)
+  if holds_out:
+    sets.pop("train", None)
+    sets[HELD_OUT] = dataset.train
+  return {name: of.ids for name, of in sets.items() if of.ids is not None}
 
 
 def recipe_code(recipe: Recipe) -> list[Any]:
@@ -401,7 +416,10 @@ def pooled(data: Dataset) -> Dataset:
     np.concatenate([getattr(part, of) for part in parts])
     for of in ("inputs", "targets")
   )
-  return dataclasses.replace(data, train=whole, tests={"train": whole})
+  ids = [part.ids for part in parts]
+  known = np.concatenate(ids) if all(of is not None for of in ids) else None
+  pool = Examples(whole[0], whole[1], known)
+  return dataclasses.replace(data, train=pool, tests={"train": pool})
 
 
 def start_in_turn(runs: Runs, base: Base) -> Runs:
@@ -658,7 +676,7 @@ def predicted_dims(recipe: Recipe, data):
   def outputs(variables):
     inputs = jnp.zeros_like(batch_like(data, len(data)))
     outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
-    return predict_of(recipe)(outputs), outputs
+    return predict_of(recipe, None)(outputs), outputs
 
   def dims(leaf):
     # Xarray subtracts entry by entry along axes of the same name, and every pair along
@@ -678,6 +696,7 @@ def recipe_constants(
   sets: Sets,
   twins: Mapping[str, Int[np.ndarray, " examples"]],
   held_out: HeldOut | None = None,
+  ids: Mapping[str, np.ndarray] = MappingProxyType({}),
 ):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
@@ -692,6 +711,8 @@ def recipe_constants(
       found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
   for name, places in twins.items():
     found[f"{name}/{TWINS}"] = ("example",), places
+  for name, texts in ids.items():
+    found[f"{name}/{EXAMPLE_ID}"] = ("example", "id_letter"), as_bytes(texts)
   if recipe.evaluate_every:
     found[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
   return found
@@ -948,6 +969,11 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   if num_classes is None and recipe.loss == "cross_entropy":
     whole = targets.ndim == 1 and (targets == np.round(targets)).all()
     remedy = "use .astype(int) if they are classes, or " if whole else ""
+    if is_one_hot(targets):
+      remedy = "they look like one-hot labels: give y.argmax(1), or "
+    elif targets.shape[1:] == (1,) and (targets == np.round(targets)).all():
+      cast = "" if targets.dtype.kind in "iu" else ".astype(int)"
+      remedy = f"they look like labels (n, 1): give y.ravel(){cast}, or "
     raise Mistake(f"{said}: {remedy}give a loss for them, such as squared_error")
   if num_classes is not None and recipe.loss == "squared_error":
     remedy = "give cross_entropy, or a vs.Dataset with num_classes=None"
@@ -959,7 +985,14 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   if num_classes is None and recipe.stop_at is not None:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
-    raise Mistake(f"{said}: give predict, such as 'outputs'")
+    raise Mistake(f"{said}: leave predict out, which is of classes")
+
+
+def is_one_hot(targets: np.ndarray) -> bool:
+  """Return whether each row of targets (n, classes) is one 1 and zeros."""
+  if targets.ndim != 2 or targets.shape[1] < 2:
+    return False
+  return bool(((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all())
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
