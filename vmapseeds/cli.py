@@ -26,7 +26,15 @@ from tyro.extras import subcommand_cli_from_dict
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of, say
+from vmapseeds.mistakes import (
+  Failure,
+  Mistake,
+  at_least,
+  naming_flags,
+  one_line,
+  one_of,
+  say,
+)
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
 COMPLETION = "--tyro-write-completion"  # tyro writes them
@@ -1109,7 +1117,7 @@ def mistakes() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
-  with interruptible(), mistakes():
+  with interruptible(), mistakes(), naming_flags():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     if (here := os.getcwd()) not in sys.path:

@@ -11,7 +11,13 @@ from jaxtyping import Int, PyTree, Shaped
 
 from vmapseeds.data import shifts
 from vmapseeds.data.tables import as_classes, as_ids, ids_of, labels_of, numbers_of
-from vmapseeds.mistakes import Mistake, at_least, check_class_names, one_of
+from vmapseeds.mistakes import (
+  Mistake,
+  at_least,
+  check_class_names,
+  check_fields,
+  one_of,
+)
 
 AS_MANY = "as many as there are"
 MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
@@ -29,7 +35,8 @@ class Examples:
     return len(self.targets)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@check_fields("data set")
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Dataset:
   """A training set and one or more test sets, as arrays. Inputs and targets may have
   any shape, or be frames and series of pandas.
@@ -159,6 +166,12 @@ class Dataset:
       classes = as_classes(sets[name].targets, names, places[name])
       sets[name] = replace(sets[name], targets=classes.astype(np.int32))
     return sets, names
+
+  def __repr__(self) -> str:
+    sizes = ("train", self.train), *self.tests.items()
+    parts = [f"{name} {len(of)}" for name, of in sizes]
+    classes = f", {self.num_classes} classes" if self.num_classes else ""
+    return f"<Dataset {self.name!r}: examples {', '.join(parts)}{classes}>"
 
   def described(self) -> dict[str, str]:
     """Describe the data set in a recipe's folder: arrays in memory cannot be imported

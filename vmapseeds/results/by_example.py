@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, door, one_of
 from vmapseeds.results.opening import class_names_of, open_results, tally
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.stats._arrays import ratio
@@ -16,6 +16,7 @@ from vmapseeds.store.layout import readable
 from vmapseeds.training.names import EXAMPLE_ID
 
 
+@door
 def examples(
   results: xr.Dataset | Folder,
   *,

@@ -13,6 +13,7 @@ from vmapseeds.mistakes import (
   Mistake,
   at_least,
   check_class_names,
+  door,
   one_of,
   whole_number,
 )
@@ -27,6 +28,7 @@ from vmapseeds.training.runs import holds_texts, texts_of
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
 
+@door
 def open_results(
   path: Folder, test_set: str = "test", epoch: int | None = None
 ) -> xr.Dataset:
@@ -232,6 +234,7 @@ def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
   return np.flatnonzero(~results[DIVERGED].values)
 
 
+@door
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   """Return predictions != labels for the runs that did not diverge.
 
@@ -267,6 +270,7 @@ def prediction_blocks(
     yield predictions.isel(run=kept[start : start + runs]).values
 
 
+@door
 def tally(
   results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
 ) -> stats.Tallies:

@@ -10,7 +10,7 @@ import scipy.special
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, safe_name
+from vmapseeds.mistakes import Mistake, door, safe_name
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
   class_of,
@@ -25,6 +25,7 @@ from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 from vmapseeds.training.recipes import METRICS, Names
 
 
+@door
 def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   """Return what the runs that had not seen an example make of it together, as out-of-bag
   predictions of a forest: of runs of `Runs.k_fold`, `Runs.out_of_bootstrap` or
@@ -91,6 +92,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   return xr.Dataset(found)
 
 
+@door
 def measure(
   results: xr.Dataset | Folder,
   metrics: Mapping[str, Any] | Sequence[str],
@@ -132,8 +134,7 @@ def measure(
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
     raise Mistake(
-      "outputs of the networks were not kept: train with logits=True, or --logits, in "
-      "another folder"
+      "outputs of the networks were not kept: train with --logits, in another folder"
     )
   if isinstance(metrics, str):
     metrics = [metrics]

@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from vmapseeds.mistakes import door
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
@@ -54,6 +55,7 @@ class _Problem(NamedTuple):
   )
 
 
+@door
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
   """Read a results folder whole and compares it with its records.
 

@@ -41,6 +41,7 @@ from vmapseeds.training.objects import (
   describe_exception,
   is_name,
   is_pair,
+  mistake_in_code,
   name_of,
   resolve_object,
 )
@@ -438,7 +439,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
       if tokens
       else "give another"
     )
-    raise Mistake(
+    raise mistake_in_code(
       f"{model} on inputs of {shape} fails ({describe_exception(error)}): {remedy}"
     ) from error
   if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr))):

@@ -92,7 +92,7 @@ def imported(text: str):
   except Mistake:
     raise
   except Exception as error:  # whatever the user's module does
-    raise Mistake(
+    raise mistake_in_code(
       f"{text!r} cannot be imported ({describe_exception(error)}): give package.module:attribute"
     ) from error
 
@@ -105,9 +105,16 @@ def before_training(name: str) -> Iterator[None]:
   except Mistake:
     raise
   except Exception as error:
-    raise Mistake(
+    raise mistake_in_code(
       f"{name} fails before it trains ({describe_exception(error)}): mend that"
     ) from error
+
+
+def mistake_in_code(said: str) -> Mistake:
+  """Return a mistake whose cause was raised in the user's code, and is shown with it."""
+  mistake = Mistake(said)
+  mistake.shows_cause = True
+  return mistake
 
 
 def describe_exception(error: Exception) -> str:

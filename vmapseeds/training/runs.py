@@ -17,6 +17,7 @@ from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
   at_least,
+  doors,
   number,
   one_of,
   whole_number,
@@ -94,6 +95,7 @@ class Run:
     return {**self.values, **fixed}
 
 
+@doors
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runs:
