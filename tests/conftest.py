@@ -23,6 +23,7 @@ OPTIMIZED = (
   os.environ[FAST] != "1"
 )  # all tests with full optimization, as users compile
 
+os.environ["VMAPSEEDS_TRACEBACK"] = "1"  # a failure shows the package's own frames
 # The same examples in every run; `--hypothesis-profile random` draws others, and keeps
 # those that fail.
 with contextlib.suppress(ImportError):  # the environments of a short list have none

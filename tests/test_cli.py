@@ -235,6 +235,25 @@ def given(*argv):
       "--bootstrap 8 9: give at most one number",
     ),
     (
+      ["train", "digits_cnn", "--out", "{}", "--k-fold", "4", "3", "2"],
+      "--k-fold 4 3 2: write K or K REPEATS, e.g. --k-fold 5",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--stratified"],
+      "--stratified without --k-fold: it says how folds are made",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--k-fold", "4", "--bootstrap"],
+      "--bootstrap with --k-fold: give one of them",
+    ),
+    (
+      [
+        *("train", "digits_cnn", "--out", "{}", "--k-fold", "4"),
+        *("--until", "mean_accuracy abs 1%"),
+      ],
+      "--until with --k-fold",
+    ),
+    (
       ["train", "digits_cnn", "--out", "{}", "--poke", "soon"],
       "--poke soon: write STEP or STEP:FACTOR, e.g. --poke 0:1.001",
     ),
@@ -477,6 +496,11 @@ def test_runs_from_the_command_line():
   assert table("--subset", "100") == (("subset", 100), seeds)
   assert table("--bootstrap") == (("bootstrap", None), seeds)
   assert table("--bootstrap", "50") == (("bootstrap", 50), seeds)
+  folds = table("--k-fold", "3", "2", "--stratified")
+  assert folds[0] == ("stratified_k_fold", 3)
+  assert folds[1]["fold"] == [*range(6)] * 2
+  assert folds[1]["seed_init"] == [0] * 6 + [1] * 6
+  assert table("--k-fold", "3")[0] == ("k_fold", 3)
   assert table("--poke", "3")[1] == seeds | {
     "poke_step": [3, 3],
     "poke_factor": [np.float32(1.001)] * 2,

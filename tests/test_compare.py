@@ -474,13 +474,13 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
   ):
     with pytest.raises(
       Mistake,
-      match=r"sweep: lr takes 0\.01, 0\.02, 0\.05: choose, such as --\w+ lr=0.01",
+      match=r"sweep: lr takes 0\.01, 0\.02, 0\.05: choose, such as \w+={.lr.: 0.01}",
     ):
       said(sweep, *other, **pooled)
   with pytest.raises(Mistake, match=r"sweep: no run has lr=0.03: lr takes"):
     said(sweep, where={"lr": 0.03}, against={"lr": 0.02})
   with pytest.raises(
-    Mistake, match=r"one results folder, and nothing to compare it with: .* --against"
+    Mistake, match=r"one results folder, and nothing to compare it with: .* against="
   ):
     said(sweep, where={"lr": 0.01})
 

@@ -113,7 +113,7 @@ def test_whole_numbers_are_classes(targets, given, classes):
     ),
     (
       {"train": (X, Y), "test": (X * np.nan, Y)},
-      "'test' of 'arrays' holds NaN or infinite values: give finite ones",
+      "column 0 of 'test' of 'arrays' lacks 24 of 24 values: fill them from training",
     ),
     (
       {"train": (X, Y / 0.5), "test": (X, np.full(24, np.inf))},
@@ -270,7 +270,7 @@ def test_statistics_take_a_losses_matrix(regression):
       {"stop_at": 1},
       "no classes, which are whole numbers .n,.: leave stop_at out, which is an accuracy",
     ),
-    ({"predict": "argmax"}, "no classes, .* give predict, such as 'outputs'"),
+    ({"predict": "argmax"}, "no classes, .*: leave predict out, which is of classes"),
     (
       {"loss": lambda outputs, targets: ((outputs - targets) ** 2).mean()},
       r"loss .* gives shape \(\) for a batch of 16: give one number an example",

@@ -660,7 +660,7 @@ NPZ = {
   ),
   "labels true and false": (
     lambda: zipped(y_train=npy(np.arange(12) % 2 == 0)),
-    "those of 'train' are bool (): give the same",
+    "go from 0 to 2: classes lie in 0 to 1",
   ),
   "labels that are dates": (
     lambda: zipped(y_train=npy(np.zeros(12, "M8[s]"))),

@@ -293,7 +293,7 @@ def test_an_edit_between_runs_is_refused_and_shown(lab, tmp_path):
   with pytest.raises(
     Mistake,
     match=r"lab_own: - return state - 0.1 .*; \+ return state - 0.2 .*; give another "
-    "--out, .* or --force-mixed",
+    "out=, .* or force_mixed=True",
   ):
     vs.train(lab(edited).TASK, 4, **train)
   harmless = lab(("def inner(state, x):", "# a comment\ndef inner(state, x):"))

@@ -98,7 +98,7 @@ def test_runs_without_logits_are_refused(tmp_path, capsys):
     keep(tmp_path / "runs", tmp_path / "kept")
   assert stopped.value.code == 2
   assert "no logits" in capsys.readouterr().err
-  with pytest.raises(Mistake, match="train with --logits"):
+  with pytest.raises(Mistake, match="train with logits=True"):
     kept.of_results(vs.open_results(tmp_path / "runs"))
 
 

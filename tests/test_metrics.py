@@ -3,6 +3,7 @@ loops, one's own, and those of kept outputs.
 """
 
 import itertools
+import shutil
 
 import flax.linen as nn
 import jax
@@ -10,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 import sklearn.metrics as sk
 from cases import mostly_slow
 
 import vmapseeds as vs
+from vmapseeds.campaign.until import Until, measure_statistic, train_until
 from vmapseeds.training.metrics import READY, measure, metric_of
 from vmapseeds.training.recipes import METRICS
 
@@ -283,3 +286,118 @@ def test_outputs_that_were_not_kept_cannot_be_measured(tmp_path):
   vs.train(recipe(epochs=1), 2, tmp_path / "a", **HOW)
   with pytest.raises(vs.Mistake, match="outputs of the networks were not kept: train"):
     vs.measure(tmp_path / "a", ["auc"])
+
+
+def test_what_is_measured_later_is_added_to_the_folder(trained, tmp_path):
+  folder = tmp_path / "a"
+  shutil.copytree(trained, folder)
+  found = vs.measure(
+    folder, {"area": "auc", "log_loss": "log_loss", "late": worst_loss}
+  )
+  results = vs.open_results(folder)
+  np.testing.assert_allclose(results.late, results.worst, rtol=1e-6)
+  np.testing.assert_array_equal(results.log_loss, found.log_loss)
+  assert results.late.attrs == {"role": "score", "higher_is_better": False}
+  # What was trained stays, and the files of the folder are sound.
+  assert results.area.dtype == np.float32
+  assert vs.verify(folder).problems == []
+  assert not vs.verify(folder).notes
+  (summary,) = vs.report(folder)
+  sections = {s["output"]: s for s in (summary, *summary["further"])}
+  mean = sections["log_loss"]["statistics"]["mean"]["value"]
+  assert mean == pytest.approx(found.log_loss.attrs["mean"])
+  assert vs.to_dataframe(folder).log_loss.tolist() == found.log_loss.values.tolist()
+  assert "late" not in vs.open_results(trained)
+  # Again: replaced.
+  vs.measure(folder, {"late": accuracy_of_mine})
+  again = vs.open_results(folder)
+  np.testing.assert_allclose(again.late, again.accuracy)
+  assert "log_loss" in again
+
+
+def test_runs_that_are_added_later_are_to_be_measured_again(trained, tmp_path):
+  folder = tmp_path / "a"
+  shutil.copytree(trained, folder)
+  vs.measure(folder, ["log_loss"])
+  metrics = {"area": "auc", "brier": "brier", "mine": accuracy_of_mine}
+  metrics["worst"] = worst_loss
+  of = recipe(metrics=metrics)
+  vs.train(of, vs.Runs.independent(6), folder, logits=True, **HOW)
+  assert "log_loss" not in vs.open_results(folder)
+  (summary,) = vs.report(folder)
+  assert any(
+    "log_loss" in w and "measured of fewer runs" in w for w in summary["warnings"]
+  )
+  vs.measure(folder, ["log_loss"])
+  assert np.isfinite(vs.open_results(folder).log_loss.values).all()
+  (folder / "measured" / "test.json").write_text('{"log_loss": 3}')
+  with pytest.raises(vs.Mistake, match="holds no metrics; remove that file"):
+    vs.open_results(folder)
+
+
+def test_a_report_has_the_mean_probability_beside_the_vote(trained, monkeypatch):
+  (summary,) = vs.report(trained)
+  numbers = summary["statistics"]
+  logits = vs.open_results(trained).logits.values.astype(float)
+  p, targets = scipy.special.softmax(logits, axis=-1).mean(0), Y[40:]
+  due = {
+    "probability_accuracy": sk.accuracy_score(targets, p.argmax(1)),
+    "ensemble_log_loss": sk.log_loss(targets, p),
+    "ensemble_brier": sk.brier_score_loss(targets, p[:, 1]),
+  }
+  for name, value_due in due.items():
+    assert numbers[name]["value"] == pytest.approx(value_due), name
+    assert numbers[name]["low"] < value_due < numbers[name]["high"]
+    assert numbers[name]["over"] == "examples"
+  losses = -np.log(p[np.arange(21), targets])
+  assert numbers["ensemble_log_loss"]["se"] == pytest.approx(scipy.stats.sem(losses))
+  monkeypatch.setattr("vmapseeds.results.statistics.MOST_LOGITS", 1)
+  assert "ensemble_brier" not in vs.report(trained)[0]["statistics"]
+
+
+def test_the_interval_of_a_mean_accuracy_stays_within_0_and_100_percent(tmp_path):
+  labels = np.arange(20) % 2
+  predictions = np.stack(
+    [labels, labels, np.where(np.arange(20) < 9, 1 - labels, labels)]
+  )
+  vs.import_runs(tmp_path / "a", predictions=predictions, labels=labels, progress=False)
+  (summary,) = vs.report(tmp_path / "a")
+  mean = summary["statistics"]["mean_accuracy"]
+  assert mean["value"] == pytest.approx(0.85)
+  assert mean["low"] == pytest.approx(
+    0.85 - scipy.stats.t.ppf(0.975, 2) * scipy.stats.sem([1, 1, 0.55])
+  )
+  assert mean["high"] == 1
+
+
+def test_metrics_in_comparisons_plans_and_until(trained, tmp_path):
+  other = tmp_path / "b"
+  of = recipe(metrics={"area": "auc", "brier": "brier"}, lr=0.01)
+  vs.train(of, vs.Runs.independent(4), other, **HOW)
+  a, b = (vs.open_results(folder).area.values for folder in (trained, other))
+  (said,) = vs.compare(trained, other, output="area")
+  assert said.found.difference == pytest.approx((a - b).mean(), abs=1e-6)
+  vs.plan(trained, other, output="brier")
+
+  until = Until.parse("area:mean abs 100")
+  how = HOW | {"first": 3}
+  runs = vs.Runs.independent(4)
+  found = train_until(of, runs, tmp_path / "c", until, **how)
+  assert found.sizes["run"] == 3
+  of_none = Until.parse("auc:mean abs 1")
+  with pytest.raises(
+    vs.Mistake, match="unknown output 'auc': choose one of predictions"
+  ):
+    train_until(of, runs, tmp_path / "d", of_none, **how)
+
+
+def test_the_width_that_until_looks_at_is_not_cut_off(tmp_path):
+  labels = np.arange(20) % 2
+  predictions = np.stack(
+    [labels, labels, np.where(np.arange(20) < 9, 1 - labels, labels)]
+  )
+  vs.import_runs(tmp_path / "a", predictions=predictions, labels=labels, progress=False)
+  until = Until.parse("mean_accuracy abs 1%")
+  found = measure_statistic(vs.open_results(tmp_path / "a"), until)
+  half = scipy.stats.t.ppf(0.975, 2) * scipy.stats.sem([1, 1, 0.55])
+  assert until.reached(found) == pytest.approx(half / 0.01)

@@ -1077,7 +1077,7 @@ def test_a_forced_recipe_is_recorded(tmp_path):
   train(tmp_path / "r", 8)
   other = LINEAR.replace(label_smoothing=0.5)
   with pytest.raises(
-    vs.Mistake, match=r"differ in label_smoothing: .* or --force-mixed"
+    vs.Mistake, match=r"differ in label_smoothing: .* or force_mixed=True"
   ):
     train(tmp_path / "r", 12, other)
   results = train(tmp_path / "r", 12, other, force_mixed=True)

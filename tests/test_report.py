@@ -775,7 +775,7 @@ def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path, undrawn)
   (full / "report").write_text("in the way")
   with pytest.raises(
     Mistake,
-    match=r"report cannot be written .*: make it writable, or give another .* --out",
+    match=r"report cannot be written .*: make it writable, or give another .* out=",
   ):
     vs.report([full], console=Console(quiet=True))
   assert (

@@ -677,7 +677,7 @@ def test_runs_that_saw_all_examples_have_no_list_of_them(tmp_path):
   train(tmp_path / "r", ADAM.replace(epochs=0), 2)
   with pytest.raises(
     vs.Mistake,
-    match=r"/r were trained on all examples: train some with --subset or --bootstrap$",
+    match=r"/r were trained on all examples: train some with Runs.subset or Runs.bootstrap$",
   ):
     vs.training_examples(tmp_path / "r")
   vs.import_runs(

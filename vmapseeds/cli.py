@@ -26,7 +26,15 @@ from tyro.extras import subcommand_cli_from_dict
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of, say
+from vmapseeds.mistakes import (
+  Failure,
+  Mistake,
+  at_least,
+  naming_flags,
+  one_line,
+  one_of,
+  say,
+)
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
 COMPLETION = "--tyro-write-completion"  # tyro writes them
@@ -79,6 +87,8 @@ def train(
   sweep: Annotated[tuple[str, ...], hint("NAME=X,Y", "none")] = (),
   subset: Annotated[int | None, hint("N", "all")] = None,
   bootstrap: Annotated[tuple[int, ...] | None, hint("[N]", "none")] = None,
+  k_fold: Annotated[tuple[int, ...] | None, hint("K [REPEATS]", "none")] = None,
+  stratified: bool = False,
   poke: Annotated[str | None, hint("STEP[:FACTOR]", "none")] = None,
   set: Settings = (),
   engine: Name = "local",
@@ -111,6 +121,9 @@ def train(
     subset: train each run on N of the training examples, drawn by its data seed
     bootstrap: train each run on N examples, drawn with replacement by its data seed;
       without N, as many as there are
+    k_fold: train each run once for each of K folds of all examples, training and test:
+      on the others, and test it on those of its own; REPEATS times, divided anew
+    stratified: with --k-fold, give each fold its share of each class
     poke: before training step STEP, counted from 0, multiply one random weight of each
       run by FACTOR, by default 1.001
     set: fields of the recipe to change, or values of the recipe or the task, e.g.
@@ -139,11 +152,13 @@ def train(
       f"--workers {workers} without --engine ray: it says how many workers Ray has"
     )
   wanted = rule.Until.parse(until) if until is not None else None
-  if wanted and (sweep or repeat):
-    raise Mistake(
-      f"--until with --{'sweep' if sweep else 'repeat'}: a statistic is of independent "
-      "runs of the same values, give one of them"
-    )
+  flags = {"--sweep": sweep, "--repeat": repeat, "--k-fold": k_fold}
+  for flag, given in flags.items() if wanted else ():
+    if given:
+      raise Mistake(
+        f"--until with {flag}: a statistic is of independent runs of the same values, give "
+        "one of them"
+      )
   host = hosts.parse_host(coordinator, processes, process)
   if host and dry_run:
     raise Mistake("--dry-run with --coordinator: give one of them")
@@ -157,7 +172,19 @@ def train(
   )
   what = (
     task,
-    table(task, count, first_seed, vary, repeat, sweep, subset, bootstrap, poke),
+    table(
+      task,
+      count,
+      first_seed,
+      vary,
+      repeat,
+      sweep,
+      subset,
+      bootstrap,
+      poke,
+      k_fold,
+      stratified,
+    ),
     out,
   )
   how = {**vars(campaign), "progress": not quiet}
@@ -295,6 +322,8 @@ def table(
   subset: int | None,
   bootstrap: Sequence[int] | None,
   poke: str | None,
+  k_fold: Sequence[int] | None = None,
+  stratified: bool = False,
 ):
   """Return the runs table that these flags of `train` ask for."""
   Runs = vmapseeds.Runs
@@ -324,6 +353,18 @@ def table(
         f"--bootstrap {' '.join(map(str, bootstrap))}: give at most one number"
       )
     made = made.bootstrap(*bootstrap)
+  if stratified and k_fold is None:
+    raise Mistake("--stratified without --k-fold: it says how folds are made")
+  if k_fold is not None:
+    if subset is not None or bootstrap is not None:
+      other = "--subset" if subset is not None else "--bootstrap"
+      raise Mistake(f"{other} with --k-fold: give one of them")
+    if not 1 <= len(k_fold) <= 2:
+      raise Mistake(
+        f"--k-fold {' '.join(map(str, k_fold))}: write K or K REPEATS, e.g. --k-fold 5"
+      )
+    folds, *times = k_fold
+    made = made.k_fold(folds, stratified=stratified, repeats=times[0] if times else 1)
   if poke is not None:
     step, _, factor = poke.partition(":")
     if not re.fullmatch(r"\d{1,9}", step):
@@ -835,8 +876,9 @@ def summary_line(results, folder: str) -> str:
   following = f"next: vs.open_results({folder!r})"
   if "diverged" in results and results.diverged.any():
     said += f", {int(results.diverged.sum())} diverged"
-  if "accuracy" in results.variables:
-    accuracy = results.accuracy.values[converged(results)]
+  measured = [n for n in ("accuracy", "test_accuracy") if n in results.variables]
+  if measured:
+    accuracy = results[measured[0]].values[converged(results)]
     said += (
       f", mean accuracy {accuracy.mean():.2%}" if len(accuracy) else ", no accuracy"
     )
@@ -1075,7 +1117,7 @@ def mistakes() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
-  with interruptible(), mistakes():
+  with interruptible(), mistakes(), naming_flags():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     if (here := os.getcwd()) not in sys.path:

@@ -1,9 +1,15 @@
 """Errors for users: one line that says what was given, what is allowed and what to do."""
 
+import contextlib
 import difflib
+import functools
+import inspect
 import operator
+import os
+import re
 import sys
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 MAX_NAME_LENGTH = (
@@ -15,10 +21,17 @@ MAX_LINE_LENGTH = 2000  # letters of a line
 class Mistake(ValueError):
   """A mistake of the user's, said in one line. The command line prints it and exits
   with status 2.
+
+  Attributes:
+    shows_cause: whether its cause was raised in the user's code, where the traceback
+      tells more than the line.
   """
 
+  shows_cause = False
+
   def __init__(self, said: object = ""):
-    super().__init__(one_line(said))
+    line = one_line(said)
+    super().__init__(line if _flags else in_python(line))
 
 
 class UnknownField(Mistake, TypeError):
@@ -30,6 +43,154 @@ class Failure(RuntimeError):
   exit status 1.
   """
 
+  shows_cause = False
+
+
+# Whether the command line runs: its messages name flags, those of Python arguments.
+_flags = False
+# Flags that are arguments in Python: those that take no value, and others.
+SWITCHES = ("force-mixed", "allow-upgrade", "keep-params", "logits", "pairs")
+VALUES = (
+  *(
+    "out",
+    "lane-width",
+    "lowering",
+    "seed-batch",
+    "checkpoint-every",
+    "dataset",
+    "set",
+  ),
+  *("where", "against", "images", "searches", "repeats", "predictions"),
+)
+METHODS = ("subset", "bootstrap")  # of `Runs`
+FLAG = re.compile(
+  r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: (\w+)=(\S+)| (\d[\w.]*)| ([A-Z]+\b))?"
+)
+
+
+@contextlib.contextmanager
+def naming_flags() -> Iterator[None]:
+  """Let messages name the flags of the command line, instead of arguments in Python."""
+  global _flags
+  before, _flags = _flags, True
+  try:
+    yield
+  finally:
+    _flags = before
+
+
+def in_python(line: str) -> str:
+  """Return a message with arguments in place of flags. Commands, in backticks, stay.
+
+  >>> in_python("give another --out, or --force-mixed; or `vmapseeds verify --repair`")
+  'give another out=, or force_mixed=True; or `vmapseeds verify --repair`'
+  >>> in_python("give --lane-width 1, or choose, such as --where lr=0.02")
+  "give lane_width=1, or choose, such as where={'lr': 0.02}"
+  """
+
+  def argument(flag: re.Match) -> str:
+    name, column, value, number, metavar = flag.groups()
+    said = name.replace("-", "_")
+    if name in METHODS:
+      return f"Runs.{said}"
+    if name not in SWITCHES + VALUES:
+      return flag[0]
+    if name in SWITCHES:
+      return f"{said}=True{flag[0].removeprefix('--' + name)}"
+    if column and name == "set":
+      return f"{column}={value}"
+    if column:
+      return f"{said}={{{column!r}: {value}}}"
+    return f"{said}={number or metavar or ''}"
+
+  parts = line.split("`")
+  return "`".join(
+    part if k % 2 else FLAG.sub(argument, part) for k, part in enumerate(parts)
+  )
+
+
+Parameters = typing.ParamSpec("Parameters")
+Result = typing.TypeVar("Result")
+TRACEBACK = "VMAPSEEDS_TRACEBACK"  # an environment variable: set, all frames are shown
+
+
+def door(
+  function: Callable[Parameters, Result],
+) -> Callable[Parameters, Result]:
+  """Leave the package's frames out of the traceback of a user's mistake, and of Ctrl-C,
+  which is said in a line: of a public function.
+  """
+
+  @functools.wraps(function)
+  def call(*args: Parameters.args, **given: Parameters.kwargs) -> Result:
+    try:
+      return function(*args, **given)
+    except (Mistake, Failure) as error:
+      if _flags or TRACEBACK in os.environ:
+        raise
+      if not error.shows_cause:
+        error.__cause__, error.__suppress_context__ = None, True
+      raise error.with_traceback(None)  # noqa: B904
+    except KeyboardInterrupt as interrupt:
+      if _flags:
+        raise
+      if getattr(interrupt, "was_said", False):
+        raise interrupt.with_traceback(None)  # noqa: B904
+      said = (
+        str(interrupt) or "what was written stays; run the same command again to resume"
+      )
+      said = said.replace("run the same command", "make the same call")
+      say(f"interrupted: {said}")
+      interrupt.was_said = True  # type: ignore[attr-defined]
+      raise interrupt.with_traceback(None)  # noqa: B904
+
+  return call
+
+
+Class = typing.TypeVar("Class", bound=type)
+
+
+def doors(cls: Class) -> Class:
+  """Make the public methods of a class doors."""
+  for name, value in [*vars(cls).items()]:
+    if name.startswith("_"):
+      continue
+    if isinstance(value, classmethod):
+      setattr(cls, name, classmethod(door(value.__func__)))
+    elif inspect.isfunction(value):
+      setattr(cls, name, door(value))
+  return cls
+
+
+def check_fields(what: str) -> Callable[[Class], Class]:
+  """Return a decorator of a dataclass that says which fields there are, where one is
+  given that it has not, or which are lacking.
+  """
+
+  def decorate(cls: Class) -> Class:
+    generated = cls.__init__  # type: ignore[misc]
+    _, *fields = inspect.signature(generated).parameters.values()
+    names = [field.name for field in fields]
+    shown = [name for name in names if name != "origin"]
+    due = [field.name for field in fields if field.default is field.empty]
+
+    @functools.wraps(generated)
+    def init(self, *args, **given):
+      for name in given:
+        if name not in names:
+          one_of(f"{what} field", name, shown, UnknownField)
+      lacking = [name for name in due[len(args) :] if name not in given]
+      if lacking:
+        raise UnknownField(
+          f"the {what} lacks {', '.join(lacking)}: give every field that has no default"
+        )
+      generated(self, *args, **given)
+
+    cls.__init__ = door(init)  # type: ignore[misc]
+    return cls
+
+  return decorate
+
 
 def one_of(
   what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake
@@ -38,8 +199,9 @@ def one_of(
   allowed = list(allowed)
   if given in allowed:
     return
-  near = difflib.get_close_matches(str(given), allowed, n=1)
-  hint = f"; did you mean {near[0]!r}?" if near else ""
+  lower = {str(name).lower(): name for name in reversed(allowed)}
+  near = difflib.get_close_matches(str(given).lower(), lower, n=1)
+  hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
   raise error(
     f"unknown {what} {given!r:.200}: choose one of {', '.join(allowed)}{hint}"
   )

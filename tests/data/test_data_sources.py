@@ -242,7 +242,7 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
       {"y_train": np.zeros(6)},
       r"targets of 'test' of '.*own.npz' are int32 \(\), those of 'train' are float32 \(\)",
     ),
-    ({"y_train": np.zeros(6, bool)}, r"those of 'train' are bool \(\)"),
+    ({"y_train": np.zeros(6, bool)}, "targets of 'test' of .* go from 0 to 1"),
     (
       {"y_train": np.zeros(5, int)},
       r"has inputs \(6, 2, 3, 1\) and targets \(5,\): give as many",

@@ -38,7 +38,7 @@ from vmapseeds.campaign.provenance import (
 )
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, say, whole_number
+from vmapseeds.mistakes import Failure, Mistake, door, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.formatting import count_of, run_count, show
@@ -80,6 +80,7 @@ class Campaign(NamedTuple):
   execution: lanes.Execution
 
 
+@door
 @moves_data
 def train(
   task: Recipe | Task | str,
@@ -150,6 +151,7 @@ class Estimate(NamedTuple):
     return f"{run_count(self.runs)}; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
 
 
+@door
 @moves_data
 def estimate(
   task: Recipe | Task | str,
@@ -351,6 +353,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   }
 
 
+@door
 @moves_data
 def work(
   out: Folder,

@@ -14,7 +14,7 @@ import numpy as np
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
 from vmapseeds.lanes.memory import free_memory
-from vmapseeds.mistakes import Mistake, say
+from vmapseeds.mistakes import Mistake, door, say
 from vmapseeds.results.description import (
   KEPT,
   MIXED,
@@ -95,6 +95,7 @@ def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
   return task if isinstance(task, Task) else recipe(task)
 
 
+@door
 def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
   """Return one run as the functions of a task get it, with its keys and values: to hold
   a lane of a campaign against a program that trains it alone.

@@ -8,7 +8,7 @@ from vmapseeds import lanes
 from vmapseeds.campaign.loop import on_devices, provenance, spread_task
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least, door
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
@@ -38,6 +38,7 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
+@door
 @moves_data
 def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   """Train one run of a results folder again, as it was trained, and compare its

@@ -31,7 +31,7 @@ from vmapseeds.campaign.spaces import (
   random_trial,
   widest_ends,
 )
-from vmapseeds.mistakes import Mistake, at_least, one_of, say
+from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
 from vmapseeds.results import description
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
@@ -84,6 +84,7 @@ class Sampler(Protocol):
     """
 
 
+@door
 @moves_data
 def search(
   task: Recipe | Task | str,

@@ -22,8 +22,9 @@ from vmapseeds.results.statistics import (
   roles,
   statistics_of,
 )
+from vmapseeds.training.objects import is_object
 from vmapseeds.training.recipes import Recipe
-from vmapseeds.training.runs import Runs
+from vmapseeds.training.runs import POOLED, Runs
 from vmapseeds.training.task import Task
 
 # Role -> names of the statistics whose interval is over runs, so that more runs narrow
@@ -87,7 +88,8 @@ class Until:
     if found["value"] is None or found["low"] is None:
       return math.inf
     wanted = self.reach * (abs(found["value"]) if self.relative else 1)
-    return (found["high"] - found["low"]) / 2 / wanted if wanted else math.inf
+    width = found.get("width", found["high"] - found["low"])
+    return width / 2 / wanted if wanted else math.inf
 
 
 def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
@@ -108,7 +110,8 @@ def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
 
 
 def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
-  """Return the statistic of the runs that did not diverge, as `describe_statistic` does.
+  """Return the statistic of the runs that did not diverge, as `describe_statistic` does,
+  and the `width` of its interval if that is shown cut off at what numbers can be.
 
   Raises:
     Mistake: all runs diverged, or the results have no such output or statistic.
@@ -120,18 +123,30 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   if row.needs and not row.needs.met(runs):
     there = ", ".join(of.name for of in statistics_of(runs) if of.over == "runs")
     raise Mistake(f"--until {statistic}: {row.needs.otherwise}; choose one of {there}")
-  return describe_statistic(row, runs)
+  found = describe_statistic(row, runs)
+  low, high = row.estimate(runs).interval
+  if found["low"] is not None and (low < found["low"] or high > found["high"]):
+    found["width"] = float(high - low)
+  return found
 
 
-def declared_roles(recipe: Recipe | Task) -> dict[str, str]:
-  """Return the roles of the outputs of a run by their names in results."""
+def declared_roles(recipe: Recipe | Task, runs: Runs) -> dict[str, str]:
+  """Return the roles that outputs of runs may have, by their names in results."""
   if isinstance(recipe, Task):
     outputs = recipe.outputs.items()
     return {name.rpartition("/")[2]: output.role for name, output in outputs}
   dataset = recipe.dataset
-  if isinstance(dataset, Dataset) and dataset.num_classes is None:
-    return {"losses": "loss"}
-  return {"predictions": "class"}
+  classes = not (isinstance(dataset, Dataset) and dataset.num_classes is None)
+  if runs.sampling and runs.sampling[0] in POOLED:
+    number = "accuracy" if classes else "loss"
+    names = [number, *recipe.metrics]
+    return {f"{part}_{name}": "score" for part in ("test", "valid") for name in names}
+  metrics = dict.fromkeys(recipe.metrics, "score")
+  if classes:
+    return {"predictions": "class"} | metrics
+  if is_object(recipe.loss):  # one that depends on its batch is a score
+    metrics["loss"] = "score"
+  return {"losses": "loss"} | metrics
 
 
 def train_until(
@@ -171,7 +186,7 @@ def train_until(
   Raises:
     Mistake: as `vs.train`.
   """
-  choose_output(until, declared_roles(recipe))
+  choose_output(until, declared_roles(recipe, runs))
   if how.get("predictions") == "none":
     raise Mistake(
       f"--until {until.statistic} looks at predictions: leave --predictions none out"

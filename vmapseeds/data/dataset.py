@@ -10,7 +10,14 @@ import numpy as np
 from jaxtyping import Int, PyTree, Shaped
 
 from vmapseeds.data import shifts
-from vmapseeds.mistakes import Mistake, at_least, check_class_names, one_of
+from vmapseeds.data.tables import as_classes, as_ids, ids_of, labels_of, numbers_of
+from vmapseeds.mistakes import (
+  Mistake,
+  at_least,
+  check_class_names,
+  check_fields,
+  one_of,
+)
 
 AS_MANY = "as many as there are"
 MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
@@ -22,22 +29,25 @@ class Examples:
 
   inputs: Shaped[np.ndarray, "n ..."]  # images are (n, height, width, channels)
   targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; classes are (n,)
+  ids: Shaped[np.ndarray, " n"] | None = None  # texts, shown in place of numbers
 
   def __len__(self) -> int:
     return len(self.targets)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@check_fields("data set")
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Dataset:
   """A training set and one or more test sets, as arrays. Inputs and targets may have
-  any shape.
+  any shape, or be frames and series of pandas.
 
   >>> x, y = np.zeros((6, 8), np.float32), np.array([0, 1, 0, 1, 0, 1])
   >>> Dataset(train=(x[:4], y[:4]), test=(x[4:], y[4:])).num_classes
   2
 
   Args:
-    train: (inputs, targets), arrays whose first axis is the example.
+    train: (inputs, targets), arrays whose first axis is the example. Targets may be names
+      of classes.
     test: the test set that is called `test`. Runs that hold examples out, as
       `Runs.k_fold` does, need none.
     tests: test sets by their names.
@@ -45,8 +55,10 @@ class Dataset:
     num_classes: how many classes the targets have; None if they are not classes. By
       default whole numbers (n,) are classes, and the training set must have examples of
       each.
-    class_names: what reports call the classes, the first class 0; None for their
-      numbers.
+    class_names: what reports call the classes, the first class 0; None for the names that
+      targets are, sorted or in the order of their categories, or else numbers.
+    example_ids: ids of the examples of sets, by the sets' names, which reports and tables
+      show; None for the index of a frame, if it has one of its own.
 
   Raises:
     Mistake: arrays that do not fit together.
@@ -58,6 +70,7 @@ class Dataset:
   name: str = "arrays"
   num_classes: Any = AS_MANY  # kept as a number, or None
   class_names: Sequence[str] | None = None
+  example_ids: Mapping[str, Any] | None = None  # then in `Examples`
 
   def __post_init__(self, test):
     tests = {"test": test} if test is not None else {}
@@ -66,12 +79,12 @@ class Dataset:
         f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)"
       )
     tests |= self.tests
-    train = _examples(self.train, f"'train' of {self.name!r}")
-    tests = {
-      name: _examples(given, f"{name!r} of {self.name!r}")
-      for name, given in tests.items()
-    }
+    sets, names = self._read({"": self.train} | tests)
+    train = sets.pop("")
+    tests = sets
     count = self.num_classes
+    if names is not None and count == AS_MANY:
+      count = len(names)
     if count is not None and count != AS_MANY:
       count = at_least("num_classes", count, 1)
     elif count == AS_MANY:
@@ -86,7 +99,6 @@ class Dataset:
           )
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
-    names = self.class_names
     if names is not None:
       if count is None:
         raise Mistake(
@@ -111,8 +123,55 @@ class Dataset:
           f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
         )
     kept = {"train": train, "tests": tests, "num_classes": count, "class_names": names}
+    kept["example_ids"] = None
     for name, value in kept.items():
       object.__setattr__(self, name, value)
+
+  def _read(self, given: Mapping[str, Any]) -> tuple[dict[str, Examples], Any]:
+    """Return sets as arrays of numbers, and the names of classes or None. The name of the
+    training set is empty here: a test set may be called "train".
+    """
+    places = {name: f"{name or 'train'!r} of {self.name!r}" for name in given}
+    sets, categories = {}, None
+    for name, where in places.items():
+      sets[name], ordered = _examples(given[name], where)
+      categories = categories or ordered
+    ids = self.example_ids if self.example_ids is not None else {}
+    if not isinstance(ids, Mapping):
+      raise Mistake(
+        f"example_ids is {ids!r:.100}: give a dict, the name of a set -> its ids"
+      )
+    for name, of_set in ids.items():
+      one_of("set with example_ids", name, ("train", *filter(None, sets)))
+      place = "" if name == "train" and name not in sets else name
+      texts = as_ids(of_set)
+      if len(texts) != len(sets[place]):
+        raise Mistake(
+          f"{len(texts)} example_ids for the {len(sets[place])} examples of "
+          f"{places[place]}: give one for each"
+        )
+      sets[place] = replace(sets[place], ids=texts)
+    names = self.class_names
+    named = [name for name in sets if sets[name].targets.dtype.kind == "U"]
+    if not named:
+      return sets, names
+    if "" not in named:
+      raise Mistake(
+        f"targets of {places[named[0]]} are names, those of 'train' are none: give the same"
+      )
+    if names is None:
+      names = categories or sorted({*sets[""].targets.tolist()})
+    names = list(check_class_names(names))
+    for name in named:
+      classes = as_classes(sets[name].targets, names, places[name])
+      sets[name] = replace(sets[name], targets=classes.astype(np.int32))
+    return sets, names
+
+  def __repr__(self) -> str:
+    sizes = ("train", self.train), *self.tests.items()
+    parts = [f"{name} {len(of)}" for name, of in sizes]
+    classes = f", {self.num_classes} classes" if self.num_classes else ""
+    return f"<Dataset {self.name!r}: examples {', '.join(parts)}{classes}>"
 
   def described(self) -> dict[str, str]:
     """Describe the data set in a recipe's folder: arrays in memory cannot be imported
@@ -137,8 +196,9 @@ class Dataset:
 
     def shifted(name):
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
-      return Examples(
-        shifts.apply_shift(held["test"].inputs, name, low, high), held["test"].targets
+      return replace(
+        held["test"],
+        inputs=shifts.apply_shift(held["test"].inputs, name, low, high),
       )
 
     chosen = replace(
@@ -213,23 +273,29 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
 
 def _examples(given, where):
   """Return the arrays as `Examples`, checked to fit together, with 64-bit dtypes
-  narrowed to the 32 bits that JAX has.
+  narrowed to the 32 bits that JAX has, and the names of categories or None. Targets that
+  are names stay texts.
   """
   if isinstance(given, Examples):
-    return given
+    return given, None
   try:
     if any(np.ma.is_masked(array) for array in given):
       raise Mistake(
         f"{where} has masked entries: fill them, or leave these examples out"
       )
-    inputs, targets = (np.asarray(array) for array in given)
+    given_inputs, given_targets = given
+    ids = ids_of(given_inputs)
+    inputs = numbers_of(given_inputs, where)
+    targets, categories = labels_of(given_targets, where)
   except Mistake:
     raise
   except (TypeError, ValueError):
     raise Mistake(
       f"{where} is {given!r:.100}: give (inputs, targets), two arrays"
     ) from None
-  if any(a.dtype.kind not in "biuf" or not a.ndim for a in (inputs, targets)):
+  named = targets.dtype.kind == "U" and targets.ndim == 1
+  numbers = (inputs,) if named else (inputs, targets)
+  if any(a.dtype.kind not in "biuf" or not a.ndim for a in numbers):
     raise Mistake(
       f"{where} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers"
     )
@@ -245,13 +311,14 @@ def _examples(given, where):
       )
   narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
   inputs, targets = (
-    a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False)
+    a
+    if a.dtype.kind == "U"
+    else a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False)
     for a in (inputs, targets)
   )
-  return Examples(
-    inputs,
-    targets.astype(np.int32, copy=False) if targets.dtype.kind in "iu" else targets,
-  )
+  if targets.dtype.kind in "iu":
+    targets = targets.astype(np.int32, copy=False)
+  return Examples(inputs, targets, ids), categories
 
 
 def required_splits(
@@ -315,7 +382,8 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
         f"classes is {given}, which leaves no examples in the {where} set of {dataset.name!r}: "
         "keep a class that it has"
       )
-    return Examples(examples.inputs[keep], labels[keep])
+    ids = None if examples.ids is None else examples.ids[keep]
+    return Examples(examples.inputs[keep], labels[keep], ids)
 
   tests = {name: renamed(examples, name) for name, examples in dataset.tests.items()}
   names = dataset.class_names

@@ -7,9 +7,10 @@ import numpy as np
 
 from vmapseeds.data.dataset import Dataset, Examples, required_splits
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, door
 
 
+@door
 def load(
   name: str | os.PathLike,
   *,
@@ -35,6 +36,8 @@ def load(
     Mistake: one line, for whatever is wrong with the name, the data or the arguments.
   """
   name = str(name)
+  if os.path.exists(os.path.join(name, "zarr.json")):
+    raise Mistake(f"{name} is a results folder: open it with vs.open_results")
   if name == "digits":
     dataset = load_digits()
   elif name.endswith(".npz"):

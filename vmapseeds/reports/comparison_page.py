@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, number, one_of
+from vmapseeds.mistakes import Mistake, door, number, one_of
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
@@ -92,6 +92,7 @@ class Side(NamedTuple):
     return int(np.prod(shape))
 
 
+@door
 def compare(
   a: Folder,
   *others: Folder,

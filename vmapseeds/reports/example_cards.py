@@ -13,10 +13,11 @@ from jaxtyping import Int
 from vmapseeds.reports import plots
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
 from vmapseeds.reports.pictures import Inputs, show_input, tiles
-from vmapseeds.results.by_example import table_of_votes
+from vmapseeds.results.by_example import ids_of, table_of_votes
 from vmapseeds.results.formatting import show, show_class
 from vmapseeds.results.statistics import MeasuredRuns
 from vmapseeds.stats.tallies import Tallies
+from vmapseeds.training.names import EXAMPLE_ID
 
 SHOWN_VOTES = 4  # classes of an example
 # What the page may hold of examples that some run has wrong, the hardest first.
@@ -68,10 +69,9 @@ def notable_cards(
     for most in titles
     if (rows := section.get(f"{most}_examples"))
   ]
-  names = runs.class_names
   pairs = [p for p in section.get("pairs", ()) if p["joint"] > p["product"]]
   if pairs:
-    cards = [_pair(p, runs.tallies, inputs, names) for p in pairs]
+    cards = [_pair(p, runs, inputs) for p in pairs]
     found.append(Cards(PAIRS, cards))
   return found
 
@@ -81,12 +81,12 @@ def _card(row, runs, first, inputs):
   shown = [show_input(inputs, example)]
   if runs.role == "loss":
     mean, sd = (show(row[name], None, runs.of.unit) for name in ("mean_loss", "sd"))
-    return Card(shown, f"#{example}", [], f"loss {mean}, sd {sd} between runs")
+    return Card(shown, name_of(example, runs), [], f"loss {mean}, sd {sd} between runs")
   text = (
     f"wrong in {100 * row['error_rate']:.1f} %, agree {100 * row['agreement']:.1f} %"
   )
   names = runs.class_names
-  title = f"#{example}, label {show_class(row['label'], names)}"
+  title = f"{name_of(example, runs)}, label {show_class(row['label'], names)}"
   classes, votes = (x[example] for x in first)
   return Card(shown, title, _votes(classes, votes, row["label"], runs), text)
 
@@ -101,14 +101,23 @@ def _votes(
   ]
 
 
-def _pair(pair, tallies, inputs, names):
+def name_of(example: int, runs: MeasuredRuns) -> str:
+  """Return what a page calls an example: its id, or its number."""
+  ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
+  return f"#{example}" if ids is None else str(ids.values[example])
+
+
+def _pair(pair, runs, inputs):
   i, j = pair["i"], pair["j"]
   both, chance = (
     1 - pair["right_i"] - pair["right_j"] + pair[n] for n in ("joint", "product")
   )
   return Card(
     [show_input(inputs, i), show_input(inputs, j)],
-    " and ".join(f"#{k}, label {show_class(tallies.labels[k], names)}" for k in (i, j)),
+    " and ".join(
+      f"{name_of(k, runs)}, label {show_class(runs.tallies.labels[k], runs.class_names)}"
+      for k in (i, j)
+    ),
     [],
     f"both wrong in {100 * both:.1f} %, by chance in {100 * chance:.1f} %",
   )
@@ -121,7 +130,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   Returns:
     `runs`; `class_names`, or None; `examples`, how many some run has wrong; `errors` of all runs; `surprising`,
     how many standard errors a difference may be by chance (Bonferroni); of those that the page holds `id`,
-    `label`, `wrong`, `agree`, and of the classes with the most votes `classes` and
+    `label`, `wrong`, `agree`, texts `ids` if they have some, and of the classes with the most votes `classes` and
     `votes`, one example after the other; `confusions`, label, class and votes of the
     most frequent; `bins`: edges of accuracy, how many runs are in each, and how many of
     these have each example `wrong`, if predictions are at hand; `tiles`, pictures of
@@ -151,6 +160,9 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
     "votes": _packed(votes[first]),
     "confusions": _confusions(tallies),
   }
+  ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
+  if ids is not None:
+    found["ids"] = ids.values[first].tolist()
   if runs.predictions is not None:
     found["bins"] = _bins(runs.predictions, tallies.labels, first)
   if inputs.extremes:

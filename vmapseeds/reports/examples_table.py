@@ -1,6 +1,7 @@
 """Tables of single test examples, for pages and the terminal."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -11,6 +12,7 @@ from vmapseeds.reports.pages import Table
 from vmapseeds.results.by_example import examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
 from vmapseeds.store.files import Folder
+from vmapseeds.training.names import EXAMPLE_ID
 
 ORDERS = {
   "split": "The test examples on which runs agree least",
@@ -36,7 +38,7 @@ HEADINGS = {
 }
 CLASSES = ("label", "most_voted", "other_class")
 SHARES = ("error_rate", "agreement", "margin", "other_share")
-Row = dict[str, float | None]
+Row = dict[str, Any]  # numbers, or None; `id`, a text, if examples have ids
 
 
 def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
@@ -55,13 +57,17 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
     first, chosen = first[telling], chosen.isel(example=telling)
   names = [name for name in HEADINGS if name in chosen.data_vars]
   columns = [first.tolist(), *(chosen[name].values.tolist() for name in names)]
-  return [
+  rows: list[Row] = [
     {
       name: value if isinstance(value, int) else finite_or_none(value)
       for name, value in zip(("example", *names), row, strict=True)
     }
     for row in zip(*columns, strict=True)
   ]
+  if EXAMPLE_ID in chosen.coords:
+    for row, text in zip(rows, chosen[EXAMPLE_ID].values.tolist(), strict=True):
+      row["id"] = text
+  return rows
 
 
 def table_of(
@@ -69,7 +75,9 @@ def table_of(
 ) -> Table:
   """Return such rows as a table."""
 
-  def cell(name: str, value: float | None) -> str:
+  def cell(name: str, value: float | str | None) -> str:
+    if isinstance(value, str):
+      return value
     if name in ("mean_loss", "sd") or value is None:
       return show(value, None, "number")
     if name in SHARES:
@@ -77,6 +85,14 @@ def table_of(
     return show_class(value, class_names if name in CLASSES else None)
 
   titles = OF_LOSSES if rows and "mean_loss" in rows[0] else ORDERS
+  rows = [
+    {
+      n: row["id"] if n == "example" and "id" in row else row[n]
+      for n in row
+      if n != "id"
+    }
+    for row in rows
+  ]
   headings = [HEADINGS[name] for name in (rows[0] if rows else ("example",))]
   cells = [[cell(name, value) for name, value in row.items()] for row in rows]
   return Table(titles[most], headings, cells)

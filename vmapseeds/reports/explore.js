@@ -52,7 +52,8 @@
     const card = (i, chosen) => {
       const made = part("card").content.cloneNode(true);
       const within = (name) => made.querySelector(`[data-part="${name}"]`);
-      within("title").textContent = `#${id[i]}, label ${nameOf(label[i])}`;
+      const called = data.ids ? data.ids[i] : `#${id[i]}`;
+      within("title").textContent = `${called}, label ${nameOf(label[i])}`;
       const picture = within("picture");
       if (tiles && i < tiles.count) {
         const [x, y] = [i % tiles.columns, Math.floor(i / tiles.columns)];

@@ -4,7 +4,7 @@ import numpy as np
 from rich.console import Console
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, number
+from vmapseeds.mistakes import Mistake, door, number
 from vmapseeds.reports.comparison_page import matched_rows, read_side
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.planning import (
@@ -21,6 +21,7 @@ from vmapseeds.results.statistics import measure_runs
 from vmapseeds.store.files import Folder
 
 
+@door
 def plan(
   a: Folder,
   b: Folder | None = None,

@@ -19,7 +19,7 @@ from rich.markup import escape
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, door, one_of
 from vmapseeds.reports import (
   groups,
   pages,
@@ -87,6 +87,7 @@ class Part(NamedTuple):
   searches: Sequence[pages.Section] = ()  # what there is to say of searches
 
 
+@door
 def report(
   folders: Folder | Sequence[Folder],
   *,
@@ -196,6 +197,7 @@ def report(
   return [part.summary for part in parts]
 
 
+@door
 def summary_table(
   folders: Folder | Sequence[Folder],
   *,

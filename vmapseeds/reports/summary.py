@@ -12,10 +12,11 @@ import xarray as xr
 
 from vmapseeds.reports import groups, sources
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
-from vmapseeds.results.by_example import table_of_losses, table_of_votes
+from vmapseeds.results.by_example import ids_of, table_of_losses, table_of_votes
 from vmapseeds.results.description import shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, run_count, show
+from vmapseeds.results.measured import INCOMPLETE
 from vmapseeds.results.statistics import (
   MeasuredRuns,
   describe_statistic,
@@ -169,6 +170,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
     if runs.role == "loss"
     else (table_of_votes(runs.tallies), ORDERS)
   )
+  table = table.assign_coords(ids_of(runs.kept, runs.examples))
   return found | {f"{o}_examples": rows_of(table, o, SHOWN_EXAMPLES) for o in orders}
 
 
@@ -212,6 +214,17 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
       f"that a run was trained on: {runs.of.name} is not that of new examples, and "
       "nothing is said of an endless test set. Give others."
+    )
+  if runs.output == "loss" and "losses" not in kept.variables:
+    yield (
+      "The loss of an example depends on those beside it, so it is evaluated on the whole "
+      "test set at once: there is no variance on an endless test set, which is of means "
+      "over examples, and no example is harder than others."
+    )
+  if kept.attrs.get(INCOMPLETE):
+    yield (
+      f"{', '.join(kept.attrs[INCOMPLETE])}: measured of fewer runs than there are now, and "
+      "left out: vs.measure adds the others."
     )
   yield from doubts_of_runs(kept)
   if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):

@@ -6,15 +6,17 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, door, one_of
 from vmapseeds.results.opening import class_names_of, open_results, tally
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.stats._arrays import ratio
 from vmapseeds.stats.counts import VoteCounts
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
+from vmapseeds.training.names import EXAMPLE_ID
 
 
+@door
 def examples(
   results: xr.Dataset | Folder,
   *,
@@ -78,7 +80,8 @@ def examples(
       )
     if about[output] == "loss":
       losses = results[output].values[alive]
-      return table_of_losses(losses.reshape(len(losses), -1))
+      table = table_of_losses(losses.reshape(len(losses), -1))
+      return table.assign_coords(ids_of(results, table.sizes["example"]))
     table = table_of_votes(tally(results))
     if names := class_names_of(results.labels):
       table.attrs["class_names"] = names
@@ -86,6 +89,15 @@ def examples(
     return table.assign_coords(
       {name: results[name].variable for name in beside if name != "labels"}
     )
+
+
+def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
+  """Return the ids of the examples by the name that they have in results; empty if there
+  are none.
+  """
+  if EXAMPLE_ID not in results.variables or results[EXAMPLE_ID].shape != (count,):
+    return {}
+  return {EXAMPLE_ID: results[EXAMPLE_ID].variable}
 
 
 def table_of_votes(counts: VoteCounts) -> xr.Dataset:

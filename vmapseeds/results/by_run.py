@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, door
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.store.files import Folder
@@ -17,6 +17,7 @@ from vmapseeds.training.names import DIVERGED
 COLUMNS = {"class": "accuracy", "loss": "mean_{}", "score": "{}"}
 
 
+@door
 def to_dataframe(
   results: xr.Dataset | Folder, *, test_set: str = "test", epoch: int | None = None
 ) -> pd.DataFrame:

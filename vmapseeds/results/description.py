@@ -27,7 +27,7 @@ import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.data.dataset import count_seen
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, door
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
 from vmapseeds.store.layout import (
@@ -221,6 +221,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
   return Runs.from_columns(results.table(), root["sources"], root["sampling"]), results
 
 
+@door
 def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
   in the training set.

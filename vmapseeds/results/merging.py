@@ -13,7 +13,7 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, door
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -23,6 +23,7 @@ from vmapseeds.store.layout import Damage
 from vmapseeds.store.results import Results
 
 
+@door
 def merge(
   folders: Sequence[str | os.PathLike],
   out: str | os.PathLike,

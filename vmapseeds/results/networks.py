@@ -22,7 +22,7 @@ from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake
+from vmapseeds.mistakes import Failure, Mistake, door
 from vmapseeds.results.description import MIXED, campaign_of, variables_of
 from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
@@ -53,6 +53,7 @@ class Networks(NamedTuple):
   ]
 
 
+@door
 def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Networks:
   """Load the trained networks of a results folder, to apply them to any images.
 
@@ -112,6 +113,7 @@ def _evaluated(recipe):
   return json.dumps([objects.to_spec(getattr(recipe, field)) for field in fields])
 
 
+@door
 def export_networks(
   path: Folder, out: Folder, runs: int | Sequence[int] | None = None
 ) -> None:
@@ -236,6 +238,7 @@ class StoredNetworks:
     }
 
 
+@door
 def load_params(path: Folder, run: int) -> PyTree[Float[np.ndarray, "..."]]:
   """Load the trained variables of one run: `load_networks(path, run).variables`."""
   return load_networks(path, run).variables

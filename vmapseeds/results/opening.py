@@ -13,19 +13,22 @@ from vmapseeds.mistakes import (
   Mistake,
   at_least,
   check_class_names,
+  door,
   one_of,
   whole_number,
 )
 from vmapseeds.results.description import campaign_of, combinations
+from vmapseeds.results.measured import with_measured
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
-from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
 from vmapseeds.training.runs import holds_texts, texts_of
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
 
+@door
 def open_results(
   path: Folder, test_set: str = "test", epoch: int | None = None
 ) -> xr.Dataset:
@@ -66,6 +69,13 @@ def open_results(
     Mistake: `path` is no results folder, has no such test set, or was not evaluated
       after that epoch.
   """
+  return open_with_rows(path, test_set, epoch)[0]
+
+
+def open_with_rows(
+  path: Folder, test_set: str = "test", epoch: int | None = None
+) -> tuple[xr.Dataset, Int[np.ndarray, " runs"]]:
+  """Return what `open_results` does, and each run's row in the runs table."""
   results = Results(path)
   sets = results.root["test_sets"]
   test_set = resolve_test_set(sets, test_set)
@@ -77,8 +87,11 @@ def open_results(
     opened = of_blocks(results, blocks, test_set if sets else None)
     opened = _with_places(results, blocks, _of_epoch(opened, path, epoch))
     opened = _with_texts(opened, results.columns)
+    rows = np.array([row for block in blocks for row in results.blocks[block]], int)
+    if epoch is None:
+      opened = with_measured(opened, path, test_set if sets else "", rows)
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
-    return _mapped(opened.set_coords(columns))
+    return _mapped(opened.set_coords(columns)), rows
 
 
 def resolve_test_set(sets: Sequence[str] | None, test_set: str) -> str:
@@ -157,6 +170,8 @@ def _with_texts(opened, columns):
     for name in columns
     if holds_texts(opened[name])
   }
+  if EXAMPLE_ID in opened.variables:
+    texts[EXAMPLE_ID] = ("example", texts_of(opened[EXAMPLE_ID].values), {})
   return opened.assign(texts)
 
 
@@ -219,6 +234,7 @@ def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
   return np.flatnonzero(~results[DIVERGED].values)
 
 
+@door
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   """Return predictions != labels for the runs that did not diverge.
 
@@ -254,6 +270,7 @@ def prediction_blocks(
     yield predictions.isel(run=kept[start : start + runs]).values
 
 
+@door
 def tally(
   results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
 ) -> stats.Tallies:

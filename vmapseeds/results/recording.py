@@ -28,7 +28,7 @@ from rich.progress import track
 
 import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
-from vmapseeds.mistakes import Mistake, at_least, check_class_names, say
+from vmapseeds.mistakes import Mistake, at_least, check_class_names, door, say
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -589,6 +589,7 @@ def describe(
   }
 
 
+@door
 def import_runs(
   out: str | os.PathLike,
   *,

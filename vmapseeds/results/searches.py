@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, door
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED, TRIAL_COLUMNS
@@ -235,6 +235,7 @@ def optuna_trials(trials: Trials, places: Sequence[int] | np.ndarray) -> list[An
   return found
 
 
+@door
 def optuna_studies(path: Folder, storage: Any = None) -> list[Any]:
   """Return a folder's searches as optuna's studies, made from its trials:
   `optuna_studies(path)[0].trials_dataframe()`, or any of `optuna.visualization`.

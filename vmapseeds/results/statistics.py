@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.special
 import scipy.stats
 import xarray as xr
 from jaxtyping import Float
@@ -44,6 +45,7 @@ from vmapseeds.stats.variance import variance_se
 PRECISION = 0.1
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 MOST_GAPS = 200  # runs whose logit gaps are read
+MOST_LOGITS = 2**28  # that are read for the runs' mean probability
 UNDEFINED = (
   "Not defined here: it needs at least two runs that differ, and two test examples."
 )
@@ -219,6 +221,17 @@ class MeasuredRuns:
     (name,) = with_role(self.kept, "logits")
     logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
     return np.asarray(stats.logit_gap(logits))
+
+  @functools.cached_property
+  def mean_probability(self) -> Float[np.ndarray, "examples classes"]:
+    """The mean over runs of the probabilities of classes, of kept logits."""
+    (name,) = with_role(self.kept, "logits")
+    logits = self.kept[name]
+    total = np.zeros(logits.shape[1:])
+    for run in range(self.runs):
+      outputs = logits.isel(run=run).values.astype(np.float64)
+      total += scipy.special.softmax(outputs, axis=-1)
+    return total / self.runs
 
   @functools.cached_property
   def pairs(self) -> PairScan:
@@ -434,6 +447,43 @@ def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Measurement:
   return Measurement(rate, None, stats.proportion_interval(rate, of), also)
 
 
+def _of_probability(
+  runs: MeasuredRuns, of_each: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Measurement:
+  """Measure the mean over examples of a number of the runs' mean probability and the
+  label.
+  """
+  values = of_each(runs.mean_probability, runs.tallies.labels)
+  se = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+  return Measurement(values.mean(), se, stats.mean_interval(values))
+
+
+def _negative_log(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  with np.errstate(divide="ignore"):
+    return -np.log(p[np.arange(len(p)), labels])
+
+
+def _brier(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  classes = p.shape[1]
+  squares = ((p - np.eye(classes)[labels]) ** 2).sum(1)
+  return squares / 2 if classes == 2 else squares
+
+
+def _probability_accuracy(runs: MeasuredRuns) -> Measurement:
+  right = runs.mean_probability.argmax(1) == runs.tallies.labels
+  return _proportion(right.mean(), runs.examples)
+
+
+def _has_probabilities(runs: MeasuredRuns) -> bool:
+  """Return whether there are logits of all examples and classes, few enough to read."""
+  names = with_role(runs.kept, "logits")
+  if len(names) != 1 or not runs.pooled:
+    return False
+  logits = runs.kept[names[0]]
+  shape = (runs.runs, runs.examples, runs.num_classes)
+  return logits.shape == shape and logits.size <= MOST_LOGITS
+
+
 def _binomial_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
   variance = stats.binomial_variance(1 - mean, runs.examples)
@@ -563,6 +613,10 @@ GROUPS = {
 UNIT, SQUARED = "unit", "unit²"
 VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
 PAIRS = Need(lambda runs: runs.paired is not None, "pairs were not counted")
+PROBABILITIES = Need(
+  lambda runs: _has_probabilities(runs),
+  "logits of all classes were not kept, or are too many to read",
+)
 GAPS = Need(
   lambda runs: (
     runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0
@@ -717,6 +771,48 @@ section 4.2); interval: Wilson's.""",
     "examples",
     VOTES,
     "ensemble",
+  ),
+  Statistic(
+    "probability_accuracy",
+    "accuracy",
+    UNIT,
+    "accuracy of mean probability",
+    "The class of the highest mean probability over all runs is right on {}.",
+    """Accuracy of the mean over runs of the softmax of the logits; interval: \
+Wilson's.""",
+    _probability_accuracy,
+    "examples",
+    PROBABILITIES,
+  ),
+  *(
+    Statistic(
+      name,
+      "accuracy",
+      "number",
+      label,
+      reading,
+      f"""{definition}, of the mean over runs of the softmax of the logits; error and \
+interval: Student's t over examples.""",
+      functools.partial(_of_probability, of_each=of_each),
+      "examples",
+      PROBABILITIES,
+    )
+    for name, label, reading, definition, of_each in (
+      (
+        "ensemble_log_loss",
+        "log-loss of mean probability",
+        "The mean probability over all runs has a log-loss of {}.",
+        "Mean of -log p of the right class",
+        _negative_log,
+      ),
+      (
+        "ensemble_brier",
+        "Brier score of mean prob.",
+        "The mean probability over all runs has a Brier score of {}.",
+        "Mean squared error summed over classes, of two classes that of one",
+        _brier,
+      ),
+    )
   ),
   Statistic(
     "binomial_sd",
@@ -928,6 +1024,9 @@ def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
     shown = {name: show(x, None, of) for name, (x, of) in also.items()}
     runs_in_all = run_count(runs.runs)
     reading = row.reading.format(show(value, None, unit), runs=runs_in_all, **shown)
+  if row.heading == "mean" and unit == "fraction":  # Student's ends may lie outside
+    low = low if low is None else max(0.0, low)
+    high = high if high is None else min(1.0, high)
   if ends := show_interval(low, high, unit):
     reading = f"{reading[:-1]} (95 %: {ends})."
   else:

@@ -10,24 +10,34 @@ import scipy.special
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
-from vmapseeds.results.opening import class_of, converged, open_results
+from vmapseeds.mistakes import Mistake, door, safe_name
+from vmapseeds.results.measured import add_measured, read_measured
+from vmapseeds.results.opening import (
+  class_of,
+  converged,
+  open_results,
+  open_with_rows,
+  resolve_test_set,
+)
 from vmapseeds.store.files import Folder
 from vmapseeds.training import metrics as run_metrics
-from vmapseeds.training.names import HELD_OUT
+from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 from vmapseeds.training.recipes import METRICS, Names
 
 
+@door
 def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   """Return what the runs that had not seen an example make of it together, as out-of-bag
-  predictions of a forest: of runs of `Runs.k_fold` or `Runs.out_of_bootstrap`.
+  predictions of a forest: of runs of `Runs.k_fold`, `Runs.out_of_bootstrap` or
+  `Runs.bootstrap`.
 
   Args:
     results: a results folder, or what `open_results` returned for it, or some of its
       runs. Runs that diverged are left out.
 
   Returns:
-    (example,) arrays: `runs`, how many held it out; `mean_loss`; of classes `labels`,
+    (example,) arrays: `runs`, how many held it out; `mean_loss`, unless the loss depends on
+      its batch; of classes `labels`,
       `prediction` (of most votes, the lowest class of tied ones, -1 without runs),
       `error_rate` and `vote_fractions(example, class)`, and with kept logits
       `probabilities(example, class)`, the mean of those of the runs; else `targets` and
@@ -36,11 +46,16 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   Raises:
     Mistake: these are no results of such runs, or predictions were not kept.
   """
-  opened = open_results(results) if isinstance(results, Folder) else results
-  if "mask" not in opened or opened.attrs.get("test_sets") != [HELD_OUT]:
+  if isinstance(results, Folder):
+    opened = open_results(results)
+    if HELD_OUT in (opened.attrs.get("test_sets") or ()):
+      opened = open_results(results, HELD_OUT)
+  else:
+    opened = results
+  if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
     raise Mistake(
       "these runs hold no examples out, or did not keep what they made of them: train "
-      "with Runs.k_fold or Runs.out_of_bootstrap"
+      "with Runs.k_fold, Runs.out_of_bootstrap or Runs.bootstrap"
     )
   if "predictions" not in opened:
     raise Mistake("predictions were not kept: train with predictions='all'")
@@ -51,8 +66,11 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   runs = mask.sum(0)
   found: dict[str, Any] = {
     "runs": ("example", runs),
-    "mean_loss": ("example", _mean_of(kept["losses"].values, mask)),
   }
+  if EXAMPLE_ID in kept.variables:
+    found[EXAMPLE_ID] = kept[EXAMPLE_ID].variable
+  if "losses" in kept:
+    found["mean_loss"] = "example", _mean_of(kept["losses"].values, mask)
   if "labels" not in kept:
     dims = kept["predictions"].dims[1:]
     found["targets"] = kept["targets"].variable
@@ -74,6 +92,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   return xr.Dataset(found)
 
 
+@door
 def measure(
   results: xr.Dataset | Folder,
   metrics: Mapping[str, Any] | Sequence[str],
@@ -82,6 +101,10 @@ def measure(
   """Compute metrics of runs from their kept outputs, without training them again.
 
   >>> vs.measure("results/mine", ["auc", "brier"]).auc.attrs  # doctest: +SKIP
+
+  Where `results` is a folder, they are added to it: `open_results`, reports, comparisons
+  and tables then have them as scores, as those of `Recipe.metrics`. A metric that the
+  folder has from its training stays. After an extension of the folder, measure again.
 
   Args:
     results: a results folder with kept logits (`logits=True`, `--logits`), or what
@@ -99,15 +122,19 @@ def measure(
       had not seen an example on all that some run held out.
 
   Raises:
-    Mistake: outputs were not kept, or do not fit a metric.
+    Mistake: outputs were not kept, or do not fit a metric; or the folder cannot be
+      written.
   """
-  opened = open_results(results, test_set) if isinstance(results, Folder) else results
+  rows = None
+  if isinstance(results, Folder):
+    opened, rows = open_with_rows(results, test_set)
+  else:
+    opened = results
   name = "logits" if "logits" in opened else "predictions"
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
     raise Mistake(
-      "outputs of the networks were not kept: train with logits=True, or --logits, in "
-      "another folder"
+      "outputs of the networks were not kept: train with --logits, in another folder"
     )
   if isinstance(metrics, str):
     metrics = [metrics]
@@ -125,6 +152,7 @@ def measure(
   together, seen_by = _ensemble(outputs[alive], mask[alive], classes)
   found: dict[str, Any] = {}
   for metric_name, value in given.items():
+    safe_name("metric", metric_name)
     Names(METRICS, "a function of (outputs, targets)").check(
       f"metric {metric_name}", value
     )
@@ -151,6 +179,12 @@ def measure(
       "higher_is_better": metric.higher_is_better,
     }
     found[metric_name] = xr.Variable(("run",), values, attributes)
+  if isinstance(results, Folder) and rows is not None:
+    sets = opened.attrs.get("test_sets")
+    of_set = resolve_test_set(sets, test_set) if sets else ""
+    earlier = read_measured(results, of_set)
+    new = {n: of for n, of in found.items() if n in earlier or n not in opened}
+    add_measured(results, of_set, rows, new)
   columns = {str(n): x for n, x in opened.coords.items() if x.dims == ("run",)}
   return xr.Dataset(found, coords=columns)
 

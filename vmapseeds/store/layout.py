@@ -35,7 +35,8 @@ are done, they are gathered into arrays with chunks as large as those of columns
 `gathered` is set. A record stays what counts: `verify` compares the arrays with it.
 
 A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder
-`checkpoints` and a report in `report`.
+`checkpoints`, a report in `report` and, in `measured`, metrics that were measured after
+the training.
 
 Input from strangers: arrays hold numbers, so nothing is unpickled. Only the description
 is read from the metadata, so a folder does not choose how its arrays are encoded. Links

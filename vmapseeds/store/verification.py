@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from vmapseeds.mistakes import door
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
@@ -24,7 +25,12 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 
-BESIDE = ("checkpoints", "report", "source")  # folders whose files are not checked
+BESIDE = (
+  "checkpoints",
+  "report",
+  "source",
+  "measured",
+)  # folders whose files are not checked
 FOREIGN = "is not of these results: move it elsewhere"
 AGAIN = "train with the same runs and data writes it again"
 
@@ -49,6 +55,7 @@ class _Problem(NamedTuple):
   )
 
 
+@door
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
   """Read a results folder whole and compares it with its records.
 

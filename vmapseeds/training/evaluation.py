@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.jaxprs import equations
@@ -18,8 +19,8 @@ from vmapseeds.training.inputs import (
   targets_of,
 )
 from vmapseeds.training.losses import loss_of, predict_of
-from vmapseeds.training.networks import Trained, network
-from vmapseeds.training.objects import name_of
+from vmapseeds.training.networks import Trained, network, variables_of
+from vmapseeds.training.objects import before_training, is_name, name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -33,7 +34,8 @@ class Evaluation(NamedTuple):
   predictions: Num[Array, "examples ..."]  # the recipe's `predict` of the outputs
   correct: Int[Array, ""]  # how many predictions are right
   losses: Float[Array, " examples"]  # the recipe's loss of each example
-  outputs: Float[Array, "examples ..."] | None  # if kept; logits for a classifier
+  # If kept, or needed for `losses`; logits for a classifier
+  outputs: Float[Array, "examples ..."] | None
   sound: Bool[Array, ""]  # whether all outputs are numbers, see `are_sound`
 
 
@@ -45,16 +47,17 @@ def evaluate(
   subset: Int[Array, " examples"] | None = None,
   *,
   keep_outputs: bool = False,
+  whole_loss: bool = False,
 ) -> Evaluation:
   """Return one trained network's results on all examples, or on `subset`, in evaluation
   mode and without test-time augmentation. A label map of the run is applied to the
-  labels.
+  labels. With `whole_loss`, the loss is called once, with all examples.
 
   Raises:
     Mistake: the targets are classes, and `predict` does not return one per example.
   """
   model = network(recipe, data.num_classes)
-  predict = predict_of(recipe)
+  predict = predict_of(recipe, data.num_classes)
   loss = loss_of(recipe, run)
   targets = targets_of(data, run)
   targets = jnp.asarray(targets if subset is None else targets[subset])
@@ -72,9 +75,11 @@ def evaluate(
     rows = jax.lax.dynamic_slice_in_dim(shown, first, size)
     inputs = rows if subset is None else jnp.asarray(data.inputs)[rows]
     outputs = outputs_of(data.preprocess(inputs))
-    losses = loss(outputs, jax.lax.dynamic_slice_in_dim(targets, first, size))
-    sound = are_sound(outputs, data.num_classes)
-    return predict(outputs), losses, outputs if keep_outputs else None, sound
+    losses = None
+    if not whole_loss:
+      losses = loss(outputs, jax.lax.dynamic_slice_in_dim(targets, first, size))
+    kept = outputs if keep_outputs or whole_loss else None
+    return predict(outputs), losses, kept, are_sound(outputs, data.num_classes)
 
   # The last batch begins earlier instead of being padded: a network that mixes its batch
   # sees nothing but examples.
@@ -89,16 +94,45 @@ def evaluate(
 
   *batches, sound = batches
   predictions, losses, outputs = jax.tree.map(joined, tuple(batches))
+  if whole_loss:
+    losses = loss(outputs, targets)
   if data.num_classes is not None and (
     predictions.shape != targets.shape or predictions.dtype.kind not in "iu"
   ):
-    given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
+    given = f"predict {name_of(recipe.predict or 'argmax')} gives {predictions.dtype} {predictions.shape}, the targets are classes"
     raise Mistake(
       f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
     )
   right = predictions == targets if predictions.shape == targets.shape else False
   correct = jnp.sum(right, dtype=jnp.int32)
   return Evaluation(predictions, correct, losses, outputs, sound.all())
+
+
+def depends_on_batch(recipe: Recipe, data: DeviceExamples) -> bool:
+  """Return whether the loss of an example depends on those beside it, as Cox's partial
+  likelihood does: whether it differs between a batch of some examples and its two halves,
+  for random outputs.
+  """
+  if is_name(recipe.loss) or len(data) < 2:
+    return False
+
+  def outputs_of(variables):
+    model = network(recipe, data.num_classes)
+    return model.apply(variables, jnp.zeros_like(batch_like(data, 1)))
+
+  count = min(len(data), MOST_EXAMPLES)
+  chosen = np.linspace(0, len(data) - 1, count).astype(int)
+  targets = np.asarray(data.targets)[chosen]
+  loss = loss_of(recipe, Run({}, recipe.hyperparameters))
+  with before_training(recipe.name):
+    like = jax.eval_shape(outputs_of, variables_of(recipe, data))
+    shape = (count, *like.shape[1:])
+    outputs = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    whole, *halves = (
+      np.asarray(loss(jnp.asarray(outputs[rows]), jnp.asarray(targets[rows])))
+      for rows in (slice(None), slice(count // 2), slice(count // 2, None))
+    )
+  return not np.allclose(whole, np.concatenate(halves), 1e-3, 1e-5, equal_nan=True)
 
 
 def are_sound(
@@ -144,7 +178,7 @@ def reaches(
   rows = stored_rows(data.inputs)
   targets = targets_of(data, run)
   apply = network(recipe, data.num_classes).apply
-  predict = predict_of(recipe)
+  predict = predict_of(recipe, data.num_classes)
 
   def count(counted):
     first, wrong = counted

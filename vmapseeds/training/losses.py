@@ -86,24 +86,25 @@ def loss_of(recipe: Recipe, run: Run) -> Loss:
 
 
 def predict_of(
-  recipe: Recipe,
+  recipe: Recipe, num_classes: int | None
 ) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
-  """Return the recipe's `predict`, checked: it raises `Mistake` if it does not return one
-  row per example.
+  """Return the recipe's `predict` for so many classes, or None where targets are none,
+  checked: it raises `Mistake` if it does not return one row per example.
   """
+  chosen = recipe.predict
+  if chosen is None:
+    chosen = "outputs" if num_classes is None else "argmax"
   built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
-  predict = (
-    built_in[recipe.predict]
-    if is_name(recipe.predict)
-    else resolve_object("predict", recipe.predict)
-  )
+  predict = built_in[chosen] if is_name(chosen) else resolve_object("predict", chosen)
 
   def checked(outputs):
-    with calling("predict", recipe.predict):
+    with calling("predict", chosen):
       kept = predict(outputs)
     shape = jnp.shape(kept)
     if shape[:1] != (len(outputs),) or 0 in shape:
-      given = f"predict {name_of(recipe.predict)} gives shape {shape} for {len(outputs)} examples"
+      given = (
+        f"predict {name_of(chosen)} gives shape {shape} for {len(outputs)} examples"
+      )
       raise Mistake(f"{given}: give ({len(outputs)}, ...), at least one number each")
     return kept
 

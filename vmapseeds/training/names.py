@@ -17,10 +17,13 @@ INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
 DRAWN_BY_DATA = {"subset", INPUT_MEAN}
 # The array with the places, in the training set, of test examples that it has too.
 TWINS = "in_training"
+# The array with the ids of examples: of texts, as UTF-8 bytes.
+EXAMPLE_ID = "example_id"
 # The group of arrays with what runs make of the examples that they held out.
 HELD_OUT = "held_out"
 # Names in a results folder that no array can have.
-FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
+MEASURED = "measured"  # the folder with metrics that were measured after the training
+FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report", MEASURED)
 # A bool output of this name marks runs that statistics leave out.
 DIVERGED = "diverged"
 

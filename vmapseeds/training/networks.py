@@ -47,6 +47,7 @@ from vmapseeds.training.objects import (
   is_name,
   is_ours,
   is_pair,
+  mistake_in_code,
   name_of,
   resolve_object,
 )
@@ -513,7 +514,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
       if tokens
       else "give another"
     )
-    raise Mistake(
+    raise mistake_in_code(
       f"{model} on inputs of {shape} fails ({describe_exception(error)}): {remedy}"
     ) from error
   if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr))):

@@ -95,7 +95,7 @@ def imported(text: str):
   except Exception as error:  # whatever the user's module does
     if is_ours(error):
       raise
-    raise Mistake(
+    raise mistake_in_code(
       f"{text!r} cannot be imported ({describe_exception(error)}): give package.module:attribute"
     ) from error
 
@@ -112,7 +112,7 @@ def before_training(name: str) -> Iterator[None]:
   except Exception as error:
     if is_ours(error):
       raise
-    raise Mistake(
+    raise mistake_in_code(
       f"{name} fails before it trains ({describe_exception(error)}): mend that"
     ) from error
 
@@ -167,6 +167,13 @@ def _is_common(filename):
     if folder in parts:
       return parts[parts.index(folder) + 1] in COMMON
   return filename.startswith(sysconfig.get_paths()["stdlib"])
+
+
+def mistake_in_code(said: str) -> Mistake:
+  """Return a mistake whose cause was raised in the user's code, and is shown with it."""
+  mistake = Mistake(said)
+  mistake.shows_cause = True
+  return mistake
 
 
 def describe_exception(error: Exception) -> str:

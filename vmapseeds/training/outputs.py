@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
-from vmapseeds.mistakes import Mistake, at_least, check_class_names, one_of
+from vmapseeds.mistakes import (
+  Mistake,
+  at_least,
+  check_class_names,
+  check_fields,
+  one_of,
+)
 from vmapseeds.training.names import FOLDER_NAMES
 from vmapseeds.training.runs import Run
 
@@ -22,6 +28,7 @@ Shapes = Mapping[str, jax.ShapeDtypeStruct]
 Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
 
 
+@check_fields("output")
 @dataclasses.dataclass(frozen=True, eq=False)
 class Output:
   """What an array that `finish` returns for each run means.

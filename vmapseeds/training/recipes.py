@@ -19,6 +19,9 @@ from vmapseeds.mistakes import (
   Rule,
   UnknownField,
   at_least,
+  check_fields,
+  door,
+  doors,
   number,
   one_of,
   safe_name,
@@ -42,6 +45,7 @@ NOT_SWEPT = (
 OF_TEST_SETS = (
   *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
   *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
+  "loss",
 )
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
@@ -121,9 +125,12 @@ FINITE = Rule(lambda x: abs(x) <= FLOAT32_MAX, "a finite number")
 NOT_NEGATIVE = Rule(lambda x: 0 <= x <= FLOAT32_MAX, "a finite number of at least 0")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@doors
+@check_fields("recipe")
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Recipe:
-  """A training configuration without its randomness.
+  """A training configuration without its randomness. Without a `name` it is called as its
+  model.
 
   `dataset`, `model`, `loss`, `optimizer`, `schedule`, `augment` and `predict` are a
   registered name, an import string "package.module:attribute", or the object itself:
@@ -154,9 +161,8 @@ class Recipe:
   - `augment(key, input)`: one input, augmented; each has a key of its own.
   - `objective(model, params, batch, run)`: the number whose gradient in `params` trains
     the network, and the updates that `model.apply` returned: see docs/howto/own_step.md.
-  - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
-    are.
-
+  - `predict(outputs)`: what is kept of each example: `argmax`, or `outputs` as they are;
+    by default the first where targets are classes, the second where they are not.
   - `metrics`: numbers of each run beside its accuracy or loss, by names: functions of
     (outputs, targets) of a whole test set, import strings, or ready ones such as "auc";
     a list of ready ones is as good. They are evaluated with the run, under `jit`, and
@@ -172,7 +178,7 @@ class Recipe:
     Mistake: a field's value is not allowed.
   """
 
-  name: Annotated[str, safe_name]
+  name: Annotated[str, safe_name] = ""
   dataset: Any
   model: Annotated[Any, Names(models.NAMES, MODELS)]
   # 0: evaluated at initialisation
@@ -232,9 +238,8 @@ class Recipe:
   label_smoothing: Annotated[float, BELOW_1] = 0.0  # of cross entropy
   # Built in: steps in order, e.g. "flip translate=2 cutout=12"
   augment: Annotated[Any, Names(AUGMENTATIONS, "a function of (key, input)")] = ""
-  predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = (
-    "argmax"
-  )
+  # None: argmax of classes, other outputs as they are
+  predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = None
   # Beside accuracy or loss
   metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   # Multiplies the model's channels
@@ -293,6 +298,18 @@ class Recipe:
   def __post_init__(self):
     self._check(_HINTS)
 
+  def __repr__(self) -> str:
+    """Return the fields that differ from their defaults, in a line."""
+    defaults = {f.name: f.default for f in dataclasses.fields(self)}
+    shown = []
+    for name in FIELDS:
+      value = getattr(self, name)
+      if value is defaults[name] or value == defaults[name] or value == {}:
+        continue
+      short = objects.name_of(value) if objects.is_object(value) else repr(value)
+      shown.append(f"{name}={short:.200}")
+    return f"Recipe({', '.join(shown)})"
+
   def __hash__(self) -> int:
     # Not of objects of the user's, such as a module with a dict: these need no hash.
     return hash((self.name, self.epochs, self.batch_size, self.lr))
@@ -302,6 +319,8 @@ class Recipe:
     allowed.
     """
     fields = {name: getattr(self, name) for name in names}
+    if fields.get("name") == "":
+      fields["name"] = model_name(self.model)
     fields |= self._split_values(fields.pop("values", self.values))
     fields["model_args"] = self._checked_args(self.model_args)
     fields["metrics"] = self._checked_metrics(self.metrics)
@@ -596,6 +615,14 @@ _HINTS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def model_name(model: Any) -> str:
+  """Return what a recipe is called by its model: a name, or that of a class or function."""
+  if objects.is_pair(model):
+    return "model"
+  name = objects.name_of(model).removesuffix("()")
+  return name.rpartition(":")[2].rpartition(".")[2].strip("<>") or "model"
+
+
 def check_test_sets(names: Sequence[str]) -> None:
   """Raise `Mistake` unless results can have test sets of these names."""
   if not names or len(set(names)) < len(names):
@@ -837,6 +864,7 @@ def plugins() -> dict[str, str]:
   }
 
 
+@door
 def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """Return the named recipe with some fields overridden.
 

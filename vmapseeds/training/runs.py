@@ -17,6 +17,7 @@ from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
   at_least,
+  doors,
   number,
   one_of,
   whole_number,
@@ -33,6 +34,7 @@ from vmapseeds.training.objects import is_import, name_of
 MAX_RUNS = 10**7
 TEXT_BYTES = 120  # of a name in a results folder
 NEVER = -1  # the poke step of a run that is not poked
+BOOTSTRAP = splits.bootstrap.__name__
 OUT_OF_BOOTSTRAP = splits.out_of_bootstrap.__name__
 K_FOLD, STRATIFIED = "k_fold", "stratified_k_fold"
 # Ways to choose training examples of all that a data set has; others are held out.
@@ -93,6 +95,7 @@ class Run:
     return {**self.values, **fixed}
 
 
+@doors
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runs:
@@ -313,10 +316,13 @@ class Runs:
   def bootstrap(self, size: int | None = None) -> "Runs":
     """Return the same runs, each trained on `size` examples that its data seed draws
     with replacement; None for as many as there are.
+
+    What a run makes of the examples that it did not draw is kept in the test set
+    `held_out`: see `vs.held_out`.
     """
     if size is not None:
       at_least("bootstrap size", size, 1)
-    return self._with(subset=None, sampling=("bootstrap", size))
+    return self._with(subset=None, sampling=(BOOTSTRAP, size))
 
   def out_of_bootstrap(self, size: int | None = None) -> "Runs":
     """Return the same runs, each trained on `size` examples that its data seed draws with

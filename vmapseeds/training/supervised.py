@@ -16,10 +16,10 @@ from jaxtyping import Array, Int, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
-from vmapseeds.data.dataset import count_seen, twins_in_training
+from vmapseeds.data.dataset import Examples, count_seen, twins_in_training
 from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training import augment, loop
-from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.evaluation import depends_on_batch, evaluate
 from vmapseeds.training.holding_out import HeldOut
 from vmapseeds.training.inputs import DeviceExamples, batch_like, targets_of
 from vmapseeds.training.losses import predict_of
@@ -35,6 +35,7 @@ from vmapseeds.training.moments import (
   with_own_moments,
 )
 from vmapseeds.training.names import (
+  EXAMPLE_ID,
   FOLD_GROUPS,
   HELD_OUT,
   INPUT_MEAN,
@@ -66,12 +67,14 @@ from vmapseeds.training.objects import (
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe, hyperparameter
 from vmapseeds.training.runs import (
+  BOOTSTRAP,
   K_FOLD,
   OUT_OF_BOOTSTRAP,
   POOLED,
   STRATIFIED,
   Run,
   Runs,
+  as_bytes,
 )
 from vmapseeds.training.task import Task
 
@@ -139,10 +142,12 @@ def make_task(
   if splits_all:
     dataset = pooled(dataset)
   # What single trials of a search make of held-out examples is not kept.
+  bag = kind == BOOTSTRAP and keep.predictions
   held_out = HeldOut(
     kind == OUT_OF_BOOTSTRAP,
     "trial" not in runs.values,
     runs.held_out_sizes(len(dataset.train)) if splits_all else (),
+    out_of_bag=bag,
   )
   if splits_all and keep.logits and not held_out.kept:
     raise Mistake("logits of the trials of a search are not kept: leave logits out")
@@ -181,7 +186,7 @@ def make_task(
       sets,
       keep,
       num_train=num_train,
-      held_out=held_out if splits_all else None,
+      held_out=held_out if splits_all or bag else None,
       own_moments=measured is not None,
       origin=recipe.origin,
       derive=functools.partial(
@@ -196,6 +201,7 @@ def make_task(
       conditions=conditions,
       class_names=dataset.class_names if label_map is None else None,
       twins=twins,
+      ids=ids_of_sets(dataset, splits_all or bag),
       **more,
     )
 
@@ -263,6 +269,12 @@ def say_what_is_strange(
         f"note: on average {count:.4g} of the {total} examples of {name} are among a "
         "run's own training examples: give others"
       )
+  if depends_on_batch(recipe, on_device(recipe, dataset, dataset.num_classes)[0]):
+    say(
+      f"note: the loss {name_of(recipe.loss)} depends on the examples beside one: it is "
+      "evaluated on a whole set at once, as one number of each run, and what needs a loss "
+      "of each example is left out of reports"
+    )
   own = not is_name(recipe.model)
   if own and begins_as_it_is(resolve_object("model", recipe.model)):
     say(
@@ -281,15 +293,19 @@ def recipe_task(
   own_moments: bool = False,
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
+  ids: Mapping[str, np.ndarray] = MappingProxyType({}),
   **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
   measured on others that are `held_out`. With `own_moments`, each run's
   inputs are normalised by those of its own training examples. `twins` are those of test
-  examples in the training set.
+  examples in the training set, `ids` the ids of a set's examples.
   """
   num_train = num_train or len(sets[0])
-  start, advance, finish = recipe_stages(recipe, keep, held_out)
+  whole_loss = depends_on_batch(recipe, sets[0])
+  if held_out is not None:
+    held_out = dataclasses.replace(held_out, whole_loss=whole_loss)
+  start, advance, finish = recipe_stages(recipe, keep, held_out, whole_loss)
   spec = recipe.to_json()
   fields = dict(
     name=recipe.name,
@@ -302,9 +318,9 @@ def recipe_task(
     values=recipe.hyperparameters,
     columns=MADE_COLUMNS,
     outputs=recipe_outputs(
-      recipe, sets, keep, num_train, held_out, own_moments, class_names
+      recipe, sets, keep, num_train, held_out, own_moments, class_names, whole_loss
     ),
-    constants=recipe_constants(recipe, sets, twins, held_out),
+    constants=recipe_constants(recipe, sets, twins, held_out, ids),
     derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
@@ -314,6 +330,17 @@ def recipe_task(
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
   return Task(**(fields | more))
+
+
+def ids_of_sets(dataset: Dataset, holds_out: bool) -> dict[str, np.ndarray]:
+  """Return the ids of the examples of test sets, and of those that are held out of the
+  training set, where they have some.
+  """
+  sets = dict(dataset.tests)
+  if holds_out:
+    sets.pop("train", None)
+    sets[HELD_OUT] = dataset.train
+  return {name: of.ids for name, of in sets.items() if of.ids is not None}
 
 
 def recipe_code(recipe: Recipe) -> list[Any]:
@@ -389,7 +416,10 @@ def pooled(data: Dataset) -> Dataset:
     np.concatenate([getattr(part, of) for part in parts])
     for of in ("inputs", "targets")
   )
-  return dataclasses.replace(data, train=whole, tests={"train": whole})
+  ids = [part.ids for part in parts]
+  known = np.concatenate(ids) if all(of is not None for of in ids) else None
+  pool = Examples(whole[0], whole[1], known)
+  return dataclasses.replace(data, train=pool, tests={"train": pool})
 
 
 def start_in_turn(runs: Runs, base: Base) -> Runs:
@@ -407,7 +437,12 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
   return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
-def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
+def recipe_stages(
+  recipe: Recipe,
+  keep: Keep,
+  held_out: HeldOut | None = None,
+  whole_loss: bool = False,
+):
   """Return the three functions of a recipe's task: for equal recipes of registered names
   the same ones, which JAX then traces once a process.
   """
@@ -417,12 +452,19 @@ def recipe_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
   # What a user's objects read may change.
   own_objects = any(is_object(getattr(recipe, field)) for field in FIELDS)
   if own_objects or recipe.metrics or held_out is not None:
-    return make_stages(recipe, keep, held_out)
+    return make_stages(recipe, keep, held_out, whole_loss)
   return cached_stages(recipe, keep)
 
 
-def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
-  """Return the three functions of the task of a recipe whose precision is resolved."""
+def make_stages(
+  recipe: Recipe,
+  keep: Keep,
+  held_out: HeldOut | None = None,
+  whole_loss: bool = False,
+):
+  """Return the three functions of the task of a recipe whose precision is resolved.
+  With `whole_loss`, the loss depends on its batch.
+  """
   precision = recipe.precision
   every = recipe.evaluate_every
 
@@ -432,14 +474,19 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
     sound = []
     for name, data in tests.items():
       kept = keep.logits or bool(recipe.metrics)
-      evaluation = evaluate(recipe, data, run, trained, keep_outputs=kept)
+      whole = whole_loss and data.num_classes is None
+      evaluation = evaluate(
+        recipe, data, run, trained, keep_outputs=kept, whole_loss=whole
+      )
       sound.append(evaluation.sound)
       out[f"{name}/predictions"] = evaluation.predictions
       if recipe.metrics and evaluation.outputs is not None:
         targets = jnp.asarray(targets_of(data, run))
         values = measure_all(recipe, evaluation.outputs, targets)
         out |= {f"{name}/{metric}": value for metric, value in values.items()}
-      if data.num_classes is None:
+      if whole:
+        out[f"{name}/loss"] = evaluation.losses.mean()
+      elif data.num_classes is None:
         out[f"{name}/losses"] = evaluation.losses
       if keep.logits and evaluation.outputs is not None:
         out[f"{name}/logits"] = evaluation.outputs
@@ -450,8 +497,14 @@ def make_stages(recipe: Recipe, keep: Keep, held_out: HeldOut | None = None):
         )
         out |= measured
         sound.append(is_sound)
+      if held_out.out_of_bag:
+        out |= held_out.measure_out_of_bag(
+          recipe, train, run, trained, keep.predictions, keep.logits
+        )
     if recipe.training_metrics:
-      evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
+      evaluation = evaluate(
+        recipe, train, run, trained, run.get("subset"), whole_loss=whole_loss
+      )
       out["train_loss"] = evaluation.losses.mean()
       if train.num_classes is not None:
         out["train_accuracy"] = evaluation.correct
@@ -538,8 +591,11 @@ def recipe_outputs(
   held_out: HeldOut | None,
   own_moments: bool,
   class_names: Sequence[str] | None,
+  whole_loss: bool,
 ):
-  """Return what the outputs of a recipe's task mean."""
+  """Return what the outputs of a recipe's task mean. With `whole_loss`, the loss depends
+  on its batch, and is one number of a run.
+  """
   train, tests = sets
   found = {"diverged": Output(), "nonfinite_steps": Output()}
   for name in held_out.names if held_out else ():
@@ -548,12 +604,6 @@ def recipe_outputs(
     else:
       found[f"{name}_accuracy"] = Output(role="score", unit="fraction")
     found |= metric_outputs(recipe, f"{name}_")
-  if held_out and held_out.kept:
-    predicted: Sequence[str] = ("example",)
-    given: Sequence[str] = ("example", "class")
-    if train.num_classes is None:
-      predicted, given = predicted_dims(recipe, train)
-    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -563,7 +613,10 @@ def recipe_outputs(
     if data.num_classes is None:
       kept, outputs = predicted_dims(recipe, data)
       found[predictions] = Output(kept, kept=keep.predictions)
-      found[f"{name}/losses"] = Output(("example",), "loss")
+      if whole_loss:
+        found[f"{name}/loss"] = Output(role="score", higher_is_better=False)
+      else:
+        found[f"{name}/losses"] = Output(("example",), "loss")
     else:
       outputs = ("example", "class")
       found[predictions] = Output(
@@ -578,6 +631,12 @@ def recipe_outputs(
     if keep.logits:
       found[f"{name}/logits"] = Output(outputs, "logits")
     found |= metric_outputs(recipe, f"{name}/")
+  if held_out and held_out.kept:
+    predicted: Sequence[str] = ("example",)
+    given: Sequence[str] = ("example", "class")
+    if train.num_classes is None:
+      predicted, given = predicted_dims(recipe, train)
+    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
   if recipe.evaluate_every:
     for name, output in [*found.items()][2:]:
       array = name.rpartition("/")[2]
@@ -617,7 +676,7 @@ def predicted_dims(recipe: Recipe, data):
   def outputs(variables):
     inputs = jnp.zeros_like(batch_like(data, len(data)))
     outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
-    return predict_of(recipe)(outputs), outputs
+    return predict_of(recipe, None)(outputs), outputs
 
   def dims(leaf):
     # Xarray subtracts entry by entry along axes of the same name, and every pair along
@@ -637,6 +696,7 @@ def recipe_constants(
   sets: Sets,
   twins: Mapping[str, Int[np.ndarray, " examples"]],
   held_out: HeldOut | None = None,
+  ids: Mapping[str, np.ndarray] = MappingProxyType({}),
 ):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
@@ -651,6 +711,8 @@ def recipe_constants(
       found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
   for name, places in twins.items():
     found[f"{name}/{TWINS}"] = ("example",), places
+  for name, texts in ids.items():
+    found[f"{name}/{EXAMPLE_ID}"] = ("example", "id_letter"), as_bytes(texts)
   if recipe.evaluate_every:
     found[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
   return found
@@ -897,6 +959,11 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   if num_classes is None and recipe.loss == "cross_entropy":
     whole = targets.ndim == 1 and (targets == np.round(targets)).all()
     remedy = "use .astype(int) if they are classes, or " if whole else ""
+    if is_one_hot(targets):
+      remedy = "they look like one-hot labels: give y.argmax(1), or "
+    elif targets.shape[1:] == (1,) and (targets == np.round(targets)).all():
+      cast = "" if targets.dtype.kind in "iu" else ".astype(int)"
+      remedy = f"they look like labels (n, 1): give y.ravel(){cast}, or "
     raise Mistake(f"{said}: {remedy}give a loss for them, such as squared_error")
   if num_classes is not None and recipe.loss == "squared_error":
     remedy = "give cross_entropy, or a vs.Dataset with num_classes=None"
@@ -908,7 +975,14 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   if num_classes is None and recipe.stop_at is not None:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
-    raise Mistake(f"{said}: give predict, such as 'outputs'")
+    raise Mistake(f"{said}: leave predict out, which is of classes")
+
+
+def is_one_hot(targets: np.ndarray) -> bool:
+  """Return whether each row of targets (n, classes) is one 1 and zeros."""
+  if targets.ndim != 2 or targets.shape[1] < 2:
+    return False
+  return bool(((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all())
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:

@@ -20,6 +20,7 @@ from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
   at_least,
+  check_fields,
   number,
   one_of,
   safe_name,
@@ -39,6 +40,7 @@ READ_IN_PYTHON = (
 STAGES = ("start", "advance", "finish")  # the functions of a task
 
 
+@check_fields("task")
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
   """What a campaign trains: anything that is a pure function of one lane.

@@ -1,0 +1,107 @@
+"""Metrics that were measured after the training, in files of a results folder beside what
+was trained: `measured/<test set>.json`, read as outputs of role score.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+
+from vmapseeds.mistakes import Mistake
+from vmapseeds.store.files import Folder, is_remote, parse, place, read, replace
+from vmapseeds.store.layout import Damage
+from vmapseeds.training.names import MEASURED
+
+WITHOUT_SETS = "results"  # the file's name, of a folder without test sets
+INCOMPLETE = "measured_of_fewer"  # the attribute with metrics that some runs lack
+REMEDY = "remove that file, and call vs.measure again"
+
+
+def file_of(test_set: str) -> str:
+  """Return where a folder keeps what was measured of a test set."""
+  return f"{MEASURED}/{test_set or WITHOUT_SETS}.json"
+
+
+def add_measured(
+  path: Folder,
+  test_set: str,
+  rows: Int[np.ndarray, " runs"],
+  metrics: Mapping[str, xr.Variable],
+) -> None:
+  """Write metrics of runs into their folder. Others of the same names are replaced.
+
+  Args:
+    path: the results folder.
+    test_set: of which test set, empty of a folder without any.
+    rows: (runs,), the rows of the runs table.
+    metrics: (runs,) each, NaN for runs that diverged.
+
+  Raises:
+    Mistake: the folder cannot be written.
+  """
+  kept = read_measured(path, test_set)
+  for name, metric in metrics.items():
+    values = dict.fromkeys(map(str, rows.tolist()))
+    for row, value in zip(rows.tolist(), metric.values.tolist(), strict=True):
+      if np.isfinite(value):
+        values[str(row)] = value
+    higher = bool(metric.attrs["higher_is_better"])
+    kept[name] = {"higher_is_better": higher, "values": values}
+  file = place(path) / file_of(test_set)
+  try:
+    if not is_remote(file):
+      file.parent.mkdir(exist_ok=True)
+    replace(file, json.dumps(kept))
+  except OSError as error:
+    raise Mistake(
+      f"{file} cannot be written ({error.strerror or error}): give vs.measure what "
+      "vs.open_results returns, to add nothing to the folder"
+    ) from error
+
+
+def read_measured(path: Folder, test_set: str) -> dict[str, Any]:
+  """Return what `add_measured` wrote, empty if it wrote nothing.
+
+  Raises:
+    Damage: the file holds something else.
+  """
+  name = file_of(test_set)
+  try:
+    text = read(place(path) / name)
+    kept = parse(text) if text is not None else {}
+    for metric in kept.values():
+      [float(value or 0) for value in metric["values"].values()]
+      metric["higher_is_better"] = bool(metric["higher_is_better"])
+  except (ValueError, TypeError, KeyError, AttributeError) as error:
+    raise Damage(path, f"{name} holds no metrics", REMEDY) from error
+  return kept
+
+
+def with_measured(
+  opened: xr.Dataset, path: Folder, test_set: str, rows: Int[np.ndarray, " runs"]
+) -> xr.Dataset:
+  """Return opened results with the metrics that were measured of all their runs. The
+  attribute `measured_of_fewer` names others.
+  """
+  found = {}
+  incomplete = []
+  for name, metric in read_measured(path, test_set).items():
+    values = metric["values"]
+    if not {*map(str, rows.tolist())} <= {*values}:
+      incomplete.append(name)
+    elif name not in opened.variables:
+      about = {"role": "score", "higher_is_better": metric["higher_is_better"]}
+      found[name] = xr.Variable(("run",), _column(values, rows), about)
+  if incomplete:
+    opened = opened.assign_attrs({INCOMPLETE: incomplete})
+  return opened.assign(found)
+
+
+def _column(
+  values: Mapping[str, Any], rows: Int[np.ndarray, " runs"]
+) -> Float[np.ndarray, " runs"]:
+  found = (values[str(row)] for row in rows.tolist())
+  return np.array([np.nan if value is None else value for value in found], float)
