@@ -132,7 +132,8 @@ def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
 
 def small_integers(classes: np.ndarray) -> np.ndarray:
   """Return classes, -1 for none, in the smallest dtype that holds them."""
-  return classes.astype(np.int8 if classes.max(initial=0) <= 127 else np.int16)
+  small = np.int8 if classes.max(initial=0) <= 127 else np.int16
+  return np.ascontiguousarray(classes, small)
 
 
 def write(

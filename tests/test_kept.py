@@ -113,6 +113,9 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
   with np.load(file) as arrays:
     assert arrays["predictions"].dtype == np.int8
     assert arrays["predictions"].shape == (expected.sizes["example"], 2)
+    assert arrays["predictions"].flags.c_contiguous, (
+      "an example's runs lie side by side"
+    )
   both = of(tmp_path / "second", RUNS)("few")
   for name in ("predictions", "labels", "diverged"):
     np.testing.assert_array_equal(both[name], expected[name])
