@@ -13,6 +13,8 @@ from vmapseeds.mistakes import Mistake
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
 RUNS = 3
+POINTS = np.arange(16, dtype=np.float32)[:, None], np.arange(16, dtype=np.float32)
+LINE = vs.Dataset(train=POINTS, test=POINTS, num_classes=None, name="line")
 
 
 def trained(place, kept_runs=None, runs=RUNS) -> frame.Trained:
@@ -121,11 +123,10 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
     np.testing.assert_array_equal(both[name], expected[name])
 
 
-def test_runs_that_predict_no_classes_are_refused(tmp_path, capsys):
-  examples = np.arange(16, dtype=np.float32)[:, None], np.arange(16, dtype=np.float32)
+def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   recipe = vs.Recipe(
     name="line",
-    dataset=vs.Dataset(train=examples, test=examples, num_classes=None),
+    dataset=f"{__name__}:LINE",
     model=nn.Dense(1),
     loss="squared_error",
     predict="outputs",
@@ -133,12 +134,23 @@ def test_runs_that_predict_no_classes_are_refused(tmp_path, capsys):
     batch_size=8,
     lr=0.1,
   )
-  vs.train(recipe, 1, tmp_path / "runs")
-  with pytest.raises(SystemExit) as stopped:
-    keep(tmp_path / "runs", tmp_path / "kept")
-  assert stopped.value.code == 2
-  assert "predict no classes" in capsys.readouterr().err
-  assert not [*(tmp_path / "kept").glob("*.npz")]
+  campaigns = {"line": frame.Campaign(recipe.replace(metrics=["rmse"]), RUNS)}
+
+  def of(place, runs) -> frame.Trained:
+    first = campaigns["line"]._replace(runs=runs)
+    return frame.Trained(
+      "paper", "smoke", {"line": first}, place, vs.Options(), {}, kept=tmp_path / "kept"
+    )
+
+  expected = of(tmp_path / "whole", RUNS)("line")
+  two = of(tmp_path / "first", 2)
+  two("line")
+  keep(two.place("line"), tmp_path / "kept")
+  both = of(tmp_path / "second", RUNS)("line")
+  assert {*both} == {"rmse", "diverged"}
+  for name in both:
+    assert both[name].dims == ("run",)
+    np.testing.assert_array_equal(both[name], expected[name])
 
 
 def test_files_that_overlap_are_refused(two, tmp_path):
