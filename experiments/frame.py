@@ -83,6 +83,7 @@ class Search(NamedTuple):
   trials: int
   sampler: str = "random"
   at_once: int = 1
+  objective: str | None = None  # None: accuracy
 
 
 class Campaign(NamedTuple):

@@ -4,8 +4,10 @@
     python -m experiments.banerjee2024 --scale laptop --kept docs/gallery/banerjee2024
 
 A file has the runs of one folder: their logits, less the first class's, on which softmax
-does not depend, in half precision. A command with `--kept` trains the runs that are
-lacking, in a folder whose name ends in the number of those kept: its file is added.
+does not depend, in half precision; or their predictions, if they have no logits; or
+their scores alone, if they predict no classes. A command with `--kept` trains the runs
+that are lacking, in a folder whose name ends in the number of those kept: its file is
+added.
 """
 
 import dataclasses
@@ -35,24 +37,27 @@ CONDITIONS = (
   "precision",
   "versions",
 )
+# Of scores: ("run",).
 DIMS = {
   "labels": ("example",),
   "epoch": ("epoch",),
   "diverged": ("run",),
   "logits": ("run", "example", "class"),
   "epoch_logits": ("run", "epoch", "example", "class"),
+  # Examples first: runs hardly differ on most of them, and such rows take little space.
+  "predictions": ("example", "run"),
 }
 Part = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and how they were made
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  """Keeps the logits of folders' finished runs in few bytes, beside a gallery."""
+  """Keeps logits, predictions or scores of folders' finished runs, beside a gallery."""
 
   folders: Positional[
     Annotated[tuple[Path, ...], arg(metavar="DIR", help_behavior_hint="(one or more)")]
   ]
-  """folders of trained runs, with logits"""
+  """folders of trained runs"""
 
   out: Annotated[Path, arg(metavar="DIR")]
   """the gallery's folder"""
@@ -108,19 +113,30 @@ def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
 
 
 def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
-  """The arrays to keep.
-
-  Raises:
-    Mistake: the runs have no logits.
-  """
-  if "logits" not in results:
-    raise Mistake("these runs have no logits: train with --logits")
-  arrays = {name: results[name].values for name in DIMS if name in results}
-  for name in arrays:
+  """Return the arrays to keep."""
+  if results.predictions.attrs.get("role") != "class":
+    scores = {
+      name: array.values
+      for name, array in results.items()
+      if array.dims == ("run",) and array.attrs.get("role") == "score"
+    }
+    return scores | {"diverged": results.diverged.values}
+  names = [name for name in DIMS if name in results and name != "predictions"]
+  arrays = {name: results[name].values for name in names}
+  for name in names:
     if name.endswith("logits"):
       logits = arrays[name]
       arrays[name] = (logits - logits[..., :1])[..., 1:].astype(np.float16)
+  if "logits" not in results:
+    arrays["predictions"] = small_integers(results.predictions.values.T)
+    arrays["labels"] = small_integers(arrays["labels"])
   return arrays
+
+
+def small_integers(classes: np.ndarray) -> np.ndarray:
+  """Return classes, -1 for none, in the smallest dtype that holds them."""
+  small = np.int8 if classes.max(initial=0) <= 127 else np.int16
+  return np.ascontiguousarray(classes, small)
 
 
 def write(
@@ -165,13 +181,20 @@ def opened(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
     if name.endswith("logits"):
       less = whole[name].astype(np.float32)
       whole[name] = np.concatenate([np.zeros_like(less[..., :1]), less], -1)
-  results = xr.Dataset({name: (DIMS[name], of) for name, of in whole.items()})
+  results = xr.Dataset(
+    {name: (DIMS.get(name, ("run",)), of) for name, of in whole.items()}
+  )
+  if "labels" not in results:
+    return results
+  if "predictions" in results:
+    wide = results.assign(predictions=results.predictions.astype(np.int32))
+    return wide.transpose("run", ...)
   return results.assign(predictions=results.logits.argmax("class"))
 
 
 def joined(each: Sequence[xr.Dataset]) -> xr.Dataset:
   """Return the runs of several files or folders together, with what all of them have."""
-  names = [name for name in (*DIMS, "predictions") if all(name in of for of in each)]
+  names = [name for name in each[0] if all(name in of for of in each)]
   shared = [of[names].reset_coords(drop=True) for of in each]
   return xr.concat(shared, "run", data_vars="minimal", compat="equals")
 

@@ -2,6 +2,7 @@
 and its pieces on made-up ones.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import sklearn.metrics
 from verdicts import word
 
 import vmapseeds as vs
@@ -31,6 +33,7 @@ from experiments.bouthillier2021 import (
   figh5_mse,
   figi6_robustness,
   measures,
+  peptides,
 )
 from experiments.bouthillier2021.vgg11 import VGG11, vgg11_cifar10
 from experiments.measures import (
@@ -39,6 +42,7 @@ from experiments.measures import (
   operating_characteristics,
 )
 from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
 from vmapseeds.results.searches import Trials
 
 SMOKE = campaigns.tasks("smoke")
@@ -550,3 +554,69 @@ def test_vgg11_learns_which_half_is_bright(tmp_path):
   runs = vs.Runs.independent(2).out_of_bootstrap()
   results = vs.train(recipe, runs, tmp_path / "r", progress=False)
   assert (results.test_accuracy.values > 0.9).all()
+
+
+def test_peptides_and_affinities_are_read():
+  lines = [
+    ("B", "ACDEFGHI", "500", "quantitative"),
+    ("A", "YYYYYYYYYYYYYYY", "0.2", "quantitative"),  # stronger than 1 nM
+    ("A", "ACDEFGHIK", "900000", "quantitative"),  # weaker than 50,000 nM
+    ("A", "ACDEFGHIK", "100", "qualitative"),
+    ("C", "ACDEFGH", "100", "quantitative"),  # too short
+    ("C", "ACDEFGHIKLMNPQRS", "100", "quantitative"),  # too long
+    ("C", "ACDEFGHX", "100", "quantitative"),  # no amino acid
+  ]
+  names = ("allele", "peptide", "ic50", "measurement_type")
+  inputs, targets = peptides.read([dict(zip(names, of, strict=True)) for of in lines])
+  end = peptides.END
+  assert inputs.tolist() == [
+    [*range(7), 7, *[end] * 7, 1],
+    [*[19] * 15, 0],
+    [*range(9), *[end] * 6, 0],
+  ]
+  expected = [1 - math.log(500) / math.log(50_000), 1, 0]
+  np.testing.assert_allclose(targets, expected, rtol=1e-6)
+
+
+def test_peptides_need_their_file(monkeypatch):
+  monkeypatch.setenv(peptides.VARIABLE, "nowhere.zip")
+  peptides.load_affinities.cache_clear()
+  with pytest.raises(Mistake, match=r"MHCFLURRY_DATA is 'nowhere\.zip': give"):
+    _ = peptides.affinities
+
+
+def test_scores_of_peptides_are_those_of_scipy_and_sklearn():
+  rng = np.random.default_rng(0)
+  targets = rng.random(300).astype(np.float32)
+  outputs = (targets + rng.normal(0, 0.3, 300)).round(1).astype(np.float32)[:, None]
+  r = scipy.stats.pearsonr(outputs[:, 0], targets).statistic
+  np.testing.assert_allclose(peptides.pearson(outputs, targets), r, rtol=1e-5)
+  binds = 50_000 ** (1 - targets.astype(float)) < 500
+  expected = sklearn.metrics.roc_auc_score(binds, outputs[:, 0])
+  np.testing.assert_allclose(peptides.binder_auc(outputs, targets), expected, rtol=1e-5)
+
+
+def test_network_of_peptides_sees_amino_acids_and_allele():
+  codes = np.array([[*range(8), *[peptides.END] * 7, 3]], np.int32)
+  network = peptides.PeptideMLP(hidden=2)
+  params = network.init(jax.random.key(0), codes)["params"]
+  kernel = np.asarray(params["Dense_0"]["kernel"])
+  assert kernel.shape == (15 * 21 + 170, 2)
+  rows = [21 * place + code for place, code in enumerate(codes[0, :15])]
+  hidden = kernel[[*rows, 15 * 21 + 3]].sum(0) + np.asarray(params["Dense_0"]["bias"])
+  last = params["Dense_1"]
+  expected = np.maximum(hidden, 0) @ np.asarray(last["kernel"]) + np.asarray(
+    last["bias"]
+  )
+  np.testing.assert_allclose(
+    network.apply({"params": params}, codes)[0], expected, rtol=1e-5
+  )
+  assert np.abs(kernel).max() <= math.sqrt(6 / (15 * 21 + 170 + 2))
+
+
+def test_regression_is_measured_by_its_first_metric():
+  assert campaigns.score(peptides.MLP_MHC) == "test_pearson"
+  assert campaigns.score(SMOKE["digits"].recipe) == "test_accuracy"
+  found = campaigns.campaigns("laptop")
+  assert found["mhc_random"].search.objective == "pearson"
+  assert found["digits_random"].search.objective is None

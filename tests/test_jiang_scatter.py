@@ -5,6 +5,7 @@ laws with known answers.
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 from verdicts import word
 
 from experiments.jiang2022 import (
@@ -12,6 +13,7 @@ from experiments.jiang2022 import (
   domains,
   fig05_shift,
   fig09_shift_calibration,
+  fig10_rates,
   fig15_pairs,
   scatter,
   shift,
@@ -102,6 +104,7 @@ def test_the_paper_has_as_many_configurations_as_it_says():
     "nin": 54,
     "mlp": 96,
     "mlp_few": 96,
+    "mlp_rates": 96 * len(campaigns.RATES),
   }
 
 
@@ -337,3 +340,52 @@ def test_corollary_b_1_1_equals_loops():
 def test_estimates():
   estimate = Estimate(0.5, 0.4, 0.6)
   assert str(estimate) == "0.50 [0.40, 0.60]"
+
+
+def test_rates_of_configurations_are_those_of_their_runs():
+  for scale in ("smoke", "laptop", "paper"):
+    plot = campaigns.SCALES[scale].scatters["mlp_rates"]
+    table = plot.runs()
+    swept = len(table) // (len(campaigns.PARTNERS) + 1) // plot.pairs
+    loop = [table.values["lr"][i] for _ in plot.recipes() for i in range(swept)]
+    assert plot.learning_rates().tolist() == loop
+    assert {*plot.learning_rates()} == {*table.values["lr"]}
+
+
+def test_ratios_at_a_rate_are_of_the_runs_with_this_rate(monkeypatch):
+  plot = campaigns.SCALES["smoke"].scatters["mlp_rates"]
+  table = plot.runs()
+  rng = np.random.default_rng(3)
+  labels = rng.integers(0, 3, 50)
+  stored = {}
+  for name in plot.recipes():
+    predictions = rng.integers(0, 3, (len(table), 50))
+    stored[name] = xr.Dataset(
+      {
+        "predictions": (("run", "example"), predictions),
+        "labels": ("example", labels),
+        "diverged": ("run", np.zeros(len(table), bool)),
+      }
+    )
+
+  class Stored:
+    scale = "smoke"
+
+    def __call__(self, name):
+      return stored[name]
+
+  numbers = fig10_rates.compute(Stored())
+  star = len(campaigns.PARTNERS) + 1
+  swept = len(table) // star // plot.pairs
+  for rate, groups in numbers.items():
+    for member, group in enumerate(campaigns.PARTNERS, 1):
+      errors, disagreements = [], []
+      for results in stored.values():
+        of = results.predictions.values
+        for row in range(len(table)):
+          if table.values["lr"][row] == float(rate) and row // swept % star == 0:
+            errors.append(np.mean(of[row] != labels))
+            disagreements.append(np.mean(of[row] != of[row + member * swept]))
+      ratio = groups[group].agreement.ratio
+      assert ratio.value == pytest.approx(np.sum(errors) / np.sum(disagreements))
+      assert ratio.low <= ratio.value <= ratio.high

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import flax.linen as nn
 import numpy as np
 import pytest
 
@@ -12,6 +13,8 @@ from vmapseeds.mistakes import Mistake
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
 RUNS = 3
+POINTS = np.arange(16, dtype=np.float32)[:, None], np.arange(16, dtype=np.float32)
+LINE = vs.Dataset(train=POINTS, test=POINTS, num_classes=None, name="line")
 
 
 def trained(place, kept_runs=None, runs=RUNS) -> frame.Trained:
@@ -92,14 +95,63 @@ def test_another_recipe_does_not_take_kept_runs(two, tmp_path):
   assert of.place("few").exists()
 
 
-def test_runs_without_logits_are_refused(tmp_path, capsys):
-  vs.train(RECIPE, vs.Runs.independent(1).subset(100), tmp_path / "runs")
-  with pytest.raises(SystemExit) as stopped:
-    keep(tmp_path / "runs", tmp_path / "kept")
-  assert stopped.value.code == 2
-  assert "no logits" in capsys.readouterr().err
-  with pytest.raises(Mistake, match="train with logits=True"):
-    kept.of_results(vs.open_results(tmp_path / "runs"))
+def test_runs_without_logits_keep_their_predictions(tmp_path):
+  campaigns = {
+    "few": frame.Campaign(RECIPE, vs.Runs.vary("order", RUNS).subset(200)),
+  }
+
+  def of(place, runs) -> frame.Trained:
+    options = vs.Options(lane_width=1)
+    first = campaigns["few"]._replace(runs=campaigns["few"].runs[:runs])
+    return frame.Trained(
+      "paper", "smoke", {"few": first}, place, options, {}, kept=tmp_path / "kept"
+    )
+
+  whole = of(tmp_path / "whole", RUNS)
+  expected = whole("few")
+  two = of(tmp_path / "first", 2)
+  two("few")
+  keep(two.place("few"), tmp_path / "kept")
+  (file,) = (tmp_path / "kept").glob("*.npz")
+  with np.load(file) as arrays:
+    assert arrays["predictions"].dtype == np.int8
+    assert arrays["predictions"].shape == (expected.sizes["example"], 2)
+    assert arrays["predictions"].flags.c_contiguous, (
+      "an example's runs lie side by side"
+    )
+  both = of(tmp_path / "second", RUNS)("few")
+  for name in ("predictions", "labels", "diverged"):
+    np.testing.assert_array_equal(both[name], expected[name])
+
+
+def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
+  recipe = vs.Recipe(
+    name="line",
+    dataset=f"{__name__}:LINE",
+    model=nn.Dense(1),
+    loss="squared_error",
+    predict="outputs",
+    epochs=1,
+    batch_size=8,
+    lr=0.1,
+  )
+  campaigns = {"line": frame.Campaign(recipe.replace(metrics=["rmse"]), RUNS)}
+
+  def of(place, runs) -> frame.Trained:
+    first = campaigns["line"]._replace(runs=runs)
+    return frame.Trained(
+      "paper", "smoke", {"line": first}, place, vs.Options(), {}, kept=tmp_path / "kept"
+    )
+
+  expected = of(tmp_path / "whole", RUNS)("line")
+  two = of(tmp_path / "first", 2)
+  two("line")
+  keep(two.place("line"), tmp_path / "kept")
+  both = of(tmp_path / "second", RUNS)("line")
+  assert {*both} == {"rmse", "diverged"}
+  for name in both:
+    assert both[name].dims == ("run",)
+    np.testing.assert_array_equal(both[name], expected[name])
 
 
 def test_files_that_overlap_are_refused(two, tmp_path):

@@ -60,6 +60,9 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
     assert results.sizes["run"] == RUNS
     with np.load(out / f"predictions-{epochs}-0.npz") as file:
       assert file["predictions"].dtype == np.int8
+      assert file["predictions"].flags.c_contiguous, (
+        "an example's runs lie side by side"
+      )
       np.testing.assert_array_equal(file["predictions"].T, results.predictions)
       np.testing.assert_array_equal(file["labels"], results.labels)
       record = json.loads(str(file["record"]))
@@ -82,11 +85,11 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
 def test_another_machine_goes_on(tmp_path, monkeypatch):
   recipe = vs.recipe("digits_cnn", model="linear", batch_size=100)
   monkeypatch.setitem(real.STUDIES, "mnist", real.Study(recipe, (0, 1, 2, 3), 2))
-  monkeypatch.setattr(real, "draw", lambda *given: None)
 
   def trained(out, campaigns, runs):
     places = ["--out", str(tmp_path / out), "--campaigns", str(tmp_path / campaigns)]
-    real.main(["mnist", *places, "--runs", str(runs)])
+    real.main(["mnist", *places, "--runs", str(runs), "--no-figures"])
+    assert not (tmp_path / out / "index.md").exists()
     stored = real.Stored(tmp_path / out, "mnist")
     return stored("medium")["predictions"], stored.used
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
-from experiments.bouthillier2021 import images, tabular
+from experiments.bouthillier2021 import images, peptides, tabular
 from experiments.bouthillier2021.vgg11 import vgg11_cifar10
 from experiments.frame import Campaign, Search
 from experiments.jordan2024.real import MLP_MNIST
@@ -74,6 +74,7 @@ MLP_SOURCES = ("data", "order", "init")
 # Table 2; the noisy grid moves the ends by up to half a step.
 OVER = {"lr": "log 1e-3..0.3", "weight_decay": "log 1e-6..1e-2"}
 OVER_MLP = {"lr": "log 1e-3..1", "weight_decay": "log 1e-6..1e-1"}
+OVER_MHC = {"lr": "log 1e-4..1e-2", "weight_decay": "log 1e-8..1e-2"}
 OVER_VGG = OVER | {"momentum": "0.5..0.99", "gamma": "0.96..0.999"}
 
 
@@ -92,6 +93,10 @@ def tasks(scale: str) -> dict[str, Task]:
       MLP, MLP_SOURCES, searched=Searched(OVER_MLP, 100, 5, 200, 100)
     )
   }
+  whole = Searched(OVER_MHC, 196, 2, 100, 100)
+  few = Searched(OVER_MHC, 16, 2, 60, 20)
+  mhc = few if scale == "laptop" else whole
+  found["mhc"] = Task(peptides.MLP_MHC, MLP_SOURCES, searched=mhc)
   if scale == "paper":
     vgg = Searched(OVER_VGG, 256, 2, 100, 100)
     return found | {"cifar10": Task(vgg11_cifar10, SOURCES[:-1], searched=vgg)}
@@ -111,6 +116,13 @@ def tasks(scale: str) -> dict[str, Task]:
 def searched_tasks(scale: str) -> dict[str, Task]:
   """Return the tasks of a scale whose hyperparameters are searched."""
   return {name: task for name, task in tasks(scale).items() if task.searched}
+
+
+def score(recipe: vs.Recipe) -> str:
+  """Return the array with what a run is measured by: its accuracy, or else its recipe's
+  first metric, on test examples.
+  """
+  return f"test_{next(iter(recipe.metrics), 'accuracy')}"
 
 
 def compared(scale: str) -> str:
@@ -133,7 +145,8 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     if name == compared(scale):
       made["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), every)
     if of := task.searched:
-      search = Search(of.over, of.trials)
+      objective = next(iter(recipe.metrics), None)
+      search = Search(of.over, of.trials, objective=objective)
       ideal = vs.Runs.independent(of.ideal).out_of_bootstrap()
       best_of = f"{name}_ideal", repetitions
       held = repeated(("sampler",), repetitions, of.searches).out_of_bootstrap()

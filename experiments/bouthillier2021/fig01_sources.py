@@ -26,7 +26,6 @@ from experiments.frame import Row, Trained, percent, row
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1: variance by source, relative to that of the data"
-PANELS = 4
 NAMES = {
   "data": "data (bootstrap)",
   "augment": "data augmentation",
@@ -60,6 +59,10 @@ class Sources(NamedTuple):
   changed: int  # runs of which numerical noise changed the accuracy
   noise_runs: int
   lanes: str  # of the runs that noise changed, instead of which others
+
+
+def panels(numbers: Mapping[str, Sources]) -> int:
+  return len(numbers)
 
 
 def compute(trained: Trained) -> dict[str, Sources]:
@@ -173,9 +176,7 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Sources], axes: np.ndarray) -> None:
-  for ax in axes[len(numbers) :]:
-    ax.set_axis_off()
-  for ax, (task, n) in zip(axes, numbers.items(), strict=False):
+  for ax, (task, n) in zip(axes, numbers.items(), strict=True):
     shown = [*n.of][::-1]
     found = np.array([n.of[name].relative for name in shown])
     found = np.vstack([[n.noise / n.of["data"].variance, np.nan, np.nan], found])

@@ -39,7 +39,8 @@ def compute(trained: Trained) -> dict[str, Binomial]:
     name: binomial(
       measures.by_source(trained, name)["data"], measures.test_examples(trained, name)
     )
-    for name in tasks(trained.scale)
+    for name, task in tasks(trained.scale).items()
+    if not task.recipe.metrics  # of which a mean of errors is no measure
   }
 
 

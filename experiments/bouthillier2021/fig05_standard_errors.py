@@ -19,7 +19,6 @@ from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
 TITLE = "Figures 5 and H.4: standard error of the mean of k measures"
-PANELS = 2
 
 
 class Estimators(NamedTuple):
@@ -28,6 +27,10 @@ class Estimators(NamedTuple):
   searches: int
   variance: float  # of one measure of the ideal estimator
   biased: dict[str, Biased]
+
+
+def panels(numbers: Mapping[str, Estimators]) -> int:
+  return len(numbers)
 
 
 def compute(trained: Trained) -> dict[str, Estimators]:

@@ -17,7 +17,6 @@ from vmapseeds.reports import plots
 from vmapseeds.results.searches import trials_of
 
 TITLE = "Figure F.2: searches of hyperparameters, best so far over trials"
-PANELS = 4
 COLORS = dict(zip(SAMPLERS, (plots.BLUE, plots.ORANGE, plots.GREEN), strict=True))
 SETS = ("validation", "test")
 
@@ -31,6 +30,10 @@ class Curves(NamedTuple):
   mean: dict[str, Float[np.ndarray, " trials"]]  # by set
   sd: dict[str, Float[np.ndarray, " trials"]]
   quarter: measures.Ratio  # test variance after a quarter of the trials over the last
+
+
+def panels(numbers: Mapping[str, dict[str, Curves]]) -> int:
+  return len(SETS) * len(numbers)
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Curves]]:

@@ -86,7 +86,7 @@ def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
 def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:
   """Accuracies in standard deviations of the source, beside the normal density."""
   grid, bins = np.linspace(-4, 4, 200), np.linspace(-4, 4, 25)
-  colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE)
+  colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE, plots.VERMILION)
   for ax, name in zip(axes, (*SOURCES, EVERYTHING), strict=True):
     for (task, of), color in zip(numbers.items(), colors, strict=False):
       if name not in of:

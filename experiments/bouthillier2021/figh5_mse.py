@@ -106,15 +106,16 @@ def rows(numbers: Mapping[str, Errors]) -> list[Row]:
 
 def plot(numbers: Mapping[str, Errors], axes: np.ndarray) -> None:
   for ax, (part, said) in zip(axes, PARTS.items(), strict=True):
+    height = 0.8 / len(numbers)
     for i, (task, n) in enumerate(numbers.items()):
       names = [*n.of][::-1]
       value, se = np.array([n.of[name][part] for name in names]).T
       ax.barh(
-        np.arange(len(names)) + 0.4 * (0.5 - i),
+        np.arange(len(names)) + height * ((len(numbers) - 1) / 2 - i),
         value,
-        0.36,
+        0.9 * height,
         xerr=se,
-        color=(plots.SKY, plots.ORANGE)[i],
+        color=(plots.SKY, plots.ORANGE, plots.GREEN)[i],
         ecolor=plots.INK,
         label=task,
       )

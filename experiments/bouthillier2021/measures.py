@@ -11,7 +11,13 @@ import scipy.stats
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import algorithms
-from experiments.bouthillier2021.campaigns import EVERYTHING, FIXED, compared, tasks
+from experiments.bouthillier2021.campaigns import (
+  EVERYTHING,
+  FIXED,
+  compared,
+  score,
+  tasks,
+)
 from experiments.claims import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
@@ -19,13 +25,15 @@ from vmapseeds.training.supervised import load_dataset
 
 
 def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
-  """Return the test accuracy of each run of a campaign, or of the best trial of each
-  search; NaN where it diverged.
+  """Return what each run of a campaign is measured by, or the best trial of each search:
+  test accuracy, or the metric of its recipe; NaN where it diverged.
   """
   results = trained(name)
-  if trained.campaigns[name].search:
+  campaign = trained.campaigns[name]
+  if campaign.search:
     return algorithms.found(results)
-  return np.where(results.diverged, np.nan, results.test_accuracy.values.astype(float))
+  measured = results[score(campaign.recipe)].values.astype(float)
+  return np.where(results.diverged, np.nan, measured)
 
 
 def repetitions(

@@ -9,10 +9,11 @@ in their data have disjoint halves of the training set; of other pairs it says n
 """
 
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 import vmapseeds as vs
 from experiments.frame import Campaign
@@ -58,6 +59,11 @@ class Scatter(NamedTuple):
     return vs.Runs.sweep(
       seeds=stars(self.examples, self.train, self.pairs), **self.swept
     )
+
+  def learning_rates(self) -> Float[np.ndarray, " configurations"]:
+    """The learning rate of each configuration, campaign by campaign. It is swept."""
+    swept = math.prod(map(len, self.swept.values()))
+    return np.tile(self.runs().values["lr"][:swept], len(self.recipes()))
 
 
 class Ensemble(NamedTuple):
@@ -113,7 +119,7 @@ class Scale(NamedTuple):
 
   scatters: dict[
     str, Scatter
-  ]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few
+  ]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few, mlp_rates
   ensembles: dict[str, Ensemble]  # cifar10, few, cifar100, and same_data
   shift: Shift  # of PACS
 
@@ -182,9 +188,18 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   }
 
 
-SCATTERS = ("cifar10", "svhn", "cifar100", "few", "nin", "mlp", "mlp_few")
+SCATTERS = (
+  *("cifar10", "svhn", "cifar100", "few", "nin"),
+  *("mlp", "mlp_few", "mlp_rates"),
+)
 ENSEMBLES = ("cifar10", "few", "cifar100")
+# The paper's are 0.1 and 0.05.
+RATES = (0.2, 0.1, 0.05, 0.02, 0.01)
 AUGMENTED = ("", "flip translate=4")  # the paper does not say how images are augmented
+
+
+# "The same learning rate schedule" as ResNet-18's (appendix C.1), which begins with 0.1.
+MLP_MNIST = vs.recipe("mlp_cifar10", name="mlp_mnist", dataset="mnist", lr=0.1)
 
 
 def with_same_data(of: dict[str, Ensemble]) -> dict[str, Ensemble]:
@@ -241,6 +256,13 @@ def laptop() -> Scale:
   varied = {"width": (1.0, 0.5), "augment": ("", "flip")}
   swept = {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)}
   layers, decays = {"depth": (1, 2), "width": (1.0, 2.0)}, {"weight_decay": (1e-3, 0.0)}
+  at_rates = {
+    "depth": (1, 2, 3, 4),
+    "width": (1.0, 2.0),
+    "batch_size": (100, 200),
+    **decays,
+    "lr": RATES,
+  }
   scatters = (
     Scatter("cifar10", cnn, 50_000, 2000, varied, swept, 2),
     Scatter(
@@ -265,6 +287,7 @@ def laptop() -> Scale:
     ),
     Scatter("mlp", mlp_mnist, 60_000, 10_000, {"depth": (1, 2)}, decays, 1),
     Scatter("mlp_few", mlp_mnist, 60_000, 1000, layers, decays, 1),
+    Scatter("mlp_rates", MLP_MNIST, 60_000, 2000, {}, at_rates, 1),
   )
   made = {
     "cifar10": Ensemble("cifar10", cnn, 50_000, 2000, 48),
@@ -313,6 +336,7 @@ def published(
     Scatter("nin", nin, 50_000, min(most, 25_000), of_nin, decays, 1),
     Scatter("mlp", mlp, 60_000, min(most, 30_000), of_mlp, decays, 1),
     Scatter("mlp_few", mlp, 60_000, 2000, of_mlp, decays, 1),
+    Scatter("mlp_rates", MLP_MNIST, 60_000, 2000, of_mlp, decays | {"lr": RATES}, 1),
   )
   made = {
     "cifar10": Ensemble("cifar10", resnet, 50_000, 10_000, runs),

@@ -3,6 +3,7 @@ does the part of the variance that is on the distribution vanish beside that on 
 set?
 
     python -m experiments.jordan2024.real mnist --runs 500    trains; run it again to resume, or with more runs
+    python -m experiments.jordan2024.real fashion_mnist --runs 500 --no-figures   the same, and leaves figures for later
     python -m experiments.jordan2024.real mnist               figures of the runs that are there
     python -m experiments.jordan2024.real mnist --other       also those that need runs of their own
 
@@ -40,7 +41,12 @@ from experiments.jordan2024 import (
   fig14_dependent_pairs,
   share,
 )
-from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
+from experiments.jordan2024.campaigns import (
+  DURATIONS,
+  MLP_MNIST,
+  NARROW_FASHION,
+  campaigns,
+)
 from vmapseeds import lanes, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
@@ -81,6 +87,7 @@ class Study(NamedTuple):
 
 STUDIES = {
   "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, other=True),
+  "fashion_mnist": Study(NARROW_FASHION, (0, 1, 4, 16), 10),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
   "muon_quarter": Study(airbench94_muon_cifar10.replace(width=0.25), (0, 2, 4, 8), 2),
@@ -94,11 +101,14 @@ class Flags:
   """
 
   study: Positional[Annotated[Literal[*STUDIES], arg(metavar="STUDY")]]
-  """mnist: a small network on all of MNIST; airbench_quarter, airbench_half: the fast
+  """mnist: a small network on all of MNIST; fashion_mnist: a convolutional one on all of Fashion-MNIST; airbench_quarter, airbench_half: the fast
   recipe of CIFAR-10 at a part of its width; muon_quarter: its form with Muon"""
 
   runs: Annotated[int, arg(metavar="N")] = 0
   """train until there are so many runs of each length"""
+
+  figures: bool = True
+  """whether to make figures and page; if not, predictions are kept alone"""
 
   other: bool = False
   """mnist only: also make figures 8 to 12, and train what they need: other learning rates, shifted test sets, single
@@ -136,8 +146,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         export(
           place, out / f"predictions-{epochs}-{first_seed(place, out, epochs)}.npz"
         )
-    draw(out, flags.study, flags.note, flags.campaigns if flags.other else None)
-    print(f"wrote {out / 'index.html'}")
+    if flags.figures:
+      draw(out, flags.study, flags.note, flags.campaigns if flags.other else None)
+      print(f"wrote {out / 'index.html'}")
 
 
 def train(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
@@ -180,7 +191,7 @@ def export(place: Path, path: Path) -> None:
   results = vs.open_results(place)
   finished = results.isel(run=converged(results))
   arrays = {
-    "predictions": finished.predictions.values.T.astype(np.int8),
+    "predictions": np.ascontiguousarray(finished.predictions.values.T, np.int8),
     "labels": finished.labels.values.astype(np.int8),
   }
   kept.write(path, kept.record(place), arrays)
