@@ -11,14 +11,14 @@ A mutation is a file, a line, its old text and its new text. The 60 are in mutat
 Mutations that change no behaviour are excluded in mutations_excluded.json, with a reason.
 
 Tests run in a copy of the tree, one mutation after the other, until the first failure.
-`--reach` runs the fast tests once, with coverage, and keeps which test reaches which
-line: then only those tests are run. Without it, the test files that name the mutated
-module or function are run. Each mutation adds one JSON line to the results, so the
-command resumes where it stopped. `--slow` tries those that no fast test noticed on the
-slow tests; `--confirm` runs the noticing tests once more without any mutation.
+`--reach` makes the copy and runs the fast tests in it once, with coverage: a mutation is
+then judged by the tests that reach its line, those first that reach few lines. Each
+mutation adds one JSON line to the results, so the command resumes where it stopped.
+`--slow` tries those that no fast test noticed on the slow tests of the same files;
+`--confirm` runs the noticing tests once more without any mutation.
 
-Needs `pip install coverage pytest-cov` for `--reach`. Cost: 20 processor minutes for
-`--reach`, then up to 150 processor seconds a mutation.
+Needs `pip install coverage pytest-cov`. Cost: 20 processor minutes for `--reach`, then a
+minute a mutation.
 """
 
 import ast
@@ -28,13 +28,13 @@ import io
 import json
 import os
 import random
-import re
-import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,22 +93,27 @@ class Mutation:
     """What names a mutation while lines above it come and go."""
     return self.file, self.old, self.new
 
-  def applied(self, source: str) -> str:
-    """Return the mutated source.
+  def line_in(self, source: str) -> int:
+    """Return the line at which the old text stands, the nearest to where it stood.
 
     Raises:
       Mistake: the old text does not stand in the source.
     """
     lines, old = source.split("\n"), self.old.split("\n")
-    places = [
-      place
-      for place in range(len(lines) - len(old) + 1)
-      if lines[place : place + len(old)] == old
+    numbers = [
+      number
+      for number in range(1, len(lines) - len(old) + 2)
+      if lines[number - 1 : number - 1 + len(old)] == old
     ]
-    if not places:
+    if not numbers:
       raise Mistake(f"{self.file} no longer has the line {self.old.strip()!r}")
-    place = min(places, key=lambda place: abs(place + 1 - self.line))
-    lines[place : place + len(old)] = self.new.split("\n")
+    return min(numbers, key=lambda number: abs(number - self.line))
+
+  def applied(self, source: str) -> str:
+    """Return the mutated source."""
+    lines = source.split("\n")
+    first = self.line_in(source) - 1
+    lines[first : first + self.old.count("\n") + 1] = self.new.split("\n")
     return "\n".join(lines)
 
 
@@ -376,39 +381,36 @@ def copy_tree(tree: Path, to: Path) -> None:
 
 def run_pytest(
   tree: Path, arguments: Sequence[str], seconds: float, log: Path
-) -> tuple[int | None, float]:
+) -> tuple[int | None, str]:
   """Run the tests in a copy of the tree; return their status, None if they were ended
-  after so many processor seconds or 15 times as many by the clock, and what they took.
+  after so many seconds by the clock, and the name of the first that failed, "" for none.
   """
-  environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-
-  def prepare() -> None:
-    limit = int(seconds)
-    os.nice(5)
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
-
-  before = resource.getrusage(resource.RUSAGE_CHILDREN)
+  failure = log.with_name("first_failure.txt")
+  failure.unlink(missing_ok=True)
+  environment = {
+    **os.environ,
+    "PYTHONPATH": str(tree),
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "FIRST_FAILURE": str(failure),
+  }
+  plugins = ("-p", "no:cacheprovider", "-p", "experiments.benchmarks.noticing")
   with log.open("w") as output:
     process = subprocess.Popen(
-      [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+      [sys.executable, "-m", "pytest", *plugins, *arguments],
       cwd=tree,
       env=environment,
       stdout=output,
       stderr=subprocess.STDOUT,
-      preexec_fn=prepare,
       start_new_session=True,
     )
     try:
-      status: int | None = process.wait(15 * seconds)
+      status: int | None = process.wait(seconds)
     except subprocess.TimeoutExpired:
-      os.killpg(process.pid, 9)
+      os.killpg(process.pid, signal.SIGKILL)
       process.wait()
       status = None
-  if status is not None and status < 0:
-    status = None
-  after = resource.getrusage(resource.RUSAGE_CHILDREN)
-  took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-  return status, round(took, 1)
+  name = failure.read_text("utf-8") if failure.exists() else ""
+  return status, name
 
 
 def reach(tree: Path, work: Path) -> None:
@@ -416,140 +418,91 @@ def reach(tree: Path, work: Path) -> None:
   data = work / "coverage"
   environment = {**os.environ, "PYTHONPATH": str(tree), "COVERAGE_FILE": str(data)}
   flags = ["--cov=vmapseeds", "--cov-branch", "--cov-context=test", "--cov-report="]
-  command = ["nice", "-n", "10", sys.executable, "-m", "pytest", "-q", *flags]
+  command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *flags]
   subprocess.run(command, cwd=tree, env=environment, check=False)
 
 
-def reaching_tests(work: Path, tree: Path, mutation: Mutation) -> list[str]:
-  """Return the tests that reach a mutation's lines; if only the import of its module
-  does, all that reach the module. Empty without a coverage run.
+def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
+  """Return the tests that reach each line of each file, those of few lines first.
+
+  Raises:
+    Mistake: there was no run with coverage.
   """
-  files = sorted(work.glob("coverage*"))
-  if not files:
-    return []
   import coverage
 
-  height = mutation.old.count("\n") + 1
-  reached: dict[int, set[str]] = collections.defaultdict(set)
-  for file in files:
-    data = coverage.CoverageData(str(file))
-    data.read()
-    ends = str(Path(mutation.file))
-    for path in data.measured_files():
-      if path.endswith(ends):
-        for line, contexts in data.contexts_by_lineno(path).items():
-          reached[line] |= {context.split("|")[0] for context in contexts if context}
-  lines = range(mutation.line, mutation.line + height)
-  own = set().union(*(reached[line] for line in lines))
-  return sorted(own or set().union(*reached.values()))
-
-
-def function_of(tree: Path, mutation: Mutation) -> str:
-  """Return the name of the innermost public function or class around a mutation."""
-  names = [""]
-  for node in ast.walk(ast.parse((tree / mutation.file).read_text())):
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-      end = node.end_lineno or node.lineno
-      if node.lineno <= mutation.line <= end and not node.name.startswith("__"):
-        names.append(node.name)
-  return names[-1]
-
-
-def likely_files(tree: Path, mutation: Mutation) -> dict[str, int]:
-  """Return the test files that name the mutated module or function, and how often."""
-  stem, function = Path(mutation.file).stem, function_of(tree, mutation)
-  likely: dict[str, int] = {}
-  for file in sorted((tree / "tests").rglob("test_*.py")):
-    text = file.read_text()
-    own = re.search(rf"\b{stem.strip('_')}", file.stem.replace("_", " "))
-    count = 20 * bool(own) + len(re.findall(rf"\b{stem}\b", text))
-    if function:
-      count += 5 * len(re.findall(rf"\b{function}\b", text))
-    if count:
-      likely[str(file.relative_to(tree))] = count
-  return dict(sorted(likely.items(), key=lambda item: -item[1]))
-
-
-def naming_tests(tree: Path, mutation: Mutation) -> list[str]:
-  """Return the tests whose text has the name of the mutated function."""
-  function = function_of(tree, mutation)
-  tests = []
-  for file in likely_files(tree, mutation) if function else ():
-    source = (tree / file).read_text()
-    for node in ast.parse(source).body:
-      is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-      text = ast.get_source_segment(source, node) or ""
-      if is_test and re.search(rf"\b{function}\b", text):
-        tests.append(f"{file}::{node.name}")
-  return tests
+  data = coverage.CoverageData(str(work / "coverage"))
+  data.read()
+  if not data.measured_files():
+    raise Mistake("it is not known which tests reach which line: run --reach first")
+  reached: dict[str, dict[int, list[str]]] = {}
+  counts: dict[str, int] = collections.Counter()
+  for path in data.measured_files():
+    lines = {
+      line: [context.split("|")[0] for context in contexts if context]
+      for line, contexts in data.contexts_by_lineno(path).items()
+    }
+    reached[str(Path(path).relative_to(work / "tree"))] = lines
+    for tests in lines.values():
+      counts.update(tests)
+  for lines in reached.values():
+    for tests in lines.values():
+      tests.sort(key=counts.__getitem__)
+  return reached
 
 
 def tests_of(
-  work: Path, tree: Path, mutation: Mutation, slow: bool
-) -> Iterator[list[str]]:
-  """Yield the tests to run, the most likely first."""
-  likely = likely_files(tree, mutation)
+  reached: dict[str, dict[int, list[str]]], mutation: Mutation, line: int, slow: bool
+) -> list[str]:
+  """Return the tests that reach the lines of a mutation that stands at one; if only the
+  import of its module does, all that reach the module. With `slow`, the files of these
+  tests.
+  """
+  lines = reached.get(mutation.file, {})
+  height = mutation.old.count("\n") + 1
+  numbers = range(line, line + height)
+  own = [test for number in numbers for test in lines.get(number, [])]
+  whole = [test for tests in lines.values() for test in tests]
+  tests = [*dict.fromkeys(own or whole)]
   if slow:
-    yield list(likely)[:3]
-    return
-  reached = reaching_tests(work, tree, mutation)
-  if reached:
-    yield sorted(reached, key=lambda test: -likely.get(test.split("::")[0], 0))
-    return
-  naming = naming_tests(tree, mutation)
-  if naming:
-    yield naming
-  yield list(likely)[:8]
-
-
-def first_failure(text: str) -> str:
-  failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
-  return failed[1] if failed else "collection"
+    return [*dict.fromkeys(test.split("::")[0] for test in tests)]
+  return tests
 
 
 def judge(
-  mutation: Mutation, tree: Path, work: Path, seconds: float, slow: bool
+  mutation: Mutation, tests: Sequence[str], work: Path, seconds: float, slow: bool
 ) -> dict[str, Any]:
   """Run the tests on one mutation until the first failure."""
-  file = tree / mutation.file
+  file = work / "tree" / mutation.file
   source = file.read_text()
-  result: dict[str, Any] = {
+  chosen, log = work / "tests.txt", work / "pytest.log"
+  chosen.write_text("\n".join(tests) + "\n")
+  marks = ["-m", "slow"] if slow else []
+  began = time.monotonic()
+  noticed_by = None
+  if tests:
+    file.write_text(mutation.applied(source))
+    try:
+      arguments = ["-q", "-x", "--tb=line", *marks, f"@{chosen}"]
+      status, name = run_pytest(work / "tree", arguments, seconds, log)
+    finally:
+      file.write_text(source)
+    if name:
+      noticed_by = name
+    elif status is None:  # the tests may merely have been many
+      noticed_by = OUT_OF_TIME
+    elif status in (1, 2, 4):  # a file, or conftest.py, could not be imported
+      noticed_by = "collection"
+    elif status not in (0, 5):
+      raise Mistake(f"pytest ended with {status}: see {log}")
+  return {
     **dataclasses.asdict(mutation),
     "room": mutation.room,
     "stage": "slow" if slow else "fast",
     "limit": seconds,
-    "tests_passed": 0,
-    "processor_seconds": 0.0,
-    "noticed_by": None,
+    "tests": len(tests),
+    "seconds": round(time.monotonic() - began, 1),
+    "noticed_by": noticed_by,
   }
-  batches = list(tests_of(work, tree, mutation, slow))
-  chosen, log = work / "tests.txt", work / "pytest.log"
-  marks = ["-m", "slow"] if slow else []
-  file.write_text(mutation.applied(source))
-  try:
-    for tests in batches:
-      chosen.write_text("\n".join(tests) + "\n")
-      arguments = ["-q", "-x", "--tb=line", *marks, f"@{chosen}"]
-      left = seconds - result["processor_seconds"]
-      status, took = run_pytest(tree, arguments, max(left, 1), log)
-      text = log.read_text(errors="replace")
-      passed = re.search(r"(\d+) passed", text)
-      result["tests_passed"] += int(passed[1]) if passed else 0
-      result["processor_seconds"] = round(result["processor_seconds"] + took, 1)
-      if status is None:
-        # The tests may merely have been many: not known whether one notices it.
-        result["noticed_by"] = OUT_OF_TIME
-      elif status in (1, 2):
-        result["noticed_by"] = first_failure(text)
-      elif status not in (0, 4, 5):
-        raise Mistake(f"pytest ended with {status}: see {log}")
-      elif status == 4:  # conftest.py could not be imported
-        result["noticed_by"] = "collection"
-      if result["noticed_by"] is not None:
-        break
-  finally:
-    file.write_text(source)
-  return result
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
@@ -614,8 +567,8 @@ class Flags:
   out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/mutations")
   """folder for the results, the coverage and the copy of the tree"""
 
-  seconds: Count = 150
-  """processor seconds at most for the tests of a mutation"""
+  seconds: Count = 1200
+  """seconds at most for the tests of a mutation"""
 
   list: bool = False
   """print the mutations"""
@@ -656,29 +609,31 @@ def main(argv: Sequence[str] | None = None) -> None:
   if flags.table:
     print(table(listed, results))
     return
-  copy_tree(TREE, tree)
   if flags.reach:
+    copy_tree(TREE, tree)
     reach(tree, work)
   elif flags.confirm:
     tests = sorted({row["noticed_by"] for row in results if noticed(row)})
-    tests = [test for test in tests if test != "collection"]
-    log = work / "confirm.log"
-    status, _ = run_pytest(tree, ["-q", "-m", "slow or not slow", *tests], 3600, log)
+    chosen, log = work / "confirm.txt", work / "confirm.log"
+    chosen.write_text("\n".join(test for test in tests if test != "collection") + "\n")
+    arguments = ["-q", "-m", "slow or not slow", f"@{chosen}"]
+    status, _ = run_pytest(tree, arguments, 3600, log)
     print(log.read_text()[-2000:])
     if status != 0:
       raise Mistake("a test that noticed a mutation fails without it, see above")
   else:
-    run_all(flags, listed, results, tree, written)
+    run_all(flags, listed, results, work, written)
 
 
 def run_all(
   flags: Flags,
   listed: Sequence[Mutation],
   results: Sequence[dict[str, Any]],
-  tree: Path,
+  work: Path,
   written: Path,
 ) -> None:
   """Judge the mutations that have no result yet."""
+  reached = read_reach(work)
   stage = "slow" if flags.slow else "fast"
   done = {
     key_of(row)
@@ -691,11 +646,13 @@ def run_all(
   for number, mutation in enumerate(listed, 1):
     if mutation.key in done or (flags.slow and mutation.key in noticed_fast):
       continue
-    result = judge(mutation, tree, flags.out.absolute(), flags.seconds, flags.slow)
+    line = mutation.line_in((work / "tree" / mutation.file).read_text())
+    tests = tests_of(reached, mutation, line, flags.slow)
+    result = judge(mutation, tests, work, flags.seconds, flags.slow)
     with written.open("a") as lines:
       lines.write(json.dumps(result) + "\n")
     place = f"{mutation.file}:{mutation.line}"
-    took = f"{result['processor_seconds']} s"
+    took = f"{result['tests']} tests, {result['seconds']} s"
     print(f"{number} of {len(listed)}: {place}: {result['noticed_by']} ({took})")
     sys.stdout.flush()
 
