@@ -10,13 +10,21 @@ def mostly_slow(cases, fast=1):
   A tuple is a case of several values; a value that is a tuple is a `pytest.param`.
   """
   cases = list(cases)
-  return cases[:fast] + [with_mark(case) for case in cases[fast:]]
+  return cases[:fast] + [with_mark(case, pytest.mark.slow) for case in cases[fast:]]
 
 
-def with_mark(case):
-  """Return a case that is slow."""
+def mostly_seldom(cases, slow=1):
+  """Return the cases for `parametrize`: `-m slow` runs the first ones, and `-m seldom`
+  all others.
+  """
+  cases = list(cases)
+  first = [with_mark(case, pytest.mark.slow) for case in cases[:slow]]
+  return first + [with_mark(case, pytest.mark.seldom) for case in cases[slow:]]
+
+
+def with_mark(case, mark):
+  """Return a case with one more mark."""
   if isinstance(case, type(pytest.param())):
-    marks = (*case.marks, pytest.mark.slow)
-    return pytest.param(*case.values, marks=marks, id=case.id)
+    return pytest.param(*case.values, marks=(*case.marks, mark), id=case.id)
   values = case if isinstance(case, tuple) else (case,)
-  return pytest.param(*values, marks=pytest.mark.slow)
+  return pytest.param(*values, marks=mark)

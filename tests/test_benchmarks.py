@@ -341,7 +341,7 @@ def killed(way, workload, data):
   os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   starts = (quick, slow, failing, without_torch, killed)
   ways = [
@@ -398,7 +398,7 @@ def test_flops_of_a_step_by_hand():
   assert flops(WORKLOADS["resnet_quarter"]) == 100 * image
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_the_race_as_a_command(tmp_path):
   command = [
     sys.executable,
@@ -549,7 +549,7 @@ def test_numbers_in_tables():
   assert text == "### t\n\n| a | b |\n| --- | --- |\n| x\\|y | 1 |\n\nnote\n"
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_overheads_of_all_ways(tmp_path, monkeypatch):
   monkeypatch.setattr(common, "elsewhere", lambda function: function())
   small = ["--set", "model=linear", "epochs=2", "--runs", "6", "--rounds", "1"]
@@ -561,7 +561,7 @@ def test_overheads_of_all_ways(tmp_path, monkeypatch):
   assert all(time > 0 for (time,) in seconds.values())
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_convolutions_of_other_programs_are_timed(tmp_path, monkeypatch):
   monkeypatch.setattr(convolutions, "BATCH", 2)
   few = ["--rounds", "1", "--steps", "2", "--only", "1-D", "depthwise", "Linen, recipe"]

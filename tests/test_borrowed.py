@@ -140,7 +140,7 @@ def test_the_borrowed_machine_lacks_what_it_lacks(borrowed):
   assert json.loads(result.stdout) == [importlib.metadata.version("jax")], result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_every_call_runs_on_a_borrowed_machine(borrowed):
   module = ["-m", "experiments.benchmarks.on_device"]
   done = []

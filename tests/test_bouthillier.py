@@ -406,7 +406,7 @@ def test_few_searches_beside_the_others():
   assert found[1].low > 1 > found[0].high
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_the_number_of_devices_changes_no_bit(tmp_path):
   """As the row of figure 1 says; at the same lane width."""
   task = SMOKE["digits"]
@@ -541,7 +541,7 @@ def test_vgg11_has_the_published_layers():
   assert sum(sizes) == expected == 9_228_362
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_vgg11_learns_which_half_is_bright(tmp_path):
   rng = np.random.default_rng(0)
   labels = np.arange(256) % 2

@@ -206,8 +206,13 @@ def test_a_terminated_host_finishes_its_write(tmp_path, alone):
   check(tmp_path / "out", alone)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["hosts", "ray"])
+@pytest.mark.parametrize(
+  "engine",
+  [
+    pytest.param("hosts", marks=pytest.mark.slow),
+    pytest.param("ray", marks=pytest.mark.seldom),
+  ],
+)
 def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
   """They end at the number at which one process alone ends."""
   how = ("--runs", "8", "--until", "sd_accuracy rel 50%")
@@ -277,7 +282,7 @@ def test_a_terminated_ray_driver_ends_as_without_ray(tmp_path, alone):
   check(out, alone)
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_a_folder_that_a_ray_node_does_not_share(tmp_path, monkeypatch):
   """The worker looks for the driver's token where it is not."""
   pytest.importorskip("ray")
@@ -334,7 +339,7 @@ Results.write_plan = die_once
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path, alone):
   pytest.importorskip("ray")
   out, module = tmp_path / "out", tmp_path / "dying.py"
@@ -377,7 +382,7 @@ cluster.shutdown()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_a_node_of_three_dies(tmp_path, monkeypatch):
   """Each node has a worker; without one of them, the others train every run once."""
   pytest.importorskip("ray")

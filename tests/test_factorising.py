@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 import pytest
+from cases import mostly_seldom
 
 import vmapseeds as vs
 from experiments.reliability import hangs
@@ -161,8 +162,7 @@ def test_values_of_a_task_that_factorises_and_sorts_are_those_of_one_run(
     np.testing.assert_allclose(of.longest, lengths[:-3:-1], rtol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["once", "looped", "of two"])
+@pytest.mark.parametrize("form", mostly_seldom(["once", "looped", "of two"]))
 def test_orthogonal_initialisers_of_several_lanes_end(form):
   command = [sys.executable, "-m", "experiments.reliability.hangs"]
   for width in ("2", "8"):

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from cases import mostly_slow
+from cases import mostly_seldom, mostly_slow
 from lab import HELPER, MODULE
 
 import vmapseeds as vs
@@ -245,8 +245,7 @@ def test_the_same_experiment_keeps_its_identity(lab, name):
   assert [identity(own.RECIPE), identity(own.TASK)] == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", HARMLESS)
+@pytest.mark.parametrize("name", mostly_seldom(HARMLESS, slow=4))
 def test_with_the_same_identity_predictions_are_the_same(lab, name, tmp_path):
   """Bit for bit, in one folder: the edited program adds runs, and replays the old."""
   old = lab()

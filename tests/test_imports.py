@@ -671,7 +671,7 @@ def large(tmp_path):
   ]
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_files_larger_than_memory(large, tmp_path):
   limits = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (4 * 2**30,) * 2)"
