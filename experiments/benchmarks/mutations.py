@@ -53,6 +53,7 @@ COPIED_FILES += ("CONTRIBUTING.md", "MANIFEST.in", "LICENSE")
 
 NUMBER, SEED = 60, 58
 OUT_OF_TIME = "out of time"
+FAILING = "failing.txt"  # tests, without any mutation
 AT_LEAST = dict.fromkeys(
   ("lanes", "training", "campaign", "store", "stats", "reports"), 5
 )
@@ -385,20 +386,13 @@ def run_pytest(
   """Run the tests in a copy of the tree; return their status, None if they were ended
   after so many seconds by the clock, and the name of the first that failed, "" for none.
   """
-  failure = log.with_name("first_failure.txt")
-  failure.unlink(missing_ok=True)
-  environment = {
-    **os.environ,
-    "PYTHONPATH": str(tree),
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "FIRST_FAILURE": str(failure),
-  }
+  failures = log.with_name("failures.txt")
   plugins = ("-p", "no:cacheprovider", "-p", "experiments.benchmarks.noticing")
   with log.open("w") as output:
     process = subprocess.Popen(
       [sys.executable, "-m", "pytest", *plugins, *arguments],
       cwd=tree,
-      env=environment,
+      env=environment(tree, failures),
       stdout=output,
       stderr=subprocess.STDOUT,
       start_new_session=True,
@@ -409,21 +403,41 @@ def run_pytest(
       os.killpg(process.pid, signal.SIGKILL)
       process.wait()
       status = None
-  name = failure.read_text("utf-8") if failure.exists() else ""
-  return status, name
+  return status, (read_lines(failures) or [""])[0]
+
+
+def environment(tree: Path, failures: Path) -> dict[str, str]:
+  """Return the environment of a run of the tests in a copy of the tree, without the
+  failures of the last.
+  """
+  failures.unlink(missing_ok=True)
+  return {
+    **os.environ,
+    "PYTHONPATH": str(tree),
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "FAILURES": str(failures),
+  }
+
+
+def read_lines(path: Path) -> list[str]:
+  return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
 def reach(tree: Path, work: Path) -> None:
-  """Run the fast tests with coverage, and keep which test reaches which line."""
-  data = work / "coverage"
-  environment = {**os.environ, "PYTHONPATH": str(tree), "COVERAGE_FILE": str(data)}
-  flags = ["--cov=vmapseeds", "--cov-branch", "--cov-context=test", "--cov-report="]
-  command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *flags]
-  subprocess.run(command, cwd=tree, env=environment, check=False)
+  """Run the fast tests with coverage, and keep which test reaches which line, and which
+  tests fail without any mutation.
+  """
+  variables = environment(tree, work / FAILING)
+  variables["COVERAGE_FILE"] = str(work / "coverage")
+  coverage = ["--cov=vmapseeds", "--cov-branch", "--cov-context=test", "--cov-report="]
+  plugins = ["-p", "no:cacheprovider", "-p", "experiments.benchmarks.noticing"]
+  command = [sys.executable, "-m", "pytest", "-q", *plugins, *coverage]
+  subprocess.run(command, cwd=tree, env=variables, check=False)
 
 
 def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
-  """Return the tests that reach each line of each file, those of few lines first.
+  """Return the tests that reach each line of each file, those of few lines first, but
+  those that fail without any mutation.
 
   Raises:
     Mistake: there was no run with coverage.
@@ -434,13 +448,14 @@ def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
   data.read()
   if not data.measured_files():
     raise Mistake("it is not known which tests reach which line: run --reach first")
+  failing = read_lines(work / FAILING)
   reached: dict[str, dict[int, list[str]]] = {}
   counts: dict[str, int] = collections.Counter()
   for path in data.measured_files():
-    lines = {
-      line: [context.split("|")[0] for context in contexts if context]
-      for line, contexts in data.contexts_by_lineno(path).items()
-    }
+    lines = {}
+    for line, contexts in data.contexts_by_lineno(path).items():
+      tests = {context.split("|")[0] for context in contexts if context}
+      lines[line] = [test for test in tests if test not in failing]
     reached[str(Path(path).relative_to(work / "tree"))] = lines
     for tests in lines.values():
       counts.update(tests)

@@ -1,5 +1,5 @@
-"""A plugin of pytest for `mutations`: writes down which test fails first, and lets a test
-that does not end fail.
+"""A plugin of pytest for `mutations`: writes down which tests fail, and lets a test that
+does not end fail.
 """
 
 import os
@@ -26,5 +26,5 @@ def pytest_runtest_protocol(item):
 
 def pytest_runtest_logreport(report):
   if report.failed:
-    with open(os.environ["FIRST_FAILURE"], "x", encoding="utf-8") as file:
-      file.write(report.nodeid)
+    with open(os.environ["FAILURES"], "a", encoding="utf-8") as file:
+      file.write(report.nodeid + "\n")
