@@ -56,6 +56,7 @@ from vmapseeds.results.statistics import (
 )
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
+from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
 _FOOTER = """Intervals of 95 %. Those over runs are what other runs on the same test \
@@ -92,6 +93,7 @@ class Side(NamedTuple):
     return int(np.prod(shape))
 
 
+@moves_data
 def compare(
   a: Folder,
   *others: Folder,

@@ -13,8 +13,10 @@ from vmapseeds.stats._arrays import ratio
 from vmapseeds.stats.counts import VoteCounts
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
+from vmapseeds.target import moves_data
 
 
+@moves_data
 def examples(
   results: xr.Dataset | Folder,
   *,

@@ -20,6 +20,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
+from vmapseeds.target import moves_data
 from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.runs import holds_texts, texts_of
 
@@ -254,6 +255,7 @@ def prediction_blocks(
     yield predictions.isel(run=kept[start : start + runs]).values
 
 
+@moves_data
 def tally(
   results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
 ) -> stats.Tallies:

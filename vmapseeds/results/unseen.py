@@ -13,11 +13,13 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.opening import class_of, converged, open_results
 from vmapseeds.store.files import Folder
+from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import HELD_OUT
 from vmapseeds.training.recipes import METRICS, Names
 
 
+@moves_data
 def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   """Return what the runs that had not seen an example make of it together, as out-of-bag
   predictions of a forest: of runs of `Runs.k_fold` or `Runs.out_of_bootstrap`.
@@ -74,6 +76,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   return xr.Dataset(found)
 
 
+@moves_data
 def measure(
   results: xr.Dataset | Folder,
   metrics: Mapping[str, Any] | Sequence[str],
