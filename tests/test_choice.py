@@ -3,13 +3,20 @@
 import math
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import flax.linen as nn
 import jax
+import numpy as np
 import pytest
 
+import vmapseeds as vs
 from vmapseeds import machine
+from vmapseeds.campaign import execution
 from vmapseeds.lanes import LOWERINGS, Execution, choice, memory
+from vmapseeds.training.supervised import make_task
+from vmapseeds.training.task import lanes_of
 
 FIRST, SECOND, THIRD = WANTED = [
   Execution("sequential", 1),
@@ -63,6 +70,70 @@ def test_candidates():
       dict.fromkeys((how.lowering, 1) for how in tried)
     )
   assert choice.candidates("gpu", most=40)[:2] == [("im2col", 40), ("grouped", 40)]
+
+
+def test_small_lanes_of_a_cpu_are_tried_wide_first():
+  tried = choice.candidates("cpu", wide=64)
+  assert tried[:3] == [("sequential", 64), ("sequential", 16), ("sequential", 1)]
+  assert choice.candidates("cpu", wide=64, most=5)[:2] == [
+    ("sequential", 5),
+    ("sequential", 1),
+  ], "few runs"
+
+
+class Dense(nn.Module):
+  hidden: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(2)(nn.relu(nn.Dense(self.hidden)(x)))
+
+
+def task_of(model, shape, batch):
+  """A recipe's task on random inputs, and the first row of its runs table."""
+  inputs = np.random.default_rng(0).normal(size=(2 * batch, *shape)).astype(np.float32)
+  data = inputs, np.arange(2 * batch) % 2
+  recipe = vs.Recipe(
+    name="r",
+    dataset=vs.Dataset(train=data, test=data),
+    model=model,
+    epochs=1,
+    batch_size=batch,
+    lr=0.1,
+    normalize=False,
+  )
+  task = make_task(recipe, vs.Runs.independent(1))
+  return task, lanes_of(task, vs.Runs.independent(1))
+
+
+@pytest.mark.parametrize(
+  ("hidden", "batch", "least", "most"),
+  # The widths of 1, 2, 4, 8, 16, 64 and 256 whose steps took at most 1.25 times the
+  # processor seconds of the fastest, on two cores with AVX-512.
+  [(4, 8, 64, 256), (16, 16, 64, 256), (128, 32, 4, 64), (256, 256, 1, 8)],
+)
+def test_how_wide_a_cpu_starts_follows_from_the_size_of_operations(
+  hidden, batch, least, most
+):
+  wide = execution.wide_width(*task_of(Dense(hidden), (hidden,), batch))
+  assert least <= wide <= most
+
+
+def test_convolutions_are_not_run_wide():
+  model = nn.Sequential([nn.Conv(2, (3, 3)), lambda x: x.mean((1, 2)), nn.Dense(2)])
+  assert execution.wide_width(*task_of(model, (4, 4, 1), 8)) == 1
+
+
+def test_a_task_of_a_few_numbers_is_run_as_wide_as_there_are_runs():
+  sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "programs"))
+  import own_task
+
+  run = lanes_of(own_task.task, vs.Runs.independent(1))
+  assert execution.wide_width(own_task.task, run) == execution.MOST_WIDE
+  chosen = execution.choose_execution(
+    own_task.task, run, model_steps=256, most=128, platform="cpu", shown=False
+  )
+  assert chosen == ("sequential", 128)
 
 
 def test_large_networks_are_tried_alone_first():

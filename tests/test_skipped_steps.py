@@ -9,6 +9,7 @@ import pytest
 from cases import mostly_slow
 
 import vmapseeds as vs
+from vmapseeds.reports.summary import summarize
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(12, 5)).astype(np.float32)
@@ -48,6 +49,8 @@ def test_a_network_that_ends_sound_has_not_diverged(optimizer, diverges, tmp_pat
     assert (skipped >= 2).all()  # the broken batch of each epoch, and all that follow
     return
   assert skipped.tolist() == [2, 2]
+  warnings = "\n".join(summarize(results)["warnings"])
+  assert "In 2 runs that ended finite, the loss of 2 steps was not" in warnings
   params = vs.load_networks(tmp_path / "r").variables["params"]
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
   assert jnp.isfinite(results.accuracy.values).all()

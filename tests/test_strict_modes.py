@@ -1,5 +1,6 @@
 """Campaigns under JAX's stricter modes give the bits that they give without."""
 
+import json
 import os
 import subprocess
 import sys
@@ -49,6 +50,32 @@ def test_a_strict_mode_changes_no_bit(mode, usual, tmp_path):
     strict = logits(tmp_path / "r")
   assert strict.dtype == np.float32
   np.testing.assert_array_equal(strict, usual)
+
+
+def study(folder):
+  """Train two campaigns, and return the numbers of their reports and comparison."""
+  small = RECIPE.replace(model="linear", dropout=0, augment="flip")
+  options = {"lowering": "sequential", "lane_width": 2, "progress": False}
+  for name, lr in (("a", 0.1), ("b", 0.03)):
+    vs.train(small.replace(lr=lr), 4, folder / name, **options)
+  vs.report(folder / "a")
+  (comparison,) = vs.compare(folder / "a", folder / "b")
+  written = json.loads((folder / "a" / "report" / "report.json").read_text())
+  return json.dumps(written["statistics"]), repr(comparison)
+
+
+@pytest.fixture(scope="module")
+def usual_study(tmp_path_factory):
+  return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [*MODES, "nans"])
+def test_a_study_works_in_a_strict_mode(mode, usual_study, tmp_path):
+  """Training, report and comparison give the numbers that they give without the mode."""
+  modes = MODES | {"nans": lambda: jax.debug_nans(True)}
+  with modes[mode]():
+    assert study(tmp_path) == usual_study
 
 
 @pytest.mark.parametrize("command", mostly_slow([["recipes"], ["train", "digits_cnn"]]))

@@ -17,6 +17,7 @@ from vmapseeds.campaign.execution import (
   megabytes,
   nothing_runs,
   unless_refused,
+  wide_width,
 )
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
@@ -66,7 +67,9 @@ def bench(
   # No limit here: what does not fit in memory is a row of the table.
   check_size(recipe, task.data[0], math.inf)
   lane = lanes_of(task, run)
-  tried = choice.candidates(platform, filling=filling_width(task, lane, platform))
+  wide = wide_width(task, lane) if platform == "cpu" and not widths else 1
+  fills = filling_width(task, lane, platform)
+  tried = choice.candidates(platform, filling=fills, wide=wide)
   wanted = [
     Execution(*pair)
     for pair in itertools.product(

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import math
+import operator
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +16,7 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
-from vmapseeds.jaxprs import Program, inner_programs, open_program
+from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, half, memory
 from vmapseeds.lanes.memory import Fit
 from vmapseeds.mistakes import Failure, Mistake, one_line, say
@@ -29,6 +31,11 @@ REFUSAL_LENGTH = 200  # of what a library says of a candidate that does not run 
 # A step of all lanes with this many floating-point operations fills any accelerator.
 # More lanes would only take memory.
 FILLING = 1e12
+# On a CPU: of how many bytes an operation on all lanes of a step is made, from which it
+# takes longer than its start. Beyond, arrays only leave the caches.
+WIDE = 2**15
+MOST_WIDE = 256  # lanes
+MOST_WIDE_BYTES = 2**26  # of an array of all lanes
 # On a CPU: the precision that is held against a recipe's, and how many times as fast it
 # must be to be worth a line.
 OTHER_PRECISIONS = {"auto": ("bfloat16", 1.2), "bfloat16": ("float32", 1.05)}
@@ -225,8 +232,9 @@ def choose_execution(
   check = check or make_memory_check(task, run)
   fills = width or filling_width(task, run, platform)
   most = width or min(most, fills)
+  wide = 1 if width or platform != "cpu" else wide_width(task, run)
   wanted = choice.candidates(
-    platform, lowering=lowering, width=width, most=most, filling=fills
+    platform, lowering=lowering, width=width, most=most, filling=fills, wide=wide
   )
   key = cache_key(task)
   known = {
@@ -399,6 +407,62 @@ def products(program: Program) -> Iterator[float]:
       times = params["length"] if name == "scan" else 1
       for inner in inner_programs(equation):
         yield from (times * flops for flops in products(inner))
+
+
+def wide_width(task: Task, run: Run) -> int:
+  """Return how many lanes a CPU is to advance together so that the operations of a round
+  take longer than their start: 1 if one lane's do, or if it convolves.
+
+  The size of operations is estimated from the traced task, without computing anything.
+  """
+  row = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), run)
+
+  def whole(data, run):
+    state = task.start(data, run)
+    return task.finish(data, run, task.advance(data, run, state, 0, 1))
+
+  state = jax.eval_shape(task.start, task.data, row)
+  round_ = jax.make_jaxpr(
+    lambda data, run, state: task.advance(data, run, state, 0, 1)
+  )(task.data, row, state)
+  operations = list(operation_sizes(round_))
+  names = {equation.primitive.name for equation in equations(round_)}
+  if not operations or names & {"conv_general_dilated", "convolve"}:
+    return 1
+  mean = sum(itertools.starmap(operator.mul, operations)) / sum(
+    n for n, _ in operations
+  )
+  everything = equations(jax.make_jaxpr(whole)(task.data, row))
+  largest = max(size_of(variable) for one in everything for variable in one.outvars)
+  most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
+  return 2 ** int(math.log2(max(1.0, most)))
+
+
+def size_of(variable) -> int:
+  """Return the bytes of a variable of a program."""
+  shape = getattr(variable.aval, "shape", ())
+  itemsize = getattr(getattr(variable.aval, "dtype", None), "itemsize", 4)
+  return math.prod(shape) * itemsize
+
+
+def operation_sizes(program: Program, times: int = 1) -> Iterator[tuple[int, float]]:
+  """Yield how often each operation of a program is computed, and its cost in bytes
+  written. A product costs more, by what it adds up.
+  """
+  for equation in open_program(program).eqns:
+    inner = list(inner_programs(equation))
+    name = equation.primitive.name
+    if inner:
+      repeated = times * (equation.params["length"] if name == "scan" else 1)
+      for one in inner:
+        yield from operation_sizes(one, repeated)
+      continue
+    size = float(sum(map(size_of, equation.outvars)))
+    if name == "dot_general":
+      axes = equation.params["dimension_numbers"][0][0]
+      left = equation.invars[0].aval.shape
+      size *= 1 + math.prod(left[axis] for axis in axes) / 8
+    yield times, size
 
 
 def filling_width(task: Task, run: Run, platform: str) -> int:

@@ -70,6 +70,7 @@ def candidates(
   width: int | None = None,
   most: int | None = None,
   filling: int | None = None,
+  wide: int = 1,
 ) -> list[Execution]:
   """Return the executions worth trying on a platform, the most promising first.
 
@@ -80,8 +81,12 @@ def candidates(
     most: the largest width; wider candidates are cut to it.
     filling: the width that fills the device. Wider candidates are cut to it, and come
       last: of networks that large, one at a time is often the fastest.
+    wide: the width from which small lanes keep a CPU busy; it comes first, then a quarter
+      of it.
   """
   pairs = CANDIDATES[platform]
+  if wide > 1:
+    pairs = (("sequential", wide), ("sequential", max(1, wide // 4)), *pairs)
   if lowering or width:
     lowerings, widths = zip(*pairs, strict=True)
     pairs = [

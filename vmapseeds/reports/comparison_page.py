@@ -56,6 +56,7 @@ from vmapseeds.results.statistics import (
 )
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
+from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
 _FOOTER = """Intervals of 95 %. Those over runs are what other runs on the same test \
@@ -93,6 +94,7 @@ class Side(NamedTuple):
 
 
 @door
+@moves_data
 def compare(
   a: Folder,
   *others: Folder,

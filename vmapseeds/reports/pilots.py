@@ -19,9 +19,11 @@ from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import run_count
 from vmapseeds.results.statistics import measure_runs
 from vmapseeds.store.files import Folder
+from vmapseeds.target import moves_data
 
 
 @door
+@moves_data
 def plan(
   a: Folder,
   b: Folder | None = None,

@@ -46,6 +46,7 @@ from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.store.files import Folder, is_remote, place
 from vmapseeds.store.layout import readable
+from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
@@ -88,6 +89,7 @@ class Part(NamedTuple):
 
 
 @door
+@moves_data
 def report(
   folders: Folder | Sequence[Folder],
   *,

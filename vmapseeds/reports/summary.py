@@ -15,7 +15,7 @@ from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import ids_of, table_of_losses, table_of_votes
 from vmapseeds.results.description import shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
-from vmapseeds.results.formatting import capitalized, run_count, show
+from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
 from vmapseeds.results.statistics import (
   MeasuredRuns,
@@ -194,6 +194,21 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
 # Warnings and the summary in words.
 
 
+def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
+  """Yield how many steps of runs that did not diverge had a loss that was not finite."""
+  if "nonfinite_steps" not in kept.variables:
+    return
+  steps = [number for number in kept["nonfinite_steps"].values.tolist() if number]
+  if steps:
+    some = count_of(steps[0], "step")
+    if min(steps) < max(steps):
+      some = f"{min(steps):,} to {max(steps):,} steps"
+    yield (
+      f"In {run_count(len(steps))} that ended finite, the loss of {some} was not: the "
+      "optimizer skipped these steps, or the loss alone was too large for a number."
+    )
+
+
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
   kept, count, numbers = runs.kept, runs.runs, section["statistics"]
@@ -209,6 +224,7 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
         f"{runs.output} is not finite in {run_count(runs.diverged)}, which {are} counted "
         "as diverged and left out of every statistic."
       )
+  yield from _skipped_steps(kept)
   if runs.seen:
     yield (
       f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "

@@ -13,10 +13,12 @@ from vmapseeds.stats._arrays import ratio
 from vmapseeds.stats.counts import VoteCounts
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
+from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
 
 
 @door
+@moves_data
 def examples(
   results: xr.Dataset | Folder,
   *,

@@ -22,6 +22,7 @@ from vmapseeds.results.measured import with_measured
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
+from vmapseeds.target import moves_data
 from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
 from vmapseeds.training.runs import holds_texts, texts_of
 
@@ -271,6 +272,7 @@ def prediction_blocks(
 
 
 @door
+@moves_data
 def tally(
   results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
 ) -> stats.Tallies:

@@ -52,6 +52,7 @@ from vmapseeds.store.folders import (
 )
 from vmapseeds.store.layout import Description, array, digest, read_verified_metadata
 from vmapseeds.store.results import Results
+from vmapseeds.target import moves_data
 from vmapseeds.training.outputs import Output
 
 BLOCK_BYTES = 2**25
@@ -590,6 +591,7 @@ def describe(
 
 
 @door
+@moves_data
 def import_runs(
   out: str | os.PathLike,
   *,

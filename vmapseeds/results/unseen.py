@@ -20,12 +20,14 @@ from vmapseeds.results.opening import (
   resolve_test_set,
 )
 from vmapseeds.store.files import Folder
+from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 from vmapseeds.training.recipes import METRICS, Names
 
 
 @door
+@moves_data
 def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   """Return what the runs that had not seen an example make of it together, as out-of-bag
   predictions of a forest: of runs of `Runs.k_fold`, `Runs.out_of_bootstrap` or
@@ -93,6 +95,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
 
 
 @door
+@moves_data
 def measure(
   results: xr.Dataset | Folder,
   metrics: Mapping[str, Any] | Sequence[str],

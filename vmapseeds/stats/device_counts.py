@@ -156,7 +156,7 @@ def pack(marks: Bool[jax.Array, "runs examples"], in_bits: bool) -> jax.Array:
   words = max(1, min(_WORDS, -(-len(marks) // 32)))
   marks = jnp.pad(marks, ((0, -len(marks) % (32 * words)), (0, 0)))
   groups = marks.reshape(len(marks) // (32 * words), words, 32, marks.shape[1])
-  places = jnp.arange(32, dtype=jnp.uint32)[:, None]
+  places = jnp.arange(32, dtype=jnp.uint32).reshape(1, 1, 32, 1)
   return (groups.astype(jnp.uint32) << places).sum(2, dtype=jnp.uint32)
 
 
