@@ -449,7 +449,12 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
 
 
 def merge(
-  folders: Folders, *, out: Folder, force_mixed: bool = False, quiet: bool = False
+  folders: Folders,
+  *,
+  out: Folder,
+  force_mixed: bool = False,
+  allow_upgrade: bool = False,
+  quiet: bool = False,
 ) -> None:
   """Merge results folders whose runs were trained separately. The runs keep the order
   of the folders.
@@ -460,10 +465,18 @@ def merge(
       once
     force_mixed: merge even where recipe, versions, device kind, lane width, lowering or
       precision differ
+    allow_upgrade: merge where the programs of the same recipe differ because versions of
+      packages do
     quiet: no progress bar
   """
   with nothing_written():
-    results = vmapseeds.merge(folders, out, force_mixed=force_mixed, progress=not quiet)
+    results = vmapseeds.merge(
+      folders,
+      out,
+      force_mixed=force_mixed,
+      allow_upgrade=allow_upgrade,
+      progress=not quiet,
+    )
   conclude(results, out)
 
 

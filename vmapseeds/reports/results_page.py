@@ -33,7 +33,8 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
 from vmapseeds.reports.pictures import Inputs, find_inputs
-from vmapseeds.reports.summary import headline, measure_outputs, summarize
+from vmapseeds.reports.summary import BY_VERSIONS, headline, measure_outputs, summarize
+from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   capitalized,
   run_count,
@@ -738,6 +739,8 @@ def _open(
     [n for n, x in results.variables.items() if "epoch" in x.dims and x.ndim > 2]
   )
   results = results.assign_attrs(roles=(outputs := roles(results)))
+  if results.attrs.get(UPGRADED):
+    results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
   with readable(folder):
