@@ -631,6 +631,7 @@ def examples(
   *,
   most: Name = "split",
   n: Count = 20,
+  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = (),
   output: Annotated[str | None, hint("NAME", "the first")] = None,
   test_set: Name = "test",
   epoch: Epoch = None,
@@ -643,13 +644,22 @@ def examples(
     most: which come first: split, where runs agree least; hard, where most are wrong;
       mislabelled, where most agree on another class than the label
     n: the most examples to print
+    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9
     output: the output of role class or loss
     test_set: which test set
     epoch: after which epoch, for runs trained with evaluate_every
   """
   from vmapseeds.reports.examples_table import print_examples
 
-  print_examples(folder, most=most, n=n, output=output, test_set=test_set, epoch=epoch)
+  print_examples(
+    folder,
+    most=most,
+    n=n,
+    where=values(where, "--where"),
+    output=output,
+    test_set=test_set,
+    epoch=epoch,
+  )
 
 
 def compare(
@@ -661,6 +671,7 @@ def compare(
   against: Annotated[
     tuple[str, ...], hint("COLUMN=NUMBER", "all runs of the others")
   ] = (),
+  over: Annotated[tuple[str, ...], hint("COLUMN", "none")] = (),
   all_pairs: bool = False,
   margin: Annotated[float | None, hint("X", "none")] = None,
   gamma: float = 0.75,
@@ -683,6 +694,8 @@ def compare(
     folders: results of A, and of B, C and so on, each of which is compared with A
     where: take only the runs of A with these values, e.g. lr=0.02,0.05 momentum=0.9
     against: take only the runs of the others with these values
+    over: swept columns over whose values runs of the same seeds are averaged, e.g.
+      optimizer
     all_pairs: compare every two folders
     margin: a difference that does not matter, in percentage points of accuracy, or in
       the unit of the loss or score; A and B may then be called equal
@@ -700,6 +713,7 @@ def compare(
     *folders,
     where=values(where, "--where"),
     against=values(against, "--against"),
+    over=over,
     all_pairs=all_pairs,
     margin=margin,
     gamma=gamma,
