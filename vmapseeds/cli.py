@@ -4,6 +4,7 @@
 
 import collections
 import contextlib
+import errno
 import functools
 import io
 import os
@@ -25,7 +26,7 @@ from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
-from vmapseeds.machine import hide_absent_accelerators
+from vmapseeds.machine import hide_absent_accelerators, print_what_can_be_encoded
 from vmapseeds.mistakes import (
   Failure,
   Mistake,
@@ -579,7 +580,7 @@ def report(
     str | None,
     hint("DIR", "report in each DIR; side by side: report/side_by_side in the first"),
   ] = None,
-  format: Annotated[str, arg(metavar="text|md")] = "text",
+  format: Annotated[str, arg(metavar="text|md|svg|pdf")] = "text",
   open: bool = False,
 ) -> None:
   """Print the statistics of results and write pages with every number and figure.
@@ -597,7 +598,8 @@ def report(
     images: inputs of the test examples, shown on the pages: pictures, rows or texts; a
       .npy file, an .npz file with x_test or one array, or a data set, e.g. cifar10
     out: folder for the pages
-    format: print tables for a terminal, or in Markdown
+    format: print tables for a terminal, or in Markdown; svg or pdf write figures in that
+      format, too
     open: show the page in a browser
   """
   vmapseeds.report(
@@ -619,11 +621,10 @@ def list_results(folder: Positional[Folder] = "results") -> None:
   Args:
     folder: folder with results folders, at any depth
   """
-  from rich.console import Console
-
   from vmapseeds.reports import listing
+  from vmapseeds.reports.pages import terminal
 
-  Console().print(listing.list_results(folder).for_terminal())
+  terminal().print(listing.list_results(folder).for_terminal())
 
 
 def examples(
@@ -1130,6 +1131,14 @@ def mistakes() -> Iterator[None]:
       os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
     )  # or Python complains of the pipe at its end
     sys.exit(141)
+  except OSError as error:
+    if error.errno != errno.ENOSPC:
+      raise
+    # Of what is printed, too, which Python would try to write again at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+      say("error: no space is left on the disk for what is written or printed")
+    sys.exit(1)
   except (Mistake, Failure) as error:
     say(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
@@ -1144,6 +1153,8 @@ def mistakes() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
+  for stream in (sys.stdout, sys.stderr):
+    print_what_can_be_encoded(stream)
   with interruptible(), mistakes(), naming_flags():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)

@@ -222,7 +222,7 @@ def compare(
     [*_fixed_seeds(sides[names[0]], sides[names[1]], names), *headline(c)]
     for names, c in zip(which, compared, strict=True)
   ]
-  console = console or Console()
+  console = console or pages.terminal()
   searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
   if searched:
     note = f"A run of {' and of '.join(searched)} is the best trial of a search."

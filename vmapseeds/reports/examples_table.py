@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich.console import Console
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.reports.groups import Where, select_runs
-from vmapseeds.reports.pages import Table
+from vmapseeds.reports.pages import Table, terminal
 from vmapseeds.results.by_example import examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
 from vmapseeds.results.opening import open_results
@@ -119,5 +118,5 @@ def print_examples(
   rows = rows_of(table, most, n)
   if rows:
     names = table.attrs.get("class_names")
-    return Console().print(table_of(rows, most, names).for_terminal())
+    return terminal().print(table_of(rows, most, names).for_terminal())
   print(f"{folder} has no such examples: {ORDERS[most].lower()}")

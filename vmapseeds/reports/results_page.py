@@ -50,6 +50,7 @@ from vmapseeds.store.layout import readable
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
+VECTORS = ("svg", "pdf")
 MOST_PAIRED = 50  # runs whose pairs are drawn
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
@@ -130,7 +131,8 @@ def report(
     out: folder for the pages instead. With several results folders, each has a
       subfolder of its name in it.
     console: where to print.
-    format: of what is printed: "text", or "md" for tables in Markdown.
+    format: of what is printed: "text", or "md" for tables in Markdown; or "svg" or "pdf":
+      text, and figures in that format, too, beside the PNG files.
     open_page: whether to show the last page in a browser.
 
   Returns:
@@ -142,8 +144,9 @@ def report(
       has no such test set, columns or values, or a page cannot be written. Nothing is
       written then, unless writing itself fails.
   """
-  one_of("format", format, ("text", "md"))
-  console = console or Console()
+  one_of("format", format, ("text", "md", *VECTORS))
+  vector = format if format in VECTORS else ""
+  console = console or pages.terminal()
   if isinstance(folders, Folder) or not np.iterable(folders):
     folders = [folders]
   if not (folders := list(folders)):
@@ -172,7 +175,9 @@ def report(
       raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
     for part in parts:
-      page = pages.write_page(part.out, "report", part.summary, **page_of(part))
+      page = pages.write_page(
+        part.out, "report", part.summary, vector=vector, **page_of(part)
+      )
     if len(parts) > 1 or lost:
       page = _side_by_side(parts, lost, parts[0].out.parent, console, format)
     else:
@@ -821,6 +826,7 @@ def _side_by_side(
       pages.notes(notes),
       pages.Section("Figures", figures=found),
     ],
+    vector=format if format in VECTORS else "",
     title=f"{', '.join(dict.fromkeys(titles))}: side by side",
     under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
     footer=_SIDE_BY_SIDE,
