@@ -435,7 +435,9 @@ def train_blocks(
   seen = rows if plan.options.progress else rows[:0]
   values = stored_values(results, shown, seen)
   shared = on_devices(plan)
-  bar = Progress(total, len(rows), values, shown, plan.options.progress)
+  bar = Progress(
+    total, len(rows), values, shown, plan.options.progress, compile_seconds
+  )
   left, queue = list(blocks), collections.deque[int]()
   told = not plan.options.progress
   looked, pause, waited = -math.inf, 0.0, 0.0
