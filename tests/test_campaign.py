@@ -847,6 +847,22 @@ def test_numbers_of_the_progress_line(monkeypatch):
   )
 
 
+def test_the_time_left_does_not_count_compilation(monkeypatch):
+  """Batches of 30 runs take 100 s, after 3,000 s of compilation in all."""
+  now, compiled = [100.0], [7.0]  # 7 s of another campaign
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(progress, "time", clock)
+  bar = Progress(90, 0, np.array([]), None, False, lambda: compiled[0])
+  now[0] += 2600
+  compiled[0] += 2500
+  bar.trained_more(30, np.array([]))
+  assert bar.line() == "30/90 runs, 0.3 runs/s, 0:03:20 left"
+  now[0] += 600  # the last batch is smaller
+  compiled[0] += 500
+  bar.trained_more(30, np.array([]))
+  assert bar.line() == "60/90 runs, 0.3 runs/s, 0:01:40 left"
+
+
 def test_the_time_left_counts_the_epochs_of_runs_in_training(monkeypatch):
   """30 runs take 20 s an epoch and 30 s to compile."""
   now = [100.0]

@@ -29,7 +29,7 @@ EXAMPLES = 20
 def undrawn(monkeypatch):
   """Pages have a stand-in for their figure, which takes longer than all the rest."""
 
-  def save(figure, path):
+  def save(figure, path, vector):
     write(path, b"")
     return "data:image/png;base64,"
 
@@ -354,7 +354,7 @@ def test_figures(tmp_path, monkeypatch):
   monkeypatch.setattr(
     pages,
     "_save_figure",
-    lambda figure, path: (
+    lambda figure, path, vector: (
       drawn.update({path.stem: figure.draw(plots.figure()[1])}) or "data:"
     ),
   )

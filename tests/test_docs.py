@@ -139,3 +139,27 @@ def test_sections_of_parameters_name_them_all():
         assert documented(docstring) == expected, f"{source}: {function.name}"
         sections += 1
   assert sections > 100
+
+
+def test_forty_questions_are_answered_within_two_clicks():
+  """The page is linked from the README and the how-to guides; each answer has a line, or a
+  page of which the heading is there.
+  """
+  page = DOCS / "howto" / "questions.md"
+  flags = SOURCES["vmapseeds/cli.py"] + SOURCES["vmapseeds/campaign/options.py"]
+  for index in (ROOT / "README.md", DOCS / "howto" / "index.md"):
+    assert "questions.md" in text_of(index)
+  rows = [line for line in text_of(page).splitlines() if line.startswith("| ")][1:]
+  rows = [line.strip("| ").split(" | ") for line in rows if not line.startswith("| **")]
+  assert len(rows) == 40
+  for row in rows:
+    links = re.findall(r"\]\(([^)#]+)(?:#([\w-]+))?\)", row[-1])
+    assert links, row
+    for target, anchor in links:
+      path = (page.parent / target).resolve()
+      assert path.exists(), (row, target)
+      headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+      slugs = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+      assert not anchor or anchor in slugs, (row, anchor)
+    for flag in re.findall(r"`[^`]*?--([a-z-]+)", row[1]):
+      assert flag.replace("-", "_") in flags, flag

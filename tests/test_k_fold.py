@@ -155,7 +155,7 @@ def test_runs_that_had_not_seen_an_example_vote_on_it(trained):
     assert found.mean_loss.values[example] == pytest.approx(
       results.losses.values[rows, example].mean(), rel=1e-5
     )
-  measured = vs.measure(folder, ["auc", "brier"])
+  measured = vs.measure(vs.open_results(folder), ["auc", "brier"])
   np.testing.assert_allclose(measured.auc, results.test_auc, rtol=1e-6)
   p = found.probabilities.values[:, 1]
   assert measured.auc.attrs["ensemble"] == pytest.approx(

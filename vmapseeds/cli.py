@@ -4,6 +4,7 @@
 
 import collections
 import contextlib
+import errno
 import functools
 import io
 import os
@@ -25,7 +26,7 @@ from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
-from vmapseeds.machine import hide_absent_accelerators
+from vmapseeds.machine import hide_absent_accelerators, print_what_can_be_encoded
 from vmapseeds.mistakes import (
   Failure,
   Mistake,
@@ -449,7 +450,12 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
 
 
 def merge(
-  folders: Folders, *, out: Folder, force_mixed: bool = False, quiet: bool = False
+  folders: Folders,
+  *,
+  out: Folder,
+  force_mixed: bool = False,
+  allow_upgrade: bool = False,
+  quiet: bool = False,
 ) -> None:
   """Merge results folders whose runs were trained separately. The runs keep the order
   of the folders.
@@ -460,10 +466,18 @@ def merge(
       once
     force_mixed: merge even where recipe, versions, device kind, lane width, lowering or
       precision differ
+    allow_upgrade: merge where the programs of the same recipe differ because versions of
+      packages do
     quiet: no progress bar
   """
   with nothing_written():
-    results = vmapseeds.merge(folders, out, force_mixed=force_mixed, progress=not quiet)
+    results = vmapseeds.merge(
+      folders,
+      out,
+      force_mixed=force_mixed,
+      allow_upgrade=allow_upgrade,
+      progress=not quiet,
+    )
   conclude(results, out)
 
 
@@ -566,7 +580,7 @@ def report(
     str | None,
     hint("DIR", "report in each DIR; side by side: report/side_by_side in the first"),
   ] = None,
-  format: Annotated[str, arg(metavar="text|md")] = "text",
+  format: Annotated[str, arg(metavar="text|md|svg|pdf")] = "text",
   open: bool = False,
 ) -> None:
   """Print the statistics of results and write pages with every number and figure.
@@ -584,7 +598,8 @@ def report(
     images: inputs of the test examples, shown on the pages: pictures, rows or texts; a
       .npy file, an .npz file with x_test or one array, or a data set, e.g. cifar10
     out: folder for the pages
-    format: print tables for a terminal, or in Markdown
+    format: print tables for a terminal, or in Markdown; svg or pdf write figures in that
+      format, too
     open: show the page in a browser
   """
   vmapseeds.report(
@@ -606,11 +621,10 @@ def list_results(folder: Positional[Folder] = "results") -> None:
   Args:
     folder: folder with results folders, at any depth
   """
-  from rich.console import Console
-
   from vmapseeds.reports import listing
+  from vmapseeds.reports.pages import terminal
 
-  Console().print(listing.list_results(folder).for_terminal())
+  terminal().print(listing.list_results(folder).for_terminal())
 
 
 def examples(
@@ -618,6 +632,7 @@ def examples(
   *,
   most: Name = "split",
   n: Count = 20,
+  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = (),
   output: Annotated[str | None, hint("NAME", "the first")] = None,
   test_set: Name = "test",
   epoch: Epoch = None,
@@ -630,13 +645,22 @@ def examples(
     most: which come first: split, where runs agree least; hard, where most are wrong;
       mislabelled, where most agree on another class than the label
     n: the most examples to print
+    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9
     output: the output of role class or loss
     test_set: which test set
     epoch: after which epoch, for runs trained with evaluate_every
   """
   from vmapseeds.reports.examples_table import print_examples
 
-  print_examples(folder, most=most, n=n, output=output, test_set=test_set, epoch=epoch)
+  print_examples(
+    folder,
+    most=most,
+    n=n,
+    where=values(where, "--where"),
+    output=output,
+    test_set=test_set,
+    epoch=epoch,
+  )
 
 
 def compare(
@@ -648,6 +672,7 @@ def compare(
   against: Annotated[
     tuple[str, ...], hint("COLUMN=NUMBER", "all runs of the others")
   ] = (),
+  over: Annotated[tuple[str, ...], hint("COLUMN", "none")] = (),
   all_pairs: bool = False,
   margin: Annotated[float | None, hint("X", "none")] = None,
   gamma: float = 0.75,
@@ -670,6 +695,8 @@ def compare(
     folders: results of A, and of B, C and so on, each of which is compared with A
     where: take only the runs of A with these values, e.g. lr=0.02,0.05 momentum=0.9
     against: take only the runs of the others with these values
+    over: swept columns over whose values runs of the same seeds are averaged, e.g.
+      optimizer
     all_pairs: compare every two folders
     margin: a difference that does not matter, in percentage points of accuracy, or in
       the unit of the loss or score; A and B may then be called equal
@@ -687,6 +714,7 @@ def compare(
     *folders,
     where=values(where, "--where"),
     against=values(against, "--against"),
+    over=over,
     all_pairs=all_pairs,
     margin=margin,
     gamma=gamma,
@@ -1103,6 +1131,14 @@ def mistakes() -> Iterator[None]:
       os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
     )  # or Python complains of the pipe at its end
     sys.exit(141)
+  except OSError as error:
+    if error.errno != errno.ENOSPC:
+      raise
+    # Of what is printed, too, which Python would try to write again at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+      say("error: no space is left on the disk for what is written or printed")
+    sys.exit(1)
   except (Mistake, Failure) as error:
     say(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
@@ -1117,6 +1153,8 @@ def mistakes() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
+  for stream in (sys.stdout, sys.stderr):
+    print_what_can_be_encoded(stream)
   with interruptible(), mistakes(), naming_flags():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)

@@ -2,6 +2,7 @@
 that are not results.
 """
 
+import codecs
 import contextlib
 import functools
 import math
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What NVIDIA's driver (also in WSL and on Jetson) and a TPU's need
@@ -87,6 +89,28 @@ def cores() -> int:
   if hasattr(os, "sched_getaffinity"):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
+
+
+# What is printed in place of letters that a terminal lacks.
+PLAIN = {"±": "+-", "σ": "sd", "²": "^2", "×": "x", "√": "sqrt", "→": "->", "∞": "inf"}
+
+
+def plain_letters(error: UnicodeError) -> tuple[str, int]:
+  """Replace what an encoding lacks: a handler of `codecs.register_error`."""
+  if not isinstance(error, UnicodeEncodeError):
+    raise error
+  lacking = error.object[error.start : error.end]
+  return "".join(PLAIN.get(letter, "?") for letter in lacking), error.end
+
+
+codecs.register_error("vmapseeds_plain", plain_letters)
+
+
+def print_what_can_be_encoded(stream: Any) -> None:
+  """Let a text stream replace letters that its encoding lacks, instead of failing."""
+  encoding = (getattr(stream, "encoding", None) or "utf-8").lower()
+  if not encoding.startswith("utf") and hasattr(stream, "reconfigure"):
+    stream.reconfigure(errors="vmapseeds_plain")
 
 
 def ask_for_all_cores() -> bool:

@@ -178,7 +178,8 @@ def estimate(
     results = Results(out, root)
     contents = planning.contents_of(plan, seed_batch)
     given = contents.description | provenance(plan, execution)
-    description.check_same(results, contents, given, plan.options.force_mixed)
+    allowed = plan.options.force_mixed, plan.options.allow_upgrade
+    description.check_same(results, contents, given, *allowed)
     seed_batch = results.block_runs
     done = int(results.done[: len(plan.runs)].sum())
   known_speed(plan.task, execution, measured=True)
@@ -261,6 +262,7 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
           block_runs=seed_batch,
           depends=provenance(plan, execution),
           force_mixed=options.force_mixed,
+          allow_upgrade=options.allow_upgrade,
         )
     except FolderExists:
       continue  # the other process's choices count
@@ -433,7 +435,9 @@ def train_blocks(
   seen = rows if plan.options.progress else rows[:0]
   values = stored_values(results, shown, seen)
   shared = on_devices(plan)
-  bar = Progress(total, len(rows), values, shown, plan.options.progress)
+  bar = Progress(
+    total, len(rows), values, shown, plan.options.progress, compile_seconds
+  )
   left, queue = list(blocks), collections.deque[int]()
   told = not plan.options.progress
   looked, pause, waited = -math.inf, 0.0, 0.0
@@ -558,7 +562,7 @@ def train_and_store_block(
     execution = lanes.Execution(
       execution.lowering, narrower(execution.width, error, options)
     )
-    description.settle(results, provenance(plan, execution), mixed=False)
+    description.settle(results, provenance(plan, execution))
     return execution
   if not settled and folder_execution(campaign) != execution:
     return execution

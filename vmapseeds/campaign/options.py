@@ -30,6 +30,8 @@ class WorkOptions:
       for longer than a minute
     force_mixed: resume even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder records that
+    allow_upgrade: resume where the programs of the same recipe differ because versions of
+      packages do; reports say which runs were trained with which
     progress: print on stderr what was chosen and how far the training is
   """
 
@@ -38,6 +40,7 @@ class WorkOptions:
     int | Literal["auto", "never"] | None, hint("EPOCHS|auto|never", "auto if long")
   ] = None
   force_mixed: bool = False
+  allow_upgrade: bool = False
   progress: Suppress[bool] = True
 
   def __post_init__(self):

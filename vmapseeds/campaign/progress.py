@@ -4,6 +4,7 @@ and then.
 
 import math
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
@@ -29,6 +30,8 @@ class Progress:
     shown: the array that they come from, what they are called, and their unit, "%" for
       fractions; None if there is nothing to show.
     visible: whether anything is printed.
+    compiled: returns the seconds of compilation in this process so far, which tell nothing
+      of the speed.
   """
 
   def __init__(
@@ -38,6 +41,7 @@ class Progress:
     values: Float[np.ndarray, " runs"],
     shown: tuple[str, str, str] | None,
     visible: bool,
+    compiled: Callable[[], float] = lambda: 0.0,
   ):
     _, self.label, self.unit = shown or ("", "", "")
     self.total, self.done, self.trained = total, done, 0
@@ -47,10 +51,13 @@ class Progress:
     self.loaded = 0.0  # as `part`, of all epochs that were resumed
     self.doing = "compiling"  # while no run is in training
     self.values = np.array([])
-    self.begun = time.monotonic()
-    self.first: float | None = None  # when it was compiled and the first epochs trained
+    self.compiled = compiled
+    self.begun = time.monotonic() - compiled()
+    # When it was compiled and the first epochs trained, without the time of compilation
+    self.first: float | None = None
     self.before = 0.0  # what was trained by then
-    self.latest = self.begun  # when more was trained
+    self.latest = time.monotonic()  # when more was trained
+    self.worked = self.begun  # the same, without the time of compilation
     self.add(values)
     console = Console(stderr=True)
     self.live = (
@@ -58,7 +65,7 @@ class Progress:
       if visible and console.is_terminal
       else None
     )
-    self.plain, self.printed = visible and self.live is None, self.begun
+    self.plain, self.printed = visible and self.live is None, self.latest
 
   def __enter__(self) -> "Progress":
     if self.live:
@@ -106,8 +113,9 @@ class Progress:
 
   def _worked(self):
     self.latest = time.monotonic()
+    self.worked = self.latest - self.compiled()
     if self.first is None:
-      self.first, self.before = self.latest, self._work()
+      self.first, self.before = self.worked, self._work()
     self._print()
 
   def _work(self):
@@ -119,14 +127,14 @@ class Progress:
       say(self.line())
 
   def speed(self) -> float | None:
-    """Return runs per second of this process, without the first compilation if that can
-    be separated; None at first.
+    """Return runs per second of this process, without compilation, and without what comes
+    before the first epochs if that can be separated; None at first.
     """
     if self.first is None:
       return None
     if self._work() > self.before:
-      return (self._work() - self.before) / max(self.latest - self.first, 1e-9)
-    return max(0, self.trained - self.loaded) / max(self.latest - self.begun, 1e-9)
+      return (self._work() - self.before) / max(self.worked - self.first, 1e-9)
+    return max(0, self.trained - self.loaded) / max(self.worked - self.begun, 1e-9)
 
   def line(self) -> str:
     """Return the progress as one line of text."""

@@ -79,6 +79,7 @@ class Side(NamedTuple):
   results: xr.Dataset  # the output's number of each run under its name
   opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
+  levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
 
   @property
   def values(self) -> np.ndarray:
@@ -100,6 +101,7 @@ def compare(
   *others: Folder,
   where: Where = None,
   against: Where = None,
+  over: Sequence[str] = (),
   all_pairs: bool = False,
   margin: float | None = None,
   gamma: float = 0.75,
@@ -131,6 +133,9 @@ def compare(
     where: column -> value or values. Takes only the runs of A that have them. Swept
       columns must be named.
     against: likewise for the others.
+    over: swept columns that are not what is asked about, such as ["optimizer"]: runs of
+      the same seeds are averaged over their values, and these means are compared as runs
+      are. Seeds that lack a value are left out.
     all_pairs: compare every two of the folders, not only A with each of the others.
     margin: difference that does not matter, in the unit that is printed: percentage
       points of accuracy. If the interval lies within it, A and B are called equal.
@@ -172,13 +177,19 @@ def compare(
     raise Mistake(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
-  ours = read_side(a, where, "--where", test_set, epoch, output)
+  over = (over,) if isinstance(over, str) else tuple(over)
+  ours = read_side(a, where, "--where", test_set, epoch, output, over)
   test_set = resolve_test_set(ours.results.attrs.get("test_sets"), test_set)
   theirs = [
-    read_side(other, against, "--against", test_set, epoch, ours.output)
+    read_side(other, against, "--against", test_set, epoch, ours.output, over)
     for other in others or (a,)
   ]
   for side in theirs:
+    if side.levels != ours.levels:
+      raise Mistake(
+        f"{ours.name} is averaged over {format_values(ours.levels)}, {side.name} over "
+        f"{format_values(side.levels)}: give runs of the same values"
+      )
     if not np.array_equal(ours.tested, side.tested):
       both = [np.asarray(of.tested) for of in (ours, side)]
       how = ""
@@ -206,18 +217,23 @@ def compare(
   tables = [_table_of_sides(sides, of)]
   if len(compared) > 1:
     tables.append(_table_of_comparisons(compared))
-  together = {} if output else _scores_together(sides)
+  together = {} if output or over else _scores_together(sides)
   if together:
     tables.append(_table_of_scores(together, which))
   said = [
     [*_fixed_seeds(sides[names[0]], sides[names[1]], names), *headline(c)]
     for names, c in zip(which, compared, strict=True)
   ]
-  console = console or Console()
+  console = console or pages.terminal()
   searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
   if searched:
     note = f"A run of {' and of '.join(searched)} is the best trial of a search."
     said[0].append(note)
+  if over:
+    said[0].append(
+      f"A run stands for the mean over {format_values(ours.levels)} of runs of the same "
+      "seeds."
+    )
   for sentence in itertools.chain(*said):
     # Only the terminal wraps sentences, so that output can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False, markup=False)
@@ -347,6 +363,8 @@ def _of_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   """Return each run's performance on each example: whether it is right, or its loss
   with the sign changed. None if that is not kept, or too much to read.
   """
+  if side.levels:
+    return None
   role, name, opened = side.about["role"], side.output, side.opened
   if role == "score" or name not in opened or opened[name].nbytes > MOST_READ:
     return None
@@ -530,8 +548,11 @@ def read_side(
   test_set: str,
   epoch: int | None,
   output: str | None,
+  over: Sequence[str] = (),
 ) -> Side:
-  """Read the selected runs of a folder, without predictions, logits and counts."""
+  """Read the selected runs of a folder, without predictions, logits and counts. Those of
+  the same seeds are averaged over the columns `over`.
+  """
   opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   outputs = roles(opened)
   first = next(iter(outputs))
@@ -550,13 +571,47 @@ def read_side(
     results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
-    groups.check_not_pooled(results, where, flag)
+    groups.check_columns(results, over)
+    groups.check_not_pooled(results, dict.fromkeys([*(where or {}), *over]), flag)
+    levels = {column: groups.values_of(results, column) for column in over}
+    if over:
+      results = opened = averaged_over(results, name, over)
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
   tested = results.get("original_labels", results.get(about.get("labels", ""), shape))
   after = "" if epoch is None else f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, about, results, opened, tested)
+  return Side(folder, where, title, first, name, about, results, opened, tested, levels)
+
+
+def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dataset:
+  """Return the means of an output's numbers over all values of the columns `over`, of runs
+  that agree in all seeds: a run for each seeds.
+
+  Raises:
+    Mistake: runs have no seeds, or none has all values.
+  """
+  seeds = groups.seed_columns(results)
+  count = np.prod([len(groups.values_of(results, column)) for column in over])
+  table = pd.DataFrame({column: results[column].values for column in (*seeds, *over)})
+  table[name] = results[name].values
+  if not seeds or table.duplicated([*seeds, *over]).any():
+    raise Mistake(
+      f"runs do not differ by their seeds and {', '.join(over)} alone: name the other "
+      "columns in where, or in over"
+    )
+  of_seeds = table.groupby([*seeds])[name]
+  means = pd.DataFrame(
+    {"size": of_seeds.size(), "mean": of_seeds.apply(lambda x: x.mean(skipna=False))}
+  )
+  whole = means[means["size"] == count].reset_index()
+  if not len(whole):
+    raise Mistake(f"no seeds have runs of all {count} values of {', '.join(over)}")
+  columns = {
+    column: ("run", whole[column].to_numpy(), results[column].attrs) for column in seeds
+  }
+  values = {name: ("run", whole["mean"].to_numpy(), results[name].attrs)}
+  return xr.Dataset(values, coords=columns, attrs=results.attrs)
 
 
 def matched_rows(

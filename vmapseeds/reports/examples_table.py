@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich.console import Console
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.reports.pages import Table
+from vmapseeds.reports.groups import Where, select_runs
+from vmapseeds.reports.pages import Table, terminal
 from vmapseeds.results.by_example import examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
+from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import EXAMPLE_ID
 
@@ -103,6 +104,7 @@ def print_examples(
   *,
   most: str,
   n: int,
+  where: Where,
   output: str | None,
   test_set: str,
   epoch: int | None,
@@ -110,10 +112,11 @@ def print_examples(
   """Print the examples of `vs.examples` that come first in an order."""
   at_least("n", n, 1)
   one_of("order", most, ORDERS)
-  table = examples(folder, output=output, test_set=test_set, epoch=epoch)
+  results = select_runs(open_results(folder, test_set, epoch), where)
+  table = examples(results, output=output)
   one_of("order of losses", most, ORDERS if "label" in table else OF_LOSSES)
   rows = rows_of(table, most, n)
   if rows:
     names = table.attrs.get("class_names")
-    return Console().print(table_of(rows, most, names).for_terminal())
+    return terminal().print(table_of(rows, most, names).for_terminal())
   print(f"{folder} has no such examples: {ORDERS[most].lower()}")

@@ -163,6 +163,12 @@ def check_not_pooled(results: xr.Dataset, where: Where, flag: str) -> None:
       raise Mistake(f"{_format_column(name, values)}: choose, such as {example}")
 
 
+def check_columns(results: xr.Dataset, names: Sequence[str]) -> None:
+  """Raise `Mistake` unless runs have these columns."""
+  for name in names:
+    _check_column(results, name)
+
+
 def _check_column(results: xr.Dataset, name: str) -> None:
   there = columns(results)
   if not there:

@@ -8,19 +8,23 @@ import io
 import json
 import os
 import re
+import sys
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import matplotlib
 import rich.table
 import xarray as xr
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from rich.console import Console
 from rich.markup import escape
 from upath import UPath
 
+from vmapseeds.machine import print_what_can_be_encoded
 from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake
 from vmapseeds.reports import plots
 from vmapseeds.store.files import Folder, is_remote, place, write
@@ -62,6 +66,12 @@ class Table(NamedTuple):
     for row in self.rows:
       made.add_row(*map(escape, row))
     return made
+
+
+def terminal() -> Console:
+  """Return a console for the standard output, whatever its encoding."""
+  print_what_can_be_encoded(sys.stdout)
+  return Console()
 
 
 class Section(NamedTuple):
@@ -123,10 +133,15 @@ def html(sections: Sequence[Section], sources: Mapping[str, str], **texts: str) 
 
 
 def write_page(
-  out: Path | UPath, name: str, record: Any, sections: Sequence[Section], **texts: str
+  out: Path | UPath,
+  name: str,
+  record: Any,
+  sections: Sequence[Section],
+  vector: str = "",
+  **texts: str,
 ) -> Path | UPath:
   """Write NAME.html, NAME.json with the `record` and the figures into a folder, and
-  return the page's path.
+  return the page's path. `vector` is another format of the figures, such as "pdf".
 
   Raises:
     Mistake: the folder cannot be written.
@@ -134,7 +149,7 @@ def write_page(
   page = out / f"{name}.html"
   try:
     sources = {
-      key: _save_figure(figure, out / f"{key}.png")
+      key: _save_figure(figure, out / f"{key}.png", vector)
       for section in sections
       for key, figure in section.figures.items()
     }
@@ -192,11 +207,19 @@ def link(text: str, page: Path | UPath, out: Path | UPath) -> str:
   return Markup('<a href="{}">{}</a>').format(address, text)
 
 
-def _save_figure(figure: Figure, path: Path | UPath) -> str:
-  """Save a figure as PNG and return it as a data URI."""
+def _save_figure(figure: Figure, path: Path | UPath, vector: str = "") -> str:
+  """Save a figure as PNG, and in a `vector` format, and return it as a data URI."""
   drawing, ax = plots.figure(height=figure.height)
   figure.draw(ax)
   drawn = io.BytesIO()
   drawing.savefig(drawn, dpi=160)
   write(path, drawn.getvalue())
+  if vector:
+    lines = io.BytesIO()
+    # Text stays text, and the same figure gives the same bytes.
+    fonts = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "vmapseeds"}
+    dates = {"pdf": "CreationDate", "svg": "Date"}
+    with matplotlib.rc_context(fonts):
+      drawing.savefig(lines, format=vector, metadata={dates[vector]: None})
+    write(path.with_suffix(f".{vector}"), lines.getvalue())
   return f"data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}"

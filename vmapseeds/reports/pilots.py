@@ -7,6 +7,7 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, door, number
 from vmapseeds.reports.comparison_page import matched_rows, read_side
 from vmapseeds.reports.groups import Where
+from vmapseeds.reports.pages import terminal
 from vmapseeds.reports.planning import (
   LEAST_PILOT,
   Need,
@@ -96,7 +97,7 @@ def plan(
   else:
     said += """ Paired by seeds, a difference takes fewer runs if their correlation is \
 above 0: a second folder with the same seeds measures it."""
-  console = console or Console()
+  console = console or terminal()
   console.print(said, highlight=False, soft_wrap=True, markup=False)
   console.print(table_of(found, seconds_of_a_run(a)).for_terminal())
   return found

@@ -33,7 +33,8 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
 from vmapseeds.reports.pictures import Inputs, find_inputs
-from vmapseeds.reports.summary import headline, measure_outputs, summarize
+from vmapseeds.reports.summary import BY_VERSIONS, headline, measure_outputs, summarize
+from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   capitalized,
   run_count,
@@ -50,6 +51,7 @@ from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
+VECTORS = ("svg", "pdf")
 MOST_PAIRED = 50  # runs whose pairs are drawn
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
@@ -131,7 +133,8 @@ def report(
     out: folder for the pages instead. With several results folders, each has a
       subfolder of its name in it.
     console: where to print.
-    format: of what is printed: "text", or "md" for tables in Markdown.
+    format: of what is printed: "text", or "md" for tables in Markdown; or "svg" or "pdf":
+      text, and figures in that format, too, beside the PNG files.
     open_page: whether to show the last page in a browser.
 
   Returns:
@@ -143,8 +146,9 @@ def report(
       has no such test set, columns or values, or a page cannot be written. Nothing is
       written then, unless writing itself fails.
   """
-  one_of("format", format, ("text", "md"))
-  console = console or Console()
+  one_of("format", format, ("text", "md", *VECTORS))
+  vector = format if format in VECTORS else ""
+  console = console or pages.terminal()
   if isinstance(folders, Folder) or not np.iterable(folders):
     folders = [folders]
   if not (folders := list(folders)):
@@ -173,7 +177,9 @@ def report(
       raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
     for part in parts:
-      page = pages.write_page(part.out, "report", part.summary, **page_of(part))
+      page = pages.write_page(
+        part.out, "report", part.summary, vector=vector, **page_of(part)
+      )
     if len(parts) > 1 or lost:
       page = _side_by_side(parts, lost, parts[0].out.parent, console, format)
     else:
@@ -740,6 +746,8 @@ def _open(
     [n for n, x in results.variables.items() if "epoch" in x.dims and x.ndim > 2]
   )
   results = results.assign_attrs(roles=(outputs := roles(results)))
+  if results.attrs.get(UPGRADED):
+    results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
   with readable(folder):
@@ -820,6 +828,7 @@ def _side_by_side(
       pages.notes(notes),
       pages.Section("Figures", figures=found),
     ],
+    vector=format if format in VECTORS else "",
     title=f"{', '.join(dict.fromkeys(titles))}: side by side",
     under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
     footer=_SIDE_BY_SIDE,

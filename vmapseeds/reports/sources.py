@@ -58,7 +58,7 @@ def decompose(runs: MeasuredRuns) -> dict[str, Any] | None:
     "seeds": [*whole.shape],
     "variance": found.variance.tolist(),
     "low": found.low.tolist(),
-    "high": found.high.tolist(),
+    "high": np.minimum(found.high, runs.largest).tolist(),
     "mean_se": float(found.mean_se),
   }
 

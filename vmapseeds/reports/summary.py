@@ -13,7 +13,7 @@ import xarray as xr
 from vmapseeds.reports import groups, sources
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import ids_of, table_of_losses, table_of_votes
-from vmapseeds.results.description import shown_condition
+from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
@@ -27,6 +27,7 @@ from vmapseeds.results.statistics import (
 from vmapseeds.stats._arrays import centred
 from vmapseeds.training.names import FOLD
 
+BY_VERSIONS = "runs_by_versions"  # the attribute with what was trained with which
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see
 # `stats.dependent_pairs`.
@@ -249,6 +250,11 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     yield (
       "Runs of different programs are in this folder (--force-mixed): they are not "
       "repeats of one experiment."
+    )
+  if kept.attrs.get(UPGRADED):
+    yield (
+      "The folder was trained with several versions, whose programs differ "
+      f"({kept.attrs.get(BY_VERSIONS, 'see the records of its blocks')})."
     )
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."

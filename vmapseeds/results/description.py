@@ -46,6 +46,8 @@ from vmapseeds.training.runs import Runs, holds_texts
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 # A condition that differs between runs; the records have it for each block.
 MIXED = "mixed"
+# An attribute of folders: programs differ where versions do.
+UPGRADED = "upgraded"
 # The axes of columns with more than one number a run.
 DIMENSIONS = {
   "label_map": ("run", "original_class"),
@@ -147,6 +149,7 @@ def open_or_create(
   block_runs: int,
   depends: Mapping[str, Any],
   force_mixed: bool = False,
+  allow_upgrade: bool = False,
 ) -> Results:
   """Open the campaign's folder: make it if there is none, extend it if it has fewer
   runs.
@@ -157,6 +160,7 @@ def open_or_create(
     block_runs: how many runs make a block of a new folder.
     depends: the identity, what is `TOLD`, `CONDITIONS`, and the versions of packages.
     force_mixed: whether to resume if the programs differ. The description says so then.
+    allow_upgrade: whether to resume if they differ and versions alone can be why.
 
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another
@@ -166,7 +170,7 @@ def open_or_create(
   description = contents.description | dict(depends)
   if root := read_verified_metadata(path):
     results = Results(path, root)
-    mixed = check_same(results, contents, description, force_mixed)
+    mixed = check_same(results, contents, description, force_mixed, allow_upgrade)
     columns = contents.columns
     results.extend(len(next(iter(columns.values()))), columns)
     settle(results, description, mixed)
@@ -284,12 +288,17 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
 
 
 def check_same(
-  results: Results, contents: Contents, given: Description, force_mixed: bool
-) -> bool:
+  results: Results,
+  contents: Contents,
+  given: Description,
+  force_mixed: bool,
+  allow_upgrade: bool,
+) -> str:
   """Check that a folder has this task, these runs and the `given` description.
 
   Returns:
-    Whether the programs differ, which only `force_mixed` allows.
+    `MIXED` or `UPGRADED` if the programs differ, which only `force_mixed` allows, or
+      `allow_upgrade` where versions alone can be why; empty if they do not.
 
   Raises:
     Mistake: something differs; it names the first difference.
@@ -299,7 +308,9 @@ def check_same(
   check_kept(results, contents)
   given = given | {"columns": list(columns)}
   texts = contents.source_texts
-  mixed = check_alike(results, given, force_mixed, other, source_texts=texts)
+  mixed = check_alike(
+    results, given, force_mixed, other, source_texts=texts, allow_upgrade=allow_upgrade
+  )
   constants = {name: values for name, (_, values) in contents.constants.items()}
   results.restore(columns | constants)
   shared = min(len(next(iter(columns.values()))), len(results))
@@ -322,7 +333,8 @@ def check_alike(
   other: str,
   use: str = USE,
   source_texts: Mapping[str, str] | None = None,
-) -> bool:
+  allow_upgrade: bool = False,
+) -> str:
   """Do what `check_same` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
@@ -335,11 +347,19 @@ def check_alike(
     raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
   theirs, mine = (root["identity"] for root in (stored, given))
   if are_same(theirs, mine):
-    return False
+    return ""
   may_be_mixed = theirs["data"] == mine["data"]
   may_be_mixed &= theirs["networks"] == mine["networks"]
+  upgraded = may_be_mixed and describe_upgrade(results, given, source_texts)
+  if upgraded and allow_upgrade:
+    return UPGRADED
   if force_mixed and may_be_mixed:
-    return True
+    return MIXED
+  if upgraded:
+    raise Mistake(
+      f"{results.path} was trained with {upgraded}, or --allow-upgrade to train on: runs "
+      "of both may then differ by more than rounding, and reports say which are which"
+    )
   said = describe_difference(results, given, source_texts)
   raise Mistake(f"{other}: its {said}; {use}{', or --force-mixed' * may_be_mixed}")
 
@@ -362,10 +382,46 @@ def describe_difference(
     return f"program was another ({parts}); changed since in {changed}"
   versions = (root["versions"] for root in (stored, given))
   moved = differing_versions(*versions)
-  seen = f"versions differ: {moved}" if moved else "the source text is the same"
+  kept = bool(read_source_texts(results.path) or source_texts)
+  same = "the source text is the same" if kept else "no source text is at hand"
+  seen = f"versions differ: {moved}" if moved else same
   return (
     f"program was another ({parts}), and {seen}: look at what it reads besides, such as "
     "flags of JAX, files or the environment"
+  )
+
+
+def describe_upgrade(
+  results: Results, given: Description, source_texts: Mapping[str, str] | None
+) -> str:
+  """Return what was trained with which versions, and how to restore these, if versions of
+  packages alone can be why two programs differ; empty if not.
+  """
+  stored = results.root
+  theirs, mine = (root["identity"] for root in (stored, given))
+  same = all(theirs[name] == mine[name] for name in ("law", "rounds", "version"))
+  changed = describe_change(read_source_texts(results.path), source_texts or {})
+  if not same or changed or differing_fields(stored, given):
+    return ""
+  before, now = {}, {}
+  for name in stored["versions"].keys() & given["versions"].keys() - {"python"}:
+    kept = stored.get("kinds", {}).get(name, [stored["versions"][name]])[0]
+    number, _, settings = kept.partition(" with ")
+    new_number, _, new_settings = given["versions"][name].partition(" with ")
+    if settings != new_settings:  # JAX's settings can be why, too
+      return ""
+    if number != new_number:
+      before[name], now[name] = number, new_number
+  if not before:
+    return ""
+
+  def shown(of: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {of[name]}" for name in sorted(of))
+
+  restored = " ".join(f"{name}=={before[name]}" for name in sorted(before))
+  return (
+    f"{shown(before)}, and with {shown(now)} its program is another: "
+    f"`pip install {restored}` restores them"
   )
 
 
@@ -464,9 +520,9 @@ def check_arrays(
         )
 
 
-def settle(results: Results, given: Description, mixed: bool) -> None:
+def settle(results: Results, given: Description, mixed: str = "") -> None:
   """Update the description: what is `TOLD`, conditions and versions as `given` if no run
-  is done. Else those that differ are joined.
+  is done. Else those that differ are joined. `mixed` is what `check_same` returned.
   """
   names = (*CONDITIONS, *TOLD, "versions", "identity")
   told = {name: given.get(name) for name in names}
@@ -478,7 +534,7 @@ def settle(results: Results, given: Description, mixed: bool) -> None:
     results.revise(settled)
 
 
-def join(root: Description, given: Description, mixed: bool) -> Description:
+def join(root: Description, given: Description, mixed: str) -> Description:
   """Return a description with what another one says of how runs were trained. What
   differs becomes `MIXED`, and `kinds` has all its values.
   """
@@ -488,8 +544,10 @@ def join(root: Description, given: Description, mixed: bool) -> Description:
     "identity": root["identity"] | {"fixed": fixed},
   }
   kinds = dict(root.get("kinds", {}))
-  if mixed or given.get("mixed"):
+  if mixed == MIXED or given.get("mixed"):
     root["mixed"] = True
+  if mixed == UPGRADED or given.get(UPGRADED):
+    root[UPGRADED] = True
   for name in (*CONDITIONS, *TOLD, *root["versions"]):
     held, new = (
       of["versions"] if name in of["versions"] else of for of in (root, given)
@@ -500,6 +558,27 @@ def join(root: Description, given: Description, mixed: bool) -> Description:
       held[name] = MIXED
       kinds[name] = [*seen, *more]
   return root | ({"kinds": kinds} if kinds else {})
+
+
+def runs_by_versions(path: Folder) -> str:
+  """Return which finished runs were trained with which versions, by the records of their
+  blocks, such as "runs 0 to 7 with jax 0.10.2, runs 8 to 11 with jax 0.12.0".
+  """
+  results = Results(path)
+  differing = sorted(
+    results.root.get("kinds", {}).keys() & results.root["versions"].keys()
+  )
+  spans: list[tuple[str, int, int]] = []
+  for block in sorted(results.finished_blocks()):
+    record = results.record(block)
+    versions = record["versions"] if record else {}
+    named = ", ".join(f"{name} {versions.get(name)}" for name in differing)
+    rows = results.blocks[block]
+    if spans and spans[-1][0] == named and spans[-1][2] + 1 == rows[0]:
+      spans[-1] = named, spans[-1][1], rows[-1]
+    else:
+      spans.append((named, rows[0], rows[-1]))
+  return ", ".join(f"runs {first} to {last} with {name}" for name, first, last in spans)
 
 
 def shown_condition(root: Mapping[str, Any], name: str) -> Any:

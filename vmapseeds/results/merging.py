@@ -29,6 +29,7 @@ def merge(
   out: str | os.PathLike,
   *,
   force_mixed: bool = False,
+  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Make one results folder of several whose runs were trained separately, and return
@@ -48,6 +49,8 @@ def merge(
     out: the new results folder, absent or empty.
     force_mixed: whether to merge folders whose programs differ. The new folder's
       attributes then say so.
+    allow_upgrade: whether to merge folders whose programs differ because versions of
+      packages do.
     progress: whether to draw a progress bar on stderr.
 
   Raises:
@@ -67,7 +70,7 @@ def merge(
     )
   about = first.description
   for source in sources[1:]:
-    mixed = check_alike(source, first, force_mixed)
+    mixed = check_alike(source, first, force_mixed, allow_upgrade)
     about = description.join(about, source.root, mixed)
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
@@ -121,8 +124,11 @@ def merge(
   return open_results(out, *about["test_sets"][:1])
 
 
-def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
-  """Return whether the programs of a folder and of the first differ.
+def check_alike(
+  source: Results, first: Results, force_mixed: bool, allow_upgrade: bool
+) -> str:
+  """Return how the programs of a folder and of the first differ, as
+  `description.check_same` does.
 
   Raises:
     Mistake: they cannot be merged.
@@ -148,7 +154,9 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> bool:
   if mine["kept"] != theirs["kept"]:
     check_outputs(source, first, other, use)
   texts = description.read_source_texts(first.path)
-  mixed = description.check_alike(source, given, force_mixed, other, use, texts)
+  mixed = description.check_alike(
+    source, given, force_mixed, other, use, texts, allow_upgrade
+  )
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
       said = ""

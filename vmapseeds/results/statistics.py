@@ -139,7 +139,7 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
 
 def largest_variance(of: Quantity) -> float:
   """Return the largest variance that numbers can have: fractions are within 0 and 1."""
-  return 0.25 if of is ACCURACY else np.inf
+  return 0.25 if of.unit == ACCURACY.unit else np.inf
 
 
 class Spread(NamedTuple):

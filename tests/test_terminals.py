@@ -1,0 +1,98 @@
+"""What is printed to terminals that lack letters, and to full disks; figures as vectors."""
+
+import io
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import cli
+from vmapseeds.machine import print_what_can_be_encoded
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  out = tmp_path_factory.mktemp("terminals") / "a"
+  labels = np.arange(30) % 2
+  rng = np.random.default_rng(0)
+  predictions = np.where(rng.random((8, 30)) < 0.2, 1 - labels, labels)
+  vs.import_runs(out, predictions=predictions, labels=labels, progress=False)
+  return out
+
+
+def stream(encoding):
+  return io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+
+
+@pytest.mark.parametrize(
+  ("encoding", "printed"),
+  [
+    ("ascii", b"1 +- 2, sd ^2 ?"),
+    ("cp1252", b"1 \xb1 2, sd \xb2 ?"),
+    ("utf-8", "1 ± 2, σ ² 猫".encode()),
+  ],
+)
+def test_letters_that_an_encoding_lacks(encoding, printed):
+  out = stream(encoding)
+  print_what_can_be_encoded(out)
+  out.write("1 ± 2, σ ² 猫")
+  assert out.buffer.getvalue() == printed
+  print_what_can_be_encoded(io.StringIO())  # has no encoding, and takes all letters
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_reports_are_printed_whole(folder, encoding, monkeypatch):
+  for print_all in (
+    lambda: vs.report(folder),
+    lambda: cli.main(["report", str(folder)]),
+    lambda: vs.plan(folder),
+    lambda: vs.compare(folder, folder),
+  ):
+    out = stream(encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    print_all()
+    text = out.buffer.getvalue().decode(encoding)
+    monkeypatch.undo()
+    assert "standard deviation" in text.lower()
+    assert "+-" in text or "\N{PLUS-MINUS SIGN}" in text
+
+
+@pytest.mark.skipif(
+  not os.path.exists("/dev/full"), reason="only Linux has such a file"
+)
+def test_a_full_disk_behind_what_is_printed_is_one_line():
+  with open("/dev/full", "w") as full:
+    ended = subprocess.run(
+      [sys.executable, "-m", "vmapseeds.cli", "recipes"],
+      stdout=full,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+  assert (ended.returncode, ended.stderr) == (
+    1,
+    "error: no space is left on the disk for what is written or printed\n",
+  )
+
+
+def test_figures_are_written_as_vectors_too(folder, tmp_path):
+  vs.report(folder, out=tmp_path / "a", format="pdf")
+  drawn = {path.stem for path in (tmp_path / "a").glob("*.png")}
+  pdfs = [*(tmp_path / "a").glob("*.pdf")]
+  assert {path.stem for path in pdfs} == drawn != set()
+  assert all(path.read_bytes().startswith(b"%PDF") for path in pdfs)
+  for name in ("b", "c"):
+    vs.report(folder, out=tmp_path / name, format="svg")
+  svgs = [*(tmp_path / "b").glob("*.svg")]
+  assert {path.stem for path in svgs} == drawn
+  assert all(
+    "</svg>" in path.read_text() and "<text" in path.read_text() for path in svgs
+  )
+  for path in svgs:  # the same bytes again
+    assert path.read_bytes() == (tmp_path / "c" / path.name).read_bytes()
+  with pytest.raises(
+    vs.Mistake, match="unknown format 'png': choose one of text, md, svg"
+  ):
+    vs.report(folder, format="png")
