@@ -103,14 +103,6 @@ MLP_MNIST = vs.Recipe(
   optimizer="nesterov",
   schedule="linear",
 )
-# It is right on 91 % of Fashion-MNIST's test set.
-NARROW_FASHION = vs.recipe(
-  "narrow_mnist",
-  name="narrow_fashion_mnist",
-  dataset="fashion_mnist",
-  augment="flip",
-  epochs=16,
-)
 # All examples are one batch: runs differ only in their initial weights, and converge to
 # the same optimum.
 CONVERGED = LINEAR.replace(

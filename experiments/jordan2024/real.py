@@ -41,12 +41,8 @@ from experiments.jordan2024 import (
   fig14_dependent_pairs,
   share,
 )
-from experiments.jordan2024.campaigns import (
-  DURATIONS,
-  MLP_MNIST,
-  NARROW_FASHION,
-  campaigns,
-)
+from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
+from experiments.jordan2024.fashion import FASHION
 from vmapseeds import lanes, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
@@ -87,7 +83,7 @@ class Study(NamedTuple):
 
 STUDIES = {
   "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, other=True),
-  "fashion_mnist": Study(NARROW_FASHION, (0, 1, 4, 16), 10),
+  "fashion_mnist": Study(FASHION, (0, 1, 4, 12), 10),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
   "muon_quarter": Study(airbench94_muon_cifar10.replace(width=0.25), (0, 2, 4, 8), 2),
