@@ -1,11 +1,21 @@
-"""A network that is right on 91 % of Fashion-MNIST's test set, and so small that two
+"""Two networks that are right on 91 % of Fashion-MNIST's test set, and so small that two
 cores train thousands.
 """
 
 import flax.linen as nn
 
 import vmapseeds as vs
-from vmapseeds.models.layers import Classifier, Images, Logits, patches, scale_channels
+from vmapseeds.models.layers import (
+  Classifier,
+  ConvBlock,
+  Images,
+  Logits,
+  flatten,
+  patches,
+  scale_channels,
+)
+
+FEATURES = (16, 32, 64)
 
 
 class FashionCNN(Classifier):
@@ -16,9 +26,21 @@ class FashionCNN(Classifier):
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
-    x = self.convolved(patches(x, 2), 16, 32, 64)
+    x = self.convolved(patches(x, 2), *FEATURES)
     x = nn.relu(nn.Dense(scale_channels(128, self.width), dtype=self.dtype)(x))
     return self.last(x, train)
+
+
+class FashionNormCNN(Classifier):
+  """The same convolutions with batch norm, and a linear layer."""
+
+  @nn.compact
+  def __call__(self, x: Images, train: bool) -> Logits:
+    x = patches(x, 2)
+    for features in FEATURES:
+      channels = scale_channels(features, self.width)
+      x = ConvBlock(channels, pool=2, dtype=self.dtype)(x, train)
+    return self.last(flatten(x), train)
 
 
 FASHION = vs.Recipe(
@@ -33,4 +55,7 @@ FASHION = vs.Recipe(
   weight_decay=5e-4,
   optimizer="nesterov",
   schedule="linear",
+)
+FASHION_NORM = FASHION.replace(
+  name="norm_cnn_fashion_mnist", model=FashionNormCNN, lr=0.1
 )
