@@ -136,6 +136,8 @@ class Trained:
     if self.kept and len(recipe.test_sets) == 1:
       found = kept.parts(self.kept, place.name)
     first = sum(made["runs"] for _, made in found)
+    if campaign.search and first < campaign.count:  # searches are kept whole
+      found, first = [], 0
     lacking = first < campaign.count
     if lacking and campaign.start_from:
       self(campaign.start_from)
@@ -147,7 +149,7 @@ class Trained:
       self.trained[name] = [of | {"trained_on": said} for of in made]
     for part, of in enumerate(self.trained[name], 1):
       self.used[name if part == 1 else f"{name}, part {part}"] = of
-    each = [kept.opened(arrays) for arrays, _ in found]
+    each = [kept.opened(arrays, made) for arrays, made in found]
     if lacking:
       folder = self.place(name, first)
       each.append(vs.open_results(folder, test_set or recipe.test_sets[0]))

@@ -5,7 +5,7 @@
 
 A file has the runs of one folder: their logits, less the first class's, on which softmax
 does not depend, in half precision; or their predictions, if they have no logits; or
-their scores alone, if they predict no classes. A command with `--kept` trains the runs
+their scores alone, if they predict no classes; or the trials of searches. A command with `--kept` trains the runs
 that are lacking, in a folder whose name ends in the number of those kept: its file is
 added.
 """
@@ -104,6 +104,7 @@ def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
   return {
     "recipe": json.loads(recipe.to_json()),
     "runs": results.sizes["run"],
+    "search": results.attrs.get("search"),
     "diverged": int(results.diverged.sum()),
     "identity": hash_of(results.attrs["identity"]),
     "commits": sorted({str(record["commit"]) for record in records}),
@@ -114,6 +115,12 @@ def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
 
 def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
   """Return the arrays to keep."""
+  if "search" in results.attrs:
+    return {
+      name: array.values
+      for name, array in results.variables.items()
+      if array.dims == ("run",) and array.dtype.kind in "biuf"
+    }
   if results.predictions.attrs.get("role") != "class":
     scores = {
       name: array.values
@@ -174,8 +181,10 @@ def parts(folder: Path, name: str) -> list[Part]:
   return [(arrays, made) for _, arrays, made in found]
 
 
-def opened(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
-  """Return the runs of a file as `vs.open_results` would."""
+def opened(
+  arrays: Mapping[str, np.ndarray], made: Mapping[str, Any] | None = None
+) -> xr.Dataset:
+  """Return the runs of a file as `vs.open_results` would; `made` says how."""
   whole = dict(arrays)
   for name in whole:
     if name.endswith("logits"):
@@ -185,7 +194,8 @@ def opened(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
     {name: (DIMS.get(name, ("run",)), of) for name, of in whole.items()}
   )
   if "labels" not in results:
-    return results
+    search = (made or {}).get("search")
+    return results.assign_attrs({"search": search} if search else {})
   if "predictions" in results:
     wide = results.assign(predictions=results.predictions.astype(np.int32))
     return wide.transpose("run", ...)

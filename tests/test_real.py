@@ -108,7 +108,7 @@ def test_another_machine_goes_on(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatch):
   recipe = vs.recipe("digits_cnn", batch_size=100, augment="", optimizer="nesterov")
-  study = real.Study(recipe, (0, 1, 2, 3), 4, other=True)
+  study = real.Study(recipe, (0, 1, 2, 3), 4, real.OTHER)
   monkeypatch.setitem(real.STUDIES, "mnist", study)
   monkeypatch.setattr(real.frame, "drawn", figures.plotted)
   small = campaigns.Studies(

@@ -37,7 +37,8 @@ class Rate(NamedTuple):
 def compute(trained: Trained) -> list[Rate]:
   results = trained("learning_rates")
   wrong = results.predictions.values != results.labels.values
-  return by_rate(results.lr.values, wrong, results.diverged.values)
+  rates = trained.campaigns["learning_rates"].runs.values["lr"][: len(wrong)]
+  return by_rate(rates, wrong, results.diverged.values)
 
 
 def by_rate(

@@ -41,12 +41,8 @@ from experiments.jordan2024 import (
   fig14_dependent_pairs,
   share,
 )
-from experiments.jordan2024.campaigns import (
-  DURATIONS,
-  MLP_MNIST,
-  NARROW_FASHION,
-  campaigns,
-)
+from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
+from experiments.jordan2024.fashion import FASHION, FASHION_NORM
 from vmapseeds import lanes, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
@@ -75,19 +71,20 @@ OTHER = (
 
 
 class Study(NamedTuple):
-  """What is trained, for how long, how many runs between two writes, and whether
-  figures 8 to 12 are made.
+  """What is trained, for how long, how many runs between two writes, and which figures
+  are made of other runs.
   """
 
   recipe: vs.Recipe
   epochs: tuple[int, int, int, int]
   seed_batch: int
-  other: bool = False
+  other: tuple[ModuleType, ...] = ()
 
 
 STUDIES = {
-  "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, other=True),
-  "fashion_mnist": Study(NARROW_FASHION, (0, 1, 4, 16), 10),
+  "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, OTHER),
+  "fashion_mnist": Study(FASHION, (0, 1, 4, 12), 10, OTHER[:1]),
+  "fashion_mnist_norm": Study(FASHION_NORM, (0, 1, 4, 12), 10),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
   "muon_quarter": Study(airbench94_muon_cifar10.replace(width=0.25), (0, 2, 4, 8), 2),
@@ -101,7 +98,7 @@ class Flags:
   """
 
   study: Positional[Annotated[Literal[*STUDIES], arg(metavar="STUDY")]]
-  """mnist: a small network on all of MNIST; fashion_mnist: a convolutional one on all of Fashion-MNIST; airbench_quarter, airbench_half: the fast
+  """mnist: a small network on all of MNIST; fashion_mnist: a convolutional one on all of Fashion-MNIST; fashion_mnist_norm: one with batch norm; airbench_quarter, airbench_half: the fast
   recipe of CIFAR-10 at a part of its width; muon_quarter: its form with Muon"""
 
   runs: Annotated[int, arg(metavar="N")] = 0
@@ -111,8 +108,8 @@ class Flags:
   """whether to make figures and page; if not, predictions are kept alone"""
 
   other: bool = False
-  """mnist only: also make figures 8 to 12, and train what they need: other learning rates, shifted test sets, single
-  sources of randomness, pokes"""
+  """mnist and fashion_mnist only: also make figure 8, on mnist 8 to 12, and train what they need: other learning rates,
+  shifted test sets, single sources of randomness, pokes"""
 
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
   """folder of trained runs"""
@@ -248,16 +245,16 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
   """Makes the page and its figures, from exported predictions; those that need other runs
   from these, trained in the folder `runs`, or else from the numbers made before.
   """
-  first, *rest = map(name_of, (*FIGURES, *OTHER))
+  first, *rest = map(name_of, (*FIGURES, *STUDIES[scale].other))
   names = [first, *sorted(rest)]
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write(out, stored, module, module.compute(stored), note)
   made: dict[str, list[dict[str, Any]]] = {}
-  for module in OTHER if STUDIES[scale].other else ():
+  for module in STUDIES[scale].other:
     folder, path = Path(runs or out), out / f"{name_of(module)}.json"
     trained = frame.Trained(
-      "jordan2024", scale, campaigns(scale), folder, vs.Options(), made
+      "jordan2024", scale, campaigns(scale), folder, vs.Options(), made, kept=out
     )
     if runs:
       gallery.write(out, "jordan2024", names, f"real {scale}")  # if interrupted
