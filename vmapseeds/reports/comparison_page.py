@@ -572,7 +572,7 @@ def read_side(
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
     groups.check_columns(results, over)
-    groups.check_not_pooled(results, dict.fromkeys([*(where or {}), *over]), flag)
+    groups.check_not_pooled(results, {*(where or {}), *over}, flag)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)

@@ -2,7 +2,7 @@
 seeds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,15 +150,14 @@ def format_values(values: Mapping[str, Any] | None) -> str:
   )
 
 
-def check_not_pooled(results: xr.Dataset, where: Where, flag: str) -> None:
-  """Raise if runs of different swept values would be pooled, because `where` does not
-  name the column.
+def check_not_pooled(results: xr.Dataset, named: Collection[str], flag: str) -> None:
+  """Raise if runs of different swept values would be pooled.
 
   Raises:
-    Mistake: a swept column is not in `where`.
+    Mistake: a swept column is not `named`.
   """
   for name, values in swept_columns(results).items():
-    if name not in (where or {}):
+    if name not in named:
       example = f"{flag} {name}={format_value(values[0])}"
       raise Mistake(f"{_format_column(name, values)}: choose, such as {example}")
 

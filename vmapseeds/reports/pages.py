@@ -217,7 +217,11 @@ def _save_figure(figure: Figure, path: Path | UPath, vector: str = "") -> str:
   if vector:
     lines = io.BytesIO()
     # Text stays text, and the same figure gives the same bytes.
-    fonts = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "vmapseeds"}
+    fonts: Any = {
+      "pdf.fonttype": 42,
+      "svg.fonttype": "none",
+      "svg.hashsalt": "vmapseeds",
+    }
     dates = {"pdf": "CreationDate", "svg": "Date"}
     with matplotlib.rc_context(fonts):
       drawing.savefig(lines, format=vector, metadata={dates[vector]: None})
