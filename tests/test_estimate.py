@@ -428,7 +428,7 @@ def test_a_campaign_measures_what_fits(monkeypatch, capsys):
   assert choose(1, width=10, shown=False).width == 10
   with pytest.raises(
     vs.Mistake,
-    match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",
+    match=r"digits_cnn lane_width=11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",
   ):
     choose(1, width=11)
 

@@ -90,18 +90,18 @@ def in_python(line: str) -> str:
 
   def argument(flag: re.Match) -> str:
     name, column, value, number, metavar = flag.groups()
-    said = name.replace("-", "_")
+    parameter = name.replace("-", "_")
     if name in METHODS:
-      return f"Runs.{said}"
+      return f"Runs.{parameter}"
     if name not in SWITCHES + VALUES:
       return flag[0]
     if name in SWITCHES:
-      return f"{said}=True{flag[0].removeprefix('--' + name)}"
+      return f"{parameter}=True{flag[0].removeprefix('--' + name)}"
     if column and name == "set":
       return f"{column}={value}"
     if column:
-      return f"{said}={{{column!r}: {value}}}"
-    return f"{said}={number or metavar or ''}"
+      return f"{parameter}={{{column!r}: {value}}}"
+    return f"{parameter}={number or metavar or ''}"
 
   parts = line.split("`")
   return "`".join(
@@ -136,11 +136,12 @@ def door(
         raise
       if getattr(interrupt, "was_said", False):
         raise interrupt.with_traceback(None)  # noqa: B904
-      said = (
+      reason = (
         str(interrupt) or "what was written stays; run the same command again to resume"
       )
-      said = said.replace("run the same command", "make the same call")
-      say(f"interrupted: {said}")
+      reason = reason.replace("run the same command", "make the same call")
+      say(f"interrupted: {reason}")
+      interrupt.args = ()
       interrupt.was_said = True  # type: ignore[attr-defined]
       raise interrupt.with_traceback(None)  # noqa: B904
 
@@ -171,14 +172,14 @@ def check_fields(what: str) -> Callable[[Class], Class]:
     generated = cls.__init__  # type: ignore[misc]
     _, *fields = inspect.signature(generated).parameters.values()
     names = [field.name for field in fields]
-    shown = [name for name in names if name != "origin"]
+    public = [name for name in names if name != "origin"]
     due = [field.name for field in fields if field.default is field.empty]
 
     @functools.wraps(generated)
     def init(self, *args, **given):
       for name in given:
         if name not in names:
-          one_of(f"{what} field", name, shown, UnknownField)
+          one_of(f"{what} field", name, public, UnknownField)
       lacking = [name for name in due[len(args) :] if name not in given]
       if lacking:
         raise UnknownField(

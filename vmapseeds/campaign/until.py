@@ -123,11 +123,13 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   if row.needs and not row.needs.met(runs):
     there = ", ".join(of.name for of in statistics_of(runs) if of.over == "runs")
     raise Mistake(f"--until {statistic}: {row.needs.otherwise}; choose one of {there}")
-  found = describe_statistic(row, runs)
+  described = describe_statistic(row, runs)
   low, high = row.estimate(runs).interval
-  if found["low"] is not None and (low < found["low"] or high > found["high"]):
-    found["width"] = float(high - low)
-  return found
+  if described["low"] is not None and (
+    low < described["low"] or high > described["high"]
+  ):
+    described["width"] = float(high - low)
+  return described
 
 
 def declared_roles(recipe: Recipe | Task, runs: Runs) -> dict[str, str]:

@@ -86,7 +86,7 @@ def with_measured(
   """Return opened results with the metrics that were measured of all their runs. The
   attribute `measured_of_fewer` names others.
   """
-  found = {}
+  columns = {}
   incomplete = []
   for name, metric in read_measured(path, test_set).items():
     values = metric["values"]
@@ -94,14 +94,14 @@ def with_measured(
       incomplete.append(name)
     elif name not in opened.variables:
       about = {"role": "score", "higher_is_better": metric["higher_is_better"]}
-      found[name] = xr.Variable(("run",), _column(values, rows), about)
+      columns[name] = xr.Variable(("run",), _column(values, rows), about)
   if incomplete:
     opened = opened.assign_attrs({INCOMPLETE: incomplete})
-  return opened.assign(found)
+  return opened.assign(columns)
 
 
 def _column(
   values: Mapping[str, Any], rows: Int[np.ndarray, " runs"]
 ) -> Float[np.ndarray, " runs"]:
-  found = (values[str(row)] for row in rows.tolist())
-  return np.array([np.nan if value is None else value for value in found], float)
+  numbers = (values[str(row)] for row in rows.tolist())
+  return np.array([np.nan if value is None else value for value in numbers], float)

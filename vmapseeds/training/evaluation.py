@@ -121,8 +121,8 @@ def depends_on_batch(recipe: Recipe, data: DeviceExamples) -> bool:
     return model.apply(variables, jnp.zeros_like(batch_like(data, 1)))
 
   count = min(len(data), MOST_EXAMPLES)
-  chosen = np.linspace(0, len(data) - 1, count).astype(int)
-  targets = np.asarray(data.targets)[chosen]
+  places = np.linspace(0, len(data) - 1, count).astype(int)
+  targets = np.asarray(data.targets)[places]
   loss = loss_of(recipe, Run({}, recipe.hyperparameters))
   with before_training(recipe.name):
     like = jax.eval_shape(outputs_of, variables_of(recipe, data))

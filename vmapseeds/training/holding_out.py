@@ -109,7 +109,9 @@ class HeldOut:
   ) -> dict[str, Array]:
     """Return what is kept of the training examples that a run did not draw."""
     whole = self.whole_loss
-    found = evaluate(recipe, data, run, trained, keep_outputs=logits, whole_loss=whole)
+    evaluation = evaluate(
+      recipe, data, run, trained, keep_outputs=logits, whole_loss=whole
+    )
     mask = jnp.ones(len(data), bool).at[run["subset"]].set(False)
 
     def where_held_out(values: Array) -> Array:
@@ -119,11 +121,11 @@ class HeldOut:
 
     out = {f"{HELD_OUT}/mask": mask}
     if not whole:
-      out[f"{HELD_OUT}/losses"] = where_held_out(found.losses)
+      out[f"{HELD_OUT}/losses"] = where_held_out(evaluation.losses)
     if predictions:
-      out[f"{HELD_OUT}/predictions"] = where_held_out(found.predictions)
-    if logits and found.outputs is not None:
-      out[f"{HELD_OUT}/logits"] = where_held_out(found.outputs)
+      out[f"{HELD_OUT}/predictions"] = where_held_out(evaluation.predictions)
+    if logits and evaluation.outputs is not None:
+      out[f"{HELD_OUT}/logits"] = where_held_out(evaluation.outputs)
     return out
 
   def outputs(

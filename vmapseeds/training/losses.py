@@ -91,20 +91,22 @@ def predict_of(
   """Return the recipe's `predict` for so many classes, or None where targets are none,
   checked: it raises `Mistake` if it does not return one row per example.
   """
-  chosen = recipe.predict
-  if chosen is None:
-    chosen = "outputs" if num_classes is None else "argmax"
+  name_or_function = recipe.predict
+  if name_or_function is None:
+    name_or_function = "outputs" if num_classes is None else "argmax"
   built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
-  predict = built_in[chosen] if is_name(chosen) else resolve_object("predict", chosen)
+  predict = (
+    built_in[name_or_function]
+    if is_name(name_or_function)
+    else resolve_object("predict", name_or_function)
+  )
 
   def checked(outputs):
-    with calling("predict", chosen):
+    with calling("predict", name_or_function):
       kept = predict(outputs)
     shape = jnp.shape(kept)
     if shape[:1] != (len(outputs),) or 0 in shape:
-      given = (
-        f"predict {name_of(chosen)} gives shape {shape} for {len(outputs)} examples"
-      )
+      given = f"predict {name_of(name_or_function)} gives shape {shape} for {len(outputs)} examples"
       raise Mistake(f"{given}: give ({len(outputs)}, ...), at least one number each")
     return kept
 

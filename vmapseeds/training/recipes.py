@@ -296,19 +296,21 @@ class Recipe:
   origin: str = dataclasses.field(default="", compare=False)
 
   def __post_init__(self):
+    if self.name == "":
+      vars(self)["name"] = model_name(self.model)
     self._check(_HINTS)
 
   def __repr__(self) -> str:
     """Return the fields that differ from their defaults, in a line."""
     defaults = {f.name: f.default for f in dataclasses.fields(self)}
-    shown = []
+    parts = []
     for name in FIELDS:
       value = getattr(self, name)
       if value is defaults[name] or value == defaults[name] or value == {}:
         continue
       short = objects.name_of(value) if objects.is_object(value) else repr(value)
-      shown.append(f"{name}={short:.200}")
-    return f"Recipe({', '.join(shown)})"
+      parts.append(f"{name}={short:.200}")
+    return f"Recipe({', '.join(parts)})"
 
   def __hash__(self) -> int:
     # Not of objects of the user's, such as a module with a dict: these need no hash.
@@ -319,8 +321,6 @@ class Recipe:
     allowed.
     """
     fields = {name: getattr(self, name) for name in names}
-    if fields.get("name") == "":
-      fields["name"] = model_name(self.model)
     fields |= self._split_values(fields.pop("values", self.values))
     fields["model_args"] = self._checked_args(self.model_args)
     fields["metrics"] = self._checked_metrics(self.metrics)
