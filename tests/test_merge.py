@@ -222,7 +222,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   for folder, message in (
     (
       "smooth",
-      "belongs to another campaign than {}: its recipe and this one differ in label_smoothing: 0.5, 0.0; leave one of them out, or force_mixed=True",
+      "belongs to another campaign than {}: its recipe and this one differ in label_smoothing: 0.5, 0.0; leave one of them out, or --force-mixed",
     ),
     ("classes", "its recipe and this one differ in classes"),
     ("vary", "its runs have"),
