@@ -96,3 +96,13 @@ def test_figures_are_written_as_vectors_too(folder, tmp_path):
     vs.Mistake, match="unknown format 'png': choose one of text, md, svg"
   ):
     vs.report(folder, format="png")
+
+
+def test_figures_are_objects_too(folder, tmp_path):
+  vs.report(folder, out=tmp_path / "a")
+  figures = vs.report_figures(folder)
+  assert {*figures} == {path.stem for path in (tmp_path / "a").glob("*.png")}
+  for figure in figures.values():
+    assert len(figure.axes[0].get_children()) > 0
+  figures["accuracy_distribution"].savefig(tmp_path / "own.svg")
+  assert (tmp_path / "own.svg").stat().st_size > 1000

@@ -21,6 +21,7 @@ from .mistakes import UnknownField as UnknownField
 from .reports.comparison_page import compare as compare
 from .reports.pilots import plan as plan
 from .reports.results_page import report as report
+from .reports.results_page import report_figures as report_figures
 from .reports.results_page import summary_table as summary_table
 from .results.by_example import examples as examples
 from .results.by_run import to_dataframe as to_dataframe

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import rich.table
 import xarray as xr
+from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
 from rich.markup import escape
 from upath import UPath
@@ -33,7 +34,13 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure, Table, join_names, with_small
 from vmapseeds.reports.pictures import Inputs, find_inputs
-from vmapseeds.reports.summary import BY_VERSIONS, headline, measure_outputs, summarize
+from vmapseeds.reports.summary import (
+  BY_VERSIONS,
+  headline,
+  measure_outputs,
+  summarize,
+  summarize_output,
+)
 from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   capitalized,
@@ -250,6 +257,56 @@ def summary_table(
           }
           rows.append({**about, "statistic": name, **told, "runs": section["runs"]})
   return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
+
+
+@door
+def report_figures(
+  folder: Folder,
+  *,
+  by: Sequence[str] | None = None,
+  where: Where = None,
+  test_set: str = "test",
+  epoch: int | None = None,
+) -> dict[str, MatplotlibFigure]:
+  """Return the figures of `report` as objects of Matplotlib, to change them and to save
+  them in any format. Nothing is printed or written.
+
+  ::
+
+    figures = vs.report_figures("results/a")
+    figures["accuracy_distribution"].axes[0].set_title("")
+    figures["accuracy_distribution"].savefig("accuracies.pdf")
+
+  Args:
+    folder: a results folder.
+    by: as in `report`.
+    where: as in `report`.
+    test_set: which test set.
+    epoch: after which epoch; None for the end.
+
+  Returns:
+    name -> figure. Names are those of the files that `report` writes: of several groups of
+      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups of which all
+      runs diverged have none.
+
+  Raises:
+    Mistake: as `report`.
+  """
+  results = _open(folder, test_set, epoch, by, where)
+  drawings = {}
+  for values, of_group in groups.group_runs(results, by, where):
+    try:
+      measured = measure_outputs(of_group)
+    except AllDiverged:
+      continue
+    for runs in measured:
+      output = runs.output if len(measured) > 1 else ""
+      for key, figure in figures(runs, summarize_output(runs)).items():
+        drawing, axes = plots.figure(height=figure.height)
+        figure.draw(axes)
+        name = join_names(output, key, by=".")
+        drawings[join_names(format_values(values), name, by="/")] = drawing
+  return drawings
 
 
 def sections(summary: Summary) -> list[Summary]:
