@@ -106,3 +106,20 @@ def test_figures_are_objects_too(folder, tmp_path):
     assert len(figure.axes[0].get_children()) > 0
   figures["accuracy_distribution"].savefig(tmp_path / "own.svg")
   assert (tmp_path / "own.svg").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_it_works_without_assertions(tmp_path):
+  """`python -O` trains, extends and reports."""
+  for runs in ("2", "3"):
+    argv = ["train", "digits_cnn", "--set", "model=linear", "epochs=1", "--runs", runs]
+    argv += ["--logits", "--quiet", "--out", str(tmp_path / "a")]
+    command = [sys.executable, "-O", "-m", "vmapseeds.cli"]
+    subprocess.run([*command, *argv], check=True, capture_output=True)
+  ended = subprocess.run(
+    [*command, "report", str(tmp_path / "a")],
+    check=True,
+    capture_output=True,
+    text=True,
+  )
+  assert "3 runs" in ended.stdout
