@@ -3,6 +3,7 @@ network with `vs.conv_general_dilated` by hand, and beside the program alone.
 
     taskset -c 0 python -m experiments.benchmarks.convolutions              (10 minutes on one CPU core)
     python -m experiments.benchmarks.convolutions --only "Linen" "2 strides" --rounds 3
+    python -m experiments.benchmarks.convolutions --shapes --only depthwise patches
 
     in lanes  the program as it is, by `vs.spread`, as campaigns run it
     by hand   the same network, channels last, calling `vs.conv_general_dilated`
@@ -12,6 +13,9 @@ Times are processor times, a model-step; alone, of one call. Each trains a netwo
 layer for a few steps on a batch of random images, with its own gradients, or as a
 recipe. "Differ by" is the largest difference of the losses in lanes and alone, relative
 to their size; of recipes, that of the trained parameters.
+
+With `--shapes`: single convolutions of about 200 shapes and their two gradients, beside
+XLA's own; `--only` then chooses families of shapes.
 """
 
 import dataclasses
@@ -296,6 +300,184 @@ def cases() -> dict[str, Callable[[int], tuple[Any, Any]]]:
 NAMES = tuple(cases())
 
 
+class Shape(NamedTuple):
+  """A convolution, channels last, with padding that keeps sizes but for strides."""
+
+  examples: int
+  space: tuple[int, ...]
+  channels: int
+  features: int
+  kernel: int
+  stride: int = 1
+  dilation: int = 1
+  groups: int = 1
+  outer: int = 0  # an inner `vmap` over so many kernels, or of each example
+
+  def __str__(self) -> str:
+    rank = len(self.space)
+    text = f"{self.examples}×{'×'.join(map(str, self.space))}, {self.channels} → "
+    text += f"{self.features}, {'×'.join([str(self.kernel)] * rank)}"
+    names = {"stride": "/", "dilation": " dilated ", "groups": " groups "}
+    return text + "".join(
+      f"{sign}{getattr(self, name)}"
+      for name, sign in names.items()
+      if getattr(self, name) > 1
+    )
+
+
+def shapes() -> dict[str, list[Shape]]:
+  """Return families of shapes, by name."""
+  square = [(n, (n, n)) for n in (4, 8, 16, 32)]
+  pairs = [(1, 8), (3, 16), (3, 64), (8, 8), (16, 32), (32, 32), (64, 64), (64, 128)]
+  dense = [
+    Shape(32, space, *pair, kernel)
+    for _, space in square
+    for pair in (*pairs, (128, 128))
+    for kernel in (1, 3)
+  ]
+  strided = [
+    Shape(16, (2 * n, 2 * n), *pair, kernel, stride=2)
+    for n, _ in square[1:]
+    for pair in pairs[1:7]
+    for kernel in (1, 3)
+  ]
+  large = [
+    Shape(8, (32, 32), *pair, kernel, stride)
+    for pair in ((3, 16), (3, 64), (16, 32))
+    for kernel, stride in ((5, 1), (7, 1), (7, 2), (11, 4))
+  ]
+  patches = [
+    Shape(8, (64, 64), 3, features, size, stride=size)
+    for size in (4, 8, 16)
+    for features in (32, 96, 192)
+  ]
+  dilated = [
+    Shape(8, (32, 32), *pair, 3, dilation=d)
+    for pair in ((8, 8), (16, 32), (64, 64))
+    for d in (2, 4, 12)
+  ]
+  grouped = [
+    Shape(16, (16, 16), channels, channels, kernel, groups=groups)
+    for channels, groups in ((16, 4), (64, 4), (64, 16), (128, 2), (256, 8))
+    for kernel in (1, 3)
+  ]
+  depthwise = [
+    Shape(16, (n, n), channels, channels, kernel, groups=channels)
+    for n in (8, 32)
+    for channels in (16, 64)
+    for kernel in (3, 7)
+  ]
+  lines = [
+    Shape(16, (256,), *pair, kernel, dilation=d)
+    for pair in ((1, 16), (16, 16), (64, 64))
+    for kernel, d in ((3, 1), (7, 1), (31, 1), (2, 16))
+  ]
+  volumes = [
+    Shape(4, (12, 12, 12), *pair, 3, stride=s)
+    for pair in ((1, 8), (16, 16), (32, 32))
+    for s in (1, 2)
+  ]
+  each = [
+    Shape(16, (n, n), *pair, 3, outer=16)
+    for n in (8, 16)
+    for pair in ((3, 8), (8, 16), (16, 16), (32, 32))
+  ]
+  return {
+    "dense": dense,
+    "strided": strided,
+    "large": large,
+    "patches": patches,
+    "dilated": dilated,
+    "grouped": grouped,
+    "depthwise": depthwise,
+    "lines": lines,
+    "volumes": volumes,
+    "per example": each,
+  }
+
+
+def parts_of(shape: Shape) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+  """Return the convolution and its gradients, each with its arguments."""
+  rank = len(shape.space)
+  names = "DHW"[-rank:]
+  reach = (shape.kernel - 1) * shape.dilation
+  padding = [(0, 0) if shape.stride == shape.kernel else (reach // 2, -(-reach // 2))]
+
+  def convolve(x, w):
+    return lax.conv_general_dilated(
+      x,
+      w,
+      (shape.stride,) * rank,
+      padding * rank,
+      rhs_dilation=(shape.dilation,) * rank,
+      dimension_numbers=(f"N{names}C", f"{names}IO", f"N{names}C"),
+      feature_group_count=shape.groups,
+    )
+
+  rng = np.random.default_rng(0)
+  kernel = (*[shape.kernel] * rank, shape.channels // shape.groups, shape.features)
+  x = rng.normal(size=(shape.examples, *shape.space, shape.channels))
+  x, w = x.astype(np.float32), rng.normal(size=kernel).astype(np.float32)
+  if shape.outer:  # of each example, as differential privacy has them
+    gradient = jax.grad(lambda w, x: (convolve(x[None], w) ** 2).sum())
+    return {"gradients": (jax.vmap(gradient, (None, 0)), (w, x))}
+  dy = jnp.ones_like(convolve(x, w))
+
+  def of_images(w, dy):
+    return jax.linear_transpose(lambda x: convolve(x, w), x)(dy)[0]
+
+  def of_kernel(x, dy):
+    return jax.linear_transpose(lambda w: convolve(x, w), w)(dy)[0]
+
+  return {
+    "forward": (convolve, (x, w)),
+    "images": (of_images, (w, dy)),
+    "kernel": (of_kernel, (x, dy)),
+  }
+
+
+def measure_shape(function, args, rounds: int) -> dict[str, float]:
+  """Return processor milliseconds of ours and of XLA's form, in turn, the least of
+  `rounds`, and seconds of compilation.
+  """
+  forms = {"ours": vs.fast_convolutions(function), "XLA": function}
+  programs, found = {}, {}
+  for name, form in forms.items():
+    lowered = jax.jit(form).lower(*args)
+    began = time.process_time()
+    programs[name] = lowered.compile()
+    found[f"{name} compiles"] = time.process_time() - began
+    jax.block_until_ready(programs[name](*args))
+  began = time.process_time()
+  jax.block_until_ready(programs["ours"](*args))
+  calls = min(200, max(1, int(0.02 / (time.process_time() - began))))
+  taken = {name: list[float]() for name in forms}
+  for _ in range(rounds):
+    for name, program in programs.items():
+      began = time.process_time()
+      for _ in range(calls):
+        jax.block_until_ready(program(*args))
+      taken[name].append(1e3 * (time.process_time() - began) / calls)
+  return found | {name: min(times) for name, times in taken.items()}
+
+
+def table_of_shapes(flags: "Flags") -> tuple[Table, dict[str, Any]]:
+  numbers = {}
+  rows = []
+  for family, of_family in shapes().items():
+    for shape in of_family if not flags.only or family in flags.only else ():
+      for part, (function, args) in parts_of(shape).items():
+        found = measure_shape(function, args, flags.rounds)
+        ratios = found["ours"] / found["XLA"], found["ours compiles"]
+        numbers[f"{family}: {shape} {part}"] = found
+        row = (family, str(shape), part, f"{found['ours']:.3f}", f"{ratios[0]:.2f}")
+        rows.append((*row, f"{ratios[1] / found['XLA compiles']:.1f}"))
+        if flags.shown:
+          print(*rows[-1], sep="\t", flush=True)
+  head = ("family", "convolution", "part", "ms", "÷ XLA's", "compilation ÷ XLA's")
+  return Table("single convolutions beside XLA's own", head, rows), numbers
+
+
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
   only: Annotated[tuple[str, ...], hint("NAME", "all")] = ()
@@ -303,6 +485,12 @@ class Flags(common.Flags):
 
   steps: Count = 4
   """training steps that are timed together"""
+
+  shapes: bool = False
+  """single convolutions of many shapes beside XLA's own"""
+
+  shown: bool = False
+  """with --shapes: print each row when it is measured"""
 
 
 def measure(case, flags: Flags) -> dict[str, Any]:
@@ -339,8 +527,13 @@ def measure(case, flags: Flags) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "convolutions", argv)
   for name in flags.only:
-    one_of("row", name, NAMES)
+    one_of("row", name, tuple(shapes()) if flags.shapes else NAMES)
   where = common.machine()
+  if flags.shapes:
+    lanes.start_jax()
+    table, numbers = table_of_shapes(flags)
+    common.write(flags, command, where, [table], numbers)
+    return
   numbers = {name: measure(cases()[name], flags) for name in flags.only or NAMES}
   rows = []
   for name, found in numbers.items():

@@ -119,6 +119,22 @@ def _transposed(which, cotangent, *args, part, window, **_):
   return convolve(PARTS[places[which]], window, left, right, wanted.aval)
 
 
+# Kernel gradients of one image each are XLA's own, all at once, for fewer channels ×
+# features: a program's gradients by example.
+EXAMPLE_PRODUCTS = 32 * 32
+
+
+def _is_of_few_products(part, args, own, like):
+  """Return whether lanes are kernel gradients of one small image each."""
+  *_, channels, features = like.shape
+  return (
+    part == "kernel_gradient"
+    and all(own)
+    and args[0].shape[1] == 1
+    and channels * features < EXAMPLE_PRODUCTS
+  )
+
+
 def _of_lanes(args, axes, **parameters):
   """Apply a part to all lanes at once."""
   part, window, like = (parameters[name] for name in ("part", "window", "like"))
@@ -144,7 +160,7 @@ def _of_lanes(args, axes, **parameters):
     return out.reshape(size, batch // size, *like.shape[1:]), 0
   fastest = "sequential" if parameters["platform"] == "cpu" else "im2col"
   chosen = parameters["lowering"] or fastest  # as far as measured
-  if chosen == "sequential":
+  if chosen == "sequential" and not _is_of_few_products(part, args, own, like):
 
     def of_lane(lane):
       lane = iter(lane)

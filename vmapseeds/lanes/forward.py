@@ -36,9 +36,17 @@ MOST_ELEMENTS, MOST_PHASES = 49, 16
 # A depthwise convolution makes each of a channel's features by itself, for each element:
 # at most so many of them.
 MOST_SUMS = 256
+# From version 0.12 on XLA's own kernels gain on more shapes.
+NEW_KERNELS = jax.__version_info__ >= (0, 12)
 # Kernel gradients gain while rows of the kernel are this long at most, and not dilated:
-# else a row of them has more pixels than the kernel.
-GRADIENT_WIDTH = 16
+# else a row of them has more pixels than the kernel. With new kernels they lose for long
+# rows of outputs and so many channels, and for few channels × features if strided.
+GRADIENT_WIDTH = 4 if NEW_KERNELS else 16
+GRADIENT_ROW, GRADIENT_CHANNELS, STRIDED_PRODUCTS = 32, 16, 64
+# Pairs of pixels with so many features lose for rows so long, with new kernels.
+PAIRED_FEATURES, PAIRED_ROW = 64, 32
+# Strided input gradients are XLA's own for so many pixels of a stride, with new kernels.
+OWN_PHASES = 4 if NEW_KERNELS else 0
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -72,6 +80,11 @@ def forward(window, x, w):
     y = forward(flat, images(x), kernels(w))
     return y.reshape(len(x), *window.out_spatial(x, w), w.shape[-1])
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
+    if NEW_KERNELS and (
+      _is_apart(window, w)
+      or (w.shape[-1] >= PAIRED_FEATURES and x.shape[-2] >= PAIRED_ROW)
+    ):
+      return window.lax(x, w)
     if window.dilation[-1] == 1:
       return _pairs(window, x, w)
     if _elements(w) <= MOST_ELEMENTS:
@@ -80,6 +93,11 @@ def forward(window, x, w):
   if found := _unstrided(window, x, w, _gains(window)):
     return _of_tiles(forward, found, x, w)
   return _plain(window, x, w)
+
+
+def _is_apart(window, w):
+  """Return whether the kernel sees each pixel once at most, as it does of patches."""
+  return all(k <= s for k, s in zip(w.shape, window.strides, strict=False))
 
 
 def _of_halves(part, window, *args):
@@ -276,6 +294,8 @@ def _tiled(a, sizes, first):
 
 def _plain(window, x, w):
   many = MANY_PRODUCTS["images"]
+  if NEW_KERNELS and x.ndim == 3:  # lines, which XLA's new kernels are faster for
+    return window.lax(x, w)
   return (
     winograd.forward(window, x, w)
     if winograd.fits(window, x, w, many)
@@ -355,7 +375,9 @@ def input_gradient(window, x, w, dy):
     return form.input_gradient(window, x, w, dy)
   if found := _unstrided(window, x, w, _gains(window)):
     return _of_tiles(input_gradient, found, x, w, dy)
-  if strided and math.prod(window.strides) > MOST_PHASES:
+  phases = math.prod(window.strides)
+  own = phases <= OWN_PHASES or (NEW_KERNELS and _is_apart(window, w))
+  if strided and (own or phases > MOST_PHASES):
     return XLA.input_gradient(window, x, w, dy)
   if strided:  # each phase's gradient, at the phase's pixels
     return sum(
@@ -426,6 +448,16 @@ def _phases(window, x, w):
       yield tuple(pixels), tuple(elements), plain
 
 
+def _gains_nothing(window, w, dy):
+  """Return whether XLA's new kernels take a kernel gradient in less time."""
+  *_, width, channels, features = w.shape
+  is_long = width > 1 and dy.shape[-2] >= GRADIENT_ROW
+  strided = set(window.strides) != {1}
+  return (is_long and channels >= GRADIENT_CHANNELS) or (
+    strided and channels * features < STRIDED_PRODUCTS
+  )
+
+
 def kernel_gradient(window, x, w, dy):
   """Return the gradient with respect to the kernel: a convolution with the batch as
   input channels and `dy` as the kernel.
@@ -444,7 +476,11 @@ def kernel_gradient(window, x, w, dy):
     return jax.linear_transpose(kernels, w)(dw)[0]
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
-  if window.dilation[-1] > 1 or w.shape[-3] > GRADIENT_WIDTH:
+  if (
+    window.dilation[-1] > 1
+    or w.shape[-3] > GRADIENT_WIDTH
+    or (NEW_KERNELS and _gains_nothing(window, w, dy))
+  ):
     return XLA.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
   turned = tuple(
