@@ -1,5 +1,5 @@
-"""Two networks that are right on 91 % of Fashion-MNIST's test set, and so small that two
-cores train thousands.
+"""Two networks on Fashion-MNIST, so small that two cores train thousands. That with batch
+norm is right on 91 % of the test set after 12 epochs.
 """
 
 import flax.linen as nn
@@ -15,47 +15,45 @@ from vmapseeds.models.layers import (
   scale_channels,
 )
 
-FEATURES = (16, 32, 64)
 
-
-class FashionCNN(Classifier):
-  """Patches of 2×2 pixels as channels, three 3×3 convolutions of 16, 32 and 64 features,
-  each pooled, a layer of 128 units, and a linear layer: 33,338 parameters for 28×28×1
-  images and ten classes.
+class NormCNN(Classifier):
+  """Patches of 2×2 pixels as channels, three 3×3 convolutions of 16, 32 and 64 features
+  with batch norm and ReLU, of which two are pooled, and a linear layer: 29,610 parameters
+  for 28×28×1 images and ten classes.
   """
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
-    x = self.convolved(patches(x, 2), *FEATURES)
+    x = patches(x, 2)
+    for features, pool in ((16, 2), (32, 2), (64, 1)):
+      channels = scale_channels(features, self.width)
+      x = ConvBlock(channels, pool=pool, dtype=self.dtype)(x, train)
+    return self.last(flatten(x), train)
+
+
+class PlainCNN(Classifier):
+  """The same patches and convolutions without batch norm, all pooled, a layer of 128
+  units, and a linear layer: 33,338 parameters.
+  """
+
+  @nn.compact
+  def __call__(self, x: Images, train: bool) -> Logits:
+    x = self.convolved(patches(x, 2), 16, 32, 64)
     x = nn.relu(nn.Dense(scale_channels(128, self.width), dtype=self.dtype)(x))
     return self.last(x, train)
 
 
-class FashionNormCNN(Classifier):
-  """The same convolutions with batch norm, and a linear layer."""
-
-  @nn.compact
-  def __call__(self, x: Images, train: bool) -> Logits:
-    x = patches(x, 2)
-    for features in FEATURES:
-      channels = scale_channels(features, self.width)
-      x = ConvBlock(channels, pool=2, dtype=self.dtype)(x, train)
-    return self.last(flatten(x), train)
-
-
 FASHION = vs.Recipe(
-  name="cnn_fashion_mnist",
+  name="norm_cnn_fashion_mnist",
   dataset="fashion_mnist",
-  model=FashionCNN,
+  model=NormCNN,
   augment="flip",
   epochs=12,
   batch_size=100,
-  lr=0.05,
+  lr=0.1,
   momentum=0.9,
   weight_decay=5e-4,
   optimizer="nesterov",
   schedule="linear",
 )
-FASHION_NORM = FASHION.replace(
-  name="norm_cnn_fashion_mnist", model=FashionNormCNN, lr=0.1
-)
+PLAIN_FASHION = FASHION.replace(name="plain_cnn_fashion_mnist", model=PlainCNN, lr=0.05)

@@ -42,7 +42,7 @@ from experiments.jordan2024 import (
   share,
 )
 from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
-from experiments.jordan2024.fashion import FASHION, FASHION_NORM
+from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
@@ -84,7 +84,7 @@ class Study(NamedTuple):
 STUDIES = {
   "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, OTHER),
   "fashion_mnist": Study(FASHION, (0, 1, 4, 12), 10, OTHER[:1]),
-  "fashion_mnist_norm": Study(FASHION_NORM, (0, 1, 4, 12), 10),
+  "fashion_mnist_plain": Study(PLAIN_FASHION, (0, 1, 4, 12), 10),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
   "muon_quarter": Study(airbench94_muon_cifar10.replace(width=0.25), (0, 2, 4, 8), 2),
@@ -98,7 +98,7 @@ class Flags:
   """
 
   study: Positional[Annotated[Literal[*STUDIES], arg(metavar="STUDY")]]
-  """mnist: a small network on all of MNIST; fashion_mnist: a convolutional one on all of Fashion-MNIST; fashion_mnist_norm: one with batch norm; airbench_quarter, airbench_half: the fast
+  """mnist: a small network on all of MNIST; fashion_mnist: a convolutional one on all of Fashion-MNIST; fashion_mnist_plain: one without batch norm; airbench_quarter, airbench_half: the fast
   recipe of CIFAR-10 at a part of its width; muon_quarter: its form with Muon"""
 
   runs: Annotated[int, arg(metavar="N")] = 0
