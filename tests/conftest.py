@@ -195,7 +195,7 @@ def pytest_runtest_setup(item):
 
 # These draw from the same campaigns, which a worker trains once.
 PAPERS = tuple(
-  f"tests/test_{name}.py" for name in ("banerjee", "bouthillier", "papers")
+  f"tests/papers/test_{name}.py" for name in ("banerjee", "bouthillier", "papers")
 )
 
 

@@ -376,12 +376,12 @@ def test_children_end_when_their_parent_is_killed():
   """They would keep the memory of a GPU."""
   code = (
     "import os, time\nfrom experiments.benchmarks import contenders\n"
-    "from tests.test_on_device import print_and_sleep\n"
+    "from tests.benchmarks.test_on_device import print_and_sleep\n"
     "if __name__ == '__main__': contenders.elsewhere(print_and_sleep)"
   )
   parent = subprocess.Popen(
     [sys.executable, "-c", code],
-    cwd=Path(__file__).parents[1],
+    cwd=Path(__file__).parents[2],
     stdout=subprocess.PIPE,
     stderr=subprocess.DEVNULL,
     text=True,

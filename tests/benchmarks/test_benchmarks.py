@@ -420,7 +420,7 @@ def test_the_race_as_a_command(tmp_path):
     str(tmp_path),
   ]
   ended = subprocess.run(
-    command, cwd=Path(__file__).parents[1], capture_output=True, text=True
+    command, cwd=Path(__file__).parents[2], capture_output=True, text=True
   )
   assert ended.returncode == 0, ended.stderr
   record = json.loads((tmp_path / "training_step.json").read_text())

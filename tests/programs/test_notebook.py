@@ -20,7 +20,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import stats
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
 NOTEBOOKS = sorted(NOTEBOOK.parent.glob("*.ipynb"))
 OTHERS = [path for path in NOTEBOOKS if path != NOTEBOOK]

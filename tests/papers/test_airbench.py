@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import plain
 import pytest
 
 import vmapseeds as vs
 from experiments import airbench
-from tests import plain
 from vmapseeds.data.sources import load_digits
 from vmapseeds.training import supervised
 from vmapseeds.training.runs import Runs

@@ -382,7 +382,7 @@ def test_names_are_of_one_statistic_in_a_role():
 
 
 def test_the_docs_have_the_table():
-  page = Path(__file__).parents[1] / "docs" / "statistics" / "reports.md"
+  page = Path(__file__).parents[2] / "docs" / "statistics" / "reports.md"
   units = {"unit": "the output's", "unit²": "its square"}
   lines = ["| role | `--until`, JSON | unit | uncertainty over | definition |"]
   lines += ["|---|---|---|---|---|"]

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_on_device import save_jpegs
 
 from experiments.benchmarks import on_device
 from experiments.benchmarks.carried import Archive
-from tests.test_on_device import save_jpegs
 
-SOURCE = Path(__file__).parents[1]
+SOURCE = Path(__file__).parents[2]
 # What our programs may find there, as its list of packages says, with what these need
 PACKAGES = """
   absl-py aiofiles attrs certifi charset-normalizer chex click cloudpickle contourpy

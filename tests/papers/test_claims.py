@@ -15,7 +15,7 @@ from experiments import calibration, claims, frame
 from experiments.calibration import PAPERS, Simulated
 from experiments.claims import Estimate
 
-PAGES = Path(__file__).parent.parent / "docs" / "gallery"
+PAGES = Path(__file__).parents[2] / "docs" / "gallery"
 GALLERIES = (*PAPERS, "mnist")
 PLACE = ("1", "section 1")
 AROUND = claims.near("x", PLACE, 0.9, 1.1)

@@ -16,7 +16,7 @@ import vmapseeds as vs
 from experiments import measures
 from vmapseeds import stats
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 STATISTICS = DOCS / "statistics"
 PAGES = [

@@ -29,7 +29,7 @@ from sklearn.datasets import load_digits
 import vmapseeds as vs
 from vmapseeds import cli
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "docs" / "programs"
 
 

@@ -125,7 +125,7 @@ def test_convolutions_are_not_run_wide():
 
 
 def test_a_task_of_a_few_numbers_is_run_as_wide_as_there_are_runs():
-  sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "programs"))
+  sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "programs"))
   import own_task
 
   run = lanes_of(own_task.task, vs.Runs.independent(1))

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 import vmapseeds as vs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # `.ci/run` installs the others.
 EXTRAS = {*PYPROJECT["project"]["optional-dependencies"]} - {

@@ -10,7 +10,7 @@ import sklearn.metrics as sk
 
 import vmapseeds as vs
 
-PAGE = Path(__file__).parents[1] / "docs" / "howto" / "tabular.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "tabular.md"
 
 
 @pytest.mark.slow
