@@ -66,6 +66,18 @@ def test_mistakes(flags, said, tmp_path, capsys):
   assert not (tmp_path / "out").exists()
 
 
+def test_what_no_worker_can_import_is_refused_before_ray_is_asked_for(tmp_path):
+  def loss(outputs, targets):
+    return abs(outputs - targets)
+
+  recipe = vs.recipe("digits_cnn", loss=loss)
+  with pytest.raises(vs.Mistake, match="no other process can import: Ray needs it"):
+    ray_engine.train(recipe, vs.Runs.independent(2), tmp_path / "out")
+  with pytest.raises(vs.Mistake, match="workers is 0"):
+    ray_engine.train("digits_cnn", vs.Runs.independent(2), tmp_path, workers=0)
+  assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
   ("cores", "workers", "expected"),
   [

@@ -959,3 +959,35 @@ def test_one_lane_keeps_its_axis_on_a_tpu_alone(tpu):
       if "dot_general" in line
     )
     assert ("tensor<1x7x3xf32>" in product) is kept, product
+
+
+# Timing programs.
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_trial_is_timed_as_it_is_trained(width):
+  """What is timed starts, advances and finishes the runs on the data of the task."""
+  seen = []
+
+  def start(data, run):
+    return data["target"] + jax.random.normal(run.key("init"), (3,))
+
+  def advance(data, run, state, first, last):
+    seen.append((data["target"].shape, jnp.shape(run["lr"])))
+    return state - run["lr"] * (last - first) * (state - data["target"])
+
+  task = vs.Task(
+    name="descent",
+    start=start,
+    advance=advance,
+    finish=lambda data, run, state: {"distance": abs(state - data["target"]).sum()},
+    data={"target": np.ones(3, np.float32)},
+    rounds=5,
+    sources=("init",),
+    values={"lr": 0.25},
+    outputs={"distance": vs.Output(role="score")},
+  )
+  speed = execution.measure(task, Execution("sequential", width))
+  assert 0 < speed.seconds < 1
+  assert 0 < speed.compile_seconds < 60
+  assert set(seen) == {((3,), ())}
