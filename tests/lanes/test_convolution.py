@@ -16,6 +16,7 @@ from vmapseeds.lanes import (
   LOWERINGS,
   compiling_for,
   conv_general_dilated,
+  convolution,
   depthwise,
   forward,
   im2col,
@@ -506,3 +507,14 @@ def test_what_is_traced_is_made_for_the_platform_that_is_said():
     match="unknown platform 'gpus': choose one of cpu, gpu, tpu; did you mean 'gpu'",
   ):
     compiling_for("gpus").__enter__()
+
+
+def test_a_lowering_holds_within_its_context_alone():
+  """Nested ones too, and after an error."""
+  assert convolution.how()["lowering"] is None
+  with lowering("grouped"):
+    with pytest.raises(ZeroDivisionError), lowering("im2col"):
+      assert convolution.how()["lowering"] == "im2col"
+      raise ZeroDivisionError
+    assert convolution.how()["lowering"] == "grouped"
+  assert convolution.how()["lowering"] is None
