@@ -257,3 +257,17 @@ def test_norm_relu_and_pooling_are_those_of_flax(platform, size, shape):
       lane,
       of(flax, images),
     )
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_largest_part_is_that_of_numpy_with_and_without_a_gradient(parts):
+  """Its gradient goes to the first part that has the maximum."""
+  x = np.random.default_rng(parts).integers(0, 3, (5, 7, parts * 3)).astype(np.float32)
+  by_part = x.reshape(5, 7, parts, 3)
+  expected = by_part.max(2)
+  np.testing.assert_array_equal(layers._largest_part(parts, x), expected)
+  value, pullback = jax.vjp(lambda x: layers._largest_part(parts, x), jnp.asarray(x))
+  np.testing.assert_array_equal(value, expected)
+  (gradient,) = pullback(jnp.ones_like(value))
+  first = np.arange(parts)[:, None] == by_part.argmax(2)[:, :, None]
+  np.testing.assert_array_equal(gradient.reshape(by_part.shape), first)
