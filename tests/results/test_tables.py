@@ -10,7 +10,7 @@ from folders import outputs_folder
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds.reports import plots, results_page
+from vmapseeds.reports import listing, plots, results_page
 
 rng = np.random.default_rng(1)
 LABELS = rng.integers(0, 3, 60)
@@ -139,3 +139,22 @@ def test_a_list_of_folders(folder, tmp_path, capsys):
     "holds no results: give a folder that has some in it\n"
   )
   assert "is no folder on this machine" in run(capsys, "list", tmp_path / "x")[2]
+
+
+def test_a_list_says_what_cannot_be_read(tmp_path, monkeypatch):
+  """Folders are listed, one that is damaged too, with the beginning of the reason."""
+  for name in ("a", "b"):
+    recorder = vs.Recorder(tmp_path / name, labels=LABELS)
+    recorder.add(PREDICTIONS, seed=SEEDS, lr=LRS)
+
+  def opened(path):
+    if path.name == "b":
+      raise vs.Mistake("this folder is damaged: " + "x" * 200)
+    return vs.open_results(path)
+
+  monkeypatch.setattr(listing, "open_results", opened)
+  (name, _, values, done, mean, _), damaged = listing.list_results(tmp_path).rows
+  assert (name, values, done) == ("a", "lr=0.1 or 0.4", str(len(PREDICTIONS)))
+  assert f"{100 * RIGHT.mean():.1f}" in mean
+  reason = "this folder is damaged: " + "x" * 76
+  assert damaged == ("b", "–", reason, "–", "–", "–")
