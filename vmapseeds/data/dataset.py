@@ -245,7 +245,9 @@ class Dataset:
     return {"object": f"<{self.name}>"}
 
   def select(
-    self, test_sets: Sequence[str], classes: Sequence[int] | None = None
+    self,
+    test_sets: Sequence[str],
+    classes: Sequence[int] | None = None,
   ) -> "Dataset":
     """Return the data set with some of its test sets, or with shifts of `test` (see
     `data.shifts`), and its classes merged.
@@ -311,7 +313,8 @@ def twins_in_training(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"
 
 
 def count_seen(
-  twins: Int[np.ndarray, " examples"], trained: Int[np.ndarray, "runs train"] | None
+  twins: Int[np.ndarray, " examples"],
+  trained: Int[np.ndarray, "runs train"] | None,
 ) -> float:
   """Return how many examples of a test set are among those that a run is trained on, on
   average over runs.
@@ -433,7 +436,8 @@ def _narrowed(array: np.ndarray) -> np.ndarray:
 
 
 def required_splits(
-  test_sets: Sequence[str], available: Iterable[str]
+  test_sets: Sequence[str],
+  available: Iterable[str],
 ) -> tuple[str, ...]:
   """Return the `available` splits that `test_sets` need: those named, and `test` for
   shifts.

@@ -169,7 +169,8 @@ def check_features(features, name: str) -> None:
 
 
 def read(
-  builder: tfds.core.DatasetBuilder, split: str
+  builder: tfds.core.DatasetBuilder,
+  split: str,
 ) -> tuple[UInt8[np.ndarray, "n height width channels"], Int64[np.ndarray, " n"]]:
   """Decode all images and labels of one split: about 5 seconds for CIFAR-10 on one
   core.
