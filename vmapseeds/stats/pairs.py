@@ -150,9 +150,7 @@ def scan_pairs(
     may_tie = first_place < last
     if largest < least or (largest == least and not may_tie):
       continue
-    is_candidate = deviation > least
-    if may_tie:
-      is_candidate = deviation >= least
+    is_candidate = deviation >= least if may_tie else deviation > least
     row, column = np.nonzero(is_candidate)
     candidates = _Deviating(
       i=among[first_row + row],

@@ -91,7 +91,7 @@ def read_errors(errors: object, what: str = "errors") -> Array:
   errors = read(what, errors, axes)
   if errors.dtype.kind == "b":
     return errors
-  return read_classes(what, errors, axes, 2, of="predictions != labels, bool or")
+  return read_classes(what, errors, axes, 2, contents="predictions != labels, bool or")
 
 
 def read_classes(
@@ -101,18 +101,18 @@ def read_classes(
   num_classes: int | None,
   least: int = 0,
   at_least: int = 0,
-  of: str = "class indices,",
+  contents: str = "class indices,",
   first_run: int = 0,
 ) -> Array:
   """Return integers from `least` (-1 where a run may have no prediction) to num_classes
-  - 1. A `Mistake` calls them `of`.
+  - 1. A `Mistake` calls them `contents`.
   """
   x = read(what, x, axes, at_least)
   # An empty list has float64.
   if not x.size:
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
-    raise Mistake(f"{what} has dtype {x.dtype}: give {of} integers")
+    raise Mistake(f"{what} has dtype {x.dtype}: give {contents} integers")
   most = np.inf
   allowed = f"{least} or more"
   if num_classes is not None:
@@ -122,7 +122,7 @@ def read_classes(
   if int(x.min()) < least or int(x.max()) > most:
     x = np.asarray(x)
     outside = (x < least) | (x > most)
-    refuse(what, x, outside, axes, f"give {of} {allowed}", first_run)
+    refuse(what, x, outside, axes, f"give {contents} {allowed}", first_run)
   return x
 
 
