@@ -93,6 +93,7 @@ def k_fold(
   the smallest fold. On the host.
   """
   folds = np.empty(n, np.int32)
+  # Whole groups, so that none is on both sides of a split.
   if groups is not None:
     sizes = np.bincount(groups)
     order = np.asarray(jax.random.permutation(key, len(sizes)))

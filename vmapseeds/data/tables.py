@@ -29,6 +29,7 @@ def numbers_of(data: Any, where: str) -> np.ndarray:
   """
   if not is_table(data):
     array = np.asarray(data)
+    # Rows of a table, of which the message can name the column.
     if array.ndim == 2 and array.dtype.kind == "f":
       _check_complete(np.isnan(array), where)
     return array
@@ -94,8 +95,10 @@ def labels_of(data: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
     return np.array(names)[codes], names
 
   array = _table_labels(data, where) if is_table(data) else np.asarray(data)
+  # Classes are whole numbers.
   if array.ndim == 1 and array.dtype.kind == "b":
     array = array.astype(np.int64)
+  # pandas holds texts as objects.
   if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.ravel()):
     array = array.astype(str)
   return array, None
