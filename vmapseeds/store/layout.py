@@ -133,9 +133,15 @@ def array(
   }
 
 
-def bytes_of(about: Description) -> int:
+def first_dimension(entry: Description) -> str:
+  """Return the name of an array's first dimension, empty for a single number."""
+  dimensions = entry["dimensions"]
+  return dimensions[0] if dimensions else ""
+
+
+def bytes_of(entry: Description) -> int:
   """Return the size of an array, or of a run's or a block's part of it."""
-  return math.prod(about["shape"]) * np.dtype(about["dtype"]).itemsize
+  return math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
 
 
 def small_arrays(root: Description) -> list[str]:
