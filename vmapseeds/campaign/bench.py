@@ -39,7 +39,9 @@ COLUMNS: Columns = (
 
 
 def bench(
-  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = ()
+  recipe: Recipe,
+  widths: Sequence[int] = (),
+  lowerings: Sequence[str] = (),
 ) -> list[dict]:
   """Time training steps on random images for each lowering and lane width. Print a
   table, and cache the timings for campaigns.
@@ -80,6 +82,7 @@ def bench(
   wanted = [Execution(lowering, width) for lowering, width in pairs]
   refused = dict[Execution, RuntimeError]()
   timed = functools.partial(measure, task)
+  # A row for each, whether it runs here or not.
   speeds = {
     execution: unless_refused(execution, timed, refused) for execution in wanted
   }
@@ -90,6 +93,7 @@ def bench(
   timings = {e: seconds_of(speeds[e]) for e in wanted if e not in refused}
   choice.write_timings(key, timings)
   tried = [execution for execution in tried if execution not in refused]
+  # If all that campaigns would try is refused, they take one of those measured here.
   chosen = choice.best(tried or [*timings], choice.read_timings(key))
   rows = [
     {

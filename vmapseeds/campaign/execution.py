@@ -147,7 +147,10 @@ def cache_key(task: Task) -> dict[str, object]:
 
 
 def known_speed(
-  task: Task, execution: Execution, *, measured: bool = False
+  task: Task,
+  execution: Execution,
+  *,
+  measured: bool = False,
 ) -> float | None:
   """Return the seconds per model-step that were measured earlier, or with `measured` are
   now. None if there is no timing, or if the task does not fit in memory.
@@ -322,7 +325,10 @@ def fastest_of(timings: Mapping[Execution, float | None]) -> list[Execution]:
 
 
 def nothing_fits(
-  task: Task, fits: Iterable[Fit], lowering: str | None, width: int | None
+  task: Task,
+  fits: Iterable[Fit],
+  lowering: str | None,
+  width: int | None,
 ) -> Mistake:
   """Return the error of a task of which no candidate fits in memory."""
   least = min(fits, key=lambda fit: fit.memory_bytes or math.inf)
@@ -436,15 +442,18 @@ def products(program: Program) -> Iterator[float]:
     name = equation.primitive.name
     if name == "dot_general":
       yield matrix_flops(equation)
-    elif name == "conv_general_dilated":
+      continue
+    if name == "conv_general_dilated":
       yield convolution_flops(equation)
-    elif name == "convolve":
+      continue
+    if name == "convolve":
       _, kernel, outputs = lanes.sizes_of(equation)
       yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
-    else:
-      times = equation.params["length"] if name == "scan" else 1
-      for inner in inner_programs(equation):
-        yield from (times * flops for flops in products(inner))
+      continue
+    # How often other loops run is not known before they do.
+    times = equation.params["length"] if name == "scan" else 1
+    for inner in inner_programs(equation):
+      yield from (times * flops for flops in products(inner))
 
 
 def summed_length(equation) -> int:

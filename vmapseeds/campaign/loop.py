@@ -123,6 +123,7 @@ def train(
     raise Mistake(
       "out is not given: give the results folder, such as out='results/mine'"
     )
+  # A mistake that only the training shows leaves no empty folder behind.
   with removed_if_unused(out):
     campaign = open_campaign(task, runs, out, Options.of(**options))
     if campaign.plan.options.progress:
@@ -208,12 +209,16 @@ def estimate(
     )
     seed_batch = results.block_runs
     done = int(results.done[: len(plan.runs)].sum())
+  # `estimate_plan` takes timings that are there.
   known_speed(plan.task, execution, measured=True)
   return estimate_plan(plan, execution, seed_batch, done)
 
 
 def estimate_plan(
-  plan: Plan, execution: lanes.Execution, block_runs: int, done: int
+  plan: Plan,
+  execution: lanes.Execution,
+  block_runs: int,
+  done: int,
 ) -> Estimate:
   """Return what the runs that are left will take, from timings made earlier."""
   remaining = len(plan.runs) - done
@@ -234,7 +239,10 @@ def estimate_plan(
 
 
 def plan_campaign(
-  task: Recipe | Task | str, runs: Runs | int, out: Folder | None, options: Options
+  task: Recipe | Task | str,
+  runs: Runs | int,
+  out: Folder | None,
+  options: Options,
 ) -> Plan:
   """Do what `train` does before it opens the folder: load the data, and check that all
   fits together.
@@ -255,7 +263,10 @@ def plan_campaign(
 
 
 def open_campaign(
-  task: Recipe | Task | str, runs: Runs | int, out: Folder, options: Options
+  task: Recipe | Task | str,
+  runs: Runs | int,
+  out: Folder,
+  options: Options,
 ) -> Campaign:
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
@@ -268,8 +279,9 @@ def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> C
   needs.
   """
   runs, results = description.campaign_of(out)
-  check_writable(out)
+  check_writable(out)  # before the data are loaded, which may take long
   root = results.root
+  # What is kept of a run is the folder's choice: all of its runs have the same arrays.
   options = dataclasses.replace(options, **root["kept"])
   plan = planning.reload_plan(out, root, root["recipe"], runs, options, dataset)
   return attach_folder(out, plan)
@@ -329,7 +341,9 @@ def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Executio
   if options.checkpoint_every not in (None, "never"):
     checkpoints.check_usable()
     state_bytes = plan.traced.bytes_of_a_state
-  root = read_metadata(out) if out is not None else {}
+  root = {}
+  if out is not None:
+    root = read_metadata(out)
   plan = planning.with_recorded_paths(plan, root)
   if out is not None and options.force_mixed and root:
     recorded, _ = description.campaign_of(out)
@@ -342,6 +356,7 @@ def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Executio
 def open_dataset(campaign: Campaign) -> xr.Dataset:
   """Return the results of a campaign."""
   results = campaign.results
+  # With several test sets, the first.
   return open_results(results.path, *results.root["test_sets"][:1])
 
 
@@ -379,6 +394,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   """Return everything that results depend on, as stored in the folder, its records and
   checkpoints.
   """
+  # A task of one's own has none of these, but all folders have the same fields.
   unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
     **unknown,
@@ -517,7 +533,10 @@ class Schedule:
 
 
 def train_blocks(
-  campaign: Campaign, blocks: Sequence[int] | None = None, *, wait: bool
+  campaign: Campaign,
+  blocks: Sequence[int] | None = None,
+  *,
+  wait: bool,
 ) -> Sequence[int]:
   """Train and write the blocks that are left, one at a time.
 
@@ -564,7 +583,12 @@ def train_blocks(
 
 
 def train_free_blocks(
-  campaign: Campaign, shared, schedule: Schedule, bar: Progress, *, wait: bool
+  campaign: Campaign,
+  shared,
+  schedule: Schedule,
+  bar: Progress,
+  *,
+  wait: bool,
 ) -> Sequence[int]:
   """Train one block after another until none is left, or other processes train all that
   are left and there is no need to `wait` for them. Return these.
@@ -623,7 +647,9 @@ def describe_others(claims: Claims, blocks: Collection[int]) -> str:
     blocks_by_owner.setdefault(claims.owner(block), []).append(block)
   parts = []
   for owner, held in blocks_by_owner.items():
-    noun = "block" if len(held) == 1 else "blocks"
+    noun = "block"
+    if len(held) > 1:
+      noun = "blocks"
     numbers = ", ".join(map(str, held[:MOST_NAMED]))
     if len(held) > MOST_NAMED:
       numbers += " and more"
@@ -632,7 +658,12 @@ def describe_others(claims: Claims, blocks: Collection[int]) -> str:
 
 
 def train_and_store_block(
-  campaign: Campaign, shared, block: int, claims: Claims, settled: bool, bar: Progress
+  campaign: Campaign,
+  shared,
+  block: int,
+  claims: Claims,
+  settled: bool,
+  bar: Progress,
 ) -> Campaign:
   """Train a block's runs together and write them, unless another process has done so.
   Train them again with narrower lanes if the devices run out of memory, and with the
@@ -657,6 +688,7 @@ def train_and_store_block(
     keeper = make_keeper(campaign, block, runs, bar)
     if plan.options.progress:
       say_abandoned(claims, block, runs, keeper)
+    # Nothing is written before all of the block's runs are trained.
     try:
       values, record, counts = run_lanes(campaign, shared, runs, keeper, bar)
     except KeyboardInterrupt:
@@ -677,7 +709,10 @@ def train_and_store_block(
 
 
 def make_keeper(
-  campaign: Campaign, block: int, runs: Runs, bar: Progress
+  campaign: Campaign,
+  block: int,
+  runs: Runs,
+  bar: Progress,
 ) -> checkpoints.Checkpoints | None:
   """Return what saves a block's runs in training, None if they are not saved."""
   plan, results, execution = campaign
@@ -701,7 +736,10 @@ def make_keeper(
 
 
 def say_abandoned(
-  claims: Claims, block: int, runs: Runs, keeper: checkpoints.Checkpoints | None
+  claims: Claims,
+  block: int,
+  runs: Runs,
+  keeper: checkpoints.Checkpoints | None,
 ) -> None:
   """Say if a process that is gone has begun the block and saved nothing of it."""
   begun = claims.abandoned.get(str(block))
@@ -715,8 +753,9 @@ def say_abandoned(
 
 def say_interrupted(runs: Runs, keeper: checkpoints.Checkpoints | None) -> None:
   """Say what becomes of runs whose training is interrupted."""
-  saved = keeper.saved if keeper else 0
-  after = f"resume after epoch {saved}" if saved else "start again"
+  after = "start again"
+  if keeper and keeper.saved:
+    after = f"resume after epoch {keeper.saved}"
   say(f"{run_count(len(runs))} in training: they will {after}")
 
 
@@ -740,6 +779,8 @@ def store_block(
       )
     return
   values, record, counts = trained
+  # An interruption in between would leave values without a record, and checkpoints of
+  # runs that are done.
   with uninterrupted():
     is_written = results.write_block(block, values, record, counts)
     if not is_written and plan.options.progress:
@@ -752,7 +793,9 @@ def store_block(
 
 
 def checkpoint_interval(
-  plan: Plan, execution: lanes.Execution, runs: Runs
+  plan: Plan,
+  execution: lanes.Execution,
+  runs: Runs,
 ) -> int | str | None:
   """Return how often a block of these runs is saved in training, None for never.
 
@@ -773,10 +816,10 @@ def checkpoint_interval(
   seconds_a_step = known_speed(plan.task, execution)
   if seconds_a_step is None:
     in_flight = execution.width * len(lanes.devices())
-    few_steps = len(runs) <= FEW_STEPS * in_flight
-    return checkpoints.AUTO if few_steps else None
-  seconds = seconds_a_step * plan.model_steps(runs)
-  return checkpoints.AUTO if seconds > LONG else None
+    is_worth_it = len(runs) <= FEW_STEPS * in_flight
+  else:
+    is_worth_it = seconds_a_step * plan.model_steps(runs) > LONG
+  return checkpoints.AUTO if is_worth_it else None
 
 
 def run_lanes(
@@ -798,7 +841,7 @@ def run_lanes(
   finished: list[dict[str, np.ndarray]] = []
   counts: dict[str, np.ndarray] = {}
   begun = time.perf_counter()
-  compiled = compile_seconds()
+  compiled = compile_seconds()  # of this process so far
   groups = list(rows_by_program(plan.task, runs).values())
   for rows in groups:
     traced = plan.traced_for(runs[rows])
@@ -842,9 +885,12 @@ def empty_counts(campaign: Campaign) -> dict[str, reducing.Votes]:
     if votes not in shapes:
       continue
     has_pairs = outputs.sibling(name, "joint_errors") in shapes
-    runs = runs_of_a_device if has_pairs else None
     combos, examples, classes = shapes[votes]
-    counts[name] = reducing.empty(combos, examples, classes, runs)
+    if has_pairs:
+      # Pairs of examples are counted from the errors of all runs of the block.
+      counts[name] = reducing.empty(combos, examples, classes, runs_of_a_device)
+    else:
+      counts[name] = reducing.empty(combos, examples, classes)
   return counts
 
 
@@ -854,6 +900,7 @@ def join_steps(
   """Return the outputs of all steps in the order of runs, from those of one group of
   rows after another.
   """
+  # Runs that share a program are trained together, in whatever rows they are.
   joined = {name: np.concatenate([step[name] for step in steps]) for name in steps[0]}
   if len(groups) == 1:
     return joined

@@ -94,7 +94,9 @@ def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
   """
   if isinstance(task, str) and task not in RECIPES:
     text = plugins().get(task, task)
-    imported = objects.imported(text) if objects.is_import(text) else None
+    imported = None
+    if objects.is_import(text):
+      imported = objects.imported(text)
     if isinstance(imported, Task):
       # Another process imports it by the same text.
       return dataclasses.replace(imported, origin=text)
@@ -119,6 +121,7 @@ def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
     Mistake: the seed is not one, or the task has no such value.
   """
   task = resolve_task(task)
+  # A table of one run, filled up as that of a campaign is.
   table = Runs.independent(1, start=seed)
   if values:
     columns: dict[str, Any] = dict(values)
@@ -142,13 +145,14 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   device = lanes.start_jax()[0]
   keep = Keep(options.predictions == "all", options.logits, options.keep_params)
   if isinstance(task, Recipe):
-    base = None
+    base = None  # stored networks that the runs begin with
     if task.start_from:
       base = StoredNetworks(task.start_from)
       runs = start_in_turn(runs, base)
     memory = free_memory(device)
     task = make_task(task, runs, keep, memory=memory, base=base, told=options.progress)
     return bind_trials(task, runs)
+  # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):
     raise Mistake(
       f"{task.name} is a task, whose finish says what is kept: leave logits, "
@@ -202,6 +206,7 @@ def reload_plan(
         "--dataset PATH"
       )
   task, runs = load_task(source, runs, options)
+  # The folder has only the path of the networks that its runs begin with.
   if task.conditions.get("networks_digest") != root.get("networks_digest"):
     folder = json.loads(describe(task))["start_from"]
     raise Mistake(
@@ -228,7 +233,9 @@ def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:
   Raises:
     Mistake: the import string finds none, or another one.
   """
-  imported = objects.imported(origin) if origin else None
+  imported = None
+  if origin:
+    imported = objects.imported(origin)
   is_task = "start" in json.loads(spec)
   if not is_task:
     # The folder's fields count: the recipe of that name may have changed since.
@@ -248,6 +255,7 @@ def with_recorded_precision(recipe: Recipe, root: Description) -> Recipe:
   """Return the recipe with what its precision `auto` resolved to where its folder was
   made: other devices may mean another one.
   """
+  # A folder whose records have several precisions says nothing.
   recorded = root.get("precision")
   if recipe.precision != "auto" or recorded in (None, MIXED):
     return recipe
@@ -275,6 +283,7 @@ def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
   """Return the plan with the values of the runs that a folder has already, where another
   recipe adds more to them.
   """
+  # The table may be shorter than the folder, or extend it.
   shared = min(len(recorded), len(plan.runs))
   values = dict(plan.runs.values)
   for name in plan.task.values.keys() & recorded.values.keys():
@@ -289,6 +298,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   Raises:
     Mistake: it does not.
   """
+  # Traced once: all that follows reads these programs.
   task, programs = trace_programs(task, runs)
   traced = next(iter(programs.values()))
   check_varying(traced, runs)
@@ -300,6 +310,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   if "label_map" in runs.values:
     # Runs have labels of their own, so their classes cannot be added up.
     tallied = {}
+  # Without predictions, all statistics come from counts.
   if options.predictions == "none" and not (tallied and options.tallies):
     raise Mistake(
       "predictions='none' keeps tallies alone: give tallies=True, and classes without "
@@ -339,7 +350,9 @@ def name_program(task: Task, values: tuple[float | str, ...]) -> str:
 
 
 def identify_programs(
-  task: Task, runs: Runs, programs: Mapping[tuple[float | str, ...], Traced]
+  task: Task,
+  runs: Runs,
+  programs: Mapping[tuple[float | str, ...], Traced],
 ) -> Identity:
   """Return a task's identity: that of its program with its own values, whatever those of
   the runs, and the programs for each of the values that choose one.

@@ -56,7 +56,13 @@ class Worker:
   campaign: loop.Campaign | None = None
 
   def begin(
-    self, task: str, origin: str, runs: Runs, out: str, options: Options, token: str
+    self,
+    task: str,
+    origin: str,
+    runs: Runs,
+    out: str,
+    options: Options,
+    token: str,
   ) -> None:
     """Create or extend the folder. The worker does this, because it has the devices."""
     check_shared(out, token)
@@ -223,6 +229,22 @@ def _train(ray, task, runs, out, workers, options, token, running):
   displayed = results.root["shown"]
   pending = collections.deque(_unfinished(results, len(runs)))
   deaths = collections.Counter[int]()
+
+  def replace_dead(worker, block):
+    deaths[block] += 1
+    if deaths[block] == TRIES:
+      raise Failure(
+        f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and run "
+        "the same command again to resume"
+      )
+    # Otherwise the next worker would wait for the end of the lease.
+    abandon(out, block)
+    pending.append(block)
+    _, placement = worker
+    idle.append(start_worker(_anywhere(placement)))
+    if progress:
+      say(f"a worker died; block {block} is trained by another one")
+
   done = results.done[: len(runs)]
   values = loop.stored_values(results, displayed, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
@@ -239,19 +261,8 @@ def _train(ray, task, runs, out, workers, options, token, running):
         worker, block = running.pop(future)
         if _lived(ray, future):
           idle.append(worker)
-          continue
-        deaths[block] += 1
-        if deaths[block] == TRIES:
-          raise Failure(
-            f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and run "
-            "the same command again to resume"
-          )
-        abandon(out, block)
-        pending.append(block)
-        _, placement = worker
-        idle.append(start_worker(_anywhere(placement)))
-        if progress:
-          say(f"a worker died; block {block} is trained by another one")
+        else:
+          replace_dead(worker, block)
       done_now = results.done[: len(runs)]
       new = np.flatnonzero(done_now & ~done)
       bar.trained_more(len(new), loop.stored_values(results, displayed, new))

@@ -29,7 +29,10 @@ class Votes(NamedTuple):
 
 
 def empty(
-  combinations: int, examples: int, classes: int, runs: int | None = None
+  combinations: int,
+  examples: int,
+  classes: int,
+  runs: int | None = None,
 ) -> Votes:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
   votes = (combinations, examples, classes)

@@ -70,13 +70,16 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   options = Options(**root["kept"])
   plan = reload_plan(out, root, record["recipe"], runs, options, dataset)
   if not are_same(plan.identity, record["identity"]):
+    # How lanes are run is no part of the identity.
     conditions = provenance(plan, lanes.Execution("", 0))
     difference = describe_difference(results, conditions, source_texts(plan.task))
     raise Mistake(f"{out}: its {difference}; undo the change")
 
   paths = compared_arrays(plan)
+  # Read first: a run whose values are damaged need not be trained.
   stored = {name: results.read(path, run) for name, path in paths.items()}
   check_arrays(results, contents_of(plan, results.block_runs), set(paths.values()))
+  # As the run was trained: another lane width may change its last bits.
   execution = lanes.Execution(record["lowering"], record["lane_width"])
   outputs = train_alone(plan, execution, run)
 
@@ -105,7 +108,7 @@ def compared_arrays(plan: Plan) -> dict[str, str]:
   """
   classes = tested(plan.traced.outputs)
   if not classes:
-    # Totals over a block are no arrays of runs.
+    # The folder has counts as fractions of their totals.
     return {name: name for name, output in plan.stored.items() if not output.total}
   paths = {}
   for name in classes:

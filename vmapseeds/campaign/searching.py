@@ -24,6 +24,7 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, resolve_task
 from vmapseeds.campaign.progress import INTERVAL
 from vmapseeds.campaign.spaces import (
+  Dimension,
   Space,
   grid_sizes,
   noisy_grid,
@@ -75,7 +76,9 @@ class Sampler(Protocol):
   """What draws the trials of all searches."""
 
   def next_rows(
-    self, rows: Sequence[Row], objective: Float[np.ndarray, " rows"]
+    self,
+    rows: Sequence[Row],
+    objective: Float[np.ndarray, " rows"],
   ) -> list[Row]:
     """Return the rows that follow; none once all trials are there.
 
@@ -158,11 +161,13 @@ def search(
   seeds = as_runs(searches)
   if isinstance(task, Recipe):
     seeds = with_splits(seeds)
-  grid = grid_sizes(space, trials) if sampler == "noisy_grid" else {}
+  grid: Mapping[str, int] = {}
+  if sampler == "noisy_grid":
+    grid = grid_sizes(space, trials)
   check_values(task, space, grid)
 
-  description_of_search: dict[str, Any] = {
-    "over": {name: [*part[:4], list(part.choices)] for name, part in space.items()},
+  searched: dict[str, Any] = {
+    "over": {name: to_json(dimension) for name, dimension in space.items()},
     "sampler": sampler if isinstance(sampler, str) else objects.to_spec(sampler),
     "grid": grid,
     "rungs": lengths or None,
@@ -173,8 +178,10 @@ def search(
   else:
     drawn_by = Asked(space, sampler_seeds(seeds), trials, sampler, at_once, str(out))
   with removed_if_unused(out):
-    rows, theirs = held_rows(out, description_of_search, len(seeds))
-    rows = rows or drawn_by.next_rows([], np.empty(0))
+    rows, theirs = held_rows(out, searched, len(seeds))
+    # A folder that is resumed has rows, and more are drawn once these are trained.
+    if not rows:
+      rows = drawn_by.next_rows([], np.empty(0))
     if campaign_options.seed_batch is None and not theirs:
       # A round of a sampler is a block: more runs are never in training together.
       batch = max(campaign_options.lane_width or 1, min(loop.SEED_BATCH, len(rows)))
@@ -182,17 +189,32 @@ def search(
     # A rung of longer trainings has a program of its own, so it is planned anew.
     while rows:
       plan = loop.plan_campaign(task, table_of(seeds, rows), out, campaign_options)
-      description_of_search |= objectives(plan, objective, measure)
-      check_search(plan, space, description_of_search, theirs, out)
+      searched |= objectives(plan, objective, measure)
+      check_search(plan, space, searched, theirs, out)
+      # Optuna's studies need the direction, which is known once the task is planned.
       if isinstance(drawn_by, Asked):
-        drawn_by.restart(description_of_search["higher_is_better"])
-      campaign = loop.attach_folder(out, plan._replace(search=description_of_search))
+        drawn_by.restart(searched["higher_is_better"])
+      campaign = loop.attach_folder(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
   return open_results(out)
 
 
+def to_json(dimension: Dimension) -> list[Any]:
+  """Return a dimension as a folder's description has it."""
+  return [
+    dimension.low,
+    dimension.high,
+    dimension.log,
+    dimension.integer,
+    list(dimension.choices),
+  ]
+
+
 def check_rungs(
-  task: Recipe | Task, rungs: Sequence[int], sampler: Any, space: Space
+  task: Recipe | Task,
+  rungs: Sequence[int],
+  sampler: Any,
+  space: Space,
 ) -> list[float]:
   """Return the epochs of all rungs, the recipe's last; none without rungs.
 
@@ -239,6 +261,7 @@ def with_splits(seeds: Runs) -> Runs:
 
 def sampler_seeds(seeds: Runs) -> Any:
   """Return the seed of each search's sampler."""
+  # `others` seeds all sources that the table does not name.
   return seeds.seeds.get(SAMPLER, seeds.others)
 
 
@@ -247,9 +270,12 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
   drawn.
   """
   own = task.hyperparameters if isinstance(task, Recipe) else task.values
-  why = ", as a noisy grid moves the ends by up to half a step" if grid else ""
+  why = ""
+  if grid:
+    why = ", as a noisy grid moves the ends by up to half a step"
   for name, values in widest_ends(space, grid).items():
     one_of("value to search", name, own)
+    # Each range is checked at its ends: what is allowed in between is not looked at.
     for value in values:
       try:
         task.replace(**{name: value})
@@ -258,7 +284,9 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
 
 
 def held_rows(
-  out: Folder, mine: Mapping[str, Any], searches: int
+  out: Folder,
+  mine: Mapping[str, Any],
+  searches: int,
 ) -> tuple[list[Row], Mapping[str, Any]]:
   """Return the rows of an existing folder, and what it says is searched; nothing of a
   new one.
@@ -291,6 +319,7 @@ def held_rows(
 
 def check_alike(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any]):
   """Raise `Mistake` if a folder's search differs from this one."""
+  # What is not given yet, such as the objective, is compared once the task is planned.
   for name, value in mine.items():
     if theirs.get(name) != value:
       raise Mistake(
@@ -342,7 +371,11 @@ def objectives(plan: Plan, objective: str | None, measure: str | None):
 
 
 def check_search(
-  plan: Plan, space: Space, mine, theirs: Mapping[str, Any], out: Folder
+  plan: Plan,
+  space: Space,
+  mine,
+  theirs: Mapping[str, Any],
+  out: Folder,
 ) -> None:
   """Raise `Mistake` if a trial would not depend on a value, or would be compiled for
   itself, or the folder has another objective.
@@ -372,8 +405,10 @@ def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
   columns = {
     name: np.array([row.values[name] for row in rows]) for name in rows[0].values
   }
+  # All trials of a search have its seeds, so that they differ in their values alone.
   runs = seeds[own["search"]]
   repeats = own["repeat"]
+  # Repeats are counted from 1: a row of repeat 0 is the trial.
   seeds_of_repeats = (FIRST_REPEAT - 1 + repeats).astype(np.uint32)
 
   def reseed(column):
@@ -388,7 +423,11 @@ def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
 
 
 def train_rounds(
-  campaign: Campaign, seeds: Runs, rows: list[Row], sampler: Sampler, repeats: int
+  campaign: Campaign,
+  seeds: Runs,
+  rows: list[Row],
+  sampler: Sampler,
+  repeats: int,
 ) -> list[Row]:
   """Train all rows of a search, round after round. Return all rows if longer trainings
   are due, whose program is to be planned; else none.
@@ -404,6 +443,7 @@ def train_rounds(
   objective = np.empty(0)
   spoke = time.monotonic()
   while True:
+    # Where rounds are drawn one after another, only the next one is known.
     if progress and drawn_once and not len(objective):
       done = int(results.done[: len(rows)].sum())
       due = loop.estimate_plan(
@@ -421,20 +461,25 @@ def train_rounds(
     new_rows = sampler.next_rows(rows, objective)
     if not new_rows:
       longer = promoted(rows, objective, searched)
+      # They have more epochs, so another program, which `search` plans.
       if longer:
         return [*rows, *longer]
+      # Last of all, when it is known which trials are best.
       new_rows = missing_repeats(campaign, repeats, rows)
     if not new_rows:
       return []
     next_round = 1 + rows[-1].round
-    rows = [*rows, *(row._replace(round=next_round) for row in new_rows)]
+    new_rows = [row._replace(round=next_round) for row in new_rows]
+    rows = rows + new_rows
     campaign = extend(campaign, table_of(seeds, rows))
 
 
 def new_objectives(campaign: Campaign, first: int, stop: int):
   """Return the objective of runs `first` to `stop`, NaN where it failed."""
-  objective = (campaign.plan.search or {})["objective"]
-  values = campaign.results.read(objective, np.arange(first, stop)).astype(np.float64)
+  searched = campaign.plan.search or {}
+  runs = np.arange(first, stop)
+  values = campaign.results.read(searched["objective"], runs)
+  values = values.astype(np.float64)
   return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -460,8 +505,11 @@ def promoted(rows: Sequence[Row], objective, searched: Mapping[str, Any]) -> lis
   Of n trials of e epochs, n · e / E go on to E epochs, rounded down, but at least one;
   the first of equal ones. Trials that failed do not.
   """
-  sign = 1 if searched["higher_is_better"] else -1
-  performance = np.where(np.isfinite(objective), sign * objective, -np.inf)
+  performance = np.array(objective)
+  if not searched["higher_is_better"]:
+    performance = -performance
+  # Trials that failed come last, also where a loss is NaN.
+  performance[~np.isfinite(objective)] = -np.inf
   for short, long in itertools.pairwise(searched["rungs"] or ()):
     trained = {(row.search, row.trial, row.values["epochs"]) for row in rows}
     longer = []
@@ -476,7 +524,10 @@ def promoted(rows: Sequence[Row], objective, searched: Mapping[str, Any]) -> lis
 
 
 def best_of_rung(
-  rows: Sequence[Row], performance: np.ndarray, short: float, long: float
+  rows: Sequence[Row],
+  performance: np.ndarray,
+  short: float,
+  long: float,
 ) -> list[int]:
   """Return the places of the rows of `short` trainings that go on to `long` ones."""
   rung = collections.defaultdict[int, list[int]](list)
@@ -496,6 +547,7 @@ def check_extended(campaign: Campaign) -> None:
   plan, results, _ = campaign
   for name, column in results.table().items():
     mine = plan.runs.columns()[name]
+    # Samplers draw the same rows in each process, unless their versions differ.
     if not np.array_equal(column[: len(mine)], mine):
       raise Mistake(
         f"{results.path} was extended by another process with another {name}: start "
@@ -528,7 +580,9 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
     return []
   trials = read_trials(campaign.results.path)
   # Repeats of the best are whole trainings.
-  length = {"epochs": trials.about["rungs"][-1]} if trials.about["rungs"] else {}
+  length: dict[str, float] = {}
+  if trials.about["rungs"]:
+    length["epochs"] = trials.about["rungs"][-1]
   existing = {(row.search, row.trial, row.repeat) for row in rows}
   missing = []
   for repeat in range(1, repeats + 1):
@@ -551,9 +605,12 @@ class Drawn(NamedTuple):
   epochs: Sequence[float] = ()  # of the first rung, if there are rungs
 
   def next_rows(self, rows, objective) -> list[Row]:
+    # A trial has a row for each rung that it has reached, and for each repeat.
     drawn = {(row.search, row.trial) for row in rows}
     trials_of = collections.Counter(number for number, _ in drawn)
-    length = {"epochs": self.epochs[0]} if self.epochs else {}
+    length: dict[str, float] = {}
+    if self.epochs:
+      length["epochs"] = self.epochs[0]
     new_rows = []
     for number, seed in enumerate(self.seeds):
       first = trials_of[number]
@@ -641,6 +698,8 @@ class Asked:
     self.rows_told = len(rows)
 
   def _ask_again(self, row: Row):
+    # In the order of the first time, so that a sampler with the same seed answers the
+    # same.
     trial = self.studies[row.search].ask(self.distributions)
     for name, value in row.values.items():
       if not np.isclose(trial.params[name], value, rtol=AGREEMENT, atol=0):

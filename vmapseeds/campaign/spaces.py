@@ -86,9 +86,12 @@ def parse_dimension(name: str, given: Any) -> Dimension:
     Mistake: it describes nothing, or an empty range.
   """
   wrong = Mistake(f"{name} is searched over {given!r:.100}: write {FORMS}")
-  words = str(given).split() if isinstance(given, str) else []
-  text = words[-1] if words else ""
-  kinds = set(words[:-1])
+  kinds: set[str] = set()
+  text = ""
+  if isinstance(given, str) and given.strip():
+    # The range or the choices come last, after what kind they are.
+    *kind_words, text = given.split()
+    kinds = set(kind_words)
   try:
     if ".." in text:
       dimension = _parse_range(text, kinds)
@@ -142,6 +145,7 @@ def random_trial(space: Space, seed: int, trial: int) -> dict[str, float]:
   """Return the values of one trial of a random search: a function of the search's seed
   and the trial's number alone.
   """
+  # A generator for each trial: more trials change none of those before.
   draws = np.random.default_rng([seed, trial]).random(len(space))
   return {name: space[name].draw(u) for name, u in zip(space, draws, strict=True)}
 
@@ -213,7 +217,7 @@ def widest_ends(space: Space, sizes: Mapping[str, int]) -> dict[str, Sequence[fl
       continue
     low, high = dimension.ends
     reach = 0.0
-    if sizes:
+    if sizes:  # only a noisy grid leaves the range
       reach = step_of(dimension, sizes[name]) / 2
     ends[name] = (dimension.value(low - reach), dimension.value(high + reach))
   return ends

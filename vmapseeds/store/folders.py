@@ -182,12 +182,7 @@ def create_folder(
         results = Results(path, root)
         results.write_plan(plan)
         yield results
-        if results.knows_all():
-          root = results.write_gathered()
-        if not claims.holds("folder"):
-          raise _made_meanwhile(path)
-        # Last, because this file alone makes the folder count.
-        replace(path / ROOT, zarr_json(root))
+        _publish(results, root, claims)
   except BaseException as error:
     _remove_empty(path, absent)
     if isinstance(error, OSError):
@@ -206,6 +201,17 @@ def _plan_entries(columns, examples, dimensions, attributes):
     axes = dimensions.get(name, ("run",))
     entries[name] = array(values.dtype, axes, shape, **attributes.get(name, {}))
   return entries
+
+
+def _publish(results, root, claims):
+  """Write the description, which alone makes the folder count."""
+  # An import has written all blocks by now, so their values are gathered at once.
+  if results.knows_all():
+    root = results.write_gathered()
+  # The claim is lost if this process slept for longer than the lease.
+  if not claims.holds("folder"):
+    raise _made_meanwhile(results.path)
+  replace(results.path / ROOT, zarr_json(root))
 
 
 def _made_meanwhile(path):

@@ -171,7 +171,9 @@ def blocks_of(root: Description) -> list[range]:
 
 
 def longer(
-  root: Description, runs: int, columns: Mapping[str, np.ndarray]
+  root: Description,
+  runs: int,
+  columns: Mapping[str, np.ndarray],
 ) -> Description:
   """Return the description of a folder with `runs` runs, whose table is `columns`."""
   extents, size = root["extents"], root["block_runs"]

@@ -108,7 +108,9 @@ class Results:
   # Reading.
 
   def read(
-    self, name: str, runs: int | Int[np.ndarray, " runs"]
+    self,
+    name: str,
+    runs: int | Int[np.ndarray, " runs"],
   ) -> Shaped[np.ndarray, "..."]:
     """Return an array's values of finished runs, or of one."""
     rows = self.rows[runs]
@@ -144,7 +146,9 @@ class Results:
     self._small_values.known[: self.gathered] = True
 
   def values_of(
-    self, block: int, record: layout.Description
+    self,
+    block: int,
+    record: layout.Description,
   ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Return the small values of a block, by name, as its record has them.
 
