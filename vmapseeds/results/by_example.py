@@ -87,6 +87,7 @@ def examples(
         f"no run is left: {len(alive)} are finished, and all of them diverged"
       )
     if role_of_output[output] == "loss":
+      # Losses may have further axes, such as the tokens of a text.
       losses = results[output].values[alive]
       table = table_of_losses(losses.reshape(len(losses), -1))
       return table.assign_coords(ids_of(results, table.sizes["example"]))
@@ -122,8 +123,10 @@ def table_of_votes(counts: VoteCounts) -> xr.Dataset:
 
   # Pairs of runs, in both orders, that predict the same class; or both none.
   none = runs - counts.voted
-  of_a_class = np.bincount(cells.example, cells.votes * (cells.votes - 1), len(labels))
+  pairs_of_cell = cells.votes * (cells.votes - 1)
+  of_a_class = np.bincount(cells.example, pairs_of_cell, len(labels))
   agreeing = of_a_class.astype(np.int64) + none * (none - 1)
+  # Whole numbers are ranked, not shares: equal shares might differ in the last bit.
   margin = runs - wrong - other_votes
   columns = {
     "label": labels,
@@ -144,6 +147,7 @@ def table_of_votes(counts: VoteCounts) -> xr.Dataset:
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:
   """Return the table of `examples` of the losses of one or more runs."""
   mean = losses.mean(0, dtype=np.float64)
+  # NumPy would warn of a standard deviation of one run.
   sd = np.full(len(mean), np.nan)
   if len(losses) > 1:
     sd = losses.std(0, ddof=1, dtype=np.float64)

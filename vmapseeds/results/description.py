@@ -273,6 +273,7 @@ def count_seen_examples(results: xr.Dataset) -> float:
   """
   if TWINS not in results.variables or not results.sizes["run"]:
     return 0.0
+  # None: without a subset, runs were trained on all examples.
   trained = None
   if results.attrs.get("sampling"):
     kind, size, available = results.attrs["sampling"]
@@ -603,6 +604,7 @@ def settle(results: Results, current: Description, mixed: str = "") -> None:
       return join(root, current, mixed)
     return root | replaced
 
+  # A revision waits for the folder's claim, and writes the description anew.
   if settled(results.root) != results.root:
     results.revise(settled)
 
@@ -652,8 +654,11 @@ def runs_by_versions(path: Folder) -> str:
     rows = results.blocks[block]
     first, last = rows[0], rows[-1]
     # Blocks that follow one another with the same versions are one span.
-    if spans and spans[-1][0] == names and spans[-1][2] + 1 == first:
-      first = spans.pop()[1]
+    if spans:
+      names_before, first_before, last_before = spans[-1]
+      if names_before == names and last_before + 1 == first:
+        first = first_before
+        spans.pop()
     spans.append((names, first, last))
   return ", ".join(
     f"runs {first} to {last} with {names}" for names, first, last in spans

@@ -93,6 +93,7 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   squares = (mean**2).sum() + n * (p @ (q - chance) ** 2)
   unvoted = -mean[cells.example] - q[class_index] + chance
   squares += p[class_index] @ ((votes + unvoted) ** 2 - unvoted**2)
+  # Rounding may leave the sum just below 0.
   sd = np.sqrt(max(0.0, squares) / (n * (n - 1)))
   if chance > MOST_CHANCE or accuracy > chance + 2 * sd:
     return
@@ -163,6 +164,7 @@ def _doubts_of_runs(results):
   doubt_of_training = _doubt_of_training(results, settings)
   if doubt_of_training:
     yield doubt_of_training
+  # A seed that all runs share lets them be equal.
   seeds = [
     str(variable.attrs.get("source", name))
     for name, variable in results.variables.items()
@@ -221,7 +223,8 @@ def _are_probabilities(logits: xr.DataArray) -> bool:
     return False
   first = np.asarray(logits.isel(run=0).values, np.float32)
   sums = first.sum(axis=-1)
-  return not (first.min() < 0 or abs(sums - 1).max() > ROUNDING)
+  deviation = abs(sums - 1).max()
+  return not (first.min() < 0 or deviation > ROUNDING)
 
 
 def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None:
@@ -243,6 +246,7 @@ def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None
   if evaluations**-runs > CHANCE_OF_RISES or not np.isfinite(losses).all():
     return None
   rises = losses[:, 1:] - losses[:, :1]
+  # One loss that falls, in any run, shows that training can work.
   if rises.min() < 0 or rises.mean() <= 0:
     return None
   return (
@@ -276,12 +280,13 @@ def _all_equal(results: xr.Dataset) -> bool:
   """Return whether runs are surely equal: in all numbers that are stored of them or, if
   there are only predictions, in those, with many of them wrong.
   """
-  outputs = [
-    results[name]
-    for name in with_role(results, "loss", "logits", "variable", "value")
-    if results[name].dtype.kind == "f" and results[name].dims[:1] == ("run",)
-  ]
+  outputs = []
+  for name in with_role(results, "loss", "logits", "variable", "value"):
+    output = results[name]
+    if output.dtype.kind == "f" and output.dims[:1] == ("run",):
+      outputs.append(output)
   if "accuracy" in results.variables:
+    # Looked at first, because these are few numbers.
     if (results.accuracy.values != results.accuracy.values[:1]).any():
       return False
     name = class_of(results)

@@ -157,6 +157,7 @@ def _places(value: float, digits: int) -> int:
   """Return the decimal places that show `value` with so many significant digits, at
   most 15.
   """
+  # 0 has no logarithm.
   exponent = 0
   if value:
     exponent = math.floor(math.log10(abs(value)))

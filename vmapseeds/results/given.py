@@ -32,6 +32,7 @@ AXES = {
 # In Fortran order a run is scattered over the whole file, and every block would read
 # nearly all of it.
 FORTRAN_BYTES = 2**31
+# Names that a column of the runs table would share with an array of the folder.
 ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
 # Names of the runs table that mean seeds.
 SEED = "seed"
@@ -127,6 +128,7 @@ def converted(what: str) -> Iterator[None]:
     yield
   except (TypeError, RuntimeError) as error:
     raise Mistake(
+      # PyTorch's errors may have several lines.
       f"{what} cannot be read as a NumPy array ({str(error).splitlines()[0]})"
     ) from None
 
@@ -153,6 +155,7 @@ def opened(file: Path, kind: str, header: bool | None) -> tuple[Callable[[], Any
 def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
   """Return what a reader returns, or raise a `Mistake` that says what to give."""
   remedy = "give a .npy file, as np.save writes one array, or .npz, .csv, .tsv, .txt or .parquet"
+  # These are pickles, which run code when they are loaded, or need their library.
   if file.suffix in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors"):
     name = file.with_suffix(".npy").name
     remedy = f"load it, and np.save({name!r}, tensor.cpu().numpy())"
@@ -266,6 +269,7 @@ def is_seed(name: str) -> bool:
 def _column(name, column, runs):
   if safe_name("value", name) in ARRAY_NAMES:
     raise Mistake(f"value {name!r}: results have something else of that name")
+  # One number is of all runs, as of a single run that is added.
   if column.ndim == 0:
     column = np.repeat(column, runs)
   if column.shape != (runs,):
@@ -275,6 +279,7 @@ def _column(name, column, runs):
   if is_seed(name):
     seeds = [whole_number(seed) for seed in column]
     for run, seed in enumerate(seeds):
+      # Stored as int64.
       if seed is None or not 0 <= seed < 2**63:
         raise Mistake(
           f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"

@@ -42,8 +42,10 @@ def add_measured(
   Raises:
     Mistake: the folder cannot be written.
   """
+  # Metrics that were measured before stay.
   kept = read_measured(path, test_set)
   for name, metric in metrics.items():
+    # None for runs that diverged: JSON has no NaN, and no numbers as keys.
     values = dict.fromkeys(map(str, rows.tolist()))
     for row, value in zip(rows.tolist(), metric.values.tolist(), strict=True):
       if np.isfinite(value):
@@ -52,6 +54,7 @@ def add_measured(
     kept[name] = {"higher_is_better": higher, "values": values}
   file = place(path) / file_of(test_set)
   try:
+    # Object stores have no folders to make.
     if not is_remote(file):
       file.parent.mkdir(exist_ok=True)
     replace(file, json.dumps(kept))

@@ -1,10 +1,11 @@
 """Merge results folders whose runs were trained separately into one folder."""
 
 import functools
+import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,14 @@ def merge(
       folders hold the same run with different results. Nothing is left on disk then.
   """
   check_empty(out)
+  # A text is a sequence too, of letters.
   if isinstance(folders, str) or not isinstance(folders, Sequence) or not folders:
     raise Mistake(
       "no results folders to merge: give a list of some that `vmapseeds train` made"
     )
   sources = [Results(folder) for folder in folders]
   first = sources[0]
+  # Counts of blocks would be of other blocks after a merge.
   if first.root["kept"]["predictions"] == "none":
     raise Mistake(
       f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
@@ -74,6 +77,7 @@ def merge(
   for source in sources[1:]:
     mixed = check_alike(source, first, force_mixed, allow_upgrade)
     joined = description.join(joined, source.root, mixed)
+  # The new folder takes its columns and arrays of examples from the first.
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
 
@@ -100,22 +104,30 @@ def merge(
   ) as merged:
     texts = description.read_source_texts(first.path)
     description.write_source_texts(merged.path, texts)
-    # All blocks are checked before the first is copied.
-    steps = [
-      functools.partial(check_block, sources, s, block, rows[s], origin)
-      for s, source in enumerate(sources)
-      for block in sorted(source.finished_blocks())
-    ]
-    steps += [
-      functools.partial(copy_block, sources, origin, merged, block)
-      for block, runs in enumerate(merged.blocks)
-      if origin[runs.start, 0] >= 0
-    ]
+    steps = _merge_steps(sources, rows, origin, merged)
     for step in track(
       steps, "merging", console=Console(stderr=True), disable=not progress
     ):
       step()
   return open_results(out, *joined["test_sets"][:1])
+
+
+def _merge_steps(
+  sources: Sequence[Results],
+  rows: Sequence[Int[np.ndarray, " runs"]],
+  origin: Int[np.ndarray, "merged two"],
+  merged: Results,
+) -> list[Callable[[], None]]:
+  """Return what is to do for each block. All are checked before the first is copied."""
+  steps: list[Callable[[], None]] = []
+  for s, source in enumerate(sources):
+    for block in sorted(source.finished_blocks()):
+      steps.append(functools.partial(check_block, sources, s, block, rows[s], origin))
+  for block, runs in enumerate(merged.blocks):
+    # Runs that no folder has done are left to train.
+    if origin[runs.start, 0] >= 0:
+      steps.append(functools.partial(copy_block, sources, origin, merged, block))
+  return steps
 
 
 def _number_runs(
@@ -161,9 +173,11 @@ def _cuts(
   for s, row in origin:
     block = sources[s].block_of(row) if s >= 0 else -1
     block_of_run.append((s, block))
-  return [
-    k for k in range(1, len(block_of_run)) if block_of_run[k] != block_of_run[k - 1]
-  ]
+  cuts = []
+  for run, (before, after) in enumerate(itertools.pairwise(block_of_run), start=1):
+    if before != after:
+      cuts.append(run)
+  return cuts
 
 
 def check_alike(
@@ -185,6 +199,7 @@ def check_alike(
   if mine["data_digest"] == theirs["data_digest"]:
     recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
   expected = theirs | {"recipe": recipe}
+  # Two folders both have a search 0, of other trials.
   if mine.get("search"):
     raise Mistake(
       f"{source.path} holds searches, which are numbered within their folder: extend one "
@@ -263,6 +278,7 @@ def matched(
       seen[key] += 1
     rows.append(rows_of_table)
 
+  # Rows were numbered as they came: the first with each number makes the table.
   _, first = np.unique(np.concatenate(rows), return_index=True)
   merged = {}
   for name in tables[0]:

@@ -80,6 +80,7 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
     raise Mistake(
       f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them"
     )
+  # `apply` normalises images as the training did, which is one way for all networks.
   if MIXED in (stored["mean"], stored["std"]):
     raise Mistake(
       f"{path} has no one mean and std of pixels: its networks were trained with different ones"
@@ -149,6 +150,7 @@ def export_networks(
   target = place(out)
   if is_remote(target):
     raise Mistake(f"{out} is behind a URL: give a folder on a disk, and copy it there")
+  # orbax would fail only at the first run that is there, after it has written others.
   check_empty(target)
   rows = np.atleast_1d(_rows(path, runs, results.done)).tolist()
   recipes = dict(zip(rows, _recipes(path, rows), strict=True))
@@ -162,19 +164,24 @@ def export_networks(
     variables = load_networks(path, part).variables
     try:
       with ocp.StandardCheckpointer() as checkpointer:
-        for n, run in enumerate(part):
-          checkpointer.save(
-            target.absolute() / str(run),
-            jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
-            custom_metadata={
-              "run": run,
-              "recipe": recipes[run].to_json(),
-              "mean": results.root["mean"],
-              "std": results.root["std"],
-            },
-          )
+        _save_checkpoints(checkpointer, target, part, variables, recipes, results.root)
     except Exception as error:  # orbax and file systems raise many kinds
       raise Failure(f"{out} cannot be written ({short_message(error)})") from error
+
+
+def _save_checkpoints(checkpointer, target, runs, variables, recipes, root):
+  """Write the variables of some runs, whose first axis is the run, into `target`."""
+  for n, run in enumerate(runs):
+    checkpointer.save(
+      target.absolute() / str(run),  # orbax takes no relative paths
+      jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
+      custom_metadata={
+        "run": run,
+        "recipe": recipes[run].to_json(),
+        "mean": root["mean"],
+        "std": root["std"],
+      },
+    )
 
 
 def _read(results, rows, names):
@@ -188,6 +195,7 @@ def _read(results, rows, names):
   for array in arrays.values():
     bytes_of_run += math.prod(array.shape[1:]) * array.dtype.itemsize
   needed = rows.size * bytes_of_run
+  # Said here, because the system would end the process without a word.
   if needed > free_host_memory():
     raise Mistake(
       f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs"
@@ -216,6 +224,7 @@ class StoredNetworks:
         f"start_from is {path}, which holds no trained parameters: train it with keep_params=True"
       )
     self.results = Results(path, root)
+    # A run that starts from a network must find it whenever it is repeated.
     if not self.results.done.all():
       raise Mistake(
         f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first"
@@ -264,7 +273,9 @@ def _rows(path, runs, done):
   if runs is None:
     return np.flatnonzero(done)
   rows = np.asarray(runs)
-  if rows.dtype.kind not in "iu" or rows.ndim > 1 or not rows.size or rows.min() < 0:
+  is_row_or_list = rows.dtype.kind in "iu" and rows.ndim < 2 and rows.size > 0
+  # A negative number would count from the end, which moves when runs are added.
+  if not is_row_or_list or rows.min() < 0:
     raise Mistake(
       f"runs is {runs!r:.100}: give the number of a run, from 0, or a list of such"
     )
@@ -301,7 +312,8 @@ def _apply(recipe, stored):
 
     problem = f"inputs have shape {inputs.shape}"
     remedy = _remedy_of_inputs(recipe, mean)
-    if inputs.ndim < 2 or (mean is not None and inputs.shape[-1] != len(mean)):
+    has_channels = mean is None or inputs.shape[-1:] == (len(mean),)
+    if inputs.ndim < 2 or not has_channels:
       raise Mistake(f"{problem}: {remedy}")
     if mean is not None:
       mean = jnp.asarray(mean)
@@ -310,6 +322,7 @@ def _apply(recipe, stored):
     try:
       with product_precision(precision):
         outputs = model.apply(of_model, normalize(inputs, mean, std))
+    # It says already what to do.
     except Mistake:
       raise
     except (TypeError, ValueError, flax.errors.ScopeParamShapeError) as error:

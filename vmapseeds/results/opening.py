@@ -85,6 +85,7 @@ def open_with_rows(
     one_of("test set", group, test_sets)
   with readable(path):
     # Read once, because another process may finish a block meanwhile.
+    # Sorted by number, so that runs keep their order whichever block is done first.
     blocks = sorted(results.finished_blocks())
     opened = of_blocks(results, blocks, group)
     opened = _of_epoch(opened, path, epoch)
@@ -185,6 +186,7 @@ def _with_places(results, blocks, opened):
 
 def _with_texts(opened, columns):
   """Return results with columns of names as texts."""
+  # Stored as bytes, which every reader of Zarr understands.
   texts = {
     name: ("run", texts_of(opened[name].values), opened[name].attrs)
     for name in columns
@@ -328,8 +330,10 @@ def tally(
   results = require_predictions(results)
   blocks = prediction_blocks(results)
   num_classes = int(results[class_of(results)].attrs["num_classes"])
-  # The first block says what is wrong before anything is counted.
+  # A generator checks nothing until it is asked: its first block says what is wrong
+  # before anything is counted.
   first = list(itertools.islice(blocks, 1))
+  # Labels are alike for all runs: others have been refused.
   labels = results.labels.values
   return stats.tally_blocks(
     itertools.chain(first, blocks), labels, num_classes, pairs=pairs
@@ -350,7 +354,9 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   counted = results.counted.values.astype(np.int64)
   of_these = np.zeros_like(counted)
   np.add.at(of_these, (block, combination), 1)
+  # A block's count is of all its runs; of some of them, there is none.
   chosen = of_these > 0
+  # A user may choose a run twice, as a bootstrap does; it was counted once.
   repeated = len(set(rows)) < len(rows)
   if repeated or (of_these != counted)[chosen].any():
     return None
@@ -389,6 +395,7 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
       if array.attrs.get("role") == "logits" or name in COUNTS
     ]
     small = results.drop_vars(large)
+    # Said here, because the system would end the process without a word.
     if small.nbytes > free_host_memory():
       raise Mistake(
         f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: "

@@ -130,6 +130,7 @@ class Recorder:
     if class_names is not None:
       class_names = check_class_names(class_names, num_classes)
       num_classes = len(class_names)
+    # Runs may come later, so what they must fit is kept until there is a folder.
     self._num_classes, self._class_names = num_classes, class_names
     self._keep_logits = keep_logits
     self._results: Results | None = None
@@ -154,6 +155,7 @@ class Recorder:
     """Return whether any process has added a run of these seeds and values."""
     if not occupied(self.path):
       return False
+    # Read anew, because other processes may have added runs.
     results = Results(self.path)
     table = results.table()
     unknown = set(values) - set(table)
@@ -222,6 +224,7 @@ class Recorder:
     blocks = make_blocks(runs, tested, steps)
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
+    # The table is joined while the folder's claim is held: two processes may add at once.
     results.append(count, functools.partial(joined, self.path, columns), blocks)
 
   def _open(self) -> Results:
@@ -246,6 +249,7 @@ class Recorder:
     logits_dtype = None if logits is None else logits.dtype
     self._tested = Tested(labels, classes, logits_dtype)
 
+    # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
       results.revise(functools.partial(renamed, self._class_names))
     self._results = results
@@ -272,17 +276,17 @@ class Recorder:
     check_test_sets(runs, self._labels, "the labels")
     classes = classes_of(runs, self._num_classes)
     most = classes or MOST_CLASSES
-    labels = {
-      name: read_labels(source[:], most, runs[name].what, runs[name].shape)
-      for name, source in self._labels.items()
-    }
+    labels = {}
+    for name, source in self._labels.items():
+      predicted = runs[name]
+      labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
     block_runs = min(at_least("block_runs", block_runs, 1), count)
     if first.kind == "predictions":
       # This pass comes first, because the number of classes must be known before
       # anything is written.
       steps = _steps(count, block_runs, progress, "checking")
-      predicted = highest_class(runs, most, steps)
-      counted = count_classes(labels, predicted, progress)
+      highest = highest_class(runs, most, steps)
+      counted = count_classes(labels, highest, progress)
       classes = classes or counted
     assert classes is not None  # logits have an axis of classes
 
@@ -387,6 +391,7 @@ def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None
       continue
     if source.kind == "predictions":
       raise Mistake("logits are kept here: give logits instead of predictions")
+    # Logits in float64 would lose digits in a folder of float32.
     if not np.can_cast(source.dtype, tested.logits):
       raise Mistake(
         f"{source.what} has dtype {source.dtype}, and {tested.logits} is kept: convert it"
@@ -411,6 +416,7 @@ def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[
       outputs[f"{name}/accuracy"] = (predicted == tested.labels[name]).mean(1)
       if tested.logits is not None:
         outputs[f"{name}/logits"] = block
+    # Predictions are classes and logits are finite, or they were refused.
     outputs["diverged"] = np.zeros(len(predicted), bool)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     yield outputs, {"versions": versions(), "when": when}
@@ -450,6 +456,7 @@ def count_classes(
 
 def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
   """Yield blocks; raise `Mistake` at one whose predictions a block of the folder has."""
+  # One test set is enough: other runs differ in it.
   name = f"{results.root['test_sets'][0]}/predictions"
   # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.arrays[name].dtype
@@ -627,6 +634,7 @@ def describe(
     if source.file
   }
   sets = list(tested.labels)
+  # Not the JSON of a `Recipe`, but the fields of one that reports read.
   recipe = {"name": name, "dataset": None, "test_sets": sets, "imported": imported}
   # Readers expect these of any folder; None says that they are not known.
   unknown = ("lane_width", "lowering", "precision", "data_digest", "sampling")
@@ -729,6 +737,7 @@ def import_runs(
     progress=progress,
   )
   if block_runs is None:
+    # Files may be larger than memory.
     bytes_of_run = 0
     for source in runs.values():
       bytes_of_run += source.dtype.itemsize * math.prod(source.shape[1:])
@@ -740,6 +749,7 @@ def import_runs(
     values,
     block_runs=block_runs,
     progress=progress,
+    # A file that is imported twice would count its runs twice.
     repeats=False,
   )
   results = open_results(out, recorder.test_sets[0])

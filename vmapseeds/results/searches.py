@@ -53,6 +53,7 @@ class Trials(NamedTuple):
   @property
   def performance(self) -> Float[np.ndarray, " trials"]:
     """The objective, negated if lower is better; -inf of trials that cannot win."""
+    # Outputs of NaN have an argmax, and so an accuracy.
     lost = self.diverged | ~np.isfinite(self.objective)
     return np.where(lost, -np.inf, self.sign * self.objective)
 
@@ -119,8 +120,8 @@ def trials_of(results: xr.Dataset) -> Trials:
   diverged = np.zeros(len(rows), bool)
   if DIVERGED in results.variables:
     diverged = results[DIVERGED].values[rows].astype(bool)
-  objective = results[_variable(searched["objective"])].values[rows].astype(np.float64)
-  measured = results[_variable(searched["measure"])].values[rows].astype(np.float64)
+  objective = _values_of(results, searched["objective"])[rows]
+  measured = _values_of(results, searched["measure"])[rows]
   search_column, trial_column = TRIAL_COLUMNS[:2]
   return Trials(
     about=searched,
@@ -134,9 +135,11 @@ def trials_of(results: xr.Dataset) -> Trials:
   )
 
 
-def _variable(output: str) -> str:
-  """Return the variable of an output in opened results, which have one test set."""
-  return output.rpartition("/")[2]
+def _values_of(results: xr.Dataset, output: str) -> Float[np.ndarray, " runs"]:
+  """Return an output of each run, of the test set that is opened."""
+  # Opened results have one test set, and their variables leave its name out.
+  variable = output.rpartition("/")[2]
+  return results[variable].values.astype(np.float64)
 
 
 def read_trials(path: Folder) -> Trials:
@@ -165,15 +168,18 @@ def repeats_of(
   without searches that lack a repeat, and repeats in which a run diverged.
   """
   table = results[list(TRIAL_COLUMNS)].to_dataframe().reset_index(drop=True)
-  table["value"] = results[_variable(trials.about["measure"])].values
+  table["value"] = _values_of(results, trials.about["measure"])
   if DIVERGED in results.variables:
     table.loc[results[DIVERGED].values.astype(bool), "value"] = np.nan
-  best = {(number, trials.trial[place]) for number, place in trials.best().items()}
+  best_places = trials.best().items()
+  best = {(number, trials.trial[place]) for number, place in best_places}
   pairs = zip(table.search, table.trial, strict=True)
   is_best = np.array([pair in best for pair in pairs])
   repeats = table[is_best & (table["repeat"] > 0)]
   wide = repeats.pivot(index="search", columns="repeat", values="value")
-  return wide.dropna(axis=1, how="all").dropna(axis=0).to_numpy(np.float64)
+  # A repeat that diverged in every search would leave no search.
+  complete = wide.dropna(axis=1, how="all").dropna(axis=0)
+  return complete.to_numpy(np.float64)
 
 
 # Optuna, which is an extra.
@@ -192,6 +198,7 @@ def import_optuna(who: str) -> Any:
       f"{who} needs optuna, which is not installed: python -m pip install "
       "'vmapseeds[search]'"
     ) from None
+  # By default it says of each study that it was created.
   optuna.logging.set_verbosity(optuna.logging.WARNING)
   return optuna
 

@@ -42,7 +42,7 @@ from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.variance import variance_se
 
-PRECISION = 0.1
+PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 MOST_GAPS = 200  # runs whose logit gaps are read
 MOST_LOGITS = 2**28  # that are read for the runs' mean probability
@@ -222,7 +222,7 @@ class MeasuredRuns:
     """
     even_sums, odd_sums = self.spread.halves
     common_even, common_odd = self.spread.common
-    # The half of even indices has the example in the middle.
+    # Of an odd number of examples, one more has an even index.
     even_count = (self.examples + 1) // 2
     odd_count = self.examples // 2
     even_means = (even_sums + common_even) / even_count
@@ -247,6 +247,7 @@ class MeasuredRuns:
     total = np.zeros(logits.shape[1:])
     # Run by run, because logits of all runs in float64 may not fit in memory.
     for run in range(self.runs):
+      # A sum of thousands of runs in float32 would lose digits.
       outputs = logits.isel(run=run).values.astype(np.float64)
       total += scipy.special.softmax(outputs, axis=-1)
     return total / self.runs
@@ -291,6 +292,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
       "no run is finished: start `vmapseeds train` again with the same --out to resume"
     )
   values = values_of_runs(results, name)
+  # One run that diverged would take the mean and the variance of all with it.
   alive = np.isfinite(values)
   if not alive.any():
     raise AllDiverged(f"all {finished} finished runs diverged: train with a lower lr")
@@ -304,6 +306,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     values=values[alive],
     diverged=int((~alive).sum()),
   )
+  # A score has no examples, and so no test set whose luck could be told apart.
   if runs.role == "score":
     return runs
   runs = replace(runs, seen=count_seen_examples(kept))
@@ -334,6 +337,7 @@ def _with_votes(
   else:
     votes = _read_tallies(runs.kept, pairs)
 
+  # Pairs need errors of single runs, or sums of their products that a campaign stored.
   paired: Counts | None = votes.counts
   if votes.counts is None and votes.tallies.joint_errors is not None:
     paired = votes.tallies
@@ -401,6 +405,7 @@ def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
   """
   if not runs.seen:
     return spread
+  # Runs are better on examples that they saw, and differ in which they saw.
   nothing = Measurement(np.nan, np.nan, (np.nan, np.nan), undefined=SEEN)
   return spread._replace(distribution=nothing, runs_needed=np.nan)
 
@@ -438,18 +443,18 @@ def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
 
   # Runs differ by little beside the losses themselves, which would cost float32 digits.
   first_run = losses[0].astype(np.float64)
-  differences = [
-    (losses[:, half::2] - first_run[half::2]).sum(axis=1) for half in (0, 1)
-  ]
+  even_first, odd_first = first_run[0::2], first_run[1::2]
+  even_differences = (losses[:, 0::2] - even_first).sum(axis=1)
+  odd_differences = (losses[:, 1::2] - odd_first).sum(axis=1)
   return Spread(
     independent=(estimate.independent, _independent_losses_se(losses)),
     distribution=distribution,
-    halves=np.stack(differences),
+    halves=np.stack([even_differences, odd_differences]),
     correlation=estimate.split_correlation,
     runs_needed=runs_needed(
       estimate.distribution, estimate.distribution_se, runs, PRECISION
     ),
-    common=(first_run[0::2].sum(), first_run[1::2].sum()),
+    common=(even_first.sum(), odd_first.sum()),
   )
 
 
@@ -458,7 +463,11 @@ def _independent_losses_se(losses: np.ndarray) -> Any:
   runs, examples = losses.shape
   mean = losses.mean(axis=0, dtype=np.float64)
   # Row by row, because all rows in float64 may not fit in memory.
-  squares = np.array([((row - mean) ** 2).sum() for row in losses])
+  squares_of_runs = []
+  for row in losses:
+    deviations = row - mean
+    squares_of_runs.append((deviations**2).sum())
+  squares = np.array(squares_of_runs)
   # Without run r, the examples' sums of squares are smaller by R/(R - 1) of its own.
   squared_deviations = (squares - squares.mean()) ** 2
   spread = np.sqrt(_ratio(runs, runs - 1) * squared_deviations.sum())
@@ -481,6 +490,7 @@ def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
   """Measure the square root of a variance of at most `largest`, its error by
   linearisation.
   """
+  # The estimate is unbiased and may be negative; its interval is clipped instead.
   sd = np.sqrt(variance) if variance >= 0 else np.nan
   ends = np.sqrt(np.clip(interval, 0.0, largest))
   return Measurement(sd, _ratio(se, 2 * sd), ends)
@@ -536,6 +546,7 @@ def _split_correlation(runs: MeasuredRuns) -> Measurement:
 def _top_quarter_gain(runs: MeasuredRuns) -> Measurement:
   if runs.runs < 2:
     return Measurement(np.nan)
+  # A fixed key, so that two reports of one folder say the same.
   bootstrap = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
   gain = runs.tallies.top_fraction_gain().mean
   return Measurement(gain, bootstrap.se, (bootstrap.low, bootstrap.high))
@@ -581,6 +592,7 @@ def _probability_accuracy(runs: MeasuredRuns) -> Measurement:
 def _has_probabilities(runs: MeasuredRuns) -> bool:
   """Return whether there are logits of all examples and classes, few enough to read."""
   names = with_role(runs.kept, "logits")
+  # Under label maps a class means another thing in each run.
   if len(names) != 1 or not runs.pooled:
     return False
   logits = runs.kept[names[0]]
@@ -590,6 +602,7 @@ def _has_probabilities(runs: MeasuredRuns) -> bool:
 
 def _binomial_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
+  # Linearised: the derivative of p (1 - p) by p is 1 - 2p.
   variance = stats.binomial_variance(1 - mean, runs.examples)
   return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / runs.examples)
 
@@ -597,6 +610,7 @@ def _binomial_sd(runs: MeasuredRuns) -> Measurement:
 def _calibration_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
   n, classes = runs.examples, runs.num_classes
+  # The bound is linear in the error rate, and so its standard error is exact.
   variance = stats.calibration_variance_bound(1 - mean, n, classes)
   return _nonnegative_root(runs, variance, se / (n * classes))
 
@@ -623,6 +637,7 @@ def _calibration_error(runs: MeasuredRuns, name: str) -> Measurement:
 
 
 def _dependent_pairs(runs: MeasuredRuns) -> Measurement:
+  # Pairs need two examples, and covariances two runs.
   dependent, by_chance = np.nan, np.nan
   if runs.runs > 1 and runs.examples > 1:
     dependent = runs.pairs.dependent
@@ -646,6 +661,7 @@ def _gap_accepted(runs: MeasuredRuns) -> Measurement:
 def _interquartile_mean(runs: MeasuredRuns) -> Measurement:
   if runs.runs < 2:
     return Measurement(np.nan)
+  # From either end.
   trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
   bootstrap = scipy.stats.bootstrap(
     [runs.values],
@@ -653,6 +669,7 @@ def _interquartile_mean(runs: MeasuredRuns) -> Measurement:
     n_resamples=2000,
     batch=max(1, 2**22 // runs.runs),  # numbers that are held at once
     method="percentile",
+    # Two reports of one folder say the same.
     random_state=np.random.default_rng(0),
   )
   return Measurement(
@@ -1137,6 +1154,7 @@ def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   value, se = finite_or_none(measurement.value), finite_or_none(measurement.se)
   low, high = map(finite_or_none, measurement.interval)
   if value is None:
+    # An error of nothing would only puzzle a reader.
     reading, se = measurement.undefined, None
   else:
     numbers = {

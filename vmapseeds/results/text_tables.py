@@ -93,12 +93,11 @@ def read_numbers_table(
   names = None
   if any(is_text) or indexed or unnamed:
     names = first
-  elif _is_numbering(first, layout):
+  elif header is None and _is_numbering(first, layout):
     # 0, 1, 2 may be the columns' names or the first row.
-    if header is None:
-      names = _names_if_certain(file, kind, layout, first)
-    elif header:
-      names = first
+    names = _names_if_certain(file, kind, layout, first)
+  elif header and _is_numbering(first, layout):
+    names = first
 
   frame = _read_all(file, layout, names)
   index = None
@@ -121,7 +120,8 @@ def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
   is_index = UNNAMED.fullmatch(name) is not None
   if name in RESET:
     # A column of such a name may well be the user's own.
-    is_index = np.array_equal(frame.iloc[:, 0], np.arange(len(frame)))
+    numbers = np.arange(len(frame))
+    is_index = np.array_equal(frame.iloc[:, 0], numbers)
   if is_index:
     return frame.iloc[:, 1:], name
   return frame, None
@@ -204,6 +204,7 @@ def _head(file: Path, encoding: str, separator: str) -> pd.DataFrame | None:
       skipinitialspace=separator != " ",
       encoding=encoding,
     )
+  # Some line has more cells than the first.
   except pd.errors.ParserError:
     return None
   # Cells that a line lacks are NaN, empty ones are texts.
@@ -230,6 +231,7 @@ def _check_decimals(file: Path, head: pd.DataFrame) -> None:
 def _number(cell: str, layout: Layout) -> float | None:
   """Return the number that a cell holds, None for none; NaN where it is missing."""
   cell = cell.strip()
+  # A missing number is no text, which would make its line one of names.
   if cell.lower() in MISSING:
     return np.nan
   try:
@@ -245,6 +247,7 @@ def _is_text(cell: str, layout: Layout) -> bool:
 def _is_numbering(cells: list[str], layout: Layout) -> bool:
   """Return whether cells count from 0 on, as the columns of a frame do by default."""
   numbers = [_number(cell, layout) for cell in cells]
+  # None and NaN are equal to no number.
   return numbers == list(range(len(cells)))
 
 
@@ -258,7 +261,8 @@ def _names_if_certain(
     Mistake: some line has, so that the first may be numbers too.
   """
   below = _read_all(file, layout, first).to_numpy()
-  if below.dtype.kind in "iuf" and below.size and np.nanmax(below) < len(first) - 1:
+  has_numbers = below.dtype.kind in "iuf" and below.size > 0
+  if has_numbers and np.nanmax(below) < len(first) - 1:
     return first
   rows = len(below)
   line = ", ".join(first[:2])
@@ -281,9 +285,11 @@ def _read_all(file: Path, layout: Layout, names: list[str] | None) -> pd.DataFra
     index_col=False,  # pandas takes a column for the index where lines end in commas
     encoding=layout.encoding,
     skipinitialspace=layout.separator != " ",
+    # In chunks, a column could have several types.
     low_memory=False,
   )
   if names is not None:
+    # pandas renames columns of the same name.
     frame.columns = pd.Index(names)
   return frame
 

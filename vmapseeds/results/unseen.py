@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import xarray as xr
+from jaxtyping import Int
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, door, safe_name
@@ -62,6 +63,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     )
   if "predictions" not in opened:
     raise Mistake("predictions were not kept: train with predictions='all'")
+  # Votes for a class of one run and a class of another would be added up.
   if "label_map" in opened.variables:
     raise Mistake("runs with label maps have no common labels: leave these out")
   kept = opened.isel(run=converged(opened))
@@ -83,6 +85,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     (mask & (predictions == label)).sum(axis=0) for label in range(_num_classes(kept))
   ]
   votes = np.stack(votes_of_class, axis=1)
+  # Without votes, argmax would say class 0.
   prediction = np.where(runs > 0, votes.argmax(axis=1), -1)
   table["labels"] = ("example", labels)
   table["prediction"] = ("example", prediction)
@@ -135,6 +138,7 @@ def measure(
   else:
     opened = results
   name = "logits" if "logits" in opened else "predictions"
+  # Predictions of classes are no outputs; of a regression, they are.
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
     raise Mistake(
@@ -143,7 +147,7 @@ def measure(
   if isinstance(metrics, str):
     metrics = [metrics]
   if not isinstance(metrics, Mapping):
-    metrics = {name: name for name in metrics}
+    metrics = {metric: metric for metric in metrics}
   if "labels" in opened:
     targets = opened["labels"].values
     if targets.ndim != 1:
@@ -153,9 +157,11 @@ def measure(
     targets = opened["targets"].values
     classes = None
 
+  # Kept in float16 or bfloat16, outputs would round the metrics, too.
   outputs = opened[name].values.astype(np.float32)
   alive = np.zeros(len(outputs), bool)
   alive[converged(opened)] = True
+  # Runs that hold nothing out are measured on all examples.
   mask = np.ones(outputs.shape[:2], bool)
   if "mask" in opened:
     mask = opened["mask"].values
@@ -168,7 +174,9 @@ def measure(
     values = np.full(len(outputs), np.nan)
     for run in np.flatnonzero(alive):
       own = mask[run]
-      values[run] = of_one(jnp.asarray(outputs[run][own]), jnp.asarray(targets[own]))
+      own_outputs = jnp.asarray(outputs[run][own])
+      own_targets = jnp.asarray(targets[own])
+      values[run] = of_one(own_outputs, own_targets)
     of_ensemble = of_one(
       jnp.asarray(ensemble[unseen_by_some]), jnp.asarray(targets[unseen_by_some])
     )
@@ -178,22 +186,33 @@ def measure(
     measured[metric_name] = xr.Variable(("run",), values, attributes)
 
   if isinstance(results, Folder) and rows is not None:
-    test_sets = opened.attrs.get("test_sets")
-    group = resolve_test_set(test_sets, test_set) if test_sets else ""
-    earlier = read_measured(results, group)
-    # A metric that the folder has from its training stays.
-    new = {
-      metric_name: variable
-      for metric_name, variable in measured.items()
-      if metric_name in earlier or metric_name not in opened
-    }
-    add_measured(results, group, rows, new)
+    _keep_measured(results, test_set, opened, rows, measured)
   columns = {
     str(name): column
     for name, column in opened.coords.items()
     if column.dims == ("run",)
   }
   return xr.Dataset(measured, coords=columns)
+
+
+def _keep_measured(
+  folder: Folder,
+  test_set: str,
+  opened: xr.Dataset,
+  rows: Int[np.ndarray, " runs"],
+  measured: Mapping[str, xr.Variable],
+) -> None:
+  """Add metrics to their folder, but for those that it has from its training."""
+  test_sets = opened.attrs.get("test_sets")
+  group = resolve_test_set(test_sets, test_set) if test_sets else ""
+  earlier = read_measured(folder, group)
+  # What was measured before is opened, too, and is measured anew.
+  new = {
+    name: metric
+    for name, metric in measured.items()
+    if name in earlier or name not in opened
+  }
+  add_measured(folder, group, rows, new)
 
 
 def _check_metric(name: str, value: Any, targets: np.ndarray, classes: int | None):
@@ -231,6 +250,7 @@ def _ensemble(outputs, mask, classes):
 
 
 def _num_classes(results):
+  # Logits know classes that no label and no vote has.
   if "class" in results.sizes:
     return results.sizes["class"]
   name = class_of(results)
