@@ -301,7 +301,7 @@ def _compare(
   margin: float | None,
   quantity: Quantity,
 ) -> Comparison:
-  a, b = (sides[name] for name in names)
+  a, b = sides[names[0]], sides[names[1]]
   (rows_a, rows_b), matching = matched_rows(a, b, paired)
 
   elsewhere = None
@@ -417,8 +417,8 @@ def _sentences(
   """Return the sentences of each comparison; what is about all is in the first."""
   sentences = []
   for comparison in comparisons:
-    a, b = (sides[name] for name in comparison.names)
-    warnings = _fixed_seeds(a, b, comparison.names)
+    first, second = comparison.names
+    warnings = _fixed_seeds(sides[first], sides[second], comparison.names)
     sentences.append([*warnings, *headline(comparison)])
 
   searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
