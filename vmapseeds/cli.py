@@ -1217,12 +1217,13 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def mistakes() -> Iterator[None]:
-  """Print a user's mistake as one line on stderr and exit with status 2. Other expected
-  ends print no traceback.
+  """Print a user's mistake as one line on stderr, which names flags, and exit with status
+  2. Other expected ends print no traceback.
   """
   try:
     try:
-      yield
+      with naming_flags():
+        yield
     finally:
       # Here, so that errors of the disk are caught below; help ends with an exit.
       sys.stdout.flush()
@@ -1262,7 +1263,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
   for stream in (sys.stdout, sys.stderr):
     print_what_can_be_encoded(stream)
-  with interruptible(), mistakes(), naming_flags():
+  with interruptible(), mistakes():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     # `package.module:name` may be in this folder, as with `python -m`.

@@ -207,9 +207,7 @@ def train_until(
   """
   choose_output(until, declared_roles(recipe, runs))
   if how.get("predictions") == "none":
-    raise Mistake(
-      f"--until {until.statistic} looks at predictions: leave --predictions none out"
-    )
+    raise Mistake(f"--until {until.statistic} looks at predictions: keep them")
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
