@@ -95,7 +95,7 @@ def test_schema(tmp_path):
     results.attrs["lane_width"],
     results.attrs["lowering"],
     results.attrs["device_kind"],
-  ) == (1, "sequential", "cpu")
+  ) == (2, "sequential", "cpu")
   assert results.attrs["precision"] == "float32"
   assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(
     results.attrs["versions"]
@@ -658,6 +658,7 @@ def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
 @pytest.mark.slow
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  monkeypatch.setattr(execution, "wide_width", lambda task, run: 1)
   conditions = execution.cache_key(plan_of(LINEAR, vs.Runs.independent(4)).task)
   choice.write_timings(
     conditions,
@@ -690,6 +691,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  monkeypatch.setattr(execution, "wide_width", lambda task, run: 1)
   monkeypatch.setattr(choice, "FEW_MODEL_STEPS", 1)
   asked = []
   speeds = {
@@ -924,9 +926,12 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
   assert taken - short.disk_bytes == 5 * 797 * 10 * 4
   assert vs.estimate(recipe, 5, tmp_path / "r", logits=True, progress=False).runs == 0
   assert timed == [1], "the timing is kept"
+  one_more = vs.estimate(recipe, 6, tmp_path / "r", logits=True, progress=False)
+  assert 797 * 10 * 4 < one_more.disk_bytes < 2 * 797 * 10 * 4
   capsys.readouterr()
   train(tmp_path / "r", 6, recipe, logits=True, progress=True)
-  said = "to train: 1 run; 31 s each, 0:00:31 in all; 0.05 MB on disk"
+  size = f"{one_more.disk_bytes / 1e6:.2f}"
+  said = f"to train: 1 run; 31 s each, 0:00:31 in all; {size} MB on disk"
   assert said in capsys.readouterr().err.splitlines()
 
 

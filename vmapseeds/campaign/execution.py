@@ -392,7 +392,9 @@ def one_row(run: Run) -> Run:
   """Return the shapes of one row of a runs table."""
 
   def without_runs(column):
-    return jax.ShapeDtypeStruct(column.shape[1:], column.dtype)
+    # Tables are NumPy's, whose columns may have 64 bits.
+    dtype = jax.dtypes.canonicalize_dtype(column.dtype)
+    return jax.ShapeDtypeStruct(column.shape[1:], dtype)
 
   return jax.tree.map(without_runs, run)
 
