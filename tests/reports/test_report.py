@@ -1134,7 +1134,8 @@ def test_the_variance_of_crossed_runs_is_taken_apart(tmp_path, undrawn):
   assert found["names"] == ["init", "order and augment"]
   assert found["seeds"] == [4, 3]
   np.testing.assert_allclose(found["variance"], expected.variance, atol=1e-12)
-  np.testing.assert_allclose(found["high"], expected.high)
+  # No accuracies vary more than 0 and 1 do.
+  np.testing.assert_allclose(found["high"], np.minimum(expected.high, 0.25))
   assert any("Runs share seeds of init and of order" in w for w in summary["warnings"])
   # A seed whose run diverged is left out.
   results["diverged"][0] = True

@@ -169,11 +169,13 @@ def test_the_newest_states_of_the_same_runs_are_taken(tmp_path, capsys):
 def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(progress, "INTERVAL", 0)
   interrupt(tmp_path / "r", monkeypatch, 1, progress=True)
-  assert capsys.readouterr().err.splitlines()[-3:] == [
+  *lines, last = capsys.readouterr().err.splitlines()
+  assert lines[-3:] == [
     "0/6 runs, 6 at epoch 2",
     "6 runs in training: they will resume after epoch 2",
     "0/6 runs, 6 at epoch 2",
   ], "when it is saved, and at the end"
+  assert last.startswith("interrupted: ")
   train(tmp_path / "r", checkpoint_every=2, progress=True)
   said = capsys.readouterr().err.splitlines()
   assert said[0].startswith("to train: 6 runs; ")
@@ -339,6 +341,7 @@ def test_a_checkpoint_that_does_not_fit_is_ignored(
 ):
   interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
   harm(tmp_path / "r" / "checkpoints" / "0" / "2")
+  capfd.readouterr()  # of the interrupt
   results = train(tmp_path / "r", checkpoint_every=2, logits=True, keep_params=True)
   (said,) = capfd.readouterr().err.splitlines()
   assert said.startswith("the checkpoint 0/")
