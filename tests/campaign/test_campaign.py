@@ -658,7 +658,6 @@ def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
 @pytest.mark.slow
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  monkeypatch.setattr(execution, "wide_width", lambda task, run: 1)
   conditions = execution.cache_key(plan_of(LINEAR, vs.Runs.independent(4)).task)
   choice.write_timings(
     conditions,
