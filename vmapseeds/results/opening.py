@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy.sparse
 import xarray as xr
 from jaxtyping import Bool, Int
 
@@ -19,6 +20,7 @@ from vmapseeds.mistakes import (
 )
 from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.results.measured import with_measured
+from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
@@ -333,10 +335,16 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   totals = []
   for name in COUNTS[: 1 + (pairs and "joint_errors" in results)]:
     counts = results[name]
-    total = np.zeros(counts.shape[2:], np.int64)
+    # Votes for many classes are nearly all 0.
+    sparse = name == "votes" and counts.shape[3] > MANY_CLASSES
+    of_no_run = scipy.sparse.csr_array if sparse else np.zeros
+    total = of_no_run(counts.shape[2:], dtype=np.int64)
     # All together may be larger than memory.
     for number in np.flatnonzero(chosen.any(1)):
-      total += counts[int(number)].values[chosen[number]].sum(0, dtype=np.int64)
+      of_block = counts[int(number)].values
+      for combination in np.flatnonzero(chosen[number]):
+        added = of_block[combination]
+        total += scipy.sparse.csr_array(added) if sparse else added
     totals.append(total)
   halves = kept.half_errors.values.T
   joint = totals[1].astype(np.int32) if len(totals) > 1 else None

@@ -16,7 +16,14 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real, times_drawn
-from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors, votes_of
+from vmapseeds.stats.counts import (
+  FEW_CLASSES,
+  Counts,
+  VoteCounts,
+  counts_of_errors,
+  renumber_classes,
+  votes_of,
+)
 from vmapseeds.stats.reading import read_key, read_level, read_votes, read_within
 from vmapseeds.stats.variance import gain_of_halves
 
@@ -184,6 +191,8 @@ def bootstrap(
   one_of("over", over, ("runs", "examples", "both"))
   bins, _ = at_least("bins", bins, 1), read_level(level)
   predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
+  if num_classes > FEW_CLASSES:
+    predictions, labels, num_classes = renumber_classes(predictions, labels)
   runs, examples = predictions.shape
   of_runs, of_examples = jax.random.split(read_key(key))
   w, v = np.ones((1, runs), int), np.ones((1, examples), int)

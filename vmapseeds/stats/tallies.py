@@ -31,7 +31,7 @@ from vmapseeds.stats import (
   variance,
 )
 from vmapseeds.stats._arrays import Array, Given, ratio
-from vmapseeds.stats.counts import VoteCounts, block_pairs
+from vmapseeds.stats.counts import MANY_CLASSES, VoteCounts, block_pairs, sparse_votes
 from vmapseeds.stats.reading import read_classes, read_votes
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
@@ -75,7 +75,8 @@ class Tallies(VoteCounts):
     runs: R.
     labels: (examples,), class indices.
     votes: (examples, classes), how many runs predict each class; a prediction of -1 is
-      not counted. Statistics take SciPy's `csr_array` too.
+      not counted. With more than 1,000 classes SciPy's `csr_array`, which takes memory
+      only for votes that are not 0; `votes.toarray()` is the array.
     half_errors: (3, events). Rows 0 and 1 are the pairs of numbers of errors that runs
       make on the examples of even and of odd index (from 0), each pair once, in
       ascending order; row 2 is how many runs make that pair.
@@ -131,9 +132,11 @@ class Tallies(VoteCounts):
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Return the attributes as arrays by name, for storage; without `joint_errors` if
-    pairs were not counted.
+    pairs were not counted. Votes are an array of all classes.
     """
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    if scipy.sparse.issparse(self.votes):
+      fields["votes"] = self.votes.toarray()
     return {name: np.asarray(x) for name, x in fields.items() if x is not None}
 
   @classmethod
@@ -327,15 +330,20 @@ def tally_blocks(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
-  votes = np.zeros((len(labels), num_classes), np.int64)
+  many = num_classes > MANY_CLASSES
+  of_no_run = scipy.sparse.csr_array if many else np.zeros
+  votes = of_no_run((len(labels), num_classes), dtype=np.int64)
   halves, device = [np.zeros((0, 2), np.int64)], None
   upper = device_counts.no_joint_errors(len(labels)) if pairs else None
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
     device = device or device_counts.device_of(block)
     on_device = jax.device_put((upper, block, labels), device)
-    counted, of_halves, upper = _count_block(*on_device, num_classes)
+    counted, of_halves, upper = _count_block(*on_device, num_classes, many)
     # This also waits for the counts; otherwise blocks would queue up in memory.
-    votes += np.asarray(counted)
+    if many:
+      votes = votes + sparse_votes(np.asarray(block), num_classes)
+    else:
+      votes += np.asarray(counted)
     halves.append(np.asarray(of_halves))
   joint = None
   if upper is not None:
@@ -343,14 +351,15 @@ def tally_blocks(
   return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint)
 
 
-@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
+@functools.partial(jax.jit, static_argnums=(3, 4), donate_argnums=0)
 def _count_block(
   upper: device_counts.Upper | None,
   predictions: Integer[jax.Array, "runs examples"],
   labels: Int[jax.Array, "examples"],
   num_classes: int,
-) -> tuple[jax.Array, jax.Array, device_counts.Upper | None]:
-  """Return a block's votes, its runs' numbers of errors on both halves, and the joint
+  many: bool,
+) -> tuple[jax.Array | None, jax.Array, device_counts.Upper | None]:
+  """Return a block's votes, None of `many` classes, its runs' numbers of errors on both halves, and the joint
   errors with those of the block.
   """
   # Each is a pass of its own: fused into the counting, they would make it several times
@@ -361,7 +370,7 @@ def _count_block(
   wrong = lax.optimization_barrier(wrong)
   if upper is not None:
     upper = device_counts.add_joint_errors(upper, wrong)
-  votes = device_counts.count_votes(predictions, num_classes)
+  votes = None if many else device_counts.count_votes(predictions, num_classes)
   return votes, device_counts.count_half_errors(wrong), upper
 
 
