@@ -338,7 +338,7 @@ def tally_blocks(
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
     device = device or device_counts.device_of(block)
     on_device = jax.device_put((upper, block, labels), device)
-    counted, of_halves, upper = _count_block(*on_device, num_classes, many)
+    counted, of_halves, upper = _count_block(*on_device, num_classes)
     # This also waits for the counts; otherwise blocks would queue up in memory.
     if many:
       votes = votes + sparse_votes(np.asarray(block), num_classes)
@@ -351,15 +351,14 @@ def tally_blocks(
   return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4), donate_argnums=0)
+@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
 def _count_block(
   upper: device_counts.Upper | None,
   predictions: Integer[jax.Array, "runs examples"],
   labels: Int[jax.Array, "examples"],
   num_classes: int,
-  many: bool,
 ) -> tuple[jax.Array | None, jax.Array, device_counts.Upper | None]:
-  """Return a block's votes, None of `many` classes, its runs' numbers of errors on both halves, and the joint
+  """Return a block's votes, None of many classes, its runs' numbers of errors on both halves, and the joint
   errors with those of the block.
   """
   # Each is a pass of its own: fused into the counting, they would make it several times
@@ -370,7 +369,9 @@ def _count_block(
   wrong = lax.optimization_barrier(wrong)
   if upper is not None:
     upper = device_counts.add_joint_errors(upper, wrong)
-  votes = None if many else device_counts.count_votes(predictions, num_classes)
+  votes = None
+  if num_classes <= MANY_CLASSES:
+    votes = device_counts.count_votes(predictions, num_classes)
   return votes, device_counts.count_half_errors(wrong), upper
 
 
