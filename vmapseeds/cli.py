@@ -16,7 +16,7 @@ import sys
 import textwrap
 import threading
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,9 +68,9 @@ def demo(out: Folder = "results/demo", runs: Count = 256) -> None:
   seeds = vmapseeds.Runs.independent(runs)
   check_writable(out)
   folders = []
-  for epochs in (1, 16):
+  for epochs, duration in ((1, "1 epoch"), (16, "16 epochs")):
     folders.append(str(place(out) / f"{epochs}_epochs"))
-    say(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {runs} runs")
+    say(f"digits_cnn, {duration}, {runs} runs")
     vmapseeds.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
   vmapseeds.report(folders, out=str(place(out) / "report"))
 
@@ -142,9 +142,59 @@ def train(
     campaign: how the runs are trained together, and what is kept of them
   """
   from vmapseeds.campaign import hosts
-  from vmapseeds.campaign import until as rule
   from vmapseeds.campaign.planning import resolve_task
 
+  check_engine(engine, workers, coordinator)
+  rule = parse_until(until, {"--sweep": sweep, "--repeat": repeat, "--k-fold": k_fold})
+  host = hosts.parse_host(coordinator, processes, process)
+  if host and dry_run:
+    raise Mistake("--dry-run with --coordinator: give one of them")
+  if host and not hosts.is_child():
+    return hosts.train_as_child(sys.argv[1:], host.coordinator)
+
+  task = resolve_task(recipe).replace(**overrides(set))
+  most = runs
+  if rule is not None:
+    most = at_least("most runs", most_runs, at_least("runs", runs, 1))
+  table_of_runs = table(
+    task,
+    most,
+    first_seed,
+    vary,
+    repeat,
+    sweep,
+    subset,
+    bootstrap,
+    poke,
+    k_fold,
+    stratified,
+  )
+  options = {**vars(campaign), "progress": not quiet}
+
+  if dry_run:
+    with nothing_written():
+      estimate = str(vmapseeds.estimate(task, table_of_runs, out, **options))
+      print(f"at most {estimate}" if rule is not None else estimate)
+    return plan_hint(out)
+  # JAX must join the other hosts before anything asks it for devices.
+  if host:
+    hosts.join(host)
+  trainer = trainer_of(engine, workers)
+  if rule is None:
+    results = trainer(task, table_of_runs, out, **options)
+  else:
+    from vmapseeds.campaign.until import train_until
+
+    results = train_until(
+      task, table_of_runs, out, rule, first=runs, trains=trainer, **options
+    )
+  if host:
+    hosts.leave(host)
+  conclude(results, out)
+
+
+def check_engine(engine: str, workers: int | None, coordinator: str | None) -> None:
+  """Raise `Mistake` if the flags that say where to train contradict each other."""
   one_of("engine", engine, ("local", "ray"))
   if engine == "ray" and coordinator:
     raise Mistake("--engine ray with --coordinator: give one of them")
@@ -152,63 +202,35 @@ def train(
     raise Mistake(
       f"--workers {workers} without --engine ray: it says how many workers Ray has"
     )
-  wanted = rule.Until.parse(until) if until is not None else None
-  flags = {"--sweep": sweep, "--repeat": repeat, "--k-fold": k_fold}
-  for flag, given in flags.items() if wanted else ():
-    if given:
+
+
+def parse_until(until: str | None, excluded: Mapping[str, Any]) -> Any:
+  """Return the rule of `--until`, None without it.
+
+  Raises:
+    Mistake: it is no such rule, or one of the `excluded` flags is given, flag -> value.
+  """
+  if until is None:
+    return None
+  from vmapseeds.campaign.until import Until
+
+  rule = Until.parse(until)
+  for flag, value in excluded.items():
+    if value:
       raise Mistake(
         f"--until with {flag}: a statistic is of independent runs of the same values, give "
         "one of them"
       )
-  host = hosts.parse_host(coordinator, processes, process)
-  if host and dry_run:
-    raise Mistake("--dry-run with --coordinator: give one of them")
-  if host and not hosts.is_child():
-    return hosts.train_as_child(sys.argv[1:], host.coordinator)
-  task = resolve_task(recipe).replace(**overrides(set))
-  count = (
-    runs
-    if wanted is None
-    else at_least("most runs", most_runs, at_least("runs", runs, 1))
-  )
-  what = (
-    task,
-    table(
-      task,
-      count,
-      first_seed,
-      vary,
-      repeat,
-      sweep,
-      subset,
-      bootstrap,
-      poke,
-      k_fold,
-      stratified,
-    ),
-    out,
-  )
-  how = {**vars(campaign), "progress": not quiet}
-  if dry_run:
-    most = "at most " * (wanted is not None)
-    with nothing_written():
-      print(f"{most}{vmapseeds.estimate(*what, **how)}")
-    return plan_hint(out)
-  if host:
-    hosts.join(host)
-  trains = vmapseeds.train
-  if engine == "ray":
-    from vmapseeds.campaign import ray_engine
+  return rule
 
-    trains = functools.partial(ray_engine.train, workers=workers)
-  results = (
-    trains(*what, **how)
-    if wanted is None
-    else rule.train_until(*what, wanted, first=runs, trains=trains, **how)
-  )
-  if host:
-    hosts.leave(host)
-  conclude(results, out)
+
+def trainer_of(engine: str, workers: int | None) -> Callable[..., Any]:
+  """Return the function that trains with an engine."""
+  if engine == "local":
+    return vmapseeds.train
+  from vmapseeds.campaign import ray_engine
+
+  return functools.partial(ray_engine.train, workers=workers)
 
 
 def search(
@@ -265,14 +287,19 @@ def search(
   from vmapseeds.training import objects
 
   Runs = vmapseeds.Runs
-  given = unique_pairs(over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'")
-  varied = Runs.vary(vary, searches, start=first_seed) if vary else None
+  ranges = unique_pairs(over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'")
+  if vary:
+    seeds = Runs.vary(vary, searches, start=first_seed)
+  else:
+    seeds = Runs.independent(searches, start=first_seed)
+  make_sampler = objects.imported(sampler) if objects.is_import(sampler) else sampler
+
   results = vmapseeds.search(
     resolve_task(recipe).replace(**overrides(set)),
-    given,
+    ranges,
     trials=trials,
-    searches=varied or Runs.independent(searches, start=first_seed),
-    sampler=objects.imported(sampler) if objects.is_import(sampler) else sampler,
+    searches=seeds,
+    sampler=make_sampler,
     at_once=at_once,
     rungs=rungs,
     repeats=repeats,
@@ -286,20 +313,25 @@ def search(
 
 def search_line(results, folder: str) -> str:
   """Return one line about what a folder of searches holds and what to do next."""
+  import numpy as np
+
   from vmapseeds.results.formatting import show
   from vmapseeds.results.searches import trials_of
 
   trials = trials_of(results)
-  best = trials.measured[[*trials.best().values()]]
   count = len(trials.numbers())
-  said = f"{count} search{'es' * (count != 1)}, {len(trials.rows)} trials in {folder}"
-  if lost := int((trials.diverged | ~(trials.objective == trials.objective)).sum()):
-    said += f", {lost} failed"
+  searches = "1 search" if count == 1 else f"{count} searches"
+  line = f"{searches}, {len(trials.rows)} trials in {folder}"
+
+  failed = trials.diverged | np.isnan(trials.objective)
+  if failed.any():
+    line += f", {int(failed.sum())} failed"
+  best = trials.measured[list(trials.best().values())]
   if not len(best):
-    return f"{said}; no trial succeeded: search in another range, in another folder"
+    return f"{line}; no trial succeeded: search in another range, in another folder"
   mean = show(best.mean(), None, trials.unit)
   return (
-    f"{said}, mean {trials.about['measure']} of the best {mean}; next: vmapseeds report "
+    f"{line}, mean {trials.about['measure']} of the best {mean}; next: vmapseeds report "
     f"{shlex.quote(folder)}"
   )
 
@@ -307,10 +339,10 @@ def search_line(results, folder: str) -> str:
 def plan_hint(out: str) -> None:
   """Say that the runs of a folder, if it has some, tell how many a question takes."""
   with contextlib.suppress(Mistake):
-    there = vmapseeds.open_results(out).sizes["run"]
-    if there > 2:
-      asked = f"vmapseeds plan {shlex.quote(out)}"
-      print(f"{there} runs are there: {asked} says how many a question takes")
+    runs = vmapseeds.open_results(out).sizes["run"]
+    if runs > 2:
+      command = f"vmapseeds plan {shlex.quote(out)}"
+      print(f"{runs} runs are there: {command} says how many a question takes")
 
 
 def table(
@@ -327,53 +359,78 @@ def table(
   stratified: bool = False,
 ):
   """Return the runs table that these flags of `train` ask for."""
-  Runs = vmapseeds.Runs
+  table_of_runs = seeds_of(runs, first_seed, vary, repeat)
+  swept = unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05")
+  if swept:
+    table_of_runs = sweep_values(task, table_of_runs, swept)
+
+  if subset is not None and bootstrap is not None:
+    raise Mistake("--subset with --bootstrap: give one of them")
+  if subset is not None:
+    table_of_runs = table_of_runs.subset(subset)
+  if bootstrap is not None:
+    if len(bootstrap) > 1:
+      numbers = " ".join(str(number) for number in bootstrap)
+      raise Mistake(f"--bootstrap {numbers}: give at most one number")
+    table_of_runs = table_of_runs.bootstrap(*bootstrap)
+
+  if stratified and k_fold is None:
+    raise Mistake("--stratified without --k-fold: it says how folds are made")
+  if k_fold is not None:
+    # All three say which examples a run is trained on.
+    if subset is not None or bootstrap is not None:
+      other = "--subset" if subset is not None else "--bootstrap"
+      raise Mistake(f"{other} with --k-fold: give one of them")
+    table_of_runs = divide_into_folds(table_of_runs, k_fold, stratified)
+  if poke is not None:
+    table_of_runs = poke_runs(table_of_runs, poke)
+  return table_of_runs
+
+
+def seeds_of(runs: int, first_seed: int, vary: Sequence[str], repeat: Sequence[str]):
+  """Return the runs table of `--runs`, `--first-seed`, `--vary` and `--repeat`."""
   repeats = unique_pairs(repeat, "--repeat", "SOURCE=N", "order=5")
   if repeats and not vary:
     raise Mistake("--repeat without --vary: say which source varies, e.g. --vary init")
   times = {source: from_text(source, text) for source, text in repeats.items()}
-  made = Runs.vary(vary, runs, start=first_seed, repeat=times) if vary else None
-  made = made or Runs.independent(runs, start=first_seed)
-  if swept := unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
-    if isinstance(task, vmapseeds.Recipe):
-      task.check_swept(swept)
-    for name in swept if isinstance(task, vmapseeds.Task) else ():
+  if vary:
+    return vmapseeds.Runs.vary(vary, runs, start=first_seed, repeat=times)
+  return vmapseeds.Runs.independent(runs, start=first_seed)
+
+
+def sweep_values(task, seeds, swept: Mapping[str, str]):
+  """Return the runs table of `--sweep`, each combination with all seeds."""
+  # Before the texts are read as numbers, so that an unknown name is named first.
+  if isinstance(task, vmapseeds.Recipe):
+    task.check_swept(swept)
+  if isinstance(task, vmapseeds.Task):
+    for name in swept:
       one_of("value to sweep", name, task.values)
-    columns: Any = {
-      name: [from_text(name, value) for value in text.split(",")]
-      for name, text in swept.items()
-    }
-    made = Runs.sweep(seeds=made, **columns)
-  if subset is not None and bootstrap is not None:
-    raise Mistake("--subset with --bootstrap: give one of them")
-  if subset is not None:
-    made = made.subset(subset)
-  if bootstrap is not None:
-    if len(bootstrap) > 1:
-      raise Mistake(
-        f"--bootstrap {' '.join(map(str, bootstrap))}: give at most one number"
-      )
-    made = made.bootstrap(*bootstrap)
-  if stratified and k_fold is None:
-    raise Mistake("--stratified without --k-fold: it says how folds are made")
-  if k_fold is not None:
-    if subset is not None or bootstrap is not None:
-      other = "--subset" if subset is not None else "--bootstrap"
-      raise Mistake(f"{other} with --k-fold: give one of them")
-    if not 1 <= len(k_fold) <= 2:
-      raise Mistake(
-        f"--k-fold {' '.join(map(str, k_fold))}: write K or K REPEATS, e.g. --k-fold 5"
-      )
-    folds, *times = k_fold
-    made = made.k_fold(folds, stratified=stratified, repeats=times[0] if times else 1)
-  if poke is not None:
-    step, _, factor = poke.partition(":")
-    if not re.fullmatch(r"\d{1,9}", step):
-      raise Mistake(f"--poke {poke}: write STEP or STEP:FACTOR, e.g. --poke 0:1.001")
-    made = made.poke(
-      int(step), **({"factor": from_text("factor", factor)} if factor else {})
-    )
-  return made
+
+  columns: Any = {}
+  for name, text in swept.items():
+    columns[name] = [from_text(name, value) for value in text.split(",")]
+  return vmapseeds.Runs.sweep(seeds=seeds, **columns)
+
+
+def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
+  """Return the runs table of `--k-fold K [REPEATS]`."""
+  if not 1 <= len(k_fold) <= 2:
+    numbers = " ".join(str(number) for number in k_fold)
+    raise Mistake(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
+  repeats = k_fold[1] if len(k_fold) == 2 else 1
+  return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
+
+
+def poke_runs(table_of_runs, poke: str):
+  """Return the runs table of `--poke STEP[:FACTOR]`."""
+  step, _, factor = poke.partition(":")
+  # `int` would also take signs, spaces and digits of other scripts.
+  if not re.fullmatch(r"\d{1,9}", step):
+    raise Mistake(f"--poke {poke}: write STEP or STEP:FACTOR, e.g. --poke 0:1.001")
+  if not factor:
+    return table_of_runs.poke(int(step))
+  return table_of_runs.poke(int(step), factor=from_text("factor", factor))
 
 
 def work(
@@ -394,12 +451,15 @@ def work(
     quiet: no progress
     campaign: how the runs are trained together
   """
-  found = re.fullmatch(r"(\d{0,9}):(\d{0,9})", blocks)
-  if not found:
+  ends = re.fullmatch(r"(\d{0,9}):(\d{0,9})", blocks)
+  if not ends:
     raise Mistake(f"--blocks {blocks!r}: write A:B, A: or :B, e.g. 0:10")
-  first, stop = (int(end) if end else None for end in found.groups())
-  how = {**vars(campaign), "progress": not quiet}
-  conclude(vmapseeds.work(folder, (first, stop), dataset=dataset, **how), folder)
+  first = int(ends[1]) if ends[1] else None
+  stop = int(ends[2]) if ends[2] else None
+
+  options = {**vars(campaign), "progress": not quiet}
+  results = vmapseeds.work(folder, (first, stop), dataset=dataset, **options)
+  conclude(results, folder)
 
 
 def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
@@ -411,13 +471,12 @@ def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
     repair: remove the records of damaged blocks, so that their runs are trained again
   """
   verdict = vmapseeds.verify(folder, repair=repair)
-  for what, lines in (
-    ("repaired", verdict.repairs),
-    ("note", verdict.notes),
-    ("problem", verdict.problems),
-  ):
-    for line in lines:
-      print(f"{what}: {one_line(line)}")
+  for repaired in verdict.repairs:
+    print(f"repaired: {one_line(repaired)}")
+  for note in verdict.notes:
+    print(f"note: {one_line(note)}")
+  for problem in verdict.problems:
+    print(f"problem: {one_line(problem)}")
   if verdict.problems:
     sys.exit(1)
   print(f"sound: {verdict.done} of {verdict.runs} runs are done in {folder}")
@@ -435,16 +494,20 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
   from vmapseeds.store.layout import require_metadata
 
   again = vmapseeds.replay(folder, run, dataset=dataset)
-  sets = require_metadata(folder)["test_sets"]
+  test_sets = require_metadata(folder)["test_sets"]
   for name, differing in again.differing.items():
-    agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
-    what, unit = (
-      (f"test set {name}: {again.compared}", "examples")
-      if sets
-      else (f"{name}: its numbers", "entries")
-    )
-    unit = "halves of the examples" if again.compared == "half_errors" else unit
-    print(f"run {again.run}, {what} {agree} {again.examples[name]} {unit}")
+    agree = "agree bit for bit on all"
+    if differing:
+      agree = f"differ in {differing} of"
+
+    # A task of one's own has no test sets: its arrays are compared by their names.
+    if test_sets:
+      subject, unit = f"test set {name}: {again.compared}", "examples"
+    else:
+      subject, unit = f"{name}: its numbers", "entries"
+    if again.compared == "half_errors":
+      unit = "halves of the examples"
+    print(f"run {again.run}, {subject} {agree} {again.examples[name]} {unit}")
   if not again.same:
     sys.exit(1)
 
@@ -497,7 +560,8 @@ def export(
   """
   vmapseeds.export_networks(folder, out, run or None)
   count = len(os.listdir(out))
-  print(f"{count} network{'s' * (count > 1)} in {out}, as orbax checkpoints")
+  networks = "networks" if count > 1 else "network"
+  print(f"{count} {networks} in {out}, as orbax checkpoints")
 
 
 def import_runs(
@@ -542,8 +606,10 @@ def import_runs(
       where it may be names or numbers, such as 0,1,2
     quiet: no progress bar, and no line on how a text file was read
   """
+  first_line_is_names = None
   if header is not None:
     one_of("--header", header, ("yes", "no"))
+    first_line_is_names = header == "yes"
   with nothing_written():
     results = vmapseeds.import_runs(
       out,
@@ -555,14 +621,15 @@ def import_runs(
       class_names=class_names or None,
       keep_logits=keep_logits,
       name=name,
-      header=None if header is None else header == "yes",
+      header=first_line_is_names,
       progress=not quiet,
     )
   runs = results.sizes["run"]
   examples = results.sizes["example"]
   print(
-    f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in {out}, mean accuracy "
-    f"{results.accuracy.values.mean():.2%}; next: vmapseeds report {shlex.quote(out)}"
+    f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in "
+    f"{out}, mean accuracy {results.accuracy.values.mean():.2%}; next: vmapseeds report "
+    f"{shlex.quote(out)}"
   )
 
 
@@ -771,26 +838,24 @@ def recipes() -> None:
   """List the recipes: those built in, and those that installed packages add."""
   # A file or another program gets one line per recipe.
   width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-  lines = {
-    name: f"{r.dataset}, {r.model}, {r.epochs} epochs: {said}"
-    for name, (r, said) in RECIPES.items()
+  descriptions = {
+    name: f"{recipe.dataset}, {recipe.model}, {recipe.epochs} epochs: {purpose}"
+    for name, (recipe, purpose) in RECIPES.items()
   }
-  lines |= {
-    one_line(name): one_line(f"{text}, of an installed package")
-    for name, text in plugins().items()
-  }
-  column = max(map(len, lines)) + 2
-  for name, said in lines.items():
-    line = f"{name:<{column}}{said}"
-    print(
-      textwrap.fill(
-        line,
-        width,
-        subsequent_indent=" " * column,
-        break_long_words=False,
-        break_on_hyphens=False,
-      )
+  # Their names and texts are another package's: they may hold line ends.
+  for name, text in plugins().items():
+    descriptions[one_line(name)] = one_line(f"{text}, of an installed package")
+
+  column = max(len(name) for name in descriptions) + 2
+  for name, description in descriptions.items():
+    wrapped = textwrap.fill(
+      f"{name:<{column}}{description}",
+      width,
+      subsequent_indent=" " * column,
+      break_long_words=False,
+      break_on_hyphens=False,
     )
+    print(wrapped)
 
 
 def bench(
@@ -815,13 +880,12 @@ def bench(
 
   from vmapseeds.campaign.bench import bench
 
-  what = vmapseeds.recipe(recipe, **overrides(set))
+  timed = vmapseeds.recipe(recipe, **overrides(set))
   check_output_file(json)
-  rows = bench(what, widths, lowerings)
+  rows = bench(timed, widths, lowerings)
   if json is not None:
-    json.write_text(
-      dumps({"recipe": what.name, "candidates": rows}, indent=1) + "\n", "utf-8"
-    )
+    text = dumps({"recipe": timed.name, "candidates": rows}, indent=1)
+    json.write_text(text + "\n", "utf-8")
 
 
 def check_output_file(path: Path | None, flag: str = "--json") -> None:
@@ -829,11 +893,9 @@ def check_output_file(path: Path | None, flag: str = "--json") -> None:
   if path is None:
     return
   folder = path.absolute().parent
-  if (
-    path.is_dir()
-    or not folder.is_dir()
-    or not os.access(path if path.exists() else folder, os.W_OK)
-  ):
+  # A file that is there may be writable in a folder that is not.
+  written = path if path.exists() else folder
+  if path.is_dir() or not folder.is_dir() or not os.access(written, os.W_OK):
     raise Mistake(f"{flag} {path} cannot be written: give another file")
 
 
@@ -859,8 +921,18 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 # Commands that train nothing.
 READING = frozenset(
-  {"verify", "merge", "import", "export", "list", "report", "compare", "plan"}
-  | {"examples", "recipes"}
+  (
+    "verify",
+    "merge",
+    "import",
+    "export",
+    "list",
+    "report",
+    "compare",
+    "plan",
+    "examples",
+    "recipes",
+  )
 )
 
 
@@ -899,41 +971,52 @@ def summary_line(results, folder: str) -> str:
   from vmapseeds.results.opening import converged
   from vmapseeds.store.results import Results
 
-  left = len(Results(folder)) - results.sizes["run"]
-  said = f"{results.sizes['run']} runs in {folder}"
+  runs = results.sizes["run"]
+  line = f"{runs} runs in {folder}"
   following = f"next: vs.open_results({folder!r})"
   if "diverged" in results and results.diverged.any():
-    said += f", {int(results.diverged.sum())} diverged"
+    line += f", {int(results.diverged.sum())} diverged"
+
   measured = [n for n in ("accuracy", "test_accuracy") if n in results.variables]
   if measured:
     accuracy = results[measured[0]].values[converged(results)]
-    said += (
-      f", mean accuracy {accuracy.mean():.2%}" if len(accuracy) else ", no accuracy"
-    )
     if len(accuracy):
+      line += f", mean accuracy {accuracy.mean():.2%}"
       following = f"next: vmapseeds report {shlex.quote(folder)}"
-    elif results.sizes["run"]:
-      following = "next: train with a lower lr, in another folder"
-  return f"{said}; {f'{left} are left: vmapseeds work {shlex.quote(folder)}' if left else following}"
+    else:
+      line += ", no accuracy"
+      if runs:
+        following = "next: train with a lower lr, in another folder"
+
+  unfinished = len(Results(folder)) - runs
+  if unfinished:
+    following = f"{unfinished} are left: vmapseeds work {shlex.quote(folder)}"
+  return f"{line}; {following}"
 
 
-def split_pairs(given, flag: str, form: str, example: str):
+def split_pairs(
+  words: Sequence[str], flag: str, form: str, example: str
+) -> list[tuple[str, str]]:
   """Return the names and texts of `NAME=TEXT ...`."""
-  split = [pair.partition("=") for pair in given]
-  for name, equals, _ in split:
+  pairs = []
+  for word in words:
+    name, equals, text = word.partition("=")
     if not equals:
       raise Mistake(f"{flag} {name}: write {form}, e.g. {flag} {example}")
-  return [(name, text) for name, _, text in split]
+    pairs.append((name, text))
+  return pairs
 
 
-def unique_pairs(given, flag: str, form: str, example: str):
+def unique_pairs(
+  words: Sequence[str], flag: str, form: str, example: str
+) -> dict[str, str]:
   """Return name -> text of `NAME=TEXT ...`.
 
   Raises:
     Mistake: a name has two texts.
   """
   texts: dict[str, str] = {}
-  for name, text in split_pairs(given, flag, form, example):
+  for name, text in split_pairs(words, flag, form, example):
     if texts.setdefault(name, text) != text:
       raise Mistake(
         f"{flag} gives {name} twice, {texts[name]} and {text}: give it once"
@@ -941,33 +1024,28 @@ def unique_pairs(given, flag: str, form: str, example: str):
   return texts
 
 
-def files_of(given: Files, flag: str) -> str | dict[str, str] | None:
+def files_of(words: Files, flag: str) -> str | dict[str, str] | None:
   """Return the file of `FILE`, or test set -> file of `SET=FILE ...`."""
-  if len(given) == 1 and ("=" not in given[0] or os.path.exists(given[0])):
-    return given[0]
-  return unique_pairs(given, flag, "SET=FILE", "test=y.npy shift=y_shift.npy") or None
+  # A file's own name may have an equals sign.
+  if len(words) == 1 and ("=" not in words[0] or os.path.exists(words[0])):
+    return words[0]
+  return unique_pairs(words, flag, "SET=FILE", "test=y.npy shift=y_shift.npy") or None
 
 
 def overrides(settings: Sequence[str]) -> dict[str, Any]:
   """Return the recipe fields of `--set field=value ...`."""
-  return {
-    field: from_text(field, text)
-    for field, text in unique_pairs(
-      settings, "--set", "FIELD=VALUE", "epochs=4"
-    ).items()
-  }
+  texts = unique_pairs(settings, "--set", "FIELD=VALUE", "epochs=4")
+  return {field: from_text(field, text) for field, text in texts.items()}
 
 
 def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
   """Return the values of each column in `--where lr=0.02,0.05 ...`."""
-  found: dict[str, list[Any]] = {}
-  for column, text in split_pairs(
-    conditions, flag, "COLUMN=NUMBER", "lr=0.02; folders come first"
-  ):
-    found.setdefault(column, []).extend(
-      from_text(column, value) for value in text.split(",")
-    )
-  return found
+  selected: dict[str, list[Any]] = {}
+  example = "lr=0.02; folders come first"
+  for column, text in split_pairs(conditions, flag, "COLUMN=NUMBER", example):
+    of_column = selected.setdefault(column, [])
+    of_column.extend(from_text(column, value) for value in text.split(","))
+  return selected
 
 
 def deferred(command: Callable[..., Any]) -> Callable[..., functools.partial]:
@@ -976,8 +1054,8 @@ def deferred(command: Callable[..., Any]) -> Callable[..., functools.partial]:
   """
 
   @functools.wraps(command)
-  def call(**given):
-    return functools.partial(command, **given)
+  def call(**arguments):
+    return functools.partial(command, **arguments)
 
   return call
 
@@ -992,46 +1070,59 @@ def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words
     Mistake: they do not fit.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
-  for given in argv:
-    # File names cannot hold a null character, and results cannot hold text that is not
-    # UTF-8.
-    if "\0" in given or (
-      not given.isascii() and given != given.encode(errors="replace").decode()
-    ):
-      raise Mistake(
-        f"argument {given!r} holds a null character or is no UTF-8: rename it"
-      )
+  for word in argv:
+    check_text(word)
+  grouped = group_by_flag(argv)
+  times = collections.Counter(flag_of(word) for word in argv if word.startswith("--"))
+  hints = typing.get_type_hints(target)
+  for flag, number in times.items():
+    takes_several = "tuple" in str(hints.get(flag[2:].replace("-", "_")))
+    if number > 1 and not takes_several:
+      raise Mistake(f"{flag} is given {number} times: give it once")
+  # Words stay as they are where nothing needs to be collected.
+  if max(times.values(), default=0) > 1:
+    argv = grouped
+  return _parse(target, argv, words)
+
+
+def check_text(word: str) -> None:
+  """Raise `Mistake` if a word of the command line can be no file name and no text."""
+  # File names cannot hold a null character, and results cannot hold text that is not
+  # UTF-8.
+  encodable = word.isascii() or word == word.encode(errors="replace").decode()
+  if "\0" in word or not encodable:
+    raise Mistake(f"argument {word!r} holds a null character or is no UTF-8: rename it")
+
+
+def flag_of(word: str) -> str:
+  """Return the flag of `--flag` or `--flag=value`, as its help writes it."""
+  return word.split("=", 1)[0].replace("_", "-")
+
+
+def group_by_flag(argv: Sequence[str]) -> list[str]:
+  """Return `argv` with each flag once, followed by all of its values."""
   groups: dict[str, list[str]] = {"": []}
-  times = collections.Counter[str]()
   current = groups[""]
   for word in argv:
     if word.startswith("--"):
-      name, *value = word.split("=", 1)
-      flag = name.replace("_", "-")
-      times[flag] += 1
+      flag = flag_of(word)
       current = groups.setdefault(flag, [flag])
-      current += value
+      current += word.split("=", 1)[1:]
     else:
       current.append(word)
-  hints = typing.get_type_hints(target)
-  for flag, number in times.items():
-    if number > 1 and "tuple" not in str(hints.get(flag[2:].replace("-", "_"))):
-      raise Mistake(f"{flag} is given {number} times: give it once")
-  collected = [word for group in groups.values() for word in group]
-  return _parse(
-    target, collected if max(times.values(), default=0) > 1 else argv, words
-  )
+  return [word for group in groups.values() for word in group]
 
 
 def _parse(target, argv, words):
-  said = io.StringIO()
+  """Parse with tyro, whose box around an error becomes one line."""
+  printed = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help
   # may be wrapped.
   columns = os.environ.get("COLUMNS")
-  if not {"-h", "--help"} & {*argv}:
+  if "-h" not in argv and "--help" not in argv:
     os.environ["COLUMNS"] = "2000"
   try:
-    with contextlib.redirect_stderr(said):
+    with contextlib.redirect_stderr(printed):
       return tyro.cli(
         target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words
       )
@@ -1048,22 +1139,29 @@ def _parse(target, argv, words):
     os.environ.pop("COLUMNS", None)
     if columns is not None:
       os.environ["COLUMNS"] = columns
+  raise Mistake(one_line_of_box(printed.getvalue()))
+
+
+def one_line_of_box(box: str) -> str:
+  """Return what tyro draws a box around in one line."""
   # tyro has several wordings for a text that is not a number.
-  flag = re.search(r"Error parsing (--[\w-]+):", said.getvalue())
-  value = re.search(
-    r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue()
-  )
+  flag = re.search(r"Error parsing (--[\w-]+):", box)
+  value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", box)
   if flag and value:
-    kind = "number" if "to float" in said.getvalue() else "whole number"
-    raise Mistake(f"{flag[1]} is {value[1]}: give a {kind}")
-  _, *parts = re.split("[─-]{4,}", re.sub("[│╭╮╰╯]", " ", said.getvalue()).lstrip(" ─"))
-  raise Mistake("; ".join(filter(None, (" ".join(part.split()) for part in parts))))
+    kind = "number" if "to float" in box else "whole number"
+    return f"{flag[1]} is {value[1]}: give a {kind}"
+
+  without_sides = re.sub("[│╭╮╰╯]", " ", box).lstrip(" ─")
+  # What stands before the first line is the box's title.
+  _, *parts = re.split("[─-]{4,}", without_sides)
+  sentences = [" ".join(part.split()) for part in parts]
+  return "; ".join(sentence for sentence in sentences if sentence)
 
 
-def write_completion(shell: str = "", file: str = "", *more: str) -> None:
+def write_completion(shell: str = "", file: str = "", *others: str) -> None:
   """Write a script with which a shell completes commands and flags."""
   one_of("shell", shell, SHELLS)
-  if not file or more:
+  if not file or others:
     raise Mistake(f"{COMPLETION} {shell}: give one file, e.g. completions.{shell}")
   path = Path(file)
   check_output_file(path, COMPLETION)
@@ -1102,7 +1200,8 @@ def interruptible() -> Iterator[None]:
     raise Terminated
 
   def send_again(ignored: "sys.UnraisableHookArgs") -> None:
-    if number := numbers.get(ignored.exc_type):
+    number = numbers.get(ignored.exc_type)
+    if number is not None:
       threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
     else:
       hook(ignored)
@@ -1118,24 +1217,25 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def mistakes() -> Iterator[None]:
-  """Print a user's mistake as one line on stderr and exit with status 2. Other expected
-  ends print no traceback.
+  """Print a user's mistake as one line on stderr, which names flags, and exit with status
+  2. Other expected ends print no traceback.
   """
   try:
     try:
-      yield
-    finally:  # also when help ends with an exit
+      with naming_flags():
+        yield
+    finally:
+      # Here, so that errors of the disk are caught below; help ends with an exit.
       sys.stdout.flush()
-  except BrokenPipeError:  # `vmapseeds recipes | head -1`
-    os.dup2(
-      os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-    )  # or Python complains of the pipe at its end
+  except BrokenPipeError:
+    # `vmapseeds recipes | head -1`: Python would complain of the pipe at its end.
+    discard_output()
     sys.exit(141)
   except OSError as error:
     if error.errno != errno.ENOSPC:
       raise
     # Of what is printed, too, which Python would try to write again at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard_output()
     with contextlib.suppress(OSError):
       say("error: no space is left on the disk for what is written or printed")
     sys.exit(1)
@@ -1143,36 +1243,44 @@ def mistakes() -> Iterator[None]:
     say(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
-    said = (
-      str(interrupt) or "what was written stays; run the same command again to resume"
-    )
-    terminated = isinstance(interrupt, Terminated)
-    say(f"{'terminated' if terminated else 'interrupted'}: {said}")
-    sys.exit(143 if terminated else 130)
+    outcome = "what was written stays; run the same command again to resume"
+    if str(interrupt):
+      outcome = str(interrupt)
+    # Statuses of shells: 128 and the number of the signal.
+    if isinstance(interrupt, Terminated):
+      say(f"terminated: {outcome}")
+      sys.exit(143)
+    say(f"interrupted: {outcome}")
+    sys.exit(130)
+
+
+def discard_output() -> None:
+  """Let what is still to be printed go nowhere."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
   for stream in (sys.stdout, sys.stderr):
     print_what_can_be_encoded(stream)
-  with interruptible(), mistakes(), naming_flags():
+  with interruptible(), mistakes():
     hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
-    if (here := os.getcwd()) not in sys.path:
-      sys.path.insert(
-        0, here
-      )  # `package.module:name` may be in this folder, as with `python -m`
+    # `package.module:name` may be in this folder, as with `python -m`.
+    folder = os.getcwd()
+    if folder not in sys.path:
+      sys.path.insert(0, folder)
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
     if argv[:1] == [COMPLETION]:
       return write_completion(*argv[1:])
-    if {*argv[:1]} & {"-h", "--help"}:
-      said = (
+    if argv[:1] in (["-h"], ["--help"]):
+      description = (
         f"{vmapseeds.__doc__} --version says which this is; {COMPLETION} SHELL FILE "
         f"writes completions for {', '.join(SHELLS)}."
       )
       return subcommand_cli_from_dict(
-        COMMANDS, prog="vmapseeds", description=said, args=argv[:1]
+        COMMANDS, prog="vmapseeds", description=description, args=argv[:1]
       )
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)

@@ -5,7 +5,7 @@ wraps an open one and holds its constants; from JAX 0.11 on both are one class.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -32,6 +32,7 @@ def open_program(program: Program) -> Program:
   """Return the program that has the equations, without its constants where JAX keeps
   them apart.
   """
+  # From JAX 0.11 on this is every program.
   if isinstance(program, Jaxpr):
     return program
   return program.jaxpr
@@ -82,48 +83,72 @@ def flat_equations(
   """
   flat: list[FlatEquation] = []
   numbers = itertools.count()
-
-  def flatten(program, inputs):
-    values = dict(zip(program.invars, inputs, strict=True))
-    for constant in getattr(program, "constvars", ()):
-      values.setdefault(constant, next(numbers))
-
-    def number_of(variable):
-      return values[variable] if isinstance(variable, Var) else None
-
-    for equation in program.eqns:
-      read = [number_of(variable) for variable in equation.invars]
-      inner = [open_program(one) for one in inner_programs(equation)]
-      is_call = equation.primitive.name in CALLS and len(inner) == 1
-      if is_call and len(inner[0].invars) == len(read):
-        written = flatten(inner[0], read)
-      else:
-        written = [next(numbers) for _ in equation.outvars]
-        flat.append(FlatEquation(equation, read, written))
-      values.update(zip(equation.outvars, written, strict=True))
-    return [number_of(variable) for variable in program.outvars]
-
   opened = open_program(program)
   inputs = [next(numbers) for _ in opened.invars]
-  outputs = flatten(opened, inputs)
+  outputs = _flatten(opened, inputs, flat, numbers)
   return flat, inputs, outputs
+
+
+def _flatten(
+  program: Program,
+  inputs: Sequence[int | None],
+  flat: list[FlatEquation],
+  numbers: Iterator[int],
+) -> list[int | None]:
+  """Append a program's equations to `flat`, and return the numbers of its outputs."""
+  values = dict(zip(program.invars, inputs, strict=True))
+  # An open program has variables for its constants too.
+  for constant in getattr(program, "constvars", ()):
+    values.setdefault(constant, next(numbers))
+
+  def numbers_of(variables):
+    # A literal has no number.
+    return [values[v] if isinstance(v, Var) else None for v in variables]
+
+  for equation in program.eqns:
+    read = numbers_of(equation.invars)
+    called = _called_program(equation)
+    if called is None:
+      written = [next(numbers) for _ in equation.outvars]
+      flat.append(FlatEquation(equation, read, written))
+    else:
+      written = _flatten(called, read, flat, numbers)
+    values.update(zip(equation.outvars, written, strict=True))
+  return numbers_of(program.outvars)
+
+
+def _called_program(equation: Equation) -> Program | None:
+  """Return the program that an equation calls on its own inputs, if it only does that."""
+  if equation.primitive.name not in CALLS:
+    return None
+  inner = [open_program(program) for program in inner_programs(equation)]
+  if len(inner) != 1 or len(inner[0].invars) != len(equation.invars):
+    return None
+  return inner[0]
 
 
 def equations(program: Program) -> list[Equation]:
   """Return the equations of a program, and those of the programs within, each program's
   once.
   """
-  programs = [open_program(program)]
-  seen = {id(programs[0])}
+  waiting = [open_program(program)]
+  # By identity: programs cannot be hashed by what they compute.
+  seen = {id(waiting[0])}
   all_equations: list[Equation] = []
-  for current in programs:  # which grows
+  while waiting:
+    current = waiting.pop(0)
     all_equations += current.eqns
-    for equation in current.eqns:
-      for inner in map(open_program, inner_programs(equation)):
-        if id(inner) not in seen:
-          seen.add(id(inner))
-          programs.append(inner)
+    for inner in _programs_within(current):
+      if id(inner) not in seen:
+        seen.add(id(inner))
+        waiting.append(inner)
   return all_equations
+
+
+def _programs_within(program: Program) -> Iterator[Program]:
+  for equation in program.eqns:
+    for inner in inner_programs(equation):
+      yield open_program(inner)
 
 
 # Operations that compute on several devices.
@@ -149,25 +174,37 @@ def rewritten(program: Program, replace: Replace) -> Program:
 
 
 def _rewritten(value, replace, done):
+  """Return a parameter of an equation with its programs rewritten. `done` has the new
+  programs by the identity of the old ones.
+  """
   if isinstance(value, tuple):
     parts = [_rewritten(part, replace, done) for part in value]
-    same = all(new is old for new, old in zip(parts, value, strict=True))
-    return value if same else getattr(value, "_make", tuple)(parts)
+    if all(new is old for new, old in zip(parts, value, strict=True)):
+      return value
+    # Named tuples, too, are made of their parts again.
+    make = getattr(value, "_make", tuple)
+    return make(parts)
   if not is_program(value):
     return value
+
   program = open_program(value)
   if id(program) not in done:
     done[id(program)] = _with_replaced_equations(program, replace, done)
   new = done[id(program)]
-  if value is program or new is program:
-    return value if new is program else new
+  if new is program:
+    return value
+  if value is program:
+    return new
+  # Until JAX 0.10 a closed program wraps the open one.
   return value.replace(jaxpr=new)
 
 
 def _with_replaced_equations(program, replace, done):
-  makers = {
-    result: equation for equation in program.eqns for result in equation.outvars
-  }
+  makers = {}
+  for equation in program.eqns:
+    for result in equation.outvars:
+      makers[result] = equation
+
   equations: list[Equation] = []
   changed = False
   for equation in program.eqns:
@@ -176,42 +213,50 @@ def _with_replaced_equations(program, replace, done):
       replacement = [_with_rewritten_programs(equation, replace, done)]
     changed |= replacement[0] is not equation
     equations += replacement
-  return program.replace(eqns=equations) if changed else program
+  if not changed:
+    return program
+  return program.replace(eqns=equations)
 
 
 def _with_rewritten_programs(equation, replace, done):
-  parameters = {
-    name: _rewritten(value, replace, done) for name, value in equation.params.items()
-  }
-  if all(parameters[name] is value for name, value in equation.params.items()):
+  parameters = {}
+  changed = False
+  for name, value in equation.params.items():
+    parameters[name] = _rewritten(value, replace, done)
+    changed |= parameters[name] is not value
+  if not changed:
     return equation
   return equation.replace(params=parameters)
 
 
 def equations_of(
-  function: Callable, inputs: Iterable[Any], equation: Equation
+  function: Callable,
+  inputs: Iterable[Any],
+  equation: Equation,
 ) -> list[Equation]:
   """Return equations that compute the results of `equation` with a function of the
   variables `inputs`.
   """
   inputs = list(inputs)
-  program = open_program(
-    jax.make_jaxpr(function)(
-      *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in inputs)
-    )
-  )
+  shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in inputs]
+  program = open_program(jax.make_jaxpr(function)(*shapes))
+  # The new program's variables, by those of the program that it becomes a part of.
   names = dict(zip(program.invars, inputs, strict=True))
   names |= dict(zip(program.outvars, equation.outvars, strict=True))
 
   def renamed(variables):
+    # Literals cannot be hashed.
     return [names.get(v, v) if isinstance(v, Var) else v for v in variables]
 
-  return [
-    e.replace(
-      invars=renamed(e.invars),
-      outvars=renamed(e.outvars),
-      source_info=equation.source_info,
-      ctx=equation.ctx,
+  new_equations = []
+  for new_equation in program.eqns:
+    # With the place of the old one in the user's source, which error messages show.
+    new_equations.append(
+      new_equation.replace(
+        invars=renamed(new_equation.invars),
+        outvars=renamed(new_equation.outvars),
+        source_info=equation.source_info,
+        ctx=equation.ctx,
+      )
     )
-    for e in program.eqns
-  ]
+  return new_equations

@@ -31,10 +31,10 @@ def free_host_memory() -> float:
   system does not say.
   """
   with contextlib.suppress(OSError):
-    if found := re.search(
-      r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text()
-    ):
-      return min([1024.0 * int(found[1]), *left_to_groups()])
+    memory = Path("/proc/meminfo").read_text()
+    available = re.search(r"MemAvailable:\s+(\d+) kB", memory)
+    if available:
+      return min([1024.0 * int(available[1]), *left_to_groups()])
   # Without Linux's estimate, assume that half of all memory is free.
   with contextlib.suppress(AttributeError, ValueError, OSError):
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
@@ -73,9 +73,11 @@ def instruction_set() -> str:
   """
   with contextlib.suppress(OSError):
     text = Path("/proc/cpuinfo").read_text()
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    flags = {*found[1].split()} if found else set()
-    return " ".join([platform.machine(), *(e for e in EXTENSIONS if e in flags)])
+    # "flags" on x86, "Features" on ARM
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = line[1].split() if line else []
+    extensions = [name for name in EXTENSIONS if name in flags]
+    return " ".join([platform.machine(), *extensions])
   return platform.machine()
 
 
@@ -117,8 +119,8 @@ def ask_for_all_cores() -> bool:
   """Let JAX have one CPU device per core once it starts, unless the user has set a number.
   Return whether that is still possible.
   """
-  given = os.environ.get(COUNT)
-  if given is not None and given != os.environ.get(OURS):
+  count = os.environ.get(COUNT)
+  if count is not None and count != os.environ.get(OURS):
     return True
   if "xla_force_host" in os.environ.get("XLA_FLAGS", ""):
     return True
@@ -128,7 +130,7 @@ def ask_for_all_cores() -> bool:
     return True
   import jax
 
-  if jax.config.values["jax_num_cpu_devices"] not in (-1, int(given or -1)):
+  if jax.config.values["jax_num_cpu_devices"] not in (-1, int(count or -1)):
     return True
   try:
     jax.config.update("jax_num_cpu_devices", cores())

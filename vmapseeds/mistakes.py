@@ -12,10 +12,10 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-MAX_NAME_LENGTH = (
-  60  # of a name: file systems allow 255 bytes, and a letter may take four
-)
-MAX_LINE_LENGTH = 2000  # letters of a line
+# Letters of a name: file systems allow 255 bytes, and a letter may take four.
+MAX_NAME_LENGTH = 60
+# Letters of a line.
+MAX_LINE_LENGTH = 2000
 
 
 class Mistake(ValueError):
@@ -29,9 +29,11 @@ class Mistake(ValueError):
 
   shows_cause = False
 
-  def __init__(self, said: object = ""):
-    line = one_line(said)
-    super().__init__(line if _flags else in_python(line))
+  def __init__(self, message: object = ""):
+    line = one_line(message)
+    if not _flags:
+      line = in_python(line)
+    super().__init__(line)
 
 
 class UnknownField(Mistake, TypeError):
@@ -51,18 +53,23 @@ _flags = False
 # Flags that are arguments in Python: those that take no value, and others.
 SWITCHES = ("force-mixed", "allow-upgrade", "keep-params", "logits", "pairs")
 VALUES = (
-  *(
-    "out",
-    "lane-width",
-    "lowering",
-    "seed-batch",
-    "checkpoint-every",
-    "dataset",
-    "set",
-  ),
-  *("where", "against", "images", "searches", "repeats", "predictions"),
+  "out",
+  "lane-width",
+  "lowering",
+  "seed-batch",
+  "checkpoint-every",
+  "dataset",
+  "set",
+  "where",
+  "against",
+  "images",
+  "searches",
+  "repeats",
+  "predictions",
 )
-METHODS = ("subset", "bootstrap")  # of `Runs`
+# Flags that are methods of `Runs`.
+METHODS = ("subset", "bootstrap")
+# A flag; after it `column=value`, a number, or the word in capitals that stands for one.
 FLAG = re.compile(
   r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: (\w+)=(\S+)| (\d[\w.]*)| ([A-Z]+\b))?"
 )
@@ -72,7 +79,8 @@ FLAG = re.compile(
 def naming_flags() -> Iterator[None]:
   """Let messages name the flags of the command line, instead of arguments in Python."""
   global _flags
-  before, _flags = _flags, True
+  before = _flags
+  _flags = True
   try:
     yield
   finally:
@@ -103,15 +111,16 @@ def in_python(line: str) -> str:
       return f"{parameter}={{{column!r}: {value}}}"
     return f"{parameter}={number or metavar or ''}"
 
+  # Every other part stands between backticks.
   parts = line.split("`")
-  return "`".join(
-    part if k % 2 else FLAG.sub(argument, part) for k, part in enumerate(parts)
-  )
+  parts[::2] = [FLAG.sub(argument, part) for part in parts[::2]]
+  return "`".join(parts)
 
 
 Parameters = typing.ParamSpec("Parameters")
 Result = typing.TypeVar("Result")
-TRACEBACK = "VMAPSEEDS_TRACEBACK"  # an environment variable: set, all frames are shown
+# An environment variable: if it is set, all frames are shown.
+TRACEBACK = "VMAPSEEDS_TRACEBACK"
 
 
 def door(
@@ -122,23 +131,26 @@ def door(
   """
 
   @functools.wraps(function)
-  def call(*args: Parameters.args, **given: Parameters.kwargs) -> Result:
+  def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
     try:
-      return function(*args, **given)
+      return function(*args, **kwargs)
     except (Mistake, Failure) as error:
+      # The command line prints the line alone.
       if _flags or TRACEBACK in os.environ:
         raise
       if not error.shows_cause:
-        error.__cause__, error.__suppress_context__ = None, True
+        error.__cause__ = None
+        error.__suppress_context__ = True
       raise error.with_traceback(None)  # noqa: B904
     except KeyboardInterrupt as interrupt:
       if _flags:
         raise
+      # Doors may stand within doors.
       if getattr(interrupt, "was_said", False):
         raise interrupt.with_traceback(None)  # noqa: B904
-      reason = (
-        str(interrupt) or "what was written stays; run the same command again to resume"
-      )
+      reason = str(interrupt)
+      if not reason:
+        reason = "what was written stays; run the same command again to resume"
       reason = reason.replace("run the same command", "make the same call")
       say(f"interrupted: {reason}")
       interrupt.args = ()
@@ -153,7 +165,8 @@ Class = typing.TypeVar("Class", bound=type)
 
 def doors(cls: Class) -> Class:
   """Make the public methods of a class doors."""
-  for name, value in [*vars(cls).items()]:
+  # A list, because setting an attribute changes what `vars` shows.
+  for name, value in list(vars(cls).items()):
     if name.startswith("_"):
       continue
     if isinstance(value, classmethod):
@@ -172,20 +185,21 @@ def check_fields(what: str) -> Callable[[Class], Class]:
     generated = cls.__init__  # type: ignore[misc]
     _, *fields = inspect.signature(generated).parameters.values()
     names = [field.name for field in fields]
+    # The package itself sets `origin`.
     public = [name for name in names if name != "origin"]
-    due = [field.name for field in fields if field.default is field.empty]
+    required = [field.name for field in fields if field.default is field.empty]
 
     @functools.wraps(generated)
-    def init(self, *args, **given):
-      for name in given:
+    def init(self, *args, **kwargs):
+      for name in kwargs:
         if name not in names:
           one_of(f"{what} field", name, public, UnknownField)
-      lacking = [name for name in due[len(args) :] if name not in given]
+      lacking = [name for name in required[len(args) :] if name not in kwargs]
       if lacking:
         raise UnknownField(
           f"the {what} lacks {', '.join(lacking)}: give every field that has no default"
         )
-      generated(self, *args, **given)
+      generated(self, *args, **kwargs)
 
     cls.__init__ = door(init)  # type: ignore[misc]
     return cls
@@ -194,74 +208,83 @@ def check_fields(what: str) -> Callable[[Class], Class]:
 
 
 def one_of(
-  what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake
+  what: str,
+  value: object,
+  allowed: Iterable[str],
+  error: type[Mistake] = Mistake,
 ) -> None:
-  """Raise `error` unless `given` is among `allowed`, naming the nearest allowed value."""
+  """Raise `error` unless `value` is among `allowed`, naming the nearest allowed value."""
   allowed = list(allowed)
-  if given in allowed:
+  if value in allowed:
     return
-  lower = {str(name).lower(): name for name in reversed(allowed)}
-  near = difflib.get_close_matches(str(given).lower(), lower, n=1)
-  hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
+  # Reversed, so that of names that differ in case alone the first is proposed.
+  by_lower = {str(name).lower(): name for name in reversed(allowed)}
+  near = difflib.get_close_matches(str(value).lower(), by_lower, n=1)
+  hint = ""
+  if near:
+    hint = f"; did you mean {by_lower[near[0]]!r}?"
   raise error(
-    f"unknown {what} {given!r:.200}: choose one of {', '.join(allowed)}{hint}"
+    f"unknown {what} {value!r:.200}: choose one of {', '.join(allowed)}{hint}"
   )
 
 
-def safe_name(what: str, given: object) -> str:
-  """Return `given`.
+def safe_name(what: str, name: object) -> str:
+  """Return `name`.
 
   Raises:
     Mistake: it cannot be the name of a file or folder, or would garble a terminal.
   """
-  if not isinstance(given, str):
-    raise Mistake(f"{what} is {given!r:.200}: give a text")
-  if (
-    not (0 < len(given) <= MAX_NAME_LENGTH and given.isprintable())
-    or given.startswith(".")
-    or set(given) & set("/\\")
-  ):
+  if not isinstance(name, str):
+    raise Mistake(f"{what} is {name!r:.200}: give a text")
+  has_length = 0 < len(name) <= MAX_NAME_LENGTH
+  leaves_folder = name.startswith(".") or "/" in name or "\\" in name
+  if not has_length or not name.isprintable() or leaves_folder:
     allowed = (
       f"1 to {MAX_NAME_LENGTH} printable characters without / or \\ and no . in front"
     )
-    raise Mistake(f"{what} {given!r} cannot be the name of a file: give {allowed}")
-  return given
+    raise Mistake(f"{what} {name!r} cannot be the name of a file: give {allowed}")
+  return name
 
 
-def check_class_names(given: Any, count: int | None = None) -> tuple[str, ...]:
+def check_class_names(value: Any, count: int | None = None) -> tuple[str, ...]:
   """Return names of classes, the first of class 0.
 
   Raises:
     Mistake: they are not `count` different texts that can be shown.
   """
-  listed = isinstance(given, Iterable) and not isinstance(given, str)
-  names = tuple(given) if listed else ()
-  if not names or any(
-    not (isinstance(name, str) and name.strip() and name.isprintable())
-    for name in names
-  ):
+  names = ()
+  # A text is its letters, too.
+  if isinstance(value, Iterable) and not isinstance(value, str):
+    names = tuple(value)
+  if not names or not all(_can_be_shown(name) for name in names):
     raise Mistake(
-      f"class_names is {given!r:.200}: give a printable text for each class"
+      f"class_names is {value!r:.200}: give a printable text for each class"
     )
-  if len({*names}) < len(names):
+  if len(set(names)) < len(names):
     raise Mistake(f"class_names is {', '.join(names)}: give each class another name")
   if count not in (None, len(names)):
     raise Mistake(f"{len(names)} class names for {count} classes: give one for each")
   return names
 
 
+def _can_be_shown(name: object) -> bool:
+  return isinstance(name, str) and bool(name.strip()) and name.isprintable()
+
+
 def one_line(text: object) -> str:
   """Return `text` as one line that a terminal can show: control characters are escaped,
   and a long line loses its middle.
   """
-  line = "".join(
-    c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(text).split())
-  )
-  return (
-    line
-    if len(line) <= MAX_LINE_LENGTH
-    else f"{line[: MAX_LINE_LENGTH // 2]} ... {line[-MAX_LINE_LENGTH // 2 :]}"
-  )
+  letters = list(" ".join(str(text).split()))
+  for place, letter in enumerate(letters):
+    if not letter.isprintable():
+      # What `ascii` writes, without its quotation marks.
+      letters[place] = ascii(letter)[1:-1]
+  line = "".join(letters)
+  if len(line) <= MAX_LINE_LENGTH:
+    return line
+  half = MAX_LINE_LENGTH // 2
+  return f"{line[:half]} ... {line[-half:]}"
 
 
 def say(text: str) -> None:
@@ -275,49 +298,55 @@ class Rule(NamedTuple):
   fits: Callable[[Any], bool]
   allowed: str
 
-  def check(self, what: str, given: Any) -> None:
-    """Raise `Mistake` unless `given` fits."""
-    if not self.fits(given):
-      raise Mistake(f"{what} is {given!r:.200}: give {self.allowed}")
+  def check(self, what: str, value: Any) -> None:
+    """Raise `Mistake` unless `value` fits."""
+    if not self.fits(value):
+      raise Mistake(f"{what} is {value!r:.200}: give {self.allowed}")
 
 
-def at_least(what: str, given: object, least: int) -> int:
-  """Return `given` as an int.
+def at_least(what: str, value: object, least: int) -> int:
+  """Return `value` as an int.
 
   Raises:
     Mistake: it is no whole number of at least `least`.
   """
-  whole = whole_number(given)
+  whole = whole_number(value)
   if whole is None or whole < least:
-    raise Mistake(f"{what} is {given!r:.200}: give a whole number of at least {least}")
+    raise Mistake(f"{what} is {value!r:.200}: give a whole number of at least {least}")
   return whole
 
 
-def whole_number(given: Any) -> int | None:
-  """Return `given`, a number of Python, NumPy or another array library, as an int; None
+def whole_number(value: Any) -> int | None:
+  """Return `value`, a number of Python, NumPy or another array library, as an int; None
   if it is no whole number.
   """
+  # To Python, True is 1.
+  if _is_bool(value):
+    return None
   try:
-    return None if _is_bool(given) else operator.index(given)
+    return operator.index(value)
   except TypeError:
     return None
 
 
-def number(what: str, given: object) -> float:
-  """Return `given`, of Python, NumPy or another array library, as a float.
+def number(what: str, value: object) -> float:
+  """Return `value`, of Python, NumPy or another array library, as a float.
 
   Raises:
     Mistake: it is no real number.
   """
   try:
-    if hasattr(given, "__float__") and not _is_bool(given):
-      return float(given)
+    # `float` would read a text, too.
+    if hasattr(value, "__float__") and not _is_bool(value):
+      return float(value)
+  # An array of several numbers, or an int beyond all floats.
   except (TypeError, ValueError, OverflowError):
-    pass  # an array of several numbers, or an int beyond all floats
-  raise Mistake(f"{what} is {given!r:.200}: give a number")
+    pass
+  raise Mistake(f"{what} is {value!r:.200}: give a number")
 
 
-def _is_bool(given: object) -> bool:
-  return (
-    isinstance(given, bool) or getattr(getattr(given, "dtype", None), "kind", "") == "b"
-  )
+def _is_bool(value: object) -> bool:
+  if isinstance(value, bool):
+    return True
+  dtype = getattr(value, "dtype", None)
+  return getattr(dtype, "kind", "") == "b"

@@ -18,7 +18,10 @@ _platform = contextvars.ContextVar[str | None]("platform", default=None)
 
 def platform() -> str:
   """Return the platform that programs are traced for now, one of `PLATFORMS`."""
-  return _platform.get() or start_devices()
+  name = _platform.get()
+  if name is not None:
+    return name
+  return start_devices()
 
 
 def start_devices() -> str:
@@ -29,11 +32,15 @@ def start_devices() -> str:
   """
   try:
     return jax.default_backend()
+  # JAX raises either where a platform that was asked for has no device.
   except (RuntimeError, AssertionError) as error:
     wanted = jax.config.jax_platforms
+    # Nothing was asked for, so it is no mistake.
     if not wanted:
       raise
-    reason = f" ({one_line(error)[:200]})" if str(error) else ""
+    reason = ""
+    if str(error):
+      reason = f" ({one_line(error)[:200]})"
     raise Mistake(
       f"JAX_PLATFORMS is {wanted}: no such device can be used here{reason}, unset it or "
       "give cpu"

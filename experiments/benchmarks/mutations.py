@@ -65,7 +65,7 @@ BY_HAND = (
     'at_least("training examples", size, 1)',
     'at_least("training examples", size, 2)',
   ),
-  ("reports/comparison_page.py", "0 < (margin", "1 < (margin"),
+  ("reports/comparison_page.py", "0 < margin", "1 < margin"),
   (
     "campaign/bench.py",
     '"chosen": execution == chosen',

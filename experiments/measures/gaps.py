@@ -130,7 +130,7 @@ def ensemble_gaps(
     return ratio(gaps.sum(0), len(gaps))
   members = np.asarray(
     read_classes(
-      "members", members, "ensembles members", len(gaps), of="model indices,"
+      "members", members, "ensembles members", len(gaps), contents="model indices,"
     )
   )
   return ratio(real(times_drawn(members, len(gaps))) @ gaps, members.shape[1])

@@ -208,7 +208,7 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
     most=256,
     check=lambda _: Fit(True, 1.0, 2.0),
     platform="gpu",
-    shown=False,
+    progress=False,
   )
   flags = on_device.parse(["--parts", "tallies"])
   assert on_device.candidates(flags, task) == tried

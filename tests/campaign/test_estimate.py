@@ -425,7 +425,7 @@ def test_a_campaign_measures_what_fits(monkeypatch, capsys):
   assert choose(1) == ("im2col", 8)
   assert asked == [Execution("im2col", 8)]
   # A given width is kept, or refused as too large.
-  assert choose(1, width=10, shown=False).width == 10
+  assert choose(1, width=10, progress=False).width == 10
   with pytest.raises(
     vs.Mistake,
     match=r"digits_cnn lane_width=11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",

@@ -131,7 +131,7 @@ def test_a_task_of_a_few_numbers_is_run_as_wide_as_there_are_runs():
   run = lanes_of(own_task.task, vs.Runs.independent(1))
   assert execution.wide_width(own_task.task, run) == execution.MOST_WIDE
   chosen = execution.choose_execution(
-    own_task.task, run, model_steps=256, most=128, platform="cpu", shown=False
+    own_task.task, run, model_steps=256, most=128, platform="cpu", progress=False
   )
   assert chosen == ("sequential", 128)
 

@@ -100,7 +100,7 @@ def test_inputs_that_are_given(tmp_path):
   for wrong, said in (
     (images[:60], "there are 60 inputs for 61 examples: give one for each"),
     (np.float64(1), "there are 0 inputs for 61 examples"),
-    (tmp_path / "gone.npy", "gone.npy cannot be read .*No such file.*--images"),
+    (tmp_path / "gone.npy", "gone.npy cannot be read .*No such file.*images="),
     (tmp_path / "text.npz", "text.npz cannot be read"),
     (tmp_path / "none.npz", "holds a, b: give x_test, or one array alone"),
     (tmp_path / "other.npz", "labels that come with the inputs are not those"),

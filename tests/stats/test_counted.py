@@ -383,9 +383,9 @@ def none_kept(tmp_path_factory):
     ),
     (
       lambda out, new: until.train_until(
-        LINEAR, 3, new, WIDTH, first=3, predictions="none"
+        LINEAR, vs.Runs.independent(3), new, WIDTH, first=3, predictions="none"
       ),
-      "leave --predictions none out",
+      "looks at predictions: keep them",
     ),
   ],
 )

@@ -264,3 +264,33 @@ def test_another_format_is_named(tmp_path):
     vs.Mistake, match=r"has the format 'vmapseeds results 3', .* take the version that"
   ):
     Results(path)
+
+
+def test_a_block_with_two_damaged_objects_is_repaired_without_a_complaint(tmp_path):
+  path = tmp_path / "r"
+  outputs = {name: array("int64", ("run", "nine"), (9,)) for name in ("one", "other")}
+  seeds = {"seed_init": np.arange(2, dtype=np.uint32)}
+  with create_folder(
+    path,
+    {},
+    extents=[2],
+    block_runs=1,
+    columns=seeds,
+    dimensions={},
+    examples={},
+    outputs=outputs,
+  ):
+    pass
+  folder = Results(path)
+  for block in (0, 1):
+    folder.write_block(block, {name: np.full((1, 9), block) for name in outputs})
+  for name in outputs:
+    (path / f"{name}/c/1/0").write_bytes(b"damaged")
+  verdict = vs.verify(path, repair=True)
+  assert verdict.repairs == [
+    "block 1: blocks/1.json was removed, so that its runs are trained again"
+  ]
+  assert verdict.notes == [
+    "block 1 is not finished, and what lies there of it is not used"
+  ]
+  assert verdict.problems == []

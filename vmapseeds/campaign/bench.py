@@ -16,6 +16,7 @@ from vmapseeds.campaign.execution import (
   measure,
   megabytes,
   nothing_runs,
+  seconds_of,
   unless_refused,
   wide_width,
 )
@@ -38,7 +39,9 @@ COLUMNS: Columns = (
 
 
 def bench(
-  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = ()
+  recipe: Recipe,
+  widths: Sequence[int] = (),
+  lowerings: Sequence[str] = (),
 ) -> list[dict]:
   """Time training steps on random images for each lowering and lane width. Print a
   table, and cache the timings for campaigns.
@@ -67,28 +70,30 @@ def bench(
   # No limit here: what does not fit in memory is a row of the table.
   check_size(recipe, task.data[0], math.inf)
   lane = lanes_of(task, run)
-  wide = wide_width(task, lane) if platform == "cpu" and not widths else 1
+  wide = 1
+  if platform == "cpu" and not widths:
+    wide = wide_width(task, lane)
   fills = filling_width(task, lane, platform)
   tried = choice.candidates(platform, filling=fills, wide=wide)
-  wanted = [
-    Execution(*pair)
-    for pair in itertools.product(
-      lowerings or lanes.LOWERINGS, widths or sorted({e.width for e in tried})
-    )
-  ]
+  # The order of the table: all widths of a lowering one after another.
+  lowerings = lowerings or lanes.LOWERINGS
+  widths = widths or sorted({execution.width for execution in tried})
+  pairs = itertools.product(lowerings, widths)
+  wanted = [Execution(lowering, width) for lowering, width in pairs]
   refused = dict[Execution, RuntimeError]()
   timed = functools.partial(measure, task)
+  # A row for each, whether it runs here or not.
   speeds = {
     execution: unless_refused(execution, timed, refused) for execution in wanted
   }
   if len(refused) == len(wanted):
     raise nothing_runs(task, refused)
   key = cache_key(task)
-  timings = {
-    e: speed and speed.seconds for e, speed in speeds.items() if e not in refused
-  }
+  # What was refused is not stored: another driver or library may run it.
+  timings = {e: seconds_of(speeds[e]) for e in wanted if e not in refused}
   choice.write_timings(key, timings)
   tried = [execution for execution in tried if execution not in refused]
+  # If all that campaigns would try is refused, they take one of those measured here.
   chosen = choice.best(tried or [*timings], choice.read_timings(key))
   rows = [
     {
@@ -126,7 +131,11 @@ def print_table(rows: list[dict], columns: Columns, title: str, caption: str) ->
   """Print rows as a table of 80 characters, without the columns that have no value in
   any row.
   """
-  columns = [c for c in columns if any(row[c[1]] is not None for row in rows)]
+  columns = [
+    (head, field, format_value)
+    for head, field, format_value in columns
+    if any(row[field] is not None for row in rows)
+  ]
   table = Table(
     Column("lowering", min_width=10),
     "width",
@@ -138,10 +147,12 @@ def print_table(rows: list[dict], columns: Columns, title: str, caption: str) ->
     padding=0,
   )
   for row in rows:
-    table.add_row(
-      row["lowering"],
-      f"{row['width']}{' ←' * row['chosen']}",
-      "yes" if row["fits"] else "no",
-      *("" if row[field] is None else text(row[field]) for _, field, text in columns),
-    )
+    width = str(row["width"])
+    if row["chosen"]:
+      width += " ←"
+    cells = [
+      "" if row[field] is None else format_value(row[field])
+      for _, field, format_value in columns
+    ]
+    table.add_row(row["lowering"], width, "yes" if row["fits"] else "no", *cells)
   Console().print(table)

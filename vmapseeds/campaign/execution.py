@@ -2,10 +2,8 @@
 
 import contextlib
 import functools
-import itertools
 import json
 import math
-import operator
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,6 +65,8 @@ def measure(task: Task, execution: Execution) -> Speed | None:
     state = trial.advance(data, run, trial.start(data, run), 0, rounds)
     return trial.finish(data, run, state)
 
+  seconds = list[float]()
+  processor_seconds = list[float]()
   try:
     begun = time.perf_counter()
     step, needed = lanes.compiled(
@@ -75,23 +75,24 @@ def measure(task: Task, execution: Execution) -> Speed | None:
     compile_seconds = time.perf_counter() - begun
     if needed > memory.free_memory(devices[0]):
       return None
-    taken = list[float]()
-    processor = list[float]()
-    while len(taken) < REPETITIONS and sum(taken) < SECONDS:
+    while len(seconds) < REPETITIONS and sum(seconds) < SECONDS:
       begun = time.perf_counter()
       busy = time.process_time()
       step()
-      taken.append(time.perf_counter() - begun)
-      processor.append(time.process_time() - busy)
+      seconds.append(time.perf_counter() - begun)
+      processor_seconds.append(time.process_time() - busy)
   except jax.errors.JaxRuntimeError as error:
     if memory.is_out_of_memory(error):
       return None
     raise
+  # A task without rounds or steps is evaluated only.
   model_steps = max(1, rounds * trial.steps) * lanes_in_flight
-  seconds, processor_seconds = (
-    statistics.median(times) / model_steps for times in (taken, processor)
+  return Speed(
+    statistics.median(seconds) / model_steps,
+    compile_seconds,
+    needed,
+    statistics.median(processor_seconds) / model_steps,
   )
-  return Speed(seconds, compile_seconds, needed, processor_seconds)
 
 
 def unless_refused(
@@ -120,7 +121,8 @@ def nothing_runs(
   task: Task, refused: Mapping[Execution, jax.errors.JaxRuntimeError]
 ) -> Failure:
   """Return the error of a task of which every candidate was refused."""
-  last, error = [*refused.items()][-1]
+  *_, last = refused
+  error = refused[last]
   failure = Failure(
     f"{task.name} does not run on {lanes.devices()[0].device_kind} in any of the "
     f"{len(refused)} lowerings and lane widths that were tried: give another --lowering or "
@@ -145,7 +147,10 @@ def cache_key(task: Task) -> dict[str, object]:
 
 
 def known_speed(
-  task: Task, execution: Execution, *, measured: bool = False
+  task: Task,
+  execution: Execution,
+  *,
+  measured: bool = False,
 ) -> float | None:
   """Return the seconds per model-step that were measured earlier, or with `measured` are
   now. None if there is no timing, or if the task does not fit in memory.
@@ -154,9 +159,14 @@ def known_speed(
   timings = choice.read_timings(key)
   if measured and execution not in timings:
     speed = measure(task, execution)
-    timings[execution] = speed and speed.seconds
+    timings[execution] = seconds_of(speed)
     choice.write_timings(key, timings)
   return timings.get(execution)
+
+
+def seconds_of(speed: Speed | None) -> float | None:
+  """Return the seconds per model-step, None if the task does not fit in memory."""
+  return None if speed is None else speed.seconds
 
 
 def stages_of(task: Task, execution: Execution) -> lanes.Stages:
@@ -193,6 +203,11 @@ def make_memory_check(task: Task, run: Run):
   return check
 
 
+def processor_seconds_of(speed: Speed | None) -> float | None:
+  """Return the CPU time per model-step, None if it is not known."""
+  return None if speed is None else speed.processor_seconds
+
+
 def choose_execution(
   task: Task,
   run: Run,
@@ -203,7 +218,7 @@ def choose_execution(
   width: int | None = None,
   check: Callable[[Execution], Fit] | None = None,
   platform: str | None = None,
-  shown: bool = True,
+  progress: bool = True,
 ) -> Execution:
   """Choose the lowering and the lane width to train with: the fastest of those
   measured, now or earlier.
@@ -222,7 +237,7 @@ def choose_execution(
     check: says whether an execution fits in memory; None: as the compiler says, but not
       on a CPU, where programs fit, so that only those measured need be compiled.
     platform: the platform of the devices; None for those that are here.
-    shown: whether to say on stderr what was chosen.
+    progress: whether to say on stderr what was chosen.
 
   Raises:
     Mistake: no candidate fits in memory.
@@ -230,11 +245,13 @@ def choose_execution(
   """
   platform = platform or lanes.devices()[0].platform
   check = check or make_memory_check(task, run)
-  fills = width or filling_width(task, run, platform)
-  most = width or min(most, fills)
-  wide = 1 if width or platform != "cpu" else wide_width(task, run)
+  filling = width or filling_width(task, run, platform)
+  most = width or min(most, filling)
+  wide = 1
+  if platform == "cpu" and not width:
+    wide = wide_width(task, run)
   wanted = choice.candidates(
-    platform, lowering=lowering, width=width, most=most, filling=fills, wide=wide
+    platform, lowering=lowering, width=width, most=most, filling=filling, wide=wide
   )
   key = cache_key(task)
   known = {
@@ -244,34 +261,32 @@ def choose_execution(
     and width in (None, execution.width)
     and execution.width <= most
   }
-  checked = dict[Execution, Fit]()
+  fits = dict[Execution, Fit]()
   refused = dict[Execution, jax.errors.JaxRuntimeError]()
-  with Console(stderr=True, quiet=not shown).status(
-    "measuring lowerings and lane widths"
-  ) as status:
+  console = Console(stderr=True, quiet=not progress)
+  with console.status("measuring lowerings and lane widths") as status:
 
-    def seconds(execution):
+    def time_step(execution):
       status.update(f"measuring {execution.lowering}, lane width {execution.width}")
       speed = unless_refused(execution, functools.partial(measure, task), refused)
-      return speed and speed.seconds
+      return seconds_of(speed)
 
-    def compiled(execution):
+    def check_memory(execution):
       status.update(f"compiling {execution.lowering}, lane width {execution.width}")
       fit = unless_refused(execution, check, refused)
       if fit:
-        checked[execution] = fit
+        fits[execution] = fit
       return fit
 
     tried: Iterable[Execution] = wanted
     if platform != "cpu":
       # The fastest of the cached timings comes first: it needs no measurement, but it
       # has to fit.
-      timed = (execution for execution in known if known[execution])
-      fastest = sorted(timed, key=lambda execution: known[execution] or 0.0)[:1]
       tried = choice.fitting_candidates(
-        [*fastest, *wanted], compiled, narrow=width is None
+        [*fastest_of(known), *wanted], check_memory, narrow=width is None
       )
-    considered, timings = choice.time_candidates(tried, known, seconds, model_steps)
+    considered, timings = choice.time_candidates(tried, known, time_step, model_steps)
+
   # What was refused is not stored: another driver or library may run it.
   timings = {e: seconds for e, seconds in timings.items() if e not in refused}
   considered = [e for e in considered if e not in refused]
@@ -280,31 +295,55 @@ def choose_execution(
     choice.write_timings(key, timings)
   if refused and not considered:
     raise nothing_runs(task, refused)
-  if checked and not considered:
-    least = min(checked.values(), key=lambda fit: fit.memory_bytes or math.inf)
-    flags = "--lowering", lowering, "--lane-width", width
-    given = " ".join(
-      f"{f} {v}" for f, v in zip(flags[::2], flags[1::2], strict=True) if v
-    )
-    raise Mistake(
-      f"{task.name} {given} needs {megabytes(least.memory_bytes or math.nan)} of "
-      f"{megabytes(least.available_bytes)} of memory: give a smaller "
-      f"{'lane width, ' * bool(width)}batch_size, eval_batch_size or width"
-    )
-  if checked:
+  if fits and not considered:
+    raise nothing_fits(task, fits.values(), lowering, width)
+  if fits:
+    # Only these are known to fit.
     wanted = considered
     timings = {e: timings[e] for e in considered if e in timings}
   chosen = choice.best(wanted, timings)
-  if shown:
-    measured = sum(t is not None for t in timings.values())
-    why = "it fits in memory" if checked else f"the default for {platform}"
+  if progress:
+    reason = f"the default for {platform}"
+    if fits:
+      reason = "it fits in memory"
+    measured = sum(seconds is not None for seconds in timings.values())
     if measured > 1:
-      why = f"the fastest of {measured} measured"
+      reason = f"the fastest of {measured} measured"
     say(
-      f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, "
+      f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; --lowering, "
       "--lane-width override)"
     )
   return chosen
+
+
+def fastest_of(timings: Mapping[Execution, float | None]) -> list[Execution]:
+  """Return the execution with the shortest time, in a list; none without a timing."""
+  timed = {e: seconds for e, seconds in timings.items() if seconds}
+  if not timed:
+    return []
+  return [min(timed, key=lambda execution: timed[execution])]
+
+
+def nothing_fits(
+  task: Task,
+  fits: Iterable[Fit],
+  lowering: str | None,
+  width: int | None,
+) -> Mistake:
+  """Return the error of a task of which no candidate fits in memory."""
+  least = min(fits, key=lambda fit: fit.memory_bytes or math.inf)
+  flags = ""
+  if lowering:
+    flags += f" --lowering {lowering}"
+  if width:
+    flags += f" --lane-width {width}"
+  smaller = "batch_size, eval_batch_size or width"
+  if width:
+    smaller = f"lane width, {smaller}"
+  return Mistake(
+    f"{task.name}{flags} needs {megabytes(least.memory_bytes or math.nan)} of "
+    f"{megabytes(least.available_bytes)} of memory: give a smaller {smaller}"
+  )
 
 
 def compare_precisions(task: Task, execution: Execution, seconds: float | None) -> str:
@@ -317,8 +356,8 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
     execution: how.
     seconds: what the campaign takes; None if it is not known.
   """
-  asked = json.loads(describe(task)).get("precision")
-  other, least = OTHER_PRECISIONS.get(asked, ("", 0.0))
+  precision = json.loads(describe(task)).get("precision")
+  other, least_ratio = OTHER_PRECISIONS.get(precision, ("", 0.0))
   devices = lanes.devices()
   if (
     not other
@@ -328,23 +367,44 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
     or (other == "bfloat16" and not half.has_units())
   ):
     return ""
-  trials = 2 * trial_of(task).steps * execution.width * len(devices)
-  a_step = known_speed(task, execution) or 0.0
-  if (seconds or 0.0) * choice.SHARE < choice.BUDGET + trials * a_step:
+  # Measuring takes two trials, and may take its share of the campaign's time.
+  trial_steps = 2 * trial_of(task).steps * execution.width * len(devices)
+  seconds_a_step = known_speed(task, execution) or 0.0
+  cost = choice.BUDGET + trial_steps * seconds_a_step
+  if (seconds or 0.0) * choice.SHARE < cost:
     return ""
   # A model that nobody meant to train in the other precision may fail in any way.
   with contextlib.suppress(Exception):
     variant = task.make_variant({"precision": other})
     # Both now: timings of another hour may be of a busier machine.
     with Console(stderr=True).status(f"measuring {other}"):
-      speeds = [measure(each, execution) for each in (task, variant)]
-    mine, theirs = (speed and speed.processor_seconds for speed in speeds)
-    if mine and theirs and theirs * least <= mine:
+      mine = processor_seconds_of(measure(task, execution))
+      theirs = processor_seconds_of(measure(variant, execution))
+    if mine and theirs and theirs * least_ratio <= mine:
       return (
         f"{other} would take {theirs / mine:.2g} of the time on this processor: --set "
         f"precision={other}"
       )
   return ""
+
+
+def one_row(run: Run) -> Run:
+  """Return the shapes of one row of a runs table."""
+
+  def without_runs(column):
+    return jax.ShapeDtypeStruct(column.shape[1:], column.dtype)
+
+  return jax.tree.map(without_runs, run)
+
+
+def trace_round(task: Task, row: Run) -> Program:
+  """Trace one round of training of one lane."""
+
+  def advance(data, run, state):
+    return task.advance(data, run, state, 0, 1)
+
+  state = jax.eval_shape(task.start, task.data, row)
+  return jax.make_jaxpr(advance)(task.data, row, state)
 
 
 def megabytes(size: float) -> str:
@@ -360,15 +420,11 @@ def product_flops(task: Task, run: Run) -> float:
   """
   if not task.rounds:
     return 0.0
-  row = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), run)
   # Traced for a GPU, because on other platforms some convolutions are replaced by other
   # operations.
   with lanes.compiling_for("gpu"):
-    state = jax.eval_shape(task.start, task.data, row)
-    round_ = jax.make_jaxpr(
-      lambda data, run, state: task.advance(data, run, state, 0, 1)
-    )(task.data, row, state)
-  return sum(products(round_)) / task.steps
+    program = trace_round(task, one_row(run))
+  return sum(products(program)) / task.steps
 
 
 def products(program: Program) -> Iterator[float]:
@@ -376,37 +432,58 @@ def products(program: Program) -> Iterator[float]:
   program, the last first, without those that no result depends on.
   """
   program = open_program(program)
-  needed = {id(v) for v in program.outvars}
+  # By identity, because literals among the variables cannot be hashed.
+  needed = {id(variable) for variable in program.outvars}
   for equation in reversed(program.eqns):
-    if not (equation.effects or needed & {id(v) for v in equation.outvars}):
+    is_needed = any(id(variable) in needed for variable in equation.outvars)
+    if not (equation.effects or is_needed):
       continue
-    needed |= {id(v) for v in equation.invars}
+    needed |= {id(variable) for variable in equation.invars}
     name = equation.primitive.name
-    params = equation.params
-    if name in ("conv_general_dilated", "dot_general"):
-      left, right = (v.aval.shape for v in equation.invars[:2])
-      out = equation.outvars[0].aval.shape
-      numbers = params["dimension_numbers"]
-      if name == "dot_general":
-        each = math.prod(left[axis] for axis in numbers[0][0])
-        yield 2.0 * math.prod(out) * each
-      else:
-        # An input gradient has as many products as its convolution: no more pixels
-        # than the gradient that it is made from.
-        batch, feature, *space = numbers.out_spec
-        pixels = min(
-          math.prod(out[axis] for axis in space),
-          math.prod(left[axis] for axis in numbers.lhs_spec[2:]),
-        )
-        each = math.prod(right) // right[numbers.rhs_spec[0]]
-        yield 2.0 * out[batch] * out[feature] * pixels * each
-    elif name == "convolve":
+    if name == "dot_general":
+      yield matrix_flops(equation)
+      continue
+    if name == "conv_general_dilated":
+      yield convolution_flops(equation)
+      continue
+    if name == "convolve":
       _, kernel, outputs = lanes.sizes_of(equation)
       yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
-    else:
-      times = params["length"] if name == "scan" else 1
-      for inner in inner_programs(equation):
-        yield from (times * flops for flops in products(inner))
+      continue
+    # How often other loops run is not known before they do.
+    times = equation.params["length"] if name == "scan" else 1
+    for inner in inner_programs(equation):
+      yield from (times * flops for flops in products(inner))
+
+
+def summed_length(equation) -> int:
+  """Return how many products a matrix product adds up for each entry of its result."""
+  (contracted, _), _ = equation.params["dimension_numbers"]
+  shape = equation.invars[0].aval.shape
+  return math.prod(shape[axis] for axis in contracted)
+
+
+def matrix_flops(equation) -> float:
+  """Return the floating-point operations of a matrix product."""
+  shape = equation.outvars[0].aval.shape
+  return 2.0 * math.prod(shape) * summed_length(equation)
+
+
+def convolution_flops(equation) -> float:
+  """Return the floating-point operations of a convolution, or of one of its gradients."""
+  inputs = equation.invars[0].aval.shape
+  kernel = equation.invars[1].aval.shape
+  shape = equation.outvars[0].aval.shape
+  numbers = equation.params["dimension_numbers"]
+  batch, feature, *space = numbers.out_spec
+  # An input gradient has as many products as its convolution: no more pixels than the
+  # gradient that it is made from.
+  pixels = min(
+    math.prod(shape[axis] for axis in space),
+    math.prod(inputs[axis] for axis in numbers.lhs_spec[2:]),
+  )
+  products_a_pixel = math.prod(kernel) // kernel[numbers.rhs_spec[0]]
+  return 2.0 * shape[batch] * shape[feature] * pixels * products_a_pixel
 
 
 def wide_width(task: Task, run: Run) -> int:
@@ -415,25 +492,24 @@ def wide_width(task: Task, run: Run) -> int:
 
   The size of operations is estimated from the traced task, without computing anything.
   """
-  row = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), run)
+  row = one_row(run)
 
   def whole(data, run):
     state = task.start(data, run)
     return task.finish(data, run, task.advance(data, run, state, 0, 1))
 
-  state = jax.eval_shape(task.start, task.data, row)
-  round_ = jax.make_jaxpr(
-    lambda data, run, state: task.advance(data, run, state, 0, 1)
-  )(task.data, row, state)
-  operations = list(operation_sizes(round_))
-  names = {equation.primitive.name for equation in equations(round_)}
-  if not operations or names & {"conv_general_dilated", "convolve"}:
+  program = trace_round(task, row)
+  sizes = list(operation_sizes(program))
+  names = {equation.primitive.name for equation in equations(program)}
+  # A CPU convolves one lane at a time.
+  if not sizes or names & {"conv_general_dilated", "convolve"}:
     return 1
-  mean = sum(itertools.starmap(operator.mul, operations)) / sum(
-    n for n, _ in operations
-  )
-  everything = equations(jax.make_jaxpr(whole)(task.data, row))
-  largest = max(size_of(variable) for one in everything for variable in one.outvars)
+  operations = sum(times for times, _ in sizes)
+  mean = sum(times * size for times, size in sizes) / operations
+  # In a whole run, the largest array may be one of the evaluation.
+  whole_run = jax.make_jaxpr(whole)(task.data, row)
+  outputs = [variable for one in equations(whole_run) for variable in one.outvars]
+  largest = max(map(size_of, outputs))
   most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
   return 2 ** int(math.log2(max(1.0, most)))
 
@@ -453,15 +529,15 @@ def operation_sizes(program: Program, times: int = 1) -> Iterator[tuple[int, flo
     inner = list(inner_programs(equation))
     name = equation.primitive.name
     if inner:
-      repeated = times * (equation.params["length"] if name == "scan" else 1)
+      repeated = times
+      if name == "scan":
+        repeated = times * equation.params["length"]
       for one in inner:
         yield from operation_sizes(one, repeated)
       continue
     size = float(sum(map(size_of, equation.outvars)))
     if name == "dot_general":
-      axes = equation.params["dimension_numbers"][0][0]
-      left = equation.invars[0].aval.shape
-      size *= 1 + math.prod(left[axis] for axis in axes) / 8
+      size *= 1 + summed_length(equation) / 8
     yield times, size
 
 

@@ -39,7 +39,9 @@ class Host(NamedTuple):
 
 
 def parse_host(
-  coordinator: str | None, processes: int | None, process: int | None
+  coordinator: str | None,
+  processes: int | None,
+  process: int | None,
 ) -> Host | None:
   """Return these options as a `Host`, None if none is given.
 
@@ -125,7 +127,7 @@ def leave(host: Host) -> None:
   # A process that has died never reaches the barrier.
   with contextlib.suppress(jax.errors.JaxRuntimeError):
     multihost.sync_global_processes(
-      "all runs are done", timeout=BARRIER, processes={*range(host.processes)}
+      "all runs are done", timeout=BARRIER, processes=set(range(host.processes))
     )
   waiting.cancel()
   if host.process == 0:

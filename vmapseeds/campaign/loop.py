@@ -47,7 +47,12 @@ from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import LEASE, Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, check_writable, removed_if_unused
-from vmapseeds.store.layout import Description, read_metadata, read_verified_metadata
+from vmapseeds.store.layout import (
+  Description,
+  bytes_of,
+  read_metadata,
+  read_verified_metadata,
+)
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training import outputs
@@ -70,6 +75,10 @@ LONG = 60.0  # seconds of a block that is saved in training by default
 FEW_STEPS = 8  # of lanes in a block
 POLL = 0.5  # seconds between two looks at what other processes have done, at least
 MOST_POLL = 10.0  # the most, of a process that waits for others
+MOST_NAMED = 8  # blocks of a process, in a line that says what it trains
+
+# Of a block's runs: outputs, what their record says, and counts over them.
+Trained = tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]
 
 
 class Campaign(NamedTuple):
@@ -114,17 +123,27 @@ def train(
     raise Mistake(
       "out is not given: give the results folder, such as out='results/mine'"
     )
+  # A mistake that only the training shows leaves no empty folder behind.
   with removed_if_unused(out):
     campaign = open_campaign(task, runs, out, Options.of(**options))
-    plan, results, execution = campaign
-    done = int(results.done[: len(plan.runs)].sum())
-    if plan.options.progress and done < len(plan.runs):
-      due = estimate_plan(plan, execution, results.block_runs, done)
-      say(f"to train: {due}")
-      if not done and (line := compare_precisions(plan.task, execution, due.seconds)):
-        say(line)
+    if campaign.plan.options.progress:
+      say_estimate(campaign)
     train_blocks(campaign, wait=True)
   return open_dataset(campaign)
+
+
+def say_estimate(campaign: Campaign) -> None:
+  """Say on stderr what is left to train, and whether another precision is faster."""
+  plan, results, execution = campaign
+  done = int(results.done[: len(plan.runs)].sum())
+  if done == len(plan.runs):
+    return
+  due = estimate_plan(plan, execution, results.block_runs, done)
+  say(f"to train: {due}")
+  if not done:  # afterwards, the folder has a precision
+    advice = compare_precisions(plan.task, execution, due.seconds)
+    if advice:
+      say(advice)
 
 
 class Estimate(NamedTuple):
@@ -142,13 +161,14 @@ class Estimate(NamedTuple):
   disk_bytes: int
 
   def __str__(self) -> str:
-    time = "time not measured"
+    duration = "time not measured"
     if self.seconds is not None:
       total = timedelta(seconds=max(1, round(self.seconds)))
       each = show(self.seconds / max(1, self.runs), None, "count")
-      time = f"{each} s each, {total} in all"
-    size = self.disk_bytes / 1e6
-    return f"{run_count(self.runs)}; {time}; {size:,.{2 * (size < 10)}f} MB on disk"
+      duration = f"{each} s each, {total} in all"
+    megabytes = self.disk_bytes / 1e6
+    size = f"{megabytes:,.2f}" if megabytes < 10 else f"{megabytes:,.0f}"
+    return f"{run_count(self.runs)}; {duration}; {size} MB on disk"
 
 
 @door
@@ -174,39 +194,55 @@ def estimate(
   plan = plan_campaign(task, runs, out, Options.of(**options))
   plan, execution, seed_batch = plan_execution(plan, out)
   done = 0
-  if out is not None and (root := read_verified_metadata(out)):
+  root = None
+  if out is not None:
+    root = read_verified_metadata(out)
+  if out is not None and root:
     results = Results(out, root)
     contents = planning.contents_of(plan, seed_batch)
-    given = contents.description | provenance(plan, execution)
-    allowed = plan.options.force_mixed, plan.options.allow_upgrade
-    description.check_same(results, contents, given, *allowed)
+    description.check_same(
+      results,
+      contents,
+      contents.description | provenance(plan, execution),
+      plan.options.force_mixed,
+      plan.options.allow_upgrade,
+    )
     seed_batch = results.block_runs
     done = int(results.done[: len(plan.runs)].sum())
+  # `estimate_plan` takes timings that are there.
   known_speed(plan.task, execution, measured=True)
   return estimate_plan(plan, execution, seed_batch, done)
 
 
 def estimate_plan(
-  plan: Plan, execution: lanes.Execution, block_runs: int, done: int
+  plan: Plan,
+  execution: lanes.Execution,
+  block_runs: int,
+  done: int,
 ) -> Estimate:
   """Return what the runs that are left will take, from timings made earlier."""
-  left = len(plan.runs) - done
+  remaining = len(plan.runs) - done
+  blocks = math.ceil(remaining / block_runs)
   contents = planning.contents_of(plan, block_runs)
   size = sum(column.nbytes for column in contents.columns.values())
-  for entries, times in (
-    (contents.outputs, left),
-    (contents.counts, -(-left // block_runs)),
-  ):
-    for about in entries.values():
-      size += times * math.prod(about["shape"]) * np.dtype(about["dtype"]).itemsize
-  a_step = known_speed(plan.task, execution)
-  steps = plan.model_steps(plan.runs) * left / len(plan.runs)
-  seconds = a_step and a_step * steps
-  return Estimate(left, seconds, size)
+  size += remaining * sum(map(bytes_of, contents.outputs.values()))
+  size += blocks * sum(map(bytes_of, contents.counts.values()))
+
+  seconds = None
+  seconds_a_step = known_speed(plan.task, execution)
+  if seconds_a_step is not None:
+    # Runs of several programs have different numbers of steps, and which are left is not
+    # looked at.
+    steps = plan.model_steps(plan.runs) * remaining / len(plan.runs)
+    seconds = seconds_a_step * steps
+  return Estimate(remaining, seconds, size)
 
 
 def plan_campaign(
-  task: Recipe | Task | str, runs: Runs | int, out: Folder | None, options: Options
+  task: Recipe | Task | str,
+  runs: Runs | int,
+  out: Folder | None,
+  options: Options,
 ) -> Plan:
   """Do what `train` does before it opens the folder: load the data, and check that all
   fits together.
@@ -218,14 +254,19 @@ def plan_campaign(
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
     raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
   if out is not None:
+    # Before the data are loaded, which may take long.
     root = check_folder(out)
     if isinstance(task, Recipe):
       task = planning.with_recorded_precision(task, root)
-  return planning.make_plan(*planning.load_task(task, runs, options), options)
+  task, runs = planning.load_task(task, runs, options)
+  return planning.make_plan(task, runs, options)
 
 
 def open_campaign(
-  task: Recipe | Task | str, runs: Runs | int, out: Folder, options: Options
+  task: Recipe | Task | str,
+  runs: Runs | int,
+  out: Folder,
+  options: Options,
 ) -> Campaign:
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
@@ -238,8 +279,9 @@ def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> C
   needs.
   """
   runs, results = description.campaign_of(out)
-  check_writable(out)
+  check_writable(out)  # before the data are loaded, which may take long
   root = results.root
+  # What is kept of a run is the folder's choice: all of its runs have the same arrays.
   options = dataclasses.replace(options, **root["kept"])
   plan = planning.reload_plan(out, root, root["recipe"], runs, options, dataset)
   return attach_folder(out, plan)
@@ -266,21 +308,28 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
         )
     except FolderExists:
       continue  # the other process's choices count
-    if options.seed_batch not in (None, results.block_runs) and options.progress:
-      say(
-        f"the seed batch is {results.block_runs}, as in {out}, not "
-        f"{options.seed_batch}: a folder keeps its own"
-      )
-    if options.progress and (kinds := results.root.get("kinds")):
-      shown = "; ".join(
-        f"{name.replace('_', ' ')} {', '.join(map(str, values))}"
-        for name, values in kinds.items()
-      )
-      say(
-        f"{out} has runs of several kinds ({shown}), between which the last bits may "
-        "differ: the record of each block has its own"
-      )
+    if options.progress:
+      say_of_folder(out, results, options)
     return Campaign(plan, results, execution)
+
+
+def say_of_folder(out: Folder, results: Results, options: Options) -> None:
+  """Say on stderr where an existing folder differs from what was asked for."""
+  if options.seed_batch not in (None, results.block_runs):
+    say(
+      f"the seed batch is {results.block_runs}, as in {out}, not "
+      f"{options.seed_batch}: a folder keeps its own"
+    )
+  kinds = results.root.get("kinds")
+  if kinds:
+    described = "; ".join(
+      f"{name.replace('_', ' ')} {', '.join(map(str, values))}"
+      for name, values in kinds.items()
+    )
+    say(
+      f"{out} has runs of several kinds ({described}), between which the last bits may "
+      "differ: the record of each block has its own"
+    )
 
 
 def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Execution, int]:
@@ -288,22 +337,26 @@ def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Executio
   and the seed batch of a new folder.
   """
   options = plan.options
-  a_state = 0
+  state_bytes = 0
   if options.checkpoint_every not in (None, "never"):
     checkpoints.check_usable()
-    a_state = plan.traced.bytes_of_a_state
-  root = read_metadata(out) if out is not None else {}
+    state_bytes = plan.traced.bytes_of_a_state
+  root = {}
+  if out is not None:
+    root = read_metadata(out)
   plan = planning.with_recorded_paths(plan, root)
   if out is not None and options.force_mixed and root:
-    plan = planning.with_recorded_values(plan, description.campaign_of(out)[0])
+    recorded, _ = description.campaign_of(out)
+    plan = planning.with_recorded_values(plan, recorded)
   execution = planned_execution(plan, root)
-  fitting = fitting_seed_batch(plan, execution, a_state)
+  fitting = fitting_seed_batch(plan, execution, state_bytes)
   return plan, execution, options.seed_batch or fitting
 
 
 def open_dataset(campaign: Campaign) -> xr.Dataset:
   """Return the results of a campaign."""
   results = campaign.results
+  # With several test sets, the first.
   return open_results(results.path, *results.root["test_sets"][:1])
 
 
@@ -314,26 +367,26 @@ def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   task = plan.task
   runs = plan.runs
   options = plan.options
+  devices = lanes.devices()
+  lowering = options.lowering
+  lane_width = options.lane_width
   # Those of another kind of device may be slow here.
-  alike = root.get("device_kind") == lanes.devices()[0].device_kind
-  kept = {
-    name: root.get(name)
-    for name in ("lowering", "lane_width")
-    if alike and root.get(name) != MIXED
-  }
-  lowering = options.lowering or kept.get("lowering")
-  lane_width = options.lane_width or kept.get("lane_width")
+  if root.get("device_kind") == devices[0].device_kind:
+    if lowering is None and root.get("lowering") != MIXED:
+      lowering = root.get("lowering")
+    if lane_width is None and root.get("lane_width") != MIXED:
+      lane_width = root.get("lane_width")
   if lowering is not None and lane_width is not None:
     return lanes.Execution(lowering, lane_width)
-  most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
+  in_flight = min(len(runs), options.seed_batch or len(runs))
   return choose_execution(
     task,
     lanes_of(task, runs[slice(0, 1)]),
     model_steps=plan.model_steps(runs),
-    most=most,
+    most=math.ceil(in_flight / len(devices)),
     lowering=lowering,
     width=lane_width,
-    shown=options.progress,
+    progress=options.progress,
   )
 
 
@@ -341,6 +394,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   """Return everything that results depend on, as stored in the folder, its records and
   checkpoints.
   """
+  # A task of one's own has none of these, but all folders have the same fields.
   unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
     **unknown,
@@ -381,20 +435,13 @@ def work(
   Raises:
     Mistake: as `train`; or there are no such blocks.
   """
-  ends = (None, None) if blocks is None else blocks
-  if (
-    not isinstance(ends, tuple)
-    or len(ends) != 2
-    or any(e is not None and whole_number(e) is None for e in ends)
-  ):
-    raise Mistake(
-      f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)"
-    )
+  first, last = check_ends(blocks)
   campaign = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
   count = len(campaign.results.blocks)
-  first, last = ends
-  first = first or 0
-  last = count if last is None else last
+  if first is None:
+    first = 0
+  if last is None:
+    last = count
   if not 0 <= first < last <= count:
     raise Mistake(
       f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}"
@@ -408,8 +455,88 @@ def work(
   return open_dataset(campaign)
 
 
+def check_ends(
+  blocks: tuple[int | None, int | None] | None,
+) -> tuple[int | None, int | None]:
+  """Return the first block and the one past the last; None for the folder's own.
+
+  Raises:
+    Mistake: they are not two whole numbers or None.
+  """
+  if blocks is None:
+    return None, None
+  is_pair = isinstance(blocks, tuple) and len(blocks) == 2
+  if is_pair and all(end is None or whole_number(end) is not None for end in blocks):
+    return blocks
+  raise Mistake(
+    f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)"
+  )
+
+
+class Schedule:
+  """Which blocks are left to train, and which of them no other process trains.
+
+  Args:
+    blocks: those that are wanted.
+    claims: what this process has claimed; other processes see it.
+  """
+
+  def __init__(self, blocks: Sequence[int], claims: Claims):
+    self.claims = claims
+    self.remaining = list(blocks)  # not finished at the last look
+    self.finished: set[int] = set()  # of all blocks of the folder
+    self.others: set[int] = set()  # those that other processes may be training
+    self.looked = -math.inf  # when the folder was looked at, by this process's clock
+    self._alive: dict[str, bool | None] = {}
+    self._free = collections.deque[int]()
+    self._pause = 0.0
+
+  def is_due(self) -> bool:
+    """Return whether it is time to look at the folder."""
+    # Listing the records takes long where there are many, and most often it is enough
+    # to know of one's own.
+    return not self._free or time.monotonic() - self.looked > self._pause
+
+  def look(self) -> None:
+    """Find out what other processes have done, and what they train."""
+    begun = time.monotonic()
+    self.finished, self._alive = self.claims.look()
+    self.remaining = [block for block in self.remaining if block not in self.finished]
+    self.others = {
+      block for block in self.remaining if self._is_alive(block) is not False
+    }
+    free = [block for block in self.remaining if block not in self.others]
+    if self.others:  # which would take the same blocks in the same order
+      random.shuffle(free)
+    self._free = collections.deque(free)
+    self.looked = time.monotonic()
+    # A look takes at most a tenth of the time.
+    self._pause = max(POLL, 10 * (self.looked - begun))
+
+  def next_block(self) -> int | None:
+    """Claim a block and return it, None if other processes have all that are left."""
+    while self._free:
+      block = self._free.popleft()
+      if self.claims.take(block):
+        return block
+    return None
+
+  def is_certain(self) -> bool:
+    """Return whether the processes that hold what is left are known to be alive."""
+    return all(self._is_alive(block) is not None for block in self.remaining)
+
+  def _is_alive(self, block):
+    """Return whether the process that holds a block is alive: False without one, None if
+    it is not known yet.
+    """
+    return self._alive.get(str(block), False)
+
+
 def train_blocks(
-  campaign: Campaign, blocks: Sequence[int] | None = None, *, wait: bool
+  campaign: Campaign,
+  blocks: Sequence[int] | None = None,
+  *,
+  wait: bool,
 ) -> Sequence[int]:
   """Train and write the blocks that are left, one at a time.
 
@@ -422,97 +549,126 @@ def train_blocks(
     The blocks that other processes are still training.
   """
   plan, results, _ = campaign
+  options = plan.options
   if blocks is None:
     count = len(plan.runs)
-    blocks = [k for k, rows in enumerate(results.blocks) if rows.start < count]
+    blocks = [block for block, rows in enumerate(results.blocks) if rows.start < count]
   total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
   if len(plan.runs) < len(results):  # a block is trained whole
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  rows = np.flatnonzero(results.done[:total])
-  shown = shown_output(plan.traced)
-  seen = rows if plan.options.progress else rows[:0]
-  values = stored_values(results, shown, seen)
+
+  done = np.flatnonzero(results.done[:total])
+  displayed = shown_output(plan.traced)
+  # Values of many runs take long to read, and only the progress line needs them.
+  rows = done if options.progress else done[:0]
+  values = stored_values(results, displayed, rows)
   shared = on_devices(plan)
-  bar = Progress(
-    total, len(rows), values, shown, plan.options.progress, compile_seconds
-  )
-  left, queue = list(blocks), collections.deque[int]()
-  told = not plan.options.progress
-  looked, pause, waited = -math.inf, 0.0, 0.0
+  bar = Progress(total, len(done), values, displayed, options.progress, compile_seconds)
   with writing(results.path), bar, Claims(results.path) as claims:
-    while True:
-      # Listing the records takes long where there are many, and most often it is enough
-      # to know of one's own.
-      if not queue or time.monotonic() - looked > pause:
-        begun = time.monotonic()
-        finished, alive = claims.look()
-        left = [block for block in left if block not in finished]
-        bar.done = sum(
-          len(results.blocks[k])
-          for k in finished
-          if k < len(results.blocks) and results.blocks[k].start < total
-        )
-        others = {block for block in left if alive.get(str(block), False) is not False}
-        queue = collections.deque(block for block in left if block not in others)
-        if others:  # which would take the same blocks in the same order
-          random.shuffle(queue)
-        if others and not told:
-          told = True
-          say(f"{describe_others(claims, others)}; this process takes others")
-        looked = time.monotonic()
-        pause = max(POLL, 10 * (looked - begun))
-        if not left:
-          break
-      block = None
-      while queue and not claims.take(block := queue.popleft()):
-        block = None
-      bar.waits(block is None)
-      if block is None:
-        unknown = [block for block in left if alive.get(str(block), False) is None]
-        if not wait and not unknown:
-          return left
-        if not (wait or waited) and plan.options.progress:
-          say(
-            f"{count_of(len(left), 'block')} left to other processes: looking for up to "
-            f"{LEASE:.0f} s whether they are alive"
-          )
-        time.sleep(min(MOST_POLL, max(POLL, waited / 20)))
-        waited += time.monotonic() - looked
-        continue
-      execution = train_and_store_block(
-        campaign, shared, block, claims, bool(finished), bar
-      )
-      campaign = campaign._replace(execution=execution)
-      claims.give_back(block)
+    schedule = Schedule(blocks, claims)
+    held = train_free_blocks(campaign, shared, schedule, bar, wait=wait)
+    if held:
+      return held
+
   checkpoints.clear(results)
-  if len(finished) >= len(results.blocks):
+  if len(schedule.finished) >= len(results.blocks):
     with writing(results.path):
       results.gather()
-  elsewhere = bar.done - len(rows) - bar.trained
-  if elsewhere and plan.options.progress:
+  elsewhere = bar.done - len(done) - bar.trained
+  if elsewhere and options.progress:
     say(f"{run_count(bar.trained)} trained here, {elsewhere} by other processes")
   return []
 
 
+def train_free_blocks(
+  campaign: Campaign,
+  shared,
+  schedule: Schedule,
+  bar: Progress,
+  *,
+  wait: bool,
+) -> Sequence[int]:
+  """Train one block after another until none is left, or other processes train all that
+  are left and there is no need to `wait` for them. Return these.
+  """
+  progress = campaign.plan.options.progress
+  is_announced = False
+  waited = 0.0
+  while True:
+    if schedule.is_due():
+      schedule.look()
+      bar.done = count_runs(campaign.results, schedule.finished, bar.total)
+      if schedule.others and progress and not is_announced:
+        is_announced = True
+        others = describe_others(schedule.claims, schedule.others)
+        say(f"{others}; this process takes others")
+      if not schedule.remaining:
+        return []
+
+    block = schedule.next_block()
+    bar.waits(block is None)
+    if block is not None:
+      # Once runs are done, their lane width is the folder's.
+      settled = bool(schedule.finished)
+      campaign = train_and_store_block(
+        campaign, shared, block, schedule.claims, settled, bar
+      )
+      schedule.claims.give_back(block)
+      continue
+
+    if not wait and schedule.is_certain():
+      return schedule.remaining
+    if not wait and not waited and progress:
+      say(
+        f"{count_of(len(schedule.remaining), 'block')} left to other processes: looking for "
+        f"up to {LEASE:.0f} s whether they are alive"
+      )
+    # Who has waited long can wait a little longer: each look costs requests.
+    time.sleep(min(MOST_POLL, max(POLL, waited / 20)))
+    waited += time.monotonic() - schedule.looked
+
+
+def count_runs(results: Results, blocks: Collection[int], total: int) -> int:
+  """Return how many runs finished blocks have, of those that begin before run `total`."""
+  runs = 0
+  for block in blocks:
+    # Another process may have added blocks that this one does not know.
+    if block < len(results.blocks) and results.blocks[block].start < total:
+      runs += len(results.blocks[block])
+  return runs
+
+
 def describe_others(claims: Claims, blocks: Collection[int]) -> str:
   """Return which processes train which blocks."""
-  of: dict[str, list[int]] = {}
+  blocks_by_owner: dict[str, list[int]] = {}
   for block in sorted(blocks):
-    of.setdefault(claims.owner(block), []).append(block)
-  return "; ".join(
-    f"{who} trains block{'s' * (len(held) > 1)} {', '.join(map(str, held[:8]))}"
-    f"{' and more' * (len(held) > 8)}"
-    for who, held in of.items()
-  )
+    blocks_by_owner.setdefault(claims.owner(block), []).append(block)
+  parts = []
+  for owner, held in blocks_by_owner.items():
+    noun = "block"
+    if len(held) > 1:
+      noun = "blocks"
+    numbers = ", ".join(map(str, held[:MOST_NAMED]))
+    if len(held) > MOST_NAMED:
+      numbers += " and more"
+    parts.append(f"{owner} trains {noun} {numbers}")
+  return "; ".join(parts)
 
 
 def train_and_store_block(
-  campaign: Campaign, shared, block: int, claims: Claims, settled: bool, bar: Progress
-) -> lanes.Execution:
+  campaign: Campaign,
+  shared,
+  block: int,
+  claims: Claims,
+  settled: bool,
+  bar: Progress,
+) -> Campaign:
   """Train a block's runs together and write them, unless another process has done so.
-  Return the execution for the next block.
+  Train them again with narrower lanes if the devices run out of memory, and with the
+  folder's lanes if another process has changed those. Return the campaign with the
+  execution that was taken.
 
   Args:
     campaign: the campaign.
@@ -522,74 +678,124 @@ def train_and_store_block(
     settled: whether runs are done, so that no process changes the lane width any more.
     bar: shows the progress.
   """
-  plan, results, _ = campaign
-  options = plan.options
-  # Another process may have finished it before it was claimed here.
-  if results.is_finished(block):
-    return campaign.execution
+  plan, results, execution = campaign
   runs = plan.runs[np.array(results.blocks[block])]
-  execution = campaign.execution if settled else folder_execution(campaign)
-  campaign = campaign._replace(execution=execution)
-  keeper = interval = None
+  # Another process may have finished it before it was claimed here.
+  while not results.is_finished(block):
+    if not settled:
+      execution = folder_execution(campaign)
+      campaign = campaign._replace(execution=execution)
+    keeper = make_keeper(campaign, block, runs, bar)
+    if plan.options.progress:
+      say_abandoned(claims, block, runs, keeper)
+    # Nothing is written before all of the block's runs are trained.
+    try:
+      values, record, counts = run_lanes(campaign, shared, runs, keeper, bar)
+    except KeyboardInterrupt:
+      if plan.options.progress:
+        say_interrupted(runs, keeper)
+      raise
+    except jax.errors.JaxRuntimeError as error:
+      width = narrower(execution.width, error, plan.options)
+      execution = lanes.Execution(execution.lowering, width)
+      campaign = campaign._replace(execution=execution)
+      # All processes take the same width as long as no run is done.
+      description.settle(results, provenance(plan, execution))
+      continue
+    if settled or folder_execution(campaign) == execution:
+      store_block(campaign, block, (values, record, counts), claims, keeper)
+      break
+  return campaign
+
+
+def make_keeper(
+  campaign: Campaign,
+  block: int,
+  runs: Runs,
+  bar: Progress,
+) -> checkpoints.Checkpoints | None:
+  """Return what saves a block's runs in training, None if they are not saved."""
+  plan, results, execution = campaign
   # Runs of several programs have no step at which all of their states could be saved.
-  if len(rows_by_program(plan.task, runs)) == 1:
-    interval = checkpoint_interval(plan, execution, runs)
-  if interval:
-    keeper = checkpoints.Checkpoints(
-      results.path,
-      block,
-      lanes_of(plan.task, runs),
-      interval,
-      fits={n: v for n, v in provenance(plan, execution).items() if n != "recipe"},
-      reached=functools.partial(bar.at_epoch, len(runs), plan.task.rounds),
-    )
+  if len(rows_by_program(plan.task, runs)) > 1:
+    return None
+  interval = checkpoint_interval(plan, execution, runs)
+  if interval is None:
+    return None
+  # The recipe has paths to the data, which may be moved; the identity is compared.
+  fits = provenance(plan, execution)
+  del fits["recipe"]
+  return checkpoints.Checkpoints(
+    results.path,
+    block,
+    lanes_of(plan.task, runs),
+    interval,
+    fits=fits,
+    reached=functools.partial(bar.at_epoch, len(runs), plan.task.rounds),
+  )
+
+
+def say_abandoned(
+  claims: Claims,
+  block: int,
+  runs: Runs,
+  keeper: checkpoints.Checkpoints | None,
+) -> None:
+  """Say if a process that is gone has begun the block and saved nothing of it."""
   begun = claims.abandoned.get(str(block))
-  if begun and options.progress and not (keeper and keeper.saved):
+  if begun and not (keeper and keeper.saved):
     when = datetime.fromtimestamp(begun).isoformat(" ", "seconds")
     say(
       f"{run_count(len(runs))} begun at {when} by a process that is gone: they start "
       "again"
     )
-  try:
-    found, record, counts = run_lanes(campaign, shared, runs, keeper, bar)
-  except KeyboardInterrupt:
-    if options.progress:
-      saved = keeper.saved if keeper else 0
-      after = f"resume after epoch {saved}" if saved else "start again"
-      say(f"{run_count(len(runs))} in training: they will {after}")
-    raise
-  except jax.errors.JaxRuntimeError as error:
-    execution = lanes.Execution(
-      execution.lowering, narrower(execution.width, error, options)
-    )
-    description.settle(results, provenance(plan, execution))
-    return execution
-  if not settled and folder_execution(campaign) != execution:
-    return execution
+
+
+def say_interrupted(runs: Runs, keeper: checkpoints.Checkpoints | None) -> None:
+  """Say what becomes of runs whose training is interrupted."""
+  after = "start again"
+  if keeper and keeper.saved:
+    after = f"resume after epoch {keeper.saved}"
+  say(f"{run_count(len(runs))} in training: they will {after}")
+
+
+def store_block(
+  campaign: Campaign,
+  block: int,
+  trained: Trained,
+  claims: Claims,
+  keeper: checkpoints.Checkpoints | None,
+) -> None:
+  """Write what was trained of a block, unless another process has written it."""
+  plan, results, _ = campaign
   # The claim may be lost, if this process slept. That changes nothing: whoever trains the
   # block writes the same bytes, and the first record stays. Only another kind of machine
   # may write others.
-  lost = not (claims.is_fresh(block) or claims.holds(block))
-  if lost and read_metadata(results.path).get("kinds"):
-    if options.progress:
+  is_lost = not (claims.is_fresh(block) or claims.holds(block))
+  if is_lost and read_metadata(results.path).get("kinds"):
+    if plan.options.progress:
       say(
         f"block {block} is another process's by now: what was trained here is not used"
       )
-    return execution
+    return
+  values, record, counts = trained
+  # An interruption in between would leave values without a record, and checkpoints of
+  # runs that are done.
   with uninterrupted():
-    written = results.write_block(block, found, record, counts)
-    if written is False and options.progress:
+    is_written = results.write_block(block, values, record, counts)
+    if not is_written and plan.options.progress:
       say(
         f"block {block} was finished by another process meanwhile: what was trained here "
         "is not used"
       )
     if keeper:
       keeper.remove()
-  return execution
 
 
 def checkpoint_interval(
-  plan: Plan, execution: lanes.Execution, runs: Runs
+  plan: Plan,
+  execution: lanes.Execution,
+  runs: Runs,
 ) -> int | str | None:
   """Return how often a block of these runs is saved in training, None for never.
 
@@ -597,19 +803,23 @@ def checkpoint_interval(
   for each other, which costs the more the more steps of lanes there are. So where the
   speed is not known, only blocks of few steps are saved.
   """
-  asked = plan.options.checkpoint_every
-  if asked is not None:
-    return None if asked == "never" else asked
-  states = len(runs) * plan.traced.bytes_of_a_state
-  several = jax.process_count() > 1
-  if several or plan.task.rounds < 2 or states > free_host_memory() / 8:
+  every = plan.options.checkpoint_every
+  if every == "never":
     return None
-  a_step = known_speed(plan.task, execution)
-  if a_step is None:
-    few = len(runs) <= FEW_STEPS * execution.width * len(lanes.devices())
-    return checkpoints.AUTO if few else None
-  seconds = a_step * plan.model_steps(runs)
-  return checkpoints.AUTO if seconds > LONG else None
+  if every is not None:
+    return every
+  states = len(runs) * plan.traced.bytes_of_a_state
+  several_processes = jax.process_count() > 1
+  # While they are saved, all states are in the host's memory, beside other arrays.
+  if several_processes or plan.task.rounds < 2 or states > free_host_memory() / 8:
+    return None
+  seconds_a_step = known_speed(plan.task, execution)
+  if seconds_a_step is None:
+    in_flight = execution.width * len(lanes.devices())
+    is_worth_it = len(runs) <= FEW_STEPS * in_flight
+  else:
+    is_worth_it = seconds_a_step * plan.model_steps(runs) > LONG
+  return checkpoints.AUTO if is_worth_it else None
 
 
 def run_lanes(
@@ -618,72 +828,109 @@ def run_lanes(
   runs: Runs,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
-) -> tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]:
+) -> Trained:
   """Train the runs of a block together. Return their outputs, what their record says,
   and the counts over them.
   """
-  plan, results, execution = campaign
-  shown = shown_output(plan.traced)
+  plan, _, execution = campaign
+  displayed = shown_output(plan.traced)
   devices = lanes.devices()
-  arrays = {name: results.root["arrays"][name]["shape"] for name in results.counts}
-  tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
-  step = execution.width * len(devices)
-  room = -(-results.block_runs // step) * execution.width
-  nothing: Any = {}
-  for name in tallied:
-    pairs = outputs.sibling(name, "joint_errors") in arrays
-    combos, examples, classes = arrays[outputs.sibling(name, "votes")]
-    runs_held = room if pairs else None
-    nothing[name] = reducing.empty(combos, examples, classes, runs_held)
+  nothing = empty_counts(campaign)
+  tallied = list(nothing)
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
   counts: dict[str, np.ndarray] = {}
   begun = time.perf_counter()
-  compiled = compile_seconds()
-  groups = [*rows_by_program(plan.task, runs).values()]
+  compiled = compile_seconds()  # of this process so far
+  groups = list(rows_by_program(plan.task, runs).values())
   for rows in groups:
     traced = plan.traced_for(runs[rows])
-    table, carry = lanes_of(traced.task, runs[rows]), nothing
+    table = lanes_of(traced.task, runs[rows])
+    carry = nothing
     spread = spread_task(plan, execution, traced, tallied)
     steps = spread(shared, table, keeper, carry, combination[rows])
     # The last carry is what all lanes have counted.
-    for which, found, carry in steps:  # noqa: B007
-      finished.append(as_stored(plan.stored, found))
-      bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
-    added = reducing.counts_by_array(carry, devices) if tallied else {}
-    counts = {name: counts.get(name, 0) + of for name, of in added.items()}
-  before = keeper.before if keeper else 0.0
+    for lanes_done, step_outputs, carry in steps:  # noqa: B007
+      finished.append(as_stored(plan.stored, step_outputs))
+      values = shown_values(displayed, finished[-1])
+      bar.trained_more(lanes_done.stop - lanes_done.start, values)
+    if tallied:
+      for name, added in reducing.counts_by_array(carry, devices).items():
+        counts[name] = counts.get(name, 0) + added
+
+  seconds = time.perf_counter() - begun
+  if keeper:
+    seconds += keeper.before
   record = {
     **provenance(plan, execution),
     "platform": devices[0].platform,
     "commit": commit(),
-    "seconds": round(before + time.perf_counter() - begun, 3),
+    "seconds": round(seconds, 3),
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
-  if len(groups) > 1:
-    order = np.argsort(np.concatenate(groups))
-    joined = {name: values[order] for name, values in joined.items()}
-  return joined, record, counts
+  return join_steps(finished, groups), record, counts
 
 
-def shown_values(shown, found):
+def empty_counts(campaign: Campaign) -> dict[str, reducing.Votes]:
+  """Return counts over no runs of the classes that the folder counts, by output."""
+  plan, results, execution = campaign
+  shapes = {name: results.root["arrays"][name]["shape"] for name in results.counts}
+  # A device has the errors of its share of a block, filled up to whole steps.
+  step = execution.width * len(lanes.devices())
+  runs_of_a_device = math.ceil(results.block_runs / step) * execution.width
+  counts = {}
+  for name in plan.tallied:
+    votes = outputs.sibling(name, "votes")
+    if votes not in shapes:
+      continue
+    has_pairs = outputs.sibling(name, "joint_errors") in shapes
+    combos, examples, classes = shapes[votes]
+    if has_pairs:
+      # Pairs of examples are counted from the errors of all runs of the block.
+      counts[name] = reducing.empty(combos, examples, classes, runs_of_a_device)
+    else:
+      counts[name] = reducing.empty(combos, examples, classes)
+  return counts
+
+
+def join_steps(
+  steps: Sequence[dict[str, np.ndarray]], groups: Sequence[Int[np.ndarray, " rows"]]
+) -> dict[str, np.ndarray]:
+  """Return the outputs of all steps in the order of runs, from those of one group of
+  rows after another.
+  """
+  # Runs that share a program are trained together, in whatever rows they are.
+  joined = {name: np.concatenate([step[name] for step in steps]) for name in steps[0]}
+  if len(groups) == 1:
+    return joined
+  order = np.argsort(np.concatenate(groups))
+  return {name: values[order] for name, values in joined.items()}
+
+
+def shown_values(displayed, values):
   """Return the values that the progress line shows, without those of runs that
   diverged.
   """
-  if shown is None:
+  if displayed is None:
     return np.array([])
-  values = found[shown[0]]
-  return values[~found[DIVERGED]] if DIVERGED in found else values
+  name, _, _ = displayed
+  if DIVERGED not in values:
+    return values[name]
+  return values[name][~values[DIVERGED]]
 
 
 def stored_values(
-  results: Results, shown: tuple[str, str, str] | None, rows: Int[np.ndarray, " rows"]
+  results: Results,
+  displayed: tuple[str, str, str] | None,
+  rows: Int[np.ndarray, " rows"],
 ) -> Float[np.ndarray, " rows"]:
   """Return the values of finished runs that the progress line shows, from the folder."""
-  names = {*shown[:1], DIVERGED} & {*results.outputs} if shown else ()
-  return shown_values(shown, {name: results.read(name, rows) for name in names})
+  names = []
+  if displayed is not None:
+    names = [name for name in (displayed[0], DIVERGED) if name in results.outputs]
+  values = {name: results.read(name, rows) for name in names}
+  return shown_values(displayed, values)
 
 
 def on_devices(plan: Plan):
@@ -711,12 +958,12 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   execution = campaign.execution
   options = campaign.plan.options
   root = read_metadata(campaign.results.path)
-  theirs = lanes.Execution(
-    *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
-  )
-  if MIXED in theirs or theirs == execution:
+  lowering = root.get("lowering", MIXED)
+  width = root.get("lane_width", MIXED)
+  if MIXED in (lowering, width):
     return execution
-  if options.progress:
+  theirs = lanes.Execution(lowering, width)
+  if theirs != execution and options.progress:
     say(
       f"another process has changed to {theirs.lowering}, width {theirs.width}: using "
       "that too"
@@ -727,23 +974,25 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
   """Delay Ctrl-C, and SIGTERM if something handles it, until the context is left."""
+  # Python allows handlers in the main thread alone, and calls them there.
   if threading.current_thread() is not threading.main_thread():
     yield
     return
-  came: list[tuple[int, Any]] = []
-  handlers = {
-    s: handler
-    for s in (signal.SIGINT, signal.SIGTERM)
-    if callable(handler := signal.getsignal(s))
-  }
-  for s in handlers:
-    signal.signal(s, lambda number, frame: came.append((number, frame)))
+  delayed: list[tuple[int, Any]] = []
+  handlers = {}
+  for number in (signal.SIGINT, signal.SIGTERM):
+    handler = signal.getsignal(number)
+    if callable(handler):
+      handlers[number] = handler
+  for number in handlers:
+    signal.signal(number, lambda *arguments: delayed.append(arguments))
   try:
     yield
   finally:
-    for s, handler in handlers.items():
-      signal.signal(s, handler)
-    for number, frame in came[:1]:
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+    if delayed:  # one is enough: it raises
+      number, frame = delayed[0]
       handlers[signal.Signals(number)](number, frame)
 
 
@@ -770,16 +1019,23 @@ def spread_task(
   outputs `tallied`. A process compiles each program only once.
   """
   declared = traced.outputs
+  identity = plan.identity
+  programs = tuple((name, output.program) for name, output in declared.items())
   key = (
-    *(plan.identity[stage] for stage in STAGES),
-    *((name, output.program) for name, output in declared.items()),
-    *plan.identity["fixed"].items(),
+    *(identity[stage] for stage in STAGES),
+    *programs,
+    *identity["fixed"].items(),
     traced.lane.fixed,
+    # Where runs vary fields of the recipe, its programs share an identity.
     describe(traced.task) if plan.task.fields else "",
   )
-  functions = *traced.functions, declared
-  rounds = traced.task.rounds
-  program = Program(key, rounds, tuple(plan.stored), tuple(tallied), functions)
+  program = Program(
+    key,
+    traced.task.rounds,
+    tuple(plan.stored),
+    tuple(tallied),
+    (*traced.functions, declared),
+  )
   return spread_program(program, execution)
 
 
@@ -796,21 +1052,25 @@ class Program:
   functions: tuple = dataclasses.field(compare=False)
 
 
-@functools.lru_cache(maxsize=64)  # a block has runs of all programs of a sweep
+# A block has runs of all programs of a sweep.
+@functools.lru_cache(maxsize=64)
 def spread_program(program: Program, execution: lanes.Execution):
   """Return a task's functions, spread over lanes."""
   start, advance, finish, declared = program.functions
 
+  # Shared are the data and the labels. Tasks get the data alone.
   def begin(shared, run):
-    return start(shared[0], run)
+    data, _ = shared
+    return start(data, run)
 
   def go_on(shared, run, state, first, last):
-    return advance(shared[0], run, state, first, last)
+    data, _ = shared
+    return advance(data, run, state, first, last)
 
   def measure(shared, run, state):
     data, labels = shared
-    found = finish(data, run, state)
-    return outputs.measured(declared, labels, found, run)
+    values = finish(data, run, state)
+    return outputs.measured(declared, labels, values, run)
 
   reduce = reducing.make_reduce(program.tallied, program.stored)
   return lanes.spread_stages(
@@ -825,11 +1085,12 @@ def fitting_seed_batch(plan: Plan, execution: lanes.Execution, a_state: int) -> 
   memory: whole steps of all lanes, at most 256 runs or one step.
   """
   step = execution.width * len(lanes.devices())
-  a_run = plan.traced.bytes_of_a_run + a_state
+  run_bytes = plan.traced.bytes_of_a_run + a_state
   # An eighth, because there are a few copies of the outputs while they are joined and
   # written.
-  fitting = free_host_memory() / 8 // max(1, a_run)
-  return int(max(1, min(SEED_BATCH, fitting) // step)) * step
+  fitting = free_host_memory() / 8 // max(1, run_bytes)
+  steps = int(min(SEED_BATCH, fitting) // step)
+  return max(1, steps) * step
 
 
 def narrower(lane_width: int, error: Exception, options: Options) -> int:
@@ -840,13 +1101,14 @@ def narrower(lane_width: int, error: Exception, options: Options) -> int:
   """
   if not is_out_of_memory(error):
     raise error
-  said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")
-  width = lanes.narrower_width(lane_width, *lanes.parse_oom_message(error))
-  full = f"lane width {lane_width} does not fit in the memory of {lanes.devices()[0].device_kind} ({said[:120]})"
+  kind = lanes.devices()[0].device_kind
+  reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")[:120]
+  full = f"lane width {lane_width} does not fit in the memory of {kind} ({reason})"
   if lane_width == 1:
     raise Mistake(
       f"{full}: give a smaller width, batch_size or eval_batch_size"
     ) from None
+  width = lanes.narrower_width(lane_width, *lanes.parse_oom_message(error))
   if options.progress:
     say(f"{full}: continuing with {width}")
   return width

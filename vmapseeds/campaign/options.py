@@ -48,29 +48,29 @@ class WorkOptions:
       value = getattr(self, field.name)
       if isinstance(field.default, bool) and value not in (True, False):
         raise Mistake(f"{field.name} is {value!r:.100}: give True or False")
-      if (
-        field.name in ("seed_batch", "lane_width", "checkpoint_every")
-        and value is not None
-        and not (field.name == "checkpoint_every" and value in ("auto", "never"))
-      ):
-        name = (
-          field.name
-          if field.name == "checkpoint_every"
-          else field.name.replace("_", " ")
-        )
-        object.__setattr__(self, field.name, at_least(name, value, 1))
+    self._check_number("seed_batch", "seed batch")
+    self._check_number("lane_width", "lane width")
+    if self.checkpoint_every not in ("auto", "never"):
+      self._check_number("checkpoint_every", "checkpoint_every")
+
+  def _check_number(self, field, name):
+    """Check that a field, if there is one and it is given, is at least 1."""
+    value = getattr(self, field, None)
+    if value is not None:
+      # The dataclass is frozen; `at_least` makes numbers of NumPy into those of Python.
+      object.__setattr__(self, field, at_least(name, value, 1))
 
   @classmethod
-  def of(cls, **given) -> Self:
+  def of(cls, **options) -> Self:
     """Make options from keyword arguments.
 
     Raises:
       UnknownField (a TypeError): there is no option of that name.
     """
     names = [field.name for field in dataclasses.fields(cls)]
-    for name in given:
+    for name in options:
       one_of("option", name, names, UnknownField)
-    return cls(**given)
+    return cls(**options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -75,13 +75,17 @@ class Plan(NamedTuple):
     the plan does not.
     """
     (values,) = rows_by_program(self.task, runs)
-    return self.programs.get(values) or trace(variant_of(self.task, runs), runs)
+    if values in self.programs:
+      return self.programs[values]
+    return trace(variant_of(self.task, runs), runs)
 
   def model_steps(self, runs: Runs) -> int:
     """Return how many training steps these runs take together."""
-    rows = rows_by_program(self.task, runs)
-    tasks = {values: self.traced_for(runs[of[:1]]).task for values, of in rows.items()}
-    return sum(len(of) * tasks[v].rounds * tasks[v].steps for v, of in rows.items())
+    steps = 0
+    for rows in rows_by_program(self.task, runs).values():
+      task = self.traced_for(runs[rows[:1]]).task
+      steps += len(rows) * task.rounds * task.steps
+    return steps
 
 
 def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
@@ -90,8 +94,12 @@ def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
   """
   if isinstance(task, str) and task not in RECIPES:
     text = plugins().get(task, task)
-    if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
-      return dataclasses.replace(made, origin=text)
+    imported = None
+    if objects.is_import(text):
+      imported = objects.imported(text)
+    if isinstance(imported, Task):
+      # Another process imports it by the same text.
+      return dataclasses.replace(imported, origin=text)
   return task if isinstance(task, Task) else recipe(task)
 
 
@@ -113,13 +121,18 @@ def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
     Mistake: the seed is not one, or the task has no such value.
   """
   task = resolve_task(task)
+  # A table of one run, filled up as that of a campaign is.
   table = Runs.independent(1, start=seed)
-  given: dict[str, Any] = {**values}
-  table = Runs.sweep(seeds=table, **given) if given else table
-  sources, own = task.sources, task.values
+  if values:
+    columns: dict[str, Any] = dict(values)
+    table = Runs.sweep(seeds=table, **columns)
   if isinstance(task, Recipe):
-    sources, own = (*SOURCES, *task.sources), task.hyperparameters
-  run = table.filled(sources, own).lanes(own, {})
+    sources = (*SOURCES, *task.sources)
+    own_values = task.hyperparameters
+  else:
+    sources = task.sources
+    own_values = task.values
+  run = table.filled(sources, own_values).lanes(own_values, {})
   return jax.tree.map(lambda column: column[0], run)
 
 
@@ -132,11 +145,14 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   device = lanes.start_jax()[0]
   keep = Keep(options.predictions == "all", options.logits, options.keep_params)
   if isinstance(task, Recipe):
-    base = StoredNetworks(task.start_from) if task.start_from else None
-    runs = start_in_turn(runs, base) if base else runs
+    base = None  # stored networks that the runs begin with
+    if task.start_from:
+      base = StoredNetworks(task.start_from)
+      runs = start_in_turn(runs, base)
     memory = free_memory(device)
-    made = make_task(task, runs, keep, memory=memory, base=base, told=options.progress)
-    return bind_trials(made, runs)
+    task = make_task(task, runs, keep, memory=memory, base=base, told=options.progress)
+    return bind_trials(task, runs)
+  # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):
     raise Mistake(
       f"{task.name} is a task, whose finish says what is kept: leave logits, "
@@ -179,17 +195,18 @@ def reload_plan(
   Raises:
     Mistake: the task is not found, has changed, or its data have.
   """
-  asked = from_description(spec, root.get("origin", ""), out)
-  if isinstance(asked, Recipe):
-    asked = with_recorded_precision(asked, root)
+  source = from_description(spec, root.get("origin", ""), out)
+  if isinstance(source, Recipe):
+    source = with_recorded_precision(source, root)
     if dataset is not None:
-      asked = asked.replace(dataset=dataset)
-    if str(asked.dataset).endswith(".npz") and not os.path.exists(asked.dataset):
+      source = source.replace(dataset=dataset)
+    if str(source.dataset).endswith(".npz") and not os.path.exists(source.dataset):
       raise Mistake(
-        f"no such file {asked.dataset!r}, the data of {out}: say where they are with "
+        f"no such file {source.dataset!r}, the data of {out}: say where they are with "
         "--dataset PATH"
       )
-  task, runs = load_task(asked, runs, options)
+  task, runs = load_task(source, runs, options)
+  # The folder has only the path of the networks that its runs begin with.
   if task.conditions.get("networks_digest") != root.get("networks_digest"):
     folder = json.loads(describe(task))["start_from"]
     raise Mistake(
@@ -197,7 +214,7 @@ def reload_plan(
     )
   plan = make_plan(task, runs, options)
   if plan.identity["data"] != root["data_digest"]:
-    name = asked.dataset if isinstance(asked, Recipe) else task.name
+    name = source.dataset if isinstance(source, Recipe) else task.name
     raise Mistake(
       f"the data {objects.name_of(name)} are not those of {out}: say where those are "
       "with --dataset PATH"
@@ -216,24 +233,29 @@ def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:
   Raises:
     Mistake: the import string finds none, or another one.
   """
-  first = objects.imported(origin) if origin else None
-  if "start" not in json.loads(spec):
-    made = Recipe.from_json(spec)
-    if isinstance(first, Recipe):
-      made = made.found_in(first)
-    return dataclasses.replace(made, origin=origin)
-  if not isinstance(first, Task):
+  imported = None
+  if origin:
+    imported = objects.imported(origin)
+  is_task = "start" in json.loads(spec)
+  if not is_task:
+    # The folder's fields count: the recipe of that name may have changed since.
+    described = Recipe.from_json(spec)
+    if isinstance(imported, Recipe):
+      described = described.found_in(imported)
+    return dataclasses.replace(described, origin=origin)
+  if not isinstance(imported, Task):
     raise Mistake(
       f"{out} was created from a task that cannot be imported by name: resume it from "
       "the program that created it, or start it as `vmapseeds train package.module:task`"
     )
-  return dataclasses.replace(first, origin=origin)
+  return dataclasses.replace(imported, origin=origin)
 
 
 def with_recorded_precision(recipe: Recipe, root: Description) -> Recipe:
   """Return the recipe with what its precision `auto` resolved to where its folder was
   made: other devices may mean another one.
   """
+  # A folder whose records have several precisions says nothing.
   recorded = root.get("precision")
   if recipe.precision != "auto" or recorded in (None, MIXED):
     return recipe
@@ -246,13 +268,13 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
   """
   mine = json.loads(describe(plan.task))
   theirs = json.loads(root.get("recipe", "{}"))
-  given = {"data_digest": plan.identity["data"], **plan.task.conditions}
-  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
-    paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
-    if paths and root.get(digest) == given[digest]:
-      mine[field] = theirs[field]
-  if "dataset" not in mine:
+  if "dataset" not in mine:  # a task, whose data have no path
     return plan
+  digests = {"data_digest": plan.identity["data"], **plan.task.conditions}
+  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
+    are_paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
+    if are_paths and root.get(digest) == digests[digest]:
+      mine[field] = theirs[field]
   task = dataclasses.replace(plan.task, spec=json.dumps(mine))
   return plan._replace(task=task)
 
@@ -261,6 +283,7 @@ def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
   """Return the plan with the values of the runs that a folder has already, where another
   recipe adds more to them.
   """
+  # The table may be shorter than the folder, or extend it.
   shared = min(len(recorded), len(plan.runs))
   values = dict(plan.runs.values)
   for name in plan.task.values.keys() & recorded.values.keys():
@@ -275,24 +298,19 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   Raises:
     Mistake: it does not.
   """
+  # Traced once: all that follows reads these programs.
   task, programs = trace_programs(task, runs)
   traced = next(iter(programs.values()))
   check_varying(traced, runs)
   check_rounds(traced)
   check_stored_alike(task, programs)
   if len(programs) > 1:
-    names = program_columns(task)
-    each = "is compiled once a value" if len(names) == 1 else "are compiled together"
-    said = f"{' and '.join(names)} {each}: {len(programs)} compilations"
-    if options.checkpoint_every not in (None, "never"):
-      raise Mistake(
-        f"{said}, and blocks of several programs cannot be saved in training: leave "
-        "checkpoint_every out"
-      )
-    if options.progress:
-      say(said)
-  classes = outputs.tested(traced.outputs)
-  tallied = {} if "label_map" in runs.values else classes
+    check_several_programs(task, len(programs), options)
+  tallied = outputs.tested(traced.outputs)
+  if "label_map" in runs.values:
+    # Runs have labels of their own, so their classes cannot be added up.
+    tallied = {}
+  # Without predictions, all statistics come from counts.
   if options.predictions == "none" and not (tallied and options.tallies):
     raise Mistake(
       "predictions='none' keeps tallies alone: give tallies=True, and classes without "
@@ -307,6 +325,24 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   return Plan(task, runs, programs, options, identity, stored, tallied)
 
 
+def check_several_programs(task: Task, count: int, options: Options) -> None:
+  """Say how many programs are compiled.
+
+  Raises:
+    Mistake: their runs cannot be saved in training.
+  """
+  names = program_columns(task)
+  each = "is compiled once a value" if len(names) == 1 else "are compiled together"
+  line = f"{' and '.join(names)} {each}: {count} compilations"
+  if options.checkpoint_every not in (None, "never"):
+    raise Mistake(
+      f"{line}, and blocks of several programs cannot be saved in training: leave "
+      "checkpoint_every out"
+    )
+  if options.progress:
+    say(line)
+
+
 def name_program(task: Task, values: tuple[float | str, ...]) -> str:
   """Return the values that choose a program as a text."""
   pairs = zip(program_columns(task), values, strict=True)
@@ -314,7 +350,9 @@ def name_program(task: Task, values: tuple[float | str, ...]) -> str:
 
 
 def identify_programs(
-  task: Task, runs: Runs, programs: Mapping[tuple[float | str, ...], Traced]
+  task: Task,
+  runs: Runs,
+  programs: Mapping[tuple[float | str, ...], Traced],
 ) -> Identity:
   """Return a task's identity: that of its program with its own values, whatever those of
   the runs, and the programs for each of the values that choose one.
@@ -325,41 +363,55 @@ def identify_programs(
   if not program_columns(task):
     (traced,) = programs.values()
     return identify(traced)
-  one = runs[:1]
-  own = {name: np.full(1, value) for name, value in task.values.items()}
-  named = {name_program(task, values): of for values, of in programs.items()}
-  with_own_values = dataclasses.replace(one, values=one.values | own)
-  found = identify(trace(task, with_own_values), named)
-  seen: dict[str, str] = {}
-  for name, digest in found["fixed"].items() if task.fields else ():
-    if digest in seen:
+  # With the task's own values, so that what a sweep goes over changes no identity.
+  one_run = runs[:1]
+  own_values = {name: np.full(1, value) for name, value in task.values.items()}
+  with_own_values = dataclasses.replace(one_run, values=one_run.values | own_values)
+  named = {name_program(task, values): traced for values, traced in programs.items()}
+  identity = identify(trace(task, with_own_values), named)
+  if task.fields:
+    check_distinct(identity["fixed"])
+  return identity
+
+
+def check_distinct(digests: Mapping[str, str]) -> None:
+  """Raise `Mistake` if two of the programs, given by name, are the same."""
+  names: dict[str, str] = {}
+  for name, digest in digests.items():
+    if digest in names:
       raise Mistake(
-        f"{seen[digest]} and {name} train the same runs: leave one of them out"
+        f"{names[digest]} and {name} train the same runs: leave one of them out"
       )
-    seen[digest] = name
-  return found
+    names[digest] = name
 
 
 def check_stored_alike(
   task: Task, programs: Mapping[tuple[float | str, ...], Traced]
 ) -> None:
   """Raise `Mistake` unless the runs of all programs store the same arrays."""
-  (first, like), *others = programs.items()
+  (first_values, first), *others = programs.items()
   for values, traced in others:
-    both = f"{name_program(task, first)} and {name_program(task, values)}"
-    for name in dict.fromkeys((*like.stored, *traced.stored)):
-      pair = [_stored_form(of, name) for of in (like, traced)]
-      if pair[0] == pair[1]:
-        continue
-      kept = {**like.stored, **traced.stored}[name]
-      dropped = "leave keep_params out, or " * (kept.role == "variable")
-      raise Mistake(
-        f"{both} store different arrays of a run, such as {name} "
-        f"({', '.join(form[0] for form in pair)}): {dropped}train a folder for each"
-      )
-    for name, (_, constant) in like.constants.items():
+    both = f"{name_program(task, first_values)} and {name_program(task, values)}"
+    for name in dict.fromkeys((*first.stored, *traced.stored)):
+      check_array_alike(both, name, first, traced)
+    for name, (_, constant) in first.constants.items():
       if not np.array_equal(constant, traced.constants[name][1]):
         raise Mistake(f"{both} differ in {name}: train a folder for each")
+
+
+def check_array_alike(both: str, name: str, first: Traced, second: Traced) -> None:
+  """Raise `Mistake` unless two programs, described by `both`, store an array alike."""
+  forms = [_stored_form(first, name), _stored_form(second, name)]
+  if forms[0] == forms[1]:
+    return
+  output = second.stored.get(name) or first.stored[name]
+  remedy = "train a folder for each"
+  if output.role == "variable":
+    remedy = f"leave keep_params out, or {remedy}"
+  shapes = ", ".join(form[0] for form in forms)
+  raise Mistake(
+    f"{both} store different arrays of a run, such as {name} ({shapes}): {remedy}"
+  )
 
 
 def _stored_form(traced, name):
@@ -368,8 +420,9 @@ def _stored_form(traced, name):
   """
   if name not in traced.stored:
     return ("none",)
-  shape, output = traced.shapes[name], traced.stored[name]
-  return f"{shape.dtype} {[*shape.shape]}", output.dims, output.attributes
+  shape = traced.shapes[name]
+  output = traced.stored[name]
+  return f"{shape.dtype} {list(shape.shape)}", output.dims, output.attributes
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:
@@ -379,36 +432,53 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   other values for each run.
   """
   task, runs, traced, options = plan.task, plan.runs, plan.traced, plan.options
-  starts = range(0, len(runs), block_runs)
-  most = max(combinations(runs[slice(a, a + block_runs)])[1] for a in starts)
-  counts: dict[str, Description] = {}
-  for name, output in plan.tallied.items() if options.tallies else ():
-    classes = output.num_classes or 1
-    if most == 1 or most * classes <= block_runs or options.predictions == "none":
-      labels = traced.constants[outputs.sibling(name, "labels")][1]
-      counts |= count_entries(
-        name, len(labels), classes, most, block_runs, options.pairs
-      )
+  labels = {}
+  for name, output in outputs.tested(traced.outputs).items():
+    of_predictions = {"of": name.rpartition("/")[2]}
+    labels[outputs.sibling(name, "labels")] = output.of_labels | of_predictions
+  sampling = None
+  if runs.sampling:
+    # How examples are drawn depends on how many there are.
+    sampling = [*runs.sampling, len(task.data[0])]
+  about_task: Description = {
+    "recipe": describe(task),
+    "origin": task.origin,
+    "test_sets": groups_of(traced),
+    "num_classes": num_classes_of(traced),
+    "sampling": sampling,
+    "sources": list(task.sources),
+    "shown": shown_output(traced),
+    "kept": {option: getattr(options, option) for option in KEPT},
+  }
+  if plan.search:
+    about_task["search"] = dict(plan.search)
   return Contents(
-    description={
-      "recipe": describe(task),
-      "origin": task.origin,
-      "test_sets": groups_of(traced),
-      "num_classes": num_classes_of(traced),
-      "sampling": [*runs.sampling, len(task.data[0])] if runs.sampling else None,
-      "sources": list(task.sources),
-      "shown": shown_output(traced),
-      "kept": {option: getattr(options, option) for option in KEPT},
-      **({"search": dict(plan.search)} if plan.search else {}),
-    },
+    description=about_task,
     columns=runs.columns(),
     constants=traced.constants,
-    labels={
-      outputs.sibling(name, "labels"): output.of_labels
-      | {"of": name.rpartition("/")[2]}
-      for name, output in outputs.tested(traced.outputs).items()
-    },
+    labels=labels,
     outputs=output_entries(plan.stored, traced.shapes),
-    counts=counts,
+    counts=entries_of_counts(plan, block_runs),
     source_texts=source_texts(task),
   )
+
+
+def entries_of_counts(plan: Plan, block_runs: int) -> dict[str, Description]:
+  """Return the entries, in a folder's description, of what is counted of each block."""
+  options = plan.options
+  if not options.tallies:
+    return {}
+  starts = range(0, len(plan.runs), block_runs)
+  blocks = [plan.runs[slice(start, start + block_runs)] for start in starts]
+  # The arrays of all blocks have the same shape, that of the block with most.
+  most = max(combinations(block)[1] for block in blocks)
+  entries: dict[str, Description] = {}
+  for name, output in plan.tallied.items():
+    classes = output.num_classes or 1
+    is_small = most == 1 or most * classes <= block_runs
+    if is_small or options.predictions == "none":
+      _, labels = plan.traced.constants[outputs.sibling(name, "labels")]
+      entries |= count_entries(
+        name, len(labels), classes, most, block_runs, options.pairs
+      )
+  return entries

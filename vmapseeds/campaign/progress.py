@@ -27,7 +27,7 @@ class Progress:
     done: how many are done; the caller updates it when other processes train some,
       whose values are not shown.
     values: those of the runs that are done and did not diverge.
-    shown: the array that they come from, what they are called, and their unit, "%" for
+    displayed: the array that they come from, what they are called, and their unit, "%" for
       fractions; None if there is nothing to show.
     visible: whether anything is printed.
     compiled: returns the seconds of compilation in this process so far, which tell nothing
@@ -39,12 +39,14 @@ class Progress:
     total: int,
     done: int,
     values: Float[np.ndarray, " runs"],
-    shown: tuple[str, str, str] | None,
+    displayed: tuple[str, str, str] | None,
     visible: bool,
     compiled: Callable[[], float] = lambda: 0.0,
   ):
-    _, self.label, self.unit = shown or ("", "", "")
-    self.total, self.done, self.trained = total, done, 0
+    _, self.label, self.unit = displayed or ("", "", "")
+    self.total = total
+    self.done = done
+    self.trained = 0  # runs, by this process
     self.training: str | None = None
     self.together = 0  # how many runs are in training: they end together
     self.part = 0.0  # how many whole runs their epochs are worth
@@ -59,13 +61,12 @@ class Progress:
     self.latest = time.monotonic()  # when more was trained
     self.worked = self.begun  # the same, without the time of compilation
     self.add(values)
+    self.live: Live | None = None
     console = Console(stderr=True)
-    self.live = (
-      Live(console=console, get_renderable=self._text)
-      if visible and console.is_terminal
-      else None
-    )
-    self.plain, self.printed = visible and self.live is None, self.latest
+    if visible and console.is_terminal:
+      self.live = Live(console=console, get_renderable=self._text)
+    self.plain = visible and self.live is None
+    self.printed = self.latest  # when a line was printed
 
   def __enter__(self) -> "Progress":
     if self.live:
@@ -98,7 +99,9 @@ class Progress:
   def trained_more(self, runs: int, values: Float[np.ndarray, " runs"]) -> None:
     """Count `runs` more runs that this process has trained."""
     if self.training:
-      self.training, self.part = None, self.together
+      self.training = None
+      self.part = self.together
+    # What the epochs of these runs were worth is counted as runs now.
     self.part = max(0, self.part - runs)
     self.trained += runs
     self.done += runs
@@ -132,8 +135,9 @@ class Progress:
     """
     if self.first is None:
       return None
-    if self._work() > self.before:
-      return (self._work() - self.before) / max(self.worked - self.first, 1e-9)
+    since_first = self._work() - self.before
+    if since_first > 0:
+      return since_first / max(self.worked - self.first, 1e-9)
     return max(0, self.trained - self.loaded) / max(self.worked - self.begun, 1e-9)
 
   def line(self) -> str:
@@ -146,20 +150,35 @@ class Progress:
       parts.append(f"{speed:.3g} runs/s")
     elif self.done < self.total and not self.training:
       parts.append(self.doing)
-    if count := len(self.values):
-      mean = self.values.mean()
-      sd = self.values.std(ddof=1) if count > 1 else math.nan
-      error = sd / math.sqrt(count)
-      parts.append(f"{self.label} {with_error(mean, error, self.unit)}")
-      if count > 1:
-        error = sd / math.sqrt(2 * (count - 1))
-        parts.append(f"σ {with_error(sd, error, self.unit)}")
-    left = self.total - self.done
-    if speed and left:
-      seconds = (left - self.part) / speed - (time.monotonic() - self.latest)
-      if seconds > 0:  # else it waits for others, or is slower than it was
-        parts.append(f"{timedelta(seconds=round(seconds))} left")
+    parts += self._describe_values()
+    seconds = self._remaining_seconds(speed)
+    if seconds > 0:  # else it waits for others, or is slower than it was
+      parts.append(f"{timedelta(seconds=round(seconds))} left")
     return ", ".join(parts)
+
+  def _describe_values(self):
+    """Return mean and standard deviation of the values so far, as texts."""
+    count = len(self.values)
+    if count == 0:
+      return []
+    mean = self.values.mean()
+    if count == 1:
+      return [f"{self.label} {with_error(mean, math.nan, self.unit)}"]
+    sd = self.values.std(ddof=1)
+    error_of_mean = sd / math.sqrt(count)
+    error_of_sd = sd / math.sqrt(2 * (count - 1))  # for normal values
+    return [
+      f"{self.label} {with_error(mean, error_of_mean, self.unit)}",
+      f"σ {with_error(sd, error_of_sd, self.unit)}",
+    ]
+
+  def _remaining_seconds(self, speed):
+    """Return the seconds until all runs are done, 0 if they are not known."""
+    remaining = self.total - self.done
+    if not speed or not remaining:
+      return 0.0
+    since_latest = time.monotonic() - self.latest
+    return (remaining - self.part) / speed - since_latest
 
   def _text(self):
     return Text(self.line(), no_wrap=True, overflow="ellipsis")
@@ -171,11 +190,12 @@ def with_error(value: float, error: float, unit: str) -> str:
   >>> with_error(0.5, 0.001, "%"), with_error(103.25, 1.5, "reward")
   ('50.000 ± 0.100 %', '103.2 ± 1.5 reward')
   """
+  is_known = not math.isnan(error)
   if unit in ("%", "fraction"):
-    return (
-      f"{value:.2%}"
-      if math.isnan(error)
-      else f"{100 * value:.3f} ± {100 * error:.3f} %"
-    )
-  known = "" if math.isnan(error) else f" ± {error:.2g}"
-  return f"{value:.4g}{known} {unit}".rstrip()
+    if is_known:
+      return f"{100 * value:.3f} ± {100 * error:.3f} %"
+    return f"{value:.2%}"
+  text = f"{value:.4g}"
+  if is_known:
+    text += f" ± {error:.2g}"
+  return f"{text} {unit}".rstrip()

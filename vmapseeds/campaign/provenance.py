@@ -23,10 +23,11 @@ LIBRARIES = (
   "nvidia-cublas",  # the name of CUDA 13's
 )
 DEVICE_COUNT = "xla_force_host_platform_device_count"
+# Settings of JAX that change results, and their usual values
 SETTINGS = {
   "jax_threefry_partitionable": True,
   "jax_default_matmul_precision": None,
-}  # and their usual values
+}
 
 
 def machine_conditions() -> dict[str, Any]:
@@ -34,13 +35,15 @@ def machine_conditions() -> dict[str, Any]:
   of a CPU, its instruction set and how many cores this process may use; flags of XLA.
   """
   device = lanes.devices()[0]
-  cpu = device.platform == "cpu"
+  is_cpu = device.platform == "cpu"
   flags = os.environ.get("XLA_FLAGS", "").split()
+  # How many devices a CPU is cut into changes no bits.
+  changing = [flag for flag in sorted(flags) if DEVICE_COUNT not in flag]
   return {
     "device_kind": device.device_kind,
-    "processor": instruction_set() if cpu else None,
-    "threads": cores() if cpu else None,
-    "xla_flags": " ".join(f for f in sorted(flags) if DEVICE_COUNT not in f),
+    "processor": instruction_set() if is_cpu else None,
+    "threads": cores() if is_cpu else None,
+    "xla_flags": " ".join(changing),
   }
 
 
@@ -48,32 +51,39 @@ def versions() -> dict[str, str]:
   """Return the versions of Python and of the packages that results depend on. The `jax`
   entry also lists non-default JAX flags that change results.
   """
-  changed = ["x64"] * (jax.dtypes.result_type(float) == "float64")
-  changed += [
-    f"{name}={value}"
-    for name, usual in SETTINGS.items()
-    if (value := getattr(jax.config, name)) != usual
-  ]
-  installed = _installed()
-  return installed | {
-    "jax": installed["jax"] + " with " * bool(changed) + ", ".join(changed)
-  }
+  changed = []
+  if jax.dtypes.result_type(float) == "float64":
+    changed.append("x64")
+  for name, usual in SETTINGS.items():
+    value = getattr(jax.config, name)
+    if value != usual:
+      changed.append(f"{name}={value}")
+  installed = dict(_installed())
+  if changed:
+    installed["jax"] += f" with {', '.join(changed)}"
+  return installed
 
 
 @functools.cache
 def _installed():
+  packages = {package: importlib.metadata.version(package) for package in PACKAGES}
   return {
     "python": platform.python_version(),
     "vmapseeds": vmapseeds.__version__,  # known in a bare copy of the source, too
-    **{p: importlib.metadata.version(p) for p in PACKAGES},
-    **dict(_libraries()),
+    **packages,
+    **_libraries(),
   }
 
 
 def _libraries():
-  for library in LIBRARIES if lanes.devices()[0].platform != "cpu" else ():
+  """Return the versions of the accelerator's libraries; none on a CPU."""
+  if lanes.devices()[0].platform == "cpu":
+    return {}
+  installed = {}
+  for library in LIBRARIES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-      yield library, importlib.metadata.version(library)
+      installed[library] = importlib.metadata.version(library)
+  return installed
 
 
 @functools.cache
@@ -82,20 +92,15 @@ def commit() -> str | None:
   None if it is not a checkout.
   """
   git = ["git", "-C", str(Path(__file__).parent)]
+  is_tracked = [*git, "ls-files", "--error-unmatch", Path(__file__).name]
+  describe = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
   try:
     # Fails if the package is installed inside a repository that does not track it.
-    subprocess.run(
-      [*git, "ls-files", "--error-unmatch", Path(__file__).name],
-      capture_output=True,
-      check=True,
-    )
-    told = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return (
-      subprocess.run(told, capture_output=True, check=True, text=True).stdout.strip()
-      or None
-    )
+    subprocess.run(is_tracked, capture_output=True, check=True)
+    described = subprocess.run(describe, capture_output=True, check=True, text=True)
   except (OSError, subprocess.CalledProcessError):
     return None
+  return described.stdout.strip() or None
 
 
 _seconds = 0.0

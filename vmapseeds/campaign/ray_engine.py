@@ -44,9 +44,8 @@ from vmapseeds.training.task import Task, describe
 
 POLL = 1.0  # seconds between two looks at the folder
 REACH = 4.0  # seconds in which a cluster must answer
-TRIES = (
-  3  # a block, or the beginning, is given up when this many workers have died of it
-)
+# A block, or the beginning, is given up when this many workers have died of it.
+TRIES = 3
 
 
 class Worker:
@@ -57,7 +56,13 @@ class Worker:
   campaign: loop.Campaign | None = None
 
   def begin(
-    self, task: str, origin: str, runs: Runs, out: str, options: Options, token: str
+    self,
+    task: str,
+    origin: str,
+    runs: Runs,
+    out: str,
+    options: Options,
+    token: str,
   ) -> None:
     """Create or extend the folder. The worker does this, because it has the devices."""
     check_shared(out, token)
@@ -128,16 +133,23 @@ def train(
       "Ray is not installed: pip install 'vmapseeds[ray]', or take another engine"
     ) from None
   out = place(out)
+  # Workers have another working folder.
   out = str(out if is_remote(out) else out.absolute())
   check_folder(out)
-  ours = not ray.is_initialized()
+  is_ours = not ray.is_initialized()
   handler = signal.getsignal(signal.SIGTERM)
   terminated = threading.Event()
-  if ours:
+
+  def terminate(*arguments):
+    terminated.set()
+    if callable(handler):
+      handler(*arguments)
+
+  if is_ours:
     _connect(ray)
     # Ray's own handler would end the process with another status, and leave claims.
     if callable(handler) and threading.current_thread() is threading.main_thread():
-      signal.signal(signal.SIGTERM, lambda *of: (terminated.set(), handler(*of)))
+      signal.signal(signal.SIGTERM, terminate)
   running: dict[Any, tuple[Any, int]] = {}
   try:
     with removed_if_unused(out), folders.token(out) as token:
@@ -152,7 +164,7 @@ def train(
     for (worker, _), block in running.values():
       ray.kill(worker)
       abandon(out, block)
-    if ours:
+    if is_ours:
       ray.shutdown()
 
 
@@ -163,99 +175,124 @@ def _connect(ray):
     Mistake: there is no such cluster.
   """
   address = os.environ.get("RAY_ADDRESS", "")
-  wrong = f"RAY_ADDRESS={address}"
+  variable = f"RAY_ADDRESS={address}"
   allowed = "give HOST:PORT of a running cluster, or unset it to start one here"
   if address not in ("", "auto", "local"):
-    found = re.fullmatch(r"(?:ray://)?([^\s/]+):(\d{1,5})", address)
-    if not found:
-      raise Mistake(f"{wrong} is no address: {allowed}")
-    if fault := _fault(found[1].strip("[]"), int(found[2])):
-      raise Mistake(f"{wrong} cannot be reached ({fault}): {allowed}")
+    match = re.fullmatch(r"(?:ray://)?([^\s/]+):(\d{1,5})", address)
+    if not match:
+      raise Mistake(f"{variable} is no address: {allowed}")
+    host, port = match.groups()
+    fault = _fault(host.strip("[]"), int(port))
+    if fault:
+      raise Mistake(f"{variable} cannot be reached ({fault}): {allowed}")
   try:
     ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
   except (OSError, RuntimeError, ValueError) as error:
-    raise Mistake(f"{wrong}: Ray says {short_message(error)}: {allowed}") from None
+    raise Mistake(f"{variable}: Ray says {short_message(error)}: {allowed}") from None
 
 
 def _fault(host, port):
   """Return why a server does not speak gRPC, None if it does. Ray itself would wait for it
   without end.
   """
+  # The first bytes of HTTP/2, which gRPC speaks: a client's greeting, and an empty frame
+  # of settings, which the server answers with one of its own.
   greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
   settings = b"\0\0\0\4" + bytes(5)
+  kind_of_frame = slice(3, 4)
   try:
     with socket.create_connection((host, port), timeout=REACH) as server:
       server.settimeout(REACH)
-      if os.environ.get("RAY_USE_TLS", "0") == "0":
-        server.sendall(greeting + settings)
-        if server.recv(9)[3:4] != settings[3:4]:
-          return "something else than Ray answers"
+      # With TLS, a certificate would be needed to say anything.
+      if os.environ.get("RAY_USE_TLS", "0") != "0":
+        return None
+      server.sendall(greeting + settings)
+      answer = server.recv(9)
   except (OSError, OverflowError, UnicodeError) as error:
     return short_message(error)
+  if answer[kind_of_frame] != settings[kind_of_frame]:
+    return "something else than Ray answers"
   return None
 
 
 def _train(ray, task, runs, out, workers, options, token, running):
   progress = options.progress
-  quiet = dataclasses.replace(options, progress=False)
-  spec = task.to_json() if isinstance(task, Recipe) else describe(task)
-  seen = str(token)
+  quiet = dataclasses.replace(options, progress=False)  # the driver says what happens
 
-  def make(placement):
-    return ray.remote(max_restarts=0)(Worker).options(**placement).remote(), placement
+  def start_worker(placement):
+    actor = ray.remote(max_restarts=0)(Worker).options(**placement)
+    return actor.remote(), placement
 
-  idle = collections.deque(map(make, _placements(ray, workers)))
-  for _ in range(TRIES):
-    write(token, b"")  # who creates a folder clears it first, and may die then
-    worker, placement = idle[0]
-    future = worker.begin.remote(spec, task.origin, runs, out, quiet, seen)
-    if _lived(ray, future):
-      break
-    # The dead worker's claim stays. The next worker takes it over, and so knows that the
-    # folder is half made.
-    idle[0] = make(_anywhere(placement))
-    if progress:
-      say(f"a worker died while it created {out}: trying another")
-  else:
-    raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
-  write(token, b"")
+  idle = collections.deque(map(start_worker, _placements(ray, workers)))
+  _create_folder(ray, task, runs, out, quiet, token, idle, start_worker, progress)
   results = Results(out)
-  shown = results.root["shown"]
-  pending = collections.deque(_left(results, len(runs)))
+  displayed = results.root["shown"]
+  pending = collections.deque(_unfinished(results, len(runs)))
   deaths = collections.Counter[int]()
+
+  def replace_dead(worker, block):
+    deaths[block] += 1
+    if deaths[block] == TRIES:
+      raise Failure(
+        f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and run "
+        "the same command again to resume"
+      )
+    # Otherwise the next worker would wait for the end of the lease.
+    abandon(out, block)
+    pending.append(block)
+    _, placement = worker
+    idle.append(start_worker(_anywhere(placement)))
+    if progress:
+      say(f"a worker died; block {block} is trained by another one")
+
   done = results.done[: len(runs)]
-  values = loop.stored_values(results, shown, np.flatnonzero(done))
-  with Progress(len(runs), int(done.sum()), values, shown, progress) as bar:
+  values = loop.stored_values(results, displayed, np.flatnonzero(done))
+  with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
     while pending or running:
       while pending and idle:
         worker = idle.popleft()
         block = pending.popleft()
-        running[worker[0].work.remote(out, block, quiet, seen)] = worker, block
+        actor, _ = worker
+        future = actor.work.remote(out, block, quiet, str(token))
+        running[future] = worker, block
+      # Not without end: the folder is looked at meanwhile, for the progress line.
       ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
       for future in ended:
         worker, block = running.pop(future)
         if _lived(ray, future):
           idle.append(worker)
-          continue
-        deaths[block] += 1
-        if deaths[block] == TRIES:
-          raise Failure(
-            f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and run "
-            "the same command again to resume"
-          )
-        abandon(out, block)
-        pending.append(block)
-        idle.append(make(_anywhere(worker[1])))
-        if progress:
-          say(f"a worker died; block {block} is trained by another one")
-      now = results.done[: len(runs)]
-      new = np.flatnonzero(now & ~done)
-      bar.trained_more(len(new), loop.stored_values(results, shown, new))
-      done = now
+        else:
+          replace_dead(worker, block)
+      done_now = results.done[: len(runs)]
+      new = np.flatnonzero(done_now & ~done)
+      bar.trained_more(len(new), loop.stored_values(results, displayed, new))
+      done = done_now
       if not pending and not running:
         # Blocks that another process held are tried again.
-        pending.extend(_left(results, len(runs)))
+        pending.extend(_unfinished(results, len(runs)))
   return open_results(out, *results.root["test_sets"][:1])
+
+
+def _create_folder(ray, task, runs, out, options, token, idle, start_worker, progress):
+  """Let a worker create or extend the folder, and another if it dies.
+
+  Raises:
+    Failure: several died.
+  """
+  spec = task.to_json() if isinstance(task, Recipe) else describe(task)
+  for _ in range(TRIES):
+    write(token, b"")  # who creates a folder clears it first, and may die then
+    actor, placement = idle[0]
+    future = actor.begin.remote(spec, task.origin, runs, out, options, str(token))
+    if _lived(ray, future):
+      write(token, b"")
+      return
+    # The dead worker's claim stays. The next worker takes it over, and so knows that the
+    # folder is half made.
+    idle[0] = start_worker(_anywhere(placement))
+    if progress:
+      say(f"a worker died while it created {out}: trying another")
+  raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
 
 
 def _placements(ray, workers):
@@ -263,28 +300,41 @@ def _placements(ray, workers):
   or its share of them where a node has several workers.
   """
   resources = ray.cluster_resources()
-  for kind in ("GPU", "TPU"):
+  for kind, needs in (("GPU", {"num_gpus": 1}), ("TPU", {"resources": {"TPU": 1}})):
     if resources.get(kind):
-      options = {"num_gpus": 1} if kind == "GPU" else {"resources": {"TPU": 1}}
-      return [options] * (workers or int(resources[kind]))
-  alive = [node for node in ray.nodes() if node["Alive"]]
-  cores = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in alive}
-  cores = {node: count for node, count in cores.items() if count} or dict.fromkeys(
-    cores, 1
-  )
+      count = workers or int(resources[kind])
+      return [needs for _ in range(count)]
+  cores = {}
+  for node in ray.nodes():
+    if node["Alive"]:
+      cores[node["NodeID"]] = int(node["Resources"].get("CPU", 0))
+  with_cores = {node: count for node, count in cores.items() if count}
+  # A cluster may be started without saying how many cores it has.
+  cores = with_cores or dict.fromkeys(cores, 1)
   places = place_workers(cores, workers or len(cores))
-  each = collections.Counter(places)
+  workers_of = collections.Counter(places)
   affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+  placements = []
+  for node in places:
+    devices = max(1, cores[node] // workers_of[node])
+    placements.append(
+      {
+        "num_cpus": 0,
+        # Ray may place an actor elsewhere if affinity is soft, also while the node lives.
+        "scheduling_strategy": affinity(node, soft=False),
+        "runtime_env": {"env_vars": {"JAX_NUM_CPU_DEVICES": str(devices)}},
+      }
+    )
+  return placements
+
+
+def _unfinished(results, runs):
+  """Return the blocks in which runs are left to train."""
+  finished = results.finished_blocks()
   return [
-    {
-      "num_cpus": 0,
-      # Ray may place an actor elsewhere if affinity is soft, also while the node lives.
-      "scheduling_strategy": affinity(node, soft=False),
-      "runtime_env": {
-        "env_vars": {"JAX_NUM_CPU_DEVICES": str(max(1, cores[node] // each[node]))}
-      },
-    }
-    for node in places
+    block
+    for block, rows in enumerate(results.blocks)
+    if rows.start < runs and block not in finished
   ]
 
 
@@ -310,16 +360,6 @@ def place_workers(cores: Mapping[str, int], workers: int) -> list[str]:
   return places
 
 
-def _left(results, runs):
-  """Return the blocks in which runs are left to train."""
-  finished = results.finished_blocks()
-  return [
-    block
-    for block, rows in enumerate(results.blocks)
-    if rows.start < runs and block not in finished
-  ]
-
-
 def _lived(ray, future):
   """Return whether a worker finished its call, False if it died. Raise what the worker
   raised.
@@ -328,7 +368,9 @@ def _lived(ray, future):
     ray.get(future)
   except ray.exceptions.RayTaskError as error:
     cause = getattr(error, "cause", None)
-    raise (cause if isinstance(cause, Mistake | Failure) else error) from None
+    if isinstance(cause, Mistake | Failure):
+      raise cause from None
+    raise error from None
   except ray.exceptions.RayError:
     return False
   return True

@@ -29,7 +29,10 @@ class Votes(NamedTuple):
 
 
 def empty(
-  combinations: int, examples: int, classes: int, runs: int | None = None
+  combinations: int,
+  examples: int,
+  classes: int,
+  runs: int | None = None,
 ) -> Votes:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
   votes = (combinations, examples, classes)
@@ -81,13 +84,17 @@ def merge(
 
 def compute(counts: Votes) -> dict[str, Int[Array, "combinations ..."]]:
   """Return the counts by the names of a folder's arrays."""
-  found = {"votes": counts.votes, "counted": counts.counted}
+  arrays = {"votes": counts.votes, "counted": counts.counted}
   if counts.errors is not None:
-    of = counts.combination[None, :] == jnp.arange(len(counts.votes))[:, None]
-    found["joint_errors"] = jax.lax.map(
-      lambda chosen: joint_error_counts(counts.errors & chosen[:, None]), of
-    )
-  return found
+
+    def joint_errors(is_counted):
+      return joint_error_counts(counts.errors & is_counted[:, None])
+
+    # One combination after another: together they would take as many copies of the errors.
+    number = jnp.arange(len(counts.votes))[:, None]
+    runs_of_each = counts.combination[None, :] == number
+    arrays["joint_errors"] = jax.lax.map(joint_errors, runs_of_each)
+  return arrays
 
 
 Reduce = Callable[..., tuple[dict[str, Votes], dict[str, Array]]]
@@ -103,6 +110,7 @@ def make_reduce(tallied: Collection[str], fetched: Collection[str]) -> Reduce:
 
   def reduce(shared, carry, outputs, combination):
     _, labels = shared
+    # Runs that diverged predict nothing: they belong to no combination.
     if DIVERGED in outputs:
       combination = jnp.where(outputs[DIVERGED], -1, combination)
     carry = {
@@ -120,12 +128,12 @@ def counts_by_array(
   """Return the counts of a block over all devices, by the names of the folder's
   arrays.
   """
-  found = lanes.sum_over_devices(compute_all, carry, devices)
-  return {
-    sibling(name, array): values
-    for name, counts in found.items()
-    for array, values in counts.items()
-  }
+  counts_by_output = lanes.sum_over_devices(compute_all, carry, devices)
+  arrays = {}
+  for name, counts in counts_by_output.items():
+    for array, values in counts.items():
+      arrays[sibling(name, array)] = values
+  return arrays
 
 
 def compute_all(carry):

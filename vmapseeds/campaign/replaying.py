@@ -65,44 +65,63 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
     raise Mistake(
       f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
     )
+  # The blocks of a folder may differ in recipe and precision.
   root = results.root | {"precision": record["precision"]}
   options = Options(**root["kept"])
   plan = reload_plan(out, root, record["recipe"], runs, options, dataset)
   if not are_same(plan.identity, record["identity"]):
-    given = {**provenance(plan, lanes.Execution("", 0))}
-    changed = describe_difference(results, given, source_texts(plan.task))
-    raise Mistake(f"{out}: its {changed}; undo the change")
-  names = compared_arrays(plan)
-  theirs = {name: results.read(path, run) for name, path in names.items()}
-  check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
+    # How lanes are run is no part of the identity.
+    conditions = provenance(plan, lanes.Execution("", 0))
+    difference = describe_difference(results, conditions, source_texts(plan.task))
+    raise Mistake(f"{out}: its {difference}; undo the change")
+
+  paths = compared_arrays(plan)
+  # Read first: a run whose values are damaged need not be trained.
+  stored = {name: results.read(path, run) for name, path in paths.items()}
+  check_arrays(results, contents_of(plan, results.block_runs), set(paths.values()))
+  # As the run was trained: another lane width may change its last bits.
   execution = lanes.Execution(record["lowering"], record["lane_width"])
-  alone = plan.runs[slice(run, run + 1)]
-  traced = plan.traced_for(alone)
+  outputs = train_alone(plan, execution, run)
+
+  examples = {}
+  differing = {}
+  for name, path in paths.items():
+    examples[name] = len(np.atleast_1d(stored[name]))
+    differing[name] = differing_entries(outputs[path][0], stored[name])
+  kinds = {path.rpartition("/")[2] for path in paths.values()}
+  compared = kinds.pop() if len(kinds) == 1 else "arrays"
+  return Replay(run, examples, differing, compared)
+
+
+def train_alone(plan: Plan, execution: lanes.Execution, run: int):
+  """Train one run of a plan. Return its outputs by their names, each of one lane."""
+  table = plan.runs[slice(run, run + 1)]
+  traced = plan.traced_for(table)
   spread = spread_task(plan, execution, traced)
-  table = lanes_of(traced.task, alone)
-  ((_, outputs, _),) = spread(on_devices(plan), table)
-  outputs = {name: outputs[path][0] for name, path in names.items()}
-  differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}
-  entries = {name: len(np.atleast_1d(row)) for name, row in theirs.items()}
-  kinds = {path.rpartition("/")[2] for path in names.values()}
-  return Replay(run, entries, differing, kinds.pop() if len(kinds) == 1 else "arrays")
+  ((_, outputs, _),) = spread(on_devices(plan), lanes_of(traced.task, table))
+  return outputs
 
 
-def compared_arrays(plan: Plan):
+def compared_arrays(plan: Plan) -> dict[str, str]:
   """Return the arrays that a replay compares. Of classes: the predictions by their test
   sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """
-  if classes := tested(plan.traced.outputs):
-    return {
-      name.rpartition("/")[0] or name: name
-      if name in plan.stored
-      else sibling(name, "half_errors")
-      for name in classes
-    }
-  return {name: name for name, output in plan.stored.items() if not output.total}
+  classes = tested(plan.traced.outputs)
+  if not classes:
+    # The folder has counts as fractions of their totals.
+    return {name: name for name, output in plan.stored.items() if not output.total}
+  paths = {}
+  for name in classes:
+    test_set = name.rpartition("/")[0]
+    is_stored = name in plan.stored
+    paths[test_set or name] = name if is_stored else sibling(name, "half_errors")
+  return paths
 
 
 def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:
   """Return how many entries along the first axis are not equal; NaN equals NaN."""
-  differ = np.atleast_1d((mine != theirs) & ((mine == mine) | (theirs == theirs)))
+  mine = np.atleast_1d(mine)
+  theirs = np.atleast_1d(theirs)
+  both_nan = (mine != mine) & (theirs != theirs)  # NaN alone differs from itself
+  differ = (mine != theirs) & ~both_nan
   return int(differ.reshape(len(differ), -1).any(1).sum())

@@ -24,6 +24,7 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, resolve_task
 from vmapseeds.campaign.progress import INTERVAL
 from vmapseeds.campaign.spaces import (
+  Dimension,
   Space,
   grid_sizes,
   noisy_grid,
@@ -52,7 +53,8 @@ from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Runs, as_runs
 from vmapseeds.training.task import Task, bind, reads
 
-SAMPLERS = ("random", "noisy_grid", "tpe")
+DRAWN_AT_ONCE = ("random", "noisy_grid")  # others go by rounds
+SAMPLERS = (*DRAWN_AT_ONCE, "tpe")
 FIRST_REPEAT = 2**31  # the seed of the first repeat, far from those of searches
 AGREEMENT = 1e-9  # of values drawn again: processors may differ in the last bits
 
@@ -74,7 +76,9 @@ class Sampler(Protocol):
   """What draws the trials of all searches."""
 
   def next_rows(
-    self, rows: Sequence[Row], objective: Float[np.ndarray, " rows"]
+    self,
+    rows: Sequence[Row],
+    objective: Float[np.ndarray, " rows"],
   ) -> list[Row]:
     """Return the rows that follow; none once all trials are there.
 
@@ -145,47 +149,72 @@ def search(
     raise Mistake(
       "out is not given: give the results folder, such as out='results/mine'"
     )
-  space, given = parse_space(over), Options.of(**options)
-  trials, at_once = at_least("trials", trials, 1), at_least("at_once", at_once, 1)
+  space = parse_space(over)
+  campaign_options = Options.of(**options)
+  trials = at_least("trials", trials, 1)
+  at_once = at_least("at_once", at_once, 1)
   repeats = at_least("repeats", repeats, 0)
   if not callable(sampler):
     one_of("sampler", sampler, SAMPLERS)
   task = resolve_task(task)
   lengths = check_rungs(task, rungs, sampler, space)
   seeds = as_runs(searches)
-  seeds = with_splits(seeds) if isinstance(task, Recipe) else seeds
-  grid = grid_sizes(space, trials) if sampler == "noisy_grid" else {}
+  if isinstance(task, Recipe):
+    seeds = with_splits(seeds)
+  grid: Mapping[str, int] = {}
+  if sampler == "noisy_grid":
+    grid = grid_sizes(space, trials)
   check_values(task, space, grid)
-  about: dict[str, Any] = {
-    "over": {name: [*of[:4], list(of.choices)] for name, of in space.items()},
+
+  searched: dict[str, Any] = {
+    "over": {name: to_json(dimension) for name, dimension in space.items()},
     "sampler": sampler if isinstance(sampler, str) else objects.to_spec(sampler),
     "grid": grid,
     "rungs": lengths or None,
   }
-  drawn_by: Sampler = (
-    Drawn(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
-    if sampler in SAMPLERS[:2]
-    else Asked(space, sampler_seeds(seeds), trials, sampler, at_once, str(out))
-  )
+  drawn_by: Sampler
+  if sampler in DRAWN_AT_ONCE:
+    drawn_by = Drawn(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
+  else:
+    drawn_by = Asked(space, sampler_seeds(seeds), trials, sampler, at_once, str(out))
   with removed_if_unused(out):
-    rows, theirs = held_rows(out, about, len(seeds))
-    rows = rows or drawn_by.next_rows([], np.empty(0))
-    if given.seed_batch is None and not theirs:
-      batch = max(given.lane_width or 1, min(loop.SEED_BATCH, len(rows)))
-      given = dataclasses.replace(given, seed_batch=batch)
+    rows, theirs = held_rows(out, searched, len(seeds))
+    # A folder that is resumed has rows, and more are drawn once these are trained.
+    if not rows:
+      rows = drawn_by.next_rows([], np.empty(0))
+    if campaign_options.seed_batch is None and not theirs:
+      # A round of a sampler is a block: more runs are never in training together.
+      batch = max(campaign_options.lane_width or 1, min(loop.SEED_BATCH, len(rows)))
+      campaign_options = dataclasses.replace(campaign_options, seed_batch=batch)
+    # A rung of longer trainings has a program of its own, so it is planned anew.
     while rows:
-      plan = loop.plan_campaign(task, table_of(seeds, rows), out, given)
-      about |= objectives(plan, objective, measure)
-      check_search(plan, space, about, theirs, out)
+      plan = loop.plan_campaign(task, table_of(seeds, rows), out, campaign_options)
+      searched |= objectives(plan, objective, measure)
+      check_search(plan, space, searched, theirs, out)
+      # Optuna's studies need the direction, which is known once the task is planned.
       if isinstance(drawn_by, Asked):
-        drawn_by.restart(about["higher_is_better"])
-      campaign = loop.attach_folder(out, plan._replace(search=about))
+        drawn_by.restart(searched["higher_is_better"])
+      campaign = loop.attach_folder(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
   return open_results(out)
 
 
+def to_json(dimension: Dimension) -> list[Any]:
+  """Return a dimension as a folder's description has it."""
+  return [
+    dimension.low,
+    dimension.high,
+    dimension.log,
+    dimension.integer,
+    list(dimension.choices),
+  ]
+
+
 def check_rungs(
-  task: Recipe | Task, rungs: Sequence[int], sampler: Any, space: Space
+  task: Recipe | Task,
+  rungs: Sequence[int],
+  sampler: Any,
+  space: Space,
 ) -> list[float]:
   """Return the epochs of all rungs, the recipe's last; none without rungs.
 
@@ -199,12 +228,13 @@ def check_rungs(
       "rungs are epochs of a recipe: leave them out for a task, or where epochs are "
       "searched"
     )
-  if sampler not in SAMPLERS[:2]:
+  if sampler not in DRAWN_AT_ONCE:
     raise Mistake(
       "rungs shorten trials that are drawn at once: give the sampler random or "
       "noisy_grid, or leave rungs out"
     )
-  lengths = [*(float(at_least("rungs", n, 1)) for n in rungs), float(task.epochs)]
+  lengths = [float(at_least("rungs", epochs, 1)) for epochs in rungs]
+  lengths.append(float(task.epochs))
   if any(short >= long for short, long in itertools.pairwise(lengths)):
     raise Mistake(
       f"rungs {list(rungs)} of a recipe of {task.epochs} epochs: give epochs that "
@@ -220,9 +250,8 @@ def with_splits(seeds: Runs) -> Runs:
   Raises:
     Mistake: the table chooses training examples in another way.
   """
-  if "subset" in seeds.values or (seeds.sampling or (OUT_OF_BOOTSTRAP,))[0] != (
-    OUT_OF_BOOTSTRAP
-  ):
+  way, _ = seeds.sampling or (OUT_OF_BOOTSTRAP, None)
+  if "subset" in seeds.values or way != OUT_OF_BOOTSTRAP:
     raise Mistake(
       "searches that choose their training examples: leave that out, or use "
       "Runs.out_of_bootstrap, which leaves some to validate and test on"
@@ -232,6 +261,7 @@ def with_splits(seeds: Runs) -> Runs:
 
 def sampler_seeds(seeds: Runs) -> Any:
   """Return the seed of each search's sampler."""
+  # `others` seeds all sources that the table does not name.
   return seeds.seeds.get(SAMPLER, seeds.others)
 
 
@@ -240,18 +270,23 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
   drawn.
   """
   own = task.hyperparameters if isinstance(task, Recipe) else task.values
+  why = ""
+  if grid:
+    why = ", as a noisy grid moves the ends by up to half a step"
   for name, values in widest_ends(space, grid).items():
     one_of("value to search", name, own)
+    # Each range is checked at its ends: what is allowed in between is not looked at.
     for value in values:
       try:
         task.replace(**{name: value})
       except Mistake as mistake:
-        why = ", as a noisy grid moves the ends by up to half a step" * bool(grid)
         raise Mistake(f"{name} may be drawn as {value:g}{why}: {mistake}") from None
 
 
 def held_rows(
-  out: Folder, about: Mapping[str, Any], searches: int
+  out: Folder,
+  mine: Mapping[str, Any],
+  searches: int,
 ) -> tuple[list[Row], Mapping[str, Any]]:
   """Return the rows of an existing folder, and what it says is searched; nothing of a
   new one.
@@ -259,26 +294,32 @@ def held_rows(
   Raises:
     Mistake: it holds something else.
   """
-  if (root := read_verified_metadata(out)) is None:
+  root = read_verified_metadata(out)
+  if root is None:
     return [], {}
-  if (theirs := root.get("search")) is None:
+  theirs = root.get("search")
+  if theirs is None:
     raise Mistake(f"{out} holds runs of no search; {description.USE}")
-  check_alike(out, theirs, about)
+  check_alike(out, theirs, mine)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
-  names = [*about["over"], *["epochs"] * bool(about["rungs"])]
-  if (there := max(columns[0]) + 1) > searches:
-    raise Mistake(f"{out} holds {there} searches, not {searches}: give as many or more")
-  values = [runs.values[name].tolist() for name in names]
-  rows = [
-    Row(number, trial, dict(zip(names, of, strict=True)), repeat, round_)
-    for number, trial, repeat, round_, *of in zip(*columns, *values, strict=True)
-  ]
+  names = list(mine["over"])
+  if mine["rungs"]:
+    names.append("epochs")
+  held = max(columns[0]) + 1
+  if held > searches:
+    raise Mistake(f"{out} holds {held} searches, not {searches}: give as many or more")
+  columns += [runs.values[name].tolist() for name in names]
+  rows = []
+  for number, trial, repeat, round_, *values in zip(*columns, strict=True):
+    values_by_name = dict(zip(names, values, strict=True))
+    rows.append(Row(number, trial, values_by_name, repeat, round_))
   return rows, theirs
 
 
 def check_alike(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any]):
   """Raise `Mistake` if a folder's search differs from this one."""
+  # What is not given yet, such as the objective, is compared once the task is planned.
   for name, value in mine.items():
     if theirs.get(name) != value:
       raise Mistake(
@@ -293,56 +334,66 @@ def objectives(plan: Plan, objective: str | None, measure: str | None):
   Raises:
     Mistake: there are no such outputs, of one number a run.
   """
-  name = plan.task.name
-  there = {
-    n: of
-    for n, of in plan.stored.items()
-    if of.role in ("score", "count") and not (plan.traced.shapes[n].shape or of.series)
-  }
-  scores = [n for n, of in there.items() if of.role == "score"]
-  if not there:
+  candidates = {}
+  for name, output in plan.stored.items():
+    is_number = not plan.traced.shapes[name].shape and not output.series
+    if output.role in ("score", "count") and is_number:
+      candidates[name] = output
+  if not candidates:
     raise Mistake(
-      f"{name} has no score to search by: declare one where the task does, such as "
+      f"{plan.task.name} has no score to search by: declare one where the task does, such as "
       "outputs={'reward': vs.Output(role='score')}"
     )
-  split = [n for n in scores if n.startswith("valid_")] if plan.runs.sampling else []
-  objective = objective or (split or scores or [*there])[0]
+  scores = [name for name, output in candidates.items() if output.role == "score"]
+  on_validation = []
+  if plan.runs.sampling:
+    on_validation = [name for name in scores if name.startswith("valid_")]
+  if not objective:
+    objective = (on_validation or scores or list(candidates))[0]
   if measure is None:
-    measure = objective.replace("valid_", "test_") if split else objective
-  if f"valid_{objective}" in there and objective not in there:  # a metric's own name
+    measure = objective
+    if on_validation:
+      measure = objective.replace("valid_", "test_")
+  # A metric may be given by its own name, without the examples that it is of.
+  if objective not in candidates and f"valid_{objective}" in candidates:
     objective = f"valid_{objective}"
-  if f"test_{measure}" in there and measure not in there:
+  if measure not in candidates and f"test_{measure}" in candidates:
     measure = f"test_{measure}"
-  for what, given in (("objective", objective), ("output to measure", measure)):
-    one_of(what, given, there)
-  of = there[objective]
+  one_of("objective", objective, candidates)
+  one_of("output to measure", measure, candidates)
+  output = candidates[objective]
   return {
     "objective": objective,
     "measure": measure,
-    "unit": of.unit,
-    "higher_is_better": of.higher_is_better,
+    "unit": output.unit,
+    "higher_is_better": output.higher_is_better,
   }
 
 
 def check_search(
-  plan: Plan, space: Space, about, theirs: Mapping[str, Any], out: Folder
+  plan: Plan,
+  space: Space,
+  mine,
+  theirs: Mapping[str, Any],
+  out: Folder,
 ) -> None:
   """Raise `Mistake` if a trial would not depend on a value, or would be compiled for
   itself, or the folder has another objective.
   """
-  for name, of in space.items():
-    if name in plan.task.fixed and not of.choices:
+  for name, dimension in space.items():
+    is_compiled = name in plan.task.fixed
+    if is_compiled and not dimension.choices:
       raise Mistake(
         f"{name} is read in Python by {plan.task.name}, so each value is compiled: give "
         "a few choices, such as 1,2,4"
       )
-    if name not in plan.task.fixed and not reads(plan.traced, name):
+    if not is_compiled and not reads(plan.traced, name):
       raise Mistake(
         f"{plan.task.name} does not read {name}: a search over it would train the same "
         "run again"
       )
   if theirs:
-    check_alike(out, theirs, about)
+    check_alike(out, theirs, mine)
 
 
 def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
@@ -351,94 +402,144 @@ def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
     name: np.array([getattr(row, name) for row in rows], np.int32)
     for name in TRIAL_COLUMNS
   }
-  runs, repeats = seeds[own["search"]], own["repeat"]
-  again = (FIRST_REPEAT - 1 + repeats).astype(np.uint32)
+  columns = {
+    name: np.array([row.values[name] for row in rows]) for name in rows[0].values
+  }
+  # All trials of a search have its seeds, so that they differ in their values alone.
+  runs = seeds[own["search"]]
+  repeats = own["repeat"]
+  # Repeats are counted from 1: a row of repeat 0 is the trial.
+  seeds_of_repeats = (FIRST_REPEAT - 1 + repeats).astype(np.uint32)
 
-  def seeded(column):
-    return np.where(repeats > 0, again, column)
+  def reseed(column):
+    return np.where(repeats > 0, seeds_of_repeats, column)
 
-  columns = {name: np.array([r.values[name] for r in rows]) for name in rows[0].values}
   return dataclasses.replace(
     runs,
-    seeds={source: seeded(column) for source, column in runs.seeds.items()},
-    others=None if runs.others is None else seeded(runs.others),
+    seeds={source: reseed(column) for source, column in runs.seeds.items()},
+    others=None if runs.others is None else reseed(runs.others),
     values=runs.values | columns | own,
   )
 
 
 def train_rounds(
-  campaign: Campaign, seeds: Runs, rows: list[Row], sampler: Sampler, repeats: int
+  campaign: Campaign,
+  seeds: Runs,
+  rows: list[Row],
+  sampler: Sampler,
+  repeats: int,
 ) -> list[Row]:
   """Train all rows of a search, round after round. Return all rows if longer trainings
   are due, whose program is to be planned; else none.
   """
   plan, results, _ = campaign
-  about, shown = plan.search or {}, plan.options.progress
-  quiet = plan._replace(options=dataclasses.replace(plan.options, progress=False))
+  searched = plan.search or {}
+  progress = plan.options.progress
+  drawn_once = isinstance(sampler, Drawn)
+  if not drawn_once:
+    # Each round is short. One line now and then says how far all of them are.
+    quiet = dataclasses.replace(plan.options, progress=False)
+    campaign = campaign._replace(plan=plan._replace(options=quiet))
   objective = np.empty(0)
-  said = time.monotonic()
+  spoke = time.monotonic()
   while True:
-    drawn_once = isinstance(sampler, Drawn)
-    if shown and drawn_once and not len(objective):
+    # Where rounds are drawn one after another, only the next one is known.
+    if progress and drawn_once and not len(objective):
       done = int(results.done[: len(rows)].sum())
-      what = loop.estimate_plan(plan, campaign.execution, results.block_runs, done)
-      say(f"to train: {what}")
-    loop.train_blocks(
-      campaign if drawn_once else campaign._replace(plan=quiet), wait=True
+      due = loop.estimate_plan(
+        campaign.plan, campaign.execution, results.block_runs, done
+      )
+      say(f"to train: {due}")
+    loop.train_blocks(campaign, wait=True)
+    objective = np.append(
+      objective, new_objectives(campaign, len(objective), len(rows))
     )
-    new = np.arange(len(objective), len(rows))
-    found = results.read(about["objective"], new).astype(np.float64)
-    objective = np.append(objective, np.where(np.isfinite(found), found, np.nan))
-    if shown and time.monotonic() - said > INTERVAL:
-      said = time.monotonic()
-      say(progress_line(rows, objective, about))
-    more = sampler.next_rows(rows, objective)
-    if not more and (longer := promoted(rows, objective, about)):
-      return [*rows, *longer]
-    more = more or missing_repeats(campaign, repeats, rows)
-    if not more:
+    if progress and time.monotonic() - spoke > INTERVAL:
+      spoke = time.monotonic()
+      say(progress_line(rows, objective, searched))
+
+    new_rows = sampler.next_rows(rows, objective)
+    if not new_rows:
+      longer = promoted(rows, objective, searched)
+      # They have more epochs, so another program, which `search` plans.
+      if longer:
+        return [*rows, *longer]
+      # Last of all, when it is known which trials are best.
+      new_rows = missing_repeats(campaign, repeats, rows)
+    if not new_rows:
       return []
-    rows = [*rows, *(row._replace(round=1 + rows[-1].round) for row in more)]
-    runs = bind(plan.task, table_of(seeds, rows))
-    with loop.writing(results.path):
-      results.extend(len(runs), runs.columns())
-    plan, quiet = plan._replace(runs=runs), quiet._replace(runs=runs)
-    campaign = campaign._replace(plan=plan)
-    check_extended(campaign)
+    next_round = 1 + rows[-1].round
+    new_rows = [row._replace(round=next_round) for row in new_rows]
+    rows = rows + new_rows
+    campaign = extend(campaign, table_of(seeds, rows))
 
 
-def promoted(rows: Sequence[Row], objective, about: Mapping[str, Any]) -> list[Row]:
+def new_objectives(campaign: Campaign, first: int, stop: int):
+  """Return the objective of runs `first` to `stop`, NaN where it failed."""
+  searched = campaign.plan.search or {}
+  runs = np.arange(first, stop)
+  values = campaign.results.read(searched["objective"], runs)
+  values = values.astype(np.float64)
+  return np.where(np.isfinite(values), values, np.nan)
+
+
+def extend(campaign: Campaign, table: Runs) -> Campaign:
+  """Extend the folder to the runs of a table. Return the campaign with all of them.
+
+  Raises:
+    Mistake: another process has extended it with other rows.
+  """
+  plan, results, _ = campaign
+  runs = bind(plan.task, table)
+  with loop.writing(results.path):
+    results.extend(len(runs), runs.columns())
+  campaign = campaign._replace(plan=plan._replace(runs=runs))
+  check_extended(campaign)
+  return campaign
+
+
+def promoted(rows: Sequence[Row], objective, searched: Mapping[str, Any]) -> list[Row]:
   """Return what the next rung trains: of each search the best trials of the rung before,
   that are not there yet. None if no rung lacks any.
 
   Of n trials of e epochs, n · e / E go on to E epochs, rounded down, but at least one;
   the first of equal ones. Trials that failed do not.
   """
-  sign = 1 if about["higher_is_better"] else -1
-  performance = np.where(np.isfinite(objective), sign * objective, -np.inf)
-  for short, long in itertools.pairwise(about["rungs"] or ()):
-    of_rung = collections.defaultdict[int, list[int]](list)
-    there = set()
-    for i, row in enumerate(rows):
-      if not row.repeat and row.values["epochs"] == short:
-        of_rung[row.search].append(i)
-      there.add((row.search, row.trial, row.values["epochs"]))
-    best = [
-      rows[i]
-      for of in of_rung.values()
-      for i in sorted(of, key=lambda i: (-performance[i], rows[i].trial))[
-        : max(1, int(len(of) * short // long))
-      ]
-      if np.isfinite(performance[i])
-    ]
-    longer = [
-      row._replace(values={**row.values, "epochs": long}, round=1 + rows[-1].round)
-      for row in best
-      if (row.search, row.trial, long) not in there
-    ]
+  performance = np.array(objective)
+  if not searched["higher_is_better"]:
+    performance = -performance
+  # Trials that failed come last, also where a loss is NaN.
+  performance[~np.isfinite(objective)] = -np.inf
+  for short, long in itertools.pairwise(searched["rungs"] or ()):
+    trained = {(row.search, row.trial, row.values["epochs"]) for row in rows}
+    longer = []
+    for place in best_of_rung(rows, performance, short, long):
+      row = rows[place]
+      if (row.search, row.trial, long) not in trained:
+        values = {**row.values, "epochs": long}
+        longer.append(row._replace(values=values, round=1 + rows[-1].round))
     if longer:
       return sorted(longer, key=lambda row: (row.trial, row.search))
   return []
+
+
+def best_of_rung(
+  rows: Sequence[Row],
+  performance: np.ndarray,
+  short: float,
+  long: float,
+) -> list[int]:
+  """Return the places of the rows of `short` trainings that go on to `long` ones."""
+  rung = collections.defaultdict[int, list[int]](list)
+  for place, row in enumerate(rows):
+    if not row.repeat and row.values["epochs"] == short:
+      rung[row.search].append(place)
+  best = []
+  for places in rung.values():
+    ranked = sorted(places, key=lambda place: (-performance[place], rows[place].trial))
+    count = max(1, int(len(places) * short // long))
+    best += [place for place in ranked[:count] if np.isfinite(performance[place])]
+  return best
 
 
 def check_extended(campaign: Campaign) -> None:
@@ -446,6 +547,7 @@ def check_extended(campaign: Campaign) -> None:
   plan, results, _ = campaign
   for name, column in results.table().items():
     mine = plan.runs.columns()[name]
+    # Samplers draw the same rows in each process, unless their versions differ.
     if not np.array_equal(column[: len(mine)], mine):
       raise Mistake(
         f"{results.path} was extended by another process with another {name}: start "
@@ -453,21 +555,23 @@ def check_extended(campaign: Campaign) -> None:
       )
 
 
-def progress_line(rows: Sequence[Row], objective, about: Mapping[str, Any]) -> str:
+def progress_line(rows: Sequence[Row], objective, searched: Mapping[str, Any]) -> str:
   """Return how far the searches are, and the best objectives so far."""
   best: dict[int, float] = {}
-  better = max if about["higher_is_better"] else min
+  better = max if searched["higher_is_better"] else min
+  # The last rows have no objective yet.
   for row, value in zip(rows, objective, strict=False):
     if np.isfinite(value):
       best[row.search] = better(value, best.get(row.search, value))
   trials = 1 + max(row.trial for row in rows)
-  line = f"{trials} trials of {1 + max(row.search for row in rows)} searches"
+  searches = 1 + max(row.search for row in rows)
+  line = f"{trials} trials of {searches} searches"
   if not best:
     return line
-  ends = (
-    show(end(best.values()), None, about["unit"] or "number") for end in (min, max)
-  )
-  return f"{line}, best {about['objective']} {' to '.join(ends)}"
+  unit = searched["unit"] or "number"
+  low = show(min(best.values()), None, unit)
+  high = show(max(best.values()), None, unit)
+  return f"{line}, best {searched['objective']} {low} to {high}"
 
 
 def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> list[Row]:
@@ -475,19 +579,20 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
   if not repeats:
     return []
   trials = read_trials(campaign.results.path)
-  there = {(row.search, row.trial, row.repeat) for row in rows}
-  length = {"epochs": trials.about["rungs"][-1]} if trials.about["rungs"] else {}
-  wanted = [
-    Row(
-      number,
-      int(trials.trial[place]),
-      trials.values_at(place) | length,
-      repeat,
-    )
-    for repeat in range(1, repeats + 1)
-    for number, place in trials.best().items()
-  ]
-  return [r for r in wanted if (r.search, r.trial, r.repeat) not in there]
+  # Repeats of the best are whole trainings.
+  length: dict[str, float] = {}
+  if trials.about["rungs"]:
+    length["epochs"] = trials.about["rungs"][-1]
+  existing = {(row.search, row.trial, row.repeat) for row in rows}
+  missing = []
+  for repeat in range(1, repeats + 1):
+    for number, place in trials.best().items():
+      row = Row(
+        number, int(trials.trial[place]), trials.values_at(place) | length, repeat
+      )
+      if (row.search, row.trial, row.repeat) not in existing:
+        missing.append(row)
+  return missing
 
 
 class Drawn(NamedTuple):
@@ -500,24 +605,26 @@ class Drawn(NamedTuple):
   epochs: Sequence[float] = ()  # of the first rung, if there are rungs
 
   def next_rows(self, rows, objective) -> list[Row]:
+    # A trial has a row for each rung that it has reached, and for each repeat.
     drawn = {(row.search, row.trial) for row in rows}
-    have = collections.Counter(search for search, _ in drawn)
-    more = {
-      number: self._of_search(int(seed), have[number])
-      for number, seed in enumerate(self.seeds)
-    }
-    length = {"epochs": self.epochs[0]} if self.epochs else {}
-    new = [
-      Row(number, trial, {**values, **length})
-      for number, of in more.items()
-      for trial, values in enumerate(of, have[number])
-    ]
-    return sorted(new, key=lambda row: (row.trial, row.search))
+    trials_of = collections.Counter(number for number, _ in drawn)
+    length: dict[str, float] = {}
+    if self.epochs:
+      length["epochs"] = self.epochs[0]
+    new_rows = []
+    for number, seed in enumerate(self.seeds):
+      first = trials_of[number]
+      for trial, values in enumerate(self._of_search(int(seed), first), first):
+        new_rows.append(Row(number, trial, {**values, **length}))
+    # All searches advance together, so that an interruption leaves them equally long.
+    return sorted(new_rows, key=lambda row: (row.trial, row.search))
 
   def _of_search(self, seed, first):
+    """Return the values of a search's trials from number `first` on."""
     if self.grid:
       return noisy_grid(self.space, seed, self.trials)[first:]
-    return [random_trial(self.space, seed, t) for t in range(first, self.trials)]
+    numbers = range(first, self.trials)
+    return [random_trial(self.space, seed, number) for number in numbers]
 
 
 class Asked:
@@ -556,33 +663,43 @@ class Asked:
       create_study(higher_is_better, sampler=self.sampler(int(seed)))
       for seed in self.seeds
     ]
-    self.told = 0  # how many rows
+    self.rows_told = 0
     self.asked: list[Any] = []  # optuna's trials of the rows after these
 
   def next_rows(self, rows, objective) -> list[Row]:
-    untold = range(self.told, len(rows))
-    for _, of in itertools.groupby(untold, key=lambda i: rows[i].round):
-      trials = [i for i in of if not rows[i].repeat]
-      asked = self.asked or [self._ask_again(rows[i]) for i in trials]
-      for i, trial in zip(trials, asked, strict=True):
-        tell(self.studies[rows[i].search], trial, objective[i])
-      self.asked = []
-    self.told = len(rows)
-    have = collections.Counter(row.search for row in rows if not row.repeat)
-    numbers = range(len(self.studies))
-    drawn = [
-      Row(number, have[number] + i, {})
-      for i in range(self.at_once)
-      for number in numbers
-      if have[number] + i < self.trials
-    ]
+    self._tell(rows, objective)
+    trials_of = collections.Counter(row.search for row in rows if not row.repeat)
+    drawn = []
+    for i in range(self.at_once):
+      for number in range(len(self.studies)):
+        trial = trials_of[number] + i
+        if trial < self.trials:
+          drawn.append(Row(number, trial, {}))
     self.asked = [self.studies[row.search].ask(self.distributions) for row in drawn]
-    return [
-      row._replace(values={name: float(v) for name, v in trial.params.items()})
-      for row, trial in zip(drawn, self.asked, strict=True)
-    ]
+    new_rows = []
+    for row, trial in zip(drawn, self.asked, strict=True):
+      values = {name: float(value) for name, value in trial.params.items()}
+      new_rows.append(row._replace(values=values))
+    return new_rows
+
+  def _tell(self, rows, objective):
+    """Tell the studies the rows that they have not been told, round after round: each
+    was drawn with the knowledge of those before.
+    """
+    places = range(self.rows_told, len(rows))
+    for _, places_of_round in itertools.groupby(places, key=lambda i: rows[i].round):
+      # Repeats are no trials of the sampler.
+      trials = [place for place in places_of_round if not rows[place].repeat]
+      # After an interruption, nothing was asked by this process.
+      asked = self.asked or [self._ask_again(rows[place]) for place in trials]
+      for place, trial in zip(trials, asked, strict=True):
+        tell(self.studies[rows[place].search], trial, objective[place])
+      self.asked = []
+    self.rows_told = len(rows)
 
   def _ask_again(self, row: Row):
+    # In the order of the first time, so that a sampler with the same seed answers the
+    # same.
     trial = self.studies[row.search].ask(self.distributions)
     for name, value in row.values.items():
       if not np.isclose(trial.params[name], value, rtol=AGREEMENT, atol=0):

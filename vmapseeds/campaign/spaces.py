@@ -31,22 +31,31 @@ class Dimension(NamedTuple):
   @property
   def ends(self) -> tuple[float, float]:
     """The ends on the scale that draws are uniform on."""
-    return (math.log(self.low), math.log(self.high)) if self.log else self[:2]
+    if self.log:
+      return math.log(self.low), math.log(self.high)
+    return self.low, self.high
 
   def value(self, place: float) -> float:
     """Return the value at a place on the scale that draws are uniform on."""
     value = math.exp(place) if self.log else place
-    return float(round(value)) if self.integer else float(value)
+    if self.integer:
+      return float(round(value))
+    return float(value)
 
   def draw(self, u: float) -> float:
     """Return the value of a uniform draw from [0, 1)."""
     if self.choices:
       return self.choices[int(u * len(self.choices))]
-    (low, high), (first, last) = self.ends, self[:2]
-    if self.integer:  # each whole number has the same share, or that of its logarithms
-      ends = first - 0.5, last + 0.5
-      low, high = map(math.log, ends) if self.log else ends
-    return min(max(self.value(low + u * (high - low)), first), last)
+    low, high = self.ends
+    if self.integer:
+      # Each whole number has the same share, or that of its logarithms: from half a
+      # number below it to half a number above.
+      low, high = self.low - 0.5, self.high + 0.5
+      if self.log:
+        low, high = math.log(low), math.log(high)
+    value = self.value(low + u * (high - low))
+    # Rounding must not lead out of the range.
+    return min(max(value, self.low), self.high)
 
 
 Space = Mapping[str, Dimension]
@@ -77,40 +86,66 @@ def parse_dimension(name: str, given: Any) -> Dimension:
     Mistake: it describes nothing, or an empty range.
   """
   wrong = Mistake(f"{name} is searched over {given!r:.100}: write {FORMS}")
-  words = str(given).split() if isinstance(given, str) else []
-  kinds, text = words[:-1], words[-1] if words else ""
+  kinds: set[str] = set()
+  text = ""
+  if isinstance(given, str) and given.strip():
+    # The range or the choices come last, after what kind they are.
+    *kind_words, text = given.split()
+    kinds = set(kind_words)
   try:
-    if low_high := text.partition("..") if ".." in text else None:
-      low, _, high = low_high
-      found = Dimension(float(low), float(high), "log" in kinds, "int" in kinds)
+    if ".." in text:
+      dimension = _parse_range(text, kinds)
+      allowed = {"log", "int"}
     else:
-      listed = text.split(",") if isinstance(given, str) else [*given]
-      choices = tuple(float(value) for value in listed)
-      found = Dimension(min(choices), max(choices), choices=choices)
+      values = text.split(",") if isinstance(given, str) else given
+      dimension = _parse_choices(values)
+      allowed = set()
   except (TypeError, ValueError):
     raise wrong from None
-  if {*kinds} - ({"log", "int"} if not found.choices else set()):
+  if kinds - allowed:
     raise wrong
-  if not (math.isfinite(found.low) and math.isfinite(found.high)):
+  if not (math.isfinite(dimension.low) and math.isfinite(dimension.high)):
     raise wrong
-  if found.choices:
-    if len({*found.choices}) < max(2, len(found.choices)):
+  if dimension.choices:
+    distinct = len(set(dimension.choices))
+    if distinct < 2 or distinct < len(dimension.choices):
       raise Mistake(
         f"{name} has the choices {text or given}: give two or more, each once"
       )
-  elif not found.low < found.high:
+  else:
+    _check_range(name, text, dimension)
+  return dimension
+
+
+def _parse_range(text, kinds):
+  """Return the range that a text like `0.5..0.99` describes."""
+  low, _, high = text.partition("..")
+  return Dimension(float(low), float(high), "log" in kinds, "int" in kinds)
+
+
+def _parse_choices(values):
+  """Return the choices that numbers, or texts of numbers, are."""
+  choices = tuple(float(value) for value in values)
+  return Dimension(min(choices), max(choices), choices=choices)
+
+
+def _check_range(name, text, dimension):
+  """Raise `Mistake` unless a range has values."""
+  low, _, high = text.partition("..")  # as they were written
+  if dimension.low >= dimension.high:
     raise Mistake(f"{name} goes from {low} to {high}: give a lower end below the upper")
-  elif found.log and found.low <= 0:
+  if dimension.log and dimension.low <= 0:
     raise Mistake(f"{name} goes from {low} on a logarithmic scale: begin above 0")
-  elif found.integer and not (found.low.is_integer() and found.high.is_integer()):
+  are_whole = dimension.low.is_integer() and dimension.high.is_integer()
+  if dimension.integer and not are_whole:
     raise Mistake(f"{name} goes from {low} to {high}: give whole numbers with int")
-  return found
 
 
 def random_trial(space: Space, seed: int, trial: int) -> dict[str, float]:
   """Return the values of one trial of a random search: a function of the search's seed
   and the trial's number alone.
   """
+  # A generator for each trial: more trials change none of those before.
   draws = np.random.default_rng([seed, trial]).random(len(space))
   return {name: space[name].draw(u) for name, u in zip(space, draws, strict=True)}
 
@@ -122,17 +157,24 @@ def grid_sizes(space: Space, trials: int) -> dict[str, int]:
   Raises:
     Mistake: there is no such grid.
   """
-  choices = math.prod(len(d.choices) for d in space.values() if d.choices)
-  ranges = sum(not d.choices for d in space.values())
-  each = round((trials / choices) ** (1 / ranges)) if ranges else 1
-  if (ranges and each < 2) or choices * each**ranges != trials:
-    below = max(2, int((trials / choices) ** (1 / max(1, ranges))))
-    fitting = [choices * n**ranges for n in (below, below + 1)[: 1 + bool(ranges)]]
+  choices = math.prod(len(part.choices) for part in space.values() if part.choices)
+  ranges = sum(not part.choices for part in space.values())
+  if ranges:
+    # The n of choices · n^ranges = trials.
+    exact = (trials / choices) ** (1 / ranges)
+    each = round(exact)
+    below = max(2, int(exact))
+    fitting = [choices * n**ranges for n in (below, below + 1)]
+  else:
+    each = 1
+    fitting = [choices]
+  too_few = ranges and each < 2
+  if too_few or choices * each**ranges != trials:
     raise Mistake(
       f"a grid of {trials} trials over {', '.join(space)}: give "
       f"{' or '.join(map(str, fitting))} trials, as many values of each range"
     )
-  return {name: len(d.choices) or each for name, d in space.items()}
+  return {name: len(part.choices) or each for name, part in space.items()}
 
 
 def noisy_grid(space: Space, seed: int, trials: int) -> list[dict[str, float]]:
@@ -146,20 +188,21 @@ def noisy_grid(space: Space, seed: int, trials: int) -> list[dict[str, float]]:
   rng = np.random.default_rng(seed)
   axes = []
   for name, count in grid_sizes(space, trials).items():
-    of = space[name]
-    if of.choices:
-      axes.append([*of.choices])
+    dimension = space[name]
+    if dimension.choices:
+      axes.append(list(dimension.choices))
       continue
-    low, high = np.array(of.ends) + (rng.random(2) - 0.5) * step_of(of, count)
-    axes.append([of.value(place) for place in np.linspace(low, high, count)])
-  points = [*itertools.product(*axes)]
+    shifts = (rng.random(2) - 0.5) * step_of(dimension, count)
+    low, high = np.array(dimension.ends) + shifts
+    axes.append([dimension.value(place) for place in np.linspace(low, high, count)])
+  points = list(itertools.product(*axes))
   order = rng.permutation(len(points))
   return [dict(zip(space, points[i], strict=True)) for i in order]
 
 
-def step_of(of: Dimension, count: int) -> float:
+def step_of(dimension: Dimension, count: int) -> float:
   """Return the distance between a grid's `count` values, on the scale of draws."""
-  low, high = of.ends
+  low, high = dimension.ends
   return (high - low) / (count - 1)
 
 
@@ -167,9 +210,14 @@ def widest_ends(space: Space, sizes: Mapping[str, int]) -> dict[str, Sequence[fl
   """Return the lowest and the highest value that a search may draw by name. `sizes` are
   those of a noisy grid, whose ends vary; empty for other searches.
   """
-  found: dict[str, Sequence[float]] = {}
-  for name, of in space.items():
-    reach = step_of(of, sizes[name]) / 2 if sizes and not of.choices else 0
-    low, high = of.ends
-    found[name] = of.choices or (of.value(low - reach), of.value(high + reach))
-  return found
+  ends: dict[str, Sequence[float]] = {}
+  for name, dimension in space.items():
+    if dimension.choices:
+      ends[name] = dimension.choices
+      continue
+    low, high = dimension.ends
+    reach = 0.0
+    if sizes:  # only a noisy grid leaves the range
+      reach = step_of(dimension, sizes[name]) / 2
+    ends[name] = (dimension.value(low - reach), dimension.value(high + reach))
+  return ends

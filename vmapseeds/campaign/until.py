@@ -63,33 +63,39 @@ class Until:
     Raises:
       Mistake: the text is anything else.
     """
-    found = re.fullmatch(
+    match = re.fullmatch(
       r"(?:([^\s:]+):)?(\w+) +(rel|abs) +([0-9.eE+-]+) *(%?)", text.strip()
     )
-    if not found:
+    if not match:
       raise Mistake(
         f"--until {text!r}: write STATISTIC rel X% or STATISTIC abs X, such as "
         "'distribution_variance rel 10%'"
       )
-    output, name, kind, number, percent = found.groups()
+    output, name, kind, number, percent = match.groups()
     one_of("statistic", name, dict.fromkeys(itertools.chain(*NARROWED.values())))
     try:
-      reach = float(number) / (100 if percent else 1)
+      reach = float(number)
     except ValueError:
       reach = math.nan
+    if percent:
+      reach /= 100
     if not 0 < reach < math.inf:
       raise Mistake(f"--until {text!r}: {number!r} is no number above 0")
     return cls(name, kind == "rel", reach, output)
 
-  def reached(self, found: Mapping[str, Any]) -> float:
+  def reached(self, statistic: Mapping[str, Any]) -> float:
     """Return half the width of a statistic's interval as a multiple of the half width
     wanted: 1 is narrow enough. Infinite if undefined.
     """
-    if found["value"] is None or found["low"] is None:
+    if statistic["value"] is None or statistic["low"] is None:
       return math.inf
-    wanted = self.reach * (abs(found["value"]) if self.relative else 1)
-    width = found.get("width", found["high"] - found["low"])
-    return width / 2 / wanted if wanted else math.inf
+    wanted = self.reach
+    if self.relative:
+      wanted *= abs(statistic["value"])
+    if not wanted:
+      return math.inf
+    width = statistic.get("width", statistic["high"] - statistic["low"])
+    return width / 2 / wanted
 
 
 def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
@@ -101,12 +107,19 @@ def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
   if until.output:
     one_of("output", until.output, outputs)
     outputs = {until.output: outputs[until.output]}
-  has = {name: NARROWED.get(role, []) for name, role in outputs.items()}
-  for name, statistics in has.items():
+  statistics_by_output = {
+    name: NARROWED.get(role, []) for name, role in outputs.items()
+  }
+  for name, statistics in statistics_by_output.items():
     if until.statistic in statistics:
       return name
-  there = "; ".join(f"{name} has {', '.join(of) or 'none'}" for name, of in has.items())
-  raise Mistake(f"--until {until.statistic}: no output has that; {there or NO_ROLE}")
+  available = "; ".join(
+    f"{name} has {', '.join(statistics) or 'none'}"
+    for name, statistics in statistics_by_output.items()
+  )
+  raise Mistake(
+    f"--until {until.statistic}: no output has that; {available or NO_ROLE}"
+  )
 
 
 def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
@@ -116,20 +129,22 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   Raises:
     Mistake: all runs diverged, or the results have no such output or statistic.
   """
-  statistic, outputs = until.statistic, roles(results)
-  name = choose_output(until, {of: about["role"] for of, about in outputs.items()})
+  roles_by_output = {name: entry["role"] for name, entry in roles(results).items()}
+  name = choose_output(until, roles_by_output)
   runs = measure_runs(results, name, pairs=False)
-  row = next(row for row in STATISTICS[runs.role] if row.name == statistic)
+  row = next(row for row in STATISTICS[runs.role] if row.name == until.statistic)
   if row.needs and not row.needs.met(runs):
-    there = ", ".join(of.name for of in statistics_of(runs) if of.over == "runs")
-    raise Mistake(f"--until {statistic}: {row.needs.otherwise}; choose one of {there}")
-  described = describe_statistic(row, runs)
+    others = [other.name for other in statistics_of(runs) if other.over == "runs"]
+    raise Mistake(
+      f"--until {until.statistic}: {row.needs.otherwise}; choose one of {', '.join(others)}"
+    )
+  statistic = describe_statistic(row, runs)
   low, high = row.estimate(runs).interval
-  if described["low"] is not None and (
-    low < described["low"] or high > described["high"]
-  ):
-    described["width"] = float(high - low)
-  return described
+  # An interval that is cut off at 0 or 1 would look narrower than it is.
+  is_described = statistic["low"] is not None
+  if is_described and (low < statistic["low"] or high > statistic["high"]):
+    statistic["width"] = float(high - low)
+  return statistic
 
 
 def declared_roles(recipe: Recipe | Task, runs: Runs) -> dict[str, str]:
@@ -138,8 +153,10 @@ def declared_roles(recipe: Recipe | Task, runs: Runs) -> dict[str, str]:
     outputs = recipe.outputs.items()
     return {name.rpartition("/")[2]: output.role for name, output in outputs}
   dataset = recipe.dataset
+  # Names of data sets are taken as classifications before they are loaded.
   classes = not (isinstance(dataset, Dataset) and dataset.num_classes is None)
   if runs.sampling and runs.sampling[0] in POOLED:
+    # Each run has examples of its own, so that there is one number of each.
     number = "accuracy" if classes else "loss"
     names = [number, *recipe.metrics]
     return {f"{part}_{name}": "score" for part in ("test", "valid") for name in names}
@@ -190,20 +207,24 @@ def train_until(
   """
   choose_output(until, declared_roles(recipe, runs))
   if how.get("predictions") == "none":
-    raise Mistake(
-      f"--until {until.statistic} looks at predictions: leave --predictions none out"
-    )
+    raise Mistake(f"--until {until.statistic} looks at predictions: keep them")
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
-    found = measure_statistic(results.isel(run=slice(count)), until)
-    reached = until.reached(found)
+    # The folder may have more runs by now, of another process.
+    statistic = measure_statistic(results.isel(run=slice(count)), until)
+    reached = until.reached(statistic)
     if progress:
-      value = show(found["value"], None, found["unit"])
-      ends = show_interval(found["low"], found["high"], found["unit"]) or "n/a"
-      known = f"{value}, 95 % interval {ends}, {reached:.2f} of the width wanted"
-      print(f"{count} runs: {until.statistic} {known}", file=sys.stderr)
+      unit = statistic["unit"]
+      value = show(statistic["value"], None, unit)
+      ends = show_interval(statistic["low"], statistic["high"], unit) or "n/a"
+      print(
+        f"{count} runs: {until.statistic} {value}, 95 % interval {ends}, {reached:.2f} of "
+        "the width wanted",
+        file=sys.stderr,
+      )
     if reached <= 1 or count >= len(runs):
       return results
+    # An interval narrows as 1/√R.
     needed = math.ceil(count * min(GROWTH, MARGIN * reached**2))
     count = min(len(runs), max(needed, count + 1))

@@ -20,7 +20,12 @@ from vmapseeds.mistakes import (
 )
 
 AS_MANY = "as many as there are"
-MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
+# Results keep classes, and -1, in 16 bits.
+MOST_CLASSES = 2**15
+# Fewer test examples that are in the training set too are no sign of a mistake.
+FEWEST_TWINS = 20
+# JAX computes in 32 bits unless it is told otherwise.
+NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,30 +78,20 @@ class Dataset:
   example_ids: Mapping[str, Any] | None = None  # then in `Examples`
 
   def __post_init__(self, test):
-    tests = {"test": test} if test is not None else {}
     if not isinstance(self.tests, Mapping):
       raise Mistake(
         f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)"
       )
-    tests |= self.tests
-    sets, names = self._read({"": self.train} | tests)
+
+    # The training set has no name here, so that a test set may be called "train".
+    raw_sets = {"": self.train}
+    if test is not None:
+      raw_sets["test"] = test
+    raw_sets |= self.tests
+    sets, names = self._read(raw_sets)
     train = sets.pop("")
-    tests = sets
-    count = self.num_classes
-    if names is not None and count == AS_MANY:
-      count = len(names)
-    if count is not None and count != AS_MANY:
-      count = at_least("num_classes", count, 1)
-    elif count == AS_MANY:
-      count = None
-      if train.targets.ndim == 1 and train.targets.dtype.kind == "i":
-        present = np.unique(train.targets)
-        count = len(present)
-        if not np.array_equal(present, np.arange(count)):
-          raise Mistake(
-            f"targets of 'train' of {self.name!r} take {count} values from {present[0]} to {present[-1]}: number the "
-            f"classes 0 to {count - 1} without gaps, or give a vs.Dataset with num_classes (None: no classes)"
-          )
+
+    count = self._count_classes(train, names)
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     if names is not None:
@@ -105,52 +100,93 @@ class Dataset:
           f"class_names of {self.name!r}, which has no classes: leave them out"
         )
       names = check_class_names(names, count)
-    for name, examples in ({"train": train} | tests).items():
-      for what in ("inputs", "targets"):
-        mine, due = (
-          f"{a.dtype} {a.shape[1:]}"
-          for a in (getattr(examples, what), getattr(train, what))
-        )
-        if mine != due:
-          raise Mistake(
-            f"{what} of {name!r} of {self.name!r} are {mine}, those of 'train' are {due}: give the same"
-          )
-      low = examples.targets.min()
-      high = examples.targets.max()
-      if count is not None and not 0 <= low <= high < count:
-        remedy = f"classes lie in 0 to {count - 1}; where they are none, give a vs.Dataset with num_classes=None"
-        raise Mistake(
-          f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
-        )
-    kept = {"train": train, "tests": tests, "num_classes": count, "class_names": names}
-    kept["example_ids"] = None
-    for name, value in kept.items():
+
+    for name, examples in ({"train": train} | sets).items():
+      self._check_alike(name, examples, train)
+      self._check_range(name, examples, count)
+
+    attributes = {
+      "train": train,
+      "tests": sets,
+      "num_classes": count,
+      "class_names": names,
+      "example_ids": None,
+    }
+    for name, value in attributes.items():
+      # The dataclass is frozen, which also stops its own methods.
       object.__setattr__(self, name, value)
 
-  def _read(self, given: Mapping[str, Any]) -> tuple[dict[str, Examples], Any]:
+  def _count_classes(self, train: Examples, names: Any) -> int | None:
+    """Return the number of classes: as given, as many as there are names, or as the
+    training set's targets take; None if they are not classes.
+    """
+    count = self.num_classes
+    if count == AS_MANY and names is not None:
+      count = len(names)
+    if count is None:
+      return None
+    if count != AS_MANY:
+      return at_least("num_classes", count, 1)
+
+    if train.targets.ndim != 1 or train.targets.dtype.kind != "i":
+      return None
+    present = np.unique(train.targets)
+    count = len(present)
+    if not np.array_equal(present, np.arange(count)):
+      raise Mistake(
+        f"targets of 'train' of {self.name!r} take {count} values from {present[0]} to {present[-1]}: number the "
+        f"classes 0 to {count - 1} without gaps, or give a vs.Dataset with num_classes (None: no classes)"
+      )
+    return count
+
+  def _check_alike(
+    self,
+    name: str,
+    examples: Examples,
+    train: Examples,
+  ) -> None:
+    """Raise `Mistake` if a set's arrays are not of the training set's types and shapes
+    of one example.
+    """
+    for field_name in ("inputs", "targets"):
+      array = getattr(examples, field_name)
+      train_array = getattr(train, field_name)
+      form = f"{array.dtype} {array.shape[1:]}"
+      train_form = f"{train_array.dtype} {train_array.shape[1:]}"
+      if form != train_form:
+        raise Mistake(
+          f"{field_name} of {name!r} of {self.name!r} are {form}, those of 'train' are {train_form}: give the same"
+        )
+
+  def _check_range(
+    self,
+    name: str,
+    examples: Examples,
+    count: int | None,
+  ) -> None:
+    """Raise `Mistake` if a set has targets that are none of `count` classes."""
+    if count is None:
+      return
+    low = examples.targets.min()
+    high = examples.targets.max()
+    if not 0 <= low <= high < count:
+      remedy = f"classes lie in 0 to {count - 1}; where they are none, give a vs.Dataset with num_classes=None"
+      raise Mistake(
+        f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
+      )
+
+  def _read(self, raw_sets: Mapping[str, Any]) -> tuple[dict[str, Examples], Any]:
     """Return sets as arrays of numbers, and the names of classes or None. The name of the
     training set is empty here: a test set may be called "train".
     """
-    places = {name: f"{name or 'train'!r} of {self.name!r}" for name in given}
-    sets, categories = {}, None
+    places = {name: f"{name or 'train'!r} of {self.name!r}" for name in raw_sets}
+    sets = {}
+    categories = None
     for name, where in places.items():
-      sets[name], ordered = _examples(given[name], where)
-      categories = categories or ordered
-    ids = self.example_ids if self.example_ids is not None else {}
-    if not isinstance(ids, Mapping):
-      raise Mistake(
-        f"example_ids is {ids!r:.100}: give a dict, the name of a set -> its ids"
-      )
-    for name, of_set in ids.items():
-      one_of("set with example_ids", name, ("train", *filter(None, sets)))
-      place = "" if name == "train" and name not in sets else name
-      texts = as_ids(of_set)
-      if len(texts) != len(sets[place]):
-        raise Mistake(
-          f"{len(texts)} example_ids for the {len(sets[place])} examples of "
-          f"{places[place]}: give one for each"
-        )
-      sets[place] = replace(sets[place], ids=texts)
+      sets[name], set_categories = _examples(raw_sets[name], where)
+      categories = categories or set_categories
+    self._add_ids(sets, places)
+
     names = self.class_names
     named = [name for name in sets if sets[name].targets.dtype.kind == "U"]
     if not named:
@@ -159,18 +195,47 @@ class Dataset:
       raise Mistake(
         f"targets of {places[named[0]]} are names, those of 'train' are none: give the same"
       )
+
     if names is None:
-      names = categories or sorted({*sets[""].targets.tolist()})
+      # Categories of a table have an order of their own; texts are sorted.
+      names = categories or sorted(set(sets[""].targets.tolist()))
     names = list(check_class_names(names))
     for name in named:
       classes = as_classes(sets[name].targets, names, places[name])
       sets[name] = replace(sets[name], targets=classes.astype(np.int32))
     return sets, names
 
+  def _add_ids(self, sets: dict[str, Examples], places: Mapping[str, str]) -> None:
+    """Put `example_ids` into the sets that they name."""
+    ids = self.example_ids
+    if ids is None:
+      return
+    if not isinstance(ids, Mapping):
+      raise Mistake(
+        f"example_ids is {ids!r:.100}: give a dict, the name of a set -> its ids"
+      )
+    allowed = ["train", *filter(None, sets)]
+    for name, set_ids in ids.items():
+      one_of("set with example_ids", name, allowed)
+      key = name
+      if name == "train" and name not in sets:
+        key = ""
+      texts = as_ids(set_ids)
+      size = len(sets[key])
+      if len(texts) != size:
+        raise Mistake(
+          f"{len(texts)} example_ids for the {size} examples of "
+          f"{places[key]}: give one for each"
+        )
+      sets[key] = replace(sets[key], ids=texts)
+
   def __repr__(self) -> str:
-    sizes = ("train", self.train), *self.tests.items()
-    parts = [f"{name} {len(of)}" for name, of in sizes]
-    classes = f", {self.num_classes} classes" if self.num_classes else ""
+    parts = [f"train {len(self.train)}"]
+    for name, examples in self.tests.items():
+      parts.append(f"{name} {len(examples)}")
+    classes = ""
+    if self.num_classes:
+      classes = f", {self.num_classes} classes"
     return f"<Dataset {self.name!r}: examples {', '.join(parts)}{classes}>"
 
   def described(self) -> dict[str, str]:
@@ -180,32 +245,39 @@ class Dataset:
     return {"object": f"<{self.name}>"}
 
   def select(
-    self, test_sets: Sequence[str], classes: Sequence[int] | None = None
+    self,
+    test_sets: Sequence[str],
+    classes: Sequence[int] | None = None,
   ) -> "Dataset":
     """Return the data set with some of its test sets, or with shifts of `test` (see
     `data.shifts`), and its classes merged.
     """
-    held = {"train": self.train, **self.tests}
+    sets = {"train": self.train, **self.tests}
     if not self.tests and "test" in test_sets:
       raise Mistake(
         f"the data set {self.name!r} has no test set: give test=(inputs, targets), or hold "
         "examples out with Runs.k_fold"
       )
     if test_sets:
-      required_splits(test_sets, held)
+      required_splits(test_sets, sets)
 
-    def shifted(name):
-      low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
-      return replace(
-        held["test"],
-        inputs=shifts.apply_shift(held["test"].inputs, name, low, high),
-      )
+    tests = {}
+    for name in test_sets:
+      if name in sets:
+        tests[name] = sets[name]
+      else:
+        tests[name] = self._shifted(sets["test"], name)
+    selected = replace(self, tests=tests)
+    if classes is None:
+      return selected
+    return relabel(selected, classes)
 
-    chosen = replace(
-      self,
-      tests={name: held[name] if name in held else shifted(name) for name in test_sets},
-    )
-    return chosen if classes is None else relabel(chosen, classes)
+  def _shifted(self, examples: Examples, shift: str) -> Examples:
+    """Return shifted examples; the training set tells the range of the inputs."""
+    low = float(np.min(self.train.inputs))
+    high = float(np.max(self.train.inputs))
+    inputs = shifts.apply_shift(examples.inputs, shift, low, high)
+    return replace(examples, inputs=inputs)
 
 
 def twins_in_training(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"]]:
@@ -215,23 +287,34 @@ def twins_in_training(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"
   That is if 20 or more have one, over 1 % of the set, and over 3 times the share of the
   training examples that repeat another. A test set called "train" is meant to be so.
   """
-  digests = {n: _digests(e) for n, e in dataset.tests.items() if n != "train"}
-  train = _digests(dataset.train) if digests else []
+  test_digests = {}
+  for name, examples in dataset.tests.items():
+    # Results of the training set itself are no mistake.
+    if name != "train":
+      test_digests[name] = _digests(examples)
+  if not test_digests:
+    return {}
+
+  train_digests = _digests(dataset.train)
   places: dict[bytes, int] = {}
-  for place, digest in enumerate(train):
+  for place, digest in enumerate(train_digests):
     places.setdefault(digest, place)
-  repeated = 1 - len(places) / max(1, len(train))
-  found = {}
-  for name, of_set in digests.items():
-    twins = np.array([places.get(digest, -1) for digest in of_set], np.int32)
+  repeated = 1 - len(places) / max(1, len(train_digests))
+
+  twins_by_set = {}
+  for name, digests in test_digests.items():
+    twins = np.array([places.get(digest, -1) for digest in digests], np.int32)
     count = (twins >= 0).sum()
-    if count >= 20 and count > len(of_set) * max(0.01, 3 * repeated):
-      found[name] = twins
-  return found
+    # Examples that the training set itself repeats meet in a fair split too.
+    by_chance = len(digests) * max(0.01, 3 * repeated)
+    if count >= FEWEST_TWINS and count > by_chance:
+      twins_by_set[name] = twins
+  return twins_by_set
 
 
 def count_seen(
-  twins: Int[np.ndarray, " examples"], trained: Int[np.ndarray, "runs train"] | None
+  twins: Int[np.ndarray, " examples"],
+  trained: Int[np.ndarray, "runs train"] | None,
 ) -> float:
   """Return how many examples of a test set are among those that a run is trained on, on
   average over runs.
@@ -245,9 +328,10 @@ def count_seen(
     return float(len(there))
   counts = []
   for examples in trained:
-    own = np.zeros(1 + max(examples.max(), there.max(initial=0)), bool)
-    own[examples] = True
-    counts.append(own[there].sum())
+    largest = max(examples.max(), there.max(initial=0))
+    is_trained = np.zeros(1 + largest, bool)
+    is_trained[examples] = True
+    counts.append(is_trained[there].sum())
   return float(np.mean(counts))
 
 
@@ -262,67 +346,98 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
   """
   digest = hashlib.blake2b(digest_size=8)
   for path, leaf in jax.tree.leaves_with_path(arrays):
+    # NumPy has no keys, only the numbers in them.
     if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
       leaf = jax.random.key_data(leaf)
     array = np.ascontiguousarray(leaf)
-    place = jax.tree_util.keystr(path), str(array.dtype), np.shape(leaf)
-    digest.update(repr(place).encode())
+    # `ascontiguousarray` makes a scalar an array of one number: its own shape is told.
+    header = (
+      jax.tree_util.keystr(path),
+      str(array.dtype),
+      np.shape(leaf),
+    )
+    digest.update(repr(header).encode())
     digest.update(array.reshape(-1).view(np.uint8).data)
   return digest.hexdigest()
 
 
-def _examples(given, where):
+def _examples(raw, where):
   """Return the arrays as `Examples`, checked to fit together, with 64-bit dtypes
   narrowed to the 32 bits that JAX has, and the names of categories or None. Targets that
   are names stay texts.
   """
-  if isinstance(given, Examples):
-    return given, None
+  if isinstance(raw, Examples):
+    return raw, None
   try:
-    if any(np.ma.is_masked(array) for array in given):
+    if any(np.ma.is_masked(array) for array in raw):
       raise Mistake(
         f"{where} has masked entries: fill them, or leave these examples out"
       )
-    given_inputs, given_targets = given
-    ids = ids_of(given_inputs)
-    inputs = numbers_of(given_inputs, where)
-    targets, categories = labels_of(given_targets, where)
+    raw_inputs, raw_targets = raw
+    ids = ids_of(raw_inputs)
+    inputs = numbers_of(raw_inputs, where)
+    targets, categories = labels_of(raw_targets, where)
   except Mistake:
     raise
+  # Whatever cannot be unpacked into two, or made an array.
   except (TypeError, ValueError):
     raise Mistake(
-      f"{where} is {given!r:.100}: give (inputs, targets), two arrays"
+      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays"
     ) from None
-  named = targets.dtype.kind == "U" and targets.ndim == 1
-  numbers = (inputs,) if named else (inputs, targets)
-  if any(a.dtype.kind not in "biuf" or not a.ndim for a in numbers):
+
+  _check_numbers(inputs, targets, where)
+  inputs = _narrowed(inputs)
+  targets = _narrowed(targets)
+  if targets.dtype.kind in "iu":
+    targets = targets.astype(np.int32, copy=False)
+  return Examples(inputs, targets, ids), categories
+
+
+def _check_numbers(
+  inputs: np.ndarray,
+  targets: np.ndarray,
+  where: str,
+) -> None:
+  """Raise `Mistake` unless there are as many inputs as targets, at least one, all finite
+  numbers of 32 bits. Targets may be names.
+  """
+  arrays = [inputs, targets]
+  numbers = arrays
+  if targets.dtype.kind == "U" and targets.ndim == 1:
+    numbers = [inputs]
+  if any(array.dtype.kind not in "biuf" or not array.ndim for array in numbers):
     raise Mistake(
       f"{where} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers"
     )
   if len(inputs) != len(targets) or not inputs.size or not targets.size:
     shapes = f"inputs {inputs.shape} and targets {targets.shape}"
     raise Mistake(f"{where} has {shapes}: give as many of each, at least one")
-  if not all(np.isfinite(a).all() for a in (inputs, targets) if a.dtype.kind == "f"):
-    raise Mistake(f"{where} holds NaN or infinite values: give finite ones")
-  for a in (inputs, targets):
-    if a.dtype.kind in "iu" and not -(2**31) <= int(a.min()) <= int(a.max()) < 2**31:
+
+  for array in arrays:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+      raise Mistake(f"{where} holds NaN or infinite values: give finite ones")
+  for array in arrays:
+    if array.dtype.kind not in "iu":
+      continue
+    low = int(array.min())
+    high = int(array.max())
+    if low < -(2**31) or high >= 2**31:
       raise Mistake(
-        f"{where} holds whole numbers from {a.min()} to {a.max()}: give some of 32 bits"
+        f"{where} holds whole numbers from {low} to {high}: give some of 32 bits"
       )
-  narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-  inputs, targets = (
-    a
-    if a.dtype.kind == "U"
-    else a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False)
-    for a in (inputs, targets)
-  )
-  if targets.dtype.kind in "iu":
-    targets = targets.astype(np.int32, copy=False)
-  return Examples(inputs, targets, ids), categories
+
+
+def _narrowed(array: np.ndarray) -> np.ndarray:
+  """Return an array of 64 bits in 32, and any other as it is."""
+  if array.dtype.kind == "U":
+    return array
+  name = array.dtype.name
+  return array.astype(NARROWER.get(name, name), copy=False)
 
 
 def required_splits(
-  test_sets: Sequence[str], available: Iterable[str]
+  test_sets: Sequence[str],
+  available: Iterable[str],
 ) -> tuple[str, ...]:
   """Return the `available` splits that `test_sets` need: those named, and `test` for
   shifts.
@@ -335,15 +450,24 @@ def required_splits(
     raise Mistake(
       f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}"
     )
-  shifted = "test" in available
-  for given in test_sets:
-    if not (shifted and given in shifts.SHIFTS):
-      one_of("test set", given, [*available, *(shifts.NAMES if shifted else ())])
+  # Shifts are made of the test set's images.
+  can_shift = "test" in available
+  allowed = list(available)
+  if can_shift:
+    allowed += shifts.NAMES
+
+  splits = []
+  for name in test_sets:
+    if not (can_shift and name in shifts.SHIFTS):
+      one_of("test set", name, allowed)
+    split = "test"
+    if name in available:
+      split = name
+    if split not in splits:
+      splits.append(split)
   if len(set(test_sets)) < len(test_sets):
     raise Mistake(f"test_sets is {', '.join(test_sets)}: name each set once")
-  return tuple(
-    dict.fromkeys(given if given in available else "test" for given in test_sets)
-  )
+  return tuple(splits)
 
 
 def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
@@ -356,46 +480,64 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
     Mistake: unless `classes` has one number for each class and those kept are 0 to K-1
       without gaps, or when a set is left without examples.
   """
-  given = ", ".join(map(str, classes))
+  listed = ", ".join(map(str, classes))
+  _check_classes(dataset, classes, listed)
+  sets = {}
+  for name, examples in [*dataset.tests.items(), ("", dataset.train)]:
+    relabelled = _relabel_examples(examples, classes)
+    if not len(relabelled):
+      raise Mistake(
+        f"classes is {listed}, which leaves no examples in the {name or 'train'} set of {dataset.name!r}: "
+        "keep a class that it has"
+      )
+    sets[name] = relabelled
+  train = sets.pop("")
+
+  count = 1 + max(classes)
+  names = dataset.class_names
+  if names is not None:
+    # Classes that become one share their names.
+    parts: list[list[str]] = [[] for _ in range(count)]
+    for name, new in zip(names, classes, strict=True):
+      if new >= 0:
+        parts[new].append(name)
+    names = ["/".join(part) for part in parts]
+  return replace(
+    dataset,
+    train=train,
+    tests=sets,
+    num_classes=count,
+    class_names=names,
+  )
+
+
+def _check_classes(
+  dataset: Dataset,
+  classes: Sequence[int],
+  listed: str,
+) -> None:
+  """Raise `Mistake` unless each class has a new number, 0 to K-1 or -1."""
   if dataset.num_classes is None:
     raise Mistake(
-      f"classes is {given}: the targets of {dataset.name!r} are no classes, leave it out"
+      f"classes is {listed}: the targets of {dataset.name!r} are no classes, leave it out"
     )
   if len(classes) != dataset.num_classes:
     raise Mistake(
-      f"classes is {given}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
+      f"classes is {listed}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
       f"classes of {dataset.name!r}, -1 to drop it"
     )
   kept = set(classes) - {-1}
   if not kept or kept != set(range(len(kept))):
     raise Mistake(
-      f"classes is {given}: those kept must be 0 to K-1 without gaps, -1 drops a class"
+      f"classes is {listed}: those kept must be 0 to K-1 without gaps, -1 drops a class"
     )
 
-  table = np.array(classes, np.int32)
 
-  def renamed(examples, where):
-    labels = table[examples.targets]
-    keep = labels >= 0
-    if not keep.any():
-      raise Mistake(
-        f"classes is {given}, which leaves no examples in the {where} set of {dataset.name!r}: "
-        "keep a class that it has"
-      )
-    ids = None if examples.ids is None else examples.ids[keep]
-    return Examples(examples.inputs[keep], labels[keep], ids)
-
-  tests = {name: renamed(examples, name) for name, examples in dataset.tests.items()}
-  names = dataset.class_names
-  if names is not None:
-    names = [
-      "/".join(name for name, new in zip(names, classes, strict=True) if new == c)
-      for c in range(len(kept))
-    ]
-  return replace(
-    dataset,
-    train=renamed(dataset.train, "train"),
-    tests=tests,
-    num_classes=len(kept),
-    class_names=names,
-  )
+def _relabel_examples(examples: Examples, classes: Sequence[int]) -> Examples:
+  """Return the examples of the classes that are kept, with their new classes."""
+  labels = np.array(classes, np.int32)[examples.targets]
+  keep = labels >= 0
+  ids = examples.ids
+  if ids is not None:
+    ids = ids[keep]
+  return Examples(examples.inputs[keep], labels[keep], ids)

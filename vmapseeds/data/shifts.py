@@ -33,37 +33,63 @@ Images = Shaped[np.ndarray, "n height width channels"]
 Values = Float[np.ndarray, "n height width channels"]
 
 
-def blur(sigma: float, x: Values, low: float, high: float) -> Values:
-  from scipy.ndimage import gaussian_filter  # type: ignore[attr-defined]  # filled in when imported
+def blur(
+  sigma: float,
+  x: Values,
+  low: float,
+  high: float,
+) -> Values:
+  # The module fills itself in when it is imported.
+  from scipy.ndimage import gaussian_filter  # type: ignore[attr-defined]
 
   return gaussian_filter(x, sigma, mode="nearest", axes=(1, 2))
 
 
-def noise(deviation: float, x: Values, low: float, high: float) -> Values:
+def noise(
+  deviation: float,
+  x: Values,
+  low: float,
+  high: float,
+) -> Values:
   # The draws of RandomState are frozen by NumPy's policy; those of newer generators are
   # not.
-  return x + deviation * (high - low) * np.random.RandomState(0).standard_normal(
-    x.shape
-  )
+  draws = np.random.RandomState(0).standard_normal(x.shape)
+  return x + deviation * (high - low) * draws
 
 
-def contrast(factor: float, x: Values, low: float, high: float) -> Values:
+def contrast(
+  factor: float,
+  x: Values,
+  low: float,
+  high: float,
+) -> Values:
   mean = x.mean((1, 2), keepdims=True)
   return mean + factor * (x - mean)
 
 
-def translation(size: int, x: Values, low: float, high: float) -> Values:
-  height, width = x.shape[1:3]
-  padded = np.pad(x, ((0, 0), (size, size), (size, size), (0, 0)), constant_values=low)
-  corners = 2 * size * np.random.RandomState(0).randint(0, 2, (len(x), 2))
-  rows, columns = (
-    corners[:, [axis]] + np.arange(length)
-    for axis, length in enumerate((height, width))
-  )
-  return padded[np.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]]
+def translation(
+  size: int,
+  x: Values,
+  low: float,
+  high: float,
+) -> Values:
+  n, height, width, _ = x.shape
+  margin = (size, size)
+  padded = np.pad(x, ((0, 0), margin, margin, (0, 0)), constant_values=low)
+  # Each image moves into one of the four corners.
+  corners = 2 * size * np.random.RandomState(0).randint(0, 2, (n, 2))
+  rows = corners[:, [0]] + np.arange(height)
+  columns = corners[:, [1]] + np.arange(width)
+  # Index arrays of (n, height, width) together leave the channels as the last axis.
+  images = np.arange(n)[:, None, None]
+  return padded[images, rows[:, :, None], columns[:, None, :]]
 
 
-def inversion(x: Values, low: float, high: float) -> Values:
+def inversion(
+  x: Values,
+  low: float,
+  high: float,
+) -> Values:
   return low + high - x
 
 
@@ -73,9 +99,8 @@ STRENGTHS: dict[Callable[..., Values], tuple[float, ...]] = {
   contrast: (0.75, 0.5, 0.4, 0.3, 0.15),
   translation: (2, 3, 4, 5, 6),
 }
-SHIFTS: dict[str, Callable[..., Values]] = {
-  "inversion": inversion
-}  # functions of (values, low, high)
+# Functions of (values, low, high).
+SHIFTS: dict[str, Callable[..., Values]] = {"inversion": inversion}
 for shift, strengths in STRENGTHS.items():
   for severity, strength in enumerate(strengths, 1):
     SHIFTS[f"{shift.__name__}-{severity}"] = functools.partial(shift, strength)
@@ -83,7 +108,12 @@ for shift, strengths in STRENGTHS.items():
 NAMES = ("blur", "noise", "contrast", "translation", "inversion")  # without severities
 
 
-def apply_shift(images: Images, name: str, low: float, high: float) -> Images:
+def apply_shift(
+  images: Images,
+  name: str,
+  low: float,
+  high: float,
+) -> Images:
   """Apply the shift `name` of `SHIFTS` to images; pixels go from `low` to `high`.
 
   Raises:
@@ -93,5 +123,10 @@ def apply_shift(images: Images, name: str, low: float, high: float) -> Images:
     raise Mistake(
       f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)"
     )
-  values = SHIFTS[name](images.astype(np.float64), low, high).clip(low, high)
-  return (values.round() if images.dtype.kind in "biu" else values).astype(images.dtype)
+  apply = SHIFTS[name]
+  values = apply(images.astype(np.float64), low, high)
+  values = values.clip(low, high)
+  if images.dtype.kind in "biu":
+    # A cast alone would cut the fractions off.
+    values = values.round()
+  return values.astype(images.dtype)

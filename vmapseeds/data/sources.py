@@ -52,7 +52,9 @@ def load(
 
 
 def load_test_set(
-  name: str, test_set: str, classes: Sequence[int] | None = None
+  name: str,
+  test_set: str,
+  classes: Sequence[int] | None = None,
 ) -> Examples:
   """Load one test set, to look at its examples. Unlike `load` it downloads nothing, and
   of tensorflow-datasets it reads no training set.
@@ -89,9 +91,8 @@ def load_digits() -> Dataset:
   # The draws of RandomState are frozen by NumPy's policy; those of newer generators are
   # not.
   shuffled = 1000 + np.random.RandomState(0).permutation(len(labels) - 1000)
-  train, test = (
-    Examples(images[rows], labels[rows]) for rows in (slice(1000), shuffled)
-  )
+  train = Examples(images[:1000], labels[:1000])
+  test = Examples(images[shuffled], labels[shuffled])
   return Dataset(name="digits", train=train, test=test, num_classes=10)
 
 
@@ -107,10 +108,15 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
       never loaded.
   """
   sets, names = read_npz(path, test_sets)
+  tests = {}
+  for split, arrays in sets.items():
+    # Shifts are made of `test`, so it is there where only they are asked for.
+    if split == "test" or split in test_sets:
+      tests[split] = arrays
   return Dataset(
     name=path,
     train=sets["train"],
-    tests={s: sets[s] for s in sets if s in ("test", *test_sets)},
+    tests=tests,
     class_names=names,
   )
 
@@ -125,39 +131,58 @@ def read_npz(path: str, test_sets):
   if not os.path.isfile(path):
     raise Mistake(f"no such file {path!r}: {advice}")
   try:
-    with open(
-      path, "rb"
-    ) as stream:  # np.load itself leaves a file open that is not a zip.
+    # np.load itself leaves a file open that is not a zip.
+    with open(path, "rb") as stream:
       file = np.load(stream, allow_pickle=False)
-      keys = file.files if isinstance(file, np.lib.npyio.NpzFile) else []
-      splits = [
-        key[2:] for key in keys if key.startswith("x_") and "y_" + key[2:] in keys
-      ]
-      if "train" not in splits:
-        held = ", ".join(keys) or "nothing by name"
-        raise Mistake(f"{path!r} lacks x_train and y_train, it holds {held}: {advice}")
-      test_sets = required_splits(test_sets, splits)
-      splits = dict.fromkeys(("train", *test_sets))
-      check_room(
-        file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path
-      )
-      # np.load gives a member that is not an array as bytes.
-      names = file["class_names"].tolist() if "class_names" in keys else None
-      return {
-        split: (np.asarray(file[f"x_{split}"]), np.asarray(file[f"y_{split}"]))
-        for split in splits
-      }, names
+      return _read_members(file, path, test_sets, advice)
   except Mistake:
     raise
-  except (
-    Exception
-  ) as error:  # Whatever a damaged file makes zipfile and the reader of headers raise.
+  # Whatever a damaged file makes zipfile and the reader of headers raise.
+  except Exception as error:
     what = f"cannot be read ({type(error).__name__})"
-    if isinstance(error, ValueError) and "pickle" in str(
-      error
-    ):  # object arrays, and any file that is no .npz
+    # So np.load speaks of arrays of objects, and of any file that is no .npz.
+    if isinstance(error, ValueError) and "pickle" in str(error):
       what = "is no .npz, or holds pickled objects, which are not loaded"
     raise Mistake(f"{path!r} {what}: {advice}") from error
+
+
+def _read_members(
+  file,
+  path: str,
+  test_sets: Sequence[str],
+  advice: str,
+):
+  """Return the sets of an open file, and the names of classes or None."""
+  # np.load returns an .npy file as an array.
+  keys = []
+  if isinstance(file, np.lib.npyio.NpzFile):
+    keys = file.files
+  available = []
+  for key in keys:
+    split = key.removeprefix("x_")
+    if split != key and f"y_{split}" in keys:
+      available.append(split)
+  if "train" not in available:
+    listed = ", ".join(keys) or "nothing by name"
+    raise Mistake(f"{path!r} lacks x_train and y_train, it holds {listed}: {advice}")
+
+  test_sets = required_splits(test_sets, available)
+  splits = list(dict.fromkeys(("train", *test_sets)))
+  members = []
+  for split in splits:
+    members += [f"x_{split}", f"y_{split}"]
+  check_room(file.zip, members, path)
+
+  names = None
+  if "class_names" in keys:
+    names = file["class_names"].tolist()
+  sets = {}
+  for split in splits:
+    # np.load gives a member that is not an array as bytes.
+    inputs = np.asarray(file[f"x_{split}"])
+    targets = np.asarray(file[f"y_{split}"])
+    sets[split] = (inputs, targets)
+  return sets, names
 
 
 def check_room(file, names, path: str) -> None:
@@ -167,7 +192,11 @@ def check_room(file, names, path: str) -> None:
     Mistake: it has not.
   """
   members = {f"{name}.npy" for name in names}
-  needed = sum(info.file_size for info in file.infolist() if info.filename in members)
+  needed = 0
+  for info in file.infolist():
+    if info.filename in members:
+      # The size that the zip's directory states, before anything is unpacked.
+      needed += info.file_size
   if needed > free_host_memory():
     raise Mistake(
       f"the arrays of {path!r} take {needed / 1e9:.3g} GB, more memory than is free: give smaller ones"

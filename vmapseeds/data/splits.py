@@ -8,7 +8,11 @@ import numpy as np
 from jaxtyping import Array, Int, Int32, Integer, Key
 
 
-def subset(key: Key[Array, ""], n: int, size: int) -> Int32[Array, " size"]:
+def subset(
+  key: Key[Array, ""],
+  n: int,
+  size: int,
+) -> Int32[Array, " size"]:
   """Draw `size` of `n` examples without replacement, in random order; every subset is
   equally likely.
 
@@ -19,14 +23,18 @@ def subset(key: Key[Array, ""], n: int, size: int) -> Int32[Array, " size"]:
 
 
 def bootstrap(
-  key: Key[Array, ""], n: int, size: int | None = None
+  key: Key[Array, ""],
+  n: int,
+  size: int | None = None,
 ) -> Int32[Array, " size"]:
   """Draw `size` (by default `n`) of `n` examples, independently and with replacement.
 
   Equation 11 of Bouthillier et al. 2021. Works under `jit` and under `vmap` over keys;
   `n` and `size` are static, at least 1.
   """
-  return jax.random.randint(key, (n if size is None else size,), 0, n, "int32")
+  if size is None:
+    size = n
+  return jax.random.randint(key, (size,), 0, n, "int32")
 
 
 class Split(NamedTuple):
@@ -37,7 +45,11 @@ class Split(NamedTuple):
   test: Int32[Array, " held_out"]
 
 
-def out_of_bootstrap(key: Key[Array, ""], n: int, size: int | None = None) -> Split:
+def out_of_bootstrap(
+  key: Key[Array, ""],
+  n: int,
+  size: int | None = None,
+) -> Split:
   """Draw `size` of `n` examples to train on, with replacement, and from those that are
   left as many validation as test examples, half as many as `n - size` each.
 
@@ -47,17 +59,22 @@ def out_of_bootstrap(key: Key[Array, ""], n: int, size: int | None = None) -> Sp
   Works under `jit` and under `vmap` over keys; `n` and `size` are static, 1 <= size <=
   n - 2.
   """
-  size = 2 * n // 3 if size is None else size
+  if size is None:
+    size = 2 * n // 3
   held_out = (n - size) // 2
-  left = jnp.ones(n, bool)
-  drawn = []
+
+  undrawn = jnp.ones(n, bool)
+  parts = []
   for number, count in enumerate((size, held_out, held_out)):
-    places = jax.random.randint(
-      jax.random.fold_in(key, number), (count,), 0, left.sum(), "int32"
-    )
-    drawn.append(jnp.argsort(~left, stable=True)[places].astype("int32"))
-    left = left.at[drawn[-1]].set(False)
-  return Split(*drawn)
+    part_key = jax.random.fold_in(key, number)
+    places = jax.random.randint(part_key, (count,), 0, undrawn.sum(), "int32")
+    # Shapes cannot depend on values under `jit`: examples that were drawn already are
+    # sorted to the end, where no place is.
+    candidates = jnp.argsort(~undrawn, stable=True)
+    part = candidates[places].astype("int32")
+    parts.append(part)
+    undrawn = undrawn.at[part].set(False)
+  return Split(*parts)
 
 
 def k_fold(
@@ -76,36 +93,49 @@ def k_fold(
   the smallest fold. On the host.
   """
   folds = np.empty(n, np.int32)
+  # Whole groups, so that none is on both sides of a split.
   if groups is not None:
     sizes = np.bincount(groups)
     order = np.asarray(jax.random.permutation(key, len(sizes)))
+    # The largest first; a stable sort keeps the random order of equal ones.
     order = order[np.argsort(-sizes[order], kind="stable")]
     return _greedy(sizes, order, k)[groups]
+
   order = np.asarray(jax.random.permutation(key, n))
   if labels is not None:
+    # Dealing out class after class gives each fold its share of each.
     order = order[np.argsort(labels[order], kind="stable")]
   folds[order] = np.arange(n) % k
   return folds
 
 
 def fold_sizes(
-  n: int, k: int, groups: Integer[np.ndarray, " examples"] | None = None
+  n: int,
+  k: int,
+  groups: Integer[np.ndarray, " examples"] | None = None,
 ) -> tuple[int, ...]:
   """Return how many examples folds of `k_fold` have, ascending, each number once: the
   same numbers in every partition.
   """
   if groups is None:
-    return tuple(sorted({n // k, -(-n // k)}))
+    smallest = n // k
+    largest = -(-n // k)
+    return tuple(sorted({smallest, largest}))
+
+  # The order of groups of one size, which `k_fold` draws, does not change the sizes.
   sizes = np.bincount(groups)
-  folds = _greedy(sizes, np.argsort(-sizes, kind="stable"), k)
+  order = np.argsort(-sizes, kind="stable")
+  folds = _greedy(sizes, order, k)
   filled = np.bincount(folds, weights=sizes, minlength=k).astype(int)
   return tuple(np.unique(filled).tolist())
 
 
 def _greedy(sizes, order, k):
   """Return the fold of each group: in turn the one that is smallest so far."""
-  folds, filled = np.empty(len(sizes), np.int32), np.zeros(k, int)
+  folds = np.empty(len(sizes), np.int32)
+  filled = np.zeros(k, int)
   for group in order:
-    folds[group] = filled.argmin()
-    filled[folds[group]] += sizes[group]
+    emptiest = filled.argmin()
+    folds[group] = emptiest
+    filled[emptiest] += sizes[group]
   return folds

@@ -7,88 +7,113 @@ from jaxtyping import Shaped
 
 from vmapseeds.mistakes import Mistake, one_line
 
-MOST_LETTERS = 60  # of the id of an example
+# Letters of the id of an example: tables of examples show ids in a column.
+MOST_LETTERS = 60
+# NumPy's kinds of types that hold numbers: bool, int, uint and float.
+NUMBER_KINDS = frozenset("biuf")
 FILL = (
   "fill them from training examples, such as with their median, or leave these rows out"
 )
 
 
-def is_table(given: Any) -> bool:
-  """Return whether `given` is a frame or a series of pandas, or of a like library."""
-  return all(hasattr(given, name) for name in ("isna", "to_numpy", "index"))
+def is_table(data: Any) -> bool:
+  """Return whether `data` is a frame or a series of pandas, or of a like library."""
+  return all(hasattr(data, name) for name in ("isna", "to_numpy", "index"))
 
 
-def numbers_of(given: Any, where: str) -> np.ndarray:
+def numbers_of(data: Any, where: str) -> np.ndarray:
   """Return an array, or the numbers of a table.
 
   Raises:
     Mistake: a column of the table lacks values or holds no numbers.
   """
-  if not is_table(given):
-    array = np.asarray(given)
+  if not is_table(data):
+    array = np.asarray(data)
+    # Rows of a table, of which the message can name the column.
     if array.ndim == 2 and array.dtype.kind == "f":
       _check_complete(np.isnan(array), where)
     return array
-  is_frame = hasattr(given, "columns")
-  columns = dict(given.items()) if is_frame else {given.name: given}
+
+  columns = {}
+  if hasattr(data, "columns"):
+    columns.update(data.items())
+  else:
+    columns[data.name] = data
   kinds = set()
   for name, column in columns.items():
     lacking = int(column.isna().sum())
     if lacking:
-      raise Mistake(_said(f"column {name!r}", where, lacking, len(column)))
+      raise Mistake(_lacks(f"column {name!r}", where, lacking, len(column)))
+    # Some of pandas' own types have no kind.
     kind = getattr(column.dtype, "kind", "")
-    if kind not in (*"biuf",):
+    if kind not in NUMBER_KINDS:
       raise Mistake(
         f"column {name!r} of {where} holds {column.dtype}: make numbers of it, such as by "
         f"pandas.get_dummies(table, columns=[{name!r}])"
       )
     kinds.add(kind)
-  dtype = {frozenset("b"): bool, frozenset("i"): np.int64, frozenset("u"): np.uint64}
-  return given.to_numpy(dtype.get(frozenset(kinds), np.float64))
+
+  # Whole numbers stay whole if no column has others.
+  dtypes = {frozenset("b"): bool, frozenset("i"): np.int64, frozenset("u"): np.uint64}
+  dtype = dtypes.get(frozenset(kinds), np.float64)
+  return data.to_numpy(dtype)
 
 
 def _check_complete(lacks: Shaped[np.ndarray, "examples columns"], where: str) -> None:
   counts = lacks.sum(0)
   if counts.any():
     column = int(counts.argmax())
-    raise Mistake(_said(f"column {column}", where, counts[column], len(lacks)))
+    raise Mistake(_lacks(f"column {column}", where, counts[column], len(lacks)))
 
 
-def _said(what: str, where: str, lacking: int, rows: int) -> str:
+def _lacks(
+  what: str,
+  where: str,
+  lacking: int,
+  rows: int,
+) -> str:
   return f"{what} of {where} lacks {lacking} of {rows} values: {FILL}"
 
 
-def labels_of(given: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
+def labels_of(data: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
   """Return targets as an array: of texts if they are names of classes, and then the names
   of categories in their order, if they have one.
 
   Raises:
     Mistake: targets are missing.
   """
-  categories = getattr(getattr(given, "cat", given), "categories", None)
+  # A series has its categories under `cat`, pandas' Categorical has them itself.
+  categorical = getattr(data, "cat", data)
+  categories = getattr(categorical, "categories", None)
   if categories is not None:
-    codes = np.asarray(getattr(given, "cat", given).codes)
+    codes = np.asarray(categorical.codes)
     _check_present(codes < 0, where)
     names = [str(name) for name in categories]
-    if categories.dtype.kind in "iu" and np.array_equal(
-      categories, np.arange(len(names))
-    ):
+    is_whole = categories.dtype.kind in "iu"
+    if is_whole and np.array_equal(categories, np.arange(len(names))):
       return codes.astype(np.int64), None
     return np.array(names)[codes], names
-  if is_table(given):
-    if not hasattr(given, "columns"):
-      _check_present(given.isna().to_numpy(), where)
-    dtypes = given.dtypes.tolist() if hasattr(given, "columns") else [given.dtype]
-    kinds = {dtype.kind for dtype in dtypes}
-    numbers = kinds <= {*"biuf"}
-    array = numbers_of(given, where) if numbers else given.to_numpy(object)
-  else:
-    array = np.asarray(given)
+
+  array = _table_labels(data, where) if is_table(data) else np.asarray(data)
+  # Classes are whole numbers.
   if array.ndim == 1 and array.dtype.kind == "b":
     array = array.astype(np.int64)
+  # pandas holds texts as objects.
   if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.ravel()):
     array = array.astype(str)
   return array, None
+
+
+def _table_labels(table: Any, where: str) -> np.ndarray:
+  """Return a table's numbers, or its values as objects where some are no numbers."""
+  if hasattr(table, "columns"):
+    dtypes = table.dtypes.tolist()
+  else:
+    _check_present(table.isna().to_numpy(), where)
+    dtypes = [table.dtype]
+  if all(dtype.kind in NUMBER_KINDS for dtype in dtypes):
+    return numbers_of(table, where)
+  return table.to_numpy(object)
 
 
 def _check_present(lacks: Shaped[np.ndarray, " examples"], where: str) -> None:
@@ -99,25 +124,29 @@ def _check_present(lacks: Shaped[np.ndarray, " examples"], where: str) -> None:
     )
 
 
-def ids_of(given: Any) -> np.ndarray | None:
+def ids_of(data: Any) -> np.ndarray | None:
   """Return the index of a table as texts; None if it only counts rows from 0, or if there
   is none.
   """
-  if not is_table(given):
+  if not is_table(data):
     return None
-  index = given.index
+  index = data.index
+  # pandas numbers the rows where no one names them.
   if index.dtype.kind in "iu" and np.array_equal(index, np.arange(len(index))):
     return None
   return as_ids(list(index))
 
 
-def as_ids(given: Any) -> np.ndarray:
+def as_ids(ids: Any) -> np.ndarray:
   """Return ids of examples as texts that a page can show."""
-  return np.array([one_line(each)[:MOST_LETTERS] for each in given], dtype=str)
+  texts = [one_line(each)[:MOST_LETTERS] for each in ids]
+  return np.array(texts, dtype=str)
 
 
 def as_classes(
-  texts: Shaped[np.ndarray, " examples"], names: list[str], where: str
+  texts: Shaped[np.ndarray, " examples"],
+  names: list[str],
+  where: str,
 ) -> np.ndarray:
   """Return the number of each class, by its name.
 
@@ -125,7 +154,7 @@ def as_classes(
     Mistake: a name is not among `names`.
   """
   places = {name: place for place, name in enumerate(names)}
-  unknown = sorted({*texts.tolist()} - {*names})
+  unknown = sorted(set(texts.tolist()) - set(names))
   if unknown:
     raise Mistake(
       f"{where} has the class {unknown[0]!r:.60}, which is none of {', '.join(names)}: the "

@@ -36,7 +36,11 @@ from vmapseeds.mistakes import Mistake
 CONNECT_SECONDS, SILENCE_SECONDS = 5, 30
 
 
-def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
+def prepare(
+  builder: tfds.core.DatasetBuilder,
+  name: str,
+  folder: str,
+) -> None:
   """Download a data set to `folder` and write its record files.
 
   Raises:
@@ -56,8 +60,9 @@ def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
       builder.download_and_prepare(download_config=config, file_format="array_record")
   # Builders are third-party code that meets the network, archives and the disk.
   except Exception as error:
+    # Another process was faster.
     if is_prepared(builder):
-      return  # Another process was faster.
+      return
     advice = "set TFDS_DATA_DIR to a folder that has it, or give an .npz file"
     if isinstance(error, ModuleNotFoundError):
       advice = f"pip install {error.name}, or {advice}"
@@ -76,16 +81,23 @@ def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
 def reason(error: BaseException) -> str:
   """Return what went wrong, within one line."""
   request = getattr(error, "request", None)
-  if (
-    isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout)
-    and request
-  ):
+  is_offline = isinstance(
+    error, requests.exceptions.ConnectionError | requests.exceptions.Timeout
+  )
+  if is_offline and request:
     return f"no connection to {urlsplit(request.url).hostname}"
-  text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+  first_line = ""
+  text = str(error).strip()
+  if text:
+    first_line = text.splitlines()[0].strip()
   # tensorflow-datasets puts the arguments of the builder before what was wrong with
   # them.
-  text = text.rpartition('}": ')[2]
-  return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
+  _, _, message = first_line.rpartition('}": ')
+  kind = type(error).__name__
+  if not message:
+    return kind
+  return f"{kind}: {message[:400]}"
 
 
 @contextlib.contextmanager
@@ -104,15 +116,15 @@ def remove_unfinished(folder: str) -> Iterator[None]:
   try:
     with mock.patch.object(downloader._Downloader, "download", noted):
       yield
+  # Ctrl-C too leaves unfinished downloads.
   except BaseException:
     for destination in destinations:
       shutil.rmtree(destination, ignore_errors=True)
-    for made in folders(folder):
-      if made not in before:
-        with contextlib.suppress(
-          OSError
-        ):  # it holds something, maybe of another process
-          os.rmdir(made)
+    new_folders = [path for path in folders(folder) if path not in before]
+    for path in new_folders:
+      # A folder that holds something stays, maybe it is another process's.
+      with contextlib.suppress(OSError):
+        os.rmdir(path)
     raise
 
 
@@ -120,10 +132,11 @@ def folders(folder: str) -> list[str]:
   """Return the existing folders among those inside `folder`, itself, and its parents,
   the deepest first.
   """
-  inside = [path for path, _, _ in os.walk(folder, topdown=False)]
-  return inside + [
-    str(parent) for parent in Path(folder).absolute().parents if parent.exists()
-  ]
+  paths = [path for path, _, _ in os.walk(folder, topdown=False)]
+  for parent in Path(folder).absolute().parents:
+    if parent.exists():
+      paths.append(str(parent))
+  return paths
 
 
 @contextlib.contextmanager
@@ -210,6 +223,9 @@ def encode_image(encoder: image_feature._ImageEncoder, image: np.ndarray) -> byt
     raise ModuleNotFoundError(
       f"it needs TensorFlow's encoder of {what} images", name="tensorflow"
     )
+  # Pillow takes grey images without an axis of channels.
+  if image.shape[-1] == 1:
+    image = image[..., 0]
   png = io.BytesIO()
-  Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(png, "PNG")
+  Image.fromarray(image).save(png, "PNG")
   return png.getvalue()

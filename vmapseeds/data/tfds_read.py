@@ -72,7 +72,10 @@ def open_builder(name: str) -> tfds.core.DatasetBuilder:
 
 
 def load_splits(
-  builder: tfds.core.DatasetBuilder, name: str, train: str, test_sets: Sequence[str]
+  builder: tfds.core.DatasetBuilder,
+  name: str,
+  train: str,
+  test_sets: Sequence[str],
 ) -> Dataset:
   """Load the split to train on, and the test sets."""
   splits = tuple(builder.info.splits)
@@ -83,10 +86,13 @@ def load_splits(
   test_sets = required_splits(test_sets, splits)
   label = builder.info.features["label"]
   names = None
-  with contextlib.suppress(Mistake):  # a set's names may be no texts that can be shown
+  # A set's names may be no texts that can be shown.
+  with contextlib.suppress(Mistake):
     names = check_class_names(label.int2str(c) for c in range(label.num_classes))
-  if names == (*map(str, range(label.num_classes)),):
+  # Where a set has no names, tensorflow-datasets counts its classes.
+  if names == tuple(str(c) for c in range(label.num_classes)):
     names = None
+
   sets = {}
   for split in dict.fromkeys((train, *test_sets)):
     try:
@@ -120,7 +126,9 @@ def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
   except tfds.core.DatasetNotFoundError as error:
     known = ["digits", *tfds.list_builders(with_community_datasets=False)]
     near = difflib.get_close_matches(name, known, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = ""
+    if near:
+      hint = f"; did you mean {' or '.join(near)}?"
     raise Mistake(
       f"unknown data set {name!r}: give digits, the name of a tensorflow-datasets image "
       f"classification set (such as cifar10) or the path of an .npz file{hint}"
@@ -140,17 +148,18 @@ def check_features(features, name: str) -> None:
   Raises:
     Mistake: there are not.
   """
-  features = (
-    dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
-  )
-  image = features.get("image")
-  label = features.get("label")
-  if not isinstance(image, tfds.features.Image) or not isinstance(
-    label, tfds.features.ClassLabel
+  by_name = {}
+  if isinstance(features, tfds.features.FeaturesDict):
+    by_name = dict(features.items())
+  image = by_name.get("image")
+  label = by_name.get("label")
+  if not (
+    isinstance(image, tfds.features.Image)
+    and isinstance(label, tfds.features.ClassLabel)
   ):
     raise Mistake(
       f"data set {name!r} is not image classification, with an 'image' and a class 'label': it "
-      f"has {', '.join(features) or 'neither'}, choose another data set"
+      f"has {', '.join(by_name) or 'neither'}, choose another data set"
     )
   if None in image.shape or image.np_dtype != np.uint8:
     raise Mistake(
@@ -160,7 +169,8 @@ def check_features(features, name: str) -> None:
 
 
 def read(
-  builder: tfds.core.DatasetBuilder, split: str
+  builder: tfds.core.DatasetBuilder,
+  split: str,
 ) -> tuple[UInt8[np.ndarray, "n height width channels"], Int64[np.ndarray, " n"]]:
   """Decode all images and labels of one split: about 5 seconds for CIFAR-10 on one
   core.
@@ -169,21 +179,20 @@ def read(
   n = builder.info.splits[split].num_examples
   images = np.empty((n, height, width, channels), np.uint8)
   labels = np.empty(n, np.int64)
+  mode = PILLOW_MODES[channels]
   done = 0
   console = Console(stderr=True)
-  with Progress(
-    console=console,
-    transient=True,
-    disable=n < SHOWN_FROM or not console.is_interactive,
-  ) as bars:
+  is_silent = n < SHOWN_FROM or not console.is_interactive
+  with Progress(console=console, transient=True, disable=is_silent) as bars:
     task = bars.add_task(f"reading {builder.name} {split}", total=n)
     for record in records(builder, split):
-      image = Image.open(io.BytesIO(record["image"])).convert(PILLOW_MODES[channels])
+      image = Image.open(io.BytesIO(record["image"])).convert(mode)
       images[done] = np.asarray(image).reshape(height, width, channels)
       labels[done] = record["label"]
       done += 1
       if done % 500 == 0:
         bars.update(task, completed=done)
+  # Too many records have failed above, when one had no place in the array.
   if done != n:
     raise EOFError(f"{done} of {n} examples")
   return images, labels
@@ -201,8 +210,10 @@ def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
         yield builder.info.features.deserialize_example_np(record, decoders=ENCODED)
   else:
     source = builder.as_data_source(split, decoders=ENCODED)
-    for start in range(0, len(source), 1000):
-      yield from source.__getitems__(range(start, min(start + 1000, len(source))))
+    n = len(source)
+    for start in range(0, n, 1000):
+      stop = min(start + 1000, n)
+      yield from source.__getitems__(range(start, stop))
 
 
 def tfrecords(path: os.PathLike):
@@ -210,7 +221,10 @@ def tfrecords(path: os.PathLike):
   the record, its checksum.
   """
   with open(path, "rb") as file:
-    while header := file.read(12):
+    while True:
+      header = file.read(12)
+      if not header:
+        return
       (length,) = struct.unpack_from("<Q", header)
       record = file.read(length + 4)
       if len(record) < length + 4:

@@ -6,7 +6,8 @@ import functools
 import itertools
 import json
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from rich.console import Console
+from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, door, number, one_of
@@ -75,7 +77,7 @@ class Side(NamedTuple):
   name: str
   first_output: str
   output: str
-  about: Mapping[str, Any]
+  info: Mapping[str, Any]  # of the output: its role, labels, unit
   results: xr.Dataset  # the output's number of each run under its name
   opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
@@ -88,7 +90,7 @@ class Side(NamedTuple):
   @property
   def examples(self) -> int:
     """Return how many test examples the values are about, 0 for scores."""
-    if self.about["role"] == "score":
+    if self.info["role"] == "score":
       return 0
     shape = self.tested if isinstance(self.tested, tuple) else self.tested.shape
     return int(np.prod(shape))
@@ -164,10 +166,72 @@ def compare(
       cannot be written.
   """
   gamma = number("gamma", gamma)
-  if margin is not None and not 0 < (margin := number("margin", margin)) < np.inf:
-    raise Mistake(f"margin is {margin}: give a number above 0, in the unit printed")
+  if margin is not None:
+    margin = _check_margin(margin)
   if paired not in (None, True, False):
     raise Mistake(f"paired is {paired!r:.100}: give True, False or None")
+  _check_number_of_sides(others, against)
+  over = (over,) if isinstance(over, str) else tuple(over)
+
+  first = read_side(a, where, "--where", test_set, epoch, output, over)
+  test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
+  sides = {"A": first}
+  for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
+    side = read_side(folder, against, "--against", test_set, epoch, first.output, over)
+    _check_comparable(first, side)
+    sides[letter] = side
+
+  quantity = quantity_of(first.output, first.info)
+  if margin is not None:
+    margin /= quantity.scale
+  pairs = _pairs_of_names(sides, all_pairs)
+  comparisons = _compare_all(pairs, sides, paired, gamma, margin, quantity)
+
+  # Scores are set together only if the user did not ask for one of them.
+  scores = {} if output or over else _scores_together(sides)
+  tables = _tables(sides, comparisons, scores, quantity)
+  sentences = _sentences(sides, comparisons, over)
+  details = _details(comparisons)
+  console = console or pages.terminal()
+  _print_comparison(console, sentences, tables, details)
+
+  if out is None:
+    out = _page_folder(a, others, first, where, against, test_set)
+  record = {
+    "output": first.output,
+    "test_set": test_set,
+    "epoch": first.results.attrs.get("epoch"),
+    "gamma": gamma,
+    "margin": margin,
+    "sides": {name: _record_of_side(side, quantity) for name, side in sides.items()},
+    "comparisons": [
+      _record_of_comparison(comparison, lines)
+      for comparison, lines in zip(comparisons, sentences, strict=True)
+    ],
+  }
+  figures = _figures(sides, comparisons, scores, quantity)
+  names = [side.name for side in sides.values()]
+  page = pages.write_page(
+    place(out),
+    "compare",
+    record,
+    _page_sections(sentences, tables, figures, details),
+    title=f"{names[0]} against {', '.join(names[1:])}",
+    under=f"{quantity.name} · test set: {test_set}",
+    footer=_FOOTER,
+  )
+  console.print(page, highlight=False, markup=False, soft_wrap=True)
+  return comparisons
+
+
+def _check_margin(margin: float) -> float:
+  margin = number("margin", margin)
+  if not 0 < margin < np.inf:
+    raise Mistake(f"margin is {margin}: give a number above 0, in the unit printed")
+  return margin
+
+
+def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
   if not others and not against:
     raise Mistake(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
@@ -177,120 +241,56 @@ def compare(
     raise Mistake(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
-  over = (over,) if isinstance(over, str) else tuple(over)
-  ours = read_side(a, where, "--where", test_set, epoch, output, over)
-  test_set = resolve_test_set(ours.results.attrs.get("test_sets"), test_set)
-  theirs = [
-    read_side(other, against, "--against", test_set, epoch, ours.output, over)
-    for other in others or (a,)
-  ]
-  for side in theirs:
-    if side.levels != ours.levels:
-      raise Mistake(
-        f"{ours.name} is averaged over {format_values(ours.levels)}, {side.name} over "
-        f"{format_values(side.levels)}: give runs of the same values"
-      )
-    if not np.array_equal(ours.tested, side.tested):
-      both = [np.asarray(of.tested) for of in (ours, side)]
-      how = ""
-      if not any(
-        isinstance(of.tested, tuple) or np.ndim(of.tested) > 1 for of in (ours, side)
-      ):
-        how = f", {difference_of_labels(*both)}"
-      raise Mistake(
-        f"{ours.name} and {side.name} were tested on different examples{how}: compare "
-        "results of one test set"
-      )
-  sides = dict(zip(LETTERS, (ours, *theirs), strict=False))
-  which = [("A", letter) for letter in sides if letter != "A"]
-  if all_pairs:
-    which = [*itertools.combinations(sides, 2)]
-  of = quantity_of(ours.output, ours.about)
-  if margin is not None:
-    margin /= of.scale
-  compared = [_compare(names, sides, paired, gamma, margin, of) for names in which]
-  adjusted = stats.holm([c.p_value for c in compared])
-  compared = [
-    c._replace(p_value=float(p), comparisons=len(compared))
-    for c, p in zip(compared, adjusted, strict=True)
-  ]
-  tables = [_table_of_sides(sides, of)]
-  if len(compared) > 1:
-    tables.append(_table_of_comparisons(compared))
-  together = {} if output or over else _scores_together(sides)
-  if together:
-    tables.append(_table_of_scores(together, which))
-  said = [
-    [*_fixed_seeds(sides[names[0]], sides[names[1]], names), *headline(c)]
-    for names, c in zip(which, compared, strict=True)
-  ]
-  console = console or pages.terminal()
-  searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
-  if searched:
-    note = f"A run of {' and of '.join(searched)} is the best trial of a search."
-    said[0].append(note)
-  if over:
-    said[0].append(
-      f"A run stands for the mean over {format_values(ours.levels)} of runs of the same "
-      "seeds."
+
+
+def _check_comparable(first: Side, other: Side) -> None:
+  """Raise `Mistake` if means of the two sides are not about the same values and examples."""
+  if other.levels != first.levels:
+    raise Mistake(
+      f"{first.name} is averaged over {format_values(first.levels)}, {other.name} over "
+      f"{format_values(other.levels)}: give runs of the same values"
     )
-  for sentence in itertools.chain(*said):
-    # Only the terminal wraps sentences, so that output can be searched and piped.
-    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
-  for table in tables:
-    console.print(table.for_terminal())
-  sections = [pages.Section(lead=" ".join(said[0]), tables=tables)]
-  if len(compared) > 1:
-    sections = [pages.Section(sentences=[*map(" ".join, said)], tables=tables)]
-  figures = _figures(sides, compared, of)
-  if together:
-    figures["profiles"] = pages.Figure(
-      "Performance profiles",
-      "The fraction of all scores, of all runs and outputs, above each value.",
-      functools.partial(plots.performance_profiles, together),
-    )
-  sections.append(pages.Section("Figures", figures=figures))
-  for heading, sentences in (
-    ("Criteria of the papers", criteria),
-    ("What else the runs say", spread),
-  ):
-    if len(compared) == 1:
-      lines = [*sentences(compared[0])]
-      console.print(f"\n{heading}", style="bold")
-      for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-      sections.append(pages.Section(heading, sentences=lines))
-  if out is None:
-    of_b = ", ".join(pages.path_parts(other)[-1] for other in others)
-    out = pages.below(
-      pages.of_test_set(place(a) / "report", ours.results, test_set),
-      format_values(where),
-      "" if ours.output == ours.first_output else ours.output,
-      f"against_{pages.join_names(of_b, format_values(against))}",
-    )
-  record = {
-    "output": ours.output,
-    "test_set": test_set,
-    "epoch": ours.results.attrs.get("epoch"),
-    "gamma": gamma,
-    "margin": margin,
-    "sides": {name: _record_of_side(side, of) for name, side in sides.items()},
-    "comparisons": [
-      _record_of_comparison(c, lines) for c, lines in zip(compared, said, strict=True)
-    ],
-  }
-  names = [side.name for side in sides.values()]
-  page = pages.write_page(
-    place(out),
-    "compare",
-    record,
-    sections,
-    title=f"{names[0]} against {', '.join(names[1:])}",
-    under=f"{of.name} · test set: {test_set}",
-    footer=_FOOTER,
+  if np.array_equal(first.tested, other.tested):
+    return
+  difference = ""
+  if _has_label_vector(first) and _has_label_vector(other):
+    labels = np.asarray(first.tested), np.asarray(other.tested)
+    difference = f", {difference_of_labels(*labels)}"
+  raise Mistake(
+    f"{first.name} and {other.name} were tested on different examples{difference}: "
+    "compare results of one test set"
   )
-  console.print(page, highlight=False, markup=False, soft_wrap=True)
-  return compared
+
+
+def _has_label_vector(side: Side) -> bool:
+  return not isinstance(side.tested, tuple) and np.ndim(side.tested) <= 1
+
+
+def _pairs_of_names(
+  sides: Mapping[str, Side], all_pairs: bool
+) -> list[tuple[str, str]]:
+  if all_pairs:
+    return list(itertools.combinations(sides, 2))
+  return [("A", name) for name in sides if name != "A"]
+
+
+def _compare_all(
+  pairs: Sequence[tuple[str, str]],
+  sides: Mapping[str, Side],
+  paired: bool | None,
+  gamma: float,
+  margin: float | None,
+  quantity: Quantity,
+) -> list[Comparison]:
+  """Return the comparison of each pair of names, with p-values by Holm's method."""
+  comparisons = [
+    _compare(names, sides, paired, gamma, margin, quantity) for names in pairs
+  ]
+  adjusted = stats.holm([comparison.p_value for comparison in comparisons])
+  return [
+    comparison._replace(p_value=float(p_value), comparisons=len(comparisons))
+    for comparison, p_value in zip(comparisons, adjusted, strict=True)
+  ]
 
 
 def _compare(
@@ -299,24 +299,29 @@ def _compare(
   paired: bool | None,
   gamma: float,
   margin: float | None,
-  of: Quantity,
+  quantity: Quantity,
 ) -> Comparison:
-  a, b = (sides[name] for name in names)
-  rows, matching = matched_rows(a, b, paired)
+  a, b = sides[names[0]], sides[names[1]]
+  (rows_a, rows_b), matching = matched_rows(a, b, paired)
+
   elsewhere = None
-  of_a, of_b = _of_examples(a, rows[0]), _of_examples(b, rows[1])
-  if of_a is not None and of_b is not None:
-    elsewhere = stats.compare_means_on_other_examples(of_a, of_b, bool(matching))
+  examples_of_a = _performance_on_examples(a, rows_a)
+  examples_of_b = _performance_on_examples(b, rows_b)
+  if examples_of_a is not None and examples_of_b is not None:
+    elsewhere = stats.compare_means_on_other_examples(
+      examples_of_a, examples_of_b, bool(matching)
+    )
+
   return compare_values(
-    a.values[rows[0]],
-    b.values[rows[1]],
+    a.values[rows_a],
+    b.values[rows_b],
     gamma=gamma,
     matching=matching,
     names=names,
     elsewhere=elsewhere,
     margin=margin,
-    of=of,
-    higher_is_better=is_higher_better(a.about),
+    of=quantity,
+    higher_is_better=is_higher_better(a.info),
     examples=a.examples or None,
   )
 
@@ -325,17 +330,17 @@ def _fixed_seeds(a: Side, b: Side, names: tuple[str, str]) -> Iterator[str]:
   """Yield a sentence if one side has a single seed of a source that varies on the other:
   its mean rests on that seed.
   """
-  ours, theirs = _varying(a), _varying(b)
-  said = []
-  for name, mine, other in ((names[0], ours, theirs), (names[1], theirs, ours)):
-    fixed = [source for source in mine if not mine[source] and other.get(source)]
-    if fixed and any(mine.values()):
-      said.append(
+  of_a, of_b = _varying(a), _varying(b)
+  clauses = []
+  for name, own, other in ((names[0], of_a, of_b), (names[1], of_b, of_a)):
+    fixed = [source for source in own if not own[source] and other.get(source)]
+    if fixed and any(own.values()):
+      clauses.append(
         f"{name} has one seed of {' and '.join(fixed)}, which the other varies"
       )
-  if said:
+  if clauses:
     yield (
-      f"The means are not comparable: {'; '.join(said)}. Such a mean rests on that one "
+      f"The means are not comparable: {'; '.join(clauses)}. Such a mean rests on that one "
       "seed: vary the same sources, or cross them, as --vary init --repeat order=5 does."
     )
 
@@ -352,61 +357,198 @@ def _varying(side: Side) -> dict[str, bool]:
     "augment": settings.get("augment") == "",
     "dropout": settings.get("dropout") == 0 and not own_model,
   }
-  found = {
-    name.removeprefix("seed_"): bool((of != of[:1]).any())
-    for name, of in groups.seed_columns(side.results).items()
-  }
-  return {source: varies for source, varies in found.items() if not unread.get(source)}
+  varying = {}
+  for column, seeds in groups.seed_columns(side.results).items():
+    source = column.removeprefix("seed_")
+    # Seeds of a source that training does not read change nothing.
+    if not unread.get(source):
+      varying[source] = bool((seeds != seeds[:1]).any())
+  return varying
 
 
-def _of_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
+def _performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   """Return each run's performance on each example: whether it is right, or its loss
   with the sign changed. None if that is not kept, or too much to read.
   """
   if side.levels:
     return None
-  role, name, opened = side.about["role"], side.output, side.opened
-  if role == "score" or name not in opened or opened[name].nbytes > MOST_READ:
+  role = side.info["role"]
+  if role == "score" or side.output not in side.opened:
     return None
+  outputs = side.opened[side.output]
+  if outputs.nbytes > MOST_READ:
+    return None
+
   with readable(side.folder):
-    of = opened[name].isel(run=rows)
-    found = -of.values if role == "loss" else (of == _labels(side, rows)).values
-  return found.reshape(len(rows), -1)
+    outputs = outputs.isel(run=rows)
+    if role == "loss":
+      performance = -outputs.values
+    else:
+      performance = (outputs == _labels(side, rows)).values
+  return performance.reshape(len(rows), -1)
 
 
 def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:
-  labels = side.opened[side.about["labels"]]
+  labels = side.opened[side.info["labels"]]
+  # If label maps differ between runs, each run has labels of its own.
   return labels.isel(run=rows) if "run" in labels.dims else labels
 
 
 # The page.
 
 
-def _table_of_sides(sides: Mapping[str, Side], of: Quantity) -> pages.Table:
+def _tables(
+  sides: Mapping[str, Side],
+  comparisons: Sequence[Comparison],
+  scores: Mapping[str, np.ndarray],
+  quantity: Quantity,
+) -> list[pages.Table]:
+  tables = [_table_of_sides(sides, quantity)]
+  if len(comparisons) > 1:
+    tables.append(_table_of_comparisons(comparisons))
+  if scores:
+    tables.append(_table_of_scores(scores, comparisons))
+  return tables
+
+
+def _sentences(
+  sides: Mapping[str, Side], comparisons: Sequence[Comparison], over: Sequence[str]
+) -> list[list[str]]:
+  """Return the sentences of each comparison; what is about all is in the first."""
+  sentences = []
+  for comparison in comparisons:
+    first, second = comparison.names
+    warnings = _fixed_seeds(sides[first], sides[second], comparison.names)
+    sentences.append([*warnings, *headline(comparison)])
+
+  searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
+  if searched:
+    note = f"A run of {' and of '.join(searched)} is the best trial of a search."
+    sentences[0].append(note)
+  if over:
+    sentences[0].append(
+      f"A run stands for the mean over {format_values(sides['A'].levels)} of runs of "
+      "the same seeds."
+    )
+  return sentences
+
+
+def _details(comparisons: Sequence[Comparison]) -> dict[str, list[str]]:
+  """Return heading -> sentences of what else a comparison says; of several comparisons
+  nothing, which would bury the verdicts.
+  """
+  if len(comparisons) > 1:
+    return {}
+  return {
+    "Criteria of the papers": list(criteria(comparisons[0])),
+    "What else the runs say": list(spread(comparisons[0])),
+  }
+
+
+def _print_comparison(
+  console: Console,
+  sentences: Sequence[Sequence[str]],
+  tables: Sequence[pages.Table],
+  details: Mapping[str, Sequence[str]],
+) -> None:
+  for sentence in itertools.chain(*sentences):
+    # Only the terminal wraps sentences, so that output can be searched and piped.
+    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+  for table in tables:
+    console.print(table.for_terminal())
+  for heading, lines in details.items():
+    console.print(f"\n{heading}", style="bold")
+    for line in lines:
+      console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _page_sections(
+  sentences: Sequence[Sequence[str]],
+  tables: Sequence[pages.Table],
+  figures: Mapping[str, pages.Figure],
+  details: Mapping[str, Sequence[str]],
+) -> list[pages.Section]:
+  paragraphs = [" ".join(lines) for lines in sentences]
+  if len(paragraphs) == 1:
+    top = pages.Section(lead=paragraphs[0], tables=tables)
+  else:
+    top = pages.Section(sentences=paragraphs, tables=tables)
+  sections = [top, pages.Section("Figures", figures=figures)]
+  for heading, lines in details.items():
+    sections.append(pages.Section(heading, sentences=lines))
+  return sections
+
+
+def _page_folder(
+  a: Folder,
+  others: Sequence[Folder],
+  first: Side,
+  where: Where,
+  against: Where,
+  test_set: str,
+) -> Path | UPath:
+  """Return the folder for the page of A's comparison with the others, in A's report."""
+  other_names = ", ".join(pages.path_parts(other)[-1] for other in others)
+  output = "" if first.output == first.first_output else first.output
+  return pages.below(
+    pages.of_test_set(place(a) / "report", first.results, test_set),
+    format_values(where),
+    output,
+    f"against_{pages.join_names(other_names, format_values(against))}",
+  )
+
+
+def _table_of_sides(sides: Mapping[str, Side], quantity: Quantity) -> pages.Table:
   rows = []
   for name, side in sides.items():
-    values = side.values[np.isfinite(side.values)]
+    values = _finite_values(side)
     mean, _, se = stats.ideal_estimate(values)
-    cells = str(len(values)), show(mean, se, of.unit), sd_of(values, of)
-    rows.append((name, *cells, side.name))
-  headings = ("", "runs", of.name, "sd of a run (95 % interval)", "results")
+    rows.append(
+      (
+        name,
+        str(len(values)),
+        show(mean, se, quantity.unit),
+        sd_of(values, quantity),
+        side.name,
+      )
+    )
+  headings = ("", "runs", quantity.name, "sd of a run (95 % interval)", "results")
   return pages.Table("", headings, rows)
 
 
-def _table_of_comparisons(compared: Sequence[Comparison]) -> pages.Table:
+def _finite_values(side: Side) -> np.ndarray:
+  """Return the numbers of the runs that did not diverge."""
+  return side.values[np.isfinite(side.values)]
+
+
+def _leader(comparison: Comparison) -> str:
+  a, b = comparison.names
+  return a if comparison.leads else b
+
+
+def _table_of_comparisons(comparisons: Sequence[Comparison]) -> pages.Table:
   rows = []
-  for c in compared:
-    value, ends, sign = show_difference(c.found[:3], c.of.unit)
-    p, low, high = c.outperforming
-    known = np.isfinite(c.found.low)
-    who = f"{c.names[0 if c.leads else 1]} is better"
+  for comparison in comparisons:
+    value, ends, sign = show_difference(comparison.found[:3], comparison.of.unit)
+    difference = f"{value}{sign}"
+    if np.isfinite(comparison.found.low):
+      difference = f"{value} ({ends}){sign}"
+
+    probability, low, high = comparison.outperforming
+    point = show(probability, None, "fraction")
+    interval = show_interval(low, high, "fraction")
+
+    verdict = comparison.verdict
+    if verdict == "better":
+      verdict = f"{_leader(comparison)} is better"
+
     rows.append(
       (
-        " - ".join(c.names),
-        f"{value} ({ends}){sign}" if known else f"{value}{sign}",
-        f"{show(p, None, 'fraction')} ({show_interval(low, high, 'fraction')})",
-        f"{c.p_value:.2g}",
-        who if c.verdict == "better" else c.verdict,
+        " - ".join(comparison.names),
+        difference,
+        f"{point} ({interval})",
+        f"{comparison.p_value:.2g}",
+        verdict,
       )
     )
   headings = ("", "difference (95 % interval)", "P(first > second)", "p", "verdict")
@@ -420,94 +562,139 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   """Return the scores (runs, outputs) of each side, if all have several outputs of role
   score in one unit, of which higher is better; else nothing.
   """
-  found = roles(sides["A"].opened)
-  names = [name for name, about in found.items() if about["role"] == "score"]
-  units = {found[name].get("unit") for name in names}
+  outputs = roles(sides["A"].opened)
+  names = [name for name, info in outputs.items() if info["role"] == "score"]
+  units = {outputs[name].get("unit") for name in names}
+  # A mean over outputs has no meaning if they differ in unit or direction.
   if len(names) < 2 or len(units) > 1:
     return {}
-  if not all(is_higher_better(found[name]) for name in names):
+  if not all(is_higher_better(outputs[name]) for name in names):
     return {}
+
   scores = {}
   for letter, side in sides.items():
-    if not {*names} <= {*side.opened.variables}:
+    if not set(names) <= set(side.opened.variables):
       return {}
     with readable(side.folder):
-      of = np.stack([values_of_runs(side.opened, name) for name in names], axis=1)
-    scores[letter] = of[np.isfinite(of).all(1)]
-  return scores if all(map(len, scores.values())) else {}
+      columns = [values_of_runs(side.opened, name) for name in names]
+    of_runs = np.stack(columns, axis=1)
+    finite = of_runs[np.isfinite(of_runs).all(axis=1)]
+    if not len(finite):
+      return {}
+    scores[letter] = finite
+  return scores
 
 
 def _table_of_scores(
-  scores: Mapping[str, np.ndarray], which: Sequence[tuple[str, str]]
+  scores: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]
 ) -> pages.Table:
-  def cells(statistic, *given):
-    found = stats.stratified_bootstrap(statistic, *given, key=jax.random.key(0))
-    ends = show_interval(found.low, found.high, "number")
-    return show(statistic(*given), None, "number"), ends
+  def cells(statistic, *samples):
+    # A fixed key, so that a page that is written again has the same numbers.
+    interval = stats.stratified_bootstrap(statistic, *samples, key=jax.random.key(0))
+    point = show(statistic(*samples), None, "number")
+    return point, show_interval(interval.low, interval.high, "number")
 
-  rows = [
-    (f"interquartile mean of {name}", *cells(stats.interquartile_mean, x))
-    for name, x in scores.items()
-  ]
-  rows += [
-    (
-      f"P({a} > {b}) on one of them",
-      *cells(stats.probability_of_improvement, scores[a], scores[b]),
-    )
-    for a, b in which
-  ]
-  outputs = next(iter(scores.values())).shape[1]
+  rows = []
+  for name, of_side in scores.items():
+    point, ends = cells(stats.interquartile_mean, of_side)
+    rows.append((f"interquartile mean of {name}", point, ends))
+  for comparison in comparisons:
+    a, b = comparison.names
+    point, ends = cells(stats.probability_of_improvement, scores[a], scores[b])
+    rows.append((f"P({a} > {b}) on one of them", point, ends))
+
+  outputs = scores["A"].shape[1]
   caption = f"""All {outputs} scores together (Agarwal 2021), as they are: they must be \
 comparable. Intervals: bootstrap of the runs, on each score for itself."""
   return pages.Table(caption, ("", "value", "95 % interval"), rows)
 
 
 def _figures(
-  sides: Mapping[str, Side], compared: Sequence[Comparison], of: Quantity
+  sides: Mapping[str, Side],
+  comparisons: Sequence[Comparison],
+  scores: Mapping[str, np.ndarray],
+  quantity: Quantity,
 ) -> dict[str, pages.Figure]:
-  shown = {name: side.values[np.isfinite(side.values)] for name, side in sides.items()}
-  if len(sides) == 2:
-    shown = compared[0].sides
-    tested = sides["A"].examples if of is ACCURACY else None
-    edges = plots.bin_edges([*shown.values()], tested, of)
-
-    def draw(ax: Axes) -> Axes:
-      for name, x in shown.items():
-        label = f"{name}, {run_count(len(x))}: mean {show(x.mean(), None, of.unit)}"
-        plots.accuracy_histogram(x, ax, edges=edges, label=label, of=of)
-      return ax
-
-  else:
-    draw = functools.partial(plots.accuracies_side_by_side, shown, of=of)
-  rows = []
-  for c in compared:
-    sign = 1 if c.higher_is_better else -1
-    dots = sign * (c.a - c.b) if c.paired else None
-    both = c.over_runs_and_examples
-    rows.append((" - ".join(c.names), dots, c.found[:3], both))
-  height = 1.8 + 0.6 * len(rows)
-  margin = compared[0].margin
-  return {
-    "differences": pages.Figure(
-      "Differences of means",
-      _INTERVALS,
-      lambda ax: plots.differences(rows, ax, of=of, margin=margin),
-      height,
-    ),
-    "distributions": pages.Figure(
-      f"{capitalized(of.name)} over runs",
-      "The runs that are compared.",
-      draw,
-      max(4.0, 1 + 0.5 * len(shown)),
-    ),
+  figures = {
+    "differences": _figure_of_differences(comparisons, quantity),
+    "distributions": _figure_of_distributions(sides, comparisons, quantity),
   }
+  if scores:
+    figures["profiles"] = pages.Figure(
+      "Performance profiles",
+      "The fraction of all scores, of all runs and outputs, above each value.",
+      functools.partial(plots.performance_profiles, scores),
+    )
+  return figures
 
 
-def _record_of_side(side: Side, of: Quantity) -> dict[str, Any]:
-  values = side.values[np.isfinite(side.values)]
+def _figure_of_differences(
+  comparisons: Sequence[Comparison], quantity: Quantity
+) -> pages.Figure:
+  rows = []
+  for comparison in comparisons:
+    dots = None
+    if comparison.paired:
+      # As the interval: positive where the first is better.
+      sign = 1 if comparison.higher_is_better else -1
+      dots = sign * (comparison.a - comparison.b)
+    name = " - ".join(comparison.names)
+    both = comparison.over_runs_and_examples
+    rows.append((name, dots, comparison.found[:3], both))
+
+  margin = comparisons[0].margin
+  return pages.Figure(
+    "Differences of means",
+    _INTERVALS,
+    lambda ax: plots.differences(rows, ax, of=quantity, margin=margin),
+    1.8 + 0.6 * len(rows),
+  )
+
+
+def _figure_of_distributions(
+  sides: Mapping[str, Side], comparisons: Sequence[Comparison], quantity: Quantity
+) -> pages.Figure:
+  """Return histograms of two sides over each other, or boxes of more beside each other."""
+  if len(sides) == 2:
+    # Of paired runs those alone that are compared.
+    values = comparisons[0].sides
+    draw = _histograms(values, sides["A"].examples, quantity)
+  else:
+    values = {name: _finite_values(side) for name, side in sides.items()}
+    draw = functools.partial(plots.accuracies_side_by_side, values, of=quantity)
+  return pages.Figure(
+    f"{capitalized(quantity.name)} over runs",
+    "The runs that are compared.",
+    draw,
+    max(4.0, 1 + 0.5 * len(values)),
+  )
+
+
+def _histograms(
+  values: Mapping[str, np.ndarray], examples: int, quantity: Quantity
+) -> Callable[[Axes], Axes]:
+  # Accuracies are multiples of one over the number of examples, on which bins are laid.
+  tested = examples if quantity is ACCURACY else None
+  edges = plots.bin_edges(list(values.values()), tested, quantity)
+
+  def draw(ax: Axes) -> Axes:
+    for name, x in values.items():
+      mean = show(x.mean(), None, quantity.unit)
+      label = f"{name}, {run_count(len(x))}: mean {mean}"
+      plots.accuracy_histogram(x, ax, edges=edges, label=label, of=quantity)
+    return ax
+
+  return draw
+
+
+def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
+  values = _finite_values(side)
   mean, sd, _ = stats.ideal_estimate(values)
-  where = {c: np.atleast_1d(v).tolist() for c, v in (side.where or {}).items()}
-  suffix = "_accuracy" * (of is ACCURACY)
+  where = {
+    column: np.atleast_1d(selected).tolist()
+    for column, selected in (side.where or {}).items()
+  }
+  suffix = "_accuracy" if quantity is ACCURACY else ""
   return {
     "folder": str(side.folder),
     "where": where,
@@ -535,7 +722,7 @@ def _record_of_comparison(c: Comparison, lines: Sequence[str]) -> dict[str, Any]
     "probability": p,
     "probability_low": low,
     "probability_high": high,
-    "leads": c.names[0 if c.leads else 1],
+    "leads": _leader(c),
     "decision": c.decision.decision,
     "sentences": [*lines, *criteria(c), *spread(c)],
   }
@@ -556,14 +743,19 @@ def read_side(
   opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   outputs = roles(opened)
   first = next(iter(outputs))
-  if about := opened.attrs.get("search"):
-    opened, first = best_runs(opened), about["measure"].rpartition("/")[2]
+  search = opened.attrs.get("search")
+  if search:
+    opened = best_runs(opened)
+    first = search["measure"].rpartition("/")[2]
   results = opened
+
   name = first if output is None else output
   one_of("output", name, outputs)
-  about, shape = outputs[name], np.shape(results.get(name, 0))[1:]
-  unread = {*with_role(results, "logits"), *COUNTS}
-  if "accuracy" in results.variables and about["role"] == "class":
+  info = outputs[name]
+  shape = np.shape(results.get(name, 0))[1:]
+  unread = set(with_role(results, "logits")).union(COUNTS)
+  # Predictions are the largest array, and the accuracy of each run is stored.
+  if "accuracy" in results.variables and info["role"] == "class":
     unread.add(name)
   results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
   results = loaded(results, folder)
@@ -572,16 +764,19 @@ def read_side(
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
     groups.check_columns(results, over)
-    groups.check_not_pooled(results, {*(where or {}), *over}, flag)
+    groups.check_not_pooled(results, set(where or ()).union(over), flag)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
-  tested = results.get("original_labels", results.get(about.get("labels", ""), shape))
+
+  # Under label maps only the data set's own labels say that examples are the same.
+  labels = results.get(info.get("labels", ""), shape)
+  tested = results.get("original_labels", labels)
   after = "" if epoch is None else f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, about, results, opened, tested, levels)
+  return Side(folder, where, title, first, name, info, results, opened, tested, levels)
 
 
 def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dataset:
@@ -600,9 +795,14 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
       f"runs do not differ by their seeds and {', '.join(over)} alone: name the other "
       "columns in where, or in over"
     )
-  of_seeds = table.groupby([*seeds])[name]
+
+  same_seeds = table.groupby(list(seeds))[name]
   means = pd.DataFrame(
-    {"size": of_seeds.size(), "mean": of_seeds.apply(lambda x: x.mean(skipna=False))}
+    {
+      "size": same_seeds.size(),
+      # A run that diverged makes the mean NaN, so that its seeds are left out.
+      "mean": same_seeds.apply(lambda x: x.mean(skipna=False)),
+    }
   )
   whole = means[means["size"] == count].reset_index()
   if not len(whole):
@@ -620,36 +820,55 @@ def matched_rows(
   """Return the rows of the runs that did not diverge, those of a pair at the same place,
   and what paired runs have in common (empty if they are not paired).
   """
-  a, b = ours.results, theirs.results
-  kept = [np.isfinite(side.values) for side in (ours, theirs)]
+  kept_a, kept_b = np.isfinite(ours.values), np.isfinite(theirs.values)
   if paired:
-    if a.sizes["run"] != b.sizes["run"]:
+    if len(kept_a) != len(kept_b):
       raise Mistake(
-        f"{ours.name} has {a.sizes['run']} finished runs and {theirs.name} "
-        f"{b.sizes['run']}: to pair them row by row, give as many of each"
+        f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
+        f"{len(kept_b)}: to pair them row by row, give as many of each"
       )
-    kept = [kept[0] & kept[1]] * 2
-  for side, alive in zip((ours, theirs), kept, strict=True):
-    if not alive.any():
-      which = "runs that did not diverge"
+    kept_a = kept_b = kept_a & kept_b
+
+  for side, kept in ((ours, kept_a), (theirs, kept_b)):
+    if not kept.any():
+      missing = "runs that did not diverge"
       if paired:
-        which = f"pairs of which neither diverged, with {theirs.name}"
-      raise Mistake(f"{side.name} has no finished {which}: train some first")
-  rows = [np.flatnonzero(k) for k in kept]
-  if paired is not None:
-    return rows, "rows of the same number" if paired else ""
-  seeds = [groups.seed_columns(r) for r in (a, b)]
-  names = [*seeds[0]]
-  if names and names == [*seeds[1]]:
-    of_a, of_b = (
-      pd.DataFrame({name: column[r] for name, column in of.items()}).assign(row=r)
-      for of, r in zip(seeds, rows, strict=True)
-    )
-    # If they repeat (a sweep), they do not say which runs belong together.
-    repeated = of_a.duplicated(names).any() or of_b.duplicated(names).any()
-    # With few common seeds, such as one run where each side varies another source,
-    # pairs would leave out most runs.
-    both = of_a.merge(of_b, on=names)
-    if not repeated and 2 * len(both) > min(map(len, rows)):
-      return [both.row_x.values, both.row_y.values], "the same seeds"
-  return rows, ""
+        missing = f"pairs of which neither diverged, with {theirs.name}"
+      raise Mistake(f"{side.name} has no finished {missing}: train some first")
+
+  rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
+  if paired:
+    return [rows_a, rows_b], "rows of the same number"
+  if paired is None:
+    same_seeds = _rows_of_same_seeds(ours, rows_a, theirs, rows_b)
+    if same_seeds is not None:
+      return same_seeds, "the same seeds"
+  return [rows_a, rows_b], ""
+
+
+def _rows_of_same_seeds(
+  ours: Side, our_rows: np.ndarray, theirs: Side, their_rows: np.ndarray
+) -> list[np.ndarray] | None:
+  """Return the rows of runs that have the same seeds on both sides; None if seeds do not
+  say which runs belong together, or belong to too few.
+  """
+  our_seeds = groups.seed_columns(ours.results)
+  their_seeds = groups.seed_columns(theirs.results)
+  names = list(our_seeds)
+  if not names or names != list(their_seeds):
+    return None
+
+  our_table = pd.DataFrame({name: our_seeds[name][our_rows] for name in names})
+  their_table = pd.DataFrame({name: their_seeds[name][their_rows] for name in names})
+  # If they repeat (a sweep), they do not say which runs belong together.
+  if our_table.duplicated().any() or their_table.duplicated().any():
+    return None
+
+  pairs = our_table.assign(row=our_rows).merge(
+    their_table.assign(row=their_rows), on=names
+  )
+  # With few common seeds, such as one run where each side varies another source,
+  # pairs would leave out most runs.
+  if 2 * len(pairs) <= min(len(our_rows), len(their_rows)):
+    return None
+  return [pairs.row_x.to_numpy(), pairs.row_y.to_numpy()]

@@ -64,40 +64,44 @@ def notable_cards(
   first = None
   if runs.role == "class":
     first = runs.tallies.first_classes(SHOWN_VOTES)
-  found = [
-    Cards(titles[most], [_card(row, runs, first, inputs) for row in rows])
-    for most in titles
-    if (rows := section.get(f"{most}_examples"))
-  ]
+  groups = []
+  for order, title in titles.items():
+    rows = section.get(f"{order}_examples")
+    if rows:
+      cards = [_card(row, runs, first, inputs) for row in rows]
+      groups.append(Cards(title, cards))
   pairs = [p for p in section.get("pairs", ()) if p["joint"] > p["product"]]
   if pairs:
     cards = [_pair(p, runs, inputs) for p in pairs]
-    found.append(Cards(PAIRS, cards))
-  return found
+    groups.append(Cards(PAIRS, cards))
+  return groups
 
 
 def _card(row, runs, first, inputs):
   example = row["example"]
-  shown = [show_input(inputs, example)]
+  pictures = [show_input(inputs, example)]
   if runs.role == "loss":
-    mean, sd = (show(row[name], None, runs.of.unit) for name in ("mean_loss", "sd"))
-    return Card(shown, name_of(example, runs), [], f"loss {mean}, sd {sd} between runs")
+    mean = show(row["mean_loss"], None, runs.of.unit)
+    sd = show(row["sd"], None, runs.of.unit)
+    text = f"loss {mean}, sd {sd} between runs"
+    return Card(pictures, name_of(example, runs), [], text)
   text = (
     f"wrong in {100 * row['error_rate']:.1f} %, agree {100 * row['agreement']:.1f} %"
   )
   names = runs.class_names
   title = f"{name_of(example, runs)}, label {show_class(row['label'], names)}"
-  classes, votes = (x[example] for x in first)
-  return Card(shown, title, _votes(classes, votes, row["label"], runs), text)
+  classes, votes = first
+  bars = _votes(classes[example], votes[example], row["label"], runs)
+  return Card(pictures, title, bars, text)
 
 
 def _votes(
   classes: np.ndarray, votes: np.ndarray, label: int, runs: MeasuredRuns
 ) -> list[Votes]:
   return [
-    Votes(show_class(c, runs.class_names), float(of / runs.runs), bool(c == label))
-    for c, of in zip(classes, votes, strict=True)
-    if of
+    Votes(show_class(c, runs.class_names), float(count / runs.runs), bool(c == label))
+    for c, count in zip(classes, votes, strict=True)
+    if count
   ]
 
 
@@ -109,15 +113,16 @@ def name_of(example: int, runs: MeasuredRuns) -> str:
 
 def _pair(pair, runs, inputs):
   i, j = pair["i"], pair["j"]
-  both, chance = (
-    1 - pair["right_i"] - pair["right_j"] + pair[n] for n in ("joint", "product")
-  )
+  # P(both wrong) = 1 - P(i right) - P(j right) + P(both right).
+  both = 1 - pair["right_i"] - pair["right_j"] + pair["joint"]
+  chance = 1 - pair["right_i"] - pair["right_j"] + pair["product"]
+  titles = []
+  for example in (i, j):
+    label = show_class(runs.tallies.labels[example], runs.class_names)
+    titles.append(f"{name_of(example, runs)}, label {label}")
   return Card(
     [show_input(inputs, i), show_input(inputs, j)],
-    " and ".join(
-      f"{name_of(k, runs)}, label {show_class(runs.tallies.labels[k], runs.class_names)}"
-      for k in (i, j)
-    ),
+    " and ".join(titles),
     [],
     f"both wrong in {100 * both:.1f} %, by chance in {100 * chance:.1f} %",
   )
@@ -146,7 +151,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   table = table_of_votes(tallies)
   first = np.argsort(table.rank_hard.values)[: min(ever, MOST_EXPLORED)]
   classes, votes = tallies.first_classes(min(SHOWN_VOTES, tallies.classes))
-  found = {
+  record = {
     "runs": tallies.runs,
     "class_names": runs.class_names,
     "examples": ever,
@@ -162,13 +167,13 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   }
   ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is not None:
-    found["ids"] = ids.values[first].tolist()
+    record["ids"] = ids.values[first].tolist()
   if runs.predictions is not None:
-    found["bins"] = _bins(runs.predictions, tallies.labels, first)
+    record["bins"] = _bins(runs.predictions, tallies.labels, first)
   if inputs.extremes:
     pictured = first[:MOST_TILES].tolist()
-    found["tiles"] = {"count": len(pictured), **tiles(inputs, pictured)}
-  return found
+    record["tiles"] = {"count": len(pictured), **tiles(inputs, pictured)}
+  return record
 
 
 def _packed(array: np.ndarray) -> dict[str, str]:

@@ -57,12 +57,13 @@ def swept_columns(results: xr.Dataset) -> dict[str, list[Value]]:
   """Return column -> its values, ascending, for the columns besides seeds that take
   several values.
   """
-  found = {
-    name: values_of(results, name)
-    for name in columns(results)
-    if not _is_seed(results, name)
-  }
-  return {name: values for name, values in found.items() if len(values) > 1}
+  swept = {}
+  for name in columns(results):
+    if not _is_seed(results, name):
+      values = values_of(results, name)
+      if len(values) > 1:
+        swept[name] = values
+  return swept
 
 
 def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
@@ -79,10 +80,13 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
       "{'lr': 0.02}"
     )
   kept = np.ones(results.sizes["run"], bool)
-  for name, given in where.items():
+  for name, condition in where.items():
     _check_column(results, name)
     column = results[name].values
-    listed = [given] if isinstance(given, str) or not np.iterable(given) else [*given]
+    if isinstance(condition, str) or not np.iterable(condition):
+      listed = [condition]
+    else:
+      listed = list(condition)
     try:
       if column.dtype.kind == "U":
         wanted = np.array([as_text(name, value) for value in listed])
@@ -92,7 +96,7 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
       wanted = np.empty(0)
     if not wanted.size or wanted.ndim > 1:
       what = "name" if column.dtype.kind == "U" else "number"
-      raise Mistake(f"{name} is {given!r:.100}: give a {what} or several")
+      raise Mistake(f"{name} is {condition!r:.100}: give a {what} or several")
     for value in wanted[~np.isin(wanted, column)][:1]:
       taken = _format_column(name, values_of(results, name))
       raise Mistake(f"no run has {name}={format_value(value)}: {taken}")
@@ -178,6 +182,8 @@ def _check_column(results: xr.Dataset, name: str) -> None:
 
 
 def _format_column(name: str, values: Sequence[Value]) -> str:
-  shown = ", ".join(map(format_value, values[:MAX_SHOWN_VALUES]))
-  more = len(values[MAX_SHOWN_VALUES:])
-  return f"{name} takes {shown}{f' and {more} more values' * (more > 0)}"
+  listed = ", ".join(format_value(value) for value in values[:MAX_SHOWN_VALUES])
+  text = f"{name} takes {listed}"
+  if len(values) > MAX_SHOWN_VALUES:
+    text += f" and {len(values) - MAX_SHOWN_VALUES} more values"
+  return text

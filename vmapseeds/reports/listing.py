@@ -31,11 +31,12 @@ def list_results(folder: Folder) -> Table:
   if is_remote(top) or not top.is_dir():
     raise Mistake(f"{folder} is no folder on this machine: give one")
   rows = []
-  for at, inside, files in os.walk(top):
-    inside.sort()
-    if ROOT in files and read_metadata(at):
-      inside.clear()
-      rows.append((os.path.relpath(at, top), *_row(Path(at))))
+  for path, subfolders, files in os.walk(top):
+    # In place: `os.walk` goes on with what is left in this list.
+    subfolders.sort()
+    if ROOT in files and read_metadata(path):
+      subfolders.clear()
+      rows.append((os.path.relpath(path, top), *_row(Path(path))))
   if not rows:
     raise Mistake(f"{folder} holds no results: give a folder that has some in it")
   return Table("", HEADINGS, rows)
@@ -45,32 +46,38 @@ def _row(path: Path) -> tuple[str, ...]:
   try:
     results = Results(path)
     opened = open_results(path)
-    finished, count = sorted(results.finished_blocks()), len(results)
-    record = (results.record(finished[-1]) if finished else None) or {}
-    swept = groups.swept_columns(opened)
-    values = ", ".join(
-      groups.format_values({name: taken[: groups.MAX_SHOWN_VALUES]})
-      + " or more" * (len(taken) > groups.MAX_SHOWN_VALUES)
-      for name, taken in swept.items()
-    )
-    when = str(record.get("when", "–")).partition("+")[0].replace("T", " ")
+    finished = sorted(results.finished_blocks())
+    record = results.record(finished[-1]) if finished else None
+    written = str((record or {}).get("when", "–"))
+    written = written.partition("+")[0].replace("T", " ")
     done = str(opened.sizes["run"])
-    done += f" of {count}" * (opened.sizes["run"] < count)
+    if opened.sizes["run"] < len(results):
+      done += f" of {len(results)}"
     name = json.loads(results.root["recipe"])["name"]
-    return str(name), values, done, _mean(opened), when
+    return str(name), _swept_values(opened), done, _mean(opened), written
   except (Mistake, Failure) as error:
     return "–", one_line(error)[:100], "–", "–", "–"
 
 
+def _swept_values(opened) -> str:
+  columns = []
+  for name, values in groups.swept_columns(opened).items():
+    text = groups.format_values({name: values[: groups.MAX_SHOWN_VALUES]})
+    if len(values) > groups.MAX_SHOWN_VALUES:
+      text += " or more"
+    columns.append(text)
+  return ", ".join(columns)
+
+
 def _mean(opened) -> str:
   try:
-    name, about = next(iter(roles(opened).items()))
+    name, info = next(iter(roles(opened).items()))
   except Mistake:
     return "–"
   values = values_of_runs(opened, name)
   values = values[np.isfinite(values)]
   if not len(values):
     return "–"
-  unit = quantity_of(name, about).unit
+  unit = quantity_of(name, info).unit
   sd = float(values.std(ddof=1)) if len(values) > 1 else None
   return show(float(values.mean()), sd, unit)

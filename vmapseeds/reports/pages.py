@@ -60,12 +60,12 @@ class Table(NamedTuple):
   rows: Sequence[Sequence[str]]
 
   def for_terminal(self) -> rich.table.Table:
-    made = rich.table.Table(title=escape(self.caption), title_justify="left")
+    table = rich.table.Table(title=escape(self.caption), title_justify="left")
     for i, heading in enumerate(self.headings):
-      made.add_column(heading, justify="right" if i else "left", overflow="fold")
+      table.add_column(heading, justify="right" if i else "left", overflow="fold")
     for row in self.rows:
-      made.add_row(*map(escape, row))
-    return made
+      table.add_row(*(escape(cell) for cell in row))
+    return table
 
 
 def terminal() -> Console:
@@ -101,12 +101,11 @@ class Section(NamedTuple):
 
 def markdown(table: Table) -> str:
   """Return a table in Markdown, its caption above it."""
-  lines = [
-    "| "
-    + " | ".join(re.sub(r"([|*])", r"\\\1", cell).replace("\n", " ") for cell in row)
-    + " |"
-    for row in (table.headings, *table.rows)
-  ]
+  lines = []
+  for row in (table.headings, *table.rows):
+    # A bar would end the cell, a star begin emphasis, a line end the table.
+    cells = [re.sub(r"([|*])", r"\\\1", cell).replace("\n", " ") for cell in row]
+    lines.append(f"| {' | '.join(cells)} |")
   lines.insert(1, "|---" + "|---:" * (len(table.headings) - 1) + "|")
   return "\n".join([f"**{table.caption}**\n", *lines, ""])
 
@@ -125,9 +124,10 @@ def html(sections: Sequence[Section], sources: Mapping[str, str], **texts: str) 
   """Render a page that loads nothing else: its title, what stands under the title, and
   its footer; and the figures' addresses by their names.
   """
-  shown = [section for section in sections if any(section[1:-1])]
+  # All but the heading and the class of the stylesheet.
+  with_contents = [section for section in sections if any(section[1:-1])]
   template = TEMPLATES.get_template("page.html.j2")
-  page = template.render(sections=shown, sources=sources, **texts)
+  page = template.render(sections=with_contents, sources=sources, **texts)
   # No line may break between a number and its unit.
   return page.replace(" %", "\N{NO-BREAK SPACE}%")
 

@@ -66,8 +66,8 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
   if not isinstance(name, str):
     return Inputs(why=f"Inputs of these examples are not at hand: {GIVE}.")
   try:
-    found = _load(name, test_set, settings.get("classes"))
-    return as_inputs(_checked(*found, results=results))
+    inputs, labels = _load(name, test_set, settings.get("classes"))
+    return as_inputs(_checked(inputs, labels, results=results))
   except Mistake as mistake:
     return Inputs(why=f"Inputs of these examples are not at hand: {mistake}.")
 
@@ -91,7 +91,8 @@ def _given(images, results, test_set):
     classes = fields_of(results.attrs["recipe"]).get("classes")
     if not module_exists(name):
       return _load(name, test_set, classes)
-    if not isinstance(data := imported(name), Dataset):
+    data = imported(name)
+    if not isinstance(data, Dataset):
       raise Mistake(f"{name} is {type(data).__name__}: give the name of a vs.Dataset")
     of_set = data.select((test_set,), classes).tests[test_set]
     return of_set.inputs, of_set.targets
@@ -160,8 +161,8 @@ def text_of(inputs: Inputs, example: int) -> str:
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
   numbers = value.ravel()
-  shown = ", ".join(f"{number:.4g}" for number in numbers[:MOST_NUMBERS])
-  return shown + ", …" * (numbers.size > MOST_NUMBERS)
+  text = ", ".join(f"{number:.4g}" for number in numbers[:MOST_NUMBERS])
+  return f"{text}, …" if numbers.size > MOST_NUMBERS else text
 
 
 def tiles(inputs: Inputs, examples: Sequence[int]) -> dict[str, Any]:

@@ -63,8 +63,10 @@ def plan(
   power = number("power", power)
   if not 0 < power < 1:
     raise Mistake(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
-  if detect is not None and not 0 < (detect := number("detect", detect)) < np.inf:
-    raise Mistake(f"detect is {detect}: give a number above 0, in the unit printed")
+  if detect is not None:
+    detect = number("detect", detect)
+    if not 0 < detect < np.inf:
+      raise Mistake(f"detect is {detect}: give a number above 0, in the unit printed")
   side = read_side(a, where, "--where", test_set, epoch, output)
   runs = measure_runs(side.opened, side.output, pairs=False)
   if not is_pilot(runs):
@@ -83,8 +85,9 @@ def plan(
       )
     pairs = side.values[rows[0]], other.values[rows[1]]
   wanted = None if detect is None else detect / runs.of.scale
-  found = needs(runs, wanted, power, pairs)
-  said = f"{run_count(runs.runs)}: the standard deviation of a run is {sd_of(runs.values, runs.of)}."
+  questions = needs(runs, wanted, power, pairs)
+  sd = sd_of(runs.values, runs.of)
+  text = f"{run_count(runs.runs)}: the standard deviation of a run is {sd}."
   if pairs:
     low, high = stats.correlation_interval(*pairs)
     if np.isnan(low):
@@ -93,11 +96,11 @@ def plan(
         "needs at least 4 that differ, and better 10 to 30"
       )
     r = np.corrcoef(*pairs)[0, 1]
-    said += f" Runs of the same seeds have a correlation of {r:.2f} ({low:.2f} to {high:.2f})."
+    text += f" Runs of the same seeds have a correlation of {r:.2f} ({low:.2f} to {high:.2f})."
   else:
-    said += """ Paired by seeds, a difference takes fewer runs if their correlation is \
+    text += """ Paired by seeds, a difference takes fewer runs if their correlation is \
 above 0: a second folder with the same seeds measures it."""
   console = console or terminal()
-  console.print(said, highlight=False, soft_wrap=True, markup=False)
-  console.print(table_of(found, seconds_of_a_run(a)).for_terminal())
-  return found
+  console.print(text, highlight=False, soft_wrap=True, markup=False)
+  console.print(table_of(questions, seconds_of_a_run(a)).for_terminal())
+  return questions

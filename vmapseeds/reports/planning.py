@@ -70,26 +70,30 @@ def needs(
   """
   sd, ends = _sds(runs.values, runs.largest)
   x = wanted or round_difference(sd / 2, runs.of)
-  shown = amount(x, runs.of)
+  difference = amount(x, runs.of)
   often = f"shown in {100 * power:.3g} % of cases"
-  found = [
-    Need(f"the mean to ± {shown}", *_three(stats.runs_for_mean, sd, ends, x)),
+  questions = [
+    Need(f"the mean to ± {difference}", *_three(stats.runs_for_mean, sd, ends, x)),
     Need(
-      f"a difference of {shown} to another recipe, {often}",
+      f"a difference of {difference} to another recipe, {often}",
       *_three(stats.runs_for_difference, sd, ends, x, False, power),
       "runs of each",
     ),
   ]
   if pairs:
+    # Seeds that runs share cancel in their differences.
     of_pairs = _sds(pairs[0] - pairs[1], np.inf)
-    found.append(
+    questions.append(
       Need(
         f"the same, paired by seeds, {often}",
         *_three(stats.runs_for_difference, *of_pairs, x, True, power),
         "pairs",
       )
     )
-  return found if runs.seen else [*found, _for_variance(runs)]
+  # Examples that runs were trained on say nothing of the variance on new ones.
+  if not runs.seen:
+    questions.append(_for_variance(runs))
+  return questions
 
 
 def _sds(values: np.ndarray, largest: float) -> tuple[float, Any]:
@@ -97,9 +101,10 @@ def _sds(values: np.ndarray, largest: float) -> tuple[float, Any]:
   return float(sd), np.asarray(ends, float)
 
 
-def _three(function, sd, ends, *given) -> tuple[float, float, float]:
-  point, low, high = (float(x) for x in function(np.r_[sd, ends], *given))
-  return point, low, high
+def _three(function, sd, ends, *arguments) -> tuple[float, float, float]:
+  """Return how many runs a standard deviation takes, and those of its interval's ends."""
+  point, low, high = function(np.r_[sd, ends], *arguments)
+  return float(point), float(low), float(high)
 
 
 def _for_variance(runs: MeasuredRuns) -> Need:
@@ -119,13 +124,15 @@ def _for_variance(runs: MeasuredRuns) -> Need:
   relative = max(2.0, (runs.runs - 1) * (se / total) ** 2)
   independent = max(0.0, total - variance)
 
-  def at(v: float) -> float:
-    if not v > 0:
+  def runs_at(variance: float) -> float:
+    # Also where the end is NaN.
+    if not variance > 0:
       return np.inf
-    shared = (v + independent) / v
+    shared = (variance + independent) / variance
     return float(np.ceil(1 + relative * (ndtri(0.975) * shared / PRECISION) ** 2))
 
-  low, high = at(float(ends[1])), at(float(ends[0]))
+  # The smaller the variance, the more runs it takes to know it to 10 %.
+  low, high = runs_at(float(ends[1])), runs_at(float(ends[0]))
   return Need(question, point, min(low, point), max(high, point))
 
 
@@ -145,10 +152,10 @@ def seconds_of_a_run(folder: Folder) -> float | None:
   return max(0.0, seconds) / len(results.blocks[block])
 
 
-def table_of(found: list[Need], seconds: float | None) -> Table:
+def table_of(questions: list[Need], seconds: float | None) -> Table:
   """Return what each question takes, and for how long it trains where the pilot did."""
   rows = []
-  for need in found:
+  for need in questions:
     ends = f"{_count(need.low)} to {_count(need.high)}"
     unit = "" if need.unit == "runs" else f" {need.unit.removeprefix('runs ')}"
     time = show_time(need.seconds(seconds))

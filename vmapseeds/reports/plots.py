@@ -50,8 +50,8 @@ def figure(height: float = 4.0) -> tuple[Figure, Axes]:
   """Return a figure with one set of axes, its height in inches. Without pyplot it needs
   no closing and no display.
   """
-  made = Figure(figsize=(6.4, height), layout="constrained")
-  return made, made.add_subplot()
+  drawing = Figure(figsize=(6.4, height), layout="constrained")
+  return drawing, drawing.add_subplot()
 
 
 def accuracy_histogram(
@@ -170,9 +170,8 @@ def split_scatter(
     (ax.axvline, ax.axhline), of.scale * pairs.mean(0), strict=True
   ):
     line(mean, **DOTTED, zorder=0)
-  even, odd = (
-    of._replace(name=f"{of.name} on {half} examples").label for half in ("even", "odd")
-  )
+  even = of._replace(name=f"{of.name} on even examples").label
+  odd = of._replace(name=f"{of.name} on odd examples").label
   return finish_axes(ax, even, odd, above=1)
 
 
@@ -220,8 +219,8 @@ def learning_curves(
     ax: where to draw.
     of: what the numbers are.
   """
-  for (name, given), color in zip(groups.items(), PALETTE, strict=False):
-    values = of.scale * np.asarray(given, np.float64)
+  for (name, of_group), color in zip(groups.items(), PALETTE, strict=False):
+    values = of.scale * np.asarray(of_group, np.float64)
     runs, mean = len(values), values.mean(0)
     if runs > 1:
       quantile = scipy.stats.t.ppf(0.975, runs - 1)
@@ -303,13 +302,13 @@ def response_curve(
   values = [*dict.fromkeys(x for points in lines.values() for x, *_ in points)]
   named = any(isinstance(x, str) for x in values)
   places = {x: float(k if named else x) for k, x in enumerate(values)}
-  at = sorted(places.values())
-  logarithmic = not named and at[0] > 0 and at[-1] >= 20 * at[0]
+  ticks = sorted(places.values())
+  logarithmic = not named and ticks[0] > 0 and ticks[-1] >= 20 * ticks[0]
   for k, (line, points) in enumerate(lines.items()):
     x = np.array([places[value] for value, *_ in points])
     # Side by side, so that intervals do not hide each other.
     off = (k - (len(lines) - 1) / 2) * 0.1 / len(lines)
-    step = np.ptp(np.log(at) if logarithmic else at) / max(1, len(at) - 1)
+    step = np.ptp(np.log(ticks) if logarithmic else ticks) / max(1, len(ticks) - 1)
     x = x * np.exp(off * step) if logarithmic else x + off * step
     mean, low, high = of.scale * np.array([p[1:] for p in points], np.float64).T
     order = np.argsort(x)
@@ -327,7 +326,7 @@ def response_curve(
     )
   if logarithmic:
     ax.set_xscale("log")
-  if named or len(at) <= 8:
+  if named or len(ticks) <= 8:
     ax.set_xticks([*places.values()], [*map(format_value, places)])
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
@@ -343,9 +342,10 @@ def performance_profiles(
     ax: where to draw.
   """
   every = np.concatenate([x.ravel() for x in scores.values()])
-  at = np.linspace(every.min(), every.max(), 400)
+  thresholds = np.linspace(every.min(), every.max(), 400)
   for (name, x), color in zip(scores.items(), itertools.cycle(PALETTE), strict=False):
-    ax.step(at, 100 * performance_profile(x, at), where="post", color=color, label=name)
+    above = 100 * performance_profile(x, thresholds)
+    ax.step(thresholds, above, where="post", color=color, label=name)
   return finish_axes(ax, "score", "scores above it (%)")
 
 
@@ -418,9 +418,9 @@ def loss_histogram(
   """Draw a histogram of the examples' mean losses over the runs, with a logarithmic axis
   of counts.
   """
-  of = Quantity("mean loss of an example", unit)
+  quantity = Quantity("mean loss of an example", unit)
   label = f"{len(losses)} examples: largest {show(losses.max(), None, unit)}"
-  return _of_examples(ax, losses, even_edges(losses, 40), label, of)
+  return _of_examples(ax, losses, even_edges(losses, 40), label, quantity)
 
 
 def calibration_plot(
@@ -498,18 +498,19 @@ def ecdf_band(
   """
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.
-  at = pooled[np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))]
+  places = np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))
+  points = pooled[places]
 
   def ecdf(values: np.ndarray) -> np.ndarray:
-    return np.searchsorted(values, at, side="right") / values.size
+    return np.searchsorted(values, points, side="right") / values.size
 
   for run in np.sort(gaps[:MOST_CURVES], axis=1):
-    ax.plot(at, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
+    ax.plot(points, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
   band = np.clip([ecdf(pooled) - threshold, ecdf(pooled) + threshold], 0, 1)
   label = f"± {threshold:.4f}"
-  ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
+  ax.fill_between(points, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
   together = f"all {len(gaps)} runs together"
-  ax.plot(at, ecdf(pooled), color=INK, linewidth=1.4, label=together)
+  ax.plot(points, ecdf(pooled), color=INK, linewidth=1.4, label=together)
   return finish_axes(ax, "logit gap", "fraction of test examples at or below")
 
 

@@ -73,6 +73,8 @@ examples would; the choice of the test examples comes on top of the first, and f
 be seen from one test set. %² are squared percentage points."""
 _STARS = """± and intervals: what other runs would give; *: these runs on other \
 examples"""
+# Of `summary_table`, as they are called in the record of a statistic.
+_COLUMNS = ("label", "value", "se", "low", "high", "unit", "over")
 BARS = "A bar shows which classes the runs predict; blue is the label."
 HEADINGS = (
   "statistic",
@@ -156,32 +158,27 @@ def report(
   one_of("format", format, ("text", "md", *VECTORS))
   vector = format if format in VECTORS else ""
   console = console or pages.terminal()
-  if isinstance(folders, Folder) or not np.iterable(folders):
-    folders = [folders]
-  if not (folders := list(folders)):
-    raise Mistake(
-      "no results folder given: give one or more that `vmapseeds train` or `import` made"
-    )
+  folders = _list_of_folders(folders)
   names = _names(folders) if len(folders) > 1 else [""]
+
+  # All folders are read before the first page is written, so that a mistake in one of
+  # them leaves nothing half written.
   reported = []
   for folder, name in zip(folders, names, strict=True):
     results = _open(folder, test_set, epoch, by, where)
     above = place(folder) / "report" if out is None else place(out) / name
-    opened = resolve_test_set(results.attrs.get("test_sets"), test_set)
-    above = pages.of_test_set(above, results, opened)
+    resolved = resolve_test_set(results.attrs.get("test_sets"), test_set)
+    above = pages.of_test_set(above, results, resolved)
     try:
-      inputs = find_inputs(images, results, opened)
+      inputs = find_inputs(images, results, resolved)
       grouped = groups.group_runs(results, by, where)
-      parts, lost = _parts(grouped, name, above, str(folder), opened, inputs)
+      parts, lost = _parts(grouped, name, above, str(folder), resolved, inputs)
       if "search" in results.attrs:
-        shown, record = search_section.sections(open_results(folder))
-        parts = [
-          part._replace(searches=shown, summary=part.summary | {"search": record})
-          for part in parts
-        ]
+        parts = _with_searches(parts, folder)
       reported.append((parts, lost))
     except Mistake as mistake:
       raise Mistake(f"{folder}: {mistake}") from None
+
   for parts, lost in reported:
     for part in parts:
       page = pages.write_page(
@@ -190,26 +187,53 @@ def report(
     if len(parts) > 1 or lost:
       page = _side_by_side(parts, lost, parts[0].out.parent, console, format)
     else:
-      for section in sections(part.summary):
-        if format == "md":
-          _print_markdown(markdown_of(part.summary, section), console)
-        else:
-          console.print(terminal_table(part.summary, section))
-        for table in _table_of_sources(section):
-          _print_table(table, console, format)
-      for said in parts[0].searches[:1]:
-        lines = (said.lead, *said.sentences)
-        console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
-        _print_table(said.tables[0], console, format)
-      _print_notes(_notes([part]), page, console, format)
-  parts = [part for parts, _ in reported for part in parts]
+      _print_part(parts[0], page, console, format)
+
+  all_parts = [part for parts, _ in reported for part in parts]
   if len(folders) > 1:
     top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
-    lost = [note for _, lost in reported for note in lost]
-    page = _side_by_side(parts, lost, top, console, format)
+    all_lost = [sentence for _, lost in reported for sentence in lost]
+    page = _side_by_side(all_parts, all_lost, top, console, format)
   if open_page:
     webbrowser.open(str(page) if is_remote(page) else page.absolute().as_uri())
-  return [part.summary for part in parts]
+  return [part.summary for part in all_parts]
+
+
+def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
+  if isinstance(folders, Folder) or not np.iterable(folders):
+    return [folders]
+  folders = list(folders)
+  if not folders:
+    raise Mistake(
+      "no results folder given: give one or more that `vmapseeds train` or `import` made"
+    )
+  return folders
+
+
+def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
+  """Return the parts with what there is to say of searches, from all of their trials."""
+  search_sections, record = search_section.sections(open_results(folder))
+  return [
+    part._replace(searches=search_sections, summary=part.summary | {"search": record})
+    for part in parts
+  ]
+
+
+def _print_part(part: Part, page: Path | UPath, console: Console, format: str) -> None:
+  """Print the statistics of each output, and which page has more."""
+  for section in sections(part.summary):
+    if format == "md":
+      _print_markdown(markdown_of(part.summary, section), console)
+    else:
+      console.print(terminal_table(part.summary, section))
+    for table in _table_of_sources(section):
+      _print_table(table, console, format)
+  # The first section has the numbers, the others are figures.
+  for section in part.searches[:1]:
+    lines = "\n".join((section.lead, *section.sentences))
+    console.print(lines, soft_wrap=True, highlight=False, markup=False)
+    _print_table(section.tables[0], console, format)
+  _print_notes(_notes([part]), page, console, format)
 
 
 @door
@@ -247,15 +271,13 @@ def summary_table(
   columns = dict.fromkeys(["folder"])
   for folder in [folders] if isinstance(folders, Folder) else folders:
     results = _open(folder, test_set, epoch, by, where)
-    for values, of in groups.group_runs(results, by, where):
+    for values, of_group in groups.group_runs(results, by, where):
       columns |= dict.fromkeys(values)
-      for section in sections(summarize(of, test_set=test_set)):
-        about = {"folder": str(folder), **values, "output": section["output"]}
-        for name, s in section["statistics"].items():
-          told = {
-            c: s[c] for c in ("label", "value", "se", "low", "high", "unit", "over")
-          }
-          rows.append({**about, "statistic": name, **told, "runs": section["runs"]})
+      for section in sections(summarize(of_group, test_set=test_set)):
+        index = {"folder": str(folder), **values, "output": section["output"]}
+        for name, statistic in section["statistics"].items():
+          cells = {column: statistic[column] for column in _COLUMNS}
+          rows.append({**index, "statistic": name, **cells, "runs": section["runs"]})
   return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
 
 
@@ -317,11 +339,13 @@ def sections(summary: Summary) -> list[Summary]:
 def _names(folders: Sequence[Folder]) -> list[str]:
   """Return the shortest path endings that tell the folders apart."""
   parts = [pages.path_parts(folder) for folder in folders]
-  ends = (
-    ["/".join(p[-n:]).strip("/") for p in parts]
-    for n in range(1, max(map(len, parts)) + 1)
-  )
-  return next(names for names in ends if len(set(names)) == len(set(parts)))
+  longest = max(len(path) for path in parts)
+  for length in range(1, longest + 1):
+    names = ["/".join(path[-length:]).strip("/") for path in parts]
+    # A folder that is given twice has one name.
+    if len(set(names)) == len(set(parts)):
+      break
+  return names
 
 
 def _parts(
@@ -334,26 +358,33 @@ def _parts(
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   parts, lost = [], []
-  for values, of in grouped:
-    named = format_values(values)
+  for values, of_group in grouped:
+    group_name = format_values(values)
     try:
-      measured = measure_outputs(of)
+      measured = measure_outputs(of_group)
     except AllDiverged as mistake:
-      all_lost, runs = mistake, run_count(of.sizes["run"])
-      lost.append(f"{join_names(name, named)}: all {runs} diverged.")
+      all_lost = mistake
+      runs = run_count(of_group.sizes["run"])
+      lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
       continue
-    summary = summarize(of, test_set=test_set, measured=measured)
+
+    summary = summarize(of_group, test_set=test_set, measured=measured)
     summary = {"folder": folder, "values": values, **summary}
-    for i, runs_of in enumerate(measured):
-      if runs_of.tallies:
-        tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
-        measured[i] = dataclasses.replace(runs_of, tallies=tallies, paired=None)
-    named_part = join_names(name, _group_name(summary))
-    out = pages.below(above, named)
-    parts.append(Part(named_part, out, measured, summary, inputs))
+    measured = [_without_joint_errors(runs) for runs in measured]
+    part_name = join_names(name, _group_name(summary))
+    out = pages.below(above, group_name)
+    parts.append(Part(part_name, out, measured, summary, inputs))
   if not parts:
     raise all_lost
   return parts, lost
+
+
+def _without_joint_errors(runs: MeasuredRuns) -> MeasuredRuns:
+  # They grow with the square of the examples, and parts of all folders are kept at once.
+  if not runs.tallies:
+    return runs
+  tallies = dataclasses.replace(runs.tallies, joint_errors=None)
+  return dataclasses.replace(runs, tallies=tallies, paired=None)
 
 
 def _group_name(summary: Summary) -> str:
@@ -365,17 +396,22 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   """Return the warnings of all parts and outputs, each once, saying of which they are if
   not of all.
   """
-  said: dict[str, list[str]] = {}
-  several = len({s["output"] for part in parts for s in sections(part.summary)}) > 1
-  of = [(part, section) for part in parts for section in sections(part.summary)]
-  for part, section in of:
-    name = join_names(part.name, several * section["output"], by=": ")
+  pairs = [(part, section) for part in parts for section in sections(part.summary)]
+  outputs = {section["output"] for _, section in pairs}
+  names_of: dict[str, list[str]] = {}  # warning -> where it applies
+  for part, section in pairs:
+    name = part.name
+    if len(outputs) > 1:
+      name = join_names(part.name, section["output"], by=": ")
     for warning in section["warnings"]:
-      said.setdefault(warning, []).append(name)
-  return [
-    warning if len(names) == len(of) else f"{'; '.join(names)}: {warning}"
-    for warning, names in said.items()
-  ]
+      names_of.setdefault(warning, []).append(name)
+
+  lines = []
+  for warning, names in names_of.items():
+    if len(names) < len(pairs):
+      warning = f"{'; '.join(names)}: {warning}"
+    lines.append(warning)
+  return lines
 
 
 def _print_markdown(text: str, console: Console) -> None:
@@ -400,21 +436,30 @@ def _print_notes(
 
 
 def _title(summary: Summary) -> str:
-  epochs, epoch = summary["settings"].get("epochs"), summary["epoch"]
-  if isinstance(epochs, float):  # of a column
+  epochs = summary["settings"].get("epochs")
+  # Columns of the runs table are floats.
+  if isinstance(epochs, float):
     epochs = f"{epochs:g}"
-  duration = "" if epochs is None else f"{epochs} epoch{'s' * (str(epochs) != '1')}"
-  if epoch is not None:
-    duration = f"epoch {epoch} of {epochs}"
+  if summary["epoch"] is not None:
+    duration = f"epoch {summary['epoch']} of {epochs}"
+  elif epochs is None:
+    duration = ""
+  elif str(epochs) == "1":
+    duration = "1 epoch"
+  else:
+    duration = f"{epochs} epochs"
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 
 def _about(summary: Summary, section: Summary) -> str:
   """Return how many runs and examples an output has."""
+  runs = run_count(section["runs"])
+  if not section["examples"]:
+    return f"{runs}, {section['output']}"
   examples = f"{section['examples']} examples"
   if section["role"] == "class":
     examples += f" of {summary['test_set']}"
-  return f"{run_count(section['runs'])}, {examples if section['examples'] else section['output']}"
+  return f"{runs}, {examples}"
 
 
 def _statistics(section: Summary) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
@@ -423,19 +468,20 @@ def _statistics(section: Summary) -> Iterator[tuple[str, list[tuple[str, ...]]]]
   """
   statistics = section["statistics"].values()
   for group, members in itertools.groupby(statistics, key=lambda s: s["group"]):
-    yield (
-      GROUPS[group],
-      [
-        (
-          s["label"],
-          show(s["value"], s["se"], s["unit"]),
-          "* " * (s["over"] == "examples")
-          + show_interval(s["low"], s["high"], s["unit"]),
-          with_small(s["reading"], s["definition"]),
-        )
-        for s in members
-      ],
-    )
+    yield GROUPS[group], [_row_of_statistic(statistic) for statistic in members]
+
+
+def _row_of_statistic(statistic: Summary) -> tuple[str, ...]:
+  unit = statistic["unit"]
+  interval = show_interval(statistic["low"], statistic["high"], unit)
+  if statistic["over"] == "examples":
+    interval = f"* {interval}"
+  return (
+    statistic["label"],
+    show(statistic["value"], statistic["se"], unit),
+    interval,
+    with_small(statistic["reading"], statistic["definition"]),
+  )
 
 
 def terminal_table(summary: Summary, section: Summary) -> rich.table.Table:
@@ -469,40 +515,71 @@ def markdown_of(summary: Summary, section: Summary) -> str:
 def page_of(part: Part) -> dict[str, Any]:
   """Return what the page of a part shows: see `pages.html`."""
   summary = part.summary
-  several = len(summary["further"]) > 0
-  shown: list[pages.Section] = []
   folder = summary.get("folder")
   seconds = planning.seconds_of_a_run(folder) if folder else None
+
+  notes = pages.notes(_notes([part._replace(name="")]))
+  page_sections = list(part.searches)
   outputs = itertools.zip_longest(sections(summary), part.measured)
-  shown += part.searches
   for section, runs in outputs:
-    name = several * section["output"]
-    figures_of = figures(runs, section) if runs else {}
-    named = {join_names(name, key, by="."): f for key, f in figures_of.items()}
-    of_sources = _table_of_sources(section)
-    tables = [_headline_table(section), *of_sources]
-    shown += [
-      pages.Section(name, section["summary"], tables=tables),
-      pages.Section(join_names(name, "Figures", by=": "), figures=named),
-      pages.Section(join_names(name, "Statistics", by=": "), tables=_tables(section)),
-    ]
-    if runs and (cards := notable_cards(runs, section, part.inputs)):
-      shown.append(
-        pages.Section(
-          join_names(name, "Examples", by=": "),
-          lead=BARS * (runs.role == "class"),
-          sentences=[part.inputs.why] * bool(part.inputs.why),
-          cards=cards,
-          explorer=explorer_of(runs, part.inputs),
-        )
+    # A single output needs no name before its headings.
+    name = section["output"] if summary["further"] else ""
+    page_sections += _sections_of_output(part, section, runs, name, seconds)
+  # Notes stand under the headline of a single output, or above all of several.
+  page_sections.insert(0 if summary["further"] else 1, notes)
+  page_sections.append(_settings(summary))
+  return {
+    "sections": page_sections,
+    "title": _title(summary),
+    "under": _about(summary, summary),
+    "footer": _FOOTER,
+  }
+
+
+def _sections_of_output(
+  part: Part,
+  section: Summary,
+  runs: MeasuredRuns | None,
+  name: str,
+  seconds: float | None,
+) -> list[pages.Section]:
+  """Return what the page shows of one output; `seconds` is how long a run took."""
+
+  def heading(text: str) -> str:
+    return join_names(name, text, by=": ")
+
+  tables = [_headline_table(section), *_table_of_sources(section)]
+  named_figures = {}
+  if runs:
+    for key, figure in figures(runs, section).items():
+      named_figures[join_names(name, key, by=".")] = figure
+  page_sections = [
+    pages.Section(name, section["summary"], tables=tables),
+    pages.Section(heading("Figures"), figures=named_figures),
+    pages.Section(heading("Statistics"), tables=_tables(section)),
+  ]
+  if not runs:
+    return page_sections
+
+  cards = notable_cards(runs, section, part.inputs)
+  if cards:
+    page_sections.append(
+      pages.Section(
+        heading("Examples"),
+        lead=BARS if runs.role == "class" else "",
+        sentences=[part.inputs.why] if part.inputs.why else [],
+        cards=cards,
+        explorer=explorer_of(runs, part.inputs),
       )
-    if runs and planning.is_pilot(runs):
-      needed = planning.table_of(planning.needs(runs), seconds)
-      shown.append(
-        pages.Section(join_names(name, "How many runs?", by=": "), tables=[needed])
-      )
-  shown.insert(not several, pages.notes(_notes([part._replace(name="")])))
-  about = {
+    )
+  if planning.is_pilot(runs):
+    table = planning.table_of(planning.needs(runs), seconds)
+    page_sections.append(pages.Section(heading("How many runs?"), tables=[table]))
+  return page_sections
+
+
+def _settings(summary: Summary) -> pages.Section:
+  settings = {
     **summary["settings"],
     "runs": summary["runs"],
     "diverged": summary["diverged"],
@@ -514,15 +591,8 @@ def page_of(part: Part) -> dict[str, Any]:
     "lowering": summary["lowering"],
     **summary["versions"],
   }
-  rows = [(name, _setting(value)) for name, value in about.items()]
-  shown.append(pages.Section("Settings", tables=[Table("", (), rows)]))
-  under = _about(summary, summary)
-  return {
-    "sections": shown,
-    "title": _title(summary),
-    "under": under,
-    "footer": _FOOTER,
-  }
+  rows = [(name, _setting(value)) for name, value in settings.items()]
+  return pages.Section("Settings", tables=[Table("", (), rows)])
 
 
 def _setting(value: Any) -> str:
@@ -533,155 +603,202 @@ def _setting(value: Any) -> str:
   return "–" if value in (None, "") else str(value)
 
 
-def _cell(s: Summary) -> str:
-  interval = show_interval(s["low"], s["high"], s["unit"])
-  return with_small(show(s["value"], s["se"], s["unit"]), interval)
+def _cell(statistic: Summary) -> str:
+  unit = statistic["unit"]
+  interval = show_interval(statistic["low"], statistic["high"], unit)
+  return with_small(show(statistic["value"], statistic["se"], unit), interval)
 
 
 def _headline_table(section: Summary) -> Table:
-  first = headline(section).values()
-  return Table("", [s["label"] for s in first], [[_cell(s) for s in first]])
+  statistics = headline(section).values()
+  labels = [statistic["label"] for statistic in statistics]
+  cells = [_cell(statistic) for statistic in statistics]
+  return Table("", labels, [cells])
 
 
 def _table_of_sources(section: Summary) -> list[Table]:
+  decomposition = section.get("sources")
+  if not decomposition:
+    return []
   unit = headline(section)["mean"]["unit"]
-  found = section.get("sources")
-  return [sources.table_of_sources(found, unit)] if found else []
+  return [sources.table_of_sources(decomposition, unit)]
 
 
 def _tables(section: Summary) -> list[Table]:
   tables = [Table(group, HEADINGS, rows) for group, rows in _statistics(section)]
-  if pairs := section.get("pairs"):
-    headings = ("examples", "right, each", "together", "if independent", "difference")
-    tables.append(
-      Table(
-        "The pairs of test examples farthest from independence",
-        headings,
-        [
-          (
-            f"{p['i']}, {p['j']}",
-            f"{show(p['right_i'], None, 'fraction')}, {show(p['right_j'], None, 'fraction')}",
-            show(p["joint"], None, "fraction"),
-            show(p["product"], None, "fraction"),
-            show(p["joint"] - p["product"], p["se"], "fraction"),
-          )
-          for p in pairs
-        ],
+  pairs = section.get("pairs")
+  if pairs:
+    tables.append(_table_of_pairs(pairs))
+  return tables
+
+
+def _table_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Table:
+  rows = []
+  for pair in pairs:
+    right_i = show(pair["right_i"], None, "fraction")
+    right_j = show(pair["right_j"], None, "fraction")
+    rows.append(
+      (
+        f"{pair['i']}, {pair['j']}",
+        f"{right_i}, {right_j}",
+        show(pair["joint"], None, "fraction"),
+        show(pair["product"], None, "fraction"),
+        show(pair["joint"] - pair["product"], pair["se"], "fraction"),
       )
     )
-  return tables
+  return Table(
+    "The pairs of test examples farthest from independence",
+    ("examples", "right, each", "together", "if independent", "difference"),
+    rows,
+  )
 
 
 def figures(runs: MeasuredRuns, section: Summary) -> Figures:
   """Return the figures of one output, by name. A single run has none."""
   if runs.runs < 2:
     return {}
-  numbers, of_class = section["statistics"], runs.role == "class"
+  statistics = section["statistics"]
+  # By name, in the order of the page.
+  drawn: Figures = {}
+  noun = "accuracy" if runs.role == "class" else runs.role
+  drawn[f"{noun}_distribution"] = _distribution(runs, section)
+  curves = learning_curves(runs)
+  if curves is not None:
+    drawn["learning_curve"] = _learning_curve(runs, *curves)
+  if runs.role == "loss":
+    drawn["losses"] = _losses(runs)
+  if runs.role == "class":
+    drawn["error_rates"] = _error_rates(runs)
+  if runs.role in _PARTS and runs.examples > 1:
+    drawn["split"] = _split(runs, statistics["split_correlation"])
+  if "cace" in statistics:
+    drawn["calibration"] = _calibration(runs, statistics["cace"])
+  if "gde_gap" in statistics and runs.predictions is not None:
+    drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
+  if "gap_accepted" in statistics:
+    drawn["logit_gaps"] = _logit_gaps(runs, statistics["gap_accepted"])
+  return drawn
+
+
+def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
   first, parts = headline(section), _PARTS.get(runs.role)
   curves = {
     f"{parts} independent": first.get("sd if indep."),
-    "binomial": numbers.get("binomial_sd"),
+    "binomial": section["statistics"].get("binomial_sd"),
     "normal": first["sd"],
   }
-  sds = {name: s["value"] for name, s in curves.items() if s}
-  found = {
-    f"{'accuracy' if of_class else runs.role}_distribution": Figure(
-      f"{capitalized(runs.of.name)} over runs",
-      _DISTRIBUTION
-      if parts
-      else "The curve has the runs' mean and standard deviation.",
-      lambda ax: plots.accuracy_histogram(
-        runs.values,
-        ax,
-        examples=runs.examples,
-        sds=sds,
-        of=runs.of,
-      ),
-    )
-  }
-  if curves_of := learning_curves(runs):
-    epochs, values = curves_of
-    found["learning_curve"] = Figure(
-      f"{capitalized(runs.of.name)} after each epoch",
-      """Mean over the runs with its 95 % interval, and the middle 95 % of the runs.""",
-      lambda ax: plots.learning_curves({"": values}, epochs, ax, of=runs.of),
-    )
-  if runs.role == "loss":
-    found["losses"] = Figure(
-      "How large the loss of each example is",
-      """Mean over the runs. The examples at the far right are the hardest; the page lists \
+  sds = {name: curve["value"] for name, curve in curves.items() if curve}
+  caption = "The curve has the runs' mean and standard deviation."
+  return Figure(
+    f"{capitalized(runs.of.name)} over runs",
+    _DISTRIBUTION if parts else caption,
+    lambda ax: plots.accuracy_histogram(
+      runs.values, ax, examples=runs.examples, sds=sds, of=runs.of
+    ),
+  )
+
+
+def _learning_curve(
+  runs: MeasuredRuns, epochs: np.ndarray, values: np.ndarray
+) -> Figure:
+  return Figure(
+    f"{capitalized(runs.of.name)} after each epoch",
+    """Mean over the runs with its 95 % interval, and the middle 95 % of the runs.""",
+    lambda ax: plots.learning_curves({"": values}, epochs, ax, of=runs.of),
+  )
+
+
+def _losses(runs: MeasuredRuns) -> Figure:
+  return Figure(
+    "How large the loss of each example is",
+    """Mean over the runs. The examples at the far right are the hardest; the page lists \
 them below. The count is on a logarithmic axis.""",
-      lambda ax: plots.loss_histogram(
-        runs.losses.mean(0, dtype=np.float64), ax, unit=runs.of.unit
-      ),
-    )
-  if of_class:
-    found["error_rates"] = Figure(
-      "How often each example is wrong",
-      """Examples at the far left are right in nearly every run, those at the far right \
+    # Sums of many float32 losses would be rounded.
+    lambda ax: plots.loss_histogram(
+      runs.losses.mean(0, dtype=np.float64), ax, unit=runs.of.unit
+    ),
+  )
+
+
+def _error_rates(runs: MeasuredRuns) -> Figure:
+  return Figure(
+    "How often each example is wrong",
+    """Examples at the far left are right in nearly every run, those at the far right \
 wrong in nearly every run. Runs differ on the ones between, and these make up the \
 independent-errors prediction. The count is on a logarithmic axis.""",
-      lambda ax: plots.error_rate_histogram(runs.tallies.example_error_rates(), ax),
-    )
-  if parts and runs.examples > 1:
-    even, odd = runs.means_of_halves
-    found["split"] = Figure(
-      "One half of the test examples against the other",
-      f"""Each point is a run, or several, by its colour. If some runs were better than \
+    lambda ax: plots.error_rate_histogram(runs.tallies.example_error_rates(), ax),
+  )
+
+
+def _split(runs: MeasuredRuns, correlation: Summary) -> Figure:
+  even, odd = runs.means_of_halves
+  return Figure(
+    "One half of the test examples against the other",
+    f"""Each point is a run, or several, by its colour. If some runs were better than \
 others, those good on the even examples would be good on the odd ones. \
-{numbers["split_correlation"]["reading"]}""",
-      lambda ax: plots.split_scatter(
-        even, odd, ax, correlation=numbers["split_correlation"]["value"], of=runs.of
-      ),
-    )
-  if "cace" in numbers:
-    curve = runs.tallies.calibration_curve()
-    band = runs.tallies.calibration_band(key=jax.random.key(0))
-    found["calibration"] = Figure(
-      "Calibration of the votes",
-      f"""Each point is a tenth of the range of vote fractions, over all examples and \
+{correlation["reading"]}""",
+    lambda ax: plots.split_scatter(
+      even, odd, ax, correlation=correlation["value"], of=runs.of
+    ),
+  )
+
+
+def _calibration(runs: MeasuredRuns, cace: Summary) -> Figure:
+  curve = runs.tallies.calibration_curve()
+  # A fixed key, so that a page that is written again has the same band.
+  band = runs.tallies.calibration_band(key=jax.random.key(0))
+  return Figure(
+    "Calibration of the votes",
+    f"""Each point is a tenth of the range of vote fractions, over all examples and \
 classes: how often the class was right, with 95 % of the bootstrap over examples. \
-{numbers["cace"]["reading"]}""",
-      lambda ax: plots.calibration_plot(
-        curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
-      ),
-    )
-  if "gde_gap" in numbers and runs.predictions is not None:
-    shown = runs.predictions[:MOST_PAIRED]
-    error = (shown != runs.tallies.labels).mean(1)
-    first_run, second_run = np.triu_indices(len(shown), 1)
-    found["disagreement"] = Figure(
-      "Disagreement against error",
-      f"""Each point is a pair of the first {run_count(len(shown))}: how often they \
+{cace["reading"]}""",
+    lambda ax: plots.calibration_plot(
+      curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
+    ),
+  )
+
+
+def _disagreement(runs: MeasuredRuns, gap: Summary) -> Figure:
+  # Pairs grow with the square of the runs.
+  predictions = runs.predictions[:MOST_PAIRED]
+  error = (predictions != runs.tallies.labels).mean(1)
+  first_run, second_run = np.triu_indices(len(predictions), 1)
+  return Figure(
+    "Disagreement against error",
+    f"""Each point is a pair of the first {run_count(len(predictions))}: how often they \
 disagree against how often they are wrong, on average of the two. Where the votes are \
-calibrated the points lie around the line. {numbers["gde_gap"]["reading"]}""",
-      lambda ax: plots.disagreement_against_error(
-        (error[first_run] + error[second_run]) / 2,
-        stats.disagreement_matrix(shown)[first_run, second_run],
-        ax,
-      ),
-    )
-  if "gap_accepted" in numbers:
-    found["logit_gaps"] = Figure(
-      "Distribution functions of the logit gaps",
-      f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
-of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["reading"]}""",
-      lambda ax: plots.ecdf_band(
-        runs.gaps, ax, threshold=float(stats.ks_threshold(runs.examples))
-      ),
-    )
-  return found
+calibrated the points lie around the line. {gap["reading"]}""",
+    lambda ax: plots.disagreement_against_error(
+      (error[first_run] + error[second_run]) / 2,
+      stats.disagreement_matrix(predictions)[first_run, second_run],
+      ax,
+    ),
+  )
+
+
+def _logit_gaps(runs: MeasuredRuns, accepted: Summary) -> Figure:
+  threshold = float(stats.ks_threshold(runs.examples))
+  return Figure(
+    "Distribution functions of the logit gaps",
+    f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
+of all runs together, and the band its ± δ_a. {accepted["reading"]}""",
+    lambda ax: plots.ecdf_band(runs.gaps, ax, threshold=threshold),
+  )
 
 
 def learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | None:
   """Return the epochs after which runs were evaluated, and an output's number of each run
   then, (runs, epochs); None if it was not kept.
   """
-  of = "accuracy" if runs.role == "class" else runs.output
-  for x in runs.kept.variables.values():
-    told = x.attrs.get("series"), x.attrs.get("of"), x.dims
-    if told == ("epoch", of, ("run", "epoch")) and x.sizes["epoch"] > 1:
-      return runs.kept.epoch.values, x.values
+  measure = "accuracy" if runs.role == "class" else runs.output
+  for variable in runs.kept.variables.values():
+    is_series = variable.attrs.get("series") == "epoch"
+    is_measure = variable.attrs.get("of") == measure
+    if not (is_series and is_measure and variable.dims == ("run", "epoch")):
+      continue
+    # A single epoch is no curve.
+    if variable.sizes["epoch"] > 1:
+      return runs.kept.epoch.values, variable.values
   return None
 
 
@@ -701,11 +818,11 @@ class Row(NamedTuple):
 
 
 def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
-  found: dict[str, list[Row]] = {}
+  rows: dict[str, list[Row]] = {}
   for part in parts:
     for runs, section in zip(part.measured, sections(part.summary), strict=True):
-      found.setdefault(runs.of.name, []).append(Row(part, runs, section))
-  return found
+      rows.setdefault(runs.of.name, []).append(Row(part, runs, section))
+  return rows
 
 
 def side_by_side_table(
@@ -716,73 +833,94 @@ def side_by_side_table(
 ) -> Table:
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
   first = headline(rows[0].section)
-  headings = ("runs of", "runs", *("\n".join(h.rsplit(" ", 1)) for h in first))
-  cells = []
+  # Two lines each, because a terminal has no room for all of them in one.
+  two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
+  table_rows = []
   for row in rows:
-    of = headline(row.section)
-    shown = (cell(of[heading]) if heading in of else "–" for heading in first)
-    cells.append((name(row), str(row.section["runs"]), *shown))
-  return Table(title, headings, cells)
+    statistics = headline(row.section)
+    cells = [name(row), str(row.section["runs"])]
+    for heading in first:
+      cells.append(cell(statistics[heading]) if heading in statistics else "–")
+    table_rows.append(cells)
+  return Table(title, ("runs of", "runs", *two_lines), table_rows)
 
 
 def short_side_by_side(noun: str, rows: Sequence[Row]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
   sign = scale_and_sign(headline(rows[0].section)["mean"]["unit"])[1]
-  return side_by_side_table(
-    f"{noun} side by side{f', in{sign}' * bool(sign)}",
-    rows,
-    lambda row: row.name,
-    lambda s: show(s["value"], None, s["unit"]).removesuffix(sign),
-  )
+  title = f"{noun} side by side"
+  if sign:
+    title += f", in{sign}"
+
+  def without_sign(statistic: Summary) -> str:
+    return show(statistic["value"], None, statistic["unit"]).removesuffix(sign)
+
+  return side_by_side_table(title, rows, lambda row: row.name, without_sign)
 
 
 def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
   """Return the figures of one output of groups of runs side by side, by name."""
-  names, runs = [row.name for row in rows], rows[0].runs
+  names = [row.name for row in rows]
+  quantity = rows[0].runs.of
+  # As many inches as the longest of the names has lines for, on every row.
   lines = 2 + max(name.count("\n") for name in names)
   height = min(30.0, 1.6 + len(rows) * max(0.45, 0.1 + 0.16 * lines))
+
   values = {row.name: row.runs.values for row in rows}
-  found = {
+  drawn = {
     "accuracies": Figure(
       f"{capitalized(noun)} of the runs",
       """The box is the middle half of the runs, the line in it their median, the diamond \
 their mean; the whiskers reach to the lowest and the highest.""",
-      lambda ax: plots.accuracies_side_by_side(values, ax, of=runs.of),
+      lambda ax: plots.accuracies_side_by_side(values, ax, of=quantity),
       height,
     )
   }
-  first = [headline(row.section) for row in rows]
-  measured = {row.name.replace("\n", ", "): learning_curves(row.runs) for row in rows}
-  known = {name: of for name, of in measured.items() if of is not None}
-  if len(known) == len(rows) <= MOST_COLORED:
-    epochs = next(iter(known.values()))[0]
-    found["learning_curves"] = Figure(
+
+  axes, curves = [], {}
+  for row in rows:
+    curve = learning_curves(row.runs)
+    if curve is not None:
+      axes.append(curve[0])
+      curves[row.name.replace("\n", ", ")] = curve[1]
+  if len(curves) == len(rows) <= MOST_COLORED:
+    epochs = axes[0]
+    drawn["learning_curves"] = Figure(
       f"{capitalized(noun)} after each epoch",
       "Mean over the runs, with its 95 % interval.",
-      lambda ax: plots.learning_curves(
-        {name: of for name, (_, of) in known.items()}, epochs, ax, of=runs.of
-      ),
+      lambda ax: plots.learning_curves(curves, epochs, ax, of=quantity),
     )
-  if runs.role == "score" or all(of["sd"]["value"] is None for of in first):
-    return found
-  parts = _PARTS[runs.role]
-  series = {
-    label: [tuple(of[heading][end] for end in ("value", "low", "high")) for of in first]
-    for label, heading in (
-      ("test set", "sd"),
-      (f"{parts} independent", "sd if indep."),
-      ("distribution", "distr. sd"),
-    )
-  }
-  found["standard_deviations"] = Figure(
+
+  first = [headline(row.section) for row in rows]
+  single = all(statistics["sd"]["value"] is None for statistics in first)
+  if rows[0].runs.role != "score" and not single:
+    parts = _PARTS[rows[0].runs.role]
+    drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
+  return drawn
+
+
+def _standard_deviations(
+  rows: Sequence[Row], noun: str, parts: str, height: float
+) -> Figure:
+  series: dict[str, list[tuple[Any, ...]]] = {}
+  for label, heading in (
+    ("test set", "sd"),
+    (f"{parts} independent", "sd if indep."),
+    ("distribution", "distr. sd"),
+  ):
+    statistics = [headline(row.section)[heading] for row in rows]
+    series[label] = [(s["value"], s["low"], s["high"]) for s in statistics]
+
+  names = [row.name for row in rows]
+  quantity = rows[0].runs.of
+  return Figure(
     f"Standard deviations of {noun} between runs",
     f"""What is seen on this test set; what it would be if {parts} were independent \
 between examples; and what would remain on an endless test set, at 0 where the estimate of \
 its variance is below 0. Bars are 95 % intervals, of what other runs would give.""",
-    lambda ax: plots.sds_side_by_side(names, series, ax, of=runs.of),
+    lambda ax: plots.sds_side_by_side(names, series, ax, of=quantity),
     height,
   )
-  return found
 
 
 # Files.
@@ -799,22 +937,25 @@ def _open(
   exactly these runs.
   """
   results = open_results(folder, test_set, epoch)
-  results = results.drop_vars(
-    [n for n, x in results.variables.items() if "epoch" in x.dims and x.ndim > 2]
-  )
-  results = results.assign_attrs(roles=(outputs := roles(results)))
+  # Of epochs only the numbers of runs are drawn, not predictions or logits.
+  by_example = [
+    name
+    for name, variable in results.variables.items()
+    if "epoch" in variable.dims and variable.ndim > 2
+  ]
+  results = results.drop_vars(by_example)
+  outputs = roles(results)
+  results = results.assign_attrs(roles=outputs)
   if results.attrs.get(UPGRADED):
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
   with readable(folder):
-    if "votes" in results and not where and len(groups.group_runs(results, by)) == 1:
+    all_runs = not where and len(groups.group_runs(results, by)) == 1
+    if "votes" in results and all_runs:
+      classes = [name for name, info in outputs.items() if info["role"] == "class"]
       large = [
-        name
-        for name, about in outputs.items()
-        if about["role"] == "class"
-        and name in results
-        and results[name].nbytes > MOST_READ
+        name for name in classes if name in results and results[name].nbytes > MOST_READ
       ]
       results = results.drop_vars(large)
   return loaded(results, folder)
@@ -843,35 +984,35 @@ def _side_by_side(
   format: str,
 ) -> Path | UPath:
   """Print the tables of groups side by side, write their page and return its path."""
-  notes, outputs = [*lost, *_notes(parts)], _by_output(parts)
-  titles = (_title(part.summary | {"values": {}}) for part in parts)
-  tables = [
-    side_by_side_table(
-      noun,
-      rows,
-      lambda row: pages.link(row.part.name, row.part.out / "report.html", out),
-      _cell,
-    )
-    for noun, rows in outputs.items()
-  ]
-  found = {
-    join_names(noun * (len(outputs) > 1), name, by="."): figure
-    for noun, rows in outputs.items()
-    for name, figure in side_by_side_figures(noun, rows).items()
-  }
-  swept = [*outputs.values()] if _is_one_sweep(parts) else []
+  notes = [*lost, *_notes(parts)]
+  outputs = _by_output(parts)
+  titles = [_title(part.summary | {"values": {}}) for part in parts]
+  several = len(outputs) > 1
+
+  def link(row: Row) -> str:
+    return pages.link(row.part.name, row.part.out / "report.html", out)
+
+  tables = []
+  drawn: Figures = {}
+  for noun, rows in outputs.items():
+    tables.append(side_by_side_table(noun, rows, link, _cell))
+    for name, figure in side_by_side_figures(noun, rows).items():
+      drawn[join_names(noun if several else "", name, by=".")] = figure
+
   leads, probabilities = [], {}
-  for rows in swept:
-    outcomes = [_outcome(row) for row in rows]
-    noun = rows[0].runs.of.name * (len(outputs) > 1)
-    curves = sweeps.response_curves(outcomes).items()
-    found |= {join_names(noun, name, by="."): figure for name, figure in curves}
-    if best := sweeps.best_of(outcomes):
-      leads.append(sweeps.describe_best(outcomes, best))
-      tables.append(sweeps.table_of_best(outcomes, best))
-      names = (format_values(outcome.values) for outcome in outcomes)
-      of = rows[0].section["output"]
-      probabilities[of] = dict(zip(names, best.probabilities, strict=True))
+  if _is_one_sweep(parts):
+    for noun, rows in outputs.items():
+      outcomes = [_outcome(row) for row in rows]
+      for name, figure in sweeps.response_curves(outcomes).items():
+        drawn[join_names(noun if several else "", name, by=".")] = figure
+      best = sweeps.best_of(outcomes)
+      if best:
+        leads.append(sweeps.describe_best(outcomes, best))
+        tables.append(sweeps.table_of_best(outcomes, best))
+        names = [format_values(outcome.values) for outcome in outcomes]
+        by_name = dict(zip(names, best.probabilities, strict=True))
+        probabilities[rows[0].section["output"]] = by_name
+
   page = pages.write_page(
     out,
     "report",
@@ -883,7 +1024,7 @@ def _side_by_side(
     [
       pages.Section(lead=" ".join(leads), tables=tables),
       pages.notes(notes),
-      pages.Section("Figures", figures=found),
+      pages.Section("Figures", figures=drawn),
     ],
     vector=format if format in VECTORS else "",
     title=f"{', '.join(dict.fromkeys(titles))}: side by side",

@@ -68,10 +68,18 @@ def variance_components(values: Float[np.ndarray, "searches repeats"]) -> Compon
   """Return the variance between searches and between seeds, of a table in which the
   repeats of all searches have the same seeds; NaN with fewer than 2 searches or repeats.
   """
-  found, repeats = stats.source_variances(values), values.shape[1]
-  seeds = values.var(axis=1, ddof=1).mean() if min(values.shape) > 1 else math.nan
-  variance, low, high = (float(of[0]) for of in found[:3])
-  return Components(variance, low, high, seeds, repeats)
+  by_source = stats.source_variances(values)
+  seeds = math.nan
+  if min(values.shape) > 1:
+    seeds = values.var(axis=1, ddof=1).mean()
+  # Searches are the rows, so the first source.
+  return Components(
+    searches=float(by_source.variance[0]),
+    low=float(by_source.low[0]),
+    high=float(by_source.high[0]),
+    seeds=seeds,
+    repeats=values.shape[1],
+  )
 
 
 def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
@@ -79,18 +87,22 @@ def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
   numbers for JSON.
   """
   trials = trials_of(results)
-  of = Quantity(trials.about["measure"], trials.unit)
+  quantity = Quantity(trials.about["measure"], trials.unit)
   best = trials.best()
-  measured = trials.measured[[*best.values()]]
-  known = repeats_of(results, trials)
-  luck = variance_components(known) if known.size else None
-  lead, sentences = _luck(trials, measured, luck, of)
-  shown = [
-    Section(
-      "Searches", lead, sentences, tables=[_spread(measured, luck, of), _best(trials)]
-    ),
+  measured = trials.measured[list(best.values())]
+  repeats = repeats_of(results, trials)
+  luck = variance_components(repeats) if repeats.size else None
+
+  lead, sentences = _luck(trials, measured, luck, quantity)
+  tables = [_spread(measured, luck, quantity), _best(trials)]
+  page_sections = [
+    Section("Searches", lead, sentences, tables=tables),
     Section("Trials", figures=figures(trials)),
   ]
+  components = None
+  if luck is not None:
+    numbers = luck._asdict().items()
+    components = {name: finite_or_none(number) for name, number in numbers}
   record = {
     **trials.about,
     "searches": len(trials.numbers()),
@@ -98,9 +110,9 @@ def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
     "failed": int((~np.isfinite(trials.performance)).sum()),
     "best": [_record(trials, number, place) for number, place in best.items()],
     "variance_between_searches": finite_or_none(_variance(measured)),
-    "components": luck and {n: finite_or_none(v) for n, v in luck._asdict().items()},
+    "components": components,
   }
-  return shown, record
+  return page_sections, record
 
 
 def _variance(values):
@@ -117,22 +129,23 @@ def _record(trials: Trials, number: int, place: int) -> dict[str, Any]:
   }
 
 
-def _luck(trials: Trials, measured, luck: Components | None, of: Quantity):
+def _luck(trials: Trials, measured, luck: Components | None, quantity: Quantity):
   """Return the sentences about what searches found, and how much of it is luck."""
-  count, about = len(measured), trials.about
+  count = len(measured)
   sizes = [len(trials.of_search(number)) for number in trials.numbers()]
-  each = (
-    f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
-  )
-  mean = show(measured.mean(), None, of.unit)
-  how = about["sampler"]
-  if rungs := about.get("rungs"):
-    how += (
-      f"; of all epochs, after rungs of {' and '.join(f'{n:g}' for n in rungs[:-1])}"
-    )
+  trials_each = f"{min(sizes)}"
+  if min(sizes) < max(sizes):
+    trials_each = f"{min(sizes)} to {max(sizes)}"
+  mean = show(measured.mean(), None, quantity.unit)
+  method = trials.about["sampler"]
+  rungs = trials.about.get("rungs")
+  if rungs:
+    # The last rung is a training of all epochs.
+    shorter = " and ".join(f"{epochs:g}" for epochs in rungs[:-1])
+    method += f"; of all epochs, after rungs of {shorter}"
   lead = (
-    f"{count} searches of {each} trials ({how}): {of.name} of the best of a search is "
-    f"{mean} on average"
+    f"{count} searches of {trials_each} trials ({method}): {quantity.name} of the best "
+    f"of a search is {mean} on average"
   )
   sentences = []
   lost = int((~np.isfinite(trials.performance)).sum())
@@ -142,12 +155,14 @@ def _luck(trials: Trials, measured, luck: Components | None, of: Quantity):
     one = "One search cannot say how much of what it found is luck: give --searches 10."
     return f"{lead}.", [*sentences, one]
   sd = measured.std(ddof=1)
-  lead += f", with a standard deviation of {show(sd, None, of.unit)} between searches."
+  lead += (
+    f", with a standard deviation of {show(sd, None, quantity.unit)} between searches."
+  )
   # Bouthillier 2021, section 4.
   reach = _reach(count) * math.sqrt(2) * sd
   sentences.append(
     "Two recipes that are equally good, each tuned by one search, differ by up to "
-    f"{show(reach, None, of.unit)} in 95 % of cases, by luck alone. A difference below "
+    f"{show(reach, None, quantity.unit)} in 95 % of cases, by luck alone. A difference below "
     "that, between two that were tuned once, says nothing: randomise the searches too, "
     "and compare over them (vmapseeds compare DIR DIR_B, of two folders of searches)."
   )
@@ -177,49 +192,43 @@ def _reach(searches: int) -> float:
   return float(scipy.stats.t.ppf(0.975, searches - 1))
 
 
-def _spread(measured, luck: Components | None, of: Quantity) -> Table:
+def _spread(measured, luck: Components | None, quantity: Quantity) -> Table:
   """Return the table of standard deviations by what differs."""
 
+  # Estimates without bias fall below 0 where a variance is about 0.
   def root(variance):
     return math.sqrt(variance) if variance > 0 else 0.0
 
-  rows = [
-    ("between searches, the best of each as it was measured", sd_of(measured, of)),
-  ]
+  name = "between searches, the best of each as it was measured"
+  rows = [(name, sd_of(measured, quantity))]
   if luck and math.isfinite(luck.searches):
-    ends = show_interval(root(luck.low), root(luck.high), of.unit)
-    what = f"the best trained again, {run_count(luck.repeats)} each"
-    rows += [
-      (
-        f"between searches without seeds: {what}",
-        f"{show(root(luck.searches), None, of.unit)} ({ends})",
-      ),
-      (
-        f"between seeds of the same hyperparameters: {what}",
-        show(root(luck.seeds), None, of.unit),
-      ),
-    ]
-  return Table(f"Standard deviations of {of.name}", ("", "sd (95 % interval)"), rows)
+    again = f"the best trained again, {run_count(luck.repeats)} each"
+    searches = show(root(luck.searches), None, quantity.unit)
+    ends = show_interval(root(luck.low), root(luck.high), quantity.unit)
+    rows.append((f"between searches without seeds: {again}", f"{searches} ({ends})"))
+    seeds = show(root(luck.seeds), None, quantity.unit)
+    rows.append((f"between seeds of the same hyperparameters: {again}", seeds))
+  caption = f"Standard deviations of {quantity.name}"
+  return Table(caption, ("", "sd (95 % interval)"), rows)
 
 
 def _best(trials: Trials) -> Table:
   """Return the table of the best trial of each search."""
-  unit = trials.unit
-  names = [*trials.values]
-  rows = [
-    (
-      str(number),
-      str(trials.trial[place]),
-      show(trials.objective[place], None, unit),
-      show(trials.measured[place], None, unit),
-      *(f"{trials.values[name][place]:.4g}" for name in names),
-    )
-    for number, place in [*trials.best().items()][:MOST_SEARCHES]
-  ]
-  left = len(trials.best()) - len(rows)
-  more = f"; {left} more are in report.json" if left else ""
+  best = list(trials.best().items())
+  rows = []
+  for number, place in best[:MOST_SEARCHES]:
+    row = [str(number), str(trials.trial[place])]
+    row.append(show(trials.objective[place], None, trials.unit))
+    row.append(show(trials.measured[place], None, trials.unit))
+    for values in trials.values.values():
+      row.append(f"{values[place]:.4g}")
+    rows.append(row)
+
+  caption = "The best of each search"
+  if len(best) > len(rows):
+    caption += f"; {len(best) - len(rows)} more are in report.json"
   headings = ("search", "trial", trials.about["objective"], trials.about["measure"])
-  return Table(f"The best of each search{more}", (*headings, *names), rows)
+  return Table(caption, (*headings, *trials.values), rows)
 
 
 # Figures.
@@ -227,34 +236,36 @@ def _best(trials: Trials) -> Table:
 
 def figures(trials: Trials) -> dict[str, Figure]:
   """Return the figures of searches, by name."""
-  unit = trials.unit
-  of = Quantity(trials.about["objective"], unit)
-  found = {}
-  if (incumbents := trials.incumbents()).size:
-    found["best_so_far"] = Figure(
+  drawn = {}
+  incumbents = trials.incumbents()
+  if incumbents.size:
+    drawn["best_so_far"] = Figure(
       "The best so far", _CURVES, functools.partial(draw_curves, trials, incumbents)
     )
-    found["regret"] = Figure(
+    drawn["regret"] = Figure(
       "Regret over trials", _REGRET, functools.partial(draw_regret, trials, incumbents)
     )
+  objective = Quantity(trials.about["objective"], trials.unit)
   for name in trials.values:
-    found[f"value_{name}"] = Figure(
-      f"{name} against {of.name}",
+    drawn[f"value_{name}"] = Figure(
+      f"{name} against {objective.name}",
       _VALUES,
       functools.partial(draw_value, trials, name),
       3.2,
     )
-  if importance := importances(trials):
-    found["importance"] = Figure(
+  importance = importances(trials)
+  if importance:
+    drawn["importance"] = Figure(
       "Importance",
       _IMPORTANCE,
       functools.partial(draw_importance, importance),
       1.2 + 0.4 * len(importance),
     )
-  return found
+  return drawn
 
 
 def _numbers(values, places):
+  """Return the values at places, NaN before the first trial that succeeded."""
   return np.where(places >= 0, values[places], np.nan)
 
 
@@ -262,29 +273,31 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """Draw objective and measurement of the best so far, over trials. Bouthillier 2021,
   figure F.2.
   """
-  of = Quantity("", trials.unit)
+  quantity = Quantity("", trials.unit)
   count = 1 + np.arange(incumbents.shape[1])
   lines = {"objective": plots.BLUE, "measure": plots.ORANGE}
   if trials.about["objective"] == trials.about["measure"]:
     lines.pop("measure")
   for what, color in lines.items():
     values = trials.objective if what == "objective" else trials.measured
-    numbers = of.scale * _numbers(values, incumbents)
+    numbers = quantity.scale * _numbers(values, incumbents)
+    # A mean over all searches: of trials before which one of them has no best, none.
     kept = np.isfinite(numbers).all(0)
     mean, sd = numbers[:, kept].mean(0), numbers[:, kept].std(0)
     ax.plot(count[kept], mean, color=color, label=trials.about[what])
     ax.fill_between(count[kept], mean - sd, mean + sd, color=color, alpha=0.2, lw=0)
   ax.legend()
-  sign = of.label.strip(" ()")
-  return plots.finish_axes(
-    ax, "trials", f"of the best so far ({sign})" if sign else "of the best so far"
-  )
+  label = "of the best so far"
+  sign = quantity.label.strip(" ()")
+  if sign:
+    label += f" ({sign})"
+  return plots.finish_axes(ax, "trials", label)
 
 
 def draw_regret(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """Draw the final best objective less the best so far, over trials."""
-  of = Quantity("regret", trials.unit)
-  best = of.scale * _numbers(trials.sign * trials.objective, incumbents)
+  quantity = Quantity("regret", trials.unit)
+  best = quantity.scale * _numbers(trials.sign * trials.objective, incumbents)
   kept = np.isfinite(best).all(0)
   regret = (best[:, -1:] - best)[:, kept]
   count = (1 + np.arange(best.shape[1]))[kept]
@@ -292,22 +305,24 @@ def draw_regret(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
     low, high = np.quantile(regret, BAND, axis=0)
     ax.plot(count, regret.mean(0), color=plots.BLUE)
     ax.fill_between(count, low, high, color=plots.BLUE, alpha=0.2, lw=0)
-  return plots.finish_axes(ax, "trials", of.label)
+  return plots.finish_axes(ax, "trials", quantity.label)
 
 
 def draw_value(trials: Trials, name: str, ax: Axes) -> Axes:
   """Draw the objective of each trial against one of its values."""
-  of = Quantity(trials.about["objective"], trials.unit)
-  kept, best = np.isfinite(trials.performance), [*trials.best().values()]
+  quantity = Quantity(trials.about["objective"], trials.unit)
+  succeeded = np.flatnonzero(np.isfinite(trials.performance))
+  best = np.array(list(trials.best().values()), int)
   for places, size, alpha, color in (
-    (np.flatnonzero(kept), 6, 0.35, plots.SKY),
-    (np.array(best, int), 28, 1, plots.VERMILION),
+    (succeeded, 6, 0.35, plots.SKY),
+    (best, 28, 1, plots.VERMILION),
   ):
-    x, y = trials.values[name][places], of.scale * trials.objective[places]
+    x = trials.values[name][places]
+    y = quantity.scale * trials.objective[places]
     ax.scatter(x, y, s=size, alpha=alpha, color=color, linewidths=0)
   if trials.about["over"][name][2]:
     ax.set_xscale("log")
-  return plots.finish_axes(ax, name, of.label)
+  return plots.finish_axes(ax, name, quantity.label)
 
 
 def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
@@ -318,8 +333,12 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
     optuna = import_optuna("importance")
   except Mistake:
     return {}
-  found: list[dict[str, float]] = []
-  for number in trials.numbers()[:MOST_IMPORTANT] if len(trials.values) > 1 else ():
+  # One value alone has all of the importance.
+  if len(trials.values) < 2:
+    return {}
+
+  of_searches: list[dict[str, float]] = []
+  for number in trials.numbers()[:MOST_IMPORTANT]:
     places = trials.of_search(number)
     places = places[np.isfinite(trials.performance[places])]
     if len(places) < 8 or not np.ptp(trials.objective[places]):
@@ -327,17 +346,24 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
     study = create_study(trials.about["higher_is_better"])
     study.add_trials(optuna_trials(trials, places))
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-    found.append(optuna.importance.get_param_importances(study, evaluator=evaluator))
-  return {n: np.array([of[n] for of in found]) for n in trials.values} if found else {}
+    shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    of_searches.append(shares)
+  if not of_searches:
+    return {}
+  return {
+    name: np.array([shares[name] for shares in of_searches]) for name in trials.values
+  }
 
 
-def draw_importance(of: dict[str, Float[np.ndarray, " searches"]], ax: Axes) -> Axes:
+def draw_importance(
+  importance: dict[str, Float[np.ndarray, " searches"]], ax: Axes
+) -> Axes:
   """Draw the mean importance of each value, with its standard deviation over searches."""
-  names = sorted(of, key=lambda name: of[name].mean())
+  names = sorted(importance, key=lambda name: importance[name].mean())
   ax.barh(
     names,
-    [100 * of[name].mean() for name in names],
-    xerr=[100 * of[name].std() for name in names],
+    [100 * importance[name].mean() for name in names],
+    xerr=[100 * importance[name].std() for name in names],
     color=plots.SKY,
     ecolor=plots.INK,
     capsize=3,

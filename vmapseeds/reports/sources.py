@@ -21,16 +21,17 @@ def seeds_by_source(runs: MeasuredRuns) -> dict[str, np.ndarray]:
   """Return the number of each run's seed, by source: of those whose seeds differ. Sources
   that vary together are one.
   """
-  found: dict[str, np.ndarray] = {}
-  for name, column in groups.seed_columns(runs.kept).items():
-    source = str(runs.kept[name].attrs.get("source", name))
-    number = pd.factorize(column)[0]
-    same = [s for s, other in found.items() if np.array_equal(other, number)]
+  numbers: dict[str, np.ndarray] = {}
+  for column, seeds in groups.seed_columns(runs.kept).items():
+    source = str(runs.kept[column].attrs.get("source", column))
+    # Seeds by the order in which they occur, so that sources that vary together agree.
+    number = pd.factorize(seeds)[0]
+    same = [name for name, other in numbers.items() if np.array_equal(other, number)]
     if same:
-      found[f"{same[0]} and {source}"] = found.pop(same[0])
+      numbers[f"{same[0]} and {source}"] = numbers.pop(same[0])
     elif number.any():
-      found[source] = number
-  return found
+      numbers[source] = number
+  return numbers
 
 
 def decompose(runs: MeasuredRuns) -> dict[str, Any] | None:
@@ -52,40 +53,46 @@ def decompose(runs: MeasuredRuns) -> dict[str, Any] | None:
   whole = table.pivot(index=a, columns=b, values="value").dropna()
   if min(whole.shape) < 2 or 2 * whole.size < len(table):
     return None
-  found = stats.source_variances(whole.to_numpy())
+  by_source = stats.source_variances(whole.to_numpy())
   return {
     "names": [a, b],
-    "seeds": [*whole.shape],
-    "variance": found.variance.tolist(),
-    "low": found.low.tolist(),
-    "high": np.minimum(found.high, runs.largest).tolist(),
-    "mean_se": float(found.mean_se),
+    "seeds": list(whole.shape),
+    "variance": by_source.variance.tolist(),
+    "low": by_source.low.tolist(),
+    # Accuracies lie between 0 and 1, which bounds their variance.
+    "high": np.minimum(by_source.high, runs.largest).tolist(),
+    "mean_se": float(by_source.mean_se),
   }
 
 
-def warning_of(found: Mapping[str, Any], unit: str) -> str:
+def warning_of(decomposition: Mapping[str, Any], unit: str) -> str:
   """Return what a reader must know of crossed runs."""
-  a, b = found["names"]
+  a, b = decomposition["names"]
   return (
     f"Runs share seeds of {a} and of {b}: intervals take them as independent, except "
     "those of the variance by source. Over other seeds of both, the mean is known to "
-    f"± {show(found['mean_se'], None, unit)} (standard error)."
+    f"± {show(decomposition['mean_se'], None, unit)} (standard error)."
   )
 
 
-def table_of_sources(found: Mapping[str, Any], unit: str) -> Table:
+def table_of_sources(decomposition: Mapping[str, Any], unit: str) -> Table:
   """Return the variance by source: its root, the interval of that, and its share."""
-  total = sum(max(0.0, of) for of in found["variance"])
-  names = *found["names"], "interaction"
-  seeds = *map(str, found["seeds"]), ""
+  total = sum(max(0.0, variance) for variance in decomposition["variance"])
+  names = [*decomposition["names"], "interaction"]
+  seeds = [*(str(count) for count in decomposition["seeds"]), ""]
+
   rows = []
   for k, (name, count) in enumerate(zip(names, seeds, strict=True)):
-    variance, low, high = (found[end][k] for end in ("variance", "low", "high"))
-    sd, low, high = (max(0.0, of) ** 0.5 for of in (variance, low, high))
+    variance = decomposition["variance"][k]
+    low = _root(decomposition["low"][k])
+    high = _root(decomposition["high"][k])
+    sd = show(_root(variance), None, unit)
     share = f"{100 * max(0.0, variance) / total:.0f} %" if total else "n/a"
-    rows.append(
-      (name, count, show(sd, None, unit), show_interval(low, high, unit), share)
-    )
-  return Table(
-    _CAPTION, ("source", "seeds", "sd", "95 % interval", "share of variance"), rows
-  )
+    rows.append((name, count, sd, show_interval(low, high, unit), share))
+  headings = ("source", "seeds", "sd", "95 % interval", "share of variance")
+  return Table(_CAPTION, headings, rows)
+
+
+def _root(variance: float) -> float:
+  # Estimates without bias fall below 0 where a variance is about 0.
+  return max(0.0, variance) ** 0.5

@@ -74,14 +74,17 @@ def summarize(
   measured = measured or measure_outputs(results)
   kept = measured[0].kept
   settings = json.loads(results.attrs["recipe"])
-  known = {*settings, *settings.get("values", {})}
+  known = set(settings).union(settings.get("values", {}))
   values = {
     name: groups.values_of(kept, name) for name in groups.columns(kept) if name in known
   }
   settings |= {
     name: taken[0] if len(taken) == 1 else taken for name, taken in values.items()
   }
-  first, *further = map(summarize_output, measured)
+  pooled = list(groups.swept_columns(kept))
+  if any(not runs.pooled for runs in measured):
+    pooled.append("label_map")
+  first, *further = [summarize_output(runs) for runs in measured]
   return {
     "recipe": settings["name"],
     "settings": settings,
@@ -98,13 +101,10 @@ def summarize(
     },
     "varied": [
       kept[name].attrs.get("source", name)
-      for name, of in groups.seed_columns(kept).items()
-      if (of != of[0]).any()
+      for name, seeds in groups.seed_columns(kept).items()
+      if (seeds != seeds[0]).any()
     ],
-    "pooled": [
-      *groups.swept_columns(kept),
-      *["label_map"] * any(not runs.pooled for runs in measured),
-    ],
+    "pooled": pooled,
     **first,
     "further": further,
   }
@@ -163,16 +163,20 @@ def headline(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
-  found = {"pairs": _pairs(runs)} if runs.role == "class" else {}
+  notable = {}
+  if runs.role == "class":
+    notable["pairs"] = _pairs(runs)
   if runs.role == "score" or runs.runs < 2 or not runs.pooled:
-    return found
-  table, orders = (
-    (table_of_losses(runs.losses), OF_LOSSES)
-    if runs.role == "loss"
-    else (table_of_votes(runs.tallies), ORDERS)
-  )
+    return notable
+
+  if runs.role == "loss":
+    table, orders = table_of_losses(runs.losses), OF_LOSSES
+  else:
+    table, orders = table_of_votes(runs.tallies), ORDERS
   table = table.assign_coords(ids_of(runs.kept, runs.examples))
-  return found | {f"{o}_examples": rows_of(table, o, SHOWN_EXAMPLES) for o in orders}
+  for order in orders:
+    notable[f"{order}_examples"] = rows_of(table, order, SHOWN_EXAMPLES)
+  return notable
 
 
 def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
@@ -289,7 +293,8 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       "predictions are left out; the spread of accuracy includes differences between the "
       "tasks."
     )
-  if swept := groups.swept_columns(kept):
+  swept = groups.swept_columns(kept)
+  if swept:
     varied = " and ".join(swept)
     yield (
       f"The spread between runs includes the effect of {varied}, varied between them."

@@ -47,7 +47,7 @@ class Best(NamedTuple):
 
 def is_sweep(values: Sequence[Mapping[str, Value]]) -> bool:
   """Return whether groups of runs differ in values, not only in seeds."""
-  names = {name for of in values for name in of}
+  names = {name for of_group in values for name in of_group}
   seeds = {name for name in names if name.startswith("seed_") or name == "start"}
   return len(values) > 1 and bool(names) and not seeds
 
@@ -58,24 +58,29 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
   """
   first = outcomes[0].runs
   sign = 1 if is_higher_better(roles(first.kept)[first.output]) else -1
-  columns = [sign * values_of_runs(o.runs.kept, o.runs.output) for o in outcomes]
-  if min(map(len, columns)) < 2:
+  samples, tables = [], []
+  for outcome in outcomes:
+    kept = outcome.runs.kept
+    performance = sign * values_of_runs(kept, outcome.runs.output)
+    samples.append(performance)
+    tables.append(pd.DataFrame({"value": performance, **groups.seed_columns(kept)}))
+  fewest = min(len(performance) for performance in samples)
+  if fewest < 2:
     return None
-  tables = [
-    pd.DataFrame({"value": of, **groups.seed_columns(o.runs.kept)})
-    for of, o in zip(columns, outcomes, strict=True)
-  ]
+
   names = [str(name) for name in tables[0].columns[1:]]
   pairs = 0
+  # Seeds that repeat do not say which runs belong together.
   if names and not any(table.duplicated(names).any() for table in tables):
     values = [table.set_index(names)["value"] for table in tables]
     joined = pd.concat(values, axis=1, join="inner")
-    if 2 * len(joined) > min(map(len, columns)):
-      columns, pairs = [*joined.to_numpy().T], len(joined)
-  found = stats.probability_of_best(*columns, paired=pairs > 0)
-  if np.isnan(found).any():
+    if 2 * len(joined) > fewest:
+      samples = list(joined.to_numpy().T)
+      pairs = len(joined)
+  probabilities = stats.probability_of_best(*samples, paired=pairs > 0)
+  if np.isnan(probabilities).any():
     return None
-  return Best(found.tolist(), pairs, int(found.argmax()))
+  return Best(probabilities.tolist(), pairs, int(probabilities.argmax()))
 
 
 def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
@@ -115,19 +120,29 @@ def response_curves(outcomes: Sequence[Outcome]) -> dict[str, Figure]:
   """Return a figure for each swept column: its values against the mean outcome, a line
   for each combination of the others.
   """
-  of, found = outcomes[0].runs.of, {}
-  names = [n for n in outcomes[0].values if len({o.values[n] for o in outcomes}) > 1]
+  quantity = outcomes[0].runs.of
+  # A column with a single value has no curve, and need not be named beside a line.
+  names = []
+  for name in outcomes[0].values:
+    if len({outcome.values[name] for outcome in outcomes}) > 1:
+      names.append(name)
+
+  figures = {}
   for name in names:
     lines: dict[str, list[plots.Point]] = {}
-    for o in outcomes:
-      others = {n: o.values[n] for n in names if n != name}
-      ends = (o.mean[end] for end in ("value", "low", "high"))
-      lines.setdefault(format_values(others), []).append((o.values[name], *ends))
-    shown = dict(itertools.islice(lines.items(), MOST_LINES))
-    left = f", of {MOST_LINES} of the {len(lines)} combinations of the other values"
-    found[f"response_{name}"] = Figure(
-      f"{capitalized(of.name)} against {name}",
-      _CURVE.format(others=left * (len(lines) > MOST_LINES)),
-      functools.partial(plots.response_curve, shown, name=name, of=of),
+    for outcome in outcomes:
+      others = {n: outcome.values[n] for n in names if n != name}
+      mean = outcome.mean
+      point = (outcome.values[name], mean["value"], mean["low"], mean["high"])
+      lines.setdefault(format_values(others), []).append(point)
+
+    drawn = dict(itertools.islice(lines.items(), MOST_LINES))
+    note = ""
+    if len(lines) > MOST_LINES:
+      note = f", of {MOST_LINES} of the {len(lines)} combinations of the other values"
+    figures[f"response_{name}"] = Figure(
+      f"{capitalized(quantity.name)} against {name}",
+      _CURVE.format(others=note),
+      functools.partial(plots.response_curve, drawn, name=name, of=quantity),
     )
-  return found
+  return figures

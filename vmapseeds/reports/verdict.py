@@ -116,23 +116,29 @@ def compare_values(
   """Return what runs show of A and B, from a number of each run; `about` are the other
   attributes of `Comparison`.
   """
-  about = {"names": ("A", "B"), "elsewhere": None} | about
-  paired, sign = bool(matching), 1 if about.get("higher_is_better", True) else -1
+  attributes = {"names": ("A", "B"), "elsewhere": None} | about
+  paired = bool(matching)
+  # Performances: the statistics take the larger number for the better.
+  sign = 1 if attributes.get("higher_is_better", True) else -1
   ours, theirs = sign * a, sign * b
-  found = stats.compare_means(ours, theirs, paired)
-  p = stats.probability_of_outperforming(ours, theirs, paired=paired)
+
+  difference = stats.compare_means(ours, theirs, paired)
+  probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
   ends = stats.probability_interval(ours, theirs, paired)
-  sides = (ours, theirs) if found.difference >= 0 else (theirs, ours)
+  # Bouthillier's test is one-sided, so it is asked of the side that leads.
+  leader, other = ours, theirs
+  if difference.difference < 0:
+    leader, other = theirs, ours
   return Comparison(
     a=a,
     b=b,
-    found=found,
-    p_value=float(found.p_value),
-    outperforming=(float(p), float(ends.low), float(ends.high)),
-    decision=stats.decide(*sides, gamma=gamma, paired=paired),
+    found=difference,
+    p_value=float(difference.p_value),
+    outperforming=(float(probability), float(ends.low), float(ends.high)),
+    decision=stats.decide(leader, other, gamma=gamma, paired=paired),
     gamma=gamma,
     matching=matching,
-    **about,
+    **attributes,
   )
 
 
@@ -158,54 +164,87 @@ def headline(c: Comparison) -> Iterator[str]:
   """Yield which of A and B is better, or why that cannot be said, and then what it is
   about and what it would take.
   """
-  here = f" on these {c.examples} test examples" if c.examples else ""
-  difference, outperforming = _difference(c), c.outperforming
-  (a, b), (first, second) = c.names, _in_order(c)
-  # As the numbers are: A less B.
-  natural = difference if c.higher_is_better else _negative(difference)
-  plain, plain_ends, sign = show_difference(natural, c.of.unit)
-  if not c.leads:
-    difference = _negative(difference)
-    p, low, high = outperforming
-    outperforming = 1 - p, 1 - high, 1 - low
-  value, ends, _ = show_difference(difference, c.of.unit)
-  less = f"{a} less {b} is {plain}{sign}"
-  more = "more pairs are" if c.paired else "more runs of each are"
-  few = c.verdict == "too few runs"
   if c.verdict == "better":
-    by = f"by {value}{sign} (95 % interval {ends})"
-    if not c.higher_is_better:
-      by = f"its {c.of.name} is lower {by}"
-    won = " to ".join(_percent(end) for end in outperforming[1:])
-    ties = ", a tie as half of one" * bool(_ties(c)[0])
-    yield (
-      f"{first} is better than {second}{'' if c.higher_is_better else ':'} {by}{here}"
-      f"{_within_margin(c)}; a run of {first} beats one of {second} in "
-      f"{_percent(outperforming[0])} % of pairs{ties} ({won} %)."
-    )
+    yield _better(c)
   elif c.verdict == "equal":
     within = amount(c.margin, c.of)
-    yield f"{a} and {b} are equal within {within}{here}: {less} (95 % interval {plain_ends})."
-  elif few:
-    yield from _too_few(c, less)
+    a, b = c.names
+    yield (
+      f"{a} and {b} are equal within {within}{_on_examples(c)}: {_a_less_b(c)} "
+      f"(95 % interval {_ends_of_a_less_b(c)})."
+    )
+  elif c.verdict == "too few runs":
+    yield from _too_few(c)
+    return
   else:
-    among = ""
-    if c.comparisons > 1 and c.found.p_value <= ALPHA:
-      among = (
-        f" among {c.comparisons} comparisons (p = {c.p_value:.2g} by Holm's method)"
-      )
-    yield f"No difference shown{here}{among}: {less} (95 % interval {plain_ends})."
-    most = max(map(abs, difference[1:]))
-    wanted, number = _needed(c)
-    text = f"A difference of up to {amount(most, c.of, 2)} is compatible"
-    if number:
-      tell = "tell a difference of" if c.margin else "show one of"
-      text += f"; to {tell} {amount(wanted, c.of)}"
-      text += " from none" * bool(c.margin)
-      text += f", about {number:,} {more} needed"
-    yield f"{text}."
-  if not few and (both := c.over_runs_and_examples):
-    yield _of_examples(c, both)
+    yield from _no_difference(c)
+  if c.over_runs_and_examples:
+    yield _of_examples(c, c.over_runs_and_examples)
+
+
+def _on_examples(c: Comparison) -> str:
+  return f" on these {c.examples} test examples" if c.examples else ""
+
+
+def _natural_difference(c: Comparison) -> Known:
+  """Return A less B of the numbers as they are, whether or not lower ones are better."""
+  difference = _difference(c)
+  return difference if c.higher_is_better else _negative(difference)
+
+
+def _a_less_b(c: Comparison) -> str:
+  a, b = c.names
+  value, _, sign = show_difference(_natural_difference(c), c.of.unit)
+  return f"{a} less {b} is {value}{sign}"
+
+
+def _ends_of_a_less_b(c: Comparison) -> str:
+  return show_difference(_natural_difference(c), c.of.unit)[1]
+
+
+def _better(c: Comparison) -> str:
+  """Return which side is better, by how much, and how often its run beats the other's."""
+  first, second = _in_order(c)
+  difference, (p, low, high) = _difference(c), c.outperforming
+  if not c.leads:
+    difference = _negative(difference)
+    p, low, high = 1 - p, 1 - high, 1 - low
+
+  value, ends, sign = show_difference(difference, c.of.unit)
+  lead = f"{first} is better than {second} by {value}{sign}"
+  if not c.higher_is_better:
+    lead = f"{first} is better than {second}: its {c.of.name} is lower by {value}{sign}"
+  ties = ", a tie as half of one" if _ties(c)[0] else ""
+  return (
+    f"{lead} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a run of "
+    f"{first} beats one of {second} in {_percent(p)} % of pairs{ties} "
+    f"({_percent(low)} to {_percent(high)} %)."
+  )
+
+
+def _no_difference(c: Comparison) -> Iterator[str]:
+  """Yield that no difference is shown, and what it would take."""
+  among = ""
+  # It would be called better if it were the only comparison.
+  if c.comparisons > 1 and c.found.p_value <= ALPHA:
+    among = f" among {c.comparisons} comparisons (p = {c.p_value:.2g} by Holm's method)"
+  yield (
+    f"No difference shown{_on_examples(c)}{among}: {_a_less_b(c)} "
+    f"(95 % interval {_ends_of_a_less_b(c)})."
+  )
+
+  _, low, high = _difference(c)
+  text = (
+    f"A difference of up to {amount(max(abs(low), abs(high)), c.of, 2)} is compatible"
+  )
+  wanted, number = _needed(c)
+  if number:
+    purpose = f"to show one of {amount(wanted, c.of)}"
+    if c.margin:
+      purpose = f"to tell a difference of {amount(wanted, c.of)} from none"
+    needed = "more pairs are" if c.paired else "more runs of each are"
+    text += f"; {purpose}, about {number:,} {needed} needed"
+  yield f"{text}."
 
 
 def _of_examples(c: Comparison, both: tuple[float, float]) -> str:
@@ -228,33 +267,44 @@ def _of_examples(c: Comparison, both: tuple[float, float]) -> str:
 def _within_margin(c: Comparison) -> str:
   if not c.margin:
     return ""
-  low, high = sorted(np.abs([c.found.low, c.found.high]))
+  nearest, farthest = sorted(np.abs([c.found.low, c.found.high]))
   within = amount(c.margin, c.of)
-  if high <= c.margin:
+  if farthest <= c.margin:
     return f", which is within the margin of {within}"
-  return f", more than the margin of {within}" if low > c.margin else ""
+  if nearest > c.margin:
+    return f", more than the margin of {within}"
+  return ""
 
 
-def _too_few(c: Comparison, less: str) -> Iterator[str]:
-  runs, among = min(len(c.a), len(c.b)), ""
+def _too_few(c: Comparison) -> Iterator[str]:
+  """Yield that no result could be significant, and from how many runs one could."""
+  runs = min(len(c.a), len(c.b))
+  among = ""
   if c.comparisons > 1:
     among = f" in one of {c.comparisons} comparisons"
-  fewest = stats.fewest_runs(c.paired, alpha=ALPHA / c.comparisons)
-  unit = "pairs" if c.paired else "runs of each"
-  ahead = "all pairs" if c.paired else "all runs"
-  here = count_of(runs, "pair")
-  if not c.paired:
+  if c.paired:
+    unit, ahead = "pairs", "all pairs"
+    here = count_of(runs, "pair")
+  else:
+    unit, ahead = "runs of each", "all runs"
     here = f"{len(c.a)} and {len(c.b)} runs"
+
   why = "a single run shows no spread"
   if runs > 1:
     why = (
       f"with {here}, chance alone puts {ahead} of one ahead in "
       f"{100 * c.least_p_value:.2g} % of cases"
     )
+  known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
-  _, ends, _ = show_difference(normal, c.of.unit)
-  known = f" ({ends} if runs were normal)" * bool(normal.high > normal.low)
-  yield f"Too few runs to say which is better{among}: {less} here{known}, but {why}."
+  if normal.high > normal.low:
+    _, ends, _ = show_difference(normal, c.of.unit)
+    known = f" ({ends} if runs were normal)"
+  yield (
+    f"Too few runs to say which is better{among}: {_a_less_b(c)} here{known}, but {why}."
+  )
+  # Holm's method tests the least of several p-values at this level.
+  fewest = stats.fewest_runs(c.paired, alpha=ALPHA / c.comparisons)
   yield f"At an error rate of 5 % it takes at least {fewest} {unit}."
 
 
@@ -277,11 +327,12 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
   power = (1 + POWER) / 2 if c.margin else POWER
   alpha = ALPHA / c.comparisons
   total = stats.runs_for_difference(sd, wanted, c.paired, power=power, alpha=alpha)
-  more = int(total) - runs
-  if more > 20:  # a number that the runs so far tell no better
-    digit = 10 ** (len(str(more)) - 2)
-    more = math.ceil(more / digit) * digit
-  return wanted, max(1, more)
+  missing = int(total) - runs
+  # Two digits: the standard deviation of the runs so far tells it no better.
+  if missing > 20:
+    digit = 10 ** (len(str(missing)) - 2)
+    missing = math.ceil(missing / digit) * digit
+  return wanted, max(1, missing)
 
 
 def round_difference(value: float, of: Quantity) -> float:
@@ -306,14 +357,17 @@ def _percent(fraction: float) -> str:
 def criteria(c: Comparison) -> Iterator[str]:
   """Yield what the papers' criteria ask, and what they say of the side that leads."""
   first, second = _in_order(c)
-  runs, unit = min(len(c.a), len(c.b)), "pairs" if c.paired else "runs of each"
+  runs = min(len(c.a), len(c.b))
   p = f"P({first} > {second})"
-  value, low, high = (f"{float(x):.3f}" for x in c.decision[:3])
-  law = "in pairs" if c.paired else "of all runs of one with all of the other"
+  value, low, high = c.decision[:3]
+  law, unit = "of all runs of one with all of the other", "runs of each"
+  if c.paired:
+    law, unit = "in pairs", "pairs"
   yield (
     f"Bouthillier et al. 2021, appendix C.6, asks how often {first} outperforms "
-    f"{second}, {law}, and not by how much: {p} = {value}, bootstrap interval {low} to "
-    f"{high}, against ½ and γ = {c.gamma}: {c.decision.decision}."
+    f"{second}, {law}, and not by how much: {p} = {float(value):.3f}, bootstrap interval "
+    f"{float(low):.3f} to {float(high):.3f}, against ½ and γ = {c.gamma}: "
+    f"{c.decision.decision}."
   )
   if bool(c.decision.significant) != (c.verdict == "better"):
     text = "That asks something else than the first sentence"
@@ -325,16 +379,7 @@ def criteria(c: Comparison) -> Iterator[str]:
       )
     yield f"{text}."
   if runs > 1:
-    sign = 1 if c.higher_is_better else -1
-    sides = (c.a, c.b) if c.leads else (c.b, c.a)
-    average = stats.average_comparison(sign * sides[0], sign * sides[1])
-    if average.threshold > 0:
-      lead = stats.comparison.PUBLISHED * average.difference / average.threshold
-      yield (
-        f"The average comparison asks for a lead of 1.9952 standard deviations of a "
-        f"run, however well it is known, which is as much as {p} = 0.921: {first} leads by "
-        f"{lead:.2f}, which is {'enough' if average.better else 'less'}."
-      )
+    yield from _average_comparison(c, first, p)
   size = stats.paired_sample_size if c.paired else stats.noether_sample_size
   here = ""
   if c.paired and runs > 1:
@@ -344,6 +389,21 @@ def criteria(c: Comparison) -> Iterator[str]:
     f"To call {p} = {c.gamma} significant by that criterion in about 95 % of cases takes "
     f"{int(size(c.gamma))} {unit} (Noether 1987){here}."
   )
+
+
+def _average_comparison(c: Comparison, first: str, p: str) -> Iterator[str]:
+  sign = 1 if c.higher_is_better else -1
+  leader, other = (c.a, c.b) if c.leads else (c.b, c.a)
+  average = stats.average_comparison(sign * leader, sign * other)
+  # Runs that are all equal have no standard deviation to count in.
+  if average.threshold > 0:
+    lead = stats.comparison.PUBLISHED * average.difference / average.threshold
+    answer = "enough" if average.better else "less"
+    yield (
+      f"The average comparison asks for a lead of 1.9952 standard deviations of a "
+      f"run, however well it is known, which is as much as {p} = 0.921: {first} leads by "
+      f"{lead:.2f}, which is {answer}."
+    )
 
 
 def spread(c: Comparison) -> Iterator[str]:
@@ -359,15 +419,7 @@ def spread(c: Comparison) -> Iterator[str]:
         f"Variance of {a} over that of {b}: {ratio.ratio:.3g}, 95 % interval "
         f"{ratio.low:.3g} to {ratio.high:.3g} ({law})."
       )
-    p = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
-    if not np.isnan([*p.values()]).any():
-      of_p = " and ".join(f"{show(x, None, 'p')} for {side}" for side, x in p.items())
-      verdict = "no sign that runs are not normal"
-      if strange := " and ".join(side for side, x in p.items() if x < 0.05):
-        verdict = (
-          f"the runs of {strange} are not normal, which all intervals here allow for"
-        )
-      yield f"Shapiro-Wilk: p {of_p}; {verdict}."
+    yield from _normality(c)
   ties, compared = _ties(c)
   if ties == compared:
     yield f"All runs compared are equal: nothing tells {' from '.join(c.names)}."
@@ -381,12 +433,28 @@ def spread(c: Comparison) -> Iterator[str]:
       )
 
 
+def _normality(c: Comparison) -> Iterator[str]:
+  p_values = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
+  # NaN where the test is not defined.
+  if any(np.isnan(p) for p in p_values.values()):
+    return
+  numbers = [f"{show(p, None, 'p')} for {side}" for side, p in p_values.items()]
+  strange = [side for side, p in p_values.items() if p < 0.05]
+  verdict = "no sign that runs are not normal"
+  if strange:
+    names = " and ".join(strange)
+    verdict = f"the runs of {names} are not normal, which all intervals here allow for"
+  yield f"Shapiro-Wilk: p {' and '.join(numbers)}; {verdict}."
+
+
 def _ties(c: Comparison) -> tuple[int, int]:
   """Return how many of the comparisons are ties, and how many there are."""
   if c.paired:
     return int((c.a == c.b).sum()), len(c.a)
-  ends = (np.searchsorted(np.sort(c.b), c.a, side) for side in ("right", "left"))
-  return int(np.subtract(*ends).sum()), len(c.a) * len(c.b)
+  ordered = np.sort(c.b)
+  not_above = np.searchsorted(ordered, c.a, "right")
+  below = np.searchsorted(ordered, c.a, "left")
+  return int((not_above - below).sum()), len(c.a) * len(c.b)
 
 
 def sds(c: Comparison) -> Iterator[str]:
@@ -399,4 +467,6 @@ def sd_of(values: np.ndarray, of: Quantity) -> str:
   """Return the standard deviation between runs, with its interval."""
   sd, _, (low, high), *_ = standard_deviation(values, largest_variance(of))
   ends = show_interval(low, high, of.unit)
-  return show(sd, None, of.unit) + (f" ({ends})" if ends and low != high else "")
+  text = show(sd, None, of.unit)
+  # Ends that are equal are those of runs that are all equal.
+  return f"{text} ({ends})" if ends and low != high else text

@@ -68,29 +68,40 @@ def examples(
   with readable(results if isinstance(results, Folder) else "the results' folder"):
     if isinstance(results, Folder):
       results = open_results(results, test_set, epoch)
-    about = {n: a["role"] for n, a in roles(results).items() if a["role"] != "score"}
-    if not about:
+    # A score is a number of a run, not of its examples.
+    role_of_output = {
+      name: attributes["role"]
+      for name, attributes in roles(results).items()
+      if attributes["role"] != "score"
+    }
+    if not role_of_output:
       raise Mistake(
         "these outputs have no numbers of examples: give results of role class or loss"
       )
-    output = next(iter(about)) if output is None else output
-    one_of("output of role class or loss", output, about)
+    if output is None:
+      output = next(iter(role_of_output))
+    one_of("output of role class or loss", output, role_of_output)
     alive = np.isfinite(values_of_runs(results, output))
     if not alive.any():
       raise Mistake(
         f"no run is left: {len(alive)} are finished, and all of them diverged"
       )
-    if about[output] == "loss":
+    if role_of_output[output] == "loss":
+      # Losses may have further axes, such as the tokens of a text.
       losses = results[output].values[alive]
       table = table_of_losses(losses.reshape(len(losses), -1))
       return table.assign_coords(ids_of(results, table.sizes["example"]))
     table = table_of_votes(tally(results))
-    if names := class_names_of(results.labels):
-      table.attrs["class_names"] = names
-    beside = (n for n, x in results.variables.items() if x.dims == ("example",))
-    return table.assign_coords(
-      {name: results[name].variable for name in beside if name != "labels"}
-    )
+    class_names = class_names_of(results.labels)
+    if class_names:
+      table.attrs["class_names"] = class_names
+    # The table has the labels in a column of its own.
+    columns_of_examples = {
+      name: variable
+      for name, variable in results.variables.items()
+      if variable.dims == ("example",) and name != "labels"
+    }
+    return table.assign_coords(columns_of_examples)
 
 
 def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
@@ -105,31 +116,38 @@ def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
 def table_of_votes(counts: VoteCounts) -> xr.Dataset:
   """Return the table of `examples` of the votes of one or more runs."""
   labels, runs, wrong, cells = counts.labels, counts.runs, counts.wrong, counts.cells
-  most_voted, most = (x[:, 0] for x in counts.first_classes(1))
-  other_class, other = (x[:, 0] for x in counts.first_classes(1, ~cells.right))
+  first_classes, first_votes = counts.first_classes(1)
+  most_voted, votes = first_classes[:, 0], first_votes[:, 0]
+  first_wrong_classes, first_wrong_votes = counts.first_classes(1, ~cells.right)
+  other_class, other_votes = first_wrong_classes[:, 0], first_wrong_votes[:, 0]
+
+  # Pairs of runs, in both orders, that predict the same class; or both none.
   none = runs - counts.voted
-  alike = np.bincount(cells.example, cells.votes * (cells.votes - 1), len(labels))
-  agreeing = alike.astype(np.int64) + none * (none - 1)
-  margin = runs - wrong - other
+  pairs_of_cell = cells.votes * (cells.votes - 1)
+  of_a_class = np.bincount(cells.example, pairs_of_cell, len(labels))
+  agreeing = of_a_class.astype(np.int64) + none * (none - 1)
+  # Whole numbers are ranked, not shares: equal shares might differ in the last bit.
+  margin = runs - wrong - other_votes
   columns = {
     "label": labels,
-    "most_voted": np.where(most > 0, most_voted, -1),
-    "votes": most,
+    "most_voted": np.where(votes > 0, most_voted, -1),
+    "votes": votes,
     "error_rate": wrong / runs,
     "agreement": ratio(agreeing, runs * (runs - 1)),
-    "other_class": np.where(other > 0, other_class, -1),
-    "other_share": other / runs,
+    "other_class": np.where(other_votes > 0, other_class, -1),
+    "other_share": other_votes / runs,
     "margin": margin / runs,
     "rank_hard": _ranks(margin, -wrong),
     "rank_split": _ranks(agreeing),
-    "rank_mislabelled": _ranks(-other),
+    "rank_mislabelled": _ranks(-other_votes),
   }
-  return xr.Dataset({name: ("example", of) for name, of in columns.items()})
+  return xr.Dataset({name: ("example", column) for name, column in columns.items()})
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:
   """Return the table of `examples` of the losses of one or more runs."""
   mean = losses.mean(0, dtype=np.float64)
+  # NumPy would warn of a standard deviation of one run.
   sd = np.full(len(mean), np.nan)
   if len(losses) > 1:
     sd = losses.std(0, ddof=1, dtype=np.float64)
@@ -139,7 +157,7 @@ def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:
     "rank_hard": _ranks(-mean),
     "rank_split": _ranks(-sd),
   }
-  return xr.Dataset({name: ("example", of) for name, of in columns.items()})
+  return xr.Dataset({name: ("example", column) for name, column in columns.items()})
 
 
 def _ranks(*keys: np.ndarray) -> Int[np.ndarray, " examples"]:

@@ -41,16 +41,21 @@ def to_dataframe(
   with readable(results if isinstance(results, Folder) else "the results' folder"):
     if isinstance(results, Folder):
       results = open_results(results, test_set, epoch)
-    numbers = {str(n): x for n, x in results.variables.items() if x.dims == ("run",)}
-    frame = pd.DataFrame({name: x.values for name, x in numbers.items()})
-    everything = results.drop_vars(DIVERGED, errors="ignore")
-    found: dict[str, Any] = {}
+    columns = {
+      str(name): variable.values
+      for name, variable in results.variables.items()
+      if variable.dims == ("run",)
+    }
+    frame = pd.DataFrame(columns)
+    # Without that column, runs that diverged keep their numbers.
+    all_runs = results.drop_vars(DIVERGED, errors="ignore")
+    outputs: dict[str, Any] = {}
     with contextlib.suppress(Mistake):  # nothing has such a role
-      found = dict(roles(results))
-    for name, about in found.items():
-      column = COLUMNS[about["role"]].format(name)
+      outputs = dict(roles(results))
+    for name, attributes in outputs.items():
+      column = COLUMNS[attributes["role"]].format(name)
       if column not in frame:
-        frame[column] = values_of_runs(everything, name)
+        frame[column] = values_of_runs(all_runs, name)
   first = [str(name) for name in results.coords if name in frame]
   last = [name for name in (DIVERGED,) if name in frame]
   between = [name for name in frame if name not in first + last]

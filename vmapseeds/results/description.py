@@ -97,7 +97,8 @@ def check_folder(path: Folder) -> Description:
   check_writable(path)
   root = read_verified_metadata(path)
   if root is None and occupied(path):
-    root = read_verified_metadata(path)  # another process may have made it meanwhile
+    # Another process may have made it between the two looks.
+    root = read_verified_metadata(path)
     if root is None:
       raise Mistake(
         f"{path} holds something else than results: give a new or empty folder"
@@ -114,12 +115,13 @@ def output_entries(
   stored: Mapping[str, Output], shapes: Mapping[str, Any]
 ) -> dict[str, Description]:
   """Return a description's entries for the arrays of what is stored of each run."""
-  return {
-    name: array(
-      shapes[name].dtype, ("run", *output.dims), shapes[name].shape, **output.attributes
+  entries = {}
+  for name, output in stored.items():
+    of_run = shapes[name]
+    entries[name] = array(
+      of_run.dtype, ("run", *output.dims), of_run.shape, **output.attributes
     )
-    for name, output in stored.items()
-  }
+  return entries
 
 
 def count_entries(
@@ -128,18 +130,20 @@ def count_entries(
   """Return a description's entries for the counts of the class output `name` over a
   block of up to `runs` runs, one set for each combination of swept values.
   """
+  # No count exceeds the runs of a block.
   dtype = np.min_scalar_type(runs)
-  axes = ("block", "combination")
-  more = {
+  axes_of_counts = {
     "votes": {"example": examples, "class": classes},
     "counted": {},
-    "joint_errors": {"example": examples, "other_example": examples} if pairs else None,
   }
-  return {
-    sibling(name, count): array(dtype, (*axes, *of), (combinations, *of.values()))
-    for count, of in more.items()
-    if of is not None
-  }
+  if pairs:
+    axes_of_counts["joint_errors"] = {"example": examples, "other_example": examples}
+  entries = {}
+  for count, sizes in axes_of_counts.items():
+    dimensions = ("block", "combination", *sizes)
+    shape = (combinations, *sizes.values())
+    entries[sibling(name, count)] = array(dtype, dimensions, shape)
+  return entries
 
 
 def open_or_create(
@@ -168,44 +172,52 @@ def open_or_create(
     FolderExists: another process has made the folder meanwhile.
   """
   description = contents.description | dict(depends)
-  if root := read_verified_metadata(path):
+  root = read_verified_metadata(path)
+  if root:
     results = Results(path, root)
     mixed = check_same(results, contents, description, force_mixed, allow_upgrade)
-    columns = contents.columns
-    results.extend(len(next(iter(columns.values()))), columns)
+    results.extend(_count_runs(contents.columns), contents.columns)
     settle(results, description, mixed)
     return results
 
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
-  texts = {n: ("run", "letter") for n, c in contents.columns.items() if holds_texts(c)}
+  texts = {
+    name: ("run", "letter")
+    for name, column in contents.columns.items()
+    if holds_texts(column)
+  }
   seeds = {
     seed_column(source): {"role": "seed", "source": source}
     for source in description["sources"]
   }
+  roles = {name: seeds.get(name, {"role": "column"}) for name in contents.columns}
   with create_folder(
     path,
     description,
-    extents=[len(next(iter(contents.columns.values())))],
+    extents=[_count_runs(contents.columns)],
     block_runs=block_runs,
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
     outputs=contents.outputs | contents.counts,
     dimensions=DIMENSIONS | axes | texts,
-    attributes={
-      **{name: seeds.get(name, {"role": "column"}) for name in contents.columns},
-      **contents.labels,
-    },
+    attributes=roles | contents.labels,
   ) as results:
     write_source_texts(results.path, contents.source_texts)
     return results
 
 
+def _count_runs(columns: Mapping[str, Shaped[np.ndarray, "runs ..."]]) -> int:
+  """Return how many rows a runs table has."""
+  any_column = next(iter(columns.values()))
+  return len(any_column)
+
+
 def variables_of(root: Description) -> dict[str, list[int]]:
   """Return the shapes of one run's variables by their paths, empty if they are not kept."""
   return {
-    name.partition("/")[2]: about["shape"]
-    for name, about in root["arrays"].items()
-    if about["attributes"].get("role") == "variable"
+    name.partition("/")[2]: entry["shape"]
+    for name, entry in root["arrays"].items()
+    if entry["attributes"].get("role") == "variable"
   }
 
 
@@ -222,7 +234,8 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
       "`vmapseeds train` made"
     )
   results = Results(path, root)
-  return Runs.from_columns(results.table(), root["sources"], root["sampling"]), results
+  runs = Runs.from_columns(results.table(), root["sources"], root["sampling"])
+  return runs, results
 
 
 @door
@@ -238,11 +251,14 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
       examples.
   """
   runs, results = campaign_of(path)
-  sampling = results.root["sampling"]
   finished = runs[np.flatnonzero(results.done)]
-  name = f"{HELD_OUT}/labels"
-  labels = np.asarray(results.arrays[name]) if name in results.arrays else None
-  examples = finished.training_examples(sampling[2] if sampling else 0, labels)
+  sampling = results.root["sampling"]
+  available = sampling[2] if sampling else 0
+  # Stratified folds are drawn anew from the labels of the pool.
+  labels = None
+  if f"{HELD_OUT}/labels" in results.arrays:
+    labels = np.asarray(results.arrays[f"{HELD_OUT}/labels"])
+  examples = finished.training_examples(available, labels)
   if examples is None:
     raise Mistake(
       f"the runs of {path} were trained on all examples: train some with --subset or "
@@ -257,6 +273,7 @@ def count_seen_examples(results: xr.Dataset) -> float:
   """
   if TWINS not in results.variables or not results.sizes["run"]:
     return 0.0
+  # None: without a subset, runs were trained on all examples.
   trained = None
   if results.attrs.get("sampling"):
     kind, size, available = results.attrs["sampling"]
@@ -274,6 +291,7 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   Votes are counted for each of them. Seeds, and which network a run starts from, do not
   count.
   """
+  # Numbers in place of the values, which may be names and numbers side by side.
   columns = [
     np.unique(column, return_inverse=True)[1]
     for name, column in sorted(runs.values.items())
@@ -282,19 +300,23 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   if not columns:
     return np.zeros(len(runs), int), 1
   rows = np.stack(columns, axis=1)
-  _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-  order = np.argsort(np.argsort(first))
-  return order[place.ravel()], len(first)
+  _, first_rows, sorted_places = np.unique(
+    rows, axis=0, return_index=True, return_inverse=True
+  )
+  # The inverse of a permutation: the n-th in the order of first runs gets number n.
+  numbers = np.argsort(np.argsort(first_rows))
+  # NumPy 2.0 gives the inverse of rows another shape.
+  return numbers[sorted_places.ravel()], len(first_rows)
 
 
 def check_same(
   results: Results,
   contents: Contents,
-  given: Description,
+  expected: Description,
   force_mixed: bool,
   allow_upgrade: bool,
 ) -> str:
-  """Check that a folder has this task, these runs and the `given` description.
+  """Check that a folder has this task, these runs and the `expected` description.
 
   Returns:
     `MIXED` or `UPGRADED` if the programs differ, which only `force_mixed` allows, or
@@ -306,29 +328,38 @@ def check_same(
   other = f"{results.path} belongs to another campaign"
   columns = contents.columns
   check_kept(results, contents)
-  given = given | {"columns": list(columns)}
-  texts = contents.source_texts
+  expected = expected | {"columns": list(columns)}
   mixed = check_alike(
-    results, given, force_mixed, other, source_texts=texts, allow_upgrade=allow_upgrade
+    results,
+    expected,
+    force_mixed,
+    other,
+    source_texts=contents.source_texts,
+    allow_upgrade=allow_upgrade,
   )
+  # The task makes these arrays anew, so that damaged ones of the folder can be mended.
   constants = {name: values for name, (_, values) in contents.constants.items()}
   results.restore(columns | constants)
-  shared = min(len(next(iter(columns.values()))), len(results))
-  for name, column in results.table().items():
-    if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(
-      column[:shared], columns[name][:shared]
+
+  shared = min(_count_runs(columns), len(results))
+  for name, stored in results.table().items():
+    column = columns[name]
+    if stored.shape[1:] == column.shape[1:] and np.array_equal(
+      stored[:shared], column[:shared]
     ):
-      said = (
-        differing_fields(results.root, given) or f"runs differ from these in {name}"
-      )
-      raise Mistake(f"{other}: its {said}; {USE}")
+      continue
+    # A field of the recipe says more than the column that follows from it.
+    difference = differing_fields(results.root, expected)
+    if not difference:
+      difference = f"runs differ from these in {name}"
+    raise Mistake(f"{other}: its {difference}; {USE}")
   check_arrays(results, contents)
   return mixed
 
 
 def check_alike(
   results: Results,
-  given: Description,
+  expected: Description,
   force_mixed: bool,
   other: str,
   use: str = USE,
@@ -339,52 +370,71 @@ def check_alike(
   `other` and ends with `use`.
   """
   stored = results.root
-  theirs, mine = (
-    ", ".join((*root["columns"], f"sampling {root['sampling']}"))
-    for root in (stored, given)
-  )
-  if theirs != mine:
-    raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
-  theirs, mine = (root["identity"] for root in (stored, given))
+  stored_columns, expected_columns = _name_columns(stored), _name_columns(expected)
+  if stored_columns != expected_columns:
+    raise Mistake(
+      f"{other}: its runs have {stored_columns}, these {expected_columns}; {use}"
+    )
+
+  theirs, mine = stored["identity"], expected["identity"]
   if are_same(theirs, mine):
     return ""
-  may_be_mixed = theirs["data"] == mine["data"]
-  may_be_mixed &= theirs["networks"] == mine["networks"]
-  upgraded = may_be_mixed and describe_upgrade(results, given, source_texts)
-  if upgraded and allow_upgrade:
+  # Other data or networks are other runs, whatever the programs.
+  may_be_mixed = (
+    theirs["data"] == mine["data"] and theirs["networks"] == mine["networks"]
+  )
+  upgrade = ""
+  if may_be_mixed:
+    upgrade = describe_upgrade(results, expected, source_texts)
+  if upgrade and allow_upgrade:
     return UPGRADED
   if force_mixed and may_be_mixed:
     return MIXED
-  if upgraded:
+  if upgrade:
     raise Mistake(
-      f"{results.path} was trained with {upgraded}, or --allow-upgrade to train on: runs "
+      f"{results.path} was trained with {upgrade}, or --allow-upgrade to train on: runs "
       "of both may then differ by more than rounding, and reports say which are which"
     )
-  said = describe_difference(results, given, source_texts)
-  raise Mistake(f"{other}: its {said}; {use}{', or --force-mixed' * may_be_mixed}")
+  if may_be_mixed:
+    use = f"{use}, or --force-mixed"
+  difference = describe_difference(results, expected, source_texts)
+  raise Mistake(f"{other}: its {difference}; {use}")
+
+
+def _name_columns(root: Description) -> str:
+  """Return the columns of a runs table, and how examples are sampled, for a message."""
+  return ", ".join([*root["columns"], f"sampling {root['sampling']}"])
 
 
 def describe_difference(
-  results: Results, given: Description, source_texts: Mapping[str, str] | None = None
+  results: Results,
+  expected: Description,
+  source_texts: Mapping[str, str] | None = None,
 ) -> str:
   """Return how a folder's identity differs from that of a description: by the fields of
   the recipe, the data, the source texts, or what else there is to say.
   """
   stored = results.root
-  theirs, mine = (root["identity"] for root in (stored, given))
-  if said := differing_fields(stored, given):
-    return said
+  theirs, mine = stored["identity"], expected["identity"]
+  fields = differing_fields(stored, expected)
+  if fields:
+    return fields
   for part in ("data", "networks"):
     if theirs[part] != mine[part]:
       return f"{part} digest is {theirs[part]!r}, not {mine[part]!r}"
+
   parts = ", ".join(part for part in mine if theirs.get(part) != mine[part])
-  if changed := describe_change(read_source_texts(results.path), source_texts or {}):
+  stored_texts = read_source_texts(results.path)
+  changed = describe_change(stored_texts, source_texts or {})
+  if changed:
     return f"program was another ({parts}); changed since in {changed}"
-  versions = (root["versions"] for root in (stored, given))
-  moved = differing_versions(*versions)
-  kept = bool(read_source_texts(results.path) or source_texts)
-  same = "the source text is the same" if kept else "no source text is at hand"
-  seen = f"versions differ: {moved}" if moved else same
+  versions = differing_versions(stored["versions"], expected["versions"])
+  if versions:
+    seen = f"versions differ: {versions}"
+  elif stored_texts or source_texts:
+    seen = "the source text is the same"
+  else:
+    seen = "no source text is at hand"
   return (
     f"program was another ({parts}), and {seen}: look at what it reads besides, such as "
     "flags of JAX, files or the environment"
@@ -392,37 +442,44 @@ def describe_difference(
 
 
 def describe_upgrade(
-  results: Results, given: Description, source_texts: Mapping[str, str] | None
+  results: Results, expected: Description, source_texts: Mapping[str, str] | None
 ) -> str:
   """Return what was trained with which versions, and how to restore these, if versions of
   packages alone can be why two programs differ; empty if not.
   """
   stored = results.root
-  theirs, mine = (root["identity"] for root in (stored, given))
-  same = all(theirs[name] == mine[name] for name in ("law", "rounds", "version"))
-  changed = describe_change(read_source_texts(results.path), source_texts or {})
-  if not same or changed or differing_fields(stored, given):
+  theirs, mine = stored["identity"], expected["identity"]
+  if any(theirs[part] != mine[part] for part in ("law", "rounds", "version")):
     return ""
+  if describe_change(read_source_texts(results.path), source_texts or {}):
+    return ""
+  if differing_fields(stored, expected):
+    return ""
+
+  # Python does not trace programs.
+  packages = stored["versions"].keys() & expected["versions"].keys() - {"python"}
+  kinds = stored.get("kinds", {})
   before, now = {}, {}
-  for name in stored["versions"].keys() & given["versions"].keys() - {"python"}:
-    kept = stored.get("kinds", {}).get(name, [stored["versions"][name]])[0]
-    number, _, settings = kept.partition(" with ")
-    new_number, _, new_settings = given["versions"][name].partition(" with ")
+  for name in packages:
+    # A folder that was upgraded before was begun with the first of its versions.
+    first_version = kinds.get(name, [stored["versions"][name]])[0]
+    number, _, settings = first_version.partition(" with ")
+    new_number, _, new_settings = expected["versions"][name].partition(" with ")
     if settings != new_settings:  # JAX's settings can be why, too
       return ""
     if number != new_number:
       before[name], now[name] = number, new_number
   if not before:
     return ""
-
-  def shown(of: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {of[name]}" for name in sorted(of))
-
   restored = " ".join(f"{name}=={before[name]}" for name in sorted(before))
   return (
-    f"{shown(before)}, and with {shown(now)} its program is another: "
+    f"{_list_versions(before)}, and with {_list_versions(now)} its program is another: "
     f"`pip install {restored}` restores them"
   )
+
+
+def _list_versions(versions: Mapping[str, str]) -> str:
+  return ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
 
 
 def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
@@ -449,42 +506,52 @@ def write_source_texts(path: Folder, texts: Mapping[str, str]) -> None:
     write(place(path) / SOURCE / f"{name}.py", text.encode())
 
 
-def differing_fields(stored: Description, given: Description) -> str:
+def differing_fields(stored: Description, expected: Description) -> str:
   """Return how the recipes of two descriptions differ, as a message says it; empty if
   they are equal.
 
   `auto` is compared as the precision that it resolved to.
   """
-  theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
-  for recipe, root in ((theirs, stored), (mine, given)):
-    if recipe.get("precision") == "auto":
-      recipe["precision"] = root.get("precision")
-  names = dict.fromkeys((*theirs, *mine))
-  pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
-  fields = "; ".join(
-    f"{name}: {format_field(a)}, {format_field(b)}" for name, a, b in pairs if a != b
-  )
-  return fields and f"recipe and this one differ in {fields}"
+  theirs, mine = _resolved_fields(stored), _resolved_fields(expected)
+  differing = []
+  for name in dict.fromkeys((*theirs, *mine)):
+    here, there = theirs.get(name), mine.get(name)
+    if here != there:
+      differing.append(f"{name}: {format_field(here)}, {format_field(there)}")
+  if not differing:
+    return ""
+  return f"recipe and this one differ in {'; '.join(differing)}"
+
+
+def _resolved_fields(root: Description) -> dict[str, Any]:
+  """Return the fields of a described recipe, with the precision that was trained in."""
+  fields = fields_of(root["recipe"])
+  if fields.get("precision") == "auto":
+    fields["precision"] = root.get("precision")
+  return fields
 
 
 def format_field(value) -> str:
   """Return a field of a described recipe as a message shows it."""
   if isinstance(value, dict) and [*value] == ["object"]:
     return value["object"]
-  return repr(tuple(value) if isinstance(value, list) else value)
+  # JSON has lists where the recipe has tuples.
+  if isinstance(value, list):
+    value = tuple(value)
+  return repr(value)
 
 
 def check_kept(results: Results, contents: Contents) -> None:
   """Raise `Mistake` unless the folder keeps of each run what is asked for."""
   for option, what in KEPT.items():
-    theirs, mine = (
-      kept["kept"][option] for kept in (results.root, contents.description)
+    theirs = results.root["kept"][option]
+    mine = contents.description["kept"][option]
+    if theirs == mine:
+      continue
+    state = "kept there" if mine in (False, "none") else "not kept there"
+    raise Mistake(
+      f"{results.path} belongs to another campaign: {what} are {state}; {USE}"
     )
-    if theirs != mine:
-      raise Mistake(
-        f"{results.path} belongs to another campaign: {what} are "
-        f"{'not ' * (mine not in (False, 'none'))}kept there; {USE}"
-      )
 
 
 def check_arrays(
@@ -493,16 +560,19 @@ def check_arrays(
   """Raise `Mistake` unless the folder has the arrays that the task gives. Of outputs,
   only `some` are compared if given.
   """
-  root = results.root
   arrays = results.root["arrays"]
-  stored = results.outputs + results.examples
-  held: Description = {n: (arrays[n]["dtype"], arrays[n]["shape"]) for n in stored}
-  due: Description = {
-    name: (about["dtype"], about["shape"]) for name, about in contents.outputs.items()
-  }
-  due |= {n: (str(a.dtype), [*a.shape]) for n, (_, a) in contents.constants.items()}
-  held["num_classes"] = root["num_classes"]
+  held: Description = {}
+  for name in results.outputs + results.examples:
+    held[name] = (arrays[name]["dtype"], arrays[name]["shape"])
+  held["num_classes"] = results.root["num_classes"]
+
+  due: Description = {}
+  for name, entry in contents.outputs.items():
+    due[name] = (entry["dtype"], entry["shape"])
+  for name, (_, values) in contents.constants.items():
+    due[name] = (str(values.dtype), list(values.shape))
   due["num_classes"] = contents.description["num_classes"]
+
   for name in dict.fromkeys((*held, *due)):
     compared = some is None or name in some or name not in results.outputs
     if compared and held.get(name) != due.get(name):
@@ -510,9 +580,11 @@ def check_arrays(
         f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}: give "
         "what it was begun with"
       )
-  for name, about in contents.outputs.items():
-    for part in ("dimensions", "attributes") if name in arrays else ():
-      theirs, mine = arrays[name][part], about[part]
+  for name, entry in contents.outputs.items():
+    if name not in arrays:
+      continue
+    for part in ("dimensions", "attributes"):
+      theirs, mine = arrays[name][part], entry[part]
       if theirs != mine:
         raise Mistake(
           f"{results.path} has {name} with {part} {theirs}, the task {mine}: declare "
@@ -520,44 +592,51 @@ def check_arrays(
         )
 
 
-def settle(results: Results, given: Description, mixed: str = "") -> None:
-  """Update the description: what is `TOLD`, conditions and versions as `given` if no run
-  is done. Else those that differ are joined. `mixed` is what `check_same` returned.
+def settle(results: Results, current: Description, mixed: str = "") -> None:
+  """Update the description: what is `TOLD`, conditions and versions as in `current` if no
+  run is done. Else those that differ are joined. `mixed` is what `check_same` returned.
   """
   names = (*CONDITIONS, *TOLD, "versions", "identity")
-  told = {name: given.get(name) for name in names}
+  replaced = {name: current.get(name) for name in names}
 
   def settled(root):
-    return join(root, given, mixed) if results.done.any() else root | told
+    if results.done.any():
+      return join(root, current, mixed)
+    return root | replaced
 
+  # A revision waits for the folder's claim, and writes the description anew.
   if settled(results.root) != results.root:
     results.revise(settled)
 
 
-def join(root: Description, given: Description, mixed: str) -> Description:
+def join(root: Description, current: Description, mixed: str) -> Description:
   """Return a description with what another one says of how runs were trained. What
   differs becomes `MIXED`, and `kinds` has all its values.
   """
-  fixed = {**given["identity"]["fixed"], **root["identity"]["fixed"]}
+  # What was fixed first stays: it is what the folder's runs were trained with.
+  fixed = current["identity"]["fixed"] | root["identity"]["fixed"]
   root = root | {
-    "versions": {**root["versions"]},
+    "versions": dict(root["versions"]),
     "identity": root["identity"] | {"fixed": fixed},
   }
   kinds = dict(root.get("kinds", {}))
-  if mixed == MIXED or given.get("mixed"):
+  if mixed == MIXED or current.get("mixed"):
     root["mixed"] = True
-  if mixed == UPGRADED or given.get(UPGRADED):
+  if mixed == UPGRADED or current.get(UPGRADED):
     root[UPGRADED] = True
   for name in (*CONDITIONS, *TOLD, *root["versions"]):
-    held, new = (
-      of["versions"] if name in of["versions"] else of for of in (root, given)
-    )
+    # Packages have an entry of their own, with the version of each.
+    held = root["versions"] if name in root["versions"] else root
+    new = current["versions"] if name in current["versions"] else current
     seen = kinds.get(name, [held.get(name)])
-    more = given.get("kinds", {}).get(name, [new.get(name)])
-    if more := [value for value in more if value not in seen]:
+    values = current.get("kinds", {}).get(name, [new.get(name)])
+    unseen = [value for value in values if value not in seen]
+    if unseen:
       held[name] = MIXED
-      kinds[name] = [*seen, *more]
-  return root | ({"kinds": kinds} if kinds else {})
+      kinds[name] = [*seen, *unseen]
+  if kinds:
+    root = root | {"kinds": kinds}
+  return root
 
 
 def runs_by_versions(path: Folder) -> str:
@@ -565,23 +644,30 @@ def runs_by_versions(path: Folder) -> str:
   blocks, such as "runs 0 to 7 with jax 0.10.2, runs 8 to 11 with jax 0.12.0".
   """
   results = Results(path)
-  differing = sorted(
-    results.root.get("kinds", {}).keys() & results.root["versions"].keys()
-  )
-  spans: list[tuple[str, int, int]] = []
+  kinds = results.root.get("kinds", {})
+  differing = sorted(kinds.keys() & results.root["versions"].keys())
+  spans: list[tuple[str, int, int]] = []  # versions, first run, last run
   for block in sorted(results.finished_blocks()):
     record = results.record(block)
     versions = record["versions"] if record else {}
-    named = ", ".join(f"{name} {versions.get(name)}" for name in differing)
+    names = ", ".join(f"{name} {versions.get(name)}" for name in differing)
     rows = results.blocks[block]
-    if spans and spans[-1][0] == named and spans[-1][2] + 1 == rows[0]:
-      spans[-1] = named, spans[-1][1], rows[-1]
-    else:
-      spans.append((named, rows[0], rows[-1]))
-  return ", ".join(f"runs {first} to {last} with {name}" for name, first, last in spans)
+    first, last = rows[0], rows[-1]
+    # Blocks that follow one another with the same versions are one span.
+    if spans:
+      names_before, first_before, last_before = spans[-1]
+      if names_before == names and last_before + 1 == first:
+        first = first_before
+        spans.pop()
+    spans.append((names, first, last))
+  return ", ".join(
+    f"runs {first} to {last} with {names}" for names, first, last in spans
+  )
 
 
 def shown_condition(root: Mapping[str, Any], name: str) -> Any:
   """Return a condition as pages and tables show it: all its values if they differ."""
   kinds = root.get("kinds", {}).get(name)
-  return ", ".join(map(str, kinds)) if kinds else root.get(name)
+  if kinds:
+    return ", ".join(map(str, kinds))
+  return root.get(name)

@@ -36,13 +36,18 @@ def doubts(results: xr.Dataset) -> list[str]:
   kept = results.isel(run=converged(results))
   if not kept.sizes["run"]:
     return []
-  found = [*doubts_of_runs(kept)]
-  if "accuracy" in kept.variables and kept.get("labels", kept).dims == ("example",):
-    most = np.bincount(kept.labels.values).max() / kept.sizes["example"]
-    if kept.accuracy.values.mean() <= _near(most) and is_to_beat_chance(kept):
-      with contextlib.suppress(Mistake):  # neither votes nor predictions were kept
-        found += doubts_of_votes(tally(kept))
-  return found
+  sentences = list(doubts_of_runs(kept))
+  if "accuracy" not in kept.variables:
+    return sentences
+  # Under label maps an example has a label for each run, and no chance of its own.
+  if kept.get("labels", kept).dims != ("example",):
+    return sentences
+  largest_share = np.bincount(kept.labels.values).max() / kept.sizes["example"]
+  is_near_chance = kept.accuracy.values.mean() <= _near(largest_share)
+  if is_near_chance and is_to_beat_chance(kept):
+    with contextlib.suppress(Mistake):  # neither votes nor predictions were kept
+      sentences += doubts_of_votes(tally(kept))
+  return sentences
 
 
 def is_to_beat_chance(results: xr.Dataset) -> bool:
@@ -70,9 +75,11 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   that runs agree: however many they are, examples are the units. Surely at chance means
   below chance + 2 sd, with chance + 1/10 of the way to 1 above the accuracy by 3 sd.
   """
-  labels, n, classes = counts.labels, len(counts.labels), counts.classes
+  labels, classes = counts.labels, counts.classes
+  n = len(labels)
   if n < FEWEST or not counts.runs:
     return
+  # Only cells with votes are kept: the sums below have a part for all others.
   cells = counts.cells
   votes, class_index = cells.votes / counts.runs, cells.class_index
   p = np.bincount(labels, minlength=classes) / n
@@ -86,6 +93,7 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   squares = (mean**2).sum() + n * (p @ (q - chance) ** 2)
   unvoted = -mean[cells.example] - q[class_index] + chance
   squares += p[class_index] @ ((votes + unvoted) ** 2 - unvoted**2)
+  # Rounding may leave the sum just below 0.
   sd = np.sqrt(max(0.0, squares) / (n * (n - 1)))
   if chance > MOST_CHANCE or accuracy > chance + 2 * sd:
     return
@@ -104,21 +112,25 @@ def _near(chance: float) -> float:
 def _cause(counts: VoteCounts, q: np.ndarray, chance: float) -> str:
   """Return what to look at."""
   labels = counts.labels
-  shifts = {
+  # -1 stands in for the label that the last or the first example then lacks.
+  labels_after = np.append(labels[1:], -1)
+  labels_before = np.append(-1, labels[:-1])
+  votes_if = {
     "predictions less 1": counts.votes_for(labels + 1),
     "predictions plus 1": counts.votes_for(labels - 1),
-    "the labels of the next examples": counts.votes_for(np.append(labels[1:], -1))[:-1],
-    "the labels of the examples before": counts.votes_for(np.append(-1, labels[:-1]))[
-      1:
-    ],
+    "the labels of the next examples": counts.votes_for(labels_after)[:-1],
+    "the labels of the examples before": counts.votes_for(labels_before)[1:],
   }
-  accuracies = {name: votes.mean() / counts.runs for name, votes in shifts.items()}
-  name, right = max(accuracies.items(), key=lambda of: of[1])
-  if right > chance + EXPLAINED * (1 - chance):
-    kind = (
-      "count classes from 0" if "predictions" in name else "bring them in one order"
-    )
-    return f"with {name} it would be {right:.2%}, so {kind}"
+  accuracies = {
+    change: votes.mean() / counts.runs for change, votes in votes_if.items()
+  }
+  change = max(accuracies, key=lambda name: accuracies[name])
+  accuracy = accuracies[change]
+  if accuracy > chance + EXPLAINED * (1 - chance):
+    remedy = "bring them in one order"
+    if "predictions" in change:
+      remedy = "count classes from 0"
+    return f"with {change} it would be {accuracy:.2%}, so {remedy}"
   if q.max() > 1 - NEAR:
     return (
       f"nearly all predictions are class {q.argmax()}, so look at the learning rate and "
@@ -149,22 +161,15 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
 
 def _doubts_of_runs(results):
   settings = json.loads(results.attrs["recipe"])
-  lr = results["lr"].values if "lr" in results.variables else settings.get("lr")
-  if (
-    lr is not None and 0 not in _setting(results, settings, "epochs") and not np.any(lr)
-  ):
-    yield "The learning rate is 0: training changes no parameter."
-  elif doubt := _rising_loss(results, settings):
-    yield doubt
-  elif name := _constant_series(results):
-    yield (
-      f"{name} is the same in the first and the last epoch of all runs: training changes "
-      "no parameter, so look whether the optimizer sees them."
-    )
+  doubt_of_training = _doubt_of_training(results, settings)
+  if doubt_of_training:
+    yield doubt_of_training
+  # A seed that all runs share lets them be equal.
   seeds = [
-    str(x.attrs.get("source", name))
-    for name, x in results.variables.items()
-    if x.attrs.get("role") == "seed" and (x.values != x.values[:1]).any()
+    str(variable.attrs.get("source", name))
+    for name, variable in results.variables.items()
+    if variable.attrs.get("role") == "seed"
+    and (variable.values != variable.values[:1]).any()
   ]
   if seeds and _all_equal(results):
     yield (
@@ -172,21 +177,54 @@ def _doubts_of_runs(results):
       f"{', '.join(seeds)} differ: look whether training reads the keys of its run."
     )
   for name in with_role(results, "logits"):
-    x = results[name]
-    if x.dims[-1] != "class" or x.sizes["class"] < 2:
+    if not _are_probabilities(results[name]):
       continue
-    first = np.asarray(x.isel(run=0).values, np.float32)
-    if first.min() < 0 or abs(first.sum(-1) - 1).max() > ROUNDING:
-      continue
+    is_cross_entropy = _setting(results, settings, "loss") == ["cross_entropy"]
+    has_own_objective = _setting(results, settings, "objective") != [None]
     if results.attrs.get("device_kind") == IMPORTED:
       yield f"The {name} are probabilities, they sum to 1: give outputs before softmax."
-    elif _setting(results, settings, "loss") == ["cross_entropy"] and _setting(
-      results, settings, "objective"
-    ) == [None]:
+    elif is_cross_entropy and not has_own_objective:
       yield (
         "The network's outputs sum to 1: cross-entropy takes outputs before softmax, so "
         "leave softmax out of the network."
       )
+
+
+def _doubt_of_training(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None:
+  """Return why training changes nothing, or not for the better: the first cause that
+  applies, of which the others may follow.
+  """
+  if _has_no_lr(results, settings):
+    return "The learning rate is 0: training changes no parameter."
+  rising = _rising_loss(results, settings)
+  if rising:
+    return rising
+  constant = _constant_series(results)
+  if constant:
+    return (
+      f"{constant} is the same in the first and the last epoch of all runs: training "
+      "changes no parameter, so look whether the optimizer sees them."
+    )
+  return None
+
+
+def _has_no_lr(results: xr.Dataset, settings: Mapping[str, Any]) -> bool:
+  """Return whether runs were trained, all with a learning rate of 0."""
+  lr = settings.get("lr")
+  if "lr" in results.variables:
+    lr = results["lr"].values
+  is_trained = 0 not in _setting(results, settings, "epochs")
+  return lr is not None and is_trained and not np.any(lr)
+
+
+def _are_probabilities(logits: xr.DataArray) -> bool:
+  """Return whether the first run's logits are probabilities of classes."""
+  if logits.dims[-1] != "class" or logits.sizes["class"] < 2:
+    return False
+  first = np.asarray(logits.isel(run=0).values, np.float32)
+  sums = first.sum(axis=-1)
+  deviation = abs(sums - 1).max()
+  return not (first.min() < 0 or deviation > ROUNDING)
 
 
 def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None:
@@ -208,6 +246,7 @@ def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None
   if evaluations**-runs > CHANCE_OF_RISES or not np.isfinite(losses).all():
     return None
   rises = losses[:, 1:] - losses[:, :1]
+  # One loss that falls, in any run, shows that training can work.
   if rises.min() < 0 or rises.mean() <= 0:
     return None
   return (
@@ -219,14 +258,20 @@ def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None
 
 def _constant_series(results: xr.Dataset) -> str | None:
   """Return a loss or value that no run's training changes between evaluations."""
-  for name, x in results.variables.items():
-    told = x.attrs.get("series") == "epoch" and x.attrs.get("role") in ("loss", "value")
-    if not told or x.dtype.kind != "f" or x.sizes["epoch"] < 2:
+  # Runs that stop early keep what they had.
+  if "trained_epochs" in results.variables:
+    return None
+  for name, variable in results.variables.items():
+    attributes = variable.attrs
+    if attributes.get("series") != "epoch":
       continue
-    first, last = (x.isel(epoch=i).values for i in (0, -1))
-    # Runs that stop early keep what they had.
-    stops = "trained_epochs" in results.variables
-    if not stops and (first == last).all() and (first % 1 != 0).any():
+    if attributes.get("role") not in ("loss", "value"):
+      continue
+    if variable.dtype.kind != "f" or variable.sizes["epoch"] < 2:
+      continue
+    first, last = variable.isel(epoch=0).values, variable.isel(epoch=-1).values
+    # Whole numbers may be counts, which are equal by chance.
+    if (first == last).all() and (first % 1 != 0).any():
       return str(name)
   return None
 
@@ -235,22 +280,28 @@ def _all_equal(results: xr.Dataset) -> bool:
   """Return whether runs are surely equal: in all numbers that are stored of them or, if
   there are only predictions, in those, with many of them wrong.
   """
-  told = [
-    results[name]
-    for name in with_role(results, "loss", "logits", "variable", "value")
-    if results[name].dtype.kind == "f" and results[name].dims[:1] == ("run",)
-  ]
+  outputs = []
+  for name in with_role(results, "loss", "logits", "variable", "value"):
+    output = results[name]
+    if output.dtype.kind == "f" and output.dims[:1] == ("run",):
+      outputs.append(output)
   if "accuracy" in results.variables:
+    # Looked at first, because these are few numbers.
     if (results.accuracy.values != results.accuracy.values[:1]).any():
       return False
     name = class_of(results)
-    if not told and name:
+    if not outputs and name:
       wrong = (results[name].isel(run=0) != results.labels).sum()
-      told = [results[name]] if wrong >= FEWEST else []
-  telling = False
-  for x in told:
-    first = x.isel(run=0).values
-    if any((x.isel(run=i).values != first).any() for i in range(1, x.sizes["run"])):
-      return False
-    telling |= x.dtype.kind != "f" or bool((first % 1 != 0).any())
-  return telling
+      if wrong >= FEWEST:
+        outputs = [results[name]]
+  is_telling = False
+  for output in outputs:
+    first = output.isel(run=0).values
+    # Run by run, because all runs may not fit in memory.
+    for run in range(1, output.sizes["run"]):
+      if (output.isel(run=run).values != first).any():
+        return False
+    # Whole numbers may be equal by chance.
+    if output.dtype.kind != "f" or (first % 1 != 0).any():
+      is_telling = True
+  return is_telling

@@ -13,7 +13,11 @@ WITHOUT_SIGN = ("number", "count", "correlation", "p")
 
 def scale_and_sign(unit: str) -> tuple[float, str]:
   """Return what numbers of a unit are multiplied by, and the text that follows them."""
-  return SCALES.get(unit) or (1, "" if unit in WITHOUT_SIGN else f" {unit}")
+  if unit in SCALES:
+    return SCALES[unit]
+  if unit in WITHOUT_SIGN:
+    return 1, ""
+  return 1, f" {unit}"
 
 
 class Quantity(NamedTuple):
@@ -30,7 +34,9 @@ class Quantity(NamedTuple):
   def label(self) -> str:
     """Return the label of an axis: "test accuracy (%)"."""
     sign = scale_and_sign(self.unit)[1].strip()
-    return f"{self.name} ({sign})" if sign else self.name
+    if not sign:
+      return self.name
+    return f"{self.name} ({sign})"
 
 
 ACCURACY = Quantity()
@@ -49,21 +55,30 @@ def show(value: Any, se: Any, unit: str) -> str:
   >>> show(0.031, None, "p"), show(1e-9, None, "p"), show(102.967, None, "reward")
   ('0.031', '< 0.0001', '103 reward')
   """
-  if (value := finite_or_none(value)) is None:
+  value, se = finite_or_none(value), finite_or_none(se)
+  if value is None:
     return "n/a"
   scale, sign = scale_and_sign(unit)
   value *= scale
   if unit == "p":
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
   if unit == "count":
-    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
-  if unit not in SCALES and 0 < max(abs(value), abs(finite_or_none(se) or 0)) < TINY:
-    error = f" ± {se:.1e}" if finite_or_none(se) else ""
-    return f"{value:.{1 if error else 2}e}{error}{sign}"
-  if finite_or_none(se):
+    # A count below 10 that is no whole number is an expectation.
+    is_expectation = value < 10 and value != round(value)
+    return f"{value:.2g}" if is_expectation else f"{value:,.0f}"
+  largest = max(abs(value), abs(se or 0))
+  if unit not in SCALES and 0 < largest < TINY:
+    if se:
+      return f"{value:.1e} ± {se:.1e}{sign}"
+    return f"{value:.2e}{sign}"
+  if se:
     places = _places(scale * se, 2)
     return f"{value:.{places}f} ± {scale * se:.{places}f}{sign}"
-  return f"{value:.{max(_places(value, 3), 2 if unit == 'fraction' else 0)}f}{sign}"
+  places = _places(value, 3)
+  # Accuracies are told apart by hundredths of a percent.
+  if unit == "fraction":
+    places = max(places, 2)
+  return f"{value:.{places}f}{sign}"
 
 
 def show_interval(low: Any, high: Any, unit: str) -> str:
@@ -91,22 +106,32 @@ def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
   """
   value, low, high = known
   scale, sign = scale_and_sign(unit)
-  known = None not in map(finite_or_none, (low, high)) and high > low
-  places = _places(scale * ((high - low) if known else value), 2)
-  if known:
-    places = min(places, _places(scale * max(abs(value), high - low), 4))
+  has_ends = None not in map(finite_or_none, (low, high))
+  if has_ends and high > low:
+    width = high - low
+    # Of an interval that is narrow beside the difference, more digits are rounding.
+    most_places = _places(scale * max(abs(value), width), 4)
+    places = min(_places(scale * width, 2), most_places)
+  else:
+    places = _places(scale * value, 2)
   ends = f"{scale * low:.{places}f} to {scale * high:.{places}f}"
   return f"{scale * value:.{places}f}", ends, sign.replace("%", "points")
 
 
 def finite_or_none(value: Any) -> float | None:
   """Return a number for JSON: NaN, infinities and None become None."""
-  return None if value is None or not math.isfinite(value) else float(value)
+  if value is None or not math.isfinite(value):
+    return None
+  return float(value)
 
 
 def show_class(number: float, names: Sequence[str] | None) -> str:
   """Return the name of a class, its number if classes have no names; -1 is none."""
-  return "none" if number == -1 else names[int(number)] if names else f"{number:.0f}"
+  if number == -1:
+    return "none"
+  if names:
+    return names[int(number)]
+  return f"{number:.0f}"
 
 
 def run_count(n: int) -> str:
@@ -119,7 +144,9 @@ def count_of(n: int, what: str) -> str:
   >>> count_of(1, "run"), count_of(2000, "pair")
   ('1 run', '2,000 pairs')
   """
-  return f"{n:,} {what}{'s' * (n != 1)}"
+  if n != 1:
+    what = f"{what}s"
+  return f"{n:,} {what}"
 
 
 def capitalized(text: str) -> str:
@@ -130,7 +157,11 @@ def _places(value: float, digits: int) -> int:
   """Return the decimal places that show `value` with so many significant digits, at
   most 15.
   """
-  exponent = math.floor(math.log10(abs(value))) if value else 0
+  # 0 has no logarithm.
+  exponent = 0
+  if value:
+    exponent = math.floor(math.log10(abs(value)))
+  # A float has no more digits to show.
   return min(15, max(0, digits - 1 - exponent))
 
 

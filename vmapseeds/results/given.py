@@ -32,6 +32,7 @@ AXES = {
 # In Fortran order a run is scattered over the whole file, and every block would read
 # nearly all of it.
 FORTRAN_BYTES = 2**31
+# Names that a column of the runs table would share with an array of the folder.
 ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
 # Names of the runs table that mean seeds.
 SEED = "seed"
@@ -45,7 +46,7 @@ class Source:
 
   Args:
     kind: predictions, logits or labels.
-    given: the array, or the path of a file.
+    array: the array, or the path of a file.
     test_set: whose array it is, for messages; empty if there is only one.
     header: of a text file whose first line may be names or numbers, whether it is
       names; None if that is not known.
@@ -58,52 +59,63 @@ class Source:
   """
 
   def __init__(
-    self, kind: str, given: Any, test_set: str = "", header: bool | None = None
+    self, kind: str, array: Any, test_set: str = "", header: bool | None = None
   ):
-    self.kind, self.what = kind, f"{kind} of {test_set}" if test_set else kind
+    self.kind = kind
+    self.what = f"{kind} of {test_set}" if test_set else kind
     self.note = ""
-    what = self.what
-    self.file = Path(given) if isinstance(given, str | os.PathLike) else None
-    if self.file is None and not hasattr(given, "shape"):
-      with converted(what):
-        given = read(what, given, AXES[kind])
-    self._open: Callable[[], Any] = lambda: given
-    if self.file is not None:
+    self.file: Path | None = None
+    self._open: Callable[[], Any]
+    if isinstance(array, str | os.PathLike):
+      self.file = Path(array)
       self._open, self.note = opened(self.file, kind, header)
-    array = self._open()
+    else:
+      # Arrays of other libraries stay as they are: a block at a time is converted.
+      if not hasattr(array, "shape"):
+        with converted(self.what):
+          array = read(self.what, array, AXES[kind])
+      self._open = lambda: array
+    self._check(self._open())
+
+  def _check(self, array: Any) -> None:
+    """Set `shape` and `dtype`, or raise `Mistake` if an array cannot be read so."""
+    kind, what = self.kind, self.what
     self.shape = tuple(array.shape)
     check_axes(what, self.shape, AXES[kind])
     if 0 in self.shape:
       raise Mistake(
         f"{what} has shape {self.shape}, {layout(AXES[kind])}: give at least one of each"
       )
+    # Of no rows, as they come out: bfloat16 is float32 then.
     self.dtype = self[:0].dtype
     if kind == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
-      lost = "; np.save loses bfloat16, save float32" if self.dtype == "V2" else ""
+      remedy = "give float16, bfloat16, float32 or float64"
+      if self.dtype == "V2":
+        remedy = f"{remedy}; np.save loses bfloat16, save float32"
+      raise Mistake(f"{what} has dtype {self.dtype}: {remedy}")
+    is_mapped = self.file is not None and isinstance(array, np.memmap)
+    if is_mapped and not array.flags.c_contiguous and array.nbytes > FORTRAN_BYTES:
       raise Mistake(
-        f"{what} has dtype {self.dtype}: give float16, bfloat16, float32 or float64{lost}"
-      )
-    fortran = self.file and not array.flags.c_contiguous
-    if fortran and array.nbytes > FORTRAN_BYTES and isinstance(array, np.memmap):
-      raise Mistake(
-        f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it"
+        f"{self.file} is in Fortran order, which is slow to read by runs: save "
+        "np.ascontiguousarray of it"
       )
 
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
     with converted(self.what):
       block = self._open()[rows]
       if np.ma.is_masked(block):
-        fill = (
-          "-1 for none"
-          if self.kind == "predictions"
-          else "or leave their runs or examples out"
-        )
-        raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
-      if str(getattr(block, "dtype", "")).endswith(
-        "bfloat16"
-      ):  # PyTorch converts with `float()`
-        block = block.float() if hasattr(block, "float") else block.astype(np.float32)
+        remedy = "or leave their runs or examples out"
+        if self.kind == "predictions":
+          remedy = "-1 for none"
+        raise Mistake(f"{self.what} has masked entries: fill them, {remedy}")
+      # NumPy has no bfloat16. PyTorch's tensors have no `astype`.
+      dtype = str(getattr(block, "dtype", ""))
+      if dtype.endswith("bfloat16") and hasattr(block, "float"):
+        block = block.float()
+      elif dtype.endswith("bfloat16"):
+        block = block.astype(np.float32)
       block = np.asarray(block)
+    # A file may have been written on a machine of the other byte order.
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
@@ -116,6 +128,7 @@ def converted(what: str) -> Iterator[None]:
     yield
   except (TypeError, RuntimeError) as error:
     raise Mistake(
+      # PyTorch's errors may have several lines.
       f"{what} cannot be read as a NumPy array ({str(error).splitlines()[0]})"
     ) from None
 
@@ -125,23 +138,24 @@ def opened(file: Path, kind: str, header: bool | None) -> tuple[Callable[[], Any
   was read. Of an `.npz` file with several arrays it is the one that is called `kind`.
   Pickled objects are never loaded.
   """
-  note = ""
   if file.suffix in SUFFIXES:
     axes = layout(AXES[kind])
     table = readable_file(file, lambda: read_numbers_table(file, kind, axes, header))
-    array, note = whole_numbers(numbers(table.frame, kind)), table.note
-  elif file.suffix == ".npz":
+    array = whole_numbers(numbers(table.frame, kind))
+    return lambda: array, table.note
+  if file.suffix == ".npz":
     array = readable_file(file, lambda: member(file, kind))
-  elif file.suffix == ".parquet":
+    return lambda: array, ""
+  if file.suffix == ".parquet":
     array = readable_file(file, lambda: numbers(pd.read_parquet(file), kind))
-  else:
-    return functools.partial(readable_file, file, lambda: mapped(file)), note
-  return lambda: array, note
+    return lambda: array, ""
+  return functools.partial(readable_file, file, lambda: mapped(file)), ""
 
 
 def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
   """Return what a reader returns, or raise a `Mistake` that says what to give."""
   remedy = "give a .npy file, as np.save writes one array, or .npz, .csv, .tsv, .txt or .parquet"
+  # These are pickles, which run code when they are loaded, or need their library.
   if file.suffix in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors"):
     name = file.with_suffix(".npy").name
     remedy = f"load it, and np.save({name!r}, tensor.cpu().numpy())"
@@ -174,18 +188,22 @@ def member(file: Path, what: str) -> Shaped[np.ndarray, "..."]:
   """
   with np.load(file, allow_pickle=False) as held:
     names = held.files
-    if what not in names and len(names) != 1:
+    if what in names:
+      return held[what]
+    if len(names) != 1:
       raise Mistake(
         f"{file} holds {', '.join(names) or 'nothing'}: call the array {what!r}, or "
         "give a file with one array"
       )
-    return held[what if what in names else names[0]]
+    return held[names[0]]
 
 
 def numbers(table: pd.DataFrame, what: str) -> Shaped[np.ndarray, "..."]:
   """Return a table as an array: rows are runs. Labels are its only row or column."""
   array = table.to_numpy()
-  return array.reshape(-1) if what == "labels" and 1 in array.shape else array
+  if what == "labels" and 1 in array.shape:
+    return array.reshape(-1)
+  return array
 
 
 def whole_numbers(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
@@ -195,27 +213,27 @@ def whole_numbers(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]
   return array
 
 
-def read_values(given: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]:
+def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]:
   """Return the columns of a runs table: seeds as int64, other values as float64.
 
   Args:
-    given: name -> a number, or one for each run; a frame of pandas; or a file of such
+    values: name -> a number, or one for each run; a frame of pandas; or a file of such
       a table. The index that pandas wrote as a column is left out.
     runs: how many there are.
 
   Raises:
     Mistake: it is no such table.
   """
-  if isinstance(given, str | os.PathLike):
-    given, _ = read_table(Path(given))
-  if isinstance(given, pd.DataFrame):
-    given, _ = without_index(given)
-    check_names("values", given)
+  if isinstance(values, str | os.PathLike):
+    values, _ = read_table(Path(values))
+  if isinstance(values, pd.DataFrame):
+    values, _ = without_index(values)
+    check_names("values", values)
   try:
-    table = {str(name): np.asarray(column) for name, column in dict(given).items()}
+    table = {str(name): np.asarray(column) for name, column in dict(values).items()}
   except (TypeError, ValueError, RuntimeError):
     raise Mistake(
-      f"values are {given!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
+      f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
     ) from None
   return {name: _column(name, column, runs) for name, column in table.items()}
 
@@ -225,16 +243,16 @@ def read_table(file: Path) -> tuple[Any, str]:
   file was read.
   """
 
-  def of_npz():
-    with np.load(file, allow_pickle=False) as held:
-      return dict(held)
+  def read_npz():
+    with np.load(file, allow_pickle=False) as arrays:
+      return dict(arrays)
 
   if file.suffix in SUFFIXES:
     table = readable_file(file, lambda: read_values_table(file))
     return table.frame, table.note
   readers: dict[str, Callable[[], Any]] = {
     ".parquet": lambda: pd.read_parquet(file),
-    ".npz": of_npz,
+    ".npz": read_npz,
   }
   if file.suffix not in readers:
     raise Mistake(
@@ -251,6 +269,7 @@ def is_seed(name: str) -> bool:
 def _column(name, column, runs):
   if safe_name("value", name) in ARRAY_NAMES:
     raise Mistake(f"value {name!r}: results have something else of that name")
+  # One number is of all runs, as of a single run that is added.
   if column.ndim == 0:
     column = np.repeat(column, runs)
   if column.shape != (runs,):
@@ -260,45 +279,58 @@ def _column(name, column, runs):
   if is_seed(name):
     seeds = [whole_number(seed) for seed in column]
     for run, seed in enumerate(seeds):
+      # Stored as int64.
       if seed is None or not 0 <= seed < 2**63:
         raise Mistake(
-          f"{name} is {_shown(column[run])} at run {run}: give a whole number from 0 on"
+          f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"
         )
     return np.array(seeds, np.int64)
-  for run, x in enumerate(column):
-    if not _is_finite(x):
-      raise Mistake(f"{name} is {_shown(x)} at run {run}: give finite numbers")
+  for run, value in enumerate(column):
+    if not _is_finite(value):
+      raise Mistake(f"{name} is {_format(value)} at run {run}: give finite numbers")
   return column.astype(np.float64)
 
 
-def _shown(x):
-  return f"{getattr(x, 'item', lambda: x)()!r:.50}"
+def _format(value):
+  # NumPy's scalars print their type.
+  if hasattr(value, "item"):
+    value = value.item()
+  return f"{value!r:.50}"
 
 
-def _is_finite(x):
+def _is_finite(value):
+  # `float` reads texts, too.
+  if isinstance(value, str):
+    return False
   try:
-    return np.isfinite(float(x)) and not isinstance(x, str)
+    return np.isfinite(float(value))
   except (TypeError, ValueError):
     return False
 
 
-def sources(kind: str, given: Any, header: bool | None = None) -> dict[str, Source]:
+def sources(kind: str, arrays: Any, header: bool | None = None) -> dict[str, Source]:
   """Return the sources of test sets by their names. What is no mapping is of "test"."""
-  if not isinstance(given, dict):
-    return {"test": Source(kind, given, header=header)}
-  return {
-    safe_name("test set", name): Source(
-      kind, of, name if len(given) > 1 else "", header
-    )
-    for name, of in given.items()
-  }
+  if not isinstance(arrays, dict):
+    return {"test": Source(kind, arrays, header=header)}
+  by_name = {}
+  for name, array in arrays.items():
+    checked_name = safe_name("test set", name)
+    # Messages about the only test set need not name it.
+    shown_name = name if len(arrays) > 1 else ""
+    by_name[checked_name] = Source(kind, array, shown_name, header)
+  return by_name
 
 
-def as_runs(kind: str, given: Any) -> Any:
+def as_runs(kind: str, arrays: Any) -> Any:
   """Return arrays with a first axis of runs, which those of one run lack."""
-  if isinstance(given, dict):
-    return {name: as_runs(kind, of) for name, of in given.items()}
-  if isinstance(given, xr.DataArray) or not hasattr(given, "shape"):
+  if isinstance(arrays, dict):
+    return {name: as_runs(kind, array) for name, array in arrays.items()}
+  # xarray's arrays take no `None` for a new axis.
+  array = arrays
+  if isinstance(array, xr.DataArray) or not hasattr(array, "shape"):
     with converted(kind):
-      given = np.asarray(read(kind, given, AXES[kind], at_least=1))
-  return given[None] if len(given.shape) == len(AXES[kind].split()) - 1 else given
+      array = np.asarray(read(kind, array, AXES[kind], at_least=1))
+  axes_of_run = len(AXES[kind].split()) - 1
+  if len(array.shape) == axes_of_run:
+    return array[None]
+  return array

@@ -42,8 +42,10 @@ def add_measured(
   Raises:
     Mistake: the folder cannot be written.
   """
+  # Metrics that were measured before stay.
   kept = read_measured(path, test_set)
   for name, metric in metrics.items():
+    # None for runs that diverged: JSON has no NaN, and no numbers as keys.
     values = dict.fromkeys(map(str, rows.tolist()))
     for row, value in zip(rows.tolist(), metric.values.tolist(), strict=True):
       if np.isfinite(value):
@@ -52,6 +54,7 @@ def add_measured(
     kept[name] = {"higher_is_better": higher, "values": values}
   file = place(path) / file_of(test_set)
   try:
+    # Object stores have no folders to make.
     if not is_remote(file):
       file.parent.mkdir(exist_ok=True)
     replace(file, json.dumps(kept))
@@ -71,9 +74,13 @@ def read_measured(path: Folder, test_set: str) -> dict[str, Any]:
   name = file_of(test_set)
   try:
     text = read(place(path) / name)
-    kept = parse(text) if text is not None else {}
+    if text is None:
+      return {}
+    kept = parse(text)
+    # What is no number would fail later, where nothing tells the file's name.
     for metric in kept.values():
-      [float(value or 0) for value in metric["values"].values()]
+      for value in metric["values"].values():
+        float(value or 0)
       metric["higher_is_better"] = bool(metric["higher_is_better"])
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise Damage(path, f"{name} holds no metrics", REMEDY) from error
@@ -90,11 +97,12 @@ def with_measured(
   incomplete = []
   for name, metric in read_measured(path, test_set).items():
     values = metric["values"]
-    if not {*map(str, rows.tolist())} <= {*values}:
+    # JSON has texts as keys. Runs that were trained since are not measured yet.
+    if not all(str(row) in values for row in rows.tolist()):
       incomplete.append(name)
     elif name not in opened.variables:
-      about = {"role": "score", "higher_is_better": metric["higher_is_better"]}
-      columns[name] = xr.Variable(("run",), _column(values, rows), about)
+      attributes = {"role": "score", "higher_is_better": metric["higher_is_better"]}
+      columns[name] = xr.Variable(("run",), _column(values, rows), attributes)
   if incomplete:
     opened = opened.assign_attrs({INCOMPLETE: incomplete})
   return opened.assign(columns)
@@ -103,5 +111,5 @@ def with_measured(
 def _column(
   values: Mapping[str, Any], rows: Int[np.ndarray, " runs"]
 ) -> Float[np.ndarray, " runs"]:
-  numbers = (values[str(row)] for row in rows.tolist())
-  return np.array([np.nan if value is None else value for value in numbers], float)
+  # JSON has no NaN: runs that diverged have null, which becomes NaN.
+  return np.array([values[str(row)] for row in rows.tolist()], float)

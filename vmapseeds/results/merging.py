@@ -1,10 +1,11 @@
 """Merge results folders whose runs were trained separately into one folder."""
 
 import functools
+import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, create_folder
 from vmapseeds.store.layout import Damage
 from vmapseeds.store.results import Results
+
+NUMBERS = ""  # a column of the runs' own numbers; no value has this name
 
 
 @door
@@ -58,48 +61,42 @@ def merge(
       folders hold the same run with different results. Nothing is left on disk then.
   """
   check_empty(out)
+  # A text is a sequence too, of letters.
   if isinstance(folders, str) or not isinstance(folders, Sequence) or not folders:
     raise Mistake(
       "no results folders to merge: give a list of some that `vmapseeds train` made"
     )
   sources = [Results(folder) for folder in folders]
   first = sources[0]
+  # Counts of blocks would be of other blocks after a merge.
   if first.root["kept"]["predictions"] == "none":
     raise Mistake(
       f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
     )
-  about = first.description
+  joined = first.description
   for source in sources[1:]:
     mixed = check_alike(source, first, force_mixed, allow_upgrade)
-    about = description.join(about, source.root, mixed)
+    joined = description.join(joined, source.root, mixed)
+  # The new folder takes its columns and arrays of examples from the first.
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
 
   tables = [source.table() for source in sources]
-  if not any(
-    a["attributes"].get("role") == "seed" for a in first.root["arrays"].values()
-  ):
-    starts = np.cumsum([0, *map(len, sources)])
-    for table, start, source in zip(tables, starts, sources, strict=False):
-      table[""] = start + np.arange(len(source))  # all runs are different
-  rows, table = matched(tables)
-  table.pop("", None)
-  # Of each run: the first folder in which it is done, and its row there.
-  origin = np.full((1 + max(of.max() for of in rows), 2), -1)
-  for s in reversed(range(len(sources))):
-    there = np.flatnonzero(sources[s].done)
-    origin[rows[s][there]] = np.stack([np.full(len(there), s), there], axis=1)
-  blocks = [(s, sources[s].block_of(row) if s >= 0 else -1) for s, row in origin]
-  cuts = [k for k in range(1, len(blocks)) if blocks[k] != blocks[k - 1]]
   arrays = first.root["arrays"]
+  roles = {entry["attributes"].get("role") for entry in arrays.values()}
+  if "seed" not in roles:
+    _number_runs(tables, sources)
+  rows, table = matched(tables)
+  table.pop(NUMBERS, None)
+  origin = find_origins(sources, rows)
   with create_folder(
     out,
-    about,
-    extents=[*cuts, len(origin)],
+    joined,
+    extents=[*_cuts(sources, origin), len(origin)],
     block_runs=max(source.block_runs for source in sources),
     columns=table,
     examples={name: first.arrays[name][...] for name in first.examples},
-    dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
+    dimensions={name: tuple(entry["dimensions"]) for name, entry in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
     attributes={
       name: arrays[name]["attributes"] for name in (*first.columns, *first.examples)
@@ -107,21 +104,80 @@ def merge(
   ) as merged:
     texts = description.read_source_texts(first.path)
     description.write_source_texts(merged.path, texts)
-    steps = [
-      functools.partial(check_block, sources, s, block, rows[s], origin)
-      for s, source in enumerate(sources)
-      for block in sorted(source.finished_blocks())
-    ]
-    steps += [
-      functools.partial(copy_block, sources, origin, merged, block)
-      for block, runs in enumerate(merged.blocks)
-      if origin[runs.start, 0] >= 0
-    ]
+    steps = _merge_steps(sources, rows, origin, merged)
     for step in track(
       steps, "merging", console=Console(stderr=True), disable=not progress
     ):
       step()
-  return open_results(out, *about["test_sets"][:1])
+  return open_results(out, *joined["test_sets"][:1])
+
+
+def _merge_steps(
+  sources: Sequence[Results],
+  rows: Sequence[Int[np.ndarray, " runs"]],
+  origin: Int[np.ndarray, "merged two"],
+  merged: Results,
+) -> list[Callable[[], None]]:
+  """Return what is to do for each block. All are checked before the first is copied."""
+  steps: list[Callable[[], None]] = []
+  for s, source in enumerate(sources):
+    for block in sorted(source.finished_blocks()):
+      steps.append(functools.partial(check_block, sources, s, block, rows[s], origin))
+  for block, runs in enumerate(merged.blocks):
+    # Runs that no folder has done are left to train.
+    if origin[runs.start, 0] >= 0:
+      steps.append(functools.partial(copy_block, sources, origin, merged, block))
+  return steps
+
+
+def _number_runs(
+  tables: Sequence[dict[str, np.ndarray]], sources: Sequence[Results]
+) -> None:
+  """Add a column to runs tables without seeds in which all runs differ: equal values
+  do not make them the same run.
+  """
+  start = 0
+  for table, source in zip(tables, sources, strict=True):
+    table[NUMBERS] = start + np.arange(len(source))
+    start += len(source)
+
+
+def find_origins(
+  sources: Sequence[Results], rows: Sequence[Int[np.ndarray, " runs"]]
+) -> Int[np.ndarray, "merged two"]:
+  """Return, for each run of the merged table, the first folder in which it is done, and
+  its row there; -1 where no folder has it done.
+
+  Args:
+    sources: the folders.
+    rows: of each folder, the rows that its runs have in the merged table.
+  """
+  count = 1 + max(rows_of_folder.max() for rows_of_folder in rows)
+  origin = np.full((count, 2), -1)
+  # The first folder is written last, over what later ones have of the same runs.
+  for s in reversed(range(len(sources))):
+    done = np.flatnonzero(sources[s].done)
+    merged_rows = rows[s][done]
+    origin[merged_rows, 0] = s
+    origin[merged_rows, 1] = done
+  return origin
+
+
+def _cuts(
+  sources: Sequence[Results], origin: Int[np.ndarray, "merged two"]
+) -> list[int]:
+  """Return the rows where a block of the merged folder begins, but for the first: a
+  block's runs are of one block of one folder, for it has one record.
+  """
+  block_of_run = []
+  for s, row in origin:
+    block = sources[s].block_of(row) if s >= 0 else -1
+    block_of_run.append((s, block))
+  cuts = []
+  for run, (before, after) in enumerate(itertools.pairwise(block_of_run), start=1):
+    if before != after:
+      cuts.append(run)
+  return cuts
 
 
 def check_alike(
@@ -133,10 +189,8 @@ def check_alike(
   Raises:
     Mistake: they cannot be merged.
   """
-  other, use = (
-    f"{source.path} belongs to another campaign than {first.path}",
-    "leave one of them out",
-  )
+  other = f"{source.path} belongs to another campaign than {first.path}"
+  use = "leave one of them out"
   mine, theirs = source.root, first.root
   if (mine["device_kind"] == IMPORTED) != (theirs["device_kind"] == IMPORTED):
     raise Mistake(f"{other}: one has runs trained here, one imported runs; {use}")
@@ -144,7 +198,8 @@ def check_alike(
   # The same data may have been at another path.
   if mine["data_digest"] == theirs["data_digest"]:
     recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
-  given = {**theirs, "recipe": recipe}
+  expected = theirs | {"recipe": recipe}
+  # Two folders both have a search 0, of other trials.
   if mine.get("search"):
     raise Mistake(
       f"{source.path} holds searches, which are numbered within their folder: extend one "
@@ -155,15 +210,17 @@ def check_alike(
     check_outputs(source, first, other, use)
   texts = description.read_source_texts(first.path)
   mixed = description.check_alike(
-    source, given, force_mixed, other, use, texts, allow_upgrade
+    source, expected, force_mixed, other, use, texts, allow_upgrade
   )
   for name in source.examples:
-    if mine["digests"][name] != theirs["digests"].get(name):
-      said = ""
-      if name in first.examples and mine["arrays"][name]["attributes"].get("of"):
-        labels = (of.arrays[name][...] for of in (source, first))
-        said = f", {difference_of_labels(*labels)}"
-      raise Mistake(f"{other}: its {name} are others{said}; {use}")
+    if mine["digests"][name] == theirs["digests"].get(name):
+      continue
+    difference = ""
+    # Labels are of an output, other arrays of examples are not.
+    if name in first.examples and mine["arrays"][name]["attributes"].get("of"):
+      labels, first_labels = source.arrays[name][...], first.arrays[name][...]
+      difference = f", {difference_of_labels(labels, first_labels)}"
+    raise Mistake(f"{other}: its {name} are others{difference}; {use}")
   if mine["num_classes"] != theirs["num_classes"]:
     classes = f"{mine['num_classes']} classes, not {theirs['num_classes']}"
     raise Mistake(f"{other}: it has {classes}; {use}")
@@ -173,21 +230,26 @@ def check_alike(
 
 def check_outputs(source: Results, first: Results, other: str, use: str) -> None:
   """Raise `Mistake` unless two folders have the same arrays of runs."""
-  mine, theirs = source.root, first.root
+  mine, theirs = source.root["arrays"], first.root["arrays"]
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
-    if mine["arrays"].get(name) != theirs["arrays"].get(name):
-      abouts = (root["arrays"].get(name) for root in (mine, theirs))
-      here, there = (
-        f"{about['dtype']} {about['shape']}" if about else "not kept"
-        for about in abouts
-      )
+    if mine.get(name) != theirs.get(name):
+      here, there = _format_entry(mine.get(name)), _format_entry(theirs.get(name))
       raise Mistake(f"{other}: {name} is {here} here, {there} there; {use}")
+
+
+def _format_entry(entry: Mapping[str, Any] | None) -> str:
+  """Return an array of a folder as messages show it."""
+  if not entry:
+    return "not kept"
+  return f"{entry['dtype']} {entry['shape']}"
 
 
 def with_dataset(recipe: str, dataset: Any) -> str:
   """Return the JSON of a recipe, with another `dataset` if it has one."""
   fields = json.loads(recipe)
-  return json.dumps({**fields, "dataset": dataset} if "dataset" in fields else fields)
+  if "dataset" in fields:
+    fields["dataset"] = dataset
+  return json.dumps(fields)
 
 
 def matched(
@@ -199,23 +261,30 @@ def matched(
   Equal rows of one table are different runs: the n-th of them is the same run as the
   n-th in another table.
   """
-  numbers: dict[tuple[bytes, int], int] = {}
+  numbers: dict[tuple[bytes, int], int] = {}  # run -> row in the merged table
   rows = []
   for table in tables:
-    size = len(next(iter(table.values())))
-    columns = (
-      np.ascontiguousarray(column).reshape(size, -1) for column in table.values()
-    )
+    count = len(next(iter(table.values())))
+    # As bytes, rows are compared whatever the dtypes of their columns.
+    columns = [
+      np.ascontiguousarray(column).reshape(count, -1).view(np.uint8)
+      for column in table.values()
+    ]
     seen: Counter[bytes] = Counter()
-    rows.append(np.empty(size, int))
-    for i, row in enumerate(
-      np.concatenate([column.view(np.uint8) for column in columns], axis=1)
-    ):
-      text = row.tobytes()
-      rows[-1][i] = numbers.setdefault((text, seen[text]), len(numbers))
-      seen[text] += 1
+    rows_of_table = np.empty(count, int)
+    for i, values in enumerate(np.concatenate(columns, axis=1)):
+      key = values.tobytes()
+      rows_of_table[i] = numbers.setdefault((key, seen[key]), len(numbers))
+      seen[key] += 1
+    rows.append(rows_of_table)
+
+  # Rows were numbered as they came: the first with each number makes the table.
   _, first = np.unique(np.concatenate(rows), return_index=True)
-  return rows, {n: np.concatenate([of[n] for of in tables])[first] for n in tables[0]}
+  merged = {}
+  for name in tables[0]:
+    of_all_tables = np.concatenate([table[name] for table in tables])
+    merged[name] = of_all_tables[first]
+  return rows, merged
 
 
 def check_block(
@@ -240,22 +309,35 @@ def check_block(
     Mistake: a run's results differ.
   """
   source = sources[s]
-  for object, fault in source.faults(block, source.record(block) or {}).items():
-    raise Damage(source.path, f"{object} {fault}")
+  record = source.record(block) or {}
+  for name, fault in source.faults(block, record).items():
+    raise Damage(source.path, f"{name} {fault}")
   mine = np.array(source.blocks[block])
-  taken = origin[rows[mine]]
-  for other in {*taken[:, 0].tolist()} - {s}:
-    again, there = mine[taken[:, 0] == other], taken[taken[:, 0] == other, 1]
-    for name in source.outputs:
-      pairs = zip(
-        source.read(name, again), sources[other].read(name, there), strict=True
-      )
-      for run, (one, two) in zip(again, pairs, strict=True):
-        if one.tobytes() != two.tobytes():
-          raise Mistake(
-            f"run {run} of {source.path} differs in {name} from a run of an earlier folder with the same seeds and "
-            "values: leave one of the folders out, and `vmapseeds replay` says which run is right"
-          )
+  taken_from = origin[rows[mine]]
+  for other in set(taken_from[:, 0].tolist()) - {s}:
+    shared = taken_from[:, 0] == other
+    check_equal(source, mine[shared], sources[other], taken_from[shared, 1])
+
+
+def check_equal(
+  source: Results,
+  rows: Int[np.ndarray, " runs"],
+  other: Results,
+  other_rows: Int[np.ndarray, " runs"],
+) -> None:
+  """Raise `Mistake` unless two folders have the same results of the same runs, which are
+  in these rows.
+  """
+  for name in source.outputs:
+    values, other_values = source.read(name, rows), other.read(name, other_rows)
+    for run, one, two in zip(rows, values, other_values, strict=True):
+      # Bytes, because NaN is not equal to itself.
+      if one.tobytes() != two.tobytes():
+        raise Mistake(
+          f"run {run} of {source.path} differs in {name} from a run of an earlier folder "
+          "with the same seeds and values: leave one of the folders out, and `vmapseeds "
+          "replay` says which run is right"
+        )
 
 
 def copy_block(
@@ -272,10 +354,13 @@ def copy_block(
     merged: the merged folder.
     block: number of the block.
   """
-  s, rows = origin[merged.blocks[block].start, 0], origin[merged.blocks[block], 1]
-  record = sources[s].record(sources[s].block_of(rows[0])) or {}
+  runs = merged.blocks[block]
+  source = sources[origin[runs.start, 0]]
+  rows = origin[runs, 1]
+  record = source.record(source.block_of(rows[0])) or {}
+  # The same data may have been at another path.
   dataset = json.loads(merged.root["recipe"]).get("dataset")
   if "recipe" in record:
     record["recipe"] = with_dataset(record["recipe"], dataset)
-  outputs = {name: sources[s].read(name, rows) for name in merged.outputs}
+  outputs = {name: source.read(name, rows) for name in merged.outputs}
   merged.write_block(block, outputs, record)

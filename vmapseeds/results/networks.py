@@ -80,6 +80,7 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
     raise Mistake(
       f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them"
     )
+  # `apply` normalises images as the training did, which is one way for all networks.
   if MIXED in (stored["mean"], stored["std"]):
     raise Mistake(
       f"{path} has no one mean and std of pixels: its networks were trained with different ones"
@@ -87,24 +88,30 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
   results = Results(path, stored)
   rows = _rows(path, runs, results.done)
   leaves = _read(results, rows, list(variables_of(stored)))
-  variables = unflatten_dict({layers_of(path): leaf for path, leaf in leaves.items()})
-  recipes = {_evaluated(r): r for r in _recipes(path, np.atleast_1d(rows))}
+  variables = unflatten_dict({layers_of(name): leaf for name, leaf in leaves.items()})
+  # Of a sweep, runs may differ in what their evaluation does not depend on, such as lr.
+  recipes = {
+    _evaluated(recipe): recipe for recipe in _recipes(path, np.atleast_1d(rows))
+  }
   if len(recipes) > 1:
     raise Mistake(
       f"{path} has networks of several models, which no one function applies: give runs "
       "of one of them"
     )
-  return Networks(variables, _apply(recipes.popitem()[1], stored))
+  _, recipe = recipes.popitem()
+  return Networks(variables, _apply(recipe, stored))
 
 
 def _recipes(path, rows):
   """Return the recipe of each run, with the fields that a sweep gave it."""
   runs, results = campaign_of(path)
-  made = Recipe.from_json(results.root["recipe"])
-  swept = [name for name in runs.values if name in made.swept_fields]
-  return [
-    made.with_swept({n: runs.values[n][row].item() for n in swept}) for row in rows
-  ]
+  shared = Recipe.from_json(results.root["recipe"])
+  swept = [name for name in runs.values if name in shared.swept_fields]
+  recipes = []
+  for row in rows:
+    values_of_run = {name: runs.values[name][row].item() for name in swept}
+    recipes.append(shared.with_swept(values_of_run))
+  return recipes
 
 
 def _evaluated(recipe):
@@ -143,25 +150,38 @@ def export_networks(
   target = place(out)
   if is_remote(target):
     raise Mistake(f"{out} is behind a URL: give a folder on a disk, and copy it there")
+  # orbax would fail only at the first run that is there, after it has written others.
   check_empty(target)
-  about = {name: results.root[name] for name in ("mean", "std")}
   rows = np.atleast_1d(_rows(path, runs, results.done)).tolist()
   recipes = dict(zip(rows, _recipes(path, rows), strict=True))
-  for _, group in itertools.groupby(
-    rows, lambda row: (results.block_of(row), _evaluated(recipes[row]))
-  ):
+
+  # A block at a time is read, of one model.
+  def block_and_model(row):
+    return results.block_of(row), _evaluated(recipes[row])
+
+  for _, group in itertools.groupby(rows, block_and_model):
     part = list(group)
     variables = load_networks(path, part).variables
     try:
       with ocp.StandardCheckpointer() as checkpointer:
-        for n, run in enumerate(part):
-          checkpointer.save(
-            target.absolute() / str(run),
-            jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
-            custom_metadata={"run": run, "recipe": recipes[run].to_json(), **about},
-          )
+        _save_checkpoints(checkpointer, target, part, variables, recipes, results.root)
     except Exception as error:  # orbax and file systems raise many kinds
       raise Failure(f"{out} cannot be written ({short_message(error)})") from error
+
+
+def _save_checkpoints(checkpointer, target, runs, variables, recipes, root):
+  """Write the variables of some runs, whose first axis is the run, into `target`."""
+  for n, run in enumerate(runs):
+    checkpointer.save(
+      target.absolute() / str(run),  # orbax takes no relative paths
+      jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
+      custom_metadata={
+        "run": run,
+        "recipe": recipes[run].to_json(),
+        "mean": root["mean"],
+        "std": root["std"],
+      },
+    )
 
 
 def _read(results, rows, names):
@@ -171,9 +191,11 @@ def _read(results, rows, names):
     Mistake: they do not fit in memory.
   """
   arrays = {name: results.arrays[f"{VARIABLES}/{name}"] for name in names}
-  needed = rows.size * sum(
-    math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values()
-  )
+  bytes_of_run = 0
+  for array in arrays.values():
+    bytes_of_run += math.prod(array.shape[1:]) * array.dtype.itemsize
+  needed = rows.size * bytes_of_run
+  # Said here, because the system would end the process without a word.
   if needed > free_host_memory():
     raise Mistake(
       f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs"
@@ -202,21 +224,19 @@ class StoredNetworks:
         f"start_from is {path}, which holds no trained parameters: train it with keep_params=True"
       )
     self.results = Results(path, root)
+    # A run that starts from a network must find it whenever it is repeated.
     if not self.results.done.all():
       raise Mistake(
         f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first"
       )
     self.shapes = {name: tuple(shape) for name, shape in variables_of(root).items()}
-    digests = [
-      [
-        (self.results.record(b) or {})["digests"][f"{VARIABLES}/{n}"]
-        for n in self.shapes
-      ]
-      for b in range(len(self.results.blocks))
-    ]
-    self.digest = hashlib.blake2b(
-      json.dumps(digests).encode(), digest_size=8
-    ).hexdigest()
+    # The records have a digest of each array of each block, so no network is read.
+    digests = []
+    for block in range(len(self.results.blocks)):
+      record = self.results.record(block) or {}
+      digests.append([record["digests"][f"{VARIABLES}/{name}"] for name in self.shapes])
+    text = json.dumps(digests).encode()
+    self.digest = hashlib.blake2b(text, digest_size=8).hexdigest()
 
   def __len__(self) -> int:
     return len(self.results)
@@ -232,10 +252,10 @@ class StoredNetworks:
   # The first run's variables are requested many times.
   @functools.lru_cache(maxsize=1)  # noqa: B019
   def _loaded(self, rows, names):
-    kept, places = np.unique(rows, return_inverse=True)
-    return {
-      name: leaves[places] for name, leaves in _read(self.results, kept, names).items()
-    }
+    # Many runs may start from one network, which is read once.
+    distinct, places = np.unique(rows, return_inverse=True)
+    variables = _read(self.results, distinct, names)
+    return {name: leaves[places] for name, leaves in variables.items()}
 
 
 @door
@@ -253,7 +273,9 @@ def _rows(path, runs, done):
   if runs is None:
     return np.flatnonzero(done)
   rows = np.asarray(runs)
-  if rows.dtype.kind not in "iu" or rows.ndim > 1 or not rows.size or rows.min() < 0:
+  is_row_or_list = rows.dtype.kind in "iu" and rows.ndim < 2 and rows.size > 0
+  # A negative number would count from the end, which moves when runs are added.
+  if not is_row_or_list or rows.min() < 0:
     raise Mistake(
       f"runs is {runs!r:.100}: give the number of a run, from 0, or a list of such"
     )
@@ -271,40 +293,62 @@ def _rows(path, runs, done):
 
 def _apply(recipe, stored):
   """Make `Networks.apply` for a folder with this recipe and these attributes."""
-  told = stored["precision"]
-  precision = recipe.precision if told in (MIXED, None) else told
-  shared = tuple(
-    None if stored[name] is None else np.asarray(stored[name], np.float32)
-    for name in ("mean", "std")
-  )
+  precision = stored["precision"]
+  if precision in (MIXED, None):
+    precision = recipe.precision
+  shared_mean, shared_std = _moment(stored["mean"]), _moment(stored["std"])
 
   @jax.jit
   def apply(variables, inputs):
-    own = variables.get("input_moments")
-    variables = {name: of for name, of in variables.items() if name != "input_moments"}
-    mean, std = shared if own is None else (own["mean"], own["std"])
+    moments = variables.get("input_moments")
+    mean, std = shared_mean, shared_std
+    if moments is not None:
+      mean, std = moments["mean"], moments["std"]
+    # The model does not know the moments, which only normalise its inputs.
+    of_model = {
+      name: leaves for name, leaves in variables.items() if name != "input_moments"
+    }
     model = network(recipe.replace(precision=precision), stored["num_classes"])
-    what = f"inputs have shape {inputs.shape}"
-    data = objects.to_spec(recipe.dataset)
-    channels = f"(examples, ..., {len(mean)})" if mean is not None else "a batch"
-    remedy = (
-      f"give {channels}, as in {data if isinstance(data, str) else data['object']}"
-    )
-    if inputs.ndim < 2 or (mean is not None and inputs.shape[-1] != len(mean)):
-      raise Mistake(f"{what}: {remedy}")
+
+    problem = f"inputs have shape {inputs.shape}"
+    remedy = _remedy_of_inputs(recipe, mean)
+    has_channels = mean is None or inputs.shape[-1:] == (len(mean),)
+    if inputs.ndim < 2 or not has_channels:
+      raise Mistake(f"{problem}: {remedy}")
+    if mean is not None:
+      mean = jnp.asarray(mean)
+    if std is not None:
+      std = jnp.asarray(std)
     try:
-      moments = (m if m is None else jnp.asarray(m) for m in (mean, std))
       with product_precision(precision):
-        outputs = model.apply(variables, normalize(inputs, *moments))
+        outputs = model.apply(of_model, normalize(inputs, mean, std))
+    # It says already what to do.
     except Mistake:
       raise
     except (TypeError, ValueError, flax.errors.ScopeParamShapeError) as error:
+      # An error of this package's own code is no mistake of the user.
       if objects.is_ours(error):
         raise
       raise Mistake(
-        f"{what}, which these networks cannot take "
+        f"{problem}, which these networks cannot take "
         f"({objects.describe_exception(error)}): {remedy}"
       ) from error
     return outputs.astype(jnp.float32)
 
   return apply
+
+
+def _moment(stored):
+  """Return a folder's mean or standard deviation of inputs, None if it has none."""
+  return None if stored is None else np.asarray(stored, np.float32)
+
+
+def _remedy_of_inputs(recipe, mean):
+  """Return what inputs to give to the networks of a recipe."""
+  dataset = objects.to_spec(recipe.dataset)
+  if not isinstance(dataset, str):
+    dataset = dataset["object"]
+  batch = "a batch"
+  if mean is not None:
+    batch = f"(examples, ..., {len(mean)})"
+  return f"give {batch}, as in {dataset}"

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -80,26 +81,33 @@ def open_with_rows(
 ) -> tuple[xr.Dataset, Int[np.ndarray, " runs"]]:
   """Return what `open_results` does, and each run's row in the runs table."""
   results = Results(path)
-  sets = results.root["test_sets"]
-  test_set = resolve_test_set(sets, test_set)
-  if sets:
-    one_of("test set", test_set, sets)
+  test_sets = results.root["test_sets"]
+  group = None
+  if test_sets:
+    group = resolve_test_set(test_sets, test_set)
+    one_of("test set", group, test_sets)
   with readable(path):
     # Read once, because another process may finish a block meanwhile.
+    # Sorted by number, so that runs keep their order whichever block is done first.
     blocks = sorted(results.finished_blocks())
-    opened = of_blocks(results, blocks, test_set if sets else None)
-    opened = _with_places(results, blocks, _of_epoch(opened, path, epoch))
+    opened = of_blocks(results, blocks, group)
+    opened = _of_epoch(opened, path, epoch)
+    opened = _with_places(results, blocks, opened)
     opened = _with_texts(opened, results.columns)
+
     rows = np.array([row for block in blocks for row in results.blocks[block]], int)
+    # Metrics were measured of the end of the training.
     if epoch is None:
-      opened = with_measured(opened, path, test_set if sets else "", rows)
+      opened = with_measured(opened, path, group or "", rows)
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
     return _mapped(opened.set_coords(columns)), rows
 
 
 def resolve_test_set(sets: Sequence[str] | None, test_set: str) -> str:
   """Return the test set that is meant: of a task without "test", its first group."""
-  return sets[0] if sets and test_set == "test" and "test" not in sets else test_set
+  if sets and test_set == "test" and "test" not in sets:
+    return sets[0]
+  return test_set
 
 
 def with_role(results: xr.Dataset, *roles: str) -> list[str]:
@@ -118,35 +126,44 @@ def class_of(results: xr.Dataset) -> str | None:
 
 def class_names_of(labels: xr.DataArray) -> tuple[str, ...] | None:
   """Return the names of the classes of labels, None if they have none."""
-  about = labels.attrs
-  if "class_names" not in about:
+  attributes = labels.attrs
+  if "class_names" not in attributes:
     return None
-  return check_class_names(about["class_names"], about.get("num_classes"))
+  # The attributes may be of results that a user has put together.
+  return check_class_names(attributes["class_names"], attributes.get("num_classes"))
 
 
 def _of_epoch(results, path, epoch):
   """Return results whose arrays are those after an epoch; None for the end."""
   if epoch is None:
     return results
-  epochs = results.epoch.values.tolist() if "epoch" in results.variables else []
-  if (whole := whole_number(epoch)) not in epochs:
-    remedy = (
-      f"give one of {', '.join(map(str, epochs))}"
-      if epochs
-      else "train with evaluate_every to have any"
-    )
+  epochs = []
+  if "epoch" in results.variables:
+    epochs = results.epoch.values.tolist()
+  whole_epoch = whole_number(epoch)
+  if whole_epoch not in epochs:
+    remedy = "train with evaluate_every to have any"
+    if epochs:
+      remedy = f"give one of {', '.join(map(str, epochs))}"
     raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
-  at_epoch = results.sel(epoch=whole, drop=True)
-  series = [str(n) for n, a in at_epoch.items() if a.attrs.get("series") == "epoch"]
-  after = {}
+
+  at_epoch = results.sel(epoch=whole_epoch, drop=True)
+  series = [
+    str(name)
+    for name, array in at_epoch.items()
+    if array.attrs.get("series") == "epoch"
+  ]
+  after_epoch = {}
   for name in series:
-    attrs = dict(at_epoch[name].attrs)
-    del attrs["series"]
-    after[attrs.pop("of")] = xr.Variable(
-      at_epoch[name].dims, at_epoch[name].data, attrs
-    )
-  left = at_epoch.drop_vars([*series, *(n for n in COUNTS if n in at_epoch)])
-  return left.assign(after).assign_attrs(epoch=whole)
+    array = at_epoch[name]
+    attributes = dict(array.attrs)
+    del attributes["series"]
+    output = attributes.pop("of")
+    after_epoch[output] = xr.Variable(array.dims, array.data, attributes)
+  # Stored counts are of the predictions at the end.
+  counts = [name for name in COUNTS if name in at_epoch]
+  without_end = at_epoch.drop_vars([*series, *counts])
+  return without_end.assign(after_epoch).assign_attrs(epoch=whole_epoch)
 
 
 def _with_places(results, blocks, opened):
@@ -155,19 +172,24 @@ def _with_places(results, blocks, opened):
   """
   if "votes" not in opened:
     return opened
-  several = opened.sizes["combination"] > 1
-  runs = campaign_of(results.path)[0] if several else None
-  places = []
+  # Most campaigns sweep nothing, and their runs table need not be read.
+  runs = None
+  if opened.sizes["combination"] > 1:
+    runs, _ = campaign_of(results.path)
+  places = [np.zeros((0, 3), int)]
   for number, block in enumerate(blocks):
     rows = np.array(results.blocks[block])
-    of_run = combinations(runs[rows])[0] if runs else np.zeros(len(rows), int)
-    places.append(np.stack([rows, np.full(len(rows), number), of_run], axis=1))
-  places = np.concatenate(places) if places else np.zeros((0, 3), int)
-  return opened.assign(run_place=(("run", "place"), places))
+    combination_of_run = np.zeros(len(rows), int)
+    if runs:
+      combination_of_run, _ = combinations(runs[rows])
+    block_of_run = np.full(len(rows), number)
+    places.append(np.stack([rows, block_of_run, combination_of_run], axis=1))
+  return opened.assign(run_place=(("run", "place"), np.concatenate(places)))
 
 
 def _with_texts(opened, columns):
   """Return results with columns of names as texts."""
+  # Stored as bytes, which every reader of Zarr understands.
   texts = {
     name: ("run", texts_of(opened[name].values), opened[name].attrs)
     for name in columns
@@ -181,18 +203,20 @@ def _with_texts(opened, columns):
 def _mapped(results):
   """Return results whose labels are mapped to the classes of the predictions."""
   name = class_of(results)
-  of = results[name].attrs.get("label_map") if name else None
-  if of not in results.variables:
+  map_name = None
+  if name:
+    map_name = results[name].attrs.get("label_map")
+  if map_name not in results.variables:
     return results
   # `[:]` makes a copy to read, because xarray caches what it reads. Labels of many runs
   # are made only when used.
-  maps = results[of][:].values
+  maps = results[map_name][:].values
   original = results.labels.load()
-  labels = results[of].isel(original_class=original.drop_attrs()).drop_attrs()
-  shared = len(maps) > 0 and (maps == maps[0]).all()
-  return results.assign(
-    labels=labels[0] if shared else labels, original_labels=original
-  )
+  labels = results[map_name].isel(original_class=original.drop_attrs()).drop_attrs()
+  # With one map for all runs, votes can be pooled: labels are (example,) then.
+  if len(maps) > 0 and (maps == maps[0]).all():
+    labels = labels[0]
+  return results.assign(labels=labels, original_labels=original)
 
 
 def require_predictions(results):
@@ -270,7 +294,8 @@ def prediction_blocks(
   kept = converged(results)
   predictions = results[class_of(results)]
   for start in range(0, len(kept), runs):
-    yield predictions.isel(run=kept[start : start + runs]).values
+    block = kept[start : start + runs]
+    yield predictions.isel(run=block).values
 
 
 @door
@@ -296,19 +321,22 @@ def tally(
   with readable(results if isinstance(results, Folder) else "the results' folder"):
     if isinstance(results, Folder):
       results = open_results(results, test_set)
-    found = stored_tallies(check_classes(results), pairs=pairs)
-  if found is not None and not (pairs and found.joint_errors is None):
-    return found
-  if found is not None and class_of(results) is None:
-    raise Mistake(
-      "joint error counts were not stored, nor predictions: train with pairs=True in "
-      "another folder"
-    )
+    stored = stored_tallies(check_classes(results), pairs=pairs)
+  if stored is not None:
+    if not pairs or stored.joint_errors is not None:
+      return stored
+    if class_of(results) is None:
+      raise Mistake(
+        "joint error counts were not stored, nor predictions: train with pairs=True in "
+        "another folder"
+      )
   results = require_predictions(results)
   blocks = prediction_blocks(results)
   num_classes = int(results[class_of(results)].attrs["num_classes"])
-  # The first block says what is wrong before anything is counted.
+  # A generator checks nothing until it is asked: its first block says what is wrong
+  # before anything is counted.
   first = list(itertools.islice(blocks, 1))
+  # Labels are alike for all runs: others have been refused.
   labels = results.labels.values
   return stats.tally_blocks(
     itertools.chain(first, blocks), labels, num_classes, pairs=pairs
@@ -322,33 +350,49 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   these, each once. With `pairs`, they have joint errors if those were stored.
   """
   needed = {"votes", "counted", "half_errors", "labels", "run_place"}
-  if not needed <= {*results.variables}:
+  if not needed <= set(results.variables):
     return None
   kept = results.isel(run=converged(results))
   rows, block, combination = kept.run_place.values.T
   counted = results.counted.values.astype(np.int64)
   of_these = np.zeros_like(counted)
   np.add.at(of_these, (block, combination), 1)
+  # A block's count is of all its runs; of some of them, there is none.
   chosen = of_these > 0
-  if len({*rows}) < len(rows) or (of_these != counted)[chosen].any():
+  # A user may choose a run twice, as a bootstrap does; it was counted once.
+  repeated = len(set(rows)) < len(rows)
+  if repeated or (of_these != counted)[chosen].any():
     return None
-  totals = []
-  for name in COUNTS[: 1 + (pairs and "joint_errors" in results)]:
-    counts = results[name]
-    # Votes for many classes are nearly all 0.
-    sparse = name == "votes" and counts.shape[3] > MANY_CLASSES
-    of_no_run = scipy.sparse.csr_array if sparse else np.zeros
-    total = of_no_run(counts.shape[2:], dtype=np.int64)
-    # All together may be larger than memory.
-    for number in np.flatnonzero(chosen.any(1)):
-      of_block = counts[int(number)].values
-      for combination in np.flatnonzero(chosen[number]):
-        added = of_block[combination]
-        total += scipy.sparse.csr_array(added) if sparse else added
-    totals.append(total)
-  halves = kept.half_errors.values.T
-  joint = totals[1].astype(np.int32) if len(totals) > 1 else None
-  return stats.Tallies.from_counts(results.labels.values, totals[0], halves, joint)
+
+  votes = _sum_of_counts(results["votes"], chosen)
+  joint_errors = None
+  if pairs and "joint_errors" in results:
+    joint_errors = _sum_of_counts(results["joint_errors"], chosen).astype(np.int32)
+  return stats.Tallies.from_counts(
+    results.labels.values, votes, kept.half_errors.values.T, joint_errors
+  )
+
+
+def _sum_of_counts(
+  counts: xr.DataArray, chosen: Bool[np.ndarray, "blocks combinations"]
+) -> Any:
+  """Return the sum of the chosen counts of a folder's blocks: of votes for many classes,
+  nearly all of which are 0, a sparse array.
+  """
+  shape = counts.shape[2:]
+  is_sparse = counts.name == "votes" and shape[1] > MANY_CLASSES
+  total: Any = np.zeros(shape, np.int64)
+  if is_sparse:
+    total = scipy.sparse.csr_array(shape, dtype=np.int64)
+  # Block by block, because all together may be larger than memory.
+  for number in np.flatnonzero(chosen.any(axis=1)):
+    of_block = counts[int(number)].values
+    for combination in np.flatnonzero(chosen[number]):
+      counted = of_block[combination]
+      if is_sparse:
+        counted = scipy.sparse.csr_array(counted)
+      total = total + counted
+  return total
 
 
 def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
@@ -358,9 +402,13 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
     Mistake: they do not fit in memory.
   """
   with readable(where):
-    logits = (n for n, x in results.items() if x.attrs.get("role") == "logits")
-    large = [*logits, *(n for n in COUNTS if n in results)]
+    large = [
+      name
+      for name, array in results.items()
+      if array.attrs.get("role") == "logits" or name in COUNTS
+    ]
     small = results.drop_vars(large)
+    # Said here, because the system would end the process without a word.
     if small.nbytes > free_host_memory():
       raise Mistake(
         f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: "

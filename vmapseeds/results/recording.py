@@ -67,7 +67,7 @@ class Tested:
 
   labels: Mapping[str, Int[np.ndarray, " examples"]]  # by test set
   num_classes: int
-  logits: np.dtype | None = None  # if they are kept
+  logits: np.dtype | None = None  # None where they are not kept
   class_names: Sequence[str] | None = None
 
 
@@ -122,12 +122,15 @@ class Recorder:
     self._name = place(out).name if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise Mistake(f"the name is {name!r:.100}: give text that can be printed")
-    self._labels = {} if labels is None else sources("labels", labels, header)
+    self._labels: Runs = {}
+    if labels is not None:
+      self._labels = sources("labels", labels, header)
     if progress:
       say_notes(self._labels)
     if class_names is not None:
       class_names = check_class_names(class_names, num_classes)
       num_classes = len(class_names)
+    # Runs may come later, so what they must fit is kept until there is a folder.
     self._num_classes, self._class_names = num_classes, class_names
     self._keep_logits = keep_logits
     self._results: Results | None = None
@@ -152,12 +155,14 @@ class Recorder:
     """Return whether any process has added a run of these seeds and values."""
     if not occupied(self.path):
       return False
+    # Read anew, because other processes may have added runs.
     results = Results(self.path)
     table = results.table()
-    if unknown := {*values} - {*table}:
+    unknown = set(values) - set(table)
+    if unknown:
       raise Mistake(f"{min(unknown)!r}: {_named(self.path, table)}")
-    given = read_values(values, 1)
-    alike = [table[name] == value for name, value in given.items()]
+    columns = read_values(values, 1)
+    alike = [table[name] == value for name, value in columns.items()]
     return bool(np.all(alike, axis=0).any())
 
   def add(self, predictions: Any = None, *, logits: Any = None, **values: Any) -> None:
@@ -176,8 +181,9 @@ class Recorder:
       Mistake: shapes, classes or values do not fit the folder, a logit is not finite,
         or a run of these seeds and values is there. Nothing is added then.
     """
-    kind, given = one_kind(predictions, logits)
-    self.add_sources(sources(kind, as_runs(kind, given)), values)
+    kind, arrays = one_kind(predictions, logits)
+    runs = sources(kind, as_runs(kind, arrays))
+    self.add_sources(runs, values)
 
   def add_sources(
     self,
@@ -203,12 +209,13 @@ class Recorder:
     count = number_of_runs(runs)
     columns = read_values(values, count)
     if self._results is None and not occupied(self.path):
+      if block_runs is None:
+        block_runs = count
       try:
-        return self._create(
-          runs, columns, count if block_runs is None else block_runs, progress
-        )
+        return self._create(runs, columns, block_runs, progress)
       except FolderExists:
-        pass  # another process has added its first run
+        # Another process has added its first run since. These follow its runs.
+        pass
     results = self._results or self._open()
     tested = self._tested
     check_runs(runs, tested, self.path)
@@ -217,38 +224,48 @@ class Recorder:
     blocks = make_blocks(runs, tested, steps)
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
+    # The table is joined while the folder's claim is held: two processes may add at once.
     results.append(count, functools.partial(joined, self.path, columns), blocks)
 
   def _open(self) -> Results:
     """Open the folder that is there, and check that it is as this recorder was told."""
     root = read_verified_metadata(self.path)
+    # Runs of a campaign have an identity, which runs from elsewhere would break.
     if root is None or root["device_kind"] != IMPORTED:
       raise Mistake(
         f"{self.path} is not empty, and has no recorded or imported runs: give a new or "
         "empty folder"
       )
     results = Results(self.path, root)
-    sets, classes = root["test_sets"], root["num_classes"]
-    held = {name: results.arrays[f"{name}/labels"][:] for name in sets}
-    if self._labels:
-      check_test_sets(self._labels, held, self.path)
-    for name, source in self._labels.items():
-      labels = read_classes(source.what, source[:], AXES["labels"], classes)
-      if not np.array_equal(labels, held[name]):
-        raise Mistake(
-          f"{source.what} and {self.path} are of different examples, "
-          f"{difference_of_labels(labels, held[name])}; or give another folder"
-        )
+    test_sets, classes = root["test_sets"], root["num_classes"]
+    labels = {name: results.arrays[f"{name}/labels"][:] for name in test_sets}
+    self._check_labels(labels, classes)
     if self._num_classes not in (None, classes):
       raise Mistake(f"{self.path} has {classes} classes, not {self._num_classes!r:.50}")
-    kept = results.arrays.get(f"{sets[0]}/logits")
-    if self._keep_logits and kept is None:
+
+    logits = results.arrays.get(f"{test_sets[0]}/logits")
+    if self._keep_logits and logits is None:
       raise Mistake(f"{self.path} keeps no logits: leave keep_logits out")
-    self._tested = Tested(held, classes, None if kept is None else kept.dtype)
+    logits_dtype = None if logits is None else logits.dtype
+    self._tested = Tested(labels, classes, logits_dtype)
+
+    # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
       results.revise(functools.partial(renamed, self._class_names))
     self._results = results
     return results
+
+  def _check_labels(self, stored: Mapping[str, np.ndarray], num_classes: int) -> None:
+    """Raise `Mistake` if labels were given, and are not those of the folder."""
+    if self._labels:
+      check_test_sets(self._labels, stored, self.path)
+    for name, source in self._labels.items():
+      labels = read_classes(source.what, source[:], AXES["labels"], num_classes)
+      if not np.array_equal(labels, stored[name]):
+        raise Mistake(
+          f"{source.what} and {self.path} are of different examples, "
+          f"{difference_of_labels(labels, stored[name])}; or give another folder"
+        )
 
   def _create(
     self, runs: Runs, columns: Columns, block_runs: int, progress: bool
@@ -259,39 +276,39 @@ class Recorder:
     check_test_sets(runs, self._labels, "the labels")
     classes = classes_of(runs, self._num_classes)
     most = classes or MOST_CLASSES
-    labels = {
-      name: read_labels(source[:], most, runs[name].what, runs[name].shape)
-      for name, source in self._labels.items()
-    }
+    labels = {}
+    for name, source in self._labels.items():
+      predicted = runs[name]
+      labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
     block_runs = min(at_least("block_runs", block_runs, 1), count)
     if first.kind == "predictions":
       # This pass comes first, because the number of classes must be known before
       # anything is written.
       steps = _steps(count, block_runs, progress, "checking")
-      predicted = highest_class(runs, most, steps)
-      highest = max(int(of.max()) for of in labels.values())
-      from_1 = min(int(of.min()) for of in labels.values()) == 1
-      if progress and from_1 and highest == predicted + 1:
-        say(
-          f"note: no run predicts class {highest}: do labels count from 0, as predictions do?"
-        )
-      classes = classes or max(highest, predicted) + 1
-    assert classes is not None
-    logits = first.dtype if self._keep_logits else None
-    tested = Tested(labels, classes, logits, self._class_names)
+      highest = highest_class(runs, most, steps)
+      counted = count_classes(labels, highest, progress)
+      classes = classes or counted
+    assert classes is not None  # logits have an axis of classes
+
+    logits_dtype = first.dtype if self._keep_logits else None
+    tested = Tested(labels, classes, logits_dtype, self._class_names)
     if self._keep_logits and first.kind == "predictions":
       raise Mistake(
         "predictions have no logits to keep: give logits, or do not ask for them"
       )
     check_runs(runs, tested)
-    joined(self.path, columns, {name: of[:0] for name, of in columns.items()})
+    # Two of the new runs may have the same seeds.
+    no_runs = {name: column[:0] for name, column in columns.items()}
+    joined(self.path, columns, no_runs)
+
+    origins = [*runs.values(), *self._labels.values()]
     with create_folder(
       self.path,
-      describe(self._name, tested, columns, [*runs.values(), *self._labels.values()]),
+      describe(self._name, tested, columns, origins),
       extents=[count],
       block_runs=block_runs,
       columns=columns,
-      examples={f"{name}/labels": of for name, of in labels.items()},
+      examples={f"{name}/labels": array for name, array in labels.items()},
       dimensions={f"{name}/labels": ("example",) for name in labels},
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
@@ -302,9 +319,9 @@ class Recorder:
     self._open()
 
 
-def say_notes(given: Runs) -> None:
+def say_notes(runs: Runs) -> None:
   """Say how text files were read."""
-  for source in given.values():
+  for source in runs.values():
     if source.note:
       say(source.note)
 
@@ -313,15 +330,17 @@ def one_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
   """Return which of the two was given, and it."""
   if (predictions is None) == (logits is None):
     raise Mistake("give either predictions or logits")
-  return ("predictions", predictions) if logits is None else ("logits", logits)
+  if logits is None:
+    return "predictions", predictions
+  return "logits", logits
 
 
 def number_of_runs(runs: Runs) -> int:
   """Return how many runs the arrays of all test sets have."""
-  counts = {name: of.shape[0] for name, of in runs.items()}
-  if len({*counts.values()}) > 1:
-    said = ", ".join(f"{count} of {name}" for name, count in counts.items())
-    raise Mistake(f"the test sets have different numbers of runs, {said}: give one")
+  counts = {name: source.shape[0] for name, source in runs.items()}
+  if len(set(counts.values())) > 1:
+    listed = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    raise Mistake(f"the test sets have different numbers of runs, {listed}: give one")
   return next(iter(counts.values()))
 
 
@@ -331,16 +350,19 @@ def _steps(
   """Return the rows of each block, with a progress bar."""
   starts = range(0, count, block_runs)
   steps = [slice(start, min(start + block_runs, count)) for start in starts]
-  return track(steps, what, console=Console(stderr=True)) if progress else steps
+  if not progress:
+    return steps
+  # stdout is for what a program prints.
+  return track(steps, what, console=Console(stderr=True))
 
 
 def check_test_sets(
-  given: Mapping[str, Any], there: Mapping[str, Any], where: Folder
+  arrays: Mapping[str, Any], stored: Mapping[str, Any], where: Folder
 ) -> None:
   """Raise `Mistake` unless the same test sets are given in the same order."""
-  if [*given] != [*there]:
+  if list(arrays) != list(stored):
     raise Mistake(
-      f"test sets are {', '.join(given)}, those of {where} are {', '.join(there)}: "
+      f"test sets are {', '.join(arrays)}, those of {where} are {', '.join(stored)}: "
       "give the same, in this order"
     )
 
@@ -351,8 +373,11 @@ def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None
   for name, source in runs.items():
     examples = len(tested.labels[name])
     if source.shape[1] != examples:
-      one_run = source.kind == "predictions" and source.shape[0] == examples
-      remedy = "logits=, if they are logits" if one_run else "one entry a label"
+      # (examples, classes) where (runs, examples) is due: logits of one run.
+      like_logits = source.kind == "predictions" and source.shape[0] == examples
+      remedy = "one entry a label"
+      if like_logits:
+        remedy = "logits=, if they are logits"
       raise Mistake(
         f"{source.what} has shape {source.shape}, {layout(AXES[source.kind])}, and "
         f"there are {examples} labels: give {remedy}"
@@ -366,6 +391,7 @@ def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None
       continue
     if source.kind == "predictions":
       raise Mistake("logits are kept here: give logits instead of predictions")
+    # Logits in float64 would lose digits in a folder of float32.
     if not np.can_cast(source.dtype, tested.logits):
       raise Mistake(
         f"{source.what} has dtype {source.dtype}, and {tested.logits} is kept: convert it"
@@ -382,15 +408,15 @@ def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[
     outputs: dict[str, np.ndarray] = {}
     for name, source in runs.items():
       block = source[rows]
-      predicted = (
-        largest(block, rows.start, source.what)
-        if source.kind == "logits"
-        else np.asarray(classes_in(source, block, rows.start, tested.num_classes))
-      )
+      if source.kind == "logits":
+        predicted = largest(block, rows.start, source.what)
+      else:
+        predicted = classes_in(source, block, rows.start, tested.num_classes)
       outputs[f"{name}/predictions"] = predicted
       outputs[f"{name}/accuracy"] = (predicted == tested.labels[name]).mean(1)
       if tested.logits is not None:
         outputs[f"{name}/logits"] = block
+    # Predictions are classes and logits are finite, or they were refused.
     outputs["diverged"] = np.zeros(len(predicted), bool)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     yield outputs, {"versions": versions(), "when": when}
@@ -405,23 +431,41 @@ def classes_in(
 
 def highest_class(runs: Runs, most: int, steps: Sequence[slice]) -> int:
   """Return the highest class that any run predicts."""
-  return max(
-    int(classes_in(source, source[rows], rows.start, most).max())
-    for rows in steps
-    for source in runs.values()
-  )
+  highest = []
+  for rows in steps:
+    for source in runs.values():
+      classes = classes_in(source, source[rows], rows.start, most)
+      highest.append(int(classes.max()))
+  return max(highest)
+
+
+def count_classes(
+  labels: Mapping[str, Int[np.ndarray, " examples"]], predicted: int, progress: bool
+) -> int:
+  """Return how many classes there are if none is above the labels and the highest
+  predicted one. With `progress`, say so if the labels seem to count from 1.
+  """
+  highest = max(int(array.max()) for array in labels.values())
+  lowest = min(int(array.min()) for array in labels.values())
+  if progress and lowest == 1 and highest == predicted + 1:
+    say(
+      f"note: no run predicts class {highest}: do labels count from 0, as predictions do?"
+    )
+  return max(highest, predicted) + 1
 
 
 def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
   """Yield blocks; raise `Mistake` at one whose predictions a block of the folder has."""
+  # One test set is enough: other runs differ in it.
   name = f"{results.root['test_sets'][0]}/predictions"
+  # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.arrays[name].dtype
-  there = {
+  first_runs = {
     (results.record(k) or {})["digests"][name]: runs.start
     for k, runs in enumerate(results.blocks)
   }
   for outputs, record in blocks:
-    first = there.get(digest(outputs[name].astype(dtype)))
+    first = first_runs.get(digest(outputs[name].astype(dtype)))
     if first is not None:
       raise Mistake(
         f"{results.path} has these predictions already, from run {first} on: give each "
@@ -436,14 +480,18 @@ def joined(path: Folder, columns: Columns, table: Columns) -> Columns:
   Raises:
     Mistake: the columns are others, or a run of the same seeds and values is there.
   """
-  if {*columns} != {*table}:
-    given = ", ".join(columns) or "no values"
-    raise Mistake(f"the run has {given}: {_named(path, table)}, give the same")
+  if set(columns) != set(table):
+    names = ", ".join(columns) or "no values"
+    raise Mistake(f"the run has {names}: {_named(path, table)}, give the same")
   both = {name: np.concatenate([table[name], columns[name]]) for name in table}
+
+  # Without seeds, equal rows may well be different runs.
   if any(map(is_seed, both)):
     frame = pd.DataFrame(both)
-    if (again := frame.duplicated()).any():
-      run = ", ".join(f"{name}={x:g}" for name, x in frame[again].iloc[0].items())
+    duplicated = frame.duplicated()
+    if duplicated.any():
+      repeated = frame[duplicated].iloc[0]
+      run = ", ".join(f"{name}={value:g}" for name, value in repeated.items())
       raise Mistake(
         f"{path} has a run with {run}, or it is given twice: leave it out, or give "
         "another seed"
@@ -457,30 +505,35 @@ def _named(path: Folder, table: Columns) -> str:
 
 def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
   """Return what columns of the runs table and labels mean."""
-  found: dict[str, Description] = {}
+  attributes: dict[str, Description] = {}
   for name in columns:
+    if not is_seed(name):
+      attributes[name] = {"role": "column"}
+      continue
+    attributes[name] = {"role": "seed"}
+    # A column `seed` is of all sources of randomness together.
     source = name.partition("_")[2]
-    found[name] = {"role": "column"}
-    if is_seed(name):
-      found[name] = {"role": "seed"} | ({"source": source} if source else {})
+    if source:
+      attributes[name]["source"] = source
   for name, labels in tested.labels.items():
-    about = _output(tested, labels).of_labels
-    found[f"{name}/labels"] = about | {"of": "predictions"}
-  return found
+    of_labels = _output(tested, labels).of_labels
+    attributes[f"{name}/labels"] = of_labels | {"of": "predictions"}
+  return attributes
 
 
 def entries_of(tested: Tested) -> dict[str, Description]:
   """Return the entries of the arrays of runs."""
+  # -1 is no class, so that int8 has 127 classes besides 0 at most.
   dtype = np.int8 if tested.num_classes <= 127 else np.int16
   entries = {"diverged": array(bool, ("run",), ())}
   for name, labels in tested.labels.items():
-    about = _output(tested, labels).attributes
-    entries |= {
-      f"{name}/accuracy": array(
-        np.float64, ("run",), (), role="count", of="predictions"
-      ),
-      f"{name}/predictions": array(dtype, ("run", "example"), labels.shape, **about),
-    }
+    attributes = _output(tested, labels).attributes
+    entries[f"{name}/accuracy"] = array(
+      np.float64, ("run",), (), role="count", of="predictions"
+    )
+    entries[f"{name}/predictions"] = array(
+      dtype, ("run", "example"), labels.shape, **attributes
+    )
     if tested.logits is not None:
       entries[f"{name}/logits"] = array(
         tested.logits,
@@ -503,11 +556,12 @@ def _output(tested: Tested, labels: Int[np.ndarray, " examples"]) -> Output:
 
 def renamed(names: Sequence[str], root: Description) -> Description:
   """Return a description whose classes have these names."""
-  arrays = {**root["arrays"]}
-  for name, about in arrays.items():
-    if about["attributes"].get("role") == "labels":
-      attributes = about["attributes"] | {"class_names": [*names]}
-      arrays[name] = about | {"attributes": attributes}
+  arrays = {}
+  for name, entry in root["arrays"].items():
+    attributes = entry["attributes"]
+    if attributes.get("role") == "labels":
+      attributes = attributes | {"class_names": list(names)}
+    arrays[name] = entry | {"attributes": attributes}
   return root | {"arrays": arrays}
 
 
@@ -520,12 +574,13 @@ def largest(
     Mistake: a logit is infinite or NaN, which argmax picks.
   """
   predictions = np.empty(logits.shape[:2], np.int16)
-  for run, of_run in enumerate(logits):
-    # The conversion is exact, and comparing float32 is several times faster than
-    # comparing float16.
-    of_run = np.asarray(of_run, np.promote_types(of_run.dtype, np.float32))
-    check_finite(what, of_run[None], AXES["logits"], first + run)
-    predictions[run] = of_run.argmax(1)
+  # The conversion is exact, and comparing float32 is several times faster than
+  # comparing float16.
+  dtype = np.promote_types(logits.dtype, np.float32)
+  for run, logits_of_run in enumerate(logits):
+    converted = np.asarray(logits_of_run, dtype)
+    check_finite(what, converted[None], AXES["logits"], first + run)
+    predictions[run] = converted.argmax(axis=1)
   return predictions
 
 
@@ -533,16 +588,21 @@ def classes_of(runs: Runs, num_classes: int | None) -> int | None:
   """Return the number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
     num_classes = at_least("the number of classes", num_classes, 1)
-  for source in runs.values() if "logits" in {of.kind for of in runs.values()} else ():
-    if source.shape[2] < 2:
+  for source in runs.values():
+    if source.kind != "logits":
+      continue
+    classes = source.shape[2]
+    if classes < 2:
       raise Mistake(
-        f"{source.what} has shape {source.shape}, {layout(AXES['logits'])}: give at least two classes"
+        f"{source.what} has shape {source.shape}, {layout(AXES['logits'])}: give at "
+        "least two classes"
       )
-    if num_classes not in (None, source.shape[2]):
+    if num_classes not in (None, classes):
       raise Mistake(
-        f"{source.what} has {source.shape[2]} classes, not {num_classes}: leave the number of classes out"
+        f"{source.what} has {classes} classes, not {num_classes}: leave the number of "
+        "classes out"
       )
-    num_classes = source.shape[2]
+    num_classes = classes
   if num_classes is not None and num_classes > MOST_CLASSES:
     raise Mistake(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
   return num_classes
@@ -559,18 +619,24 @@ def versions() -> dict[str, str]:
 
 
 def describe(
-  name: str, tested: Tested, columns: Columns, given: Sequence[Source]
+  name: str, tested: Tested, columns: Columns, origins: Sequence[Source]
 ) -> Description:
   """Return the attributes that say where the runs come from, and that nothing is known of
   their training.
   """
   imported = {
-    of.what: {"file": of.file.name, "shape": list(of.shape), "dtype": str(of.dtype)}
-    for of in given
-    if of.file
+    source.what: {
+      "file": source.file.name,
+      "shape": list(source.shape),
+      "dtype": str(source.dtype),
+    }
+    for source in origins
+    if source.file
   }
-  sets = [*tested.labels]
+  sets = list(tested.labels)
+  # Not the JSON of a `Recipe`, but the fields of one that reports read.
   recipe = {"name": name, "dataset": None, "test_sets": sets, "imported": imported}
+  # Readers expect these of any folder; None says that they are not known.
   unknown = ("lane_width", "lowering", "precision", "data_digest", "sampling")
   seeds = [name for name in columns if is_seed(name)]
   return {
@@ -645,12 +711,12 @@ def import_runs(
       or written, a class is out of range, a logit is NaN or infinite, an entry is
       masked, or the runs are there already. Nothing is changed on disk then.
   """
-  kind, given = one_kind(predictions, logits)
+  kind, arrays = one_kind(predictions, logits)
   if keep_logits and kind == "predictions":
     raise Mistake(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
-  runs = sources(kind, given, header)
+  runs = sources(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
     values, note = read_table(Path(values))
     if progress and note:
@@ -658,8 +724,8 @@ def import_runs(
   if progress:
     say_notes(runs)
   if name is None:
-    file = next(iter(runs.values())).file
-    name = file.stem if file else IMPORTED
+    first = next(iter(runs.values()))
+    name = first.file.stem if first.file else IMPORTED
   recorder = Recorder(
     out,
     labels=labels,
@@ -671,16 +737,23 @@ def import_runs(
     progress=progress,
   )
   if block_runs is None:
-    a_run = sum(of.dtype.itemsize * math.prod(of.shape[1:]) for of in runs.values())
-    block_runs = max(1, BLOCK_BYTES // a_run)
+    # Files may be larger than memory.
+    bytes_of_run = 0
+    for source in runs.values():
+      bytes_of_run += source.dtype.itemsize * math.prod(source.shape[1:])
+    block_runs = max(1, BLOCK_BYTES // bytes_of_run)
+  if values is None:
+    values = {}
   recorder.add_sources(
     runs,
-    {} if values is None else values,
+    values,
     block_runs=block_runs,
     progress=progress,
+    # A file that is imported twice would count its runs twice.
     repeats=False,
   )
-  opened = open_results(out, recorder.test_sets[0])
-  for doubt in doubts(opened) if progress else ():
-    say(f"note: {doubt}")
-  return opened
+  results = open_results(out, recorder.test_sets[0])
+  if progress:
+    for doubt in doubts(results):
+      say(f"note: {doubt}")
+  return results

@@ -53,12 +53,13 @@ class Trials(NamedTuple):
   @property
   def performance(self) -> Float[np.ndarray, " trials"]:
     """The objective, negated if lower is better; -inf of trials that cannot win."""
+    # Outputs of NaN have an argmax, and so an accuracy.
     lost = self.diverged | ~np.isfinite(self.objective)
     return np.where(lost, -np.inf, self.sign * self.objective)
 
   def values_at(self, place: int) -> dict[str, float]:
     """Return the hyperparameters of one trial."""
-    return {name: float(of[place]) for name, of in self.values.items()}
+    return {name: float(column[place]) for name, column in self.values.items()}
 
   def numbers(self) -> list[int]:
     """Return the numbers of the searches, ascending."""
@@ -73,28 +74,30 @@ class Trials(NamedTuple):
     """Return search -> the place of its best trial, the first of several; none where all
     trials failed.
     """
-    found = {}
+    best_places = {}
     for number in self.numbers():
-      of = self.of_search(number)
-      place = of[np.argmax(self.performance[of])]
-      if np.isfinite(self.performance[place]):
-        found[number] = int(place)
-    return found
+      places = self.of_search(number)
+      best = places[np.argmax(self.performance[places])]
+      # Of trials that all failed, argmax picks the first.
+      if np.isfinite(self.performance[best]):
+        best_places[number] = int(best)
+    return best_places
 
   def incumbents(self) -> Int[np.ndarray, "searches trials"]:
     """Return the place of the best trial so far after each trial; -1 before any trial
     that did not fail. As many trials as all searches have.
     """
-    numbers = self.numbers()
-    of = [self.of_search(number) for number in numbers]
-    found = np.full((len(of), min(map(len, of), default=0)), -1)
-    for row, places in zip(found, of, strict=True):
-      best, at = -np.inf, -1
-      for i, place in enumerate(places[: len(row)]):
+    searches = [self.of_search(number) for number in self.numbers()]
+    # Of a folder that is not finished, searches may have different numbers of trials.
+    trials = min(map(len, searches), default=0)
+    incumbents = np.full((len(searches), trials), -1)
+    for row, places in zip(incumbents, searches, strict=True):
+      best, incumbent = -np.inf, -1
+      for i, place in enumerate(places[:trials]):
         if self.performance[place] > best:
-          best, at = self.performance[place], place
-        row[i] = at
-    return found
+          best, incumbent = self.performance[place], place
+        row[i] = incumbent
+    return incumbents
 
 
 def trials_of(results: xr.Dataset) -> Trials:
@@ -104,24 +107,39 @@ def trials_of(results: xr.Dataset) -> Trials:
   Raises:
     Mistake: these are no results of searches.
   """
-  about = results.attrs.get("search")
-  if about is None:
+  searched = results.attrs.get("search")
+  if searched is None:
     raise Mistake("these results are of no search: give a folder of `vmapseeds search`")
-  whole = results["repeat"].values == 0
-  if rungs := about.get("rungs"):
-    whole &= results["epochs"].values == rungs[-1]
-  rows = np.flatnonzero(whole)
-  search, trial = (results[name].values[rows] for name in TRIAL_COLUMNS[:2])
+  is_trial = results["repeat"].values == 0
+  rungs = searched.get("rungs")
+  if rungs:
+    # Under successive halving, only the longest trainings compete.
+    is_trial &= results["epochs"].values == rungs[-1]
+  rows = np.flatnonzero(is_trial)
+
   diverged = np.zeros(len(rows), bool)
   if DIVERGED in results.variables:
     diverged = results[DIVERGED].values[rows].astype(bool)
-  objective, measured = (
-    results[about[what].rpartition("/")[2]].values[rows].astype(np.float64)
-    for what in ("objective", "measure")
+  objective = _values_of(results, searched["objective"])[rows]
+  measured = _values_of(results, searched["measure"])[rows]
+  search_column, trial_column = TRIAL_COLUMNS[:2]
+  return Trials(
+    about=searched,
+    search=results[search_column].values[rows],
+    trial=results[trial_column].values[rows],
+    values={name: results[name].values[rows] for name in searched["over"]},
+    objective=np.where(np.isfinite(objective), objective, np.nan),
+    measured=measured,
+    diverged=diverged,
+    rows=rows,
   )
-  objective = np.where(np.isfinite(objective), objective, np.nan)
-  values = {name: results[name].values[rows] for name in about["over"]}
-  return Trials(about, search, trial, values, objective, measured, diverged, rows)
+
+
+def _values_of(results: xr.Dataset, output: str) -> Float[np.ndarray, " runs"]:
+  """Return an output of each run, of the test set that is opened."""
+  # Opened results have one test set, and their variables leave its name out.
+  variable = output.rpartition("/")[2]
+  return results[variable].values.astype(np.float64)
 
 
 def read_trials(path: Folder) -> Trials:
@@ -138,8 +156,9 @@ def best_runs(results: xr.Dataset) -> xr.Dataset:
   coordinates, so that nothing groups the runs by them.
   """
   trials = trials_of(results)
-  rows = trials.rows[[*trials.best().values()]]
-  return results.isel(run=rows).reset_coords([*trials.values, *TRIAL_COLUMNS])
+  places = list(trials.best().values())
+  best = results.isel(run=trials.rows[places])
+  return best.reset_coords([*trials.values, *TRIAL_COLUMNS])
 
 
 def repeats_of(
@@ -148,17 +167,19 @@ def repeats_of(
   """Return what was measured of the best of each search, trained again with other seeds;
   without searches that lack a repeat, and repeats in which a run diverged.
   """
-  table = results[[*TRIAL_COLUMNS]].to_dataframe().reset_index(drop=True)
-  table["value"] = results[trials.about["measure"].rpartition("/")[2]].values
+  table = results[list(TRIAL_COLUMNS)].to_dataframe().reset_index(drop=True)
+  table["value"] = _values_of(results, trials.about["measure"])
   if DIVERGED in results.variables:
     table.loc[results[DIVERGED].values.astype(bool), "value"] = np.nan
-  best = {(number, trials.trial[place]) for number, place in trials.best().items()}
-  of_best = np.array(
-    [pair in best for pair in zip(table.search, table.trial, strict=True)]
-  )
-  repeats = table[of_best & (table["repeat"] > 0)]
+  best_places = trials.best().items()
+  best = {(number, trials.trial[place]) for number, place in best_places}
+  pairs = zip(table.search, table.trial, strict=True)
+  is_best = np.array([pair in best for pair in pairs])
+  repeats = table[is_best & (table["repeat"] > 0)]
   wide = repeats.pivot(index="search", columns="repeat", values="value")
-  return wide.dropna(axis=1, how="all").dropna(axis=0).to_numpy(np.float64)
+  # A repeat that diverged in every search would leave no search.
+  complete = wide.dropna(axis=1, how="all").dropna(axis=0)
+  return complete.to_numpy(np.float64)
 
 
 # Optuna, which is an extra.
@@ -177,30 +198,31 @@ def import_optuna(who: str) -> Any:
       f"{who} needs optuna, which is not installed: python -m pip install "
       "'vmapseeds[search]'"
     ) from None
+  # By default it says of each study that it was created.
   optuna.logging.set_verbosity(optuna.logging.WARNING)
   return optuna
 
 
-def create_study(higher_is_better: bool, **more: Any) -> Any:
-  """Return a new study of optuna's; `more` as `optuna.create_study` takes it."""
+def create_study(higher_is_better: bool, **options: Any) -> Any:
+  """Return a new study of optuna's; `options` as `optuna.create_study` takes them."""
   direction = "maximize" if higher_is_better else "minimize"
-  return import_optuna("a study").create_study(direction=direction, **more)
+  return import_optuna("a study").create_study(direction=direction, **options)
 
 
 def distributions_of(over: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
   """Return optuna's distributions of a space: low, high, log, integer and choices by
   name.
   """
-  of = import_optuna("a study").distributions
-  found = {}
+  kinds = import_optuna("a study").distributions
+  distributions = {}
   for name, (low, high, log, integer, choices) in over.items():
     if choices:
-      found[name] = of.CategoricalDistribution([*choices])
+      distributions[name] = kinds.CategoricalDistribution(list(choices))
     elif integer:
-      found[name] = of.IntDistribution(int(low), int(high), log=log)
+      distributions[name] = kinds.IntDistribution(int(low), int(high), log=log)
     else:
-      found[name] = of.FloatDistribution(low, high, log=log)
-  return found
+      distributions[name] = kinds.FloatDistribution(low, high, log=log)
+  return distributions
 
 
 def tell(study: Any, trial: Any, objective: float) -> None:
@@ -214,25 +236,30 @@ def tell(study: Any, trial: Any, objective: float) -> None:
 
 def optuna_trials(trials: Trials, places: Sequence[int] | np.ndarray) -> list[Any]:
   """Return some trials as optuna's, with what was measured in `user_attrs`."""
-  of = import_optuna("a study").trial
-  distributions = distributions_of(trials.about["over"])
-  found = []
+  optuna_trial = import_optuna("a study").trial
+  space = trials.about["over"]
+  distributions = distributions_of(space)
+  converted = []
   for place in places:
-    value = trials.objective[place]
-    failed = np.isnan(value)
-    found.append(
-      of.create_trial(
-        state=of.TrialState.FAIL if failed else of.TrialState.COMPLETE,
-        value=None if failed else value,
-        params={
-          name: (int if trials.about["over"][name][3] else float)(column[place])
-          for name, column in trials.values.items()
-        },
+    state: Any = optuna_trial.TrialState.COMPLETE
+    value: Any = trials.objective[place]
+    # Optuna takes no value of a trial that failed.
+    if np.isnan(value):
+      state, value = optuna_trial.TrialState.FAIL, None
+    params: dict[str, Any] = {}
+    for name, column in trials.values.items():
+      _, _, _, integer, _ = space[name]
+      params[name] = int(column[place]) if integer else float(column[place])
+    converted.append(
+      optuna_trial.create_trial(
+        state=state,
+        value=value,
+        params=params,
         distributions=distributions,
         user_attrs={trials.about["measure"]: float(trials.measured[place])},
       )
     )
-  return found
+  return converted
 
 
 @door
@@ -250,7 +277,8 @@ def optuna_studies(path: Folder, storage: Any = None) -> list[Any]:
     Mistake: optuna is not installed, or the folder has no searches, or the storage has
       studies of the same names.
   """
-  optuna, trials = import_optuna("optuna_studies"), read_trials(path)
+  optuna = import_optuna("optuna_studies")
+  trials = read_trials(path)
   studies = []
   for number in trials.numbers():
     try:

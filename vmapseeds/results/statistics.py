@@ -42,7 +42,7 @@ from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.variance import variance_se
 
-PRECISION = 0.1
+PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 MOST_GAPS = 200  # runs whose logit gaps are read
 MOST_LOGITS = 2**28  # that are read for the runs' mean probability
@@ -89,57 +89,69 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
     Mistake: no output has such a role.
   """
   variables = {str(name): x.attrs for name, x in results.variables.items()}
-  found: dict[str, Mapping[str, Any]] = {
-    name: about
-    for name, about in results.attrs.get("roles", variables).items()
-    if about.get("role") in STATISTICS and "series" not in about
+  # A variable after each epoch has the role of the output that it is a series of.
+  outputs: dict[str, Mapping[str, Any]] = {
+    name: attributes
+    for name, attributes in results.attrs.get("roles", variables).items()
+    if attributes.get("role") in STATISTICS and "series" not in attributes
   }
+
   # Where predictions are not kept, labels say what was counted.
   for name, x in results.variables.items():
-    if x.attrs.get("role") == "labels":
-      about = {"role": "class", "labels": name, "num_classes": x.attrs["num_classes"]}
-      found = {x.attrs["of"]: about} | found
-  if not found:
+    if x.attrs.get("role") != "labels":
+      continue
+    counted = {"role": "class", "labels": name, "num_classes": x.attrs["num_classes"]}
+    outputs = {x.attrs["of"]: counted} | outputs
+
+  if not outputs:
     raise Mistake(
       "no output of these results has the role class, loss or score: they have "
       f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
       "e.g. outputs={'reward': vs.Output(role='score')}"
     )
-  return found
+  return outputs
 
 
-def quantity_of(name: str, about: Mapping[str, Any]) -> Quantity:
+def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  if about["role"] == "class":
+  role = attributes["role"]
+  if role == "class":
     return ACCURACY
-  name = "mean " * (about["role"] == "loss") + name
-  return Quantity(name, about.get("unit") or "number")
+  if role == "loss":
+    name = f"mean {name}"
+  return Quantity(name, attributes.get("unit") or "number")
 
 
-def is_higher_better(about: Mapping[str, Any]) -> bool:
+def is_higher_better(attributes: Mapping[str, Any]) -> bool:
   """Return whether higher numbers of an output are better."""
-  return about["role"] != "loss" and about.get("higher_is_better", True)
+  if attributes["role"] == "loss":
+    return False
+  return attributes.get("higher_is_better", True)
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
   """Return an output's number of each run; NaN or infinite for runs that diverged."""
-  about = roles(results)[name]
-  if about["role"] != "class":
+  attributes = roles(results)[name]
+  if attributes["role"] != "class":
     output = results[name].values
+    # Runs that diverged have infinities, whose mean warns.
     with np.errstate(all="ignore"):
       values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
   elif "accuracy" in results.variables:
     values = results.accuracy.values
   else:
-    right = results[name] == results[about["labels"]]
-    values = right.mean([d for d in right.dims if d != "run"]).values
-  said = results.diverged.values if "diverged" in results.variables else False
-  return np.where(said, np.nan, values)
+    right = results[name] == results[attributes["labels"]]
+    axes_of_examples = [axis for axis in right.dims if axis != "run"]
+    values = right.mean(axes_of_examples).values
+  if "diverged" not in results.variables:
+    return values
+  return np.where(results.diverged.values, np.nan, values)
 
 
-def largest_variance(of: Quantity) -> float:
+def largest_variance(quantity: Quantity) -> float:
   """Return the largest variance that numbers can have: fractions are within 0 and 1."""
-  return 0.25 if of.unit == ACCURACY.unit else np.inf
+  # Popoviciu: half of the numbers at either end of [0, 1].
+  return 0.25 if quantity.unit == ACCURACY.unit else np.inf
 
 
 class Spread(NamedTuple):
@@ -208,12 +220,17 @@ class MeasuredRuns:
     """Return each run's mean over the examples of even and of odd index: accuracies of
     role class.
     """
-    sums = zip(self.spread.halves, self.spread.common, strict=True)
-    means = [
-      (half + common) / len(range(i, self.examples, 2))
-      for i, (half, common) in enumerate(sums)
-    ]
-    return [1 - mean for mean in means] if self.role == "class" else means
+    even_sums, odd_sums = self.spread.halves
+    common_even, common_odd = self.spread.common
+    # Of an odd number of examples, one more has an even index.
+    even_count = (self.examples + 1) // 2
+    odd_count = self.examples // 2
+    even_means = (even_sums + common_even) / even_count
+    odd_means = (odd_sums + common_odd) / odd_count
+    if self.role == "class":
+      # The sums are of errors.
+      return [1 - even_means, 1 - odd_means]
+    return [even_means, odd_means]
 
   @functools.cached_property
   def gaps(self) -> Float[np.ndarray, "runs examples"]:
@@ -228,7 +245,9 @@ class MeasuredRuns:
     (name,) = with_role(self.kept, "logits")
     logits = self.kept[name]
     total = np.zeros(logits.shape[1:])
+    # Run by run, because logits of all runs in float64 may not fit in memory.
     for run in range(self.runs):
+      # A sum of thousands of runs in float32 would lose digits.
       outputs = logits.isel(run=run).values.astype(np.float64)
       total += scipy.special.softmax(outputs, axis=-1)
     return total / self.runs
@@ -242,9 +261,11 @@ class MeasuredRuns:
   @functools.cached_property
   def calibration(self) -> tuple[Mapping[str, stats.Bootstrap], stats.FiniteEnsemble]:
     """The errors of CACE and ECE, and what both are of calibrated runs."""
-    key, tallies = jax.random.key(0), self.tallies
-    drawn = calibration_bootstrap_of_votes(tallies, key=key)
-    return drawn, finite_ensemble_of_votes(tallies, key=key)
+    # A fixed key, so that two reports of one folder say the same.
+    key = jax.random.key(0)
+    resampled_errors = calibration_bootstrap_of_votes(self.tallies, key=key)
+    calibrated = finite_ensemble_of_votes(self.tallies, key=key)
+    return resampled_errors, calibrated
 
 
 def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
@@ -264,12 +285,14 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     Mistake: no run is finished, or all diverged; or there are neither predictions nor
       stored tallies of exactly these runs.
   """
-  about, finished = roles(results)[name], results.sizes["run"]
+  attributes = roles(results)[name]
+  finished = results.sizes["run"]
   if not finished:
     raise Mistake(
       "no run is finished: start `vmapseeds train` again with the same --out to resume"
     )
   values = values_of_runs(results, name)
+  # One run that diverged would take the mean and the variance of all with it.
   alive = np.isfinite(values)
   if not alive.any():
     raise AllDiverged(f"all {finished} finished runs diverged: train with a lower lr")
@@ -278,52 +301,102 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   runs = MeasuredRuns(
     kept=kept,
     output=name,
-    role=about["role"],
-    of=quantity_of(name, about),
+    role=attributes["role"],
+    of=quantity_of(name, attributes),
     values=values[alive],
     diverged=int((~alive).sum()),
   )
+  # A score has no examples, and so no test set whose luck could be told apart.
   if runs.role == "score":
     return runs
   runs = replace(runs, seen=count_seen_examples(kept))
   if runs.role == "loss":
-    losses = kept[name].values.reshape(runs.runs, -1)
-    spread = _unless_seen(runs, _spread_of_losses(losses, runs.values))
-    return replace(runs, losses=losses, examples=losses.shape[1], spread=spread)
-  num_classes, pooled = int(about["num_classes"]), True
-  predictions, counts = None, None
-  if name not in kept:
-    if (tallies := stored_tallies(kept, pairs=pairs)) is None:
-      raise Mistake(
-        "these runs were counted together with others, and their predictions were not "
-        "kept: report all runs of the folder, or train these in a folder of their own"
-      )
-  else:
-    predictions = kept[name].values.reshape(runs.runs, -1)
-    labels = kept[about["labels"]].values.reshape(-1, predictions.shape[1])
-    if not (pooled := not (labels != labels[0]).any()):
-      predictions = (predictions != labels.astype(predictions.dtype)).astype(np.int8)
-      labels = np.zeros_like(labels[:1], np.int8)
-    predictions, labels = read_votes(predictions, labels[0], num_classes)
-    # Both of one dtype: comparing arrays of different dtypes is many times slower.
-    counts = Counts(predictions != labels.astype(predictions.dtype))
-    votes = sparse_votes(predictions, num_classes)
-    tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
-  paired = counts
-  if counts is None and tallies.joint_errors is not None:
-    paired = tallies
+    return _with_losses(runs)
+  return _with_votes(runs, attributes, pairs)
+
+
+def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
+  """Return runs of role loss with what their statistics need."""
+  losses = runs.kept[runs.output].values.reshape(runs.runs, -1)
+  spread = _spread_of_losses(losses, runs.values)
   return replace(
     runs,
-    values=1 - tallies.error_rates(),
-    spread=_unless_seen(runs, _spread_of_tallies(tallies, counts)),
-    examples=tallies.examples,
-    tallies=tallies,
-    predictions=predictions,
+    losses=losses,
+    examples=losses.shape[1],
+    spread=_unless_seen(runs, spread),
+  )
+
+
+def _with_votes(
+  runs: MeasuredRuns, attributes: Mapping[str, Any], pairs: bool
+) -> MeasuredRuns:
+  """Return runs of role class with what their statistics need."""
+  num_classes = int(attributes["num_classes"])
+  if runs.output in runs.kept:
+    votes = _count_predictions(runs, attributes["labels"], num_classes)
+  else:
+    votes = _read_tallies(runs.kept, pairs)
+
+  # Pairs need errors of single runs, or sums of their products that a campaign stored.
+  paired: Counts | None = votes.counts
+  if votes.counts is None and votes.tallies.joint_errors is not None:
+    paired = votes.tallies
+  # Without common labels, the classes are right and wrong.
+  class_names = None
+  if votes.pooled:
+    class_names = class_names_of(runs.kept[attributes["labels"]])
+  spread = _spread_of_tallies(votes.tallies, votes.counts)
+  return replace(
+    runs,
+    values=1 - votes.tallies.error_rates(),
+    spread=_unless_seen(runs, spread),
+    examples=votes.tallies.examples,
+    tallies=votes.tallies,
+    predictions=votes.predictions,
     paired=paired if pairs else None,
     num_classes=num_classes,
-    class_names=class_names_of(kept[about["labels"]]) if pooled else None,
-    pooled=pooled,
+    class_names=class_names,
+    pooled=votes.pooled,
   )
+
+
+class _Votes(NamedTuple):
+  """Tallies of runs, and what they were counted from, if that was kept."""
+
+  tallies: stats.Tallies
+  predictions: np.ndarray | None = None
+  counts: Counts | None = None
+  pooled: bool = True
+
+
+def _read_tallies(kept: xr.Dataset, pairs: bool) -> _Votes:
+  tallies = stored_tallies(kept, pairs=pairs)
+  if tallies is None:
+    raise Mistake(
+      "these runs were counted together with others, and their predictions were not "
+      "kept: report all runs of the folder, or train these in a folder of their own"
+    )
+  return _Votes(tallies)
+
+
+def _count_predictions(
+  runs: MeasuredRuns, labels_name: str, num_classes: int
+) -> _Votes:
+  predictions = runs.kept[runs.output].values.reshape(runs.runs, -1)
+  labels_of_runs = runs.kept[labels_name].values.reshape(-1, predictions.shape[1])
+  labels = labels_of_runs[0]
+  pooled = bool((labels_of_runs == labels).all())
+  if not pooled:
+    # Under label maps a class means another thing in each run. Errors mean the same.
+    wrong = predictions != labels_of_runs.astype(predictions.dtype)
+    predictions = wrong.astype(np.int8)
+    labels = np.zeros_like(labels, np.int8)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  # Both of one dtype: comparing arrays of different dtypes is many times slower.
+  counts = Counts(predictions != labels.astype(predictions.dtype))
+  votes = sparse_votes(predictions, num_classes)
+  tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
+  return _Votes(tallies, predictions, counts, pooled)
 
 
 def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
@@ -332,46 +405,73 @@ def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
   """
   if not runs.seen:
     return spread
+  # Runs are better on examples that they saw, and differ in which they saw.
   nothing = Measurement(np.nan, np.nan, (np.nan, np.nan), undefined=SEEN)
   return spread._replace(distribution=nothing, runs_needed=np.nan)
 
 
-def _spread_of_tallies(of: stats.Tallies, counts: Counts | None) -> Spread:
-  se = np.nan
+def _spread_of_tallies(tallies: stats.Tallies, counts: Counts | None) -> Spread:
+  # Tallies have no errors of single runs, which the jackknife leaves out in turn.
+  independent_se = np.nan
   if counts is not None:
-    se = stats.independent_errors_variance_se(counts.errors)
+    independent_se = stats.independent_errors_variance_se(counts.errors)
   distribution = Measurement(
-    of.distribution_variance(),
-    of.distribution_variance_se(),
-    of.distribution_variance_interval(),
+    tallies.distribution_variance(),
+    tallies.distribution_variance_se(),
+    tallies.distribution_variance_interval(),
   )
   return Spread(
-    (of.independent_errors_variance(), se),
-    distribution,
-    of.halves,
-    of.split_correlation(),
-    of.runs_for_precision(PRECISION),
+    independent=(tallies.independent_errors_variance(), independent_se),
+    distribution=distribution,
+    halves=tallies.halves,
+    correlation=tallies.split_correlation(),
+    runs_needed=tallies.runs_for_precision(PRECISION),
   )
 
 
 def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
-  found, (runs, n) = stats.loss_variance(losses), losses.shape
-  mean, first = losses.mean(0, dtype=np.float64), losses[0].astype(np.float64)
-  # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
-  # of its own.
-  own = np.array([((row - mean) ** 2).sum() for row in losses])
-  spread = np.sqrt(_ratio(runs, runs - 1) * ((own - own.mean()) ** 2).sum())
-  scale = _ratio(n, n - 1)
-  ends = (scale * (end - found.independent) for end in stats.variance_interval(means))
-  distribution, se = found.distribution, found.distribution_se
-  return Spread(
-    (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
-    Measurement(distribution, se, tuple(ends)),
-    np.stack([(losses[:, i::2] - first[i::2]).sum(1) for i in (0, 1)]),
-    found.split_correlation,
-    runs_needed(distribution, se, runs, PRECISION),
-    (first[0::2].sum(), first[1::2].sum()),
+  runs, examples = losses.shape
+  estimate = stats.loss_variance(losses)
+
+  low, high = stats.variance_interval(means)
+  scale = _ratio(examples, examples - 1)
+  ends = (
+    scale * (low - estimate.independent),
+    scale * (high - estimate.independent),
   )
+  distribution = Measurement(estimate.distribution, estimate.distribution_se, ends)
+
+  # Runs differ by little beside the losses themselves, which would cost float32 digits.
+  first_run = losses[0].astype(np.float64)
+  even_first, odd_first = first_run[0::2], first_run[1::2]
+  even_differences = (losses[:, 0::2] - even_first).sum(axis=1)
+  odd_differences = (losses[:, 1::2] - odd_first).sum(axis=1)
+  return Spread(
+    independent=(estimate.independent, _independent_losses_se(losses)),
+    distribution=distribution,
+    halves=np.stack([even_differences, odd_differences]),
+    correlation=estimate.split_correlation,
+    runs_needed=runs_needed(
+      estimate.distribution, estimate.distribution_se, runs, PRECISION
+    ),
+    common=(even_first.sum(), odd_first.sum()),
+  )
+
+
+def _independent_losses_se(losses: np.ndarray) -> Any:
+  """Return the jackknife's standard error of the independent-losses variance."""
+  runs, examples = losses.shape
+  mean = losses.mean(axis=0, dtype=np.float64)
+  # Row by row, because all rows in float64 may not fit in memory.
+  squares_of_runs = []
+  for row in losses:
+    deviations = row - mean
+    squares_of_runs.append((deviations**2).sum())
+  squares = np.array(squares_of_runs)
+  # Without run r, the examples' sums of squares are smaller by R/(R - 1) of its own.
+  squared_deviations = (squares - squares.mean()) ** 2
+  spread = np.sqrt(_ratio(runs, runs - 1) * squared_deviations.sum())
+  return _ratio(spread, max(runs - 2, 0) * examples**2)
 
 
 # Estimates.
@@ -382,14 +482,15 @@ def _ratio(a: Any, b: Any) -> Any:
 
 
 def _mean(values: np.ndarray) -> Measurement:
-  found = stats.ideal_estimate(values)
-  return Measurement(found.mean, found.se, stats.mean_interval(values))
+  estimate = stats.ideal_estimate(values)
+  return Measurement(estimate.mean, estimate.se, stats.mean_interval(values))
 
 
 def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
   """Measure the square root of a variance of at most `largest`, its error by
   linearisation.
   """
+  # The estimate is unbiased and may be negative; its interval is clipped instead.
   sd = np.sqrt(variance) if variance >= 0 else np.nan
   ends = np.sqrt(np.clip(interval, 0.0, largest))
   return Measurement(sd, _ratio(se, 2 * sd), ends)
@@ -407,44 +508,52 @@ def standard_deviation(
   `largest`.
   """
   # The factor n/(n - 1) of the standard error is 2 for two examples.
-  se, interval = variance_se(values, 2) / 2, stats.variance_interval(values)
+  se = variance_se(values, 2) / 2
+  interval = stats.variance_interval(values)
   sd = stats.ideal_estimate(values).sd
+  # The root of the square would change the last digit.
   return _root(sd**2, se, interval, largest)._replace(value=sd)
 
 
 def _distribution_sd(runs: MeasuredRuns) -> Measurement:
   variance, se, interval, _, undefined = runs.spread.distribution
-  sd, root_se, ends, *_ = _root(variance, se, interval, runs.largest)
-  return Measurement(
-    sd,
-    # The root's error means little if the variance may well be 0.
-    root_se if variance > 2 * se else None,
-    ends if interval[1] > 0 else (None, None),
-    undefined=NEGATIVE if variance < 0 else undefined,
-  )
+  root = _root(variance, se, interval, runs.largest)
+  if variance < 0:
+    undefined = NEGATIVE
+  root = root._replace(undefined=undefined)
+  # The root's error means little if the variance may well be 0.
+  if not variance > 2 * se:
+    root = root._replace(se=None)
+  if not interval[1] > 0:
+    root = root._replace(interval=(None, None))
+  return root
 
 
 def _split_correlation(runs: MeasuredRuns) -> Measurement:
-  r, halves = runs.spread.correlation, runs.spread.halves
-  also = {
-    "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
-    "explained": (r**2, "fraction"),
-  }
+  r = runs.spread.correlation
+  even, odd = runs.spread.halves
   return Measurement(
-    r, correlation_se(*halves), stats.correlation_interval(*halves), also
+    r,
+    correlation_se(even, odd),
+    stats.correlation_interval(even, odd),
+    also={
+      "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
+      "explained": (r**2, "fraction"),
+    },
   )
 
 
 def _top_quarter_gain(runs: MeasuredRuns) -> Measurement:
   if runs.runs < 2:
     return Measurement(np.nan)
-  drawn = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  # A fixed key, so that two reports of one folder say the same.
+  bootstrap = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
   gain = runs.tallies.top_fraction_gain().mean
-  return Measurement(gain, drawn.se, (drawn.low, drawn.high))
+  return Measurement(gain, bootstrap.se, (bootstrap.low, bootstrap.high))
 
 
-def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Measurement:
-  return Measurement(rate, None, stats.proportion_interval(rate, of), also)
+def _proportion(rate: Any, count: int, **also: tuple[Any, str]) -> Measurement:
+  return Measurement(rate, None, stats.proportion_interval(rate, count), also)
 
 
 def _of_probability(
@@ -454,18 +563,24 @@ def _of_probability(
   label.
   """
   values = of_each(runs.mean_probability, runs.tallies.labels)
-  se = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+  se = np.nan
+  if len(values) > 1:
+    se = np.std(values, ddof=1) / np.sqrt(len(values))
   return Measurement(values.mean(), se, stats.mean_interval(values))
 
 
 def _negative_log(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  of_label = p[np.arange(len(p)), labels]
+  # A probability that rounds to 0 costs infinity, as the definition has it.
   with np.errstate(divide="ignore"):
-    return -np.log(p[np.arange(len(p)), labels])
+    return -np.log(of_label)
 
 
 def _brier(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
   classes = p.shape[1]
-  squares = ((p - np.eye(classes)[labels]) ** 2).sum(1)
+  one_hot = np.eye(classes)[labels]
+  squares = ((p - one_hot) ** 2).sum(axis=1)
+  # Of two classes the score is that of one: both errors are the same.
   return squares / 2 if classes == 2 else squares
 
 
@@ -477,6 +592,7 @@ def _probability_accuracy(runs: MeasuredRuns) -> Measurement:
 def _has_probabilities(runs: MeasuredRuns) -> bool:
   """Return whether there are logits of all examples and classes, few enough to read."""
   names = with_role(runs.kept, "logits")
+  # Under label maps a class means another thing in each run.
   if len(names) != 1 or not runs.pooled:
     return False
   logits = runs.kept[names[0]]
@@ -486,6 +602,7 @@ def _has_probabilities(runs: MeasuredRuns) -> bool:
 
 def _binomial_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
+  # Linearised: the derivative of p (1 - p) by p is 1 - 2p.
   variance = stats.binomial_variance(1 - mean, runs.examples)
   return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / runs.examples)
 
@@ -493,34 +610,40 @@ def _binomial_sd(runs: MeasuredRuns) -> Measurement:
 def _calibration_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
   n, classes = runs.examples, runs.num_classes
+  # The bound is linear in the error rate, and so its standard error is exact.
   variance = stats.calibration_variance_bound(1 - mean, n, classes)
   return _nonnegative_root(runs, variance, se / (n * classes))
 
 
 def _of_votes(
-  runs: MeasuredRuns, value: Any, error: Callable, *given: Any
+  runs: MeasuredRuns, value: Any, error: Callable, *arguments: Any
 ) -> Measurement:
   """Measure a nonnegative statistic of votes. Its error needs predictions."""
   se = np.nan
   if runs.predictions is not None:
-    se = error(runs.predictions, *given, runs.num_classes)
+    se = error(runs.predictions, *arguments, runs.num_classes)
   return Measurement(value, se, nonnegative_interval(value, se, runs.runs))
 
 
 def _calibration_error(runs: MeasuredRuns, name: str) -> Measurement:
-  drawn, null = runs.calibration
+  resampled_errors, calibrated = runs.calibration
+  # CACE is a sum over classes, and may exceed 1.
   unit = "number" if name == "cace" else "fraction"
-  also = {"calibrated": (getattr(null, name), unit)}
-  return Measurement(getattr(runs.tallies, name)(), drawn[name].se, also=also)
+  return Measurement(
+    getattr(runs.tallies, name)(),
+    resampled_errors[name].se,
+    also={"calibrated": (getattr(calibrated, name), unit)},
+  )
 
 
 def _dependent_pairs(runs: MeasuredRuns) -> Measurement:
-  found, chance = np.nan, np.nan
+  # Pairs need two examples, and covariances two runs.
+  dependent, by_chance = np.nan, np.nan
   if runs.runs > 1 and runs.examples > 1:
-    found = runs.pairs.dependent
+    dependent = runs.pairs.dependent
     rates = runs.tallies.example_error_rates()
-    chance = stats.expected_false_pairs(rates, runs.runs)
-  return Measurement(found, also={"by_chance": (chance, "count")})
+    by_chance = stats.expected_false_pairs(rates, runs.runs)
+  return Measurement(dependent, also={"by_chance": (by_chance, "count")})
 
 
 def _gap_distances(runs: MeasuredRuns) -> Any:
@@ -528,7 +651,9 @@ def _gap_distances(runs: MeasuredRuns) -> Any:
 
 
 def _gap_accepted(runs: MeasuredRuns) -> Measurement:
-  distances, threshold = _gap_distances(runs), stats.ks_threshold(runs.gaps.shape[1])
+  distances = _gap_distances(runs)
+  examples = runs.gaps.shape[1]
+  threshold = stats.ks_threshold(examples)
   within = (distances <= threshold).mean()
   return _proportion(within, len(distances), threshold=(threshold, "number"))
 
@@ -536,17 +661,19 @@ def _gap_accepted(runs: MeasuredRuns) -> Measurement:
 def _interquartile_mean(runs: MeasuredRuns) -> Measurement:
   if runs.runs < 2:
     return Measurement(np.nan)
+  # From either end.
   trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
-  drawn = scipy.stats.bootstrap(
+  bootstrap = scipy.stats.bootstrap(
     [runs.values],
     trimmed,
     n_resamples=2000,
-    batch=max(1, 2**22 // runs.runs),
+    batch=max(1, 2**22 // runs.runs),  # numbers that are held at once
     method="percentile",
+    # Two reports of one folder say the same.
     random_state=np.random.default_rng(0),
   )
   return Measurement(
-    trimmed(runs.values), drawn.standard_error, drawn.confidence_interval
+    trimmed(runs.values), bootstrap.standard_error, bootstrap.confidence_interval
   )
 
 
@@ -988,20 +1115,29 @@ whatever the law of runs, and need many runs for the outer quantiles.""",
     )
   ),
 ]
+
+
+def _in_order_of_groups(rows: Sequence[Statistic]) -> list[Statistic]:
+  """Return rows as the tables have them; those of one group stay in their order."""
+  groups = list(GROUPS)
+  return sorted(rows, key=lambda row: groups.index(row.group))
+
+
 STATISTICS = {
-  role: sorted(rows, key=lambda row: [*GROUPS].index(row.group))
-  for role, rows in {
-    "class": [
+  "class": _in_order_of_groups(
+    [
       *_of_runs("accuracy", "_accuracy", "accuracy"),
       *_of_examples("accuracy", "errors"),
       *_CLASS,
-    ],
-    "loss": [
+    ]
+  ),
+  "loss": _in_order_of_groups(
+    [
       *_of_runs("loss", "_loss", "loss"),
       *_of_examples("mean loss", "losses"),
-    ],
-    "score": [*_of_runs("score", "", "score"), *_SCORE],
-  }.items()
+    ]
+  ),
+  "score": _in_order_of_groups([*_of_runs("score", "", "score"), *_SCORE]),
 }
 
 
@@ -1013,34 +1149,54 @@ def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
 
 def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
-  value, se, interval, also, undefined = row.estimate(runs)
-  unit = runs.of.unit if row.unit in (UNIT, SQUARED) else row.unit
-  if row.unit == SQUARED:
-    unit = {"fraction": "variance", "number": "number"}.get(unit, f"{unit}²")
-  value, se, low, high = map(finite_or_none, (value, se, *interval))
+  measurement = row.estimate(runs)
+  unit = _unit_of(row, runs)
+  value, se = finite_or_none(measurement.value), finite_or_none(measurement.se)
+  low, high = map(finite_or_none, measurement.interval)
   if value is None:
-    reading, se = undefined, None
+    # An error of nothing would only puzzle a reader.
+    reading, se = measurement.undefined, None
   else:
-    shown = {name: show(x, None, of) for name, (x, of) in also.items()}
-    runs_in_all = run_count(runs.runs)
-    reading = row.reading.format(show(value, None, unit), runs=runs_in_all, **shown)
-  if row.heading == "mean" and unit == "fraction":  # Student's ends may lie outside
-    low = low if low is None else max(0.0, low)
-    high = high if high is None else min(1.0, high)
-  if ends := show_interval(low, high, unit):
-    reading = f"{reading[:-1]} (95 %: {ends})."
+    numbers = {
+      name: show(number, None, its_unit)
+      for name, (number, its_unit) in measurement.also.items()
+    }
+    shown_value = show(value, None, unit)
+    reading = row.reading.format(shown_value, runs=run_count(runs.runs), **numbers)
+
+  # Student's interval of a mean fraction may reach beyond 0 and 1.
+  if row.heading == "mean" and unit == "fraction":
+    low = None if low is None else max(0.0, low)
+    high = None if high is None else min(1.0, high)
+  ends = show_interval(low, high, unit)
+  if ends:
+    reading = f"{reading.removesuffix('.')} (95 %: {ends})."
   else:
     low = high = None
-  return {
+  is_uncertain = bool(ends) or se is not None
+  description = {
     "group": row.group,
     "label": row.label,
     "value": value,
     "se": se,
     "low": low,
     "high": high,
-    "over": row.over if ends or se is not None else None,
+    "over": row.over if is_uncertain else None,
     "unit": unit,
     "definition": row.definition,
     "reading": reading,
-    **{name: finite_or_none(also[name][0]) for name in row.recorded},
   }
+  for name in row.recorded:
+    description[name] = finite_or_none(measurement.also[name][0])
+  return description
+
+
+def _unit_of(row: Statistic, runs: MeasuredRuns) -> str:
+  """Return the unit of a statistic, as `formatting` names it."""
+  unit = runs.of.unit
+  if row.unit == UNIT:
+    return unit
+  if row.unit != SQUARED:
+    return row.unit
+  squared_units = {"fraction": "variance", "number": "number"}
+  return squared_units.get(unit, f"{unit}²")

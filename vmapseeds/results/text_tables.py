@@ -56,9 +56,9 @@ def read_values_table(file: Path) -> TextTable:
   layout, head = _understood(file)
   first = head.iloc[0]
   if not any(_is_text(cell, layout) for cell in first):
-    shown = ", ".join(first[:SHOWN_NAMES])
+    cells = ", ".join(first[:SHOWN_NAMES])
     raise Mistake(
-      f"{file} has no names of columns, its first line is {shown}: begin it with a line "
+      f"{file} has no names of columns, its first line is {cells}: begin it with a line "
       "of names, such as seed,lr"
     )
   frame = _read_all(file, layout, names=[name.strip() for name in first])
@@ -84,22 +84,26 @@ def read_numbers_table(
   """
   layout, head = _understood(file)
   first = [cell.strip() for cell in head.iloc[0]]
-  text = [_is_text(cell, layout) for cell in first]
-  numbered = _is_numbering(first, layout)
+  is_text = [_is_text(cell, layout) for cell in first]
+  several = len(first) > 1
   # pandas' index has no name or one of its own, before columns 0, 1, ...
-  indexed = len(first) > 1 and (text[0] or not first[0])
-  indexed &= _is_numbering(first[1:], layout)
-  unnamed = len(first) > 1 and not first[0] and all(text[1:])
+  starts_with_name = several and (is_text[0] or not first[0])
+  indexed = starts_with_name and _is_numbering(first[1:], layout)
+  unnamed = several and not first[0] and all(is_text[1:])
   names = None
-  if any(text) or indexed or unnamed:
+  if any(is_text) or indexed or unnamed:
     names = first
-  elif numbered and header is None:
+  elif header is None and _is_numbering(first, layout):
+    # 0, 1, 2 may be the columns' names or the first row.
     names = _names_if_certain(file, kind, layout, first)
-  elif numbered and header:
+  elif header and _is_numbering(first, layout):
     names = first
-  frame, index = _read_all(file, layout, names), None
+
+  frame = _read_all(file, layout, names)
+  index = None
   if indexed:
-    index, frame = first[0], frame.iloc[:, 1:]
+    index = first[0]
+    frame = frame.iloc[:, 1:]
   elif names:
     frame, index = without_index(frame)
   _check_numbers(file, frame, axes, names is not None)
@@ -115,8 +119,12 @@ def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
   name = str(frame.columns[0])
   is_index = UNNAMED.fullmatch(name) is not None
   if name in RESET:
-    is_index = np.array_equal(frame.iloc[:, 0], np.arange(len(frame)))
-  return (frame.iloc[:, 1:], name) if is_index else (frame, None)
+    # A column of such a name may well be the user's own.
+    numbers = np.arange(len(frame))
+    is_index = np.array_equal(frame.iloc[:, 0], numbers)
+  if is_index:
+    return frame.iloc[:, 1:], name
+  return frame, None
 
 
 def check_names(what: Any, frame: pd.DataFrame) -> None:
@@ -132,7 +140,20 @@ def check_names(what: Any, frame: pd.DataFrame) -> None:
 def _encoding(file: Path) -> str:
   with file.open("rb") as stream:
     start = stream.read(2)
-  return "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+  # Excel's "Unicode text" begins with a byte order mark. UTF-8 may have one, too.
+  if start in (b"\xff\xfe", b"\xfe\xff"):
+    return "utf-16"
+  return "utf-8-sig"
+
+
+class _Reading(NamedTuple):
+  """A way to read a file; the smallest is the best."""
+
+  texts: int  # cells below the first line that are no numbers
+  minus_columns: int
+  place: int  # unique, so that layouts are never compared
+  layout: Layout
+  head: pd.DataFrame
 
 
 def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
@@ -142,28 +163,32 @@ def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
   under which all lines below the first are numbers, or else the first.
   """
   encoding = _encoding(file)
-  readings: list[tuple[int, int, int, Layout, pd.DataFrame]] = []
+  readings: list[_Reading] = []
   for separator in SEPARATORS:
     head = _head(file, encoding, separator)
     if head is None:
       continue
+    # The first line may be names.
+    body = head.iloc[1:] if len(head) > 1 else head
     for decimal in (".", ","):
-      layout = Layout(encoding, separator, decimal)
       if separator == decimal:
         continue
-      body = head.iloc[1:] if len(head) > 1 else head
-      wrong = sum(_is_text(cell, layout) for cell in np.ravel(body))
-      readings.append((wrong, -head.shape[1], len(readings), layout, head))
-  wrong, columns, *_ = min(readings, default=(1, -1))
-  if not readings or (wrong and columns == -1 and _has_separators(readings[0][-1])):
+      layout = Layout(encoding, separator, decimal)
+      texts = sum(_is_text(cell, layout) for cell in np.ravel(body))
+      columns = head.shape[1]
+      readings.append(_Reading(texts, -columns, len(readings), layout, head))
+
+  # The fewest texts, then the most columns, then the first that was tried.
+  best = min(readings, default=None)
+  is_one_column = best is not None and best.texts > 0 and best.minus_columns == -1
+  if best is None or (is_one_column and _has_separators(readings[0].head)):
     raise Mistake(
       f"{file} is no table: its lines have different numbers of columns, whether "
       "separated by commas, semicolons, tabs or spaces"
     )
-  *_, layout, head = min(readings)
-  if layout.decimal == ",":
-    _check_decimals(file, head)
-  return layout, head
+  if best.layout.decimal == ",":
+    _check_decimals(file, best.head)
+  return best.layout, best.head
 
 
 def _head(file: Path, encoding: str, separator: str) -> pd.DataFrame | None:
@@ -179,10 +204,13 @@ def _head(file: Path, encoding: str, separator: str) -> pd.DataFrame | None:
       skipinitialspace=separator != " ",
       encoding=encoding,
     )
+  # Some line has more cells than the first.
   except pd.errors.ParserError:
     return None
   # Cells that a line lacks are NaN, empty ones are texts.
-  return None if head.isna().to_numpy().any() else head
+  if head.isna().to_numpy().any():
+    return None
+  return head
 
 
 def _has_separators(head: pd.DataFrame) -> bool:
@@ -203,6 +231,7 @@ def _check_decimals(file: Path, head: pd.DataFrame) -> None:
 def _number(cell: str, layout: Layout) -> float | None:
   """Return the number that a cell holds, None for none; NaN where it is missing."""
   cell = cell.strip()
+  # A missing number is no text, which would make its line one of names.
   if cell.lower() in MISSING:
     return np.nan
   try:
@@ -218,7 +247,8 @@ def _is_text(cell: str, layout: Layout) -> bool:
 def _is_numbering(cells: list[str], layout: Layout) -> bool:
   """Return whether cells count from 0 on, as the columns of a frame do by default."""
   numbers = [_number(cell, layout) for cell in cells]
-  return numbers == [*range(len(cells))]
+  # None and NaN are equal to no number.
+  return numbers == list(range(len(cells)))
 
 
 def _names_if_certain(
@@ -231,13 +261,16 @@ def _names_if_certain(
     Mistake: some line has, so that the first may be numbers too.
   """
   below = _read_all(file, layout, first).to_numpy()
-  if below.dtype.kind in "iuf" and below.size and np.nanmax(below) < len(first) - 1:
+  has_numbers = below.dtype.kind in "iuf" and below.size > 0
+  if has_numbers and np.nanmax(below) < len(first) - 1:
     return first
   rows = len(below)
-  end = "" if len(first) < 3 else f", ..., {len(first) - 1}"
+  line = ", ".join(first[:2])
+  if len(first) > 2:
+    line = f"{line}, ..., {len(first) - 1}"
   raise Mistake(
-    f"{file}: its first line, {', '.join(first[:2])}{end}, may be names, above {rows} "
-    f"rows of {kind}, or numbers, the first of {rows + 1} rows: say --header yes or no, "
+    f"{file}: its first line, {line}, may be names, above {rows} rows of {kind}, or "
+    f"numbers, the first of {rows + 1} rows: say --header yes or no, "
     "in Python header=True or False, or give a .npy file"
   )
 
@@ -249,12 +282,14 @@ def _read_all(file: Path, layout: Layout, names: list[str] | None) -> pd.DataFra
     sep=layout.separator,
     decimal=layout.decimal,
     header=None if names is None else 0,
-    index_col=False,
+    index_col=False,  # pandas takes a column for the index where lines end in commas
     encoding=layout.encoding,
     skipinitialspace=layout.separator != " ",
+    # In chunks, a column could have several types.
     low_memory=False,
   )
   if names is not None:
+    # pandas renames columns of the same name.
     frame.columns = pd.Index(names)
   return frame
 
@@ -270,9 +305,10 @@ def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> 
       continue
     row = int(wrong.argmax())
     cell = frame.iloc[row, column]
-    shown = "nothing" if pd.isna(cell) else repr(str(cell)[:60])
+    content = "nothing" if pd.isna(cell) else repr(str(cell)[:60])
+    line = row + 2 if header else row + 1
     raise Mistake(
-      f"{file} has {shown} in line {row + 1 + header}, column {column + 1}: give "
+      f"{file} has {content} in line {line}, column {column + 1}: give "
       f"numbers only, {axes}; a run without a prediction has -1"
     )
 
@@ -290,8 +326,10 @@ def _note(
   names = [str(name) for name in frame.columns[:SHOWN_NAMES]]
   if columns > SHOWN_NAMES:
     names.append("...")
-  shown = f"the first line is names ({', '.join(names)})"
-  parts.append(shown if header else "no line of names")
+  if header:
+    parts.append(f"the first line is names ({', '.join(names)})")
+  else:
+    parts.append("no line of names")
   if index is not None:
     parts.append(f"without pandas' index {index}".rstrip())
   return f"{file}: {', '.join(parts)}"

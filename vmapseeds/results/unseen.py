@@ -1,5 +1,6 @@
 """What runs make of examples that they have not seen, and metrics of kept outputs."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import xarray as xr
+from jaxtyping import Int
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, door, safe_name
@@ -61,37 +63,39 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     )
   if "predictions" not in opened:
     raise Mistake("predictions were not kept: train with predictions='all'")
+  # Votes for a class of one run and a class of another would be added up.
   if "label_map" in opened.variables:
     raise Mistake("runs with label maps have no common labels: leave these out")
   kept = opened.isel(run=converged(opened))
   mask, predictions = kept["mask"].values, kept["predictions"].values
   runs = mask.sum(0)
-  found: dict[str, Any] = {
-    "runs": ("example", runs),
-  }
+  table: dict[str, Any] = {"runs": ("example", runs)}
   if EXAMPLE_ID in kept.variables:
-    found[EXAMPLE_ID] = kept[EXAMPLE_ID].variable
+    table[EXAMPLE_ID] = kept[EXAMPLE_ID].variable
   if "losses" in kept:
-    found["mean_loss"] = "example", _mean_of(kept["losses"].values, mask)
+    table["mean_loss"] = ("example", _mean_of(kept["losses"].values, mask))
   if "labels" not in kept:
-    dims = kept["predictions"].dims[1:]
-    found["targets"] = kept["targets"].variable
-    found["prediction"] = dims, _mean_of(predictions, mask)
-    return xr.Dataset(found)
+    axes_of_outputs = kept["predictions"].dims[1:]
+    table["targets"] = kept["targets"].variable
+    table["prediction"] = (axes_of_outputs, _mean_of(predictions, mask))
+    return xr.Dataset(table)
+
   labels = kept["labels"].values
-  classes = _num_classes(kept)
-  votes = np.stack([(mask & (predictions == c)).sum(0) for c in range(classes)], axis=1)
-  prediction = np.where(runs > 0, votes.argmax(1), -1)
-  found |= {
-    "labels": ("example", labels),
-    "prediction": ("example", prediction),
-    "error_rate": ("example", _mean_of(predictions != labels, mask)),
-    "vote_fractions": (("example", "class"), _ratio(votes, runs[:, None])),
-  }
+  votes_of_class = [
+    (mask & (predictions == label)).sum(axis=0) for label in range(_num_classes(kept))
+  ]
+  votes = np.stack(votes_of_class, axis=1)
+  # Without votes, argmax would say class 0.
+  prediction = np.where(runs > 0, votes.argmax(axis=1), -1)
+  table["labels"] = ("example", labels)
+  table["prediction"] = ("example", prediction)
+  table["error_rate"] = ("example", _mean_of(predictions != labels, mask))
+  table["vote_fractions"] = (("example", "class"), _ratio(votes, runs[:, None]))
   if "logits" in kept:
-    probabilities = scipy.special.softmax(kept["logits"].values.astype(float), axis=-1)
-    found["probabilities"] = ("example", "class"), _mean_of(probabilities, mask)
-  return xr.Dataset(found)
+    logits = kept["logits"].values.astype(float)
+    probabilities = scipy.special.softmax(logits, axis=-1)
+    table["probabilities"] = (("example", "class"), _mean_of(probabilities, mask))
+  return xr.Dataset(table)
 
 
 @door
@@ -134,6 +138,7 @@ def measure(
   else:
     opened = results
   name = "logits" if "logits" in opened else "predictions"
+  # Predictions of classes are no outputs; of a regression, they are.
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
     raise Mistake(
@@ -141,55 +146,94 @@ def measure(
     )
   if isinstance(metrics, str):
     metrics = [metrics]
-  given = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
-  targets = opened["labels" if "labels" in opened else "targets"].values
-  if "labels" in opened and opened["labels"].ndim != 1:
-    raise Mistake("label maps differ between runs: measure runs of one label map")
-  classes = _num_classes(opened) if "labels" in opened else None
+  if not isinstance(metrics, Mapping):
+    metrics = {metric: metric for metric in metrics}
+  if "labels" in opened:
+    targets = opened["labels"].values
+    if targets.ndim != 1:
+      raise Mistake("label maps differ between runs: measure runs of one label map")
+    classes = _num_classes(opened)
+  else:
+    targets = opened["targets"].values
+    classes = None
+
+  # Kept in float16 or bfloat16, outputs would round the metrics, too.
   outputs = opened[name].values.astype(np.float32)
   alive = np.zeros(len(outputs), bool)
   alive[converged(opened)] = True
-  mask = opened["mask"].values if "mask" in opened else None
-  if mask is None:
-    mask = np.ones(outputs.shape[:2], bool)
-  together, seen_by = _ensemble(outputs[alive], mask[alive], classes)
-  found: dict[str, Any] = {}
-  for metric_name, value in given.items():
-    safe_name("metric", metric_name)
-    Names(METRICS, "a function of (outputs, targets)").check(
-      f"metric {metric_name}", value
-    )
-    metric = run_metrics.metric_of(metric_name, value)
-    run_metrics.check_metric(metric_name, metric, targets, classes)
-    of_one = jax.jit(
-      lambda outputs, targets, name=metric_name, metric=metric: run_metrics.measure(
-        name, metric, outputs, targets
-      )
-    )
+  # Runs that hold nothing out are measured on all examples.
+  mask = np.ones(outputs.shape[:2], bool)
+  if "mask" in opened:
+    mask = opened["mask"].values
+  ensemble, unseen_by_some = _ensemble(outputs[alive], mask[alive], classes)
+  measured: dict[str, Any] = {}
+  for metric_name, value in metrics.items():
+    metric = _check_metric(metric_name, value, targets, classes)
+    # Compiled once a metric, and again for each other number of examples.
+    of_one = jax.jit(functools.partial(run_metrics.measure, metric_name, metric))
     values = np.full(len(outputs), np.nan)
     for run in np.flatnonzero(alive):
       own = mask[run]
-      values[run] = of_one(jnp.asarray(outputs[run][own]), jnp.asarray(targets[own]))
-    ensemble = of_one(jnp.asarray(together[seen_by]), jnp.asarray(targets[seen_by]))
-    estimate = stats.ideal_estimate(values[alive])
-    low, high = stats.mean_interval(values[alive])
-    attributes = {
-      "mean": float(estimate.mean),
-      "se": float(estimate.se),
-      "low": float(low),
-      "high": float(high),
-      "ensemble": float(ensemble),
-      "higher_is_better": metric.higher_is_better,
-    }
-    found[metric_name] = xr.Variable(("run",), values, attributes)
+      own_outputs = jnp.asarray(outputs[run][own])
+      own_targets = jnp.asarray(targets[own])
+      values[run] = of_one(own_outputs, own_targets)
+    of_ensemble = of_one(
+      jnp.asarray(ensemble[unseen_by_some]), jnp.asarray(targets[unseen_by_some])
+    )
+    attributes = _summarize(values[alive])
+    attributes["ensemble"] = float(of_ensemble)
+    attributes["higher_is_better"] = metric.higher_is_better
+    measured[metric_name] = xr.Variable(("run",), values, attributes)
+
   if isinstance(results, Folder) and rows is not None:
-    sets = opened.attrs.get("test_sets")
-    of_set = resolve_test_set(sets, test_set) if sets else ""
-    earlier = read_measured(results, of_set)
-    new = {n: of for n, of in found.items() if n in earlier or n not in opened}
-    add_measured(results, of_set, rows, new)
-  columns = {str(n): x for n, x in opened.coords.items() if x.dims == ("run",)}
-  return xr.Dataset(found, coords=columns)
+    _keep_measured(results, test_set, opened, rows, measured)
+  columns = {
+    str(name): column
+    for name, column in opened.coords.items()
+    if column.dims == ("run",)
+  }
+  return xr.Dataset(measured, coords=columns)
+
+
+def _keep_measured(
+  folder: Folder,
+  test_set: str,
+  opened: xr.Dataset,
+  rows: Int[np.ndarray, " runs"],
+  measured: Mapping[str, xr.Variable],
+) -> None:
+  """Add metrics to their folder, but for those that it has from its training."""
+  test_sets = opened.attrs.get("test_sets")
+  group = resolve_test_set(test_sets, test_set) if test_sets else ""
+  earlier = read_measured(folder, group)
+  # What was measured before is opened, too, and is measured anew.
+  new = {
+    name: metric
+    for name, metric in measured.items()
+    if name in earlier or name not in opened
+  }
+  add_measured(folder, group, rows, new)
+
+
+def _check_metric(name: str, value: Any, targets: np.ndarray, classes: int | None):
+  """Return a metric; raise `Mistake` if it does not fit the targets."""
+  safe_name("metric", name)
+  Names(METRICS, "a function of (outputs, targets)").check(f"metric {name}", value)
+  metric = run_metrics.metric_of(name, value)
+  run_metrics.check_metric(name, metric, targets, classes)
+  return metric
+
+
+def _summarize(values: np.ndarray) -> dict[str, Any]:
+  """Return what is known of a metric over the runs, as the attributes that have it."""
+  estimate = stats.ideal_estimate(values)
+  low, high = stats.mean_interval(values)
+  return {
+    "mean": float(estimate.mean),
+    "se": float(estimate.se),
+    "low": float(low),
+    "high": float(high),
+  }
 
 
 def _ensemble(outputs, mask, classes):
@@ -200,11 +244,13 @@ def _ensemble(outputs, mask, classes):
   if classes is None:
     return _mean_of(values, mask).astype(np.float32), mask.any(0)
   mean = _mean_of(scipy.special.softmax(values, axis=-1), mask)
+  # Metrics take log probabilities as logits: softmax gives the mean back.
   with np.errstate(divide="ignore"):
     return np.log(mean).astype(np.float32), mask.any(0)
 
 
 def _num_classes(results):
+  # Logits know classes that no label and no vote has.
   if "class" in results.sizes:
     return results.sizes["class"]
   name = class_of(results)
@@ -215,9 +261,12 @@ def _num_classes(results):
 
 def _mean_of(values, mask):
   """Return the mean over the runs of the mask, NaN where there is none."""
-  axes = mask.reshape(*mask.shape, *[1] * (values.ndim - 2))
-  total = np.where(axes, values, 0).sum(0, dtype=np.float64)
-  return _ratio(total, axes.sum(0))
+  # The mask is (runs, examples), and values may have more axes behind.
+  further_axes = tuple(range(2, values.ndim))
+  mask = np.expand_dims(mask, further_axes)
+  # Not `values * mask`, because what is left out may be NaN.
+  total = np.where(mask, values, 0).sum(axis=0, dtype=np.float64)
+  return _ratio(total, mask.sum(axis=0))
 
 
 def _ratio(a, b):

@@ -34,24 +34,37 @@ def real(x: Given[""]) -> np.ndarray:
 
 def ratio(a: Given[""], b: Given[""]) -> np.ndarray:
   """Return a / b, NaN where b is 0."""
-  a, b = real(a), real(b)
-  return np.where(b == 0, np.nan, a / np.where(b == 0, 1.0, b))
+  a = real(a)
+  b = real(b)
+  # Where b is 0, 1 stands in its place, so that NumPy does not warn.
+  is_zero = b == 0
+  divisor = np.where(is_zero, 1.0, b)
+  return np.where(is_zero, np.nan, a / divisor)
 
 
-def bins_of(votes: Array, runs: int, bins: int) -> Array:
+def bins_of(
+  votes: Array,
+  runs: int,
+  bins: int,
+) -> Array:
   """Return the bin of each confidence votes/runs among so many of equal width; the last
   one is closed.
   """
   # A table, because bins * votes can be too large for votes that are int32.
-  table = np.minimum(bins * np.arange(runs + 1) // max(runs, 1), bins - 1)
-  return (np if isinstance(votes, np.ndarray) else jnp).asarray(table, np.int32)[votes]
+  votes_to_bin = bins * np.arange(runs + 1) // max(runs, 1)
+  table = np.minimum(votes_to_bin, bins - 1).astype(np.int32)
+  if isinstance(votes, np.ndarray):
+    return table[votes]
+  return jnp.asarray(table)[votes]
 
 
 def times_drawn(drawn: Array, size: int) -> np.ndarray:
   """Count how often each of `size` things was drawn, a row for each row of draws."""
-  places = np.asarray(drawn) + size * np.arange(len(drawn))[:, None]
-  counts = np.bincount(places.ravel(), minlength=len(drawn) * size)
-  return counts.reshape(len(drawn), size)
+  rows = len(drawn)
+  # Each row counts in places of its own, so that one pass counts all.
+  places = np.asarray(drawn) + size * np.arange(rows)[:, None]
+  counts = np.bincount(places.ravel(), minlength=rows * size)
+  return counts.reshape(rows, size)
 
 
 # Moments over axis 0
@@ -67,7 +80,11 @@ def centred(x: Array) -> np.ndarray:
 
 def correlation(x: Array, y: Array) -> np.ndarray:
   """Return Pearson's r; NaN where either series is constant."""
-  x, y = centred(x), centred(y)
-  r = (ratio(x, np.sqrt((x**2).sum(0))) * ratio(y, np.sqrt((y**2).sum(0)))).sum(0)
+  x = centred(x)
+  y = centred(y)
+  # Each is divided by its own norm: the product of both norms could underflow.
+  x_norm = np.sqrt((x**2).sum(0))
+  y_norm = np.sqrt((y**2).sum(0))
+  r = (ratio(x, x_norm) * ratio(y, y_norm)).sum(0)
   # An empty sum would be 0.
   return np.where(len(x) > 1, np.clip(r, -1.0, 1.0), np.nan)

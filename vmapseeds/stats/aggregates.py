@@ -32,13 +32,15 @@ def interquartile_mean(scores: Given["runs tasks"]) -> Float[Array, ""]:
   2.5
   """
   scores = read_reals("scores", scores, AXES)
+  # SciPy would warn.
   if not scores.size:
     return real(np.nan)
   return real(scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None))
 
 
 def probability_of_improvement(
-  a: Given["runs tasks"], b: Given["runs tasks"]
+  a: Given["runs tasks"],
+  b: Given["runs tasks"],
 ) -> Float[Array, ""]:
   """Return the probability that a run of A has a higher score than one of B on a task
   drawn at random: the mean over tasks of `probability_of_outperforming`, unpaired.
@@ -56,15 +58,15 @@ def probability_of_improvement(
   0.5625
   """
   a, b = _of_same_tasks(a, b)
-  each = [
-    probability_of_outperforming(x, y, paired=False)
-    for x, y in zip(a.T, b.T, strict=True)
-  ]
-  return ratio(sum(each), len(each))
+  by_task = []
+  for scores_a, scores_b in zip(a.T, b.T, strict=True):
+    by_task.append(probability_of_outperforming(scores_a, scores_b, paired=False))
+  return ratio(sum(by_task), len(by_task))
 
 
 def performance_profile(
-  scores: Given["runs tasks"], thresholds: Given["thresholds"]
+  scores: Given["runs tasks"],
+  thresholds: Given["thresholds"],
 ) -> Float[Array, "thresholds"]:
   """Return the fraction of all scores, of all runs and tasks, above each threshold.
 
@@ -80,10 +82,12 @@ def performance_profile(
   >>> performance_profile([[0, 1], [2, 3]], [0.5, 2])
   array([0.75, 0.25])
   """
-  values = np.sort(read_reals("scores", scores, AXES), axis=None)
-  at = read_reals("thresholds", thresholds, "thresholds")
-  above = len(values) - np.searchsorted(values, at, side="right")
-  return ratio(above, len(values))
+  scores = read_reals("scores", scores, AXES)
+  thresholds = read_reals("thresholds", thresholds, "thresholds")
+  ordered = np.sort(scores, axis=None)
+  # Scores that are equal to a threshold are not above it.
+  not_above = np.searchsorted(ordered, thresholds, side="right")
+  return ratio(len(ordered) - not_above, len(ordered))
 
 
 def stratified_bootstrap(
@@ -116,20 +120,23 @@ def stratified_bootstrap(
   >>> print(13 < found.low < 19.5 < found.high < 26)
   True
   """
-  given = [read_reals("scores", x, AXES) for x in scores]
-  rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))).tolist())
-  found = []
+  arrays = [read_reals("scores", x, AXES) for x in scores]
+  seed = np.asarray(jax.random.key_data(read_key(key))).tolist()
+  rng = np.random.default_rng(seed)
+  values = []
   for _ in range(at_least("replicates", replicates, 1)):
-    drawn = (
-      np.take_along_axis(x, rng.integers(0, max(1, len(x)), x.shape), axis=0)
-      for x in given
-    )
-    found.append(statistic(*drawn))
-  return from_replicates(found, level=level)
+    resampled = []
+    for x in arrays:
+      # Each task draws runs of its own, so that its share of the scores stays.
+      runs = rng.integers(0, max(1, len(x)), x.shape)
+      resampled.append(np.take_along_axis(x, runs, axis=0))
+    values.append(statistic(*resampled))
+  return from_replicates(values, level=level)
 
 
 def _of_same_tasks(a: object, b: object) -> tuple[np.ndarray, np.ndarray]:
-  a, b = read_reals("a", a, AXES), read_reals("b", b, AXES)
+  a = read_reals("a", a, AXES)
+  b = read_reals("b", b, AXES)
   if a.shape[1] != b.shape[1]:
     raise Mistake(
       f"a has shape {a.shape} and b {b.shape}: give scores of the same tasks, axis 1"

@@ -31,7 +31,10 @@ from vmapseeds.stats.resampling import (
 
 # Examples whose votes are simulated together, so that they stay in a core's cache.
 EXAMPLES_AT_ONCE = 1024
+# Fewer examples where there are very many classes.
 LAWS_AT_ONCE = 2**18
+# Bins of equal width where the caller has no choice of them.
+BINS = 10
 
 
 def cace(
@@ -108,14 +111,20 @@ def ece(
 
 
 def calibration_error(
-  counts: VoteCounts, of: str, bins: int, weights: Given["bins"] = 1.0
+  counts: VoteCounts,
+  kind: str,
+  bins: int,
+  weights: Given["bins"] = 1.0,
 ) -> Float[Array, ""]:
   """Return Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i|
   cancels the divisor of the bin's means.
   """
-  items = _items(counts, of)
-  excess = _by_bin(items, items.right * counts.runs - items.votes, counts.runs, bins)
-  return ratio((abs(excess[0]) * weights).sum(), counts.examples * counts.runs)
+  items = _items(counts, kind)
+  excess_of_items = items.right * counts.runs - items.votes
+  excess = _by_bin(items, excess_of_items, counts.runs, bins)[0]
+  # A vote of a run on an example counts 1 / (n R).
+  votes = counts.examples * counts.runs
+  return ratio((abs(excess) * weights).sum(), votes)
 
 
 class CalibrationCurve(NamedTuple):
@@ -123,14 +132,14 @@ class CalibrationCurve(NamedTuple):
   class.
   """
 
-  confidence: Float[
-    Array, "..."
-  ]  # conf(B_i), the mean confidence of the items; NaN in an empty bin
-  accuracy: Float[
-    Array, "..."
-  ]  # acc(B_i), the fraction of the items that is right; NaN in an empty bin
-  weight: Float[Array, "..."]  # |B_i|/n
-  items: Int[Array, "..."]  # |B_i|
+  # conf(B_i), the mean confidence of the items; NaN in an empty bin.
+  confidence: Float[Array, "..."]
+  # acc(B_i), the fraction of the items that is right; NaN in an empty bin.
+  accuracy: Float[Array, "..."]
+  # |B_i|/n.
+  weight: Float[Array, "..."]
+  # |B_i|.
+  items: Int[Array, "..."]
 
 
 def calibration_curve(
@@ -169,19 +178,23 @@ def calibration_curve(
   """
   counts = counts_of_votes(predictions, num_classes, labels)
   items = _items(counts, of)
-  count, voted, right = (
-    _by_bin(items, x, counts.runs, bins)
-    for x in (np.ones_like(items.votes), items.votes, items.right)
-  )
-  if counts.runs:
-    count[:, 0] += items.total * counts.examples - count.sum(1)
+  runs = counts.runs
+  size = _by_bin(items, np.ones_like(items.votes), runs, bins)
+  votes = _by_bin(items, items.votes, runs, bins)
+  right = _by_bin(items, items.right, runs, bins)
+  if runs:
+    # Items that are left out are in the first bin.
+    size[:, 0] += items.total * counts.examples - size.sum(1)
   if of != "classes":
-    count, voted, right = count[0], voted[0], right[0]
+    # There is one curve.
+    size = size[0]
+    votes = votes[0]
+    right = right[0]
   return CalibrationCurve(
-    ratio(voted, count * counts.runs),
-    ratio(right, count),
-    ratio(count, counts.examples),
-    count.astype(np.int64),
+    confidence=ratio(votes, size * runs),
+    accuracy=ratio(right, size),
+    weight=ratio(size, counts.examples),
+    items=size.astype(np.int64),
   )
 
 
@@ -195,33 +208,58 @@ class _Items(NamedTuple):
   votes: Int[Array, "items"]
   right: Bool[Array, "items"]
   curves: int
-  total: int  # items of a curve that each example has
+  # How many items of a curve each example has.
+  total: int
 
 
-def _items(counts: VoteCounts, of: str) -> _Items:
-  one_of("items of", of, ("pairs", "classes", "top"))
-  example, class_index, votes, right = counts.cells
-  if of == "top":
-    each = np.arange(counts.examples)
-    most = counts.first_classes(1)[1][:, 0]
+def _items(counts: VoteCounts, kind: str) -> _Items:
+  one_of("items of", kind, ("pairs", "classes", "top"))
+  if kind == "top":
+    example = np.arange(counts.examples)
+    _, most_votes = counts.first_classes(1)
     return _Items(
-      each, np.zeros_like(each), most, plurality(counts) == counts.labels, 1, 1
+      example=example,
+      curve=np.zeros_like(example),
+      votes=most_votes[:, 0],
+      right=plurality(counts) == counts.labels,
+      curves=1,
+      total=1,
     )
-  if of == "pairs":
-    one_curve = np.zeros_like(example)
-    return _Items(example, one_curve, votes, right, 1, counts.classes)
-  return _Items(example, class_index, votes, right, counts.classes, 1)
+  cells = counts.cells
+  if kind == "pairs":
+    return _Items(
+      example=cells.example,
+      curve=np.zeros_like(cells.example),
+      votes=cells.votes,
+      right=cells.right,
+      curves=1,
+      total=counts.classes,
+    )
+  return _Items(
+    example=cells.example,
+    curve=cells.class_index,
+    votes=cells.votes,
+    right=cells.right,
+    curves=counts.classes,
+    total=1,
+  )
 
 
 def _by_bin(
-  items: _Items, weights: Array, runs: int, bins: int
+  items: _Items,
+  weights: Array,
+  runs: int,
+  bins: int,
 ) -> Num[Array, "curves bins"]:
   """Sum the weights of each curve's items in each bin."""
   bins = at_least("bins", bins, 1)
   places = bins * items.curve + bins_of(items.votes, runs, bins)
   sums = np.bincount(places, real(weights), items.curves * bins)
-  # Without runs there are no votes, and nothing is in a bin.
-  return sums.reshape(items.curves, bins) * int(runs > 0)
+  sums = sums.reshape(items.curves, bins)
+  if not runs:
+    # There are no votes, and nothing is in a bin.
+    return np.zeros_like(sums)
+  return sums
 
 
 def calibration_band(
@@ -265,25 +303,36 @@ def calibration_band(
   """
   read_level(level)
   counts = counts_of_votes(predictions, num_classes, labels)
-  items, bins = _items(counts, of), at_least("bins", bins, 1)
+  items = _items(counts, of)
+  bins = at_least("bins", bins, 1)
+  examples = counts.examples
+
+  # What each example adds to each bin. Most bins have nothing of an example.
   places = bins * items.curve + bins_of(items.votes, counts.runs, bins)
-  shape = (counts.examples, items.curves * bins)
-  right, count = (
-    scipy.sparse.csr_array((real(x), (items.example, places)), shape)
-    for x in (items.right, np.ones_like(items.votes))
-  )
+  coordinates = items.example, places
+  shape = examples, items.curves * bins
+  ones = np.ones_like(items.votes)
+  right = scipy.sparse.csr_array((real(items.right), coordinates), shape)
+  size = scipy.sparse.csr_array((real(ones), coordinates), shape)
+  if not counts.runs:
+    # Nothing is in a bin.
+    right *= 0
+    size *= 0
+
   accuracies = []
-  for drawn in parts_of_resamples(counts.examples, key=key, replicates=replicates):
-    right_of, count_of = (
-      (real(drawn) @ x).reshape(len(drawn), items.curves, bins) * int(counts.runs > 0)
-      for x in (right, count)
-    )
+  for drawn in parts_of_resamples(examples, key=key, replicates=replicates):
+    times = real(drawn)
+    curves_shape = len(drawn), items.curves, bins
+    right_of = (times @ right).reshape(curves_shape)
+    size_of = (times @ size).reshape(curves_shape)
     if counts.runs:
       # Every resample has as many examples.
-      count_of[..., 0] += items.total * counts.examples - count_of.sum(-1)
-    accuracies.append(ratio(right_of, count_of))
+      size_of[..., 0] += items.total * examples - size_of.sum(-1)
+    accuracies.append(ratio(right_of, size_of))
   curves = np.concatenate(accuracies)
-  return from_replicates(curves if of == "classes" else curves[:, 0], level=level)
+  if of != "classes":
+    curves = curves[:, 0]
+  return from_replicates(curves, level=level)
 
 
 class FiniteEnsemble(NamedTuple):
@@ -339,34 +388,44 @@ def finite_ensemble_calibration(
   """
   fractions = read_reals("fractions", fractions, "examples classes")
   read_within("fractions", fractions, "[0, 1]")
-  runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
+  runs = at_least("runs", runs, 1)
+  bins = at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
-  rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))))
+  rng = _generator(read_key(key))
   total = fractions.sum(1)
-  if (total > 1 + 1e-4).any():  # fractions in float32 sum to 1 only so far
+  # Fractions in float32 sum to 1 only so far.
+  if (total > 1 + 1e-4).any():
     i = total.argmax()
     raise Mistake(
       f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1"
     )
-  at_once = range(EXAMPLES_AT_ONCE, len(fractions), EXAMPLES_AT_ONCE)
-  laws = [_without_zeros(law) for law in np.split(_laws(fractions), at_once)]
+  starts = range(EXAMPLES_AT_ONCE, len(fractions), EXAMPLES_AT_ONCE)
+  blocks = np.split(_laws(fractions), starts)
+  laws = [_without_zeros(block) for block in blocks]
   return _simulate_calibrated(laws, runs, bins, rng, replicates)
 
 
 def finite_ensemble_of_votes(
-  counts: VoteCounts, *, key: jax.Array, replicates: int = 100
+  counts: VoteCounts,
+  *,
+  key: jax.Array,
+  replicates: int = 100,
 ) -> FiniteEnsemble:
   """Return `finite_ensemble_calibration` of the fractions of these votes, in memory that
   does not grow with the number of classes.
   """
   votes = scipy.sparse.csr_array(counts.votes)
   at_once = min(EXAMPLES_AT_ONCE, max(1, LAWS_AT_ONCE // counts.classes))
-  laws = [
-    _without_zeros(_laws(votes[start : start + at_once].toarray() / counts.runs))
-    for start in range(0, counts.examples, at_once)
-  ]
-  rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-  return _simulate_calibrated(laws, counts.runs, 10, rng, replicates)
+  laws = []
+  for start in range(0, counts.examples, at_once):
+    block = votes[start : start + at_once].toarray()
+    laws.append(_without_zeros(_laws(block / counts.runs)))
+  rng = _generator(key)
+  return _simulate_calibrated(laws, counts.runs, BINS, rng, replicates)
+
+
+def _generator(key: jax.Array) -> np.random.Generator:
+  return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def _laws(
@@ -388,8 +447,12 @@ def _without_zeros(
   """
   example, class_index = np.nonzero(laws[:, :-1])
   taken = np.bincount(example, minlength=len(laws))
-  place = np.arange(len(example)) - (np.cumsum(taken) - taken)[example]
-  short = np.zeros((len(laws), taken.max(initial=0) + 1))
+  # Where each example's entries begin among all that are not 0.
+  first = np.cumsum(taken) - taken
+  place = np.arange(len(example)) - first[example]
+  # One more for no prediction, which is last in all laws.
+  columns = taken.max(initial=0) + 1
+  short = np.zeros((len(laws), columns))
   short[example, place] = laws[example, class_index]
   short[:, -1] = laws[:, -1]
   return short
@@ -405,25 +468,58 @@ def _simulate_calibrated(
   """Return `finite_ensemble_calibration` of laws, a few examples at a time."""
   examples = sum(map(len, laws))
   simulated = np.empty((replicates, 2))
-  for both in simulated:
+  for replicate in range(replicates):
+    # All labels are drawn before all votes: the order of the draws decides the result.
     labels = [rng.multinomial(1, law).argmax(1) for law in laws]
     excess = np.zeros((2, bins))
-    for law, of_examples in zip(laws, labels, strict=True):
+    for law, block_labels in zip(laws, labels, strict=True):
       votes = rng.multinomial(runs, law)[:, :-1]
-      right = of_examples[:, None] == np.arange(votes.shape[1])
-      # Votes for the label may be none; other classes without votes add nothing.
-      counted = (votes > 0) | right
-      most = votes.max(1, initial=0)
-      top = votes.argmax(1) if votes.shape[1] else np.full(len(votes), -1)
-      top_is_right = (most > 0) & (top == of_examples)
-      for i, (of_item, is_right) in enumerate(
-        ((votes[counted], right[counted]), (most, top_is_right))
-      ):
-        bin_of = bins_of(of_item, runs, bins)
-        excess[i] += np.bincount(bin_of, real(is_right * runs - of_item), bins)
-    both[:] = ratio(abs(excess).sum(1), examples * runs)
-  mean, sd = simulated.mean(0), from_replicates(simulated).se
-  return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
+      excess += _excess_by_bin(votes, block_labels, runs, bins)
+    simulated[replicate] = ratio(abs(excess).sum(1), examples * runs)
+  mean = simulated.mean(0)
+  sd = from_replicates(simulated).se
+  return FiniteEnsemble(
+    cace=np.asarray(mean[0]),
+    cace_sd=np.asarray(sd[0]),
+    ece=np.asarray(mean[1]),
+    ece_sd=np.asarray(sd[1]),
+  )
+
+
+def _excess_by_bin(
+  votes: Int[np.ndarray, "block classes"],
+  labels: Int[np.ndarray, "block"],
+  runs: int,
+  bins: int,
+) -> Float[np.ndarray, "2 bins"]:
+  """Return by how many votes the right items of each bin exceed all votes: of pairs of
+  an example and a class, and of plurality classes.
+  """
+  examples, classes = votes.shape
+  right = labels[:, None] == np.arange(classes)
+  # Votes for the label may be none; other classes without votes add nothing.
+  counted = (votes > 0) | right
+  pairs = _sum_excess(votes[counted], right[counted], runs, bins)
+
+  most = votes.max(1, initial=0)
+  # Where the fractions of no example leave a class, there is none to vote for.
+  top = np.full(examples, -1)
+  if classes:
+    top = votes.argmax(1)
+  top_is_right = (most > 0) & (top == labels)
+  return np.stack([pairs, _sum_excess(most, top_is_right, runs, bins)])
+
+
+def _sum_excess(
+  votes: Int[np.ndarray, "items"],
+  right: Bool[np.ndarray, "items"],
+  runs: int,
+  bins: int,
+) -> Float[np.ndarray, "bins"]:
+  places = bins_of(votes, runs, bins)
+  excess = real(right * runs - votes)
+  # Of no items, NumPy returns whole numbers.
+  return real(np.bincount(places, excess, bins))
 
 
 def gde_gap(
@@ -453,4 +549,5 @@ def gde_gap(
   """
   counts = counts_of_votes(predictions, num_classes, labels)
   error = ratio(counts.wrong.sum(), counts.runs * counts.examples)
-  return np.asarray(abs(error - expected_disagreement(counts, self_pairs=self_pairs)))
+  disagreement = expected_disagreement(counts, self_pairs=self_pairs)
+  return np.asarray(abs(error - disagreement))

@@ -48,9 +48,9 @@ class Decision(NamedTuple):
     """The three scenarios of appendix C.6 in words."""
     if not self.significant:
       return "not significant"
-    return (
-      "significant and meaningful" if self.meaningful else "significant, not meaningful"
-    )
+    if not self.meaningful:
+      return "significant, not meaningful"
+    return "significant and meaningful"
 
 
 class MeanDifference(NamedTuple):
@@ -82,7 +82,10 @@ class AverageComparison(NamedTuple):
 
 
 def probability_of_outperforming(
-  a: Given["pairs"], b: Given["pairs"], ties: str = "half", paired: bool = True
+  a: Given["pairs"],
+  b: Given["pairs"],
+  ties: str = "half",
+  paired: bool = True,
 ) -> Float[Array, ""]:
   """Return the probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [
   1{a_i > b_i} + ½ 1{a_i = b_i} ].
@@ -106,12 +109,18 @@ def probability_of_outperforming(
   >>> print(probability_of_outperforming([0.9, 0.8, 0.7, 0.6], [0.8, 0.8, 0.6, 0.7]))
   0.625
   """
-  won, tied, decided = _outcomes(*read_performances(a, b, paired), ties, paired)
+  a, b = read_performances(a, b, paired)
+  won, tied, decided = _outcomes(a, b, ties, paired)
   return ratio(won + 0.5 * tied, decided)
 
 
-def read_performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
-  a, b = read_reals("a", a, "runs"), read_reals("b", b, "runs")
+def read_performances(
+  a: object,
+  b: object,
+  paired: bool,
+) -> tuple[Array, Array]:
+  a = read_reals("a", a, "runs")
+  b = read_reals("b", b, "runs")
   if paired and a.shape != b.shape:
     raise Mistake(
       f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs "
@@ -120,34 +129,61 @@ def read_performances(a: object, b: object, paired: bool) -> tuple[Array, Array]
   return a, b
 
 
-def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> Int[np.ndarray, "3"]:
+def _outcomes(
+  a: Array,
+  b: Array,
+  ties: str,
+  paired: bool,
+) -> Int[np.ndarray, "3"]:
   """Return how many comparisons A wins, how many give it half credit, and how many
   count.
   """
   if paired:
-    return _credit((a > b).sum(), (a == b).sum(), len(a), ties)
-  once = (np.ones((1, len(x)), int) for x in (a, b))
-  return _credit(*_compare_all(a, b, *once), ties)[:, 0]
+    won = (a > b).sum()
+    tied = (a == b).sum()
+    return _credit(won, tied, len(a), ties)
+  # One resample that has each run once.
+  once_a = np.ones((1, len(a)), int)
+  once_b = np.ones((1, len(b)), int)
+  won, tied, compared = _compare_all(a, b, once_a, once_b)
+  return _credit(won, tied, compared, ties)[:, 0]
 
 
 def _compare_all(
-  a: Array, b: Array, times_a: Array, times_b: Array
+  a: Array,
+  b: Array,
+  times_a: Array,
+  times_b: Array,
 ) -> tuple[Array, Array, Array]:
   """Return how many comparisons of all runs of A with all of B are won, tied and made,
   for resamples in which each run is drawn so many times.
   """
   order = np.argsort(b)
-  first, last = (np.searchsorted(b[order], a, side) for side in ("left", "right"))
+  # Runs of B between the first and the last place of a run of A are tied with it.
+  first = np.searchsorted(b[order], a, "left")
+  last = np.searchsorted(b[order], a, "right")
   # Runs of B before each place in their order.
-  lower = np.pad(np.cumsum(times_b[:, order], axis=1), ((0, 0), (1, 0)))
-  won, up_to = ((times_a * lower[:, place]).sum(1) for place in (first, last))
-  return won, up_to - won, times_a.sum(1) * times_b.sum(1)
+  up_to = np.cumsum(times_b[:, order], axis=1)
+  lower = np.pad(up_to, ((0, 0), (1, 0)))
+  won = (times_a * lower[:, first]).sum(1)
+  won_or_tied = (times_a * lower[:, last]).sum(1)
+  compared = times_a.sum(1) * times_b.sum(1)
+  return won, won_or_tied - won, compared
 
 
-def _credit(won: Any, tied: Any, compared: Any, ties: str) -> Int[np.ndarray, "3 ..."]:
+def _credit(
+  won: Any,
+  tied: Any,
+  compared: Any,
+  ties: str,
+) -> Int[np.ndarray, "3 ..."]:
   """Return how many comparisons are won, give half credit and count."""
   one_of("ties", ties, ("half", "strict", "drop"))
-  return np.stack([won, (ties == "half") * tied, compared - (ties == "drop") * tied])
+  if ties == "half":
+    return np.stack([won, tied, compared])
+  if ties == "drop":
+    compared = compared - tied
+  return np.stack([won, np.zeros_like(tied), compared])
 
 
 def decide(
@@ -205,13 +241,14 @@ def decide(
     low, high = _exact_interval(won, tied, decided, alpha)
   else:
     low, high = _resampled_interval(a, b, ties, alpha, key, replicates)
-  probability = ratio(won + 0.5 * tied, decided)
+  significant = low > 0.5
+  meaningful = significant & (high > gamma)
   return Decision(
-    probability,
-    low,
-    high,
-    np.asarray(low > 0.5),
-    np.asarray((low > 0.5) & (high > gamma)),
+    probability=ratio(won + 0.5 * tied, decided),
+    low=low,
+    high=high,
+    significant=np.asarray(significant),
+    meaningful=np.asarray(meaningful),
   )
 
 
@@ -221,48 +258,63 @@ def check_rule(gamma: float, alpha: float) -> None:
 
 
 def _exact_interval(
-  won: Array, tied: Array, decided: Array, alpha: float
+  won: Array,
+  tied: Array,
+  decided: Array,
+  alpha: float,
 ) -> tuple[Array, Array]:
   """Return the quantiles of A's mean credit in as many draws from the outcomes as pairs
   are decided; `pmf` counts half credits.
   """
-  drawn = int(decided)
-  p_win, p_tie = ratio(won, drawn), ratio(tied, drawn)
-  # The law of a sum of draws has a draw's transform to their number.
-  pmf = np.fft.irfft(
-    np.fft.rfft([1 - p_win - p_tie, p_tie, p_win], 2 * drawn + 1) ** drawn,
-    2 * drawn + 1,
-  )
+  pairs = int(decided)
+  p_win = ratio(won, pairs)
+  p_tie = ratio(tied, pairs)
+  # A draw is 2 for a win, 1 for a tie and 0 for a loss: sums are 0 to 2 pairs.
+  draw = [1 - p_win - p_tie, p_tie, p_win]
+  sums = 2 * pairs + 1
+  # The law of a sum of draws has a draw's transform to the power of their number.
+  transform = np.fft.rfft(draw, sums)
+  pmf = np.fft.irfft(transform**pairs, sums)
   # The tolerance lets a sum that equals a level count as equal, however it was rounded.
   cdf = np.cumsum(pmf) + 1e-12
-  low, high = (
-    ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2)
-  )
+  low = ratio(np.argmax(cdf >= alpha / 2), 2 * pairs)
+  high = ratio(np.argmax(cdf >= 1 - alpha / 2), 2 * pairs)
   return low, high
 
 
 def _resampled_interval(
-  a: Array, b: Array, ties: str, alpha: float, key: jax.Array | None, replicates: int
+  a: Array,
+  b: Array,
+  ties: str,
+  alpha: float,
+  key: jax.Array | None,
+  replicates: int,
 ) -> tuple[Array, Array]:
   """Return the quantiles of U/(n m) over resamples of A's runs and of B's."""
-  keys = jax.random.split(read_key(jax.random.key(0) if key is None else key))
-  blocks = resampling.blocks(
-    *zip((len(a), len(b)), keys, strict=True), replicates=replicates
-  )
-  counted = [_credit(*_compare_all(a, b, *times), ties) for times in blocks]
-  won, tied, decided = np.concatenate(counted, axis=1)
+  # A fixed key by default, so that the same runs give the same decision.
+  if key is None:
+    key = jax.random.key(0)
+  key_a, key_b = jax.random.split(read_key(key))
+  blocks = resampling.blocks((len(a), key_a), (len(b), key_b), replicates=replicates)
+  counts = []
+  for times_a, times_b in blocks:
+    won, tied, compared = _compare_all(a, b, times_a, times_b)
+    counts.append(_credit(won, tied, compared, ties))
+  won, tied, decided = np.concatenate(counts, axis=1)
   means = ratio(2 * won + tied, 2 * decided)
   # A resample in which all pairs are dropped says nothing.
-  said = means[~np.isnan(means)]
+  means = means[~np.isnan(means)]
+  if not means.size:
+    return real(np.nan), real(np.nan)
   levels = alpha / 2, 1 - alpha / 2
-  low, high = (
-    np.quantile(said, levels, method="inverted_cdf") if said.size else (np.nan, np.nan)
-  )
+  low, high = np.quantile(means, levels, method="inverted_cdf")
   return real(low), real(high)
 
 
 def noether_sample_size(
-  gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
+  gamma: Given["..."] = 0.75,
+  alpha: Given["..."] = 0.05,
+  beta: Given["..."] = 0.05,
 ) -> Int[Array, "..."]:
   """Return how many runs of each algorithm it takes to detect P(A > B) > γ without
   pairing: N ≥ (z_{1-α} - z_β)² / (6 (γ - ½)²).
@@ -287,7 +339,9 @@ def noether_sample_size(
 
 
 def paired_sample_size(
-  gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
+  gamma: Given["..."] = 0.75,
+  alpha: Given["..."] = 0.05,
+  beta: Given["..."] = 0.05,
 ) -> Int[Array, "..."]:
   """Return how many pairs of runs it takes to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)²
   / (4 (γ - ½)²).
@@ -311,18 +365,22 @@ def paired_sample_size(
   return _sample_size(gamma, alpha, beta, 4)
 
 
-def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> np.ndarray:
-  gamma, alpha, beta = (
-    read_within("gamma", gamma, "(0.5, 1]"),
-    read_positive("alpha", alpha),
-    read_positive("beta", beta),
-  )
+def _sample_size(
+  gamma: object,
+  alpha: object,
+  beta: object,
+  factor: int,
+) -> np.ndarray:
+  gamma = read_within("gamma", gamma, "(0.5, 1]")
+  alpha = read_positive("alpha", alpha)
+  beta = read_positive("beta", beta)
   if not (alpha + beta < 1).all():
     raise Mistake(
       f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1"
     )
   z = ndtri(1 - alpha) - ndtri(beta)
-  return np.asarray(np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))).astype(int)
+  size = np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))
+  return np.asarray(size).astype(int)
 
 
 def paired_power(
@@ -356,37 +414,48 @@ def paired_power(
   array([0.834, 0.965])
   """
   check_rule(gamma, alpha)
-  given = read_within("pairs", pairs, "[1, inf)")
-  if not ((pairs := given.astype(int)) == given).all():
-    raise Mistake(f"pairs is {given}: give whole numbers of at least 1")
-  fewest = np.vectorize(partial(fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(
-    pairs
-  )
-  return real(
-    scipy.stats.binom.sf(
-      fewest - 1, pairs, read_within("probability", probability, "[0, 1]", nan=True)
-    )
-  )
+  numbers = read_within("pairs", pairs, "[1, inf)")
+  pairs = numbers.astype(int)
+  if not (pairs == numbers).all():
+    raise Mistake(f"pairs is {numbers}: give whole numbers of at least 1")
+  probability = read_within("probability", probability, "[0, 1]", nan=True)
+  fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
+  fewest = np.vectorize(fewest_of, otypes=[int])(pairs)
+  return real(scipy.stats.binom.sf(fewest - 1, pairs, probability))
 
 
-def fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
+def fewest_wins(
+  pairs: int,
+  gamma: float,
+  alpha: float,
+) -> int:
   """Return the fewest wins of untied pairs that `decide` calls significant and
   meaningful; pairs + 1 if none are enough.
   """
   wins = np.arange(pairs + 1)
+  shares = wins / pairs
 
-  def lower_end_above(bound: float, q: float) -> np.ndarray:
+  def quantile_is_above(bound: float, q: float) -> np.ndarray:
     # The q quantile of a resample's wins is above the bound iff wins up to the bound
     # have a probability below q.
-    most = np.searchsorted(wins / pairs, bound, side="right") - 1
-    return scipy.special.bdtr(most, pairs, wins / pairs) + 1e-12 < q
+    most = np.searchsorted(shares, bound, side="right") - 1
+    return scipy.special.bdtr(most, pairs, shares) + 1e-12 < q
 
-  enough = lower_end_above(0.5, alpha / 2) & lower_end_above(gamma, 1 - alpha / 2)
-  return int(np.argmax(enough)) if enough.any() else pairs + 1
+  significant = quantile_is_above(0.5, alpha / 2)
+  meaningful = quantile_is_above(gamma, 1 - alpha / 2)
+  enough = significant & meaningful
+  # So few pairs decide nothing, even if all are won.
+  if not enough.any():
+    return pairs + 1
+  return int(np.argmax(enough))
 
 
 def mean_difference(
-  a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
+  a: Given["runs"],
+  b: Given["runs"],
+  paired: bool = True,
+  *,
+  level: float = 0.95,
 ) -> MeanDifference:
   """Return mean A - mean B with Student's interval of the differences of pairs, or
   Welch's interval for unpaired runs.
@@ -413,31 +482,42 @@ def mean_difference(
   0.1 -0.148414 0.348414
   """
   read_level(level)
-  return MeanDifference(*student(*read_performances(a, b, paired), paired, level)[:3])
+  a, b = read_performances(a, b, paired)
+  difference, low, high, _ = student(a, b, paired, level)
+  return MeanDifference(difference, low, high)
 
 
 def student(
-  a: np.ndarray, b: np.ndarray, paired: bool, level: float
+  a: np.ndarray,
+  b: np.ndarray,
+  paired: bool,
+  level: float,
 ) -> list[Float[Array, ""]]:
   """Return the difference of means, the ends of Student's or Welch's interval, and the
   two-sided p-value.
   """
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   with warnings.catch_warnings():
-    # Of runs that are too few, or all equal.
+    # SciPy warns of runs that are too few, or all equal.
     warnings.simplefilter("ignore", RuntimeWarning)
     if paired:
       test = scipy.stats.ttest_rel(a, b)
     else:
       test = scipy.stats.ttest_ind(a, b, equal_var=False)
     ends = test.confidence_interval(level)
-  # Of runs that do not vary, no quotient is defined.
-  p = float(difference == 0) if np.isnan(test.pvalue) else test.pvalue
-  return [*map(real, (difference, *ends, p))]
+  p = test.pvalue
+  if np.isnan(p):
+    # Of runs that do not vary, no quotient is defined.
+    p = float(difference == 0)
+  return [real(difference), real(ends.low), real(ends.high), real(p)]
 
 
 def variance_ratio(
-  a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
+  a: Given["runs"],
+  b: Given["runs"],
+  paired: bool = True,
+  *,
+  level: float = 0.95,
 ) -> VarianceRatio:
   """Return Var(A) / Var(B) with its interval, whatever the law of the performances.
 
@@ -471,20 +551,27 @@ def variance_ratio(
   """
   read_level(level)
   a, b = read_performances(a, b, paired)
-  found = ratio(sample_variance(a), sample_variance(b))
-  if min(len(a), len(b)) < 3 or not found > 0:
-    return VarianceRatio(found, *(np.asarray(np.nan),) * 2)
+  variance_a = sample_variance(a)
+  variance_b = sample_variance(b)
+  quotient = ratio(variance_a, variance_b)
+  # A variance of 0 has no logarithm.
+  if min(len(a), len(b)) < 3 or not quotient > 0:
+    return VarianceRatio(quotient, np.asarray(np.nan), np.asarray(np.nan))
+
   if paired:
-    down = up = log_ratio_reach(a, b, level)
+    down = log_ratio_reach(a, b, level)
+    up = down
   else:
-    reached = np.log([variance_interval(x, level=level) for x in (a, b)])
-    (a_down, a_up), (b_down, b_up) = abs(
-      reached - np.log([[sample_variance(x)] for x in (a, b)])
-    )
-    down, up = np.hypot(a_down, b_up), np.hypot(a_up, b_down)
-  return VarianceRatio(
-    found, *(np.asarray(found * np.exp(side)) for side in (-down, up))
-  )
+    # The quotient is low where A's variance is low, or B's is high.
+    ends_a = variance_interval(a, level=level)
+    ends_b = variance_interval(b, level=level)
+    a_down, a_up = abs(np.log(ends_a) - np.log(variance_a))
+    b_down, b_up = abs(np.log(ends_b) - np.log(variance_b))
+    down = np.hypot(a_down, b_up)
+    up = np.hypot(a_up, b_down)
+  low = quotient * np.exp(-down)
+  high = quotient * np.exp(up)
+  return VarianceRatio(quotient, np.asarray(low), np.asarray(high))
 
 
 def average_comparison(
@@ -523,12 +610,23 @@ def average_comparison(
   """
   a, b = read_performances(a, b, paired=False)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
-  of_a, of_b = sample_variance(a), sample_variance(b)
-  sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else read_positive("sigma", sigma)
-  least = -ndtri(read_number("alpha", alpha, "(0, 1)")) * np.sqrt(
-    ratio(of_a, len(a)) + ratio(of_b, len(b))
-  )
+  variance_a = sample_variance(a)
+  variance_b = sample_variance(b)
+  if sigma is None:
+    sigma = np.sqrt((variance_a + variance_b) / 2)
+  else:
+    sigma = read_positive("sigma", sigma)
   delta = threshold * sigma
+
+  quantile = -ndtri(read_number("alpha", alpha, "(0, 1)"))
+  # Of a mean, the variance is that of a run over their number.
+  of_mean_a = ratio(variance_a, len(a))
+  of_mean_b = ratio(variance_b, len(b))
+  least = quantile * np.sqrt(of_mean_a + of_mean_b)
   return AverageComparison(
-    *map(np.asarray, (difference, delta, difference > delta, least, difference > least))
+    difference=np.asarray(difference),
+    threshold=np.asarray(delta),
+    better=np.asarray(difference > delta),
+    least_significant=np.asarray(least),
+    significant=np.asarray(difference > least),
   )

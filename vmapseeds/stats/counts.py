@@ -46,7 +46,8 @@ class Counts:
   runs: int
 
   def __init__(self, errors: Array):
-    self.errors, self.runs = errors, len(errors)
+    self.errors = errors
+    self.runs = len(errors)
 
   @cached_property
   def examples(self) -> int:
@@ -62,7 +63,9 @@ class Counts:
 
   @cached_property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    return np.stack([count_errors(self.errors[:, half::2], axis=1) for half in (0, 1)])
+    even = count_errors(self.errors[:, 0::2], axis=1)
+    odd = count_errors(self.errors[:, 1::2], axis=1)
+    return np.stack([even, odd])
 
   def joint_blocks(
     self, among: Int[np.ndarray, "among"]
@@ -78,12 +81,17 @@ class Counts:
     device = device_counts.device_of(self.errors)
     in_bits = device.platform == "cpu"
     errors = jax.device_put(self.errors[:, among] != 0, device)
-    padded = jnp.pad(errors, ((0, 0), (0, -len(among) % BLOCK)))
+    # Blocks of one shape are one compiled program.
+    padding = -len(among) % BLOCK
+    padded = jnp.pad(errors, ((0, 0), (0, padding)))
     packed = jax.jit(device_counts.pack, static_argnums=1)(padded, in_bits)
     for rows, columns in block_pairs(len(among)):
-      i, j = rows.start, columns.start
+      i = rows.start
+      j = columns.start
       block = device_counts.count_block(packed, i, j, BLOCK, in_bits)
-      yield rows, columns, np.asarray(block)[: len(among) - i, : len(among) - j]
+      # The last blocks have padding.
+      both = np.asarray(block)[: len(among) - i, : len(among) - j]
+      yield rows, columns, both
 
 
 def block_pairs(size: int) -> Iterator[tuple[slice, slice]]:
@@ -101,7 +109,8 @@ class Cells(NamedTuple):
   example: Int[np.ndarray, "cells"]
   class_index: Int[np.ndarray, "cells"]
   votes: Int[np.ndarray, "cells"]
-  right: Bool[np.ndarray, "cells"]  # whether the class is the label
+  # Whether the class is the label.
+  right: Bool[np.ndarray, "cells"]
 
 
 class VoteCounts(Counts):
@@ -113,9 +122,14 @@ class VoteCounts(Counts):
   """
 
   def __init__(
-    self, votes: np.ndarray | scipy.sparse.csr_array, runs: int, labels: np.ndarray
+    self,
+    votes: np.ndarray | scipy.sparse.csr_array,
+    runs: int,
+    labels: np.ndarray,
   ):
-    self.votes, self.runs, self.labels = votes, runs, labels
+    self.votes = votes
+    self.runs = runs
+    self.labels = labels
 
   @cached_property
   def examples(self) -> int:
@@ -136,16 +150,26 @@ class VoteCounts(Counts):
       votes = self.votes[example, class_index]
     else:
       coordinates = self.votes.tocoo()
-      example, class_index = coordinates.row, coordinates.col
+      example = coordinates.row
+      class_index = coordinates.col
       votes = coordinates.data
-    own = np.arange(self.examples) * self.classes + self.labels
+
+    # A cell's place in the table of all examples and classes. Labels without votes are
+    # added.
     place = example.astype(np.int64) * self.classes + class_index
-    unvoted = np.setdiff1d(own, place, assume_unique=True)
+    label_place = np.arange(self.examples) * self.classes + self.labels
+    unvoted = np.setdiff1d(label_place, place, assume_unique=True)
     place = np.append(place, unvoted)
+    votes = np.append(votes, np.zeros_like(unvoted))
+
     order = np.argsort(place, kind="stable")
     example, class_index = np.divmod(place[order], max(self.classes, 1))
-    votes = np.append(votes, np.zeros_like(unvoted))[order].astype(np.int64)
-    return Cells(example, class_index, votes, class_index == self.labels[example])
+    return Cells(
+      example=example,
+      class_index=class_index,
+      votes=votes[order].astype(np.int64),
+      right=class_index == self.labels[example],
+    )
 
   @cached_property
   def voted(self) -> Int[np.ndarray, "examples"]:
@@ -154,7 +178,9 @@ class VoteCounts(Counts):
     return votes.astype(np.int64)
 
   def first_classes(
-    self, count: int, among: Bool[np.ndarray, "cells"] | slice = slice(None)
+    self,
+    count: int,
+    among: Bool[np.ndarray, "cells"] | slice = slice(None),
   ) -> tuple[Int[np.ndarray, "examples count"], Int[np.ndarray, "examples count"]]:
     """Return each example's classes with the most votes, of equal votes the lowest
     first, and their votes. Classes without votes are 0, with 0 votes.
@@ -163,15 +189,25 @@ class VoteCounts(Counts):
       count: how many classes.
       among: which of the cells.
     """
-    example, class_index, votes = (x[among] for x in self.cells[:3])
+    cells = self.cells
+    example = cells.example[among]
+    class_index = cells.class_index[among]
+    votes = cells.votes[among]
     order = np.lexsort((class_index, -votes, example))
-    example, class_index, votes = (x[order] for x in (example, class_index, votes))
+    example = example[order]
+    class_index = class_index[order]
+    votes = votes[order]
+
+    # A cell's rank among those of its example.
     starts = np.searchsorted(example, np.arange(self.examples))
     rank = np.arange(len(example)) - starts[example]
     chosen = (rank < count) & (votes > 0)
-    first = np.zeros((2, self.examples, count), np.int64)
-    first[:, example[chosen], rank[chosen]] = class_index[chosen], votes[chosen]
-    return first[0], first[1]
+    places = example[chosen], rank[chosen]
+    first_classes = np.zeros((self.examples, count), np.int64)
+    first_classes[places] = class_index[chosen]
+    first_votes = np.zeros((self.examples, count), np.int64)
+    first_votes[places] = votes[chosen]
+    return first_classes, first_votes
 
   def votes_for(
     self, classes: Int[np.ndarray, "examples"]
@@ -179,6 +215,7 @@ class VoteCounts(Counts):
     """Return how many runs vote for one class of each example, 0 where there is no such
     class.
     """
+    # An example has at most one cell of a class, so an assignment is enough.
     cells = self.cells
     same = classes[cells.example] == cells.class_index
     votes = np.zeros(self.examples, np.int64)
@@ -188,7 +225,9 @@ class VoteCounts(Counts):
 
 def counts_of_errors(errors: Given["runs examples"] | Counts) -> Counts:
   """Return the counts of errors, or the given counts as they are."""
-  return errors if isinstance(errors, Counts) else Counts(read_errors(errors))
+  if isinstance(errors, Counts):
+    return errors
+  return Counts(read_errors(errors))
 
 
 # What stands for the labels where a statistic needs votes alone.
@@ -202,7 +241,8 @@ def counts_of_votes(
 ) -> VoteCounts:
   """Return the counts of predictions and labels, or the given counts as they are."""
   if isinstance(predictions, VoteCounts):
-    if num_classes is not None or not (labels is None or labels is _NO_LABELS):
+    has_labels = labels is not None and labels is not _NO_LABELS
+    if has_labels or num_classes is not None:
       raise Mistake(
         "tallies have labels and num_classes of their own: give other arguments by "
         "name, such as bins=10"
@@ -223,30 +263,39 @@ def counts_of_votes(
 
 def count_errors(errors: Array, axis: int) -> Int[np.ndarray, "_"]:
   """Count the errors along an axis, exactly."""
+  # JAX has no int64 unless it is asked for.
   dtype = np.int64 if isinstance(errors, np.ndarray) else np.int32
-  return np.asarray(errors.sum(axis, dtype=dtype), np.int64)
+  counts = errors.sum(axis, dtype=dtype)
+  return np.asarray(counts, np.int64)
 
 
 def votes_of(
-  predictions: Array, num_classes: int
+  predictions: Array,
+  num_classes: int,
 ) -> Int[np.ndarray, "examples classes"]:
   """Count the runs that predict each class for each example."""
   if not isinstance(predictions, np.ndarray):
     return np.asarray(_votes_on_device(predictions, num_classes), np.int64)
   if num_classes > FEW_CLASSES:
-    blocks = [counts for _, counts in vote_blocks(predictions, num_classes)]
-    return np.concatenate([np.zeros((0, num_classes), np.int64), *blocks])
+    # The first is there for predictions of no example, which have no block.
+    blocks = [np.zeros((0, num_classes), np.int64)]
+    for _, counts in vote_blocks(predictions, num_classes):
+      blocks.append(counts)
+    return np.concatenate(blocks)
+
   votes = np.zeros((num_classes, predictions.shape[1]), np.int64)
   # A byte counts to 255, and NumPy compares and adds bytes many at a time.
   for start in range(0, len(predictions), 255):
     block = predictions[start : start + 255]
-    for c, of_class in enumerate(votes):
-      of_class += (block == c).view(np.uint8).sum(0, dtype=np.uint8)
+    for class_index in range(num_classes):
+      is_class = (block == class_index).view(np.uint8)
+      votes[class_index] += is_class.sum(0, dtype=np.uint8)
   return votes.T
 
 
 def vote_blocks(
-  predictions: np.ndarray, num_classes: int
+  predictions: np.ndarray,
+  num_classes: int,
 ) -> Iterator[tuple[slice, Int[np.ndarray, "block classes"]]]:
   """Yield some examples, and their `votes_of`, so many at a time as memory always has
   room for.
@@ -254,25 +303,34 @@ def vote_blocks(
   runs, examples = predictions.shape
   size = max(1, COUNTERS // max(runs, num_classes))
   for start in range(0, examples, size):
-    block = predictions[:, start : start + size]
+    some = slice(start, start + size)
+    block = predictions[:, some]
     if num_classes <= FEW_CLASSES:
-      yield slice(start, start + size), votes_of(block, num_classes)
-      continue
-    # A prediction of -1 is counted too, in a first column that is left out.
-    columns = num_classes + 1
-    count = block.shape[1]
-    places = block.astype(np.int64) + (1 + columns * np.arange(count))
-    votes = np.bincount(places.ravel(), minlength=count * columns)
-    yield slice(start, start + size), votes.reshape(count, columns)[:, 1:]
+      yield some, votes_of(block, num_classes)
+    else:
+      yield some, _votes_by_place(block, num_classes)
+
+
+def _votes_by_place(
+  predictions: np.ndarray,
+  num_classes: int,
+) -> Int[np.ndarray, "examples classes"]:
+  examples = predictions.shape[1]
+  # A prediction of -1 is counted too, in a first column that is left out.
+  columns = num_classes + 1
+  places = predictions.astype(np.int64) + (1 + columns * np.arange(examples))
+  votes = np.bincount(places.ravel(), minlength=examples * columns)
+  return votes.reshape(examples, columns)[:, 1:]
 
 
 def sparse_votes(predictions: np.ndarray, num_classes: int) -> scipy.sparse.csr_array:
   """Return `votes_of`, of which only votes that are not 0 take memory."""
-  blocks = [
-    scipy.sparse.csr_array(votes) for _, votes in vote_blocks(predictions, num_classes)
-  ]
-  none = scipy.sparse.csr_array((0, num_classes), dtype=np.int64)
-  return scipy.sparse.csr_array(scipy.sparse.vstack([none, *blocks], format="csr"))
+  # The first is there for predictions of no example, which have no block.
+  blocks = [scipy.sparse.csr_array((0, num_classes), dtype=np.int64)]
+  for _, votes in vote_blocks(predictions, num_classes):
+    blocks.append(scipy.sparse.csr_array(votes))
+  stacked = scipy.sparse.vstack(blocks, format="csr")
+  return scipy.sparse.csr_array(stacked)
 
 
 def renumber_classes(

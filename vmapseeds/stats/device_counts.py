@@ -26,25 +26,27 @@ def device_of(x: object) -> jax.Device:
   """Return the device that holds an array, or the first of several; the default device
   for NumPy.
   """
-  array = x if isinstance(x, jax.Array) else jnp.zeros(())
-  return min(array.devices(), key=lambda device: device.id)
+  if not isinstance(x, jax.Array):
+    x = jnp.zeros(())
+  return min(x.devices(), key=lambda device: device.id)
 
 
 def in_one_type(
-  predictions: Integer[jax.Array, "runs examples"], num_classes: int
+  predictions: Integer[jax.Array, "runs examples"],
+  num_classes: int,
 ) -> Integer[jax.Array, "runs examples"]:
   """Convert to int32 if the dtype cannot hold -1 and all classes: comparing arrays of
   two dtypes is several times slower.
   """
-  fits = (
-    predictions.dtype.kind == "i"
-    and num_classes - 1 <= jnp.iinfo(predictions.dtype).max
-  )
-  return predictions if fits else predictions.astype(jnp.int32)
+  dtype = predictions.dtype
+  if dtype.kind == "i" and num_classes - 1 <= jnp.iinfo(dtype).max:
+    return predictions
+  return predictions.astype(jnp.int32)
 
 
 def count_votes(
-  predictions: Integer[jax.Array, "runs examples"], num_classes: int
+  predictions: Integer[jax.Array, "runs examples"],
+  num_classes: int,
 ) -> Int[jax.Array, "examples classes"]:
   """Count the runs that predict each class for each example; -1 is not counted."""
   predictions = in_one_type(predictions, num_classes)
@@ -56,12 +58,14 @@ def count_votes(
     votes = (runs[:, None] == classes).sum(0, dtype=jnp.uint8)
     return counts + votes.astype(jnp.int32), None
 
-  size = min(128, max(1, len(predictions)))
-  padding = ((0, -len(predictions) % size), (0, 0))
-  whole = jnp.pad(predictions, padding, constant_values=-1)
-  blocks = whole.reshape(len(whole) // size, size, whole.shape[1])
-  start = jnp.zeros((num_classes, predictions.shape[1]), jnp.int32)
-  return lax.scan(add, start, blocks)[0].T
+  runs, examples = predictions.shape
+  size = min(128, max(1, runs))
+  padding = -runs % size
+  padded = jnp.pad(predictions, ((0, padding), (0, 0)), constant_values=-1)
+  blocks = padded.reshape(len(padded) // size, size, examples)
+  no_votes = jnp.zeros((num_classes, examples), jnp.int32)
+  counts, _ = lax.scan(add, no_votes, blocks)
+  return counts.T
 
 
 def count_half_errors(
@@ -70,11 +74,16 @@ def count_half_errors(
   """Count each run's errors on the examples of even and of odd index."""
   # Counting the bits of words of 32 examples is many times as fast as adding single
   # examples.
-  padded = jnp.pad(errors, ((0, 0), (0, -errors.shape[1] % 64)))
-  bits = padded.reshape(len(errors), padded.shape[1] // 64, 32, 2).astype(jnp.uint32)
+  runs, examples = errors.shape
+  padding = -examples % 64
+  padded = jnp.pad(errors, ((0, 0), (0, padding)))
+  # The last axis is the half: even and odd examples alternate.
+  bits = padded.reshape(runs, padded.shape[1] // 64, 32, 2)
+  bits = bits.astype(jnp.uint32)
   places = jnp.arange(32, dtype=jnp.uint32)[None, None, :, None]
   words = (bits << places).sum(2, dtype=jnp.uint32)
-  return lax.population_count(words).sum(1, dtype=jnp.uint32).astype(jnp.int32)
+  counts = lax.population_count(words).sum(1, dtype=jnp.uint32)
+  return counts.astype(jnp.int32)
 
 
 def joint_error_counts(
@@ -97,7 +106,9 @@ def no_joint_errors(examples: int) -> Upper:
 
 def add_joint_errors(upper: Upper, errors: Bool[jax.Array, "runs examples"]) -> Upper:
   """Add the joint errors of some runs, in place where `upper` is donated."""
-  padded = jnp.pad(errors, ((0, 0), (0, len(upper) - errors.shape[1])))
+  padding = len(upper) - errors.shape[1]
+  padded = jnp.pad(errors, ((0, 0), (0, padding)))
+  # The device is known only when the program is lowered.
   return lax.platform_dependent(upper, padded, cpu=_add_bits, default=_add_product)
 
 
@@ -107,18 +118,21 @@ def _add_product(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
 
 
 def _add_bits(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
+  # Only tiles on and above the diagonal, which is half the work.
   tile = _tile(len(upper))
   words = pack(errors, in_bits=True)
 
   def add(upper, corner):
-    left, right = (
-      lax.dynamic_slice_in_dim(words, start, tile, axis=-1) for start in corner
-    )
+    row, column = corner
+    row_words = lax.dynamic_slice_in_dim(words, row, tile, axis=-1)
+    column_words = lax.dynamic_slice_in_dim(words, column, tile, axis=-1)
     counts = lax.dynamic_slice(upper, corner, (tile, tile))
-    counts += count_both(left, right, in_bits=True)
+    counts += count_both(row_words, column_words, in_bits=True)
     return lax.dynamic_update_slice(upper, counts, corner), None
 
-  return lax.scan(add, upper, _upper_corners(len(upper), tile))[0]
+  corners = _upper_corners(len(upper), tile)
+  upper, _ = lax.scan(add, upper, corners)
+  return upper
 
 
 def mirror(upper: Upper) -> Int[jax.Array, "padded padded"]:
@@ -127,22 +141,27 @@ def mirror(upper: Upper) -> Int[jax.Array, "padded padded"]:
 
   def copy(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))
-    return lax.dynamic_update_slice(joint, counts.T, corner[::-1]), None
+    mirrored = corner[::-1]
+    return lax.dynamic_update_slice(joint, counts.T, mirrored), None
 
-  return lax.scan(copy, upper, _upper_corners(len(upper), tile))[0]
+  corners = _upper_corners(len(upper), tile)
+  joint, _ = lax.scan(copy, upper, corners)
+  return joint
 
 
 def _tile(examples: int) -> int:
   """Return how many examples a tile has on either side: a multiple of 128 that splits
   them about evenly. A tile and its words stay in a core's own cache.
   """
+  # -(-a // b) is a / b rounded up.
   tiles = max(1, -(-examples // 512))
   return 128 * max(1, -(-examples // (128 * tiles)))
 
 
 def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
   """Return where the tiles on and above the diagonal begin."""
-  return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
+  tiles = np.triu_indices(size // tile)
+  return tile * np.stack(tiles, axis=1).astype(np.int32)
 
 
 def pack(marks: Bool[jax.Array, "runs examples"], in_bits: bool) -> jax.Array:
@@ -152,39 +171,53 @@ def pack(marks: Bool[jax.Array, "runs examples"], in_bits: bool) -> jax.Array:
   examples). Padding runs are 0.
   """
   if not in_bits:
+    # Half of float32's memory; 0 and 1 are exact.
     return marks.astype(jnp.bfloat16)
-  words = max(1, min(_WORDS, -(-len(marks) // 32)))
-  marks = jnp.pad(marks, ((0, -len(marks) % (32 * words)), (0, 0)))
-  groups = marks.reshape(len(marks) // (32 * words), words, 32, marks.shape[1])
+  runs, examples = marks.shape
+  words = max(1, min(_WORDS, -(-runs // 32)))
+  group = 32 * words
+  padding = -runs % group
+  marks = jnp.pad(marks, ((0, padding), (0, 0)))
+  bits = marks.reshape(len(marks) // group, words, 32, examples)
   places = jnp.arange(32, dtype=jnp.uint32).reshape(1, 1, 32, 1)
-  return (groups.astype(jnp.uint32) << places).sum(2, dtype=jnp.uint32)
+  shifted = bits.astype(jnp.uint32) << places
+  return shifted.sum(2, dtype=jnp.uint32)
 
 
 def count_both(
-  left: jax.Array, right: jax.Array, in_bits: bool
-) -> Int[jax.Array, "left right"]:
-  """Count the runs that mark both of two examples, one of `left` and one of `right`,
+  rows: jax.Array,
+  columns: jax.Array,
+  in_bits: bool,
+) -> Int[jax.Array, "rows columns"]:
+  """Count the runs that mark both of two examples, one of `rows` and one of `columns`,
   which `pack` returned.
   """
   if not in_bits:
-    product = jnp.matmul(left.T, right, preferred_element_type=jnp.float32)
+    # Sums of products of 0 and 1 are exact in float32 below 2^24.
+    product = jnp.matmul(rows.T, columns, preferred_element_type=jnp.float32)
     return product.astype(jnp.int32)
 
   def add(counts, words):
-    for a, b in zip(*words, strict=True):
-      counts += lax.population_count(a[:, None] & b[None, :])
+    for row_word, column_word in zip(*words, strict=True):
+      both = row_word[:, None] & column_word[None, :]
+      counts += lax.population_count(both)
     return counts, None
 
-  start = jnp.zeros((left.shape[-1], right.shape[-1]), jnp.uint32)
-  return lax.scan(add, start, (left, right))[0].astype(jnp.int32)
+  shape = rows.shape[-1], columns.shape[-1]
+  none = jnp.zeros(shape, jnp.uint32)
+  counts, _ = lax.scan(add, none, (rows, columns))
+  return counts.astype(jnp.int32)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def count_block(
-  packed: jax.Array, row: int, column: int, size: int, in_bits: bool
+  packed: jax.Array,
+  row: int,
+  column: int,
+  size: int,
+  in_bits: bool,
 ) -> Int[jax.Array, "size size"]:
   """Return the joint counts of a square block of pairs that begins at `row, column`."""
-  left, right = (
-    lax.dynamic_slice_in_dim(packed, start, size, axis=-1) for start in (row, column)
-  )
-  return count_both(left, right, in_bits)
+  rows = lax.dynamic_slice_in_dim(packed, row, size, axis=-1)
+  columns = lax.dynamic_slice_in_dim(packed, column, size, axis=-1)
+  return count_both(rows, columns, in_bits)

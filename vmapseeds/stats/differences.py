@@ -4,7 +4,7 @@ of errors that is kept at every number of runs.
 
 import itertools
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -32,6 +32,12 @@ from vmapseeds.stats.reading import (
 DRAWN = 9_999
 # With more runs of both, Student's and Welch's errors are within the simulations'.
 MOST_REARRANGED = 1000
+# Numbers that are analysed together: 32 MB in float64.
+_AT_ONCE = 2**22
+
+Numbers: TypeAlias = (
+  Real[np.ndarray, "runs examples"] | Bool[np.ndarray, "runs examples"]
+)
 
 
 class Difference(NamedTuple):
@@ -90,17 +96,23 @@ def compare_means(
   a, b = read_performances(a, b, paired)
   outside, _ = read_level(level)
   rng = _generator(key)
-  normal = student(a, b, paired, level)
+  normal = Difference(*student(a, b, paired, level))
   few = min(len(a), len(b))
   if few > MOST_REARRANGED:
-    return Difference(*map(real, normal))
+    return normal
   if few < 2:
     # A single run of one side says nothing of its spread.
-    return Difference(normal[0], real(-np.inf), real(np.inf), real(1.0))
-  if normal[0] < 0:  # the same rearrangements, in whatever order A and B are given
-    found = compare_means(b, a, paired, key=key, level=level)
-    mirrored = -found.difference, -found.high, -found.low, found.p_value
-    return Difference(*map(real, mirrored))
+    return Difference(normal.difference, real(-np.inf), real(np.inf), real(1.0))
+  if normal.difference < 0:
+    # The same rearrangements, in whatever order A and B are given.
+    mirrored = compare_means(b, a, paired, key=key, level=level)
+    return Difference(
+      difference=real(-mirrored.difference),
+      low=real(-mirrored.high),
+      high=real(-mirrored.low),
+      p_value=real(mirrored.p_value),
+    )
+
   if paired:
     values = _means_of_subsets(np.sort(a - b), rng)
   else:
@@ -108,21 +120,41 @@ def compare_means(
   # Sums that are 0 but for rounding are ties.
   largest = np.abs(np.r_[a, b]).max()
   values[np.abs(values) < 1e-12 * largest] = 0
-  # A rearrangement that changes nothing, drawn by chance, lies on both sides.
-  same = np.isnan(values)
-  rising, falling = (np.sort(np.where(same, end, values)) for end in (-np.inf, np.inf))
-  parts = len(values) + 1
-  left_out = math.floor(outside * parts + 1e-9)
-  low, high = (
-    (rising[left_out - 1], falling[-left_out]) if left_out else (-np.inf, np.inf)
-  )
-  fewer = min((rising <= 0).sum(), (falling >= 0).sum())
-  p = min(1.0, 2 * (fewer + 1) / parts)
+
+  low, high, p = _typical_interval(values, outside)
   if not paired:
     # Welch's ends are NaN where neither side varies.
-    low, high = np.fmin(low, normal[1]), np.fmax(high, normal[2])
-    p = max(p, normal[3])
-  return Difference(normal[0], *map(real, (low, high, p)))
+    low = np.fmin(low, normal.low)
+    high = np.fmax(high, normal.high)
+    p = max(p, normal.p_value)
+  return Difference(normal.difference, real(low), real(high), real(p))
+
+
+def _typical_interval(
+  values: Float[np.ndarray, "subsets"],
+  outside: float,
+) -> tuple[float, float, float]:
+  """Return the ends that leave out a share `outside` on either side, and the two-sided
+  p-value of 0, from typical values of the difference; NaN changes nothing.
+  """
+  # A rearrangement that changes nothing, drawn by chance, lies on both sides.
+  changes_nothing = np.isnan(values)
+  rising = np.sort(np.where(changes_nothing, -np.inf, values))
+  falling = np.sort(np.where(changes_nothing, np.inf, values))
+
+  # So many values cut the line into one part more.
+  parts = len(values) + 1
+  # The tolerance keeps a share that is a whole number of parts at that number.
+  parts_outside = math.floor(outside * parts + 1e-9)
+  low, high = -np.inf, np.inf
+  if parts_outside:
+    low = rising[parts_outside - 1]
+    high = falling[-parts_outside]
+
+  below = (rising <= 0).sum()
+  above = (falling >= 0).sum()
+  p = min(1.0, 2 * (min(below, above) + 1) / parts)
+  return low, high, p
 
 
 def probability_of_best(
@@ -157,69 +189,98 @@ def probability_of_best(
   """
   rows = [read_reals("performances", x, "runs") for x in performances]
   at_least("algorithms", len(rows), 1)
-  if paired and len({*map(len, rows)}) > 1:
-    sizes = ", ".join(str(len(x)) for x in rows)
+  sizes = [len(x) for x in rows]
+  if paired and len(set(sizes)) > 1:
+    listed = ", ".join(map(str, sizes))
     raise Mistake(
-      f"performances of {sizes} runs: give as many of each, or paired=False"
+      f"performances of {listed} runs: give as many of each, or paired=False"
     )
-  count = at_least("replicates", replicates, 1)
-  if min(map(len, rows)) < 2:
+  replicates = at_least("replicates", replicates, 1)
+  if min(sizes) < 2:
     return np.full(len(rows), np.nan)
+
   rng = _generator(key)
-  means = np.empty((len(rows), count))
+  means = np.empty((len(rows), replicates))
   for j, x in enumerate(rows):
-    free = len(x) - 1
-    if not (paired and j):
-      g = rng.standard_normal((count, len(x)))
-      g *= np.sqrt(free / rng.chisquare(free, (count, 1)))
-    means[j] = x.mean() + g @ (x - x.mean()) / np.sqrt(len(x) * free)
-  best = means == means.max(0)
-  return ratio(best, best.sum(0)).mean(1)
+    runs = len(x)
+    freedom = runs - 1
+    is_first = j == 0
+    if is_first or not paired:
+      # g and t of the equation above; paired algorithms share those of the first.
+      weights = rng.standard_normal((replicates, runs))
+      weights *= np.sqrt(freedom / rng.chisquare(freedom, (replicates, 1)))
+    mean = x.mean()
+    means[j] = mean + weights @ (x - mean) / np.sqrt(runs * freedom)
+  # Algorithms that are best together share the replicate.
+  is_best = means == means.max(0)
+  return ratio(is_best, is_best.sum(0)).mean(1)
 
 
 def _generator(key: jax.Array | None) -> np.random.Generator:
-  key = read_key(jax.random.key(0) if key is None else key)
-  return np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+  # A fixed key by default, so that the same runs give the same interval.
+  if key is None:
+    key = jax.random.key(0)
+  seed = np.asarray(jax.random.key_data(read_key(key))).tolist()
+  return np.random.default_rng(seed)
 
 
 def _means_of_subsets(
-  differences: np.ndarray, rng: np.random.Generator
+  differences: np.ndarray,
+  rng: np.random.Generator,
 ) -> Float[np.ndarray, "subsets"]:
   """Return the means of all subsets of the differences, or of many; NaN for an empty
   one.
   """
   pairs = len(differences)
   if 2**pairs <= DRAWN + 1:
-    chosen = np.arange(1, 2**pairs)[:, None] >> np.arange(pairs) & 1
+    # The bits of each number but 0 say which differences a subset has.
+    numbers = np.arange(1, 2**pairs)
+    chosen = numbers[:, None] >> np.arange(pairs) & 1
   else:
     chosen = rng.integers(0, 2, (DRAWN, pairs), np.int8)
   return ratio(chosen @ differences, chosen.sum(1))
 
 
 def _differences_of_subsets(
-  a: np.ndarray, b: np.ndarray, rng: np.random.Generator
+  a: np.ndarray,
+  b: np.ndarray,
+  rng: np.random.Generator,
 ) -> Float[np.ndarray, "subsets"]:
   """Return mean_S a - mean_T b for all subsets S and T of equally many runs, or for
   many; NaN for empty ones.
   """
-  n, runs = len(a), len(a) + len(b)
-  if math.comb(runs, n) <= DRAWN + 1:
-    of_a = np.zeros((math.comb(runs, n), runs), bool)
-    for row, places in zip(of_a, itertools.combinations(range(runs), n), strict=True):
-      row[[*places]] = True
-    of_a = of_a[1:]  # the first is the runs as they are
+  n = len(a)
+  runs = n + len(b)
+  rearrangements = math.comb(runs, n)
+  # Which of all runs, those of A first, a rearrangement calls A's.
+  if rearrangements <= DRAWN + 1:
+    is_a = np.zeros((rearrangements, runs), bool)
+    combinations = itertools.combinations(range(runs), n)
+    for row, places in enumerate(combinations):
+      is_a[row, list(places)] = True
+    # The first is the runs as they are.
+    is_a = is_a[1:]
   else:
-    of_a = rng.permuted(np.tile(np.arange(runs) < n, (DRAWN, 1)), axis=1)
-  given, taken = ~of_a[:, :n], of_a[:, n:]
-  return ratio(given @ a - taken @ b, given.sum(1))
+    as_they_are = np.arange(runs) < n
+    is_a = rng.permuted(np.tile(as_they_are, (DRAWN, 1)), axis=1)
+
+  # The runs that change sides, as many of each.
+  from_a = ~is_a[:, :n]
+  from_b = is_a[:, n:]
+  return ratio(from_a @ a - from_b @ b, from_a.sum(1))
 
 
 def _some(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
   """Return the runs that are rearranged: all, or many drawn without looking at them."""
+  # Sorted, so that the order in which runs are given does not matter.
   return rng.permutation(np.sort(runs))[:MOST_REARRANGED]
 
 
-def least_p_value(runs_a: int, runs_b: int, paired: bool = True) -> float:
+def least_p_value(
+  runs_a: int,
+  runs_b: int,
+  paired: bool = True,
+) -> float:
   """Return the smallest p-value that `compare_means` can give for so many runs: 2 over
   the number of rearrangements.
 
@@ -235,12 +296,17 @@ def least_p_value(runs_a: int, runs_b: int, paired: bool = True) -> float:
   >>> least_p_value(5, 5), round(least_p_value(3, 3, paired=False), 3)
   (0.0625, 0.1)
   """
-  n, m = at_least("runs_a", runs_a, 0), at_least("runs_b", runs_b, 0)
+  n = at_least("runs_a", runs_a, 0)
+  m = at_least("runs_b", runs_b, 0)
+  few = min(n, m)
   if paired:
-    return min(1.0, 2.0 ** (1 - min(n, m)))
-  # The logarithm, as the number may be beyond all floats.
-  number = scipy.special.betaln(n + 1, m + 1) + math.log(n + m + 1)
-  return min(1.0, 2 * math.exp(number)) if min(n, m) > 1 else 1.0
+    return min(1.0, 2.0 ** (1 - few))
+  if few < 2:
+    return 1.0
+  # The logarithm, as the number of rearrangements may be beyond all floats.
+  runs = n + m
+  log_share = scipy.special.betaln(n + 1, m + 1) + math.log(runs + 1)
+  return min(1.0, 2 * math.exp(log_share))
 
 
 def fewest_runs(paired: bool = True, *, alpha: float = 0.05) -> int:
@@ -255,11 +321,18 @@ def fewest_runs(paired: bool = True, *, alpha: float = 0.05) -> int:
   (6, 4)
   """
   read_level(alpha)
-  return next(n for n in itertools.count(1) if least_p_value(n, n, paired) <= alpha)
+  runs = 1
+  while least_p_value(runs, runs, paired) > alpha:
+    runs += 1
+  return runs
 
 
 def probability_interval(
-  a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
+  a: Given["runs"],
+  b: Given["runs"],
+  paired: bool = True,
+  *,
+  level: float = 0.95,
 ) -> Interval:
   """Return the interval of `probability_of_outperforming`, Clopper and Pearson's, in
   which a tie is half a win.
@@ -287,9 +360,16 @@ def probability_interval(
   p = probability_of_outperforming(a, b, paired=paired)
   outside, inside = read_level(level)
   k = min(len(np.asarray(a)), len(np.asarray(b)))
-  wins = p * k if k else 0.0
-  low = scipy.special.betaincinv(wins, k - wins + 1, outside) if wins > 0 else 0.0
-  high = scipy.special.betaincinv(wins + 1, k - wins, inside) if wins < k else 1.0
+  # Without pairs, p is NaN.
+  wins = 0.0
+  if k:
+    wins = p * k
+  # A Beta law has no parameter of 0: the interval then ends at 0 or 1.
+  low, high = 0.0, 1.0
+  if wins > 0:
+    low = scipy.special.betaincinv(wins, k - wins + 1, outside)
+  if wins < k:
+    high = scipy.special.betaincinv(wins + 1, k - wins, inside)
   return Interval(real(low), real(high))
 
 
@@ -330,7 +410,8 @@ def compare_means_on_other_examples(
   -0.185 1.185
   """
   _, upper = read_level(level)
-  a, b = (read_numbers(w, x, "runs examples") for w, x in (("a", a), ("b", b)))
+  a = read_numbers("a", a, "runs examples")
+  b = read_numbers("b", b, "runs examples")
   if a.shape[1] != b.shape[1] or (paired and a.shape != b.shape):
     raise Mistake(
       f"a has shape {a.shape} and b {b.shape}: give the same examples, and as many runs "
@@ -338,17 +419,32 @@ def compare_means_on_other_examples(
     )
   if min(*a.shape, *b.shape) < 2:
     return Interval(real(-np.inf), real(np.inf))
-  parts = [_two_way(a, b)] if paired else [_two_way(a), _two_way(b)]
-  of_runs = [part.of_runs.var(ddof=1) / len(part.of_runs) for part in parts]
-  by_example = (
-    parts[0].of_examples if paired else parts[0].of_examples - parts[1].of_examples
-  )
-  of_examples = by_example.var(ddof=1) / len(by_example)
-  runs, both = sum(of_runs), sum(part.interaction for part in parts)
-  variance = max(runs, of_examples, runs + of_examples - both)
-  terms = [v**2 / (len(x.of_runs) - 1) for v, x in zip(of_runs, parts, strict=True)]
-  freedom = ratio(variance**2, sum(terms) + of_examples**2 / (len(by_example) - 1))
-  reach = scipy.special.stdtrit(freedom, upper) * np.sqrt(variance) if variance else 0.0
+
+  if paired:
+    parts = [_two_way(a, b)]
+    by_example = parts[0].of_examples
+  else:
+    parts = [_two_way(a), _two_way(b)]
+    by_example = parts[0].of_examples - parts[1].of_examples
+  examples = len(by_example)
+  of_examples = by_example.var(ddof=1) / examples
+  of_runs = 0
+  of_both = 0
+  # Satterthwaite's terms: the square of each variance over its degrees of freedom.
+  terms = 0
+  for part in parts:
+    runs = len(part.of_runs)
+    of_side = part.of_runs.var(ddof=1) / runs
+    of_runs += of_side
+    of_both += part.interaction
+    terms += of_side**2 / (runs - 1)
+
+  # An estimate of the interactions may be above the variances that contain them.
+  variance = max(of_runs, of_examples, of_runs + of_examples - of_both)
+  freedom = ratio(variance**2, terms + of_examples**2 / (examples - 1))
+  reach = 0.0
+  if variance:
+    reach = scipy.special.stdtrit(freedom, upper) * np.sqrt(variance)
   middle = by_example.mean()
   return Interval(real(middle - reach), real(middle + reach))
 
@@ -363,27 +459,30 @@ class _TwoWay(NamedTuple):
   interaction: float
 
 
-def _two_way(
-  a: Real[np.ndarray, "runs examples"] | Bool[np.ndarray, "runs examples"],
-  less: Real[np.ndarray, "runs examples"]
-  | Bool[np.ndarray, "runs examples"]
-  | None = None,
-) -> _TwoWay:
-  """Analyse an array, or a - less, a block of runs at a time: as float64 all of it may
+def _two_way(a: Numbers, minus: Numbers | None = None) -> _TwoWay:
+  """Analyse an array, or a - minus, a block of runs at a time: as float64 all of it may
   be larger than memory.
   """
   runs, n = a.shape
-  of_runs, of_examples, squares = np.empty(runs), np.zeros(n), 0.0
-  step = max(1, 2**22 // n)
-  for rows in (slice(start, start + step) for start in range(0, runs, step)):
-    x = real(a[rows]) if less is None else real(a[rows]) - real(less[rows])
+  of_runs = np.empty(runs)
+  of_examples = np.zeros(n)
+  squares = 0.0
+  step = max(1, _AT_ONCE // n)
+  for start in range(0, runs, step):
+    rows = slice(start, start + step)
+    x = real(a[rows])
+    if minus is not None:
+      x = x - real(minus[rows])
     of_runs[rows] = x.mean(1)
     of_examples += x.sum(0) / runs
     squares += (x**2).sum()
+
+  # The sum of squares of what neither runs nor examples explain, 0 up to rounding.
   mean = of_runs.mean()
-  left = squares - n * (of_runs**2).sum() - runs * (of_examples**2).sum()
-  left = max(0.0, left + n * runs * mean**2)
-  return _TwoWay(of_runs, of_examples, left / ((runs - 1) * (n - 1)) / (runs * n))
+  rest = squares - n * (of_runs**2).sum() - runs * (of_examples**2).sum()
+  rest = max(0.0, rest + n * runs * mean**2)
+  interaction = rest / ((runs - 1) * (n - 1)) / (runs * n)
+  return _TwoWay(of_runs, of_examples, interaction)
 
 
 def holm(p_values: Given["comparisons"]) -> Float[Array, "comparisons"]:

@@ -15,7 +15,8 @@ from vmapseeds.stats.reading import read_classes
 
 
 def churn(
-  predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]
+  predictions_a: Given["*runs examples"],
+  predictions_b: Given["*runs examples"],
 ) -> Float[Array, "*runs"]:
   """Return the fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i)
   ≠ ŷ_b(x_i)}.
@@ -33,14 +34,15 @@ def churn(
   >>> print(churn([0, 1, 2, 2], [0, 2, 2, 1]))
   0.5
   """
-  given = {"predictions_a": predictions_a, "predictions_b": predictions_b}
-  a, b = (
-    read_classes(what, x, "runs examples", None, -1, 1) for what, x in given.items()
-  )
-  if a.shape[-1] != b.shape[-1] or (a.ndim == b.ndim and a.shape != b.shape):
-    given = f"predictions_a has shape {a.shape} and predictions_b {b.shape}"
+  axes = "runs examples"
+  a = read_classes("predictions_a", predictions_a, axes, None, -1, at_least=1)
+  b = read_classes("predictions_b", predictions_b, axes, None, -1, at_least=1)
+  # A single run is compared with all runs of the other.
+  same_runs = a.ndim != b.ndim or a.shape == b.shape
+  if a.shape[-1] != b.shape[-1] or not same_runs:
     raise Mistake(
-      f"{given}: give (runs, examples) of one shape, or (examples,) for one run"
+      f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, "
+      "examples) of one shape, or (examples,) for one run"
     )
   return ratio((a != b).sum(-1), a.shape[-1])
 
@@ -68,6 +70,7 @@ def disagreement_matrix(
   predictions = read_classes("predictions", predictions, "runs examples", None, -1)
   runs, examples = predictions.shape
   differ = np.empty((runs, runs))
+  # Run after run: all pairs at once would take runs times the memory.
   for i in range(runs):
     differ[i] = (predictions[i : i + 1] != predictions).sum(1)
   return ratio(differ, examples)
@@ -103,16 +106,21 @@ def expected_disagreement(
   0.666667 0.444444
   """
   counts = counts_of_votes(predictions, num_classes)
-  votes, none = real(counts.cells.votes), real(counts.runs - counts.voted)
   runs = counts.runs
+  votes = real(counts.cells.votes)
+  # Runs without a prediction agree with each other.
+  no_vote = real(runs - counts.voted)
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
-  disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
+  with_vote = (votes * (runs - votes)).sum()
+  without_vote = (no_vote * (runs - no_vote)).sum()
+  disagreeing = with_vote + without_vote
   pairs = runs**2 if self_pairs else runs * (runs - 1)
   return ratio(disagreeing, counts.examples * pairs)
 
 
 def vote_fractions(
-  predictions: Given["runs examples"] | VoteCounts, num_classes: int | None = None
+  predictions: Given["runs examples"] | VoteCounts,
+  num_classes: int | None = None,
 ) -> Float[Array, "examples classes"]:
   """Return the fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h
   1{h(x) = k}.
@@ -133,12 +141,14 @@ def vote_fractions(
   """
   counts = counts_of_votes(predictions, num_classes)
   votes = counts.votes
-  dense = votes if isinstance(votes, np.ndarray) else votes.toarray()
-  return ratio(dense, counts.runs)
+  if not isinstance(votes, np.ndarray):
+    votes = votes.toarray()
+  return ratio(votes, counts.runs)
 
 
 def plurality(
-  predictions: Given["runs examples"] | VoteCounts, num_classes: int | None = None
+  predictions: Given["runs examples"] | VoteCounts,
+  num_classes: int | None = None,
 ) -> Int[Array, "examples"]:
   """Return the class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
@@ -155,7 +165,8 @@ def plurality(
   >>> plurality([[0, 2, -1], [0, 1, -1], [1, 1, 2], [1, 2, -1]], num_classes=3)
   array([0, 1, 2])
   """
-  classes, votes = counts_of_votes(predictions, num_classes).first_classes(1)
+  counts = counts_of_votes(predictions, num_classes)
+  classes, votes = counts.first_classes(1)
   return np.where(votes[:, 0] > 0, classes[:, 0], -1)
 
 
@@ -181,4 +192,5 @@ def ensemble_accuracy(
   0.666667
   """
   counts = counts_of_votes(predictions, num_classes, labels)
-  return ratio((plurality(counts) == counts.labels).sum(), counts.examples)
+  is_right = plurality(counts) == counts.labels
+  return ratio(is_right.sum(), counts.examples)

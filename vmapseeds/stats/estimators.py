@@ -47,14 +47,20 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
   0.75 0.25 0.144338
   """
   x = read_reals("performances", performances, "k")
-  k, variance = len(x), sample_variance(x)
-  numbers = ratio(x.sum(), k), np.sqrt(variance), np.sqrt(ratio(variance, k))
-  return Estimate(*map(np.asarray, numbers))
+  k = len(x)
+  variance = sample_variance(x)
+  return Estimate(
+    mean=np.asarray(ratio(x.sum(), k)),
+    sd=np.asarray(np.sqrt(variance)),
+    se=np.asarray(np.sqrt(ratio(variance, k))),
+  )
 
 
 def sample_variance(x: Array) -> Array:
   """Return the variance with ddof = 1; NaN for fewer than two entries."""
-  return ratio((centred(x) ** 2).sum(), max(len(x) - 1, 0))
+  squares = centred(x) ** 2
+  # Without runs the divisor would be -1, and the variance 0.
+  return ratio(squares.sum(), max(len(x) - 1, 0))
 
 
 def normality(performances: Given["runs"]) -> Normality:
@@ -81,5 +87,7 @@ def normality(performances: Given["runs"]) -> Normality:
   if len(x) < 3 or np.ptp(x) == 0:
     return Normality(real(np.nan), real(np.nan))
   with warnings.catch_warnings():
+    # The docstring tells of the extrapolation that SciPy warns of.
     warnings.filterwarnings("ignore", "scipy.stats.shapiro: For N > 5000", UserWarning)
-    return Normality(*map(real, scipy.stats.shapiro(centred(x))))
+    test = scipy.stats.shapiro(centred(x))
+  return Normality(real(test.statistic), real(test.pvalue))

@@ -60,7 +60,8 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
   >>> print(ks_threshold(8000).round(6))
   0.036395
   """
-  n, epsilon = read_positive("n", n), read_within("epsilon", epsilon, "(0, 1]")
+  n = read_positive("n", n)
+  epsilon = read_within("epsilon", epsilon, "(0, 1]")
   return np.asarray(np.sqrt(2 * np.log(2 / epsilon) / n))
 
 
@@ -87,13 +88,16 @@ def ks_distance(
     "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
   )
   examples = candidates.shape[-1]
+  # There is no eCDF of nothing.
   if not reference.size or not examples:
     return np.full(candidates.shape[:-1], np.nan)
-  pooled, ordered = np.sort(reference, axis=None), np.sort(candidates, axis=-1)
-  before, after = (
-    np.searchsorted(pooled, ordered, side) / pooled.size for side in ("left", "right")
-  )
+
+  pooled = np.sort(reference, axis=None)
+  ordered = np.sort(candidates, axis=-1)
+  # The reference's eCDF just before and at each of the candidate's gaps.
+  before = np.searchsorted(pooled, ordered, "left") / pooled.size
+  after = np.searchsorted(pooled, ordered, "right") / pooled.size
   # Between two gaps the candidate's eCDF is constant: the extremes are at its steps.
-  t = np.arange(examples + 1) / examples
-  farthest = np.maximum(before - t[:-1], t[1:] - after)
+  steps = np.arange(examples + 1) / examples
+  farthest = np.maximum(before - steps[:-1], steps[1:] - after)
   return np.asarray(farthest.max(-1))

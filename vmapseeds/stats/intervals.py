@@ -102,44 +102,52 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
   squares = centred(values) ** 2
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
-  return Interval(
-    np.asarray(variance / (1 + u)), np.asarray(variance * (1 + u + u**2 + u**3))
-  )
+  low = variance / (1 + u)
+  high = variance * (1 + u + u**2 + u**3)
+  return Interval(np.asarray(low), np.asarray(high))
 
 
-def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
+def log_ratio_reach(
+  a: np.ndarray,
+  b: np.ndarray,
+  level: float,
+) -> float:
   """Return half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the
   jackknife.
   """
-  return _reach(
-    np.subtract(*(_logs_without_each(centred(x) ** 2) for x in (a, b))),
-    read_level(level)[1],
-  )
+  _, upper = read_level(level)
+  logs_a = _logs_without_each(centred(a) ** 2)
+  logs_b = _logs_without_each(centred(b) ** 2)
+  # A run of both is left out together, so what they share cancels.
+  return _reach(logs_a - logs_b, upper)
 
 
 def _logs_without_each(squares: np.ndarray) -> np.ndarray:
   """Return log S² with each run left out in turn, up to a constant, from the squared
   deviations.
   """
-  left = 1 - len(squares) / (len(squares) - 1) * squares / squares.sum()
+  runs = len(squares)
+  shares = 1 - runs / (runs - 1) * squares / squares.sum()
   # If a single run differs from all others, the variance without it is 0 up to
   # rounding.
-  return np.log(np.maximum(left, np.finfo(float).eps))
+  return np.log(np.maximum(shares, np.finfo(float).eps))
 
 
-def _reach(left: np.ndarray, upper: float) -> float:
+def _reach(without_each: np.ndarray, upper: float) -> float:
   """Return t_ν SE by the jackknife, from a statistic with each run left out in turn; ν
   is Satterthwaite's.
   """
-  runs = len(left)
-  squares = (left - left.mean()) ** 2
+  runs = len(without_each)
+  squares = (without_each - without_each.mean()) ** 2
   total = squares.sum()
   if not total:
     return 0.0
-  freedom = 2 / max((squares**2).sum() / total**2 - 1 / runs, 2 / (runs - 1))
-  return float(
-    scipy.special.stdtrit(freedom, upper) * np.sqrt((runs - 1) / runs * total)
-  )
+  # The relative variance of the jackknife's variance, at least that of normal values.
+  uncertainty = (squares**2).sum() / total**2 - 1 / runs
+  of_normal = 2 / (runs - 1)
+  freedom = 2 / max(uncertainty, of_normal)
+  se = np.sqrt((runs - 1) / runs * total)
+  return float(scipy.special.stdtrit(freedom, upper) * se)
 
 
 def _unknown() -> Interval:
@@ -147,7 +155,9 @@ def _unknown() -> Interval:
 
 
 def distribution_variance_interval(
-  errors: Given["runs examples"] | Counts, *, level: float = 0.95
+  errors: Given["runs examples"] | Counts,
+  *,
+  level: float = 0.95,
 ) -> Interval:
   """Return the interval of `distribution_variance` over runs: n/(n - 1) times that of
   S² minus the independent-errors variance.
@@ -177,15 +187,18 @@ def distribution_variance_interval(
     return _unknown()
   scale = ratio(counts.examples, counts.examples - 1)
   independent = independent_errors_variance(counts)
-  both = (
-    np.minimum(scale * (end - independent), 0.25)
-    for end in variance_interval(error_rates(counts), level=level)
-  )
-  return Interval(*map(np.asarray, both))
+  low, high = variance_interval(error_rates(counts), level=level)
+  # No variance of a number from 0 to 1 is larger than 1/4.
+  low = np.minimum(scale * (low - independent), 0.25)
+  high = np.minimum(scale * (high - independent), 0.25)
+  return Interval(np.asarray(low), np.asarray(high))
 
 
 def correlation_interval(
-  x: Given["runs"], y: Given["runs"], *, level: float = 0.95
+  x: Given["runs"],
+  y: Given["runs"],
+  *,
+  level: float = 0.95,
 ) -> Interval:
   """Return the interval of Pearson's correlation over runs, whatever their law:
   tanh(artanh r ± t_ν SE), by the jackknife.
@@ -210,32 +223,47 @@ def correlation_interval(
   0.053 0.989
   """
   x, y = read_series("runs", x=x, y=y)
+  _, upper = read_level(level)
+  # Sorted, so that the order of the runs does not change even the last bit.
   order = np.lexsort((y, x))
-  x, y = x[order], y[order]
-  (_, upper), left = read_level(level), _correlations_without_each(x, y)
+  x = x[order]
+  y = y[order]
+  without_each = _correlations_without_each(x, y)
   r = correlation(x, y)
-  if len(x) < 4 or np.isnan(left).any():
+  if len(x) < 4 or np.isnan(without_each).any():
     return _unknown()
   if abs(r) == 1:
     return Interval(r, r)
+
+  # Fisher's transform of 1 is infinite.
   most = 1 - np.finfo(float).eps
-  reach = _reach(np.arctanh(np.clip(left, -most, most)), upper)
-  return Interval(
-    *(np.asarray(np.tanh(np.arctanh(r) + side)) for side in (-reach, reach))
-  )
+  transformed = np.arctanh(np.clip(without_each, -most, most))
+  reach = _reach(transformed, upper)
+  middle = np.arctanh(r)
+  low = np.tanh(middle - reach)
+  high = np.tanh(middle + reach)
+  return Interval(np.asarray(low), np.asarray(high))
 
 
 def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   """Return Pearson's r with each run left out in turn; NaN where x or y is then
   constant.
   """
-  x, y, grown = centred(x), centred(y), ratio(len(x), len(x) - 1)
-  xx, yy, xy = ((a * b).sum() - grown * a * b for a, b in ((x, x), (y, y), (x, y)))
+  runs = len(x)
+  x = centred(x)
+  y = centred(y)
+  # Without a run the mean moves too: its product counts R/(R - 1) times.
+  factor = ratio(runs, runs - 1)
+  xx = (x * x).sum() - factor * x * x
+  yy = (y * y).sum() - factor * y * y
+  xy = (x * y).sum() - factor * x * y
   # The sum of squares of a constant is 0 up to rounding.
-  constant = (xx <= 1e-13 * (x**2).sum()) | (yy <= 1e-13 * (y**2).sum())
-  return np.clip(
-    np.where(constant, np.nan, xy / np.sqrt(np.where(constant, 1, xx * yy))), -1, 1
-  )
+  x_is_constant = xx <= 1e-13 * (x**2).sum()
+  y_is_constant = yy <= 1e-13 * (y**2).sum()
+  constant = x_is_constant | y_is_constant
+  norms = np.sqrt(np.where(constant, 1, xx * yy))
+  correlations = np.where(constant, np.nan, xy / norms)
+  return np.clip(correlations, -1, 1)
 
 
 def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
@@ -255,20 +283,26 @@ def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array
   >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
   0.1339
   """
-  return correlation_se(*counts_of_errors(errors).halves)
+  even, odd = counts_of_errors(errors).halves
+  return correlation_se(even, odd)
 
 
 def correlation_se(x: np.ndarray, y: np.ndarray) -> Float[Array, ""]:
   """Return the jackknife standard error of Pearson's correlation over runs."""
-  runs, order = len(x), np.lexsort((y, x))
+  runs = len(x)
   if runs < 4:
     return real(np.nan)
-  left = _correlations_without_each(x[order], y[order])
-  return np.asarray(np.sqrt((runs - 1) / runs * (centred(left) ** 2).sum()))
+  # Sorted, so that the order of the runs does not change even the last bit.
+  order = np.lexsort((y, x))
+  without_each = _correlations_without_each(x[order], y[order])
+  squares = centred(without_each) ** 2
+  return np.asarray(np.sqrt((runs - 1) / runs * squares.sum()))
 
 
 def split_correlation_interval(
-  errors: Given["runs examples"] | Counts, *, level: float = 0.95
+  errors: Given["runs examples"] | Counts,
+  *,
+  level: float = 0.95,
 ) -> Interval:
   """Return the `correlation_interval` of `split_correlation`.
 
@@ -286,14 +320,21 @@ def split_correlation_interval(
   >>> print(low.round(3), high.round(3))
   0.089 0.966
   """
-  return correlation_interval(*counts_of_errors(errors).halves, level=level)
+  even, odd = counts_of_errors(errors).halves
+  return correlation_interval(even, odd, level=level)
 
 
-def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
+def nonnegative_interval(
+  value: Any,
+  se: Any,
+  runs: int,
+) -> Interval:
   """Return Student's 95 % interval of a quantity that cannot be negative, from its
   standard error over runs.
   """
-  reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
+  reach = np.nan
+  if runs > 1:
+    reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se
   return Interval(np.maximum(0.0, value - reach), value + reach)
 
 
@@ -305,7 +346,10 @@ def sd_interval(ends: Interval) -> Interval:
 
 
 def proportion_interval(
-  rate: Given["..."], examples: int, *, level: float = 0.95
+  rate: Given["..."],
+  examples: int,
+  *,
+  level: float = 0.95,
 ) -> Interval:
   """Return Wilson's interval of a proportion of test examples, such as one network's
   accuracy.
@@ -328,13 +372,18 @@ def proportion_interval(
   0.8256 0.9448
   """
   rate = read_within("rate", rate, "[0, 1]", nan=True)
-  z = scipy.special.ndtri(read_level(level)[1])
+  _, upper = read_level(level)
+  z = scipy.special.ndtri(upper)
+  # Without examples the result is NaN.
   n = at_least("examples", examples, 0) or np.nan
-  middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-  reach = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-  return Interval(
-    *(np.asarray(np.clip(middle + side, 0, 1)) for side in (-reach, reach))
-  )
+  shrink = 1 + z**2 / n
+  middle = (rate + z**2 / (2 * n)) / shrink
+  spread = np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+  reach = z / shrink * spread
+  # Rounding can carry an end over 0 or 1.
+  low = np.clip(middle - reach, 0, 1)
+  high = np.clip(middle + reach, 0, 1)
+  return Interval(np.asarray(low), np.asarray(high))
 
 
 def runs_for_precision(
@@ -374,7 +423,8 @@ def runs_for_precision(
   """
   one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
   counts = counts_of_errors(errors)
-  variance, se = distribution_variance(counts), distribution_variance_se(counts)
+  variance = distribution_variance(counts)
+  se = distribution_variance_se(counts)
   if statistic == "test_set_variance":
     variance = test_set_variance(counts)
     se = ratio(counts.examples - 1, counts.examples) * se
@@ -382,15 +432,25 @@ def runs_for_precision(
 
 
 def runs_needed(
-  variance: Any, se: Any, runs: int, relative: Given["..."], *, level: float = 0.95
+  variance: Any,
+  se: Any,
+  runs: int,
+  relative: Given["..."],
+  *,
+  level: float = 0.95,
 ) -> Float[Array, "..."]:
   """Return `runs_for_precision` from a variance by so many runs and its standard
   error.
   """
-  z = scipy.special.ndtri(read_level(level)[1])
+  _, upper = read_level(level)
+  z = scipy.special.ndtri(upper)
   relative = read_positive("relative", relative)
-  needed = np.ceil(1 + (runs - 1) * (z * ratio(se, relative * variance)) ** 2)
-  return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
+  # How many times the interval is too wide.
+  excess = z * ratio(se, relative * variance)
+  needed = np.ceil(1 + (runs - 1) * excess**2)
+  # Of a variance that is not above 0, no number of runs gives a relative precision.
+  otherwise = np.where(np.isnan(variance), np.nan, np.inf)
+  return np.where(variance > 0, needed, otherwise)
 
 
 # Pairs of runs: the independent-errors variance and disagreement are means over pairs,
@@ -422,11 +482,13 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   """
   errors = read_errors(errors).astype(np.int8)
   # H/n is the disagreement of two runs whose predictions are their errors.
-  return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * errors.shape[1])
+  disagreement_se = _jackknife(_pairs_of_each_run(errors, 2))
+  return ratio(disagreement_se, 2 * errors.shape[1])
 
 
 def expected_disagreement_se(
-  predictions: Given["runs examples"], num_classes: int
+  predictions: Given["runs examples"],
+  num_classes: int,
 ) -> Float[Array, ""]:
   """Return the standard error over runs of `expected_disagreement`, by the jackknife of
   its pairs, in closed form.
@@ -451,7 +513,9 @@ def expected_disagreement_se(
 
 
 def gde_gap_se(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
 ) -> Float[Array, ""]:
   """Return the standard error over runs of mean error - expected disagreement, the
   signed gap whose size is `gde_gap`.
@@ -478,7 +542,8 @@ def gde_gap_se(
 
 
 def _pairs_of_each_run(
-  predictions: Array, num_classes: int
+  predictions: Array,
+  num_classes: int,
 ) -> Float[np.ndarray, "runs"]:
   """Return each run's mean disagreement with the other runs."""
   predictions = np.asarray(predictions)
@@ -487,14 +552,17 @@ def _pairs_of_each_run(
   for some, votes in vote_blocks(predictions, num_classes):
     # Runs without a prediction agree with each other: they form one more class, the
     # last, which -1 indexes.
-    votes = np.append(votes, runs - votes.sum(1, keepdims=True), axis=1)
+    no_votes = runs - votes.sum(1, keepdims=True)
+    votes = np.append(votes, no_votes, axis=1)
     block = predictions[:, some].astype(np.int64)
     agreeing += votes[np.arange(len(votes)), block].sum(1)
+  # A run agrees with itself too, which is no pair.
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 
 def _jackknife(
-  of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None
+  of_pairs: Float[Array, "runs"],
+  of_runs: Float[Array, "runs"] | None = None,
 ) -> Array:
   """Return the standard error of a mean over pairs of runs, from each run's mean over
   its pairs.
@@ -504,7 +572,9 @@ def _jackknife(
   runs = len(of_pairs)
   if runs < 3:
     return real(np.nan)
+  # How far the mean over pairs moves without each run.
   moved = 2 * (of_pairs - of_pairs.mean()) / (runs - 2)
   if of_runs is not None:
     moved = (of_runs - of_runs.mean()) / (runs - 1) - moved
-  return np.asarray(np.sqrt((runs - 1) / runs * (moved**2).sum()))
+  variance = (runs - 1) / runs * (moved**2).sum()
+  return np.asarray(np.sqrt(variance))

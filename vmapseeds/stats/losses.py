@@ -76,44 +76,63 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   runs, examples = losses.shape
   # The width is even, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
-  blocks = [
-    _parts(real(losses[:, start : start + width]))
-    for start in range(0, max(examples, 1), width)
-  ]
-  first, even, odd, squares = (
-    sum(parts, real(0)) for parts in zip(*blocks, strict=True)
-  )
-  above = ratio(
-    even + odd, examples
-  )  # each run's mean loss, less that of the first run
+  first = real(0)
+  even = real(0)
+  odd = real(0)
+  squares = real(0)
+  # Without examples, too, there is one block, which has the shapes of the sums.
+  for start in range(0, max(examples, 1), width):
+    block = _parts(real(losses[:, start : start + width]))
+    first = first + block.first
+    even = even + block.even
+    odd = odd + block.odd
+    squares = squares + block.squares
+
+  # Each run's mean loss, less that of the first run.
+  above = ratio(even + odd, examples)
   test_set = sample_variance(above)
   independent = ratio(squares, max(runs - 1, 0) * examples**2)
+  distribution = ratio(examples, examples - 1) * (test_set - independent)
+  if not examples:
+    test_set = real(np.nan)
+  mean = ratio(first, examples) + ratio(above.sum(), runs)
   return LossVariance(
-    mean=np.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
-    test_set=test_set if examples else real(np.nan),
+    mean=np.asarray(mean),
+    test_set=test_set,
     independent=independent,
-    distribution=np.asarray(ratio(examples, examples - 1) * (test_set - independent)),
+    distribution=np.asarray(distribution),
     distribution_se=variance_se(above, examples),
     split_correlation=correlation(even, odd),
   )
 
 
-def _parts(losses: Array) -> tuple[Array, Array, Array, Array]:
+class _Parts(NamedTuple):
+  """Sums over a block of examples."""
+
+  first: Float[Array, ""]
+  even: Float[Array, "runs"]
+  odd: Float[Array, "runs"]
+  squares: Float[Array, ""]
+
+
+def _parts(losses: Array) -> _Parts:
   """Return the first run's sum, each run's sums over even and over odd examples minus
   the first's, and Σ (loss - mean)².
   """
   above = losses - losses[:1]
-  from_mean = above - ratio(above.sum(0, keepdims=True), len(above))
-  return (
-    losses[:1].sum(),
-    above[:, 0::2].sum(1),
-    above[:, 1::2].sum(1),
-    (from_mean**2).sum(),
+  total = above.sum(0, keepdims=True)
+  from_mean = above - ratio(total, len(above))
+  return _Parts(
+    first=losses[:1].sum(),
+    even=above[:, 0::2].sum(1),
+    odd=above[:, 1::2].sum(1),
+    squares=(from_mean**2).sum(),
   )
 
 
 def cross_entropy(
-  logits: Given["runs examples classes"], labels: Given["examples"]
+  logits: Given["runs examples classes"],
+  labels: Given["examples"],
 ) -> Float[Array, "runs examples"]:
   """Return the cross-entropy of each run on each example: -log softmax(logits)_y =
   log(1 + Σ_{c≠y} exp(z_c - z_y)), in nats.
@@ -138,7 +157,8 @@ def cross_entropy(
 
 
 def brier_score(
-  logits: Given["runs examples classes"], labels: Given["examples"]
+  logits: Given["runs examples classes"],
+  labels: Given["examples"],
 ) -> Float[Array, "runs examples"]:
   """Return the Brier score of each run on each example: Σ_c (softmax(logits)_c - 1{c =
   y})².
@@ -163,27 +183,31 @@ def brier_score(
 
 def _cross_entropy(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
   own = np.take_along_axis(logits, label, axis=-1)
-  others = np.where(label == np.arange(logits.shape[-1]), -np.inf, logits - own)
+  is_label = label == np.arange(logits.shape[-1])
+  # e^-inf is 0: the label's own class does not count.
+  others = np.where(is_label, -np.inf, logits - own)
   return np.logaddexp(0.0, scipy.special.logsumexp(others, axis=-1))
 
 
 def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-  wrong = np.where(
-    label == np.arange(logits.shape[-1]), 0.0, scipy.special.softmax(logits, axis=-1)
-  )
+  is_label = label == np.arange(logits.shape[-1])
+  probabilities = scipy.special.softmax(logits, axis=-1)
+  wrong = np.where(is_label, 0.0, probabilities)
   # 1 - p_y is computed as the sum of the other probabilities, which does not cancel.
   return (wrong**2).sum(-1) + wrong.sum(-1) ** 2
 
 
 def _by_runs(
-  loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object
+  loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
+  logits: object,
+  labels: object,
 ) -> np.ndarray:
   """Return the loss of every run on every example, (runs, examples)."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  label = read_labels(
-    labels, at_least("classes in logits", classes, 1), "logits", logits.shape
-  )[None, :, None]
+  classes = at_least("classes in logits", classes, 1)
+  labels = read_labels(labels, classes, "logits", logits.shape)
+  label = labels[None, :, None]
   losses = np.empty((runs, examples))
   for start, block in logit_blocks(logits):
     losses[start : start + len(block)] = loss(block, label)
@@ -198,5 +222,6 @@ def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):
     block = real(logits[start : start + step])
+    # Block by block, as all of a memory-mapped array may be larger than the memory.
     check_finite("logits", block, "runs examples classes", start)
     yield start, block

@@ -32,7 +32,8 @@ class DependentPairs(NamedTuple):
 
 
 def dependent_pairs(
-  errors: Given["runs examples"] | Counts, threshold: float = 0.02
+  errors: Given["runs examples"] | Counts,
+  threshold: float = 0.02,
 ) -> DependentPairs:
   """Return the pairs of examples whose being right is far from independent over the
   runs.
@@ -66,17 +67,24 @@ def dependent_pairs(
   counts = counts_of_errors(errors)
   least = _least_deviation(counts, threshold)
   among = _varying(counts)
-  found = [_NONE]
-  for rows, columns, deviation in _deviations(counts, among):
-    a, b = np.nonzero(np.abs(deviation) > least)
-    found.append((among[a + rows], among[b + columns], deviation[a, b]))
-  i, j, deviation = map(np.concatenate, zip(*found, strict=True))
-  order = np.lexsort((j, i))
-  return _pairs(counts, i[order], j[order], deviation[order])
+  parts = [_NONE]
+  for first_row, first_column, deviation in _deviations(counts, among):
+    row, column = np.nonzero(np.abs(deviation) > least)
+    part = _Deviating(
+      i=among[first_row + row],
+      j=among[first_column + column],
+      deviation=deviation[row, column],
+    )
+    parts.append(part)
+  deviating = _joined(parts)
+  # Blocks come in another order than the pairs of all their rows.
+  order = np.lexsort((deviating.j, deviating.i))
+  return _pairs(counts, deviating.take(order))
 
 
 def most_dependent_pairs(
-  errors: Given["runs examples"] | Counts, k: int = 10
+  errors: Given["runs examples"] | Counts,
+  k: int = 10,
 ) -> DependentPairs:
   """Return the k pairs of examples whose being right is farthest from independent over
   the runs, the farthest first.
@@ -114,44 +122,63 @@ class PairScan(NamedTuple):
   most_dependent: DependentPairs
 
 
-def scan_pairs(counts: Counts, threshold: float = 0.02, k: int = 10) -> PairScan:
+def scan_pairs(
+  counts: Counts,
+  threshold: float = 0.02,
+  k: int = 10,
+) -> PairScan:
   """Return how many `dependent_pairs` there are, and the `most_dependent_pairs`. Takes
   the memory of a block of pairs, however many pairs there are.
   """
-  k, beyond = at_least("k", k, 1), _least_deviation(counts, threshold)
-  among, dependent = _varying(counts), 0
-  best, n = _NONE, counts.examples
+  k = at_least("k", k, 1)
+  beyond = _least_deviation(counts, threshold)
+  among = _varying(counts)
+  n = counts.examples
+  dependent = 0
+  best = _NONE
   # The least deviation of the k best so far, and the place of the last of them.
-  least, last = 1, n**2
-  for rows, columns, signed in _deviations(counts, among):
+  least = 1
+  last = n**2
+  for first_row, first_column, signed in _deviations(counts, among):
     deviation = np.abs(signed)
     largest = deviation.max()
     if largest > beyond:
       dependent += int(np.count_nonzero(deviation > beyond))
-    if largest < least:
+
+    # Most blocks end here. Of equal deviations only pairs before the last count.
+    first_place = among[first_row] * n + among[first_column]
+    may_tie = first_place < last
+    if largest < least or (largest == least and not may_tie):
       continue
-    # Of equal deviations only pairs before the last count.
-    may_tie = among[rows] * n + among[columns] < last
-    if largest == least and not may_tie:
-      continue
-    a, b = np.nonzero(deviation >= least if may_tie else deviation > least)
-    i, j, found = among[a + rows], among[b + columns], signed[a, b]
-    better = (np.abs(found) > least) | (i * n + j < last)
-    new = i[better], j[better], found[better]
-    i, j, found = map(np.concatenate, zip(best, new, strict=True))
-    order = np.lexsort((j, i, -np.abs(found)))[:k]
-    best = i[order], j[order], found[order]
-    if len(order) == k:
-      least, last = abs(best[2][-1]), best[0][-1] * n + best[1][-1]
-  i, j, found = best
-  more = _first_pairs(n, k - len(i), {*zip(i.tolist(), j.tolist(), strict=True)})
-  i, j = np.append(i, more[0]), np.append(j, more[1])
-  found = np.append(found, np.zeros(len(more[0]), np.int64))
-  return PairScan(dependent, _pairs(counts, i, j, found))
+    is_candidate = deviation >= least if may_tie else deviation > least
+    row, column = np.nonzero(is_candidate)
+    candidates = _Deviating(
+      i=among[first_row + row],
+      j=among[first_column + column],
+      deviation=signed[row, column],
+    )
+    places = candidates.i * n + candidates.j
+    better = (np.abs(candidates.deviation) > least) | (places < last)
+    joined = _joined([best, candidates.take(better)])
+    # The farthest first, then in order.
+    distance = np.abs(joined.deviation)
+    order = np.lexsort((joined.j, joined.i, -distance))
+    best = joined.take(order[:k])
+    if len(best.i) == k:
+      least = abs(best.deviation[-1])
+      last = best.i[-1] * n + best.j[-1]
+
+  # Pairs that do not deviate are not looked at, and stand last, in their order.
+  known = set(zip(best.i.tolist(), best.j.tolist(), strict=True))
+  i, j = _first_pairs(n, k - len(best.i), known)
+  without_deviation = _Deviating(i, j, np.zeros(len(i), np.int64))
+  return PairScan(dependent, _pairs(counts, _joined([best, without_deviation])))
 
 
 def expected_false_pairs(
-  rates: Given["examples"], runs: int, threshold: float = 0.02
+  rates: Given["examples"],
+  runs: int,
+  threshold: float = 0.02,
 ) -> Float[Array, ""]:
   """Return how many pairs would pass the threshold of `dependent_pairs` by chance if
   all examples were independent.
@@ -177,63 +204,94 @@ def expected_false_pairs(
   3681545.0
   """
   rates = read_within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
-  runs, threshold = (
-    at_least("runs", runs, 1),
-    read_number("threshold", threshold, "[0, inf]"),
-  )
-  spread = np.sqrt(rates * (1 - rates))
+  runs = at_least("runs", runs, 1)
+  threshold = read_number("threshold", threshold, "[0, inf]")
+
   # All examples of a bin get its mean deviation; a bin is only 1/2000 wide.
+  spread = np.sqrt(rates * (1 - rates))
   place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
-  held, total = (
-    np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread)
-  )
-  mean = total / np.maximum(held, 1)
+  size = np.bincount(place, np.ones_like(spread), _BINS)
+  total = np.bincount(place, spread, _BINS)
+  mean = total / np.maximum(size, 1)
   sd = mean[:, None] * mean / runs**0.5
   # No pair passes of an example that is always right or always wrong.
-  passes = np.nan_to_num(scipy.special.erfc(ratio(threshold, 2**0.5 * sd)))
-  ordered = (held[:, None] * held * passes).sum() - (held * np.diagonal(passes)).sum()
-  return np.asarray(ordered / 2)
+  passes = scipy.special.erfc(ratio(threshold, 2**0.5 * sd))
+  passes = np.nan_to_num(passes)
+  # Both orders of each pair, less each example with itself.
+  ordered = (size[:, None] * size * passes).sum()
+  with_itself = (size * np.diagonal(passes)).sum()
+  return np.asarray((ordered - with_itself) / 2)
 
 
-_NONE = (np.zeros(0, np.int64),) * 3
+class _Deviating(NamedTuple):
+  """Pairs i, j of examples, and their R² (P(C_i, C_j) - P(C_i) P(C_j))."""
+
+  i: Int[np.ndarray, "pairs"]
+  j: Int[np.ndarray, "pairs"]
+  deviation: Int[np.ndarray, "pairs"]
+
+  def take(self, places: np.ndarray) -> "_Deviating":
+    return _Deviating(self.i[places], self.j[places], self.deviation[places])
+
+
+_NO_EXAMPLES = np.zeros(0, np.int64)
+_NONE = _Deviating(_NO_EXAMPLES, _NO_EXAMPLES, _NO_EXAMPLES)
+
+
+def _joined(parts: list[_Deviating]) -> _Deviating:
+  return _Deviating(
+    i=np.concatenate([part.i for part in parts]),
+    j=np.concatenate([part.j for part in parts]),
+    deviation=np.concatenate([part.deviation for part in parts]),
+  )
 
 
 def _least_deviation(counts: Counts, threshold: float) -> float:
   """Return the threshold for R² |P(C_i, C_j) - P(C_i) P(C_j)|."""
+  threshold = read_number("threshold", threshold, "[0, inf]")
   # The factor keeps the threshold itself out where the product is rounded down.
-  return read_number("threshold", threshold, "[0, inf]") * counts.runs**2 * (1 + 1e-15)
+  return threshold * counts.runs**2 * (1 + 1e-15)
 
 
 def _varying(counts: Counts) -> Int[np.ndarray, "varying"]:
   """Return the examples that some runs have right and others wrong: no pair of another
   example deviates.
   """
-  return np.flatnonzero((counts.wrong > 0) & (counts.wrong < counts.runs))
+  some_wrong = counts.wrong > 0
+  some_right = counts.wrong < counts.runs
+  return np.flatnonzero(some_wrong & some_right)
 
 
 def _first_pairs(
-  examples: int, count: int, but: set[tuple[int, int]]
+  examples: int,
+  count: int,
+  known: set[tuple[int, int]],
 ) -> Int[np.ndarray, "2 pairs"]:
-  """Return the first pairs i < j that are not among some others."""
-  first = itertools.islice(
-    itertools.combinations(range(examples), 2), count + len(but) if count else 0
-  )
-  pairs = [pair for pair in first if pair not in but][:count]
+  """Return the first pairs i < j that are not among those known."""
+  pairs: list[tuple[int, int]] = []
+  for pair in itertools.combinations(range(examples), 2):
+    if len(pairs) == count:
+      break
+    if pair not in known:
+      pairs.append(pair)
   return np.array(pairs, np.int64).reshape(-1, 2).T
 
 
-def _pairs(
-  counts: Counts, i: np.ndarray, j: np.ndarray, deviation: np.ndarray
-) -> DependentPairs:
-  """Return pairs from their R² (P(C_i, C_j) - P(C_i) P(C_j))."""
+def _pairs(counts: Counts, deviating: _Deviating) -> DependentPairs:
   right = counts.runs - counts.wrong
-  expected, squared = right[i] * right[j], counts.runs**2
-  joint = ratio(expected + deviation, squared)
-  return DependentPairs(i, j, joint, ratio(expected, squared))
+  expected = right[deviating.i] * right[deviating.j]
+  squared = counts.runs**2
+  return DependentPairs(
+    i=deviating.i,
+    j=deviating.j,
+    joint=ratio(expected + deviating.deviation, squared),
+    product=ratio(expected, squared),
+  )
 
 
 def _deviations(
-  counts: Counts, among: Int[np.ndarray, "among"]
+  counts: Counts,
+  among: Int[np.ndarray, "among"],
 ) -> Iterator[tuple[int, int, Int[np.ndarray, "rows columns"]]]:
   """Yield the first row and column of each block of pairs of the examples `among` on
   and above the diagonal, and the block's R² (P(C_i, C_j) - P(C_i) P(C_j)), whole
@@ -242,7 +300,8 @@ def _deviations(
   runs = counts.runs
   # The difference is also that of wrong ones, R n_ij - n_i n_j. Numbers of 32 bits are
   # twice as fast.
-  wrong = counts.wrong[among].astype(np.int32 if runs**2 < 2**31 else np.int64)
+  dtype = np.int32 if runs**2 < 2**31 else np.int64
+  wrong = counts.wrong[among].astype(dtype)
   for rows, columns, both in counts.joint_blocks(among):
     deviation = both.astype(wrong.dtype)
     deviation *= runs

@@ -13,7 +13,10 @@ from vmapseeds.stats.reading import read_level, read_number, read_within
 
 
 def runs_for_mean(
-  sd: Given["..."], reach: float, *, level: float = 0.95
+  sd: Given["..."],
+  reach: float,
+  *,
+  level: float = 0.95,
 ) -> Float[Array, "..."]:
   """Return how many runs it takes until the interval of their mean is ± `reach`: the
   least R with t_{R-1} sd/√R ≤ reach.
@@ -35,10 +38,14 @@ def runs_for_mean(
   _, upper = read_level(level)
   reach = read_number("reach", reach, "(0, inf]")
 
-  def enough(runs: int, sd: float) -> bool:
-    return scipy.stats.t.ppf(upper, runs - 1) * sd / math.sqrt(runs) <= reach
+  def guess(sd: float) -> float:
+    return (ndtri(upper) * sd / reach) ** 2
 
-  return _least(sd, 2, lambda sd: (ndtri(upper) * sd / reach) ** 2, enough)
+  def enough(runs: int, sd: float) -> bool:
+    quantile = scipy.stats.t.ppf(upper, runs - 1)
+    return quantile * sd / math.sqrt(runs) <= reach
+
+  return _least(sd, 2, guess, enough)
 
 
 def runs_for_difference(
@@ -70,17 +77,22 @@ def runs_for_difference(
   >>> print(runs_for_difference(1.0, 0.5), runs_for_difference(1.0, 0.5, paired=False))
   34.0 64.0
   """
-  _ = read_level(power), read_level(alpha)
+  # Rates lie between 0 and 1, as levels do.
+  read_level(power)
+  read_level(alpha)
   difference = read_number("difference", difference, "(0, inf]")
   groups = 1 if paired else 2
   z = ndtri(1 - alpha / 2) + ndtri(power)
+
+  def guess(sd: float) -> float:
+    return groups * (z * sd / difference) ** 2
 
   def enough(runs: int, sd: float) -> bool:
     reached = difference_power(runs, sd, difference, paired, alpha=alpha)
     return float(reached) >= power
 
   least = fewest_runs(paired, alpha=alpha)
-  return _least(sd, least, lambda sd: groups * (z * sd / difference) ** 2, enough)
+  return _least(sd, least, guess, enough)
 
 
 def difference_power(
@@ -98,19 +110,24 @@ def difference_power(
   """
   # Rearrangements allow p-values that are multiples of the least one.
   least = least_p_value(runs, runs, paired)
-  level = math.floor(alpha / least + 1e-9) * least if least > 1e-6 else alpha
+  level = alpha
+  if least > 1e-6:
+    level = math.floor(alpha / least + 1e-9) * least
+  # No p-value of so few runs is small enough.
   if not level:
     return np.asarray(0.0)
-  groups = 1 if paired else 2
-  freedom = groups * (runs - 1)
+  # Runs that do not vary show any difference.
   if not sd:
     return np.asarray(1.0)
+
+  groups = 1 if paired else 2
+  freedom = groups * (runs - 1)
   shift = difference / sd * math.sqrt(runs / groups)
   if freedom > 1000:
+    # The t laws are normal by then.
     return np.asarray(scipy.stats.norm.sf(-ndtri(level / 2) - shift))
-  return np.asarray(
-    scipy.stats.nct.sf(scipy.stats.t.isf(level / 2, freedom), freedom, shift)
-  )
+  bound = scipy.stats.t.isf(level / 2, freedom)
+  return np.asarray(scipy.stats.nct.sf(bound, freedom, shift))
 
 
 def _least(sd, fewest, guess, enough):

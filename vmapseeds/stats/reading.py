@@ -14,6 +14,7 @@ from vmapseeds.stats._arrays import Array, Given, real
 
 def refuse_traced(what: str, x: object) -> None:
   """Raises: Mistake: `x` is traced, as under `jit` and `vmap`."""
+  # NumPy would raise JAX's error, which does not say what to do.
   if isinstance(x, jax.core.Tracer):
     raise Mistake(
       f"{what} is traced: this statistic is computed in NumPy, call it outside jit and "
@@ -21,13 +22,19 @@ def refuse_traced(what: str, x: object) -> None:
     )
 
 
-def read(what: str, x: Any, axes: str, at_least: int = 0) -> Array:
+def read(
+  what: str,
+  x: Any,
+  axes: str,
+  at_least: int = 0,
+) -> Array:
   """Return `x` as an array of the named axes; with `at_least`, that many of the last
   axes are enough.
   """
   refuse_traced(what, x)
   on_device = isinstance(x, jax.Array)
   if not on_device:
+    # `np.asarray` would leave the mask out without a word.
     if np.ma.is_masked(x):
       raise Mistake(
         f"{what} has masked entries: fill them, or leave their runs or examples out, "
@@ -39,8 +46,8 @@ def read(what: str, x: Any, axes: str, at_least: int = 0) -> Array:
       raise Mistake(
         f"{what} has rows of unequal length: give one array, {layout(axes)}"
       ) from None
+    # RuntimeError: a torch tensor with a gradient.
     except (TypeError, RuntimeError) as error:
-      # RuntimeError: a torch tensor with a gradient
       raise Mistake(
         f"{what} is a {type(x).__name__}: give one array, {layout(axes)} ({error})"
       ) from None
@@ -48,12 +55,20 @@ def read(what: str, x: Any, axes: str, at_least: int = 0) -> Array:
   return x
 
 
-def check_axes(what: str, shape: tuple[int, ...], axes: str, at_least: int = 0) -> None:
+def check_axes(
+  what: str,
+  shape: tuple[int, ...],
+  axes: str,
+  at_least: int = 0,
+) -> None:
   """Raises: Mistake: a shape does not have the named axes."""
-  wanted = len(axes.split())
-  if not (at_least or wanted) <= len(shape) <= wanted:
-    one_run = axes[:4] == "runs" and len(shape) == wanted - 1
-    remedy = f"; for a single run give {what}[None]" if one_run else ""
+  most = len(axes.split())
+  least = at_least or most
+  dims = len(shape)
+  if not least <= dims <= most:
+    remedy = ""
+    if axes.startswith("runs") and dims == most - 1:
+      remedy = f"; for a single run give {what}[None]"
     raise Mistake(f"{what} has shape {shape}: give {layout(axes)}{remedy}")
 
 
@@ -62,8 +77,12 @@ def layout(axes: str) -> str:
   names = axes.split()
   if not names:
     return "a single number"
+  shape = ", ".join(names)
+  if len(names) == 1:
+    # As Python writes a tuple of one.
+    shape += ","
   numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(names))
-  return f"({', '.join(names)}{',' if len(names) == 1 else ''}), {numbered}"
+  return f"({shape}), {numbered}"
 
 
 def read_errors(errors: object, what: str = "errors") -> Array:
@@ -72,7 +91,7 @@ def read_errors(errors: object, what: str = "errors") -> Array:
   errors = read(what, errors, axes)
   if errors.dtype.kind == "b":
     return errors
-  return read_classes(what, errors, axes, 2, of="predictions != labels, bool or")
+  return read_classes(what, errors, axes, 2, contents="predictions != labels, bool or")
 
 
 def read_classes(
@@ -82,23 +101,28 @@ def read_classes(
   num_classes: int | None,
   least: int = 0,
   at_least: int = 0,
-  of: str = "class indices,",
+  contents: str = "class indices,",
   first_run: int = 0,
 ) -> Array:
   """Return integers from `least` (-1 where a run may have no prediction) to num_classes
-  - 1. A `Mistake` calls them `of`.
+  - 1. A `Mistake` calls them `contents`.
   """
   x = read(what, x, axes, at_least)
+  # An empty list has float64.
   if not x.size:
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
-    raise Mistake(f"{what} has dtype {x.dtype}: give {of} integers")
-  most = np.inf if num_classes is None else num_classes - 1
+    raise Mistake(f"{what} has dtype {x.dtype}: give {contents} integers")
+  most = np.inf
+  allowed = f"{least} or more"
+  if num_classes is not None:
+    most = num_classes - 1
+    allowed = f"{least} to {most}"
+  # Two reductions, on the device that holds the array, which is fetched only if wrong.
   if int(x.min()) < least or int(x.max()) > most:
-    allowed = f"{least} or more" if num_classes is None else f"{least} to {most}"
-    found = np.asarray(x)
-    outside = (found < least) | (found > most)
-    refuse(what, found, outside, axes, f"give {of} {allowed}", first_run)
+    x = np.asarray(x)
+    outside = (x < least) | (x > most)
+    refuse(what, x, outside, axes, f"give {contents} {allowed}", first_run)
   return x
 
 
@@ -109,7 +133,9 @@ def read_predictions(predictions: object, num_classes: int) -> Array:
 
 
 def read_votes(
-  predictions: object, labels: object, num_classes: int
+  predictions: object,
+  labels: object,
+  num_classes: int,
 ) -> tuple[Array, Array]:
   """Return predictions (runs, examples) and the labels (examples,) that fit them."""
   predictions = read_predictions(predictions, num_classes)
@@ -117,14 +143,20 @@ def read_votes(
 
 
 def read_labels(
-  labels: object, num_classes: int, what: str, shape: tuple[int, ...], axis: int = 1
+  labels: object,
+  num_classes: int,
+  what: str,
+  shape: tuple[int, ...],
+  axis: int = 1,
 ) -> Array:
   """Return labels, int32, one for each example along an axis of `what`, which has the
   given shape.
   """
   labels = read_classes("labels", labels, "examples", num_classes)
   if len(labels) != shape[axis]:
-    hint = f"; are the axes of {what} in another order?" if len(labels) in shape else ""
+    hint = ""
+    if len(labels) in shape:
+      hint = f"; are the axes of {what} in another order?"
     raise Mistake(
       f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis "
       f"{axis} is examples: give one label an example, {shape[axis]}{hint}"
@@ -132,40 +164,56 @@ def read_labels(
   return np.asarray(labels, np.int32)
 
 
-def read_numbers(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
+def read_numbers(
+  what: str,
+  x: object,
+  axes: str,
+  at_least: int = 0,
+) -> np.ndarray:
   """Return finite numbers in the type that they have; a `Mistake` names the place of
   the first that is not finite.
   """
   x = np.asarray(read(what, x, axes, at_least))
+  # Objects, bytes, texts and complex numbers.
   if x.dtype.kind in "OSUc":
     raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
   check_finite(what, x, axes)
   return x
 
 
-def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
+def read_reals(
+  what: str,
+  x: object,
+  axes: str,
+  at_least: int = 0,
+) -> np.ndarray:
   """Return what `read_numbers` does, in float64."""
   return real(read_numbers(what, x, axes, at_least))
 
 
-def read_series(axis: str, **given: object) -> list[np.ndarray]:
+def read_series(axis: str, **series: object) -> list[np.ndarray]:
   """Return series of equal length, given by name: finite numbers in float64."""
-  series = [read_reals(what, x, axis) for what, x in given.items()]
-  if len({len(x) for x in series}) > 1:
-    shapes = " and ".join(
-      f"{what} of shape {x.shape}" for what, x in zip(given, series, strict=True)
-    )
+  arrays = {name: read_reals(name, x, axis) for name, x in series.items()}
+  lengths = {len(x) for x in arrays.values()}
+  if len(lengths) > 1:
+    shapes = " and ".join(f"{name} of shape {x.shape}" for name, x in arrays.items())
     raise Mistake(
       f"{shapes}: give series of one length, a number for each of the same {axis}"
     )
-  return series
+  return list(arrays.values())
 
 
-def check_finite(what: str, x: np.ndarray, axes: str, first_run: int = 0) -> None:
+def check_finite(
+  what: str,
+  x: np.ndarray,
+  axes: str,
+  first_run: int = 0,
+) -> None:
   """Raises: Mistake: an entry is not finite; the message names its place."""
-  if not (finite := np.isfinite(x)).all():
+  is_finite = np.isfinite(x)
+  if not is_finite.all():
     remedy = "leave such entries out, or repair them, first"
-    refuse(what, x, ~finite, axes, remedy, first_run)
+    refuse(what, x, ~is_finite, axes, remedy, first_run)
 
 
 def refuse(
@@ -180,39 +228,54 @@ def refuse(
   are the last of `axes`.
   """
   where = np.unravel_index(wrong.argmax(), wrong.shape)
-  names = axes.split()[len(axes.split()) - x.ndim :]
-  numbers = (where[0] + first_run, *where[1:])
-  place = ", ".join(
-    f"{re.sub('(?<=s)es$|s$', '', name)} {i}"
-    for name, i in zip(names, numbers, strict=True)
-  )
+  # A block of runs counts on from the runs before it.
+  numbers = [where[0] + first_run, *where[1:]]
+  axis_names = axes.split()
+  axis_names = axis_names[len(axis_names) - x.ndim :]
+  parts = []
+  for name, number_on_axis in zip(axis_names, numbers, strict=True):
+    # "classes" is "class", "runs" is "run".
+    singular = re.sub("(?<=s)es$|s$", "", name)
+    parts.append(f"{singular} {number_on_axis}")
+  place = ", ".join(parts)
   raise Mistake(f"{what} is {x[where]} at {place}: {remedy}")
 
 
 def read_within(
-  what: str, x: Given["..."], interval: str, nan: bool = False
+  what: str,
+  x: Given["..."],
+  interval: str,
+  nan: bool = False,
 ) -> np.ndarray:
   """Return numbers in an interval, such as "[0, 1)"; with `nan` also NaN, which stands
   for a statistic of too little data.
   """
   refuse_traced(what, x)
+  # NumPy says neither what the array is called nor what is allowed.
   try:
     x = real(x)
   except (TypeError, ValueError):
     raise Mistake(f"{what} is {x!r:.200}: give numbers") from None
   low, high = map(float, interval[1:-1].split(","))
+  has_low = interval[0] == "["
+  has_high = interval[-1] == "]"
   inside = (x > low) & (x < high)
-  inside |= (x == low) & (interval[0] == "[")
-  inside |= (x == high) & (interval[-1] == "]")
-  outside = x[~(inside | nan & np.isnan(x))]
+  if has_low:
+    inside |= x == low
+  if has_high:
+    inside |= x == high
+  if nan:
+    inside |= np.isnan(x)
+
+  outside = x[~inside]
   if outside.size:
-    allowed = (
-      f"{'of at least' if interval[0] == '[' else 'above'} {low:g}"
-      if low > -np.inf
-      else "that is finite"
-    )
+    allowed = "that is finite"
+    if low > -np.inf:
+      relation = "of at least" if has_low else "above"
+      allowed = f"{relation} {low:g}"
     if high < np.inf:
-      allowed += f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
+      relation = "at most" if has_high else "below"
+      allowed += f" and {relation} {high:g}"
     raise Mistake(f"{what} is {outside.flat[0]:.12g}: give a number {allowed}")
   return x
 
@@ -222,7 +285,11 @@ def read_positive(what: str, x: Given["..."]) -> np.ndarray:
   return read_within(what, x, "(0, inf]")
 
 
-def read_number(what: str, x: object, interval: str) -> float:
+def read_number(
+  what: str,
+  x: object,
+  interval: str,
+) -> float:
   """Return one number in an interval."""
   return float(read_within(what, number(what, x), interval))
 
@@ -230,11 +297,12 @@ def read_number(what: str, x: object, interval: str) -> float:
 def read_key(key: Any) -> jax.Array:
   """Return a JAX random key."""
   refuse_traced("key", key)
+  # An old key, of whole numbers, is its own data, and one more axis means several keys.
   try:
-    single = jax.random.key_data(key).ndim == 1
+    is_single = jax.random.key_data(key).ndim == 1
   except TypeError:
-    single = False
-  if not single:
+    is_single = False
+  if not is_single:
     raise Mistake(
       f"key is {key!r:.200}: give one JAX random key, such as jax.random.key(0)"
     )

@@ -43,7 +43,10 @@ class Bootstrap(NamedTuple):
 
 
 def resamples(
-  size: int, *, key: jax.Array, replicates: int
+  size: int,
+  *,
+  key: jax.Array,
+  replicates: int,
 ) -> Int[np.ndarray, "replicates size"]:
   """Return how often each of `size` things is drawn in `size` draws with replacement,
   in each of many resamples.
@@ -63,21 +66,27 @@ def resamples(
   array([4, 4, 4])
   """
   size = at_least("size", size, 0)
-  return times_drawn(
-    _draws(read_key(key), at_least("replicates", replicates, 1), size), size
-  )
+  key = read_key(key)
+  replicates = at_least("replicates", replicates, 1)
+  draws = _draws(key, replicates, size)
+  return times_drawn(draws, size)
 
 
 def parts_of_resamples(
-  size: int, *, key: jax.Array, replicates: int
+  size: int,
+  *,
+  key: jax.Array,
+  replicates: int,
 ) -> Iterator[Int[np.ndarray, "some size"]]:
   """Yield `resamples`, a few of them at a time: all would take several arrays of 8
   bytes a number.
   """
-  draws = _draws(read_key(key), at_least("replicates", replicates, 1), size)
-  drawn, at_once = np.asarray(draws), max(1, _PART // max(1, size))
+  key = read_key(key)
+  replicates = at_least("replicates", replicates, 1)
+  draws = np.asarray(_draws(key, replicates, size))
+  at_once = max(1, _PART // max(1, size))
   for start in range(0, replicates, at_once):
-    yield times_drawn(drawn[start : start + at_once], size)
+    yield times_drawn(draws[start : start + at_once], size)
 
 
 def blocks(
@@ -86,18 +95,25 @@ def blocks(
   """Yield `resamples` of several things, each given as its size and key, a block of the
   replicates at a time.
   """
-  at_once = max(1, _AT_ONCE // max(1, *(size for size, _ in things)))
-  for start in range(0, at_least("replicates", replicates, 1), at_once):
+  replicates = at_least("replicates", replicates, 1)
+  largest = max(size for size, _ in things)
+  at_once = max(1, _AT_ONCE // max(1, largest))
+  for start in range(0, replicates, at_once):
     count = min(at_once, replicates - start)
-    yield [
-      resamples(n, key=jax.random.fold_in(k, start) if start else k, replicates=count)
-      for n, k in things
-    ]
+    block = []
+    for size, key in things:
+      # The first block is what `resamples` gives, where it is the only one.
+      if start:
+        key = jax.random.fold_in(key, start)
+      block.append(resamples(size, key=key, replicates=count))
+    yield block
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _draws(
-  key: jax.Array, replicates: int, size: int
+  key: jax.Array,
+  replicates: int,
+  size: int,
 ) -> Int[jax.Array, "replicates size"]:
   if size > 2**16:
     return jax.random.randint(key, (replicates, size), 0, size)
@@ -108,7 +124,9 @@ def _draws(
 
 
 def from_replicates(
-  replicates: Given["replicates ..."], *, level: float = 0.95
+  replicates: Given["replicates ..."],
+  *,
+  level: float = 0.95,
 ) -> Bootstrap:
   """Return the standard deviation (ddof = 1) and percentiles of bootstrap replicates,
   over the first axis; NaN are left out.
@@ -127,16 +145,21 @@ def from_replicates(
   >>> from_replicates([1.0, 2.0, 3.0], level=0.5).low
   array(1.5)
   """
-  quantiles, x = (
-    read_level(level),
-    read_within("replicates", replicates, "(-inf, inf)", nan=True),
-  )
+  quantiles = read_level(level)
+  x = read_within("replicates", replicates, "(-inf, inf)", nan=True)
   few = (~np.isnan(x)).sum(0) < 2
   if few.all():
-    return Bootstrap(*(np.full(few.shape, np.nan),) * 3)
-  x = np.where(few, 0.0, x)  # so that NumPy does not warn
-  found = np.nanstd(x, axis=0, ddof=1), *np.nanquantile(x, quantiles, axis=0)
-  return Bootstrap(*(np.where(few, np.nan, f) for f in found))
+    unknown = np.full(few.shape, np.nan)
+    return Bootstrap(unknown, unknown, unknown)
+  # So that NumPy does not warn.
+  x = np.where(few, 0.0, x)
+  se = np.nanstd(x, axis=0, ddof=1)
+  low, high = np.nanquantile(x, quantiles, axis=0)
+  return Bootstrap(
+    se=np.where(few, np.nan, se),
+    low=np.where(few, np.nan, low),
+    high=np.where(few, np.nan, high),
+  )
 
 
 def bootstrap(
@@ -189,48 +212,73 @@ def bootstrap(
   0.013 0.0067
   """
   one_of("over", over, ("runs", "examples", "both"))
-  bins, _ = at_least("bins", bins, 1), read_level(level)
-  predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
+  bins = at_least("bins", bins, 1)
+  read_level(level)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  predictions = np.asarray(predictions)
+  labels = np.asarray(labels)
   if num_classes > FEW_CLASSES:
     predictions, labels, num_classes = renumber_classes(predictions, labels)
   runs, examples = predictions.shape
-  of_runs, of_examples = jax.random.split(read_key(key))
-  w, v = np.ones((1, runs), int), np.ones((1, examples), int)
+  key_of_runs, key_of_examples = jax.random.split(read_key(key))
+  # How often each run, and each example, is drawn; what is not resampled has one row.
+  w = np.ones((1, runs), int)
+  v = np.ones((1, examples), int)
   if over != "examples":
-    w = resamples(runs, key=of_runs, replicates=replicates)
+    w = resamples(runs, key=key_of_runs, replicates=replicates)
   if over != "runs":
-    v = resamples(examples, key=of_examples, replicates=replicates)
+    v = resamples(examples, key=key_of_examples, replicates=replicates)
 
   errors = predictions != labels
+  # Each run's errors on the even and on the odd examples of each resample.
   even = _counts(v[:, 0::2], errors[:, 0::2].T)
   odd = _counts(v[:, 1::2], errors[:, 1::2].T)
   votes = _of_votes(predictions, labels, num_classes, w, v, bins)
+  values = _statistics(even, odd, votes, w, v)
+  if over == "runs":
+    halves = np.stack([even[0], odd[0]])
+    values["top_fraction_gain"] = gain_of_halves(halves, w, examples, 0.25).mean
+  return {name: from_replicates(x, level=level) for name, x in values.items()}
+
+
+def _statistics(
+  even: Int[np.ndarray, "*replicates runs"],
+  odd: Int[np.ndarray, "*replicates runs"],
+  votes: dict[str, Array],
+  w: Int[np.ndarray, "_ runs"],
+  v: Int[np.ndarray, "_ examples"],
+) -> dict[str, Array]:
+  """Return the statistics of each resample, from the runs' errors on its even and odd
+  examples, and from the sums over its votes.
+  """
+  runs = w.shape[1]
+  examples = v.shape[1]
+  both = even + odd
+  # Pairs of a run, or of an example, with itself are no pairs of two, and do not count.
   pairs_of_runs = runs**2 - (w**2).sum(1)
   pairs_of_examples = examples**2 - (v**2).sum(1)
-  mean_error = ratio((w * (even + odd)).sum(1), runs * examples)
-  squared = ratio(_covariances(w, even + odd, even + odd), pairs_of_runs)
-  spread_even, spread_odd = (np.sqrt(_covariances(w, x, x)) for x in (even, odd))
+
+  mean_error = ratio((w * both).sum(1), runs * examples)
+  squared = ratio(_covariances(w, both, both), pairs_of_runs)
+  independent = ratio(votes["independent"], examples**2 * pairs_of_runs)
+  with_itself = ratio(votes["with_itself"], pairs_of_runs)
+  distribution = ratio(squared - with_itself, pairs_of_examples)
+  spread_even = np.sqrt(_covariances(w, even, even))
+  spread_odd = np.sqrt(_covariances(w, odd, odd))
+  split_correlation = ratio(_covariances(w, even, odd), spread_even * spread_odd)
   disagreement = ratio(votes["disagreeing"], examples * pairs_of_runs)
-  found = {
+  return {
     "mean_error": mean_error,
     "test_set_variance": ratio(squared, examples**2),
-    "independent_errors_variance": ratio(
-      votes["independent"], examples**2 * pairs_of_runs
-    ),
-    "distribution_variance": ratio(
-      squared - ratio(votes["with_itself"], pairs_of_runs), pairs_of_examples
-    ),
-    "split_correlation": ratio(_covariances(w, even, odd), spread_even * spread_odd),
+    "independent_errors_variance": independent,
+    "distribution_variance": distribution,
+    "split_correlation": split_correlation,
     "ensemble_accuracy": ratio(votes["right"], examples),
     "expected_disagreement": disagreement,
     "gde_gap": abs(mean_error - disagreement),
     "cace": ratio(votes["cace"], examples * runs),
     "ece": ratio(votes["ece"], examples * runs),
   }
-  if over == "runs":
-    halves = np.stack([even[0], odd[0]])
-    found["top_fraction_gain"] = gain_of_halves(halves, w, examples, 0.25).mean
-  return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
 def top_fraction_gain_bootstrap(
@@ -268,116 +316,183 @@ def top_fraction_gain_bootstrap(
   # Sorted, so that the order of the runs does not matter.
   halves = counts.halves[:, np.lexsort(counts.halves[::-1])]
   at_once = max(1, _PART // max(1, counts.runs))
-  gains = [
-    gain_of_halves(halves, some, counts.examples, fraction).mean
-    for (drawn,) in blocks((counts.runs, key), replicates=replicates)
-    for some in np.split(drawn, range(at_once, len(drawn), at_once))
-  ]
+  gains = []
+  for (drawn,) in blocks((counts.runs, key), replicates=replicates):
+    for start in range(0, len(drawn), at_once):
+      times = drawn[start : start + at_once]
+      gain = gain_of_halves(halves, times, counts.examples, fraction)
+      gains.append(gain.mean)
   return from_replicates(np.concatenate(gains), level=level)
 
 
 def calibration_bootstrap_of_votes(
-  counts: VoteCounts, *, key: jax.Array
+  counts: VoteCounts,
+  *,
+  key: jax.Array,
 ) -> dict[str, Bootstrap]:
   """Return CACE and ECE of `bootstrap` over examples."""
-  runs, examples, bins = counts.runs, counts.examples, 10
-  cells = counts.cells
-  classes, most = (x[:, 0] for x in counts.first_classes(1))
-  top_is_right = (classes == counts.labels) & (most > 0)
+  runs = counts.runs
+  examples = counts.examples
+  bins = 10
+  # What each example adds to the excess of right items over votes in each bin: by its
+  # pairs with classes, and by its plurality class.
   excess = np.zeros((2, examples, bins))
-  of_cells = bins_of(cells.votes, runs, bins)
-  np.add.at(excess[0], (cells.example, of_cells), cells.right * runs - cells.votes)
-  of_top = bins_of(most, runs, bins)
-  excess[1, np.arange(examples), of_top] = top_is_right * runs - most
-  parts = parts_of_resamples(examples, key=jax.random.split(key)[1], replicates=1000)
-  sums = [abs(real(drawn) @ excess).sum(2) for drawn in parts]
-  of_cace, of_ece = ratio(np.concatenate(sums, axis=1), examples * runs)
-  return {"cace": from_replicates(of_cace), "ece": from_replicates(of_ece)}
+  cells = counts.cells
+  pair_bins = bins_of(cells.votes, runs, bins)
+  pair_excess = cells.right * runs - cells.votes
+  # An example may have several pairs in one bin, which an assignment would not add.
+  np.add.at(excess[0], (cells.example, pair_bins), pair_excess)
+
+  first_classes, first_votes = counts.first_classes(1)
+  top = first_classes[:, 0]
+  most = first_votes[:, 0]
+  top_is_right = (top == counts.labels) & (most > 0)
+  top_bins = bins_of(most, runs, bins)
+  excess[1, np.arange(examples), top_bins] = top_is_right * runs - most
+
+  # `bootstrap` draws examples with the second of two keys.
+  _, key_of_examples = jax.random.split(key)
+  sums = []
+  for drawn in parts_of_resamples(examples, key=key_of_examples, replicates=1000):
+    by_bin = abs(real(drawn) @ excess)
+    sums.append(by_bin.sum(2))
+  cace, ece = ratio(np.concatenate(sums, axis=1), examples * runs)
+  return {"cace": from_replicates(cace), "ece": from_replicates(ece)}
 
 
-def _covariances(w: Array, x: Array, y: Array) -> Array:
+def _covariances(
+  w: Array,
+  x: Array,
+  y: Array,
+) -> Array:
   """Return Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) for each resample."""
-  return w.sum(1) * (w * x * y).sum(1) - (w * x).sum(1) * (w * y).sum(1)
+  sum_x = (w * x).sum(1)
+  sum_y = (w * y).sum(1)
+  products = (w * x * y).sum(1)
+  return w.sum(1) * products - sum_x * sum_y
 
 
 def _counts(a: Array, b: Array) -> Array:
   """Return the matrix product a b of whole numbers; float32 is exact, because results
   are below 2^24.
   """
-  return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64)
+  product = a.astype(np.float32) @ b.astype(np.float32)
+  return product.astype(np.int64)
 
 
 def _of_votes(
-  predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int
+  predictions: Array,
+  labels: Array,
+  num_classes: int,
+  w: Array,
+  v: Array,
+  bins: int,
 ) -> dict[str, Array]:
   """Return the sums over examples that the statistics need from the votes of each
   resample, (replicates,) each.
   """
-  runs, replicates = len(predictions), max(len(w), len(v))
+  runs = len(predictions)
+  replicates = max(len(w), len(v))
   # Where all runs agree, no resample of runs changes anything.
-  fixed = (predictions == predictions[:1]).all(0) | (len(w) == 1)
+  fixed = (predictions == predictions[:1]).all(0)
+  if len(w) == 1:
+    # Runs are not resampled.
+    fixed[:] = True
   votes = votes_of(predictions[:, fixed], num_classes)
-  sums = _sums(_of_each_example(votes, labels[fixed], runs, bins), real(v[:, fixed]))
-  total = {
-    name: np.broadcast_to(x, (replicates, *x.shape[1:])) for name, x in sums.items()
-  }
+  terms = _of_each_example(votes, labels[fixed], runs, bins)
+  total = {}
+  for name, x in _sums(terms, real(v[:, fixed])).items():
+    # Where only runs are resampled, fixed examples have the same sums in all resamples.
+    total[name] = np.broadcast_to(x, (replicates, *x.shape[1:]))
+
   varying = np.flatnonzero(~fixed)
   step = max(1, _AT_ONCE // ((runs + replicates) * num_classes))
   for start in range(0, len(varying), step):
     some = varying[start : start + step]
     # Padded to few different sizes, so that few programs are compiled; the padding is
     # drawn 0 times.
-    more = min(step, 2 ** (len(some) - 1).bit_length()) - len(some)
-    block = (x[..., some] for x in (predictions, labels, v))
-    padded = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, more))) for x in block)
-    sums = _of_resampled_votes(*padded, w, num_classes, bins)
-    total = {name: total[name] + real(x) for name, x in sums.items()}
-  return total | {name: abs(total[name]).sum(1) for name in ("cace", "ece")}
+    size = min(step, 2 ** (len(some) - 1).bit_length())
+    sums = _of_resampled_votes(
+      _pad_examples(predictions[:, some], size),
+      _pad_examples(labels[some], size),
+      _pad_examples(v[:, some], size),
+      w,
+      num_classes,
+      bins,
+    )
+    for name, x in sums.items():
+      total[name] = total[name] + real(x)
+  for name in ("cace", "ece"):
+    # Bins count by how far they are off, on either side, once all examples are in them.
+    total[name] = abs(total[name]).sum(1)
+  return total
+
+
+def _pad_examples(x: Array, size: int) -> np.ndarray:
+  """Pad the last axis with zeros up to a size."""
+  padding = [(0, 0)] * x.ndim
+  padding[-1] = (0, size - x.shape[-1])
+  return np.pad(x, padding)
 
 
 @partial(jax.jit, static_argnames=("num_classes", "bins"))
 def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
   """Return `_sums` of the votes of each resample of the runs."""
   runs, examples = predictions.shape
-  one_hot = jax.nn.one_hot(predictions, num_classes).reshape(
-    runs, examples * num_classes
-  )
-  with jax.default_matmul_precision("highest"):  # counts are more than bfloat16 holds
-    votes = (w.astype(jnp.float32) @ one_hot).reshape(-1, examples, num_classes)
-    terms = jax.vmap(lambda votes: _of_each_example(votes, labels, runs, bins))(votes)
+  one_hot = jax.nn.one_hot(predictions, num_classes)
+  one_hot = one_hot.reshape(runs, examples * num_classes)
+
+  def terms_of(votes):
+    return _of_each_example(votes, labels, runs, bins)
+
+  # Counts are more than bfloat16 holds.
+  with jax.default_matmul_precision("highest"):
+    votes = w.astype(jnp.float32) @ one_hot
+    votes = votes.reshape(-1, examples, num_classes)
+    terms = jax.vmap(terms_of)(votes)
     v = v.astype(jnp.float32)
-    return (
-      jax.vmap(_sums)(terms, v)
-      if len(v) > 1
-      else jax.vmap(lambda x: _sums(x, v[0]))(terms)
-    )
+    if len(v) > 1:
+      return jax.vmap(_sums)(terms, v)
+    # Examples are not resampled: all resamples of runs share one row.
+    return jax.vmap(_sums, in_axes=(0, None))(terms, v[0])
 
 
 def _of_each_example(
-  votes: Array, labels: Array, runs: int, bins: int
+  votes: Array,
+  labels: Array,
+  runs: int,
+  bins: int,
 ) -> dict[str, Array]:
   """Return what each example adds to the statistics, from its votes (examples,
   classes), which may be traced.
   """
   xp = np if isinstance(votes, np.ndarray) else jnp
   votes = votes.astype(float)
-  hits = (labels[:, None] == xp.arange(votes.shape[1])[None]).astype(float)
-  right, most, none = (votes * hits).sum(1), votes.max(1), runs - votes.sum(1)
-  top_is_right = ((votes.argmax(1) == labels) & (most > 0)).astype(float)
+  is_label = labels[:, None] == xp.arange(votes.shape[1])[None]
+  hits = is_label.astype(float)
+  right = (votes * hits).sum(1)
+  most = votes.max(1)
+  # Runs without a prediction agree with each other.
+  no_vote = runs - votes.sum(1)
+  top_is_right = (votes.argmax(1) == labels) & (most > 0)
+  top_is_right = top_is_right.astype(float)
 
   def excess(votes, hits):
     """Return Σ (hit R - votes) of an example's items in each bin, as in `cace`,
     (examples, bins).
     """
-    bin_of = bins_of(votes.astype(int), runs, bins)
-    return xp.stack(
-      [xp.where(bin_of == i, hits * runs - votes, 0).sum(1) for i in range(bins)],
-      axis=1,
-    )
+    places = bins_of(votes.astype(int), runs, bins)
+    difference = hits * runs - votes
+    by_bin = []
+    for i in range(bins):
+      in_bin = xp.where(places == i, difference, 0)
+      by_bin.append(in_bin.sum(1))
+    return xp.stack(by_bin, axis=1)
 
+  disagreeing = (votes * (runs - votes)).sum(1)
   return {
     "independent": right * (runs - right),
-    "disagreeing": (votes * (runs - votes)).sum(1) + none * (runs - none),
+    "disagreeing": disagreeing + no_vote * (runs - no_vote),
     "right": top_is_right,
     "cace": excess(votes, hits),
     "ece": excess(most[:, None], top_is_right[:, None]),
@@ -386,6 +501,7 @@ def _of_each_example(
 
 def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
   """Return the terms summed over examples, each example counted `times` times."""
-  return {name: times @ x for name, x in terms.items()} | {
-    "with_itself": times**2 @ terms["independent"]
-  }
+  sums = {name: times @ x for name, x in terms.items()}
+  # An example that is drawn several times is paired with itself.
+  sums["with_itself"] = times**2 @ terms["independent"]
+  return sums

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -47,16 +47,23 @@ def _method(statistic: Callable[..., Result]) -> Callable[..., Result]:
   predictions, labels and num_classes.
   """
   signature = inspect.signature(statistic)
-  data, *beside = signature.parameters.values()
-  options = [p for p in beside if p.name not in ("labels", "num_classes")]
-  none = (None,) * (len(beside) - len(options))
+  data, *others = signature.parameters.values()
+  # Tallies have labels and num_classes of their own: these arguments are always None.
+  options = []
+  unused = []
+  for parameter in others:
+    if parameter.name in ("labels", "num_classes"):
+      unused.append(None)
+    else:
+      options.append(parameter)
 
   @functools.wraps(statistic)
   def method(self, *args, **named):
-    return statistic(self, *none, *args, **named)
+    return statistic(self, *unused, *args, **named)
 
-  parameters = [data.replace(name="self"), *options]
-  method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+  # Help and editors show the options that are left.
+  own_signature = signature.replace(parameters=[data.replace(name="self"), *options])
+  method.__signature__ = own_signature  # type: ignore[attr-defined]
   method.__doc__ = f"See `stats.{statistic.__name__}`."
   return method
 
@@ -102,10 +109,11 @@ class Tallies(VoteCounts):
     if not isinstance(other, Tallies):
       return NotImplemented
     if self.votes.shape != other.votes.shape:
-      sizes = " and ".join(
-        f"{t.examples} examples of {t.votes.shape[1]} classes" for t in (self, other)
+      raise Mistake(
+        f"tallies of {self.examples} examples of {self.classes} classes and "
+        f"{other.examples} examples of {other.classes} classes: add tallies of runs on "
+        "the same examples"
       )
-      raise Mistake(f"tallies of {sizes}: add tallies of runs on the same examples")
     if not np.array_equal(self.labels, other.labels):
       first = int((self.labels != other.labels).argmax())
       pair = f"{self.labels[first]} and {other.labels[first]}"
@@ -118,33 +126,40 @@ class Tallies(VoteCounts):
         "only one of two tallies has joint error counts: tally both with pairs=True, or "
         "neither"
       )
+    half_errors = np.concatenate([self.half_errors, other.half_errors], axis=1)
+    joint_errors = None
+    if self.joint_errors is not None:
+      joint_errors = self.joint_errors + other.joint_errors
     return Tallies(
       runs=self.runs + other.runs,
       labels=self.labels,
       votes=self.votes + other.votes,
-      half_errors=_merge_equal(
-        np.concatenate([self.half_errors, other.half_errors], axis=1)
-      ),
-      joint_errors=None
-      if self.joint_errors is None
-      else self.joint_errors + other.joint_errors,
+      half_errors=_merge_equal(half_errors),
+      joint_errors=joint_errors,
     )
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Return the attributes as arrays by name, for storage; without `joint_errors` if
     pairs were not counted. Votes are an array of all classes.
     """
-    fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-    if scipy.sparse.issparse(self.votes):
-      fields["votes"] = self.votes.toarray()
-    return {name: np.asarray(x) for name, x in fields.items() if x is not None}
+    arrays = {}
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if scipy.sparse.issparse(value):
+        value = value.toarray()
+      if value is not None:
+        arrays[field.name] = np.asarray(value)
+    return arrays
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Tallies":
     """Return the tallies whose `to_arrays()` returned these arrays."""
-    votes, joint = arrays["votes"].astype(np.int64), arrays.get("joint_errors")
     return cls(
-      int(arrays["runs"]), arrays["labels"], votes, arrays["half_errors"], joint
+      runs=int(arrays["runs"]),
+      labels=arrays["labels"],
+      votes=arrays["votes"].astype(np.int64),
+      half_errors=arrays["half_errors"],
+      joint_errors=arrays.get("joint_errors"),
     )
 
   @classmethod
@@ -158,13 +173,15 @@ class Tallies(VoteCounts):
     """Return tallies of votes and `halves`, (2, runs): each run's numbers of errors on
     examples of even and of odd index.
     """
-    halves = np.append(halves, np.ones_like(halves[:1]), axis=0).astype(np.int64)
+    # Each run is a pair of its own, until equal ones are merged.
+    once = np.ones_like(halves[:1])
+    half_errors = np.append(halves, once, axis=0).astype(np.int64)
     return cls(
-      halves.shape[1],
-      labels,
-      votes.astype(np.int64),
-      _merge_equal(halves),
-      joint_errors,
+      runs=halves.shape[1],
+      labels=labels,
+      votes=votes.astype(np.int64),
+      half_errors=_merge_equal(half_errors),
+      joint_errors=joint_errors,
     )
 
   @functools.cached_property
@@ -214,10 +231,11 @@ class Tallies(VoteCounts):
 
     Source: jordan2024, appendix B.2.
     """
-    wrong, both = self.wrong, self._require_joint_errors()[rows].astype(np.int64)
-    return ratio(
-      self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1)
-    )
+    wrong = self.wrong
+    both = self._require_joint_errors()[rows].astype(np.int64)
+    # Whole numbers until the division, so nothing is rounded before.
+    products = self.runs * both - wrong[rows, None] * wrong
+    return ratio(products, self.runs * (self.runs - 1))
 
   # Errors and their variance between runs
   error_rates = _method(variance.error_rates)
@@ -255,12 +273,11 @@ def _merge_equal(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 even
   """Return `half_errors` with each pair of numbers once, in ascending order, its runs
   added up.
   """
-  *pairs, runs = half_errors
-  pairs, place = np.unique(pairs, axis=1, return_inverse=True)
+  runs = half_errors[2]
+  pairs, place = np.unique(half_errors[:2], axis=1, return_inverse=True)
   # Float64 holds the sums exactly.
-  return np.append(
-    pairs, np.bincount(place, runs, pairs.shape[1])[None].astype(np.int64), axis=0
-  )
+  merged = np.bincount(place, runs, pairs.shape[1]).astype(np.int64)
+  return np.append(pairs, merged[None], axis=0)
 
 
 def tally(
@@ -329,26 +346,47 @@ def tally_blocks(
          [0, 1]], dtype=int32)
   """
   num_classes = at_least("num_classes", num_classes, 1)
-  labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
-  many = num_classes > MANY_CLASSES
-  of_no_run = scipy.sparse.csr_array if many else np.zeros
-  votes = of_no_run((len(labels), num_classes), dtype=np.int64)
-  halves, device = [np.zeros((0, 2), np.int64)], None
-  upper = device_counts.no_joint_errors(len(labels)) if pairs else None
-  for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
+  labels = read_classes("labels", labels, "examples", num_classes)
+  labels = np.asarray(labels, np.int32)
+  examples = len(labels)
+  has_many_classes = num_classes > MANY_CLASSES
+  votes: Any
+  if has_many_classes:
+    votes = scipy.sparse.csr_array((examples, num_classes), dtype=np.int64)
+  else:
+    votes = np.zeros((examples, num_classes), np.int64)
+  halves = [np.zeros((0, 2), np.int64)]
+  upper = None
+  if pairs:
+    upper = device_counts.no_joint_errors(examples)
+  device = None
+  for block in _regrouped(_read_blocks(blocks, labels, num_classes)):
+    # All blocks are counted where the first one is.
     device = device or device_counts.device_of(block)
     on_device = jax.device_put((upper, block, labels), device)
-    counted, of_halves, upper = _count_block(*on_device, num_classes)
+    block_votes, block_halves, upper = _count_block(*on_device, num_classes)
     # This also waits for the counts; otherwise blocks would queue up in memory.
-    if many:
+    if has_many_classes:
       votes = votes + sparse_votes(np.asarray(block), num_classes)
     else:
-      votes += np.asarray(counted)
-    halves.append(np.asarray(of_halves))
+      votes += np.asarray(block_votes)
+    halves.append(np.asarray(block_halves))
+
   joint = None
   if upper is not None:
-    joint = np.asarray(_mirror(upper))[: len(labels), : len(labels)]
+    # Tiles have padding.
+    joint = np.asarray(_mirror(upper))[:examples, :examples]
   return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint)
+
+
+def _read_blocks(
+  blocks: Iterable[Given["runs examples"]],
+  labels: np.ndarray,
+  num_classes: int,
+) -> Iterator[Array]:
+  for block in blocks:
+    predictions, _ = read_votes(block, labels, num_classes)
+    yield predictions
 
 
 @functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
@@ -358,8 +396,8 @@ def _count_block(
   labels: Int[jax.Array, "examples"],
   num_classes: int,
 ) -> tuple[jax.Array | None, jax.Array, device_counts.Upper | None]:
-  """Return a block's votes, None of many classes, its runs' numbers of errors on both halves, and the joint
-  errors with those of the block.
+  """Return a block's votes, None of many classes, its runs' numbers of errors on both
+  halves, and the joint errors with those of the block.
   """
   # Each is a pass of its own: fused into the counting, they would make it several times
   # slower.
@@ -380,25 +418,31 @@ _mirror = jax.jit(device_counts.mirror, donate_argnums=0)
 
 def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
   """Yield the same runs in blocks of `_RUNS`, and the rest in a last one."""
-  held, runs = [], 0
+  parts: list[Array] = []
+  runs = 0
   for block in blocks:
     while len(block):
-      part, block = block[: _RUNS - runs], block[_RUNS - runs :]
-      held.append(part)
+      missing = _RUNS - runs
+      part = block[:missing]
+      block = block[missing:]
+      parts.append(part)
       runs += len(part)
       if runs == _RUNS:
-        yield _joined(held)
-        held, runs = [], 0
-  if held:
-    yield _joined(held)
+        yield _joined(parts)
+        parts = []
+        runs = 0
+  if parts:
+    yield _joined(parts)
 
 
 def _joined(blocks: list[Array]) -> Array:
   if len(blocks) == 1:
-    return blocks[0]  # not a copy of the predictions
-  if all(isinstance(block, np.ndarray) for block in blocks):
+    # Not a copy of the predictions.
+    return blocks[0]
+  on_devices = [block for block in blocks if isinstance(block, jax.Array)]
+  if not on_devices:
     return np.concatenate(blocks)
-  device = next(
-    device_counts.device_of(block) for block in blocks if isinstance(block, jax.Array)
-  )
-  return jnp.concatenate(jax.device_put(blocks, device))  # type: ignore[return-value]  # as said of Array
+  # JAX does not join arrays of several devices.
+  device = device_counts.device_of(on_devices[0])
+  # For type checkers `Array` is NumPy's alone: see where it is defined.
+  return jnp.concatenate(jax.device_put(blocks, device))  # type: ignore[return-value]

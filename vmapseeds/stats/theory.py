@@ -28,11 +28,14 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   0.0025
   """
   error = read_within("error", error, "[0, 1]", nan=True)
-  return ratio(error * (1 - error), read_positive("n", n))
+  n = read_positive("n", n)
+  return ratio(error * (1 - error), n)
 
 
 def calibration_variance_bound(
-  error: Given["..."], n: Given["..."], num_classes: Given["..."]
+  error: Given["..."],
+  n: Given["..."],
+  num_classes: Given["..."],
 ) -> Float[Array, "..."]:
   """Return the least variance of the test-set error of a class-wise calibrated
   classifier of k classes: err/(n k).
@@ -53,5 +56,7 @@ def calibration_variance_bound(
   >>> print(calibration_variance_bound(0.5, 100, num_classes=10))
   0.0005
   """
-  error, n = read_within("error", error, "[0, 1]", nan=True), read_positive("n", n)
-  return ratio(error, n * read_positive("num_classes", num_classes))
+  error = read_within("error", error, "[0, 1]", nan=True)
+  n = read_positive("n", n)
+  num_classes = read_positive("num_classes", num_classes)
+  return ratio(error, n * num_classes)

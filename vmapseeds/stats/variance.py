@@ -40,11 +40,14 @@ class SourceVariances(NamedTuple):
   variance: Float[Array, "3"]
   low: Float[Array, "3"]
   high: Float[Array, "3"]
-  mean_se: Float[Array, ""]  # of the mean of all runs, over other seeds of both
+  # Of the mean of all runs, over other seeds of both.
+  mean_se: Float[Array, ""]
 
 
 def source_variances(
-  performances: Given["first second"], *, level: float = 0.95
+  performances: Given["first second"],
+  *,
+  level: float = 0.95,
 ) -> SourceVariances:
   """Return how much of the variance of runs is due to each of two sources of randomness,
   and to their interaction: y_ij = μ + a_i + b_j + c_ij, with
@@ -81,42 +84,61 @@ def source_variances(
   """
   y = read_reals("performances", performances, "first second")
   outside, _ = read_level(level)
-  I, J = y.shape  # noqa: E741
-  if min(I, J) < 2:
-    none = np.full(3, np.nan)
-    return SourceVariances(none, none, none, real(np.nan))
-  a, b = centred(y.mean(1)), centred(y.mean(0))
-  left = y - y.mean() - a[:, None] - b
-  free = np.array([I - 1, J - 1, (I - 1) * (J - 1)])
-  squares = np.array([J * (a**2).sum(), I * (b**2).sum(), (left**2).sum()]) / free
-  free = np.array([_free(x, n) for x, n in zip((a, b, left), free, strict=True)])
-  repeats = J, I
+  rows, columns = y.shape
+  if min(rows, columns) < 2:
+    unknown = np.full(3, np.nan)
+    return SourceVariances(unknown, unknown, unknown, real(np.nan))
+
+  # The effects of the two-way analysis of variance, and what they leave.
+  first = centred(y.mean(1))
+  second = centred(y.mean(0))
+  rest = y - y.mean() - first[:, None] - second
+  of_first = columns * (first**2).sum()
+  of_second = rows * (second**2).sum()
+  of_rest = (rest**2).sum()
+  free_rows = rows - 1
+  free_columns = columns - 1
+  normal_freedom = np.array([free_rows, free_columns, free_rows * free_columns])
+  squares = np.array([of_first, of_second, of_rest]) / normal_freedom
+  freedom = np.array(
+    [
+      _freedom(first, normal_freedom[0]),
+      _freedom(second, normal_freedom[1]),
+      _freedom(rest, normal_freedom[2]),
+    ]
+  )
+
   variance, low, high = np.empty((3, 3))
-  ends = scipy.stats.chi2.ppf([1 - outside, outside], free[2])
-  variance[2], (low[2], high[2]) = squares[2], squares[2] * free[2] / ends
-  for k, n in enumerate(repeats):
-    variance[k] = (squares[k] - squares[2]) / n
-    down, up = _reach(squares[[k, 2]], free[[k, 2]], outside)
-    low[k], high[k] = variance[k] - down / n, variance[k] + up / n
+  quantiles = scipy.stats.chi2.ppf([1 - outside, outside], freedom[2])
+  variance[2] = squares[2]
+  low[2], high[2] = squares[2] * freedom[2] / quantiles
+  for source, repeats in enumerate((columns, rows)):
+    # A source's mean square has the rest in it too.
+    variance[source] = (squares[source] - squares[2]) / repeats
+    both = [source, 2]
+    down, up = _reach(squares[both], freedom[both], outside)
+    low[source] = variance[source] - down / repeats
+    high[source] = variance[source] + up / repeats
   spread = max(0.0, squares[0] + squares[1] - squares[2]) / y.size
   return SourceVariances(variance, low, high, real(math.sqrt(spread)))
 
 
-def _free(effects, free):
+def _freedom(effects, normal_freedom):
   """Return the degrees of freedom of a mean square: fewer where tails are long."""
   squares = effects.ravel() ** 2
   if squares.size < 4 or not squares.any():
-    return free
+    return normal_freedom
   # The unbiased estimate of normal effects is 0, and that of others is low.
   kurtosis = scipy.stats.kurtosis(effects, axis=None, bias=False)
-  return 2 / (2 / free + max(0.0, kurtosis) / squares.size)
+  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / squares.size)
 
 
-def _reach(squares, free, outside):
+def _reach(squares, freedom, outside):
   """Return how far the modified large-sample interval of a difference of two mean
   squares reaches down and up.
   """
-  (one, two), (n1, n2) = squares, free
+  one, two = squares
+  n1, n2 = freedom
   reaches = []
   for tail, sign in ((1 - outside, 1), (outside, -1)):
     # g bounds the first mean square, h the second, on the side of this end.
@@ -124,9 +146,8 @@ def _reach(squares, free, outside):
     h = sign * (n2 / scipy.stats.chi2.ppf(1 - tail, n2) - 1)
     f = scipy.stats.f.ppf(tail, n1, n2)
     both = ((f - 1) ** 2 - g**2 * f**2 - h**2) / f
-    reaches.append(
-      math.sqrt(max(0.0, (g * one) ** 2 + (h * two) ** 2 + both * one * two))
-    )
+    square = (g * one) ** 2 + (h * two) ** 2 + both * one * two
+    reaches.append(math.sqrt(max(0.0, square)))
   return reaches
 
 
@@ -193,7 +214,8 @@ def test_set_variance(errors: Given["runs examples"] | Counts) -> Float[Array, "
   0.125
   """
   counts = counts_of_errors(errors)
-  return ratio(_covariance(*(counts.run_errors,) * 2), counts.examples**2)
+  variance = _covariance(counts.run_errors, counts.run_errors)
+  return ratio(variance, counts.examples**2)
 
 
 # Otherwise pytest would collect this function wherever it is imported, as its name is
@@ -203,16 +225,20 @@ vars(test_set_variance)["__test__"] = False
 
 def _products(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> int:
   """Return R Σxy - Σx Σy of two counts a run, exact if Σxy is below 2^63."""
-  return len(x) * int((x * y).sum()) - int(x.sum()) * int(y.sum())
+  # Python's ints have no largest one.
+  products = int((x * y).sum())
+  return len(x) * products - int(x.sum()) * int(y.sum())
 
 
 def _covariance(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> Float[Array, ""]:
   """Return the covariance over runs (ddof = 1) of two counts a run."""
-  return ratio(_products(x, y), len(x) * (len(x) - 1))
+  runs = len(x)
+  return ratio(_products(x, y), runs * (runs - 1))
 
 
 def independent_errors_variance(
-  errors: Given["runs examples"] | Counts, unbiased: bool = True
+  errors: Given["runs examples"] | Counts,
+  unbiased: bool = True,
 ) -> Float[Array, ""]:
   """Return the variance of the test-set error if errors were independent between
   examples: (1/n²) Σ_i ε_i (1 - ε_i).
@@ -235,13 +261,17 @@ def independent_errors_variance(
   0.0625 0.03125
   """
   counts = counts_of_errors(errors)
-  wrong, runs = real(counts.wrong), counts.runs
+  runs = counts.runs
+  wrong = real(counts.wrong)
+  # Pairs of runs of which one is wrong and the other right.
+  disagreeing = (wrong * (runs - wrong)).sum()
   pairs = runs * (runs - 1) if unbiased else runs**2
-  return ratio((wrong * (runs - wrong)).sum(), pairs * counts.examples**2)
+  return ratio(disagreeing, pairs * counts.examples**2)
 
 
 def distribution_variance(
-  errors: Given["runs examples"] | Counts, unbiased: bool = True
+  errors: Given["runs examples"] | Counts,
+  unbiased: bool = True,
 ) -> Float[Array, ""]:
   """Return the variance between runs of the error on the whole distribution, of which
   the examples are a sample:
@@ -272,9 +302,9 @@ def distribution_variance(
   counts = counts_of_errors(errors)
   dependent = test_set_variance(counts) - independent_errors_variance(counts)
   estimate = ratio(counts.examples, counts.examples - 1) * dependent
-  return np.asarray(
-    estimate if unbiased else estimate * ratio(counts.runs - 1, counts.runs)
-  )
+  if not unbiased:
+    estimate = estimate * ratio(counts.runs - 1, counts.runs)
+  return np.asarray(estimate)
 
 
 def distribution_variance_se(
@@ -311,7 +341,9 @@ def variance_se(rates: Float[Array, "runs"], examples: int) -> Float[Array, ""]:
   # Sorted, so that the order of the runs does not change even the last bit.
   squares = centred(np.sort(rates)) ** 2
   fourth = runs * (centred(squares) ** 2).sum()
-  spread = ratio(fourth, max((runs - 1) * (runs - 2) ** 2, 0)) ** 0.5
+  # Without runs the divisor would be below 0.
+  divisor = max((runs - 1) * (runs - 2) ** 2, 0)
+  spread = ratio(fourth, divisor) ** 0.5
   return np.asarray(ratio(examples, examples - 1) * spread)
 
 
@@ -332,8 +364,11 @@ def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, "
   0.866025
   """
   even, odd = counts_of_errors(errors).halves
-  spread = real(_products(even, even)) ** 0.5 * real(_products(odd, odd)) ** 0.5
-  return np.asarray(np.clip(ratio(_products(even, odd), spread), -1.0, 1.0))
+  spread_even = real(_products(even, even)) ** 0.5
+  spread_odd = real(_products(odd, odd)) ** 0.5
+  r = ratio(_products(even, odd), spread_even * spread_odd)
+  # Rounding can carry it over 1.
+  return np.asarray(np.clip(r, -1.0, 1.0))
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
@@ -356,7 +391,8 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   if runs < 3:
     return np.where(np.isnan(r) | (runs < 2), np.nan, 1.0)
   # P(|t| > t_0) of Student's t in terms of r alone.
-  return np.asarray(scipy.special.betainc(runs / 2 - 1, 0.5, 1 - r**2))
+  p = scipy.special.betainc(runs / 2 - 1, 0.5, 1 - r**2)
+  return np.asarray(p)
 
 
 def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
@@ -379,12 +415,14 @@ def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""
   0.125
   """
   counts = counts_of_errors(errors)
+  even, odd = counts.halves
   pairs = (counts.examples // 2) * ((counts.examples + 1) // 2)
-  return ratio(_covariance(*counts.halves), pairs)
+  return ratio(_covariance(even, odd), pairs)
 
 
 def top_fraction_gain(
-  errors: Given["runs examples"] | Counts, fraction: float = 0.25
+  errors: Given["runs examples"] | Counts,
+  fraction: float = 0.25,
 ) -> TopFractionGain:
   """Return the accuracy on one half of the examples that is gained by taking the best
   runs of the other half.
@@ -428,39 +466,58 @@ def gain_of_halves(
   fraction = read_number("fraction", fraction, "(0, 1]")
   even, odd = halves
   # The tolerance keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
-  top = max(1, math.floor(fraction * times.sum(-1).max() + 1e-9))
-  by_even = _errors_by_count(even, odd, times)
-  by_odd = _errors_by_count(odd, even, times)
-  forward = ratio(_gain(*by_even, top=top), examples // 2)
-  # A single example is even, and nothing is left to select on.
-  back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2 if examples > 1 else 0)
-  return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
+  runs = times.sum(-1).max()
+  top = max(1, math.floor(fraction * runs + 1e-9))
+  runs_by_even, odd_errors = _errors_by_count(even, odd, times)
+  runs_by_odd, even_errors = _errors_by_count(odd, even, times)
+  examples_odd = examples // 2
+  examples_even = (examples + 1) // 2
+  if examples == 1:
+    # A single example is even, and nothing is left to select on.
+    examples_even = 0
+  even_to_odd = ratio(_gain(runs_by_even, odd_errors, top=top), examples_odd)
+  odd_to_even = ratio(_gain(runs_by_odd, even_errors, top=top), examples_even)
+  mean = np.asarray((even_to_odd + odd_to_even) / 2)
+  return TopFractionGain(even_to_odd, odd_to_even, mean)
 
 
 def _errors_by_count(
-  here: np.ndarray, there: np.ndarray, runs: np.ndarray
+  here: np.ndarray,
+  there: np.ndarray,
+  runs: np.ndarray,
 ) -> np.ndarray:
   """Count the runs that make each number of errors here that any makes, in ascending
   order, and their errors there, (2, ..., numbers).
   """
-  numbers, here = np.unique(here, return_inverse=True)
+  numbers, number_of_run = np.unique(here, return_inverse=True)
   size = max(1, len(numbers))
   rows = np.atleast_2d(runs)
-  places = (here + size * np.arange(len(rows))[:, None]).ravel()
+  # Each row counts in places of its own, so that one pass counts all.
+  places = (number_of_run + size * np.arange(len(rows))[:, None]).ravel()
+  total = len(rows) * size
   # Float64 holds the sums exactly.
-  sums = [
-    np.bincount(places, x.ravel(), len(rows) * size).astype(np.int64)
-    for x in (rows, rows * there)
-  ]
-  return np.reshape(sums, (2, *runs.shape[:-1], size))
+  runs_at = np.bincount(places, rows.ravel(), total)
+  errors_at = np.bincount(places, (rows * there).ravel(), total)
+  sums = np.stack([runs_at, errors_at]).astype(np.int64)
+  return sums.reshape(2, *runs.shape[:-1], size)
 
 
-def _gain(runs_at: Array, errors_at: Array, *, top: int) -> Array:
+def _gain(
+  runs_at: Array,
+  errors_at: Array,
+  *,
+  top: int,
+) -> Array:
   """Return how many fewer errors there the `top` runs with the fewest errors here make
   than the mean run.
   """
-  runs_at, errors_at = real(runs_at), real(errors_at)
+  runs_at = real(runs_at)
+  errors_at = real(errors_at)
+  # Runs with fewer errors are taken first; those tied at the cut share the places.
   before = np.cumsum(runs_at, axis=-1) - runs_at
-  share = np.clip(top - before, 0, runs_at) / np.maximum(runs_at, 1)
-  excess = errors_at - runs_at * ratio(errors_at.sum(-1), runs_at.sum(-1))[..., None]
+  taken = np.clip(top - before, 0, runs_at)
+  share = taken / np.maximum(runs_at, 1)
+  mean_errors = ratio(errors_at.sum(-1), runs_at.sum(-1))[..., None]
+  excess = errors_at - runs_at * mean_errors
+  # Not a minus sign, which would make -0 of 0.
   return 0.0 - ratio((share * excess).sum(-1), top)

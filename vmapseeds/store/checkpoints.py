@@ -70,18 +70,25 @@ class Checkpoints:
   ):
     self.block, self._interval, self._reached = block, interval, reached
     self.place = place(path) / FOLDER / str(block)
-    runs = [(str(a.dtype), a.shape, digest(a)) for a in jax.tree.leaves(table)]
+    columns = jax.tree.leaves(table)
+    runs = [(str(column.dtype), column.shape, digest(column)) for column in columns]
     self._fits = json.loads(json.dumps({"runs": runs, **fits}))  # as JSON reads it back
-    self._began = self._looked = time.perf_counter()
     self.before = 0.0  # seconds that earlier processes trained what is resumed
-    self._spent, self._cost, self._round, self._rounds = 0.0, FIRST_COST, 0.0, 0
+    self._began = time.perf_counter()
+    self._looked = self._began  # when epochs ended last
+    self._spent = 0.0  # seconds that all saves took
+    self._cost = FIRST_COST  # seconds that the last save took
+    self._round = 0.0  # seconds that an epoch takes, 0 if not known yet
+    self._rounds = 0  # epochs that are done
 
   @property
   def every(self) -> int:
     """Epochs to the next call of `save`."""
     if self._interval != AUTO:
       return int(self._interval)
-    return max(1, math.ceil(self._wait() / self._round)) if self._round else 1
+    if not self._round:  # not known how long an epoch takes
+      return 1
+    return max(1, math.ceil(self._wait() / self._round))
 
   @property
   def saved(self) -> int:
@@ -89,8 +96,9 @@ class Checkpoints:
     return max(self._all_saved(), default=0)
 
   def _all_saved(self):
-    found = (name.removesuffix(".json") for name in names(self.place))
-    return [int(name) for name in found if name.isdecimal()]
+    # The file beside a checkpoint is written last, so only its name counts.
+    saved = [name.removesuffix(".json") for name in names(self.place)]
+    return [int(name) for name in saved if name.isdecimal()]
 
   def _wait(self):
     """Return the seconds until one more save brings the time for saving to `SHARE`."""
@@ -107,7 +115,7 @@ class Checkpoints:
       try:
         state = self._read(rounds, like)
       except Exception as error:  # orbax and file systems raise many kinds
-        why = error if isinstance(error, _Misfit) else "it cannot be read"
+        why = str(error) if isinstance(error, _Misfit) else "it cannot be read"
         say(f"the checkpoint {self.block}/{rounds} is ignored: {why}")
         continue
       self._rounds = rounds
@@ -135,20 +143,23 @@ class Checkpoints:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
 
     target = self.place / str(rounds)
+    description = self.place / f"{rounds}.json"
     seconds = self.before + time.perf_counter() - self._began
-    about = self._fits | {"epochs": rounds, "seconds": round(seconds, 3)}
+    about_states = self._fits | {"epochs": rounds, "seconds": round(seconds, 3)}
     try:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
+        # Orbax writes into folders of a disk only.
         folder = Path(scratch, "states") if is_remote(target) else target.absolute()
         orbax.save(folder, _named(jax.tree.leaves(state)))
-        about["digest"] = _digest(folder)
+        about_states["digest"] = _digest(folder)
         if is_remote(target):
           target.fs.put(str(folder), target.path, recursive=True)
-      replace(self.place / f"{rounds}.json", json.dumps(about))
-      others = {name.split("/")[0] for name in names(self.place)}
-      for name in others - {str(rounds), f"{rounds}.json"}:
-        _remove(self.place / name)
+      # Last: it makes the checkpoint count, and the one before it superfluous.
+      replace(description, json.dumps(about_states))
+      for name in {name.split("/")[0] for name in names(self.place)}:
+        if name not in (target.name, description.name):
+          _remove(self.place / name)
     except Exception as error:
       # Training continues without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
@@ -166,28 +177,28 @@ class Checkpoints:
     """
     import orbax.checkpoint as ocp
 
-    about = parse(read(self.place / f"{rounds}.json"))
+    written = parse(read(self.place / f"{rounds}.json"))
     for name, value in (self._fits | {"epochs": rounds}).items():
-      if about.get(name) != value:
+      if written.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
-    numpy = jax.tree.map(
-      lambda _: ocp.RestoreArgs(restore_type=np.ndarray), _named(leaves)
-    )
+    # As NumPy arrays: lanes are put onto the devices by whoever trains them.
+    as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
+    restore_args = jax.tree.map(lambda _: as_numpy, _named(leaves))
     with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
       source = self.place / str(rounds)
       folder = Path(scratch, "states") if is_remote(source) else source.absolute()
       if is_remote(source):
         source.fs.get(source.path, str(folder), recursive=True)
       # Orbax leaves reads behind, which complain later, when it meets a torn file.
-      if about["digest"] != _digest(folder):
+      if written["digest"] != _digest(folder):
         raise _Misfit("it is not as it was written")
-      found = orbax.restore(folder, restore_args=numpy)
-    self.before = about.get("seconds", 0.0)
-    arrays = [
-      found.get(f"{n:04}", np.zeros(leaf.shape, leaf.dtype))
-      for n, leaf in enumerate(leaves)
-    ]
+      restored = orbax.restore(folder, restore_args=restore_args)
+    self.before = written.get("seconds", 0.0)
+    arrays = []
+    for number, leaf in enumerate(leaves):
+      empty = np.zeros(leaf.shape, leaf.dtype)  # orbax has saved none of these
+      arrays.append(restored.get(_name(number), empty))
     return jax.tree.unflatten(structure, arrays)
 
 
@@ -213,21 +224,30 @@ def clear(results) -> None:
   """Remove the checkpoints of all blocks of a results folder that are finished."""
   folder = results.path / FOLDER
   saved = {name.split("/")[0] for name in names(folder)}
-  for block in saved and saved & {*map(str, results.finished_blocks())}:
+  if not saved:  # most often: the records need not be listed
+    return
+  finished = {str(block) for block in results.finished_blocks()}
+  for block in saved & finished:
     _remove(folder / block)
+
+
+def _name(number):
+  """Return the name of a state's leaf in a checkpoint."""
+  return f"{number:04}"
 
 
 def _named(leaves):
   """Return arrays by their numbers, without empty ones, which orbax does not save."""
-  return {f"{n:04}": leaf for n, leaf in enumerate(leaves) if leaf.size}
+  return {_name(number): leaf for number, leaf in enumerate(leaves) if leaf.size}
 
 
 def _digest(folder):
   """Return a checksum of the files of a checkpoint."""
-  files = ((name, (folder / name).read_bytes()) for name in sorted(names(folder)))
-  return digest(
-    *(np.frombuffer(name.encode() + content, np.uint8) for name, content in files)
-  )
+  contents = []
+  for name in sorted(names(folder)):
+    content = name.encode() + (folder / name).read_bytes()
+    contents.append(np.frombuffer(content, np.uint8))
+  return digest(*contents)
 
 
 def _remove(path):

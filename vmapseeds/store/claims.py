@@ -74,34 +74,38 @@ class Claims:
   def __exit__(self, *_) -> None:
     self._ended.set()
     self._renewer.join()
-    for block in [*self._held]:
+    for block in list(self._held):
       self.give_back(block)
 
   def take(self, block: int | str) -> bool:
     """Claim a block. Return False where another process holds it."""
     name = str(block)
     path = self._file(name)
-    about = {"token": uuid.uuid4().hex, "begun": time.time()}
-    mine = _process(os.getpid()) | about
-    made = create(path, json.dumps(mine))
-    if not made:
+    mine = _process(os.getpid())
+    # The token tells this claim from others of the same process.
+    mine |= {"token": uuid.uuid4().hex, "begun": time.time()}
+    is_new = create(path, json.dumps(mine))
+    if not is_new:
       if self._is_alive(name, mark(path)) is not False:
         return False
       with contextlib.suppress(LookupError, TypeError, ValueError):
-        self.abandoned[name] = float((self._seen[name].owner or {})["begun"])
+        owner = self._seen[name].owner or {}
+        self.abandoned[name] = float(owner["begun"])
       replace(path, json.dumps(mine))
-    self._held[name], self._renewed[name] = mine, time.monotonic()
-    if made or self.holds(name):
+    self._held[name] = mine
+    self._renewed[name] = time.monotonic()
+    if is_new or self.holds(name):
       return True
     del self._held[name]  # several overwrote the claim, and the last of them has it
     return False
 
   def wait_for(self, name: str) -> None:
     """Claim what no process holds for long, such as the folder's description."""
-    begun, said = time.monotonic(), False
+    begun = time.monotonic()
+    silent = True
     while not self.take(name):
-      if not said and time.monotonic() - begun > PATIENCE:
-        said = True
+      if silent and time.monotonic() - begun > PATIENCE:
+        silent = False
         say(
           f"waiting for another process, which writes the {name} {self.folder.parent}; if "
           f"it is gone, its claim is taken over after {LEASE:.0f} s"
@@ -136,63 +140,86 @@ class Claims:
     it is alive, of the blocks that other processes have claimed. None means that it is
     not known yet.
     """
-    there = listing(self.folder)
-    finished = {int(name[:-5]) for name in there if re.fullmatch(r"\d+\.json", name)}
-    found = {match[1]: m for n, m in there.items() if (match := re.fullmatch(CLAIM, n))}
-    others = {name: m for name, m in found.items() if name not in self._held}
-    return finished, {name: self._is_alive(name, m) for name, m in others.items()}
+    finished = set()
+    alive = {}
+    # One listing for both: it takes long where there are many records.
+    for file, mark_now in listing(self.folder).items():
+      if re.fullmatch(r"\d+\.json", file):
+        finished.add(int(file.removesuffix(".json")))
+      claim = re.fullmatch(CLAIM, file)
+      if claim and claim[1] not in self._held:
+        alive[claim[1]] = self._is_alive(claim[1], mark_now)
+    return finished, alive
 
   def owner(self, block: int | str) -> str:
     """Return which process was seen to hold a block, in words."""
     sight = self._seen.get(str(block))
-    owner = (sight.owner if sight else None) or {}
-    host = str(owner.get("host", "")).partition(" ")[0]
-    return f"process {owner['pid']} on {host}" if "pid" in owner else "another process"
+    if sight is None or sight.owner is None or "pid" not in sight.owner:
+      return "another process"
+    host = str(sight.owner.get("host", "")).partition(" ")[0]
+    return f"process {sight.owner['pid']} on {host}"
 
   def _is_alive(self, name, mark):
     """Return whether the process that holds a claim is alive, None if it is not known."""
     now = time.monotonic()
     sight = self._seen.get(name)
     if sight is None or sight.mark != mark:
-      owner = sight.owner if sight else None
-      if owner is None or owner.get("host") == _host():
-        owner = _owner(self._file(name))
-      sight = self._seen[name] = Sight(mark, now, sight is not None, owner)
-    if now - sight.since >= (UNFINISHED if sight.owner is None else LEASE):
+      sight = self._seen[name] = self._sight(name, mark, now, sight)
+    owner = sight.owner
+    patience = UNFINISHED if owner is None else LEASE
+    if now - sight.since >= patience:
       return False
-    if sight.owner is not None and sight.owner.get("host") == _host():
-      started = _process(sight.owner.get("pid"))["started"]
-      return started == sight.owner.get("started")
+    if owner is not None and owner.get("host") == _host():
+      # The system reuses process numbers, but not with the same start time.
+      started = _process(owner.get("pid"))["started"]
+      return started == owner.get("started")
     return sight.renewed or None
+
+  def _sight(self, name, mark, now, before):
+    """Return what is known of a claim that has another mark than `before`."""
+    owner = before.owner if before else None
+    # Reading a claim costs a request. For processes of other machines only the lease
+    # counts, whoever they are, so their claim is read once.
+    if owner is None or owner.get("host") == _host():
+      owner = _owner(self._file(name))
+    return Sight(mark, now, before is not None, owner)
 
   def _file(self, block):
     return self.folder / f"{block}.claim"
 
   def _renew(self):
+    """Renew all claims, ten times in a lease, until the context is left."""
     count = 0
     while not self._ended.wait(LEASE / 10):
       count += 1
-      for block in [*self._held]:
+      for block in list(self._held):
         # A shared disk that answers late must not end all renewals.
         with contextlib.suppress(Failure, OSError), self._lock:
-          if block not in self._held:
-            continue
-          if not self.holds(block):
-            self._renewed[block] = -math.inf  # another may have it
-          else:
-            if is_remote(self.folder):
-              text = json.dumps(self._held[block] | {"renewals": count})
-              replace(self._file(block), text)
-            else:
-              os.utime(str(self._file(block)))
-            self._renewed[block] = time.monotonic()
+          self._renew_one(block, count)
+
+  def _renew_one(self, block, count):
+    """Renew a claim, if it is still this process's."""
+    if block not in self._held:  # given back while this thread waited for the lock
+      return
+    if not self.holds(block):
+      self._renewed[block] = -math.inf  # another may have it
+      return
+    if is_remote(self.folder):
+      # Objects cannot be touched, and the same bytes might get the same mark.
+      text = json.dumps(self._held[block] | {"renewals": count})
+      replace(self._file(block), text)
+    else:
+      os.utime(str(self._file(block)))
+    self._renewed[block] = time.monotonic()
 
 
 def claimed(path: Folder) -> dict[str, bool]:
   """Return block -> whether its claim may be alive, for the blocks of a results folder
   that have a claim.
   """
-  return {block: alive is not False for block, alive in Claims(path).look()[1].items()}
+  _, alive = Claims(path).look()
+  # What is not known yet may be alive.
+  return {block: state is not False for block, state in alive.items()}
 
 
 def abandon(path: Folder, block: int | str) -> None:
@@ -206,7 +233,8 @@ def _owner(claim):
   """Return the process that made a claim, None if it cannot be read."""
   with contextlib.suppress(ArithmeticError, TypeError, ValueError):
     owner = parse(read(claim))
-    return owner if isinstance(owner, dict) and "host" in owner else None
+    if isinstance(owner, dict) and "host" in owner:
+      return owner
   return None
 
 
@@ -216,8 +244,11 @@ def _process(pid):
   """
   started = None
   with contextlib.suppress(ArithmeticError, OSError, TypeError, ValueError):
+    # The second field, the program's name in brackets, may have spaces and brackets.
     fields = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()
-    started = None if fields[0] in "ZX" else fields[19]
+    is_dead = fields[0] in "ZX"  # a zombie keeps its number until its parent looks
+    if not is_dead:
+      started = fields[19]
   return {"host": _host(), "pid": pid, "started": started}
 
 
@@ -225,10 +256,10 @@ def _host():
   """Name the scope in which process numbers are unique: machine, boot and, in
   containers, namespace.
   """
-  found = [socket.gethostname()]
+  parts = [socket.gethostname()]
   with contextlib.suppress(OSError):
-    found += [
-      Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-      os.readlink("/proc/self/ns/pid"),
-    ]
-  return " ".join(found)
+    # Process numbers begin anew with each boot, and in each container.
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    namespace = os.readlink("/proc/self/ns/pid")
+    parts += [boot, namespace]
+  return " ".join(parts)

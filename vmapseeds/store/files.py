@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import fsspec
 from typing_extensions import TypeIs
@@ -22,12 +23,8 @@ from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
 
-EXTRAS = {
-  "s3": "s3",
-  "s3a": "s3",
-  "gs": "gcs",
-  "gcs": "gcs",
-}  # protocol -> extra of this package
+# Protocol -> extra of this package that installs what it needs
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 # By default s3fs first asks for an object's size, then reads a large object in parts,
 # which may mix two writes.
 WHOLE = {"max_concurrency": 1}
@@ -50,8 +47,9 @@ def place(given: Folder) -> Place:
   if not isinstance(given, str | os.PathLike):
     raise Mistake(f"{given!r:.100} is no folder: give its path or its URL")
   text = os.fspath(given)
-  protocol, found, _ = text.partition("://")
-  if not found:
+  protocol, separator, rest = text.partition("://")
+  if not separator:
+    # What `Path` makes of a URL would become a folder of that name.
     swallowed = re.match(r"(\w\w+):/", text)
     if swallowed and swallowed[1] in fsspec.available_protocols():
       raise Mistake(
@@ -59,30 +57,40 @@ def place(given: Folder) -> Place:
       )
     return Path(given)
   if protocol in ("file", "local"):
-    return Path(text.partition("://")[2])
+    return Path(rest)
+  _check_protocol(text, protocol)
+  return UPath(text, **_options(protocol))
+
+
+def _check_protocol(text, protocol):
+  """Raise `Mistake` if results cannot be behind URLs of this protocol, or its package is
+  not installed.
+  """
   try:
     if protocol.startswith("http"):  # HTTP cannot list files
       raise ValueError
     fsspec.get_filesystem_class(protocol)
   except ImportError as error:
-    how = (
-      f"pip install 'vmapseeds[{EXTRAS[protocol]}]'"
-      if protocol in EXTRAS
-      else str(error)
-    )
+    install = str(error)
+    if protocol in EXTRAS:
+      install = f"pip install 'vmapseeds[{EXTRAS[protocol]}]'"
     raise Mistake(
-      f"{text}: the package for {protocol}:// is not installed: {how}"
+      f"{text}: the package for {protocol}:// is not installed: {install}"
     ) from None
   except ValueError:
     allowed = "a local folder, s3://, gs:// or another store of fsspec"
     raise Mistake(
       f"{text}: no results can be behind {protocol}://: give {allowed}"
     ) from None
-  return UPath(text, **_options(protocol))
 
 
 def _options(protocol):
-  return {"use_listings_cache": False, **(WHOLE if protocol in ("s3", "s3a") else {})}
+  """Return how fsspec is to open a file system."""
+  # Other processes write into the folder, so a listing is out of date at once.
+  options: dict[str, Any] = {"use_listings_cache": False}
+  if protocol in ("s3", "s3a"):
+    options |= WHOLE
+  return options
 
 
 def is_remote(path: Place) -> TypeIs[UPath]:
@@ -124,21 +132,24 @@ def names(folder: Place) -> set[str]:
   such folder.
   """
   if is_remote(folder):
-    with reached(folder), contextlib.suppress(FileNotFoundError):
-      start = folder.path.rstrip("/") + "/"
-      found = folder.fs.find(folder.path)
-      return {
-        f.removeprefix(start)
-        for f in found
-        if f.startswith(start) and not f.endswith("/")
-      }
-    return set()
+    return _remote_names(folder)
   start = len(str(folder)) + 1  # a `Path` for each of many files would take long
-  return {
-    f"{at}/{f}"[start:].replace(os.sep, "/")
-    for at, _, files in os.walk(str(folder))
-    for f in files
-  }
+  paths = set()
+  for parent, _, files in os.walk(str(folder)):
+    for file in files:
+      paths.add(f"{parent}/{file}"[start:].replace(os.sep, "/"))
+  return paths
+
+
+def _remote_names(folder):
+  """Return `names` of a folder behind a URL."""
+  start = folder.path.rstrip("/") + "/"
+  with reached(folder), contextlib.suppress(FileNotFoundError):
+    paths = folder.fs.find(folder.path)
+    # Some stores list objects that stand for folders, and the folder itself.
+    files = [path for path in paths if not path.endswith("/")]
+    return {path.removeprefix(start) for path in files if path.startswith(start)}
+  return set()
 
 
 def strays(folder: Place) -> Iterator[str]:
@@ -148,20 +159,47 @@ def strays(folder: Place) -> Iterator[str]:
   Raises:
     Failure: a folder in it cannot be read.
   """
-  folders = [] if is_remote(folder) else [""]  # a store has only objects
+  if is_remote(folder):  # a store has only objects
+    return
   with reached(folder, reading=True):
-    for inside in folders:  # which grows
-      # Another process may have removed it.
-      with contextlib.suppress(FileNotFoundError):
-        for entry in [*os.scandir(f"{folder}/{inside}")]:
-          name = f"{inside}{entry.name}"
-          if entry.is_dir(follow_symlinks=False):
-            folders.append(f"{name}/")
-          elif not entry.is_file(follow_symlinks=False):
-            kind = "a link" if entry.is_symlink() else "a pipe or a device"
-            yield f"{name} is {kind}"
-          elif name == "blocks":
-            yield f"{name} is a file"
+    for name, entry in _walk(folder):
+      fault = _fault_of(name, entry)
+      if fault:
+        yield f"{name} is {fault}"
+
+
+def _fault_of(name, entry):
+  """Return what an entry is that a results folder must not have, None if it may."""
+  if entry.is_symlink():
+    return "a link"
+  if entry.is_dir():
+    return None
+  if not entry.is_file():
+    return "a pipe or a device"
+  return "a file" if name == "blocks" else None
+
+
+def _walk(folder):
+  """Yield path and entry of all that lies in a folder, at any depth, without following
+  links.
+  """
+  pending = [""]
+  while pending:
+    inside = pending.pop(0)
+    for entry in _entries(f"{folder}/{inside}"):
+      name = f"{inside}{entry.name}"
+      if entry.is_dir(follow_symlinks=False):
+        pending.append(f"{name}/")
+      yield name, entry
+
+
+def _entries(folder):
+  """Return the entries of a folder, none if another process has removed it."""
+  try:
+    with os.scandir(folder) as entries:
+      return list(entries)
+  except FileNotFoundError:
+    return []
 
 
 def read(path: Place, most: float = MOST_BYTES) -> bytes | None:
@@ -206,23 +244,30 @@ def parse(text: bytes | None):
 def exists(path: Place) -> bool:
   """Return whether there is such a file."""
   with reached(path):
-    return path.fs.exists(path.path) if is_remote(path) else os.path.exists(path)
+    if is_remote(path):
+      return path.fs.exists(path.path)
+    return os.path.exists(path)
 
 
 def create(path: Place, text: str) -> bool:
   """Write a new file. Return False where there is one of that name."""
   try:
     with reached(path):
-      if is_remote(path):
-        path.fs.pipe_file(path.path, text.encode(), mode="create")
-      else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x") as file:
-          file.write(text)
+      _create(path, text)
     return True
   except FileExistsError:
     # The file is ours if the request was sent twice because the first answer was lost.
     return is_remote(path) and read(path) == text.encode()
+
+
+def _create(path, text):
+  """Write a new file. Raise `FileExistsError` where there is one of that name."""
+  if is_remote(path):
+    path.fs.pipe_file(path.path, text.encode(), mode="create")
+    return
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with path.open("x") as file:
+    file.write(text)
 
 
 def write(path: Place, data: bytes) -> None:
@@ -239,18 +284,21 @@ def replace(path: Place, data: str | bytes) -> None:
   """Write a file atomically: it is there whole or not at all, even after a power
   failure.
   """
-  data = data.encode() if isinstance(data, str) else data
+  if isinstance(data, str):
+    data = data.encode()
   if is_remote(path):
-    return write(path, data)
+    return write(path, data)  # an object is there whole or not at all
   draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
   try:
     write(draft, data)
+    # Before it is renamed: otherwise the name may outlive a power failure, and the bytes
+    # not.
     flush(draft)
     draft.replace(path)
   except BaseException:
     draft.unlink(missing_ok=True)
     raise
-  flush(path.parent)
+  flush(path.parent)  # the new name is an entry of its folder
 
 
 def flush(path: Place) -> None:
@@ -288,15 +336,16 @@ def listing(folder: Place) -> dict[str, object]:
   """Return the files in a folder, but not those in folders below, and the `mark` of each
   claim among them: few files, while on a disk each mark takes a call.
   """
-  found: dict[str, object] = {}
+  marks: dict[str, object] = {}
   with contextlib.suppress(FileNotFoundError, NotADirectoryError), reached(folder):
     if is_remote(folder):
-      for about in folder.fs.ls(folder.path, detail=True):
-        name = about["name"].rpartition("/")[2]
-        found[name] = str(about) if name.endswith(".claim") else None
-      return found
+      for entry in folder.fs.ls(folder.path, detail=True):
+        name = entry["name"].rpartition("/")[2]
+        # A listing has the time and the tag of each object already.
+        marks[name] = str(entry) if name.endswith(".claim") else None
+      return marks
     with os.scandir(folder) as entries:
       for entry in entries:
-        of_claim = entry.name.endswith(".claim")
-        found[entry.name] = mark(folder / entry.name) if of_claim else None
-  return found
+        is_claim = entry.name.endswith(".claim")
+        marks[entry.name] = mark(folder / entry.name) if is_claim else None
+  return marks

@@ -60,13 +60,15 @@ def occupied(path: Folder) -> bool:
   path = place(path)
   there = names(path)
   if not is_remote(path) and path.is_dir():
-    there |= {
-      entry.name for entry in path.iterdir() if entry.name != BLOCKS
-    }  # empty folders and links too
-  passing = {
-    name for name in there if re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name)
-  }
-  return ROOT in there or (MAKING not in there and there != passing)
+    # `names` has files only: a folder with empty folders or links is occupied, too.
+    there |= {entry.name for entry in path.iterdir() if entry.name != BLOCKS}
+  # Another process may be at work here, or have died at it.
+  passing = re.compile(rf"{BLOCKS}/[\w.]+\.(claim|partial)")
+  lasting = [name for name in there if not passing.fullmatch(name)]
+  if ROOT in there:
+    return True
+  # Who makes a folder clears it first, and after its death the next one does.
+  return bool(lasting) and MAKING not in there
 
 
 def check_writable(path: Folder) -> None:
@@ -77,36 +79,46 @@ def check_writable(path: Folder) -> None:
   """
   path = place(path)
   if is_remote(path):
-    probe = path / BLOCKS / f"{uuid.uuid4().hex}.partial"
-    try:
-      if not create(probe, "1") or create(probe, "2"):
-        raise Mistake(
-          f"{path} is in a store without conditional writes, which claims need: give another folder"
-        )
-      remove(probe)
-    except FileNotFoundError:
-      raise Mistake(
-        f"{path} cannot be written (there is no such bucket): make it, or give another folder"
-      ) from None
-    except Failure as failure:
-      raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
+    _check_store(path)
     return
   try:
     if path.exists() and not path.is_dir():
       raise Mistake(f"{path} is a file: give a folder for the results")
-    parent = next(p for p in (path, *path.absolute().parents) if p.exists())
+    candidates = (path, *path.absolute().parents)
+    parent = next(folder for folder in candidates if folder.exists())
   except OSError as error:
     raise Mistake(
       f"{path} cannot be a folder ({error.strerror}): give another"
     ) from None
-  if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-    remedy = "give another folder"
-    if exists(path / ROOT):
-      remedy = (
-        "get the right to write there, or train its runs in a copy, and `vmapseeds merge` "
-        "the two"
+  if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
+    return
+  remedy = "give another folder"
+  if exists(path / ROOT):
+    remedy = (
+      "get the right to write there, or train its runs in a copy, and `vmapseeds merge` "
+      "the two"
+    )
+  raise Mistake(f"{path} cannot be written ({parent} is not writable): {remedy}")
+
+
+def _check_store(path):
+  """Raise `Mistake` unless a folder behind a URL can be written as claims need it: the
+  second of two creations must fail, or two processes would hold one block.
+  """
+  probe = path / BLOCKS / f"{uuid.uuid4().hex}.partial"
+  try:
+    is_created = create(probe, "1")
+    if not is_created or create(probe, "2"):
+      raise Mistake(
+        f"{path} is in a store without conditional writes, which claims need: give another folder"
       )
-    raise Mistake(f"{path} cannot be written ({parent} is not writable): {remedy}")
+    remove(probe)
+  except FileNotFoundError:
+    raise Mistake(
+      f"{path} cannot be written (there is no such bucket): make it, or give another folder"
+    ) from None
+  except Failure as failure:
+    raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
 
 
 @contextlib.contextmanager
@@ -146,20 +158,11 @@ def create_folder(
   """
   path = place(path)
   plan = columns | examples
-  arrays = {
-    name: array(
-      values.dtype,
-      dimensions.get(name, ("run",)),
-      values.shape[name in columns :],
-      **(attributes or {}).get(name, {}),
-    )
-    for name, values in plan.items()
-  }
   root = {
     "extents": extents,
     "block_runs": block_runs,
     "columns": list(columns),
-    "arrays": arrays | outputs,
+    "arrays": _plan_entries(columns, examples, dimensions, attributes or {}) | outputs,
     "digests": {name: digest(values) for name, values in plan.items()},
     **description,
   }
@@ -168,35 +171,67 @@ def create_folder(
       f"{path} holds something else than results: give a new or empty folder"
     )
   absent = _absent(path)
-  taken = FolderExists(
-    f"{path} was made by another process meanwhile: give another folder"
-  )
   try:
     with Claims(path) as claims:
       claims.wait_for("folder")
+      # Looked at under the claim: the process that held it may have made the folder.
       if exists(path / ROOT):
-        raise taken
-      try:
+        raise _made_meanwhile(path)
+      with _cleared_on_failure(path, claims):
         _clear(path)
         results = Results(path, root)
         results.write_plan(plan)
         yield results
-        if results.knows_all():
-          root = results.write_gathered()
-        if not claims.holds("folder"):
-          raise taken
-        replace(path / ROOT, zarr_json(root))
-      except BaseException:
-        with contextlib.suppress(Failure):
-          if claims.holds("folder"):
-            _clear(path)
-        raise
+        _publish(results, root, claims)
   except BaseException as error:
     _remove_empty(path, absent)
     if isinstance(error, OSError):
       raise Mistake(
         f"{path} cannot be written ({error.strerror or error}): give another folder"
       ) from None
+    raise
+
+
+def _plan_entries(columns, examples, dimensions, attributes):
+  """Return the entries, in a description, of columns and examples."""
+  entries = {}
+  for name, values in (columns | examples).items():
+    # The entry of an array of runs leaves the number of runs out.
+    shape = values.shape[1:] if name in columns else values.shape
+    axes = dimensions.get(name, ("run",))
+    entries[name] = array(values.dtype, axes, shape, **attributes.get(name, {}))
+  return entries
+
+
+def _publish(results, root, claims):
+  """Write the description, which alone makes the folder count."""
+  # An import has written all blocks by now, so their values are gathered at once.
+  if results.knows_all():
+    root = results.write_gathered()
+  # The claim is lost if this process slept for longer than the lease.
+  if not claims.holds("folder"):
+    raise _made_meanwhile(results.path)
+  replace(results.path / ROOT, zarr_json(root))
+
+
+def _made_meanwhile(path):
+  return FolderExists(
+    f"{path} was made by another process meanwhile: give another folder"
+  )
+
+
+@contextlib.contextmanager
+def _cleared_on_failure(path, claims):
+  """Empty a folder that is half made if the context fails, unless another process is
+  making it by now.
+  """
+  try:
+    yield
+  except BaseException:
+    # A store that cannot be reached is why it failed, most likely.
+    with contextlib.suppress(Failure):
+      if claims.holds("folder"):
+        _clear(path)
     raise
 
 
@@ -209,7 +244,7 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
   folder behind a URL stays too. An interruption before there is a folder says so.
   """
   path = place(path)
-  made_here = not (is_remote(path) or read_metadata(path))
+  made_here = not is_remote(path) and not read_metadata(path)
   absent = _absent(path)
   try:
     yield
@@ -220,13 +255,18 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
       interrupt.args = ("nothing was written; run the same command again to begin",)
     raise
   except Exception:
-    if not made_here:
-      raise
-    written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
-    if read_metadata(path) and not written and not any(claimed(path).values()):
+    if made_here and read_metadata(path) and not _is_used(path):
       _clear(path)
       _remove_empty(path, absent)
     raise
+
+
+def _is_used(path):
+  """Return whether a folder has a finished block, or a process is training one."""
+  files = names(path / BLOCKS)
+  if any(re.fullmatch(r"\d+\.json", name) for name in files):
+    return True
+  return any(claimed(path).values())
 
 
 @contextlib.contextmanager
@@ -251,9 +291,8 @@ def _absent(path):
   """
   if is_remote(path):
     return []
-  return [
-    folder for folder in (path, *path.absolute().parents) if not os.path.exists(folder)
-  ]
+  folders = (path, *path.absolute().parents)
+  return [folder for folder in folders if not os.path.exists(folder)]
 
 
 def _remove_empty(path, absent):
@@ -270,16 +309,15 @@ def _clear(path):
   it.
   """
   for _ in range(20):
-    left = names(path) - {MAKING}
-    for name in left:
+    files = names(path) - {MAKING}
+    for name in files:
       remove(path / name)
     if is_remote(path):
       return
     for folder in path.iterdir():
       if folder.name != BLOCKS:
         shutil.rmtree(folder, ignore_errors=True)
-    if not left:
+    if not files:
       return
-    time.sleep(
-      0.1
-    )  # after an interruption, Zarr's threads still finish the writes that they began
+    # After an interruption, Zarr's threads still finish the writes that they began.
+    time.sleep(0.1)

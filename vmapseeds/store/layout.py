@@ -84,6 +84,7 @@ Description = dict[str, Any]  # a JSON object: of a folder, an array or a block
 FORMAT = "vmapseeds results 4"
 ROOT = "zarr.json"
 OF_RUNS = ("run", "block")  # first dimensions that an entry's shape leaves out
+# Attributes that are set here, not by the maker of the folder
 OWN = (
   "format",
   "extents",
@@ -93,13 +94,9 @@ OWN = (
   "digests",
   "gathered",
   "digest",
-)  # attributes that are set here
-FILL = {
-  "b": False,
-  "i": -1,
-  "u": 0,
-  "f": np.nan,
-}  # dtype kind -> what a missing value reads as
+)
+# Dtype kind -> what a missing value reads as
+FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}
 COLUMN_BYTES = 2**15  # of a chunk of a column, unless a block is larger
 SMALL_BYTES = 64  # of a run's values, or of counts over a block, that a record holds
 RUN_BYTES = 100  # what this package needs beside a run's columns
@@ -133,19 +130,25 @@ def array(
   }
 
 
-def bytes_of(about: Description) -> int:
+def first_dimension(entry: Description) -> str:
+  """Return the name of an array's first dimension, empty for a single number."""
+  dimensions = entry["dimensions"]
+  return dimensions[0] if dimensions else ""
+
+
+def bytes_of(entry: Description) -> int:
   """Return the size of an array, or of a run's or a block's part of it."""
-  return math.prod(about["shape"]) * np.dtype(about["dtype"]).itemsize
+  return math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
 
 
 def small_arrays(root: Description) -> list[str]:
   """Return the arrays whose values stand in records."""
   return [
     name
-    for name, about in root["arrays"].items()
-    if (*about["dimensions"], "")[0] in OF_RUNS
+    for name, entry in root["arrays"].items()
+    if first_dimension(entry) in OF_RUNS
     and name not in root["columns"]
-    and bytes_of(about) <= SMALL_BYTES
+    and bytes_of(entry) <= SMALL_BYTES
   ]
 
 
@@ -157,21 +160,26 @@ def blocks_of(root: Description) -> list[range]:
   """
   size = root["block_runs"]
   edges = [0, *root["extents"]]
-  if size < 1 or edges != sorted({*edges}) or len(edges) < 2:
+  ascending = all(start < stop for start, stop in itertools.pairwise(edges))
+  if size < 1 or len(edges) < 2 or not ascending:
     raise ValueError("its runs cannot be cut into blocks")
-  return [
-    range(first, min(first + size, stop))
-    for start, stop in itertools.pairwise(edges)
-    for first in range(start, stop, size)
-  ]
+  blocks = []
+  for start, stop in itertools.pairwise(edges):
+    for first in range(start, stop, size):
+      blocks.append(range(first, min(first + size, stop)))
+  return blocks
 
 
 def longer(
-  root: Description, runs: int, columns: Mapping[str, np.ndarray]
+  root: Description,
+  runs: int,
+  columns: Mapping[str, np.ndarray],
 ) -> Description:
   """Return the description of a folder with `runs` runs, whose table is `columns`."""
   extents, size = root["extents"], root["block_runs"]
-  start, stop = [0, *extents][-2:]
+  start, stop = 0, extents[-1]
+  if len(extents) > 1:
+    start = extents[-2]
   # Where the last block is full, more of them belong to the same extent.
   kept = extents[:-1] if (stop - start) % size == 0 else extents
   digests = {
@@ -194,51 +202,59 @@ def zarr_json(root: Description) -> str:
   return _zarr_json(json.dumps(root))
 
 
-@functools.lru_cache(
-  maxsize=32
-)  # a folder is opened many times, and Zarr takes milliseconds for each array
+# A folder is opened many times, and Zarr takes milliseconds for each array.
+@functools.lru_cache(maxsize=32)
 def _zarr_json(text):
   root = json.loads(text)
-  store = MemoryStore()
   blocks = blocks_of(root)
-  rows = (len(blocks) - 1) * root["block_runs"] + len(blocks[-1])
+  block_runs = root["block_runs"]
+  # All blocks but the last have the rows of a whole block, also those that are shorter.
+  rows = (len(blocks) - 1) * block_runs + len(blocks[-1])
+  lengths = {"run": rows, "block": len(blocks)}
+  least_chunks = {"run": block_runs, "block": 1}
+  # Columns and small values have no objects of their own for each block.
+  joined = set(root["columns"]).union(small_arrays(root))
+
+  store = MemoryStore()
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
-  joined = {*root["columns"], *small_arrays(root)}
-  for name, about in root["arrays"].items():
-    dtype = np.dtype(about["dtype"])
-    many = (name in joined) * COLUMN_BYTES // max(1, bytes_of(about))
-    of = {
-      "run": ([rows], [max(root["block_runs"], many)]),
-      "block": ([len(blocks)], [max(1, many)]),
-    }
-    lengths = of.get((*about["dimensions"], "")[0], ([], []))
-    # Floats are not compressed: all but the first bits of a network's values are noise.
-    packed = (
-      [Crc32cCodec()] if dtype.kind == "f" else [ZstdCodec(level=0), Crc32cCodec()]
-    )
-    shape, chunks = (tuple(first + about["shape"]) for first in lengths)
+  for name, entry in root["arrays"].items():
+    dtype = np.dtype(entry["dtype"])
+    shape = chunks = tuple(entry["shape"])
+    first = first_dimension(entry)
+    if first in OF_RUNS:
+      chunk = least_chunks[first]
+      if name in joined:
+        chunk = max(chunk, COLUMN_BYTES // max(1, bytes_of(entry)))
+      shape, chunks = (lengths[first], *shape), (chunk, *shape)
     group.create_array(
       name,
       shape=shape,
       chunks=chunks,
       dtype=dtype,
-      compressors=packed,
+      compressors=_codecs(dtype),
       fill_value=FILL[dtype.kind],
-      attributes=about["attributes"],
-      dimension_names=about["dimensions"],
+      attributes=entry["attributes"],
+      dimension_names=entry["dimensions"],
     )
   with warnings.catch_warnings():
-    warnings.simplefilter(
-      "ignore"
-    )  # Zarr warns that its specification lacks consolidated metadata
+    # Zarr warns that its specification lacks consolidated metadata.
+    warnings.simplefilter("ignore")
     zarr.consolidate_metadata(store)
   return store._store_dict[ROOT].to_bytes().decode()
 
 
+def _codecs(dtype):
+  """Return how Zarr compresses the bytes of a chunk."""
+  # Floats are not compressed: all but the first bits of a network's values are noise.
+  if dtype.kind == "f":
+    return [Crc32cCodec()]
+  return [ZstdCodec(level=0), Crc32cCodec()]
+
+
 def read_metadata(path: Folder) -> Description:
   """Return the description of a results folder, unchecked; empty without a folder."""
-  found = _attributes(path)
-  return found if found.get("format") == FORMAT else {}
+  attributes = _attributes(path)
+  return attributes if attributes.get("format") == FORMAT else {}
 
 
 def _attributes(path):
@@ -248,11 +264,14 @@ def _attributes(path):
   return {}
 
 
-def _check_format(path, found):
-  """Raise `Mistake` if a folder has `found`, another format of results."""
-  if isinstance(found, str) and re.fullmatch(r"vmapseeds results \d{1,9}", found):
+def _check_format(path, format_):
+  """Raise `Mistake` if a folder has another format of results."""
+  is_ours = isinstance(format_, str) and re.fullmatch(
+    r"vmapseeds results \d{1,9}", format_
+  )
+  if is_ours:
     raise Mistake(
-      f"{path} has the format {found!r}, and this version of vmapseeds reads {FORMAT!r}: "
+      f"{path} has the format {format_!r}, and this version of vmapseeds reads {FORMAT!r}: "
       "take the version that made it, or train its runs again in another folder"
     )
 
@@ -298,17 +317,20 @@ def check_memory(path: Place, root: Description) -> None:
   arrays = root["arrays"]
   memory = free_host_memory()
   runs = root["extents"][-1]
-  for name, about in arrays.items():
-    of_runs = about["dimensions"][:1] == ["run"]
-    if bytes_of(about) * (root["block_runs"] if of_runs else 1) > memory:
-      given = (
-        f"{path} has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
+  block_runs = root["block_runs"]
+  for name, entry in arrays.items():
+    times = block_runs if first_dimension(entry) == "run" else 1
+    if bytes_of(entry) * times > memory:
+      described = (
+        f"{path} has {name} of {entry['shape']} in blocks of {block_runs} runs"
       )
       raise Mistake(
-        f"{given}, which free memory does not hold: free some, or open it on a larger machine"
+        f"{described}, which free memory does not hold: free some, or open it on a larger machine"
       )
-  of_a_run = [*root["columns"], *small_arrays(root)]
-  if runs * (RUN_BYTES + sum(bytes_of(arrays[name]) for name in of_a_run)) > memory:
+  # These are read whole when a folder is opened or reported.
+  table = [*root["columns"], *small_arrays(root)]
+  bytes_of_a_run = RUN_BYTES + sum(bytes_of(arrays[name]) for name in table)
+  if runs * bytes_of_a_run > memory:
     raise Mistake(
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
@@ -329,7 +351,8 @@ def require_metadata(path: Folder) -> Description:
 
 def object_path(root: Description, name: str, chunk: int) -> str:
   """Return the path, in a results folder, of an array's object."""
-  zeros = ["0"] * (len(root["arrays"][name]["dimensions"]) - 1)
+  # Only the first axis is cut into chunks, so the index of the others is 0.
+  zeros = ["0" for _ in root["arrays"][name]["dimensions"][1:]]
   return "/".join((name, "c", str(chunk), *zeros))
 
 
@@ -349,13 +372,15 @@ class MetadataStore(WrapperStore):
     return MetadataStore(store, self.path, self._metadata)
 
   async def get(self, key, prototype, byte_range=None):
+    # What is stored there may not be what the description says.
     if key == ROOT:
       return prototype.buffer.from_bytes(self._metadata)
     with reached(self.path / key, reading=True):
-      found = await super().get(key, prototype, byte_range)
-    if found is None and "/c/" in key:
+      data = await super().get(key, prototype, byte_range)
+    # Zarr would take a chunk that is not there as one of fill values.
+    if data is None and "/c/" in key:
       raise Damage(self.path, f"{key} is missing")
-    return found
+    return data
 
   async def set(self, key, value):
     with reached(self.path / key):
@@ -367,16 +392,14 @@ class MetadataStore(WrapperStore):
 
 def open_store(path: Place, root: Description) -> MetadataStore:
   """Open the store of a results folder, for Zarr and xarray."""
-  # Without the wrapper, Zarr would make a second, asynchronous file system, whose
-  # connections nobody closes.
   if is_remote(path):
-    store: Store = FsspecStore(
-      AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path
-    )
+    # Without the wrapper, Zarr would make a second, asynchronous file system, whose
+    # connections nobody closes.
+    files = AsyncFileSystemWrapper(path.fs, asynchronous=True)
+    store: Store = FsspecStore(files, path=path.path)
   else:
-    store = LocalStore(
-      path.absolute()
-    )  # still found where a program changes its working folder
+    # Absolute, so that it is found where a program changes its working folder.
+    store = LocalStore(path.absolute())
   return MetadataStore(store, path, zarr_json(root).encode())
 
 
@@ -390,7 +413,8 @@ def digest(*arrays: np.ndarray) -> str:
 
 def signed(value: Mapping[str, Any]) -> Description:
   """Return a JSON object with `digest`, a checksum of everything else in it."""
-  plain = {name: of for name, of in value.items() if name != "digest"}
+  plain = {name: content for name, content in value.items() if name != "digest"}
+  # Sorted: JSON does not promise the order in which names are read back.
   text = json.dumps(plain, sort_keys=True).encode()
   return plain | {"digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
@@ -412,11 +436,12 @@ def parse_record(text: bytes, block: int, runs: int) -> Description:
   Raises:
     ValueError, LookupError, TypeError: the text is no record of this block.
   """
-  found = unsigned(parse(text))
-  found["digests"], found["values"] = dict(found["digests"]), dict(found["values"])
-  if (found["block"], found["runs"]) != (block, runs):
-    raise ValueError(f"it is of block {found['block']} with {found['runs']} runs")
-  return found
+  record = unsigned(parse(text))
+  record["digests"] = dict(record["digests"])
+  record["values"] = dict(record["values"])
+  if record["block"] != block or record["runs"] != runs:
+    raise ValueError(f"it is of block {record['block']} with {record['runs']} runs")
+  return record
 
 
 def write_record(path: Place, record: Mapping[str, Any]) -> None:
@@ -425,6 +450,7 @@ def write_record(path: Place, record: Mapping[str, Any]) -> None:
   replace(path / BLOCKS / f"{record['block']}.json", text)
 
 
+# What Zarr and its codecs raise for bytes that they cannot read; it is not documented.
 NOT_AS_WRITTEN = (
   ArithmeticError,
   LookupError,

@@ -3,6 +3,7 @@ the format.
 """
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from vmapseeds.store import layout
 from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import (
   Folder,
+  Place,
   flush,
   names,
   place,
@@ -28,6 +30,28 @@ from vmapseeds.store.files import (
 )
 
 OTHERS = "holds other values than were written"
+
+
+def _encode(values):
+  """Return values as text, as records hold them."""
+  return base64.b64encode(values.tobytes()).decode()
+
+
+class _SmallValues:
+  """The values that stand in records, by array name, with the rows of Zarr's arrays.
+  They are read block by block, as they are asked for.
+
+  Args:
+    arrays: Zarr's arrays of these values.
+    blocks: how many blocks the folder has.
+  """
+
+  def __init__(self, arrays: Mapping[str, zarr.Array], blocks: int):
+    self.known = np.zeros(blocks, bool)  # of which blocks the values are here
+    self.arrays = {
+      name: np.full(array.shape, array.fill_value, array.dtype)
+      for name, array in arrays.items()
+    }
 
 
 class Results:
@@ -44,40 +68,34 @@ class Results:
 
   def __init__(self, path: Folder, root: layout.Description | None = None):
     self.path = place(path)
-    # The small values, in arrays as Zarr's, and of which blocks they are known.
-    self._values: dict[str, np.ndarray] = {}
-    self._known = np.zeros(0, bool)
-    self._open(layout.require_metadata(self.path) if root is None else root)
+    self._small_values = _SmallValues({}, 0)
+    if root is None:
+      root = layout.require_metadata(self.path)
+    self._open(root)
 
   def _open(self, root):
+    """Take over a description, whether it is new or another process has changed it."""
     self.root = root
     self.blocks = layout.blocks_of(root)
     self.block_runs = root["block_runs"]
     self.columns = root["columns"]
-    self.rows = layout.zarr_rows(self.blocks, self.block_runs)
-    arrays = root["arrays"]
-    kinds = {name: (*a["dimensions"], "")[0] for name, a in arrays.items()}
-    self.outputs = [n for n, k in kinds.items() if k == "run" and n not in self.columns]
-    self.counts = [n for n, k in kinds.items() if k == "block"]
-    self.examples = [n for n, k in kinds.items() if k not in layout.OF_RUNS]
-    self.small = layout.small_arrays(root)
-    self.large = [n for n in self.outputs + self.counts if n not in self.small]
     self.gathered = root.get("gathered", 0)
-    with zarr.config.set(
-      {"array.write_empty_chunks": True}
-    ):  # an absent chunk counts as lost
-      group = zarr.open_group(
-        layout.open_store(self.path, root), mode="r+", zarr_format=3
-      )
-      # In arrays of runs, run i has the row `self.rows[i]`.
-      self.arrays: dict[str, zarr.Array] = {name: group[name] for name in arrays}
-    if len(self._known) < len(self.blocks):
-      self._known = np.zeros(len(self.blocks), bool)
-      self._values = {
-        name: np.full(array.shape, array.fill_value, array.dtype)
-        for name, array in self.arrays.items()
-        if name in self.small
-      }
+    # In arrays of runs, run i has the row `self.rows[i]`.
+    self.rows = layout.zarr_rows(self.blocks, self.block_runs)
+    first = {name: layout.first_dimension(e) for name, e in root["arrays"].items()}
+    of_runs = [name for name in first if first[name] == "run"]
+    self.outputs = [name for name in of_runs if name not in self.columns]
+    self.counts = [name for name in first if first[name] == "block"]
+    self.examples = [name for name in first if first[name] not in layout.OF_RUNS]
+    self.small = layout.small_arrays(root)
+    written = self.outputs + self.counts
+    self.large = [name for name in written if name not in self.small]
+    self.arrays = _open_arrays(self.path, root)
+    # Blocks never change, so values that were read stay valid unless there are more
+    # blocks now, for which the arrays are too short.
+    if len(self._small_values.known) < len(self.blocks):
+      small = {name: self.arrays[name] for name in self.small}
+      self._small_values = _SmallValues(small, len(self.blocks))
 
   def __len__(self) -> int:
     return len(self.rows)
@@ -90,14 +108,17 @@ class Results:
   # Reading.
 
   def read(
-    self, name: str, runs: int | Int[np.ndarray, " runs"]
+    self,
+    name: str,
+    runs: int | Int[np.ndarray, " runs"],
   ) -> Shaped[np.ndarray, "..."]:
     """Return an array's values of finished runs, or of one."""
     rows = self.rows[runs]
     with layout.readable(self.path):
-      if name in self.small:
-        return self.small_values(np.unique(rows // self.block_runs))[name][rows]
-      return self.arrays[name].oindex[rows]
+      if name not in self.small:
+        return self.arrays[name].oindex[rows]
+      blocks = np.unique(rows // self.block_runs)
+      return self.small_values(blocks)[name][rows]
 
   def small_values(
     self, blocks: Sequence[int] | Int[np.ndarray, " blocks"]
@@ -105,50 +126,65 @@ class Results:
     """Return the values that stand in records, in arrays as Zarr's: at least those of
     these finished blocks.
     """
-    asked = np.asarray(blocks, int)
-    if not self._known[asked[asked < self.gathered]].all():
-      for name, values in self._values.items():
-        stop = self.gathered * (self.block_runs if name in self.outputs else 1)
-        values[:stop] = self.arrays[name][:stop]
-      self._known[: self.gathered] = True
-    left = asked[~self._known[asked]]
-    for block, record in self.records(left.tolist()):
+    wanted = np.asarray(blocks, int)
+    known = self._small_values.known
+    gathered = wanted[wanted < self.gathered]
+    if not known[gathered].all():
+      self._read_gathered()
+    # What is not gathered yet costs a request for each record.
+    unknown = wanted[~known[wanted]]
+    for block, record in self.records(unknown.tolist()):
       if record:
         self._keep(block, self.values_of(block, record))
-    return self._values
+    return self._small_values.arrays
+
+  def _read_gathered(self):
+    """Read the gathered values of all blocks: a few requests, as many as for one."""
+    for name, values in self._small_values.arrays.items():
+      stop = self._first_row(name, self.gathered)
+      values[:stop] = self.arrays[name][:stop]
+    self._small_values.known[: self.gathered] = True
 
   def values_of(
-    self, block: int, record: layout.Description
+    self,
+    block: int,
+    record: layout.Description,
   ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Return the small values of a block, by name, as its record has them.
 
     Raises:
       Damage: it has others than the folder's.
     """
-    found = {}
+    values = {}
     for name in self.small:
       array = self.arrays[name]
-      rows = (len(self.blocks[block]),) if name in self.outputs else ()
+      shape = array.shape[1:]
+      if name in self.outputs:
+        shape = (len(self.blocks[block]), *shape)
       try:
         data = base64.b64decode(record["values"][name], validate=True)
-        values = np.frombuffer(data, array.dtype).reshape(*rows, *array.shape[1:])
+        values[name] = np.frombuffer(data, array.dtype).reshape(shape)
       except (LookupError, TypeError, ValueError) as error:
         fault = f"{BLOCKS}/{block}.json has no values of {name} ({error!s:.80})"
         raise layout.Damage(self.path, fault) from None
-      found[name] = values
-    return found
+    return values
 
   def _keep(self, block, values):
     """Keep a block's small values where they need not be read again."""
-    for name, of in values.items():
-      self._values[name][self._place(name, block)] = of
-    self._known[block] = True
+    for name, block_values in values.items():
+      self._small_values.arrays[name][self._rows_of(name, block)] = block_values
+    self._small_values.known[block] = True
 
-  def _place(self, name, block):
-    """Return where a block's values are in Zarr's array."""
-    first = block * self.block_runs
-    of_runs = slice(first, first + len(self.blocks[block]))
-    return of_runs if name in self.outputs else block
+  def _first_row(self, name, block):
+    """Return the row of Zarr's array at which a block begins."""
+    return block if name in self.counts else block * self.block_runs
+
+  def _rows_of(self, name, block):
+    """Return the rows of Zarr's array that have a block's values: of counts, one."""
+    first = self._first_row(name, block)
+    if name in self.counts:
+      return first
+    return slice(first, first + len(self.blocks[block]))
 
   def table(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
     """Return the runs table: columns by their names."""
@@ -161,8 +197,8 @@ class Results:
 
   def finished_blocks(self) -> set[int]:
     """Return the blocks that have a record now."""
-    there = names(self.path / BLOCKS)
-    return {k for k in range(len(self.blocks)) if f"{k}.json" in there}
+    files = names(self.path / BLOCKS)
+    return {block for block in range(len(self.blocks)) if f"{block}.json" in files}
 
   def is_finished(self, block: int) -> bool:
     """Return whether a block has a record now."""
@@ -175,9 +211,9 @@ class Results:
   @property
   def done(self) -> Bool[np.ndarray, " runs"]:
     """Which runs are trained, evaluated and written."""
-    marks = np.zeros(len(self.blocks), bool)
-    marks[[*self.finished_blocks()]] = True
-    return marks[self.rows // self.block_runs]
+    finished = np.zeros(len(self.blocks), bool)
+    finished[list(self.finished_blocks())] = True
+    return finished[self.rows // self.block_runs]
 
   def record(self, block: int) -> layout.Description | None:
     """Return a block's record, None without one.
@@ -195,57 +231,67 @@ class Results:
     files = [f"{BLOCKS}/{block}.json" for block in blocks]
     texts = read_each([self.path / file for file in files])
     for block, file in zip(blocks, files, strict=True):
+      record = None
       try:
+        # The file is read here, not when `texts` is made.
         with reached(self.path / file, reading=True):
           text = next(texts)
-        runs = len(self.blocks[block])
-        found = None if text is None else layout.parse_record(text, block, runs)
+        if text is not None:
+          record = layout.parse_record(text, block, len(self.blocks[block]))
       except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
         raise layout.Damage(
           self.path, f"{file} cannot be read ({short_message(error)})"
         ) from error
-      yield block, found
+      yield block, record
 
   # Checking.
 
   def faults(self, block: int, record: layout.Description) -> dict[str, str]:
     """Return path -> fault of each object of a block that is not as recorded."""
     self._keep(block, self.values_of(block, record))
-    here = {name: self._place(name, block) for name in self.large}
-    faults = self._faults(here, record["digests"])
-    return {layout.object_path(self.root, n, block): said for n, said in faults.items()}
+    rows = {name: self._rows_of(name, block) for name in self.large}
+    faults = self._faults(rows, record["digests"])
+    return {
+      layout.object_path(self.root, name, block): fault
+      for name, fault in faults.items()
+    }
 
   def gathered_faults(self) -> dict[str, str]:
     """Return name -> fault of each gathered array that is damaged, or has other values
     than the records that `faults` was asked about.
     """
-    blocks = np.flatnonzero(self._known[: self.gathered])
-    rows = self.rows[np.isin(self.rows // self.block_runs, blocks)]
-    here = {name: rows if name in self.outputs else blocks for name in self.small}
-    due = {name: layout.digest(self._values[name][of]) for name, of in here.items()}
-    return self._faults(here, due)
+    blocks = np.flatnonzero(self._small_values.known[: self.gathered])
+    rows_of_runs = self.rows[np.isin(self.rows // self.block_runs, blocks)]
+    rows = {}
+    digests = {}
+    for name in self.small:
+      rows[name] = rows_of_runs if name in self.outputs else blocks
+      recorded = self._small_values.arrays[name][rows[name]]
+      digests[name] = layout.digest(recorded)
+    return self._faults(rows, digests)
 
   def plan_faults(self) -> dict[str, str]:
     """Return name -> fault of each column and array of examples that is lost or has
     other values than were written.
     """
-    here = dict.fromkeys(self.columns, self.rows) | dict.fromkeys(self.examples, ...)
-    return self._faults(here, self.root["digests"])
+    rows = dict.fromkeys(self.columns, self.rows) | dict.fromkeys(self.examples, ...)
+    return self._faults(rows, self.root["digests"])
 
-  def _faults(self, rows, due):
-    """Return what is wrong with some rows of arrays, where they have not the digests
-    that are `due`.
+  def _faults(self, rows, digests):
+    """Return what is wrong with some rows of arrays, where they have not these
+    digests.
     """
     faults = {}
-    for name, here in rows.items():
+    for name, rows_of_array in rows.items():
       try:
-        if layout.digest(self.arrays[name].oindex[here]) != due.get(name):
+        values = self.arrays[name].oindex[rows_of_array]
+        if layout.digest(values) != digests.get(name):
           faults[name] = OTHERS
       except layout.Damage:
         faults[name] = "is missing"
       except Failure:
         raise  # the store cannot be reached, so nothing is known of the values
-      except Exception as error:
+      except Exception as error:  # codecs raise many kinds
         faults[name] = f"cannot be read ({short_message(error)})"
     return faults
 
@@ -271,66 +317,79 @@ class Results:
       return False
     if block < self.gathered:  # it was repaired, and its values may be others
       self.forget([block])
-    given = {**outputs, **(counts or {})}
-    given = {
-      name: np.asarray(given[name], self.arrays[name].dtype)
-      for name in self.outputs + self.counts
-    }
+
+    values = {}
+    for name in self.outputs + self.counts:
+      source = outputs if name in outputs else counts or {}
+      values[name] = np.asarray(source[name], self.arrays[name].dtype)
+    small = {name: values[name] for name in self.small}
+
+    # The record makes the block's runs done, so it comes after all of their values.
     for name in self.large:
-      self._write(name, given[name], block)
+      self._write(name, values[name], block)
     own = {
       "block": block,
       "runs": len(self.blocks[block]),
-      "digests": {name: layout.digest(values) for name, values in given.items()},
-      "values": {n: base64.b64encode(given[n].tobytes()).decode() for n in self.small},
+      "digests": {name: layout.digest(array) for name, array in values.items()},
+      "values": {name: _encode(array) for name, array in small.items()},
     }
+    # A record that is passed on from another block has that block's entries.
     layout.write_record(self.path, {**(record or {}), **own})
-    self._keep(block, {name: given[name] for name in self.small})
+    self._keep(block, small)
     return True
 
   def _write(self, name, values, block):
     """Write a block's values, a whole object."""
-    array, whole = self.arrays[name], values
-    if name in self.outputs:
-      first = block * self.block_runs
-      here = slice(first, min(first + self.block_runs, array.shape[0]))
-      more = here.stop - first - len(values), *array.shape[1:]
-      whole = np.concatenate([values, np.full(more, array.fill_value, array.dtype)])
-    array[here if name in self.outputs else block] = whole
+    array = self.arrays[name]
+    if name in self.counts:
+      array[block] = values
+    else:
+      # Zarr reads an object before it writes a part of it, so a short block is filled up.
+      first = self._first_row(name, block)
+      stop = min(first + self.block_runs, array.shape[0])
+      missing = (stop - first - len(values), *array.shape[1:])
+      padding = np.full(missing, array.fill_value, array.dtype)
+      array[first:stop] = np.concatenate([values, padding])
     flush(self.path / layout.object_path(self.root, name, block))
 
   def knows_all(self) -> bool:
     """Return whether there are small values, and those of all blocks are known."""
-    return bool(self.small) and bool(self._known.all())
+    return bool(self.small) and bool(self._small_values.known.all())
 
   def gather(self) -> None:
     """Write the values that stand in records into arrays, which a few requests read, if
     all blocks are finished and no other process writes the description.
     """
 
-    def gathered(root):
+    def gather_if_finished(root):
+      # Between the first look and the claim, another process may have gathered them, or
+      # extended the folder.
       self._open(root)
-      count = len(self.blocks)
-      if self.gathered == count or len(self.finished_blocks()) < count:
+      blocks = len(self.blocks)
+      if self.gathered == blocks or len(self.finished_blocks()) < blocks:
         return root
       return self.write_gathered()
 
     if self.small and self.gathered < len(self.blocks):
-      self.revise(gathered, wait=False)
+      self.revise(gather_if_finished, wait=False)
 
   def write_gathered(self) -> layout.Description:
     """Write the small values of all blocks, which are finished, into arrays. Return the
     description that says so.
     """
-    count = len(self.blocks)
-    self.write_plan(self.small_values(range(count)), self.gathered)
-    return {**self.root, "gathered": count}
+    blocks = len(self.blocks)
+    self.write_plan(self.small_values(range(blocks)), self.gathered)
+    return {**self.root, "gathered": blocks}
 
   def forget(self, blocks: Sequence[int]) -> None:
     """Take the gathered values of some blocks, and of all after them, as not gathered."""
     first = min(blocks)
-    self.revise(lambda root: {**root, "gathered": min(first, root.get("gathered", 0))})
-    self._known[first:] = False
+
+    def cut_short(root):
+      return {**root, "gathered": min(first, root.get("gathered", 0))}
+
+    self.revise(cut_short)
+    self._small_values.known[first:] = False
 
   def write_plan(self, values: Mapping[str, np.ndarray], first: int = 0) -> None:
     """Write arrays that have no object for each block, one object at a time: columns
@@ -338,17 +397,20 @@ class Results:
 
     Zarr writes several at once, and continues with the others when one fails.
     """
-    for name, given in values.items():
+    for name, rows in values.items():
       array = self.arrays[name]
-      whole = given
       if name in self.columns:
+        # A short block leaves rows without a run.
         whole = np.full(array.shape, array.fill_value, array.dtype)
-        whole[self.rows] = given
+        whole[self.rows] = rows
+      else:
+        whole = rows
       size = array.chunks[0]
-      row = first * (1 if name in self.counts else self.block_runs)
-      for chunk in range(row // size, -(-array.shape[0] // size)):
-        here = slice(chunk * size, (chunk + 1) * size)
-        array[here] = whole[here]
+      # The chunk in which block `first` begins is written whole, with its old rows.
+      first_chunk = self._first_row(name, first) // size
+      for chunk in range(first_chunk, math.ceil(array.shape[0] / size)):
+        chunk_rows = slice(chunk * size, (chunk + 1) * size)
+        array[chunk_rows] = whole[chunk_rows]
         flush(self.path / layout.object_path(self.root, name, chunk))
 
   def extend(self, runs: int, columns: dict[str, np.ndarray]) -> None:
@@ -356,15 +418,16 @@ class Results:
     changes last.
     """
 
-    def longer(root):
+    def lengthen(root):
+      # Another process may have extended the folder before this one had the claim.
       if root["extents"][-1] >= runs:
         return root
-      changed = layout.longer(root, runs, columns)
-      Results(self.path, changed).write_plan(columns, len(layout.blocks_of(root)))
-      return changed
+      longer = layout.longer(root, runs, columns)
+      Results(self.path, longer).write_plan(columns, len(layout.blocks_of(root)))
+      return longer
 
     if len(self) < runs:
-      self.revise(longer)
+      self.revise(lengthen)
 
   def append(
     self,
@@ -384,12 +447,15 @@ class Results:
     """
     with Claims(self.path) as claims:
       claims.wait_for("folder")
-      found = layout.read_metadata(self.path)
-      if {**found, "digest": ""} != {**self.root, "digest": ""}:
+      # Another process may have added runs since this one read the description.
+      stored = layout.read_metadata(self.path)
+      if {**stored, "digest": ""} != {**self.root, "digest": ""}:
         self._open(layout.require_metadata(self.path))
+
       columns = make_columns(self.table())
       root = layout.longer(self.root, len(self) + runs, columns)
-      grown, first = Results(self.path, root), len(self.blocks)
+      grown = Results(self.path, root)
+      first = len(self.blocks)
       try:
         for block, (outputs, record) in enumerate(blocks, first):
           # A process that ended before it changed the description may have left one.
@@ -398,19 +464,28 @@ class Results:
         grown.write_plan(columns, first)
       except BaseException:
         for block in range(first, len(grown.blocks)):
-          for file in (f"{BLOCKS}/{block}.json", *grown.objects(block)):
-            remove(self.path / file)
+          grown._remove_block(block)
         raise
+
       if not claims.holds("folder"):
         raise Failure(
           f"{self.path}: another process took over while this one slept; add again"
         )
       replace(self.path / layout.ROOT, layout.zarr_json(root))
-      self.__dict__.update(vars(grown))
+      self._open(root)
+      # Of the blocks just written, the values need not be read again.
+      self._small_values = grown._small_values
 
   def objects(self, block: int) -> list[str]:
     """Return the paths of a block's objects."""
     return [layout.object_path(self.root, name, block) for name in self.large]
+
+  def _remove_block(self, block):
+    """Remove what was written of a block: first its record, without which the rest does
+    not count.
+    """
+    for file in (f"{BLOCKS}/{block}.json", *self.objects(block)):
+      remove(self.path / file)
 
   def revise(
     self,
@@ -426,6 +501,7 @@ class Results:
         claims.wait_for("folder")
       elif not claims.take("folder"):
         return
+      # Read under the claim: what this process read before may be out of date.
       root = layout.require_metadata(self.path)
       changed = change(root)
       if changed != root:
@@ -438,35 +514,55 @@ class Results:
     """
     for name in self.plan_faults():
       values = given[name].astype(self.arrays[name].dtype)
-      values = values[: len(self)] if name in self.columns else values
+      if name in self.columns:
+        # The campaign may have more runs than the folder, before it extends that.
+        values = values[: len(self)]
       if layout.digest(values) == self.root["digests"][name]:
         self.write_plan({name: values})
+
+
+def _open_arrays(path: Place, root: layout.Description) -> dict[str, zarr.Array]:
+  """Return Zarr's arrays of a folder with this description."""
+  # Zarr does not write chunks of fill values by default, and here an absent chunk counts
+  # as lost.
+  with zarr.config.set({"array.write_empty_chunks": True}):
+    store = layout.open_store(path, root)
+    group = zarr.open_group(store, mode="r+", zarr_format=3)
+    return {name: group[name] for name in root["arrays"]}
 
 
 def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.Dataset:
   """Return the runs of finished blocks, and their counts: the arrays of the root and of
   a group, read when they are used.
   """
+  root = results.root
+  groups: list[str | None] = [None]
+  if group is not None:
+    groups.append(group)
   with layout.readable(results.path):
-    store = layout.open_store(results.path, results.root)
-    found = [
-      xr.open_zarr(store, group=g, zarr_format=3, decode_cf=False)
-      for g in dict.fromkeys((None, group))
+    store = layout.open_store(results.path, root)
+    datasets = [
+      xr.open_zarr(store, group=each, zarr_format=3, decode_cf=False) for each in groups
     ]
     merged = xr.merge(
-      found, combine_attrs="override", join="exact", compat="no_conflicts"
+      datasets, combine_attrs="override", join="exact", compat="no_conflicts"
     )
-    names = dict.fromkeys(name.rpartition("/")[2] for name in results.root["arrays"])
-    merged = merged[[name for name in names if name in merged]]
+    # Variables in the order of the description: Zarr lists them in any order.
+    ordered = dict.fromkeys(name.rpartition("/")[2] for name in root["arrays"])
+    merged = merged[[name for name in ordered if name in merged]]
+
+    # Until they are gathered, small values are in the records alone.
+    recorded = {}
+    if any(block >= results.gathered for block in blocks):
+      recorded = results.small_values(blocks)
+    for name, values in recorded.items():
+      parent, _, short = name.rpartition("/")
+      if (parent or None) in groups:
+        merged[short] = merged[short].copy(data=values)
+
     runs = np.array([run for block in blocks for run in results.blocks[block]], int)
     rows = {"run": results.rows[runs], "block": list(blocks)}
-    # Until they are gathered, small values are in the records alone.
-    if any(block >= results.gathered for block in blocks):
-      for name, values in results.small_values(blocks).items():
-        parent, _, short = name.rpartition("/")
-        if (parent or None) in (None, group):
-          merged[short] = merged[short].copy(data=values)
     merged = merged.isel(
-      {first: rows[first] for first in layout.OF_RUNS if first in merged.dims}
+      {dim: rows[dim] for dim in layout.OF_RUNS if dim in merged.dims}
     )
     return merged.drop_attrs(deep=False).assign_attrs(results.description)

@@ -1,5 +1,6 @@
 """Validate a results folder: find what is lost, damaged or foreign, and repair it."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -25,12 +26,8 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 
-BESIDE = (
-  "checkpoints",
-  "report",
-  "source",
-  "measured",
-)  # folders whose files are not checked
+# Folders whose files are not checked: their own writers check them, or people do.
+BESIDE = ("checkpoints", "report", "source", "measured")
 FOREIGN = "is not of these results: move it elsewhere"
 AGAIN = "train with the same runs and data writes it again"
 
@@ -48,11 +45,9 @@ class Verdict(NamedTuple):
 class _Problem(NamedTuple):
   file: str
   fault: str
-  cure: str | int | None = (
-    # "root": write `zarr.json` again; "gather": gather the array's values again;
-    # "remove": remove the file; block: remove its record
-    None
-  )
+  # "root": write `zarr.json` again; "gather": gather the array's values again; "remove":
+  # remove the file; a number: remove the record of that block. None: no repair.
+  fix: str | int | None = None
 
 
 @door
@@ -72,55 +67,64 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     Mistake: `path` is no results folder.
   """
   path = place(path)
-  look = _Look(path)
-  repairs = list[str]()
-  failed = list[str]()
-  if repair and any(problem.cure is not None for problem in look.problems):
-    _mend(look, repairs, failed)
-    look = _Look(path)
-  problems = [f"{p.file} {p.fault}".strip() for p in look.problems]
-  lines = (
-    list(dict.fromkeys(each)) for each in (problems, look.notes + failed, repairs)
+  scan = _Scan(path)
+  repairs: list[str] = []
+  failures: list[str] = []
+  if repair and any(problem.fix is not None for problem in scan.problems):
+    repairs, failures = _repair(scan)
+    scan = _Scan(path)  # what is wrong still
+  problems = [f"{problem.file} {problem.fault}".strip() for problem in scan.problems]
+  return Verdict(
+    scan.runs,
+    scan.done,
+    _unique(problems),
+    _unique(scan.notes + failures),
+    _unique(repairs),
   )
-  return Verdict(look.runs, look.done, *lines)
 
 
-class _Look:
+def _unique(lines):
+  """Return lines in their order, each once."""
+  return list(dict.fromkeys(lines))
+
+
+class _Scan:
   """One reading of a folder."""
 
   def __init__(self, path: Place):
     self.path = path
     self.problems: list[_Problem] = []
     self.notes: list[str] = []
-    self.runs = self.done = 0
+    self.runs = 0
+    self.done = 0
     try:
       root = require_metadata(path)
     except Damage as damage:
-      found = [_Problem(stray, "") for stray in strays(path)]
-      self.problems = found or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
+      # Links and pipes are why it is not trusted: all of them are named, not only the
+      # first.
+      self.problems = [_Problem(stray, "") for stray in strays(path)]
+      if not self.problems:
+        self.problems = [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
       return
+    # Here only the description is read, but other programs read Zarr's metadata.
     if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
       self.problems.append(
         _Problem(ROOT, "has metadata that differ from its own description", "root")
       )
     self.results = Results(path, root)
-    self.runs, blocks = len(self.results), range(len(self.results.blocks))
+    self.runs = len(self.results)
     self.there = names(path)
-    claims = claimed(path)
-    self.expected = {ROOT, *(f"{BLOCKS}/{block}.json" for block in blocks)}
-    for name in root["arrays"]:
-      array = self.results.arrays[name]
-      chunks = range(-(-array.shape[0] // array.chunks[0]))
-      self.expected |= {object_path(root, name, chunk) for chunk in chunks}
-    for block in blocks:
-      self._block(block, claims.get(str(block), False))
-    for name, fault in self.results.gathered_faults().items():
-      self.problems.append(_Problem(name, fault, "gather"))
-    for name, fault in self.results.plan_faults().items():
-      self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
-    self._foreign()
+    self._check_blocks()
+    self._check_arrays()
+    self._check_foreign()
 
-  def _block(self, block, claimed):
+  def _check_blocks(self):
+    """Compare each block with its record."""
+    claims = claimed(self.path)
+    for block in range(len(self.results.blocks)):
+      self._check_block(block, claims.get(str(block), False))
+
+  def _check_block(self, block, claimed):
     results = self.results
     file = f"{BLOCKS}/{block}.json"
     try:
@@ -131,76 +135,173 @@ class _Look:
       return
     if record:
       self.done += len(results.blocks[block])
-      self.problems += [_Problem(*fault, block) for fault in faults.items()]
+      for path, fault in faults.items():
+        self.problems.append(_Problem(path, fault, block))
     elif claimed:
       self.notes.append(
         f"block {block} is not finished: another process has claimed it"
       )
-    elif self.there & {object_path(results.root, n, block) for n in results.large}:
+    elif self.there.intersection(results.objects(block)):
       self.notes.append(
         f"block {block} is not finished, and what lies there of it is not used"
       )
 
-  def _foreign(self):
-    """Look for files where there should be none."""
+  def _check_arrays(self):
+    """Check what is written for all blocks together, after their records are known."""
+    for name, fault in self.results.gathered_faults().items():
+      self.problems.append(_Problem(name, fault, "gather"))
+    for name, fault in self.results.plan_faults().items():
+      self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
+
+  def _expected_files(self):
+    """Return the files that the description speaks of, whether they are there or not."""
     results = self.results
-    arrays = self.results.root["arrays"]
-    tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
-    end = len(results.blocks) + 1  # of an append that did not end
+    files = {ROOT}
+    for block in range(len(results.blocks)):
+      files.add(f"{BLOCKS}/{block}.json")
+    for name, array in results.arrays.items():
+      chunks = math.ceil(array.shape[0] / array.chunks[0])
+      files.update(object_path(results.root, name, chunk) for chunk in range(chunks))
+    return files
+
+  def _check_foreign(self):
+    """Look for files where there should be none."""
+    folders = {name.split("/")[0] for name in self.results.root["arrays"]}
+    folders.add(BLOCKS)
+    end = self._end_of_append()
+    for file in sorted(self.there - self._expected_files()):
+      self._check_stray(file, folders, end)
+
+  def _check_stray(self, file, folders, end):
+    """Say what a file is that the description does not speak of."""
+    top, inside, rest = file.partition("/")
+    if inside and top in BESIDE:
+      return
+    if top == BLOCKS and re.fullmatch(CLAIM, rest):
+      return
+    if file.endswith(".partial"):
+      self.notes.append(f"{file} was left by a process that ended while it wrote")
+      return
+    if not inside or top not in folders:
+      self.problems.append(_Problem(top + inside, FOREIGN))
+      return
+    if self._is_of_append(file, end):
+      self.notes.append(
+        "more runs were to be added, and the process ended: what lies there of them is "
+        "not used"
+      )
+      return
+    fault = "is foreign: the folder has no such block or array"
+    self.problems.append(_Problem(file, fault, "remove"))
+
+  def _end_of_append(self):
+    """Return the first block that a process which ended while it added runs cannot have
+    begun: it writes one block after the other, each with its record last.
+    """
+    end = len(self.results.blocks) + 1
     while f"{BLOCKS}/{end - 1}.json" in self.there:
       end += 1
-    for file in sorted(self.there - self.expected):
-      top, inside, rest = file.partition("/")
-      column = re.match(rf"({'|'.join(map(re.escape, results.columns))})/c/\d+", file)
-      later = re.fullmatch(rf"{BLOCKS}/(\d+)\.json|.+?/c/(\d+)(/0)*", file)
-      later = later and int(later[1] or later[2]) in range(len(results.blocks), end)
-      if (inside and top in BESIDE) or (top == BLOCKS and re.fullmatch(CLAIM, rest)):
-        continue
-      if file.endswith(".partial"):
-        self.notes.append(f"{file} was left by a process that ended while it wrote")
-      elif not inside or top not in tops:
-        self.problems.append(_Problem(top + inside, FOREIGN))
-      elif column or later:
-        self.notes.append(
-          "more runs were to be added, and the process ended: what lies there of them is "
-          "not used"
-        )
-      else:
-        fault = "is foreign: the folder has no such block or array"
-        self.problems.append(_Problem(file, fault, "remove"))
+    return end
+
+  def _is_of_append(self, file, end):
+    """Return whether a file can come from a process that ended while it added runs."""
+    columns = "|".join(map(re.escape, self.results.columns))
+    if re.match(rf"({columns})/c/\d+", file):
+      return True
+    match = re.fullmatch(rf"{BLOCKS}/(\d+)\.json|.+?/c/(\d+)(/0)*", file)
+    if match is None:
+      return False
+    block = int(match[1] or match[2])
+    return len(self.results.blocks) <= block < end
 
 
-def _mend(look, mended, failed):
-  """Repair what can be repaired. Add what was done to `mended`, and what could not be
-  written to `failed`.
-  """
-  stale = [0 if p.cure == "gather" else p.cure for p in look.problems]
-  stale = [block for block in stale if isinstance(block, int)]
-  if stale and min(stale) < look.results.gathered:
-    try:
-      look.results.forget(stale)
-      if not any(isinstance(problem.cure, int) for problem in look.problems):
-        look.results.gather()
-        mended.append("values were gathered again from the records")
-    except OSError as error:
-      failed.append(f"{ROOT} could not be repaired ({error.strerror or error})")
-      return
-  with Claims(look.path) as claims:
-    for file, _, cure in look.problems:
-      record = f"{BLOCKS}/{cure}.json"
+def _repair(scan):
+  """Repair what can be repaired. Return what was done, and what could not be written."""
+  repairs: list[str] = []
+  failures: list[str] = []
+  try:
+    repairs += _gather_again(scan)
+  except OSError as error:
+    # A record that is removed while its values count as gathered would be believed.
+    failures.append(_describe_failure(ROOT, error))
+    return repairs, failures
+  with Claims(scan.path) as claims:
+    for problem in _one_a_block(scan.problems):
       try:
-        if cure == "root" and claims.take("folder"):
-          replace(look.path / ROOT, zarr_json(require_metadata(look.path)))
-          mended.append(f"{ROOT} was written again")
-        elif cure == "remove":
-          remove(look.path / file)
-          mended.append(f"{file} was removed")
-        elif isinstance(cure, int) and not claims.take(cure):
-          failed.append(f"block {cure} is claimed by another process: repair it later")
-        elif isinstance(cure, int):
-          remove(look.path / record)
-          mended.append(
-            f"block {cure}: {record} was removed, so that its runs are trained again"
-          )
+        line = _repair_problem(scan.path, problem, claims)
+      except _Claimed as claimed:
+        failures.append(str(claimed))
       except OSError as error:
-        failed.append(f"{file} could not be repaired ({error.strerror or error})")
+        failures.append(_describe_failure(problem.file, error))
+      else:
+        repairs += line
+  return repairs, failures
+
+
+def _one_a_block(problems):
+  """Return the problems without those of a block that an earlier one repairs: a second
+  claim of the block would be refused.
+  """
+  blocks = set()
+  kept = []
+  for problem in problems:
+    if isinstance(problem.fix, int):
+      if problem.fix in blocks:
+        continue
+      blocks.add(problem.fix)
+    kept.append(problem)
+  return kept
+
+
+class _Claimed(Exception):
+  """Another process has claimed a damaged block, and says so."""
+
+
+def _describe_failure(file, error):
+  return f"{file} could not be repaired ({error.strerror or error})"
+
+
+def _gather_again(scan):
+  """Gather small values again where these, or the blocks that they are from, are
+  damaged. Return what was done.
+  """
+  fixes = [problem.fix for problem in scan.problems]
+  damaged_blocks = [fix for fix in fixes if isinstance(fix, int)]
+  # Which of the gathered values are damaged is not known: all are written again.
+  stale = damaged_blocks + [0 for fix in fixes if fix == "gather"]
+  if not stale or min(stale) >= scan.results.gathered:
+    return []
+  scan.results.forget(stale)
+  if damaged_blocks:  # their runs are trained first
+    return []
+  scan.results.gather()
+  return ["values were gathered again from the records"]
+
+
+def _repair_problem(path, problem, claims):
+  """Repair one problem. Return what was done.
+
+  Raises:
+    _Claimed: another process has claimed the block.
+    OSError: a file cannot be written or removed.
+  """
+  if problem.fix == "root":
+    if not claims.take("folder"):  # its holder writes the description itself
+      return []
+    replace(path / ROOT, zarr_json(require_metadata(path)))
+    return [f"{ROOT} was written again"]
+  if problem.fix == "remove":
+    remove(path / problem.file)
+    return [f"{problem.file} was removed"]
+  if isinstance(problem.fix, int):
+    return _remove_record(path, problem.fix, claims)
+  return []
+
+
+def _remove_record(path, block, claims):
+  """Remove a block's record, unless another process is training the block."""
+  if not claims.take(block):
+    raise _Claimed(f"block {block} is claimed by another process: repair it later")
+  record = f"{BLOCKS}/{block}.json"
+  remove(path / record)
+  return [f"block {block}: {record} was removed, so that its runs are trained again"]

@@ -77,29 +77,36 @@ def from_pair(init: Callable, apply: Callable) -> Network:
   named = [n for n, p in taken.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
   stateful = named[1:2] == ["state"]
   keys = [name for name in named if name in ("rng", "key", "rng_key")]
-  others = {"state", *keys, *modes(True)}
+  others = {"state"}.union(keys, modes(True))
   rest = [name for name in named[1:] if name not in others]
 
-  def made(key, inputs):
-    found = init(key, inputs, **_taken(init, modes(True)))
-    params, state = found if stateful else (found, ())
+  def make_variables(key, inputs):
+    params = init(key, inputs, **_taken(init, modes(True)))
+    state = ()
+    if stateful:
+      params, state = params
     return {"params": params, "batch_stats": state}
 
   @functools.cache
   def template(shape, dtype):
     inputs = jax.ShapeDtypeStruct((1, *shape), dtype)
-    return jax.eval_shape(made, jax.random.key(0), inputs)
+    return jax.eval_shape(make_variables, jax.random.key(0), inputs)
 
   def called(variables, inputs, key, training):
     held = unnest(template(inputs.shape[1:], inputs.dtype), variables)
-    more = _taken(apply, modes(training)) | dict.fromkeys(keys[:1], key)
+    options = _taken(apply, modes(training))
+    if keys:
+      options[keys[0]] = key
     if not rest:  # it takes *args
-      return apply(held["params"], inputs, **more)
-    more |= {"state": held["batch_stats"]} if stateful else {}
-    return apply(**{named[0]: held["params"], rest[0]: inputs}, **more)
+      return apply(held["params"], inputs, **options)
+    options[named[0]] = held["params"]
+    options[rest[0]] = inputs
+    if stateful:
+      options["state"] = held["batch_stats"]
+    return apply(**options)
 
   def start(key, inputs):
-    return nest(made(key, inputs))
+    return nest(make_variables(key, inputs))
 
   def evaluate(variables, inputs):
     outputs = called(variables, inputs, None, False)
@@ -147,7 +154,7 @@ def from_equinox(make: Callable[..., Any]) -> Network:
     params, rest = equinox.partition(model, floats)
     buffers, _ = equinox.partition(rest, arrays)
     kinds = {"params": params, "batch_stats": state, "buffers": buffers}
-    return {name: of for name, of in kinds.items() if jax.tree.leaves(of)}
+    return {name: tree for name, tree in kinds.items() if jax.tree.leaves(tree)}
 
   shapes = split(model, state)
   rest = equinox.filter(model, arrays, inverse=True)
@@ -177,10 +184,10 @@ def from_equinox(make: Callable[..., Any]) -> Network:
 
   def train(variables, inputs, key):
     outputs, after = called(variables, inputs, key, True)
-    same = {name: of for name, of in variables.items() if name != "params"}
-    return outputs, same | (
-      nest({"batch_stats": after}) if jax.tree.leaves(after) else {}
-    )
+    updates = {name: tree for name, tree in variables.items() if name != "params"}
+    if jax.tree.leaves(after):
+      updates |= nest({"batch_stats": after})
+    return outputs, updates
 
   return Network(init, apply, train)
 
@@ -189,14 +196,14 @@ def nest(tree: PyTree) -> dict[str, Any]:
   """Return the leaves of a tree in dictionaries by their paths, as Flax has parameters.
   Haiku's `net/~/linear` is a path.
   """
-  found: dict[str, Any] = {}
+  nested: dict[str, Any] = {}
   for path, leaf in jax.tree.leaves_with_path(tree):
     *parents, name = _names(path)
-    inner = found
+    inner = nested
     for parent in parents:
       inner = inner.setdefault(parent, {})
     inner[name] = leaf
-  return found
+  return nested
 
 
 def unnest(template: PyTree, nested: dict[str, Any]) -> PyTree:
@@ -213,10 +220,10 @@ def _names(path):
   return [name for key in keys for name in key.split("/")]
 
 
-def _taken(function, given):
+def _taken(function, arguments):
   """Return the keyword arguments that a function takes."""
-  call = (
-    type(function).__call__ if hasattr(function, "__dataclass_fields__") else function
-  )
+  call = function
+  if hasattr(function, "__dataclass_fields__"):
+    call = type(function).__call__
   parameters = inspect.signature(call).parameters
-  return {name: value for name, value in given.items() if name in parameters}
+  return {name: value for name, value in arguments.items() if name in parameters}

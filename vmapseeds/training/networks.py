@@ -60,9 +60,8 @@ MODEL_DEFAULTS = {"width": 1, "dropout": 0, "depth": None}
 
 
 def _as_vector(key, bit_width, shape):
-  return threefry_prng_impl.random_bits(key, bit_width, (math.prod(shape),)).reshape(
-    shape
-  )
+  size = math.prod(shape)
+  return threefry_prng_impl.random_bits(key, bit_width, (size,)).reshape(shape)
 
 
 # Draws the same bits as Threefry, but as one vector: XLA compiles that for CPUs in less
@@ -110,22 +109,21 @@ def network(
     dropout: a traced rate in place of the recipe's.
   """
   precision = models.resolve_precision(recipe.precision)
-  made = _network(recipe, num_classes, precision, dropout)
+  trained = _network(recipe, num_classes, precision, dropout)
   if recipe.eval_model is not None:
     other = recipe.replace(model=recipe.eval_model, eval_model=None)
-    made = dataclasses.replace(
-      made, apply=_network(other, num_classes, precision, dropout).apply
-    )
+    evaluated = _network(other, num_classes, precision, dropout)
+    trained = dataclasses.replace(trained, apply=evaluated.apply)
   if recipe.trainable == "all":
-    return made
+    return trained
 
   def train(variables, inputs, key):
     # Frozen layers run in evaluation mode, so the batch statistics stay as they are.
-    return made.apply(variables, inputs), {
-      name: of for name, of in variables.items() if name != "params"
-    }
+    outputs = trained.apply(variables, inputs)
+    statistics = {name: tree for name, tree in variables.items() if name != "params"}
+    return outputs, statistics
 
-  return dataclasses.replace(made, train=train)
+  return dataclasses.replace(trained, train=train)
 
 
 def product_precision(precision: str) -> contextlib.AbstractContextManager:
@@ -133,8 +131,10 @@ def product_precision(precision: str) -> contextlib.AbstractContextManager:
   precision on every device. By default a TPU multiplies float32 numbers as bfloat16, and
   a GPU as TensorFloat-32.
   """
-  named = {"float32": "highest", "tensorfloat32": "tensorfloat32"}.get(precision)
-  return jax.default_matmul_precision(named) if named else contextlib.nullcontext()
+  jax_names = {"float32": "highest", "tensorfloat32": "tensorfloat32"}
+  if precision not in jax_names:
+    return contextlib.nullcontext()
+  return jax.default_matmul_precision(jax_names[precision])
 
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "convolve")
@@ -174,8 +174,11 @@ def last_layer(
 
   def weights(flat):
     """Return the parameters that an equation combines with what it reads of inputs."""
-    of = [sources.get(v, set()) for v in flat.inputs if v not in seen_inputs]
-    return set().union(*of)
+    weights_read = set[str]()
+    for value in flat.inputs:
+      if value not in seen_inputs:
+        weights_read |= sources.get(value, set())
+    return weights_read
 
   def is_product(flat):
     return flat.equation.primitive.name in PRODUCTS and bool(weights(flat))
@@ -185,30 +188,32 @@ def last_layer(
       return True
     if flat.equation.primitive.name not in (*RESHAPING, "add", "sub", "add_any"):
       return False
-    before = [makers[value] for value in flat.inputs if value in makers]
-    return any(map(is_sum_with_product, before))
+    for value in flat.inputs:
+      if value in makers and is_sum_with_product(makers[value]):
+        return True
+    return False
 
   last = set[str]()
-  left = [v for v in outputs if v is not None and v in seen_inputs]
-  done = set(left)
-  while left:
-    flat = makers.get(left.pop())
+  # Walk back from the outputs, and stop at the first product on each way.
+  waiting = [v for v in outputs if v is not None and v in seen_inputs]
+  reached = set(waiting)
+  while waiting:
+    flat = makers.get(waiting.pop())
     if flat is None:
       continue
     if is_product(flat):
       last |= weights(flat)
       continue
-    if any(inner_programs(flat.equation)) and set().union(
-      *(sources.get(value, set()) for value in flat.inputs)
-    ):
+    reads_parameters = any(sources.get(value) for value in flat.inputs)
+    if any(inner_programs(flat.equation)) and reads_parameters:
       return set()  # a loop or a branch, of which the last product is not known
     is_sum = flat.equation.primitive.name in ("add", "sub", "add_any")
     if is_sum and is_sum_with_product(flat):
       last |= weights(flat)
     for value in flat.inputs:
-      if value is not None and value in seen_inputs and value not in done:
-        done.add(value)
-        left.append(value)
+      if value is not None and value in seen_inputs and value not in reached:
+        reached.add(value)
+        waiting.append(value)
   return last
 
 
@@ -221,36 +226,40 @@ def trainable_paths(
   Raises:
     Mistake: no parameters are trained, or the last layer cannot be told.
   """
-  named = "params."
+  prefix = "params."
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
-  params = [path for path in paths if path.startswith(named)]
+  params = [path for path in paths if path.startswith(prefix)]
   if recipe.trainable == "all":
     return set(params)
-  shown = ", ".join(path.removeprefix(named) for path in params)
+  all_names = ", ".join(path.removeprefix(prefix) for path in params)
   if recipe.trainable == "last":
     apply = network(recipe, data.num_classes).apply
     last = last_layer(apply, variables, batch_like(data, 1))
     if not last:
       raise Mistake(
         f"trainable is 'last': the last layer of {name_of(recipe.model)} cannot be told, "
-        f"give the names of the parameters to train, of {shown}"
+        f"give the names of the parameters to train, of {all_names}"
       )
     return last
   if isinstance(recipe.trainable, tuple):
     chosen = set[str]()
     for name in recipe.trainable:
-      below = {path for path in params if f"{path}.".startswith(f"{named}{name}.")}
+      # A dot after both, so that "head" is not the beginning of "heads".
+      start = f"{prefix}{name}."
+      below = {path for path in params if f"{path}.".startswith(start)}
       if not below:
-        raise Mistake(f"trainable has {name!r}: give names of parameters, of {shown}")
+        raise Mistake(
+          f"trainable has {name!r}: give names of parameters, of {all_names}"
+        )
       chosen |= below
     return chosen
   predicate = resolve_object("trainable", recipe.trainable)
   with before_training(f"trainable {name_of(recipe.trainable)}"):
-    chosen = {path for path in params if predicate(path.removeprefix(named))}
+    chosen = {path for path in params if predicate(path.removeprefix(prefix))}
   if not chosen:
     raise Mistake(
       f"trainable {name_of(recipe.trainable)} is true of no parameter: it is asked for "
-      f"each of {shown}"
+      f"each of {all_names}"
     )
   return chosen
 
@@ -270,11 +279,10 @@ def describe_trainable(recipe: Recipe, data: DeviceExamples) -> str:
 
 
 def _network(recipe, num_classes, precision, dropout):
-  model = (
-    models.load(recipe.model)
-    if is_name(recipe.model)
-    else resolve_object("model", recipe.model)
-  )
+  if is_name(recipe.model):
+    model = models.load(recipe.model)
+  else:
+    model = resolve_object("model", recipe.model)
   if isinstance(model, nnx.Module):
     raise Mistake(
       f"model is a {type(model).__name__} with parameters of its own: give the class, "
@@ -285,27 +293,31 @@ def _network(recipe, num_classes, precision, dropout):
     "dtype": jnp.dtype("bfloat16" if precision == "bfloat16" else "float32"),
   }
   if isinstance(model, nn.Module):
-    return linen(_made(recipe, lambda: model, options, dropout))
+    return linen(_make(recipe, lambda: model, options, dropout))
   if is_pair(model):
-    init, apply = _made(recipe, lambda: model, options, dropout)
+    init, apply = _make(recipe, lambda: model, options, dropout)
     return from_pair(init, apply)
   if is_equinox(model):
     del options["dtype"]  # Equinox has no dtype of computation, only of parameters
-    make = (lambda key: model) if begins_as_it_is(model) else model
-    return from_equinox(lambda key: _made(recipe, make, options, dropout, key=key))
-  made = functools.partial(_made, recipe, model, options, dropout)
-  found = (
-    nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0)))
-    if "rngs" in _parameters(model)
-    else made()
-  )
-  if isinstance(found, nnx.Module):
-    return from_nnx(made)
-  if not isinstance(found, nn.Module):
-    raise Mistake(
-      f"model {name_of(recipe.model)} makes a {type(found).__name__}: give {MODELS}"
+    make_module = model
+    if begins_as_it_is(model):
+      make_module = lambda key: model  # noqa: E731
+    return from_equinox(
+      lambda key: _make(recipe, make_module, options, dropout, key=key)
     )
-  return linen(found)
+  make = functools.partial(_make, recipe, model, options, dropout)
+  if "rngs" in _parameters(model):
+    # Its parameters are not drawn only to see of what kind it is.
+    module = nnx.eval_shape(lambda: make(rngs=nnx.Rngs(0)))
+  else:
+    module = make()
+  if isinstance(module, nnx.Module):
+    return from_nnx(make)
+  if not isinstance(module, nn.Module):
+    raise Mistake(
+      f"model {name_of(recipe.model)} makes a {type(module).__name__}: give {MODELS}"
+    )
+  return linen(module)
 
 
 def _parameters(model):
@@ -313,40 +325,43 @@ def _parameters(model):
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(recipe, model, options, dropout, **more):
-  """Make the model with those options that it accepts.
+def _make(recipe, model, options, dropout, **arguments):
+  """Make the model with those options that it accepts, and these arguments.
 
   Options that the recipe does not set keep the model's own defaults, if it has any.
 
   Raises:
     Mistake: the recipe sets an option that the model does not accept.
   """
-  taken = _parameters(model)
+  accepted = _parameters(model)
   of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
   if dropout is not None:
     of_recipe["dropout"] = dropout
-  asked = options | of_recipe
-  own = {name for name, value in asked.items() if _is_default(name, value)}
   for name, value in of_recipe.items():
-    if name not in own and name not in taken:
-      given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
-      raise Mistake(f"{given}, give {str(MODEL_DEFAULTS[name]).lower()}")
-  if recipe.precision == "bfloat16" and "dtype" not in taken:
+    if name not in accepted and not _is_default(name, value):
+      refused = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
+      raise Mistake(f"{refused}, give {str(MODEL_DEFAULTS[name]).lower()}")
+  if recipe.precision == "bfloat16" and "dtype" not in accepted:
     raise Mistake(
       f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32"
     )
   for name in recipe.model_args:
-    if name not in taken:
+    if name not in accepted:
       raise Mistake(
         f"model_args has {name}: the model {name_of(recipe.model)} takes "
-        f"{', '.join(taken) or 'none, as it is made already'}"
+        f"{', '.join(accepted) or 'none, as it is made already'}"
       )
-  given = {
-    name: value
-    for name, value in asked.items()
-    if name in taken and (name not in own or taken[name].default is taken[name].empty)
-  }
-  return model(**(given | dict(recipe.model_args)), **more)
+
+  passed = {}
+  for name, value in (options | of_recipe).items():
+    if name not in accepted:
+      continue
+    has_own_default = accepted[name].default is not inspect.Parameter.empty
+    if has_own_default and _is_default(name, value):
+      continue
+    passed[name] = value
+  passed |= recipe.model_args
+  return model(**passed, **arguments)
 
 
 def _is_default(name, value):
@@ -361,7 +376,8 @@ def takes(recipe: Recipe, name: str) -> bool:
 
 def linen(model: nn.Module) -> Network:
   """Return a Linen module as pure functions."""
-  evaluation, training = (_mode(model, value) for value in (False, True))
+  evaluation = _mode(model, False)
+  training = _mode(model, True)
 
   def init(key, inputs):
     with recorded_sowing() as sown:
@@ -408,11 +424,12 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
 
   def init(key, inputs):
     params, others = _states(make(rngs=nnx.Rngs(key)))
-    return {"params": nnx.to_pure_dict(params)} | (
-      {"batch_stats": nnx.to_pure_dict(others)} if others else {}
-    )
+    variables = {"params": nnx.to_pure_dict(params)}
+    if others:
+      variables["batch_stats"] = nnx.to_pure_dict(others)
+    return variables
 
-  def called(variables, inputs, key, training):
+  def call(variables, inputs, key, training):
     model = make(rngs=nnx.Rngs(key))
     states = _states(model)
     for state, kind in zip(states, ("params", "batch_stats"), strict=True):
@@ -421,12 +438,15 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
       nnx.replace_by_pure_dict(state, unnest(nnx.to_pure_dict(state), names))
       nnx.update(model, state)
     before = jax.tree.leaves(nnx.to_pure_dict(_states(model)[0]))
-    model.train() if training else model.eval()
+    if training:
+      model.train()
+    else:
+      model.eval()
     with warnings.catch_warnings():
       # What newer versions ask for instead needs the types of all that is sown.
       warnings.filterwarnings("ignore", "Using 'Module", DeprecationWarning)
       outputs = model(inputs, **_mode(model, training, rngs=nnx.Rngs(key)))
-    updates = _collections(model, {*dict(nnx.to_flat_state(states[1]))})
+    updates = _collections(model, set(dict(nnx.to_flat_state(states[1]))))
     # Some modules write parameters when they are called, as `nnx.SpectralNorm` does.
     params = nnx.to_pure_dict(_states(model)[0])
     after = jax.tree.leaves(params)
@@ -435,10 +455,11 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
     return outputs, updates
 
   def apply(variables, inputs):
-    return called(variables, inputs, jax.random.key(0), False)[0]
+    outputs, _ = call(variables, inputs, jax.random.key(0), False)
+    return outputs
 
   def train(variables, inputs, key):
-    return called(variables, inputs, key, True)
+    return call(variables, inputs, key, True)
 
   return Network(init, apply, train)
 
@@ -460,16 +481,13 @@ def _collections(model, kept):
   }
 
 
-def _mode(model, training, **more):
+def _mode(model, training, **others):
   """Return the keyword arguments that set a module's mode, training or evaluation, and
-  `more`: those that the module accepts.
+  `others`: those that the module accepts.
   """
-  given = modes(training) | more
-  return {
-    name: value
-    for name, value in given.items()
-    if name in inspect.signature(type(model).__call__).parameters
-  }
+  accepted = inspect.signature(type(model).__call__).parameters
+  arguments = modes(training) | others
+  return {name: value for name, value in arguments.items() if name in accepted}
 
 
 def _states(model):
@@ -494,37 +512,34 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   inputs = batch_like(data, 3)
   key = jax.random.key(0)
   model = f"model {name_of(recipe.model)}"
-  made = None
+  pure = None
   try:
-    made = network(recipe, data.num_classes)
-    variables = jax.eval_shape(made.init, key, inputs)
-    traced = jax.jit(made.apply).trace(variables, inputs)
+    pure = network(recipe, data.num_classes)
+    variables = jax.eval_shape(pure.init, key, inputs)
+    traced = jax.jit(pure.apply).trace(variables, inputs)
     outputs = traced.out_info
   except Mistake:
     raise
   except Exception as error:  # whatever the user's network does
-    if made is not None:
-      check_channels(made, inputs, model)
+    if pure is not None:
+      check_channels(pure, inputs, model)
       if is_ours(error):
         raise
     shape = "×".join(map(str, data.inputs.shape[1:]))
-    tokens = recipe.normalize and data.inputs.dtype.kind == "i"
-    remedy = (
-      "give another, or normalize=False if it takes whole numbers"
-      if tokens
-      else "give another"
-    )
+    remedy = "give another"
+    if recipe.normalize and data.inputs.dtype.kind == "i":
+      remedy += ", or normalize=False if it takes whole numbers"
     raise mistake_in_code(
       f"{model} on inputs of {shape} fails ({describe_exception(error)}): {remedy}"
     ) from error
   if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr))):
-    check_channels(made, inputs, model)
+    check_channels(pure, inputs, model)
   if "params" not in variables:
     raise Mistake(f"{model} has no parameters to train: give another")
   if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):
-    given = getattr(outputs, "shape", type(outputs).__name__)
+    shape_or_type = getattr(outputs, "shape", type(outputs).__name__)
     raise Mistake(
-      f"{model} gives {given} for a batch of 3: give one array, its first axis the example"
+      f"{model} gives {shape_or_type} for a batch of 3: give one array, its first axis the example"
     )
   if 0 in outputs.shape:
     raise Mistake(
@@ -538,7 +553,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   return variables
 
 
-def check_channels(made: Network, inputs: jax.ShapeDtypeStruct, model: str) -> None:
+def check_channels(pure: Network, inputs: jax.ShapeDtypeStruct, model: str) -> None:
   """Check that inputs are not images without the axis of channels that a network needs.
 
   Raises:
@@ -548,8 +563,8 @@ def check_channels(made: Network, inputs: jax.ShapeDtypeStruct, model: str) -> N
     return
   images = jax.ShapeDtypeStruct((*inputs.shape, 1), inputs.dtype)
   try:
-    variables = jax.eval_shape(made.init, jax.random.key(0), images)
-    jax.eval_shape(made.apply, variables, images)
+    variables = jax.eval_shape(pure.init, jax.random.key(0), images)
+    jax.eval_shape(pure.apply, variables, images)
   except Exception:  # whatever the user's network does
     return
   raise Mistake(
@@ -563,24 +578,26 @@ def _convolves_one(equation):
   name = equation.primitive.name
   if name not in ("conv_general_dilated", "convolve"):
     return False
-  batch = 0 if name == "convolve" else equation.params["dimension_numbers"].lhs_spec[0]
+  batch = 0
+  if name == "conv_general_dilated":
+    batch = equation.params["dimension_numbers"].lhs_spec[0]
   return equation.invars[0].aval.shape[batch] == 1
 
 
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
   """Return whether the network uses its inputs only as vectors, one per example."""
   inputs = batch_like(data, 1)
-  program = open_program(
-    jax.make_jaxpr(network(recipe, data.num_classes).apply)(
-      variables_of(recipe, data), inputs
-    )
-  )
-  reads = [
-    equation for equation in program.eqns if program.invars[-1] in equation.invars
-  ]
-  return inputs.ndim > 2 and all(
-    e.primitive.name == "reshape" and e.outvars[0].aval.ndim == 2 for e in reads
-  )
+  if inputs.ndim <= 2:
+    return False
+  apply = network(recipe, data.num_classes).apply
+  program = open_program(jax.make_jaxpr(apply)(variables_of(recipe, data), inputs))
+  argument = program.invars[-1]
+  for equation in program.eqns:
+    if argument not in equation.invars:
+      continue
+    if equation.primitive.name != "reshape" or equation.outvars[0].aval.ndim != 2:
+      return False
+  return True
 
 
 def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
@@ -590,11 +607,9 @@ def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
   A TPU would move images pixel by pixel. This takes three times as long as everything
   else.
   """
-  return (
-    as_vectors(data)
-    if platform() == "tpu" and not recipe.augment and flattens(recipe, data)
-    else data
-  )
+  if platform() == "tpu" and not recipe.augment and flattens(recipe, data):
+    return as_vectors(data)
+  return data
 
 
 def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
@@ -604,20 +619,15 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
     Mistake: it does not accept the inputs, has more weights than 32 bits can count, or
       needs more than `memory` bytes.
   """
-  count = sum(
-    math.prod(leaf.shape)
-    for leaf in jax.tree.leaves(variables_of(recipe, data)["params"])
-  )
+  params = jax.tree.leaves(variables_of(recipe, data)["params"])
+  count = sum(math.prod(leaf.shape) for leaf in params)
+  moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0)
   # At least the parameters, their gradient and the optimizer's moments, in float32.
-  needed = (
-    4
-    * count
-    * (2 + {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0))
-  )
+  needed = 4 * count * (2 + moments)
   if count >= 2**31 or needed > memory:
     model = f"{name_of(recipe.model)} of width {recipe.width:g}"
-    given = f"{model} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
-    raise Mistake(f"{given}: more than there is memory for, give a smaller width")
+    size = f"{model} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
+    raise Mistake(f"{size}: more than there is memory for, give a smaller width")
 
 
 def own_examples(data: DeviceExamples, run: Run) -> DeviceExamples:
@@ -625,9 +635,8 @@ def own_examples(data: DeviceExamples, run: Run) -> DeviceExamples:
   subset = run.get("subset")
   if subset is None:
     return data
-  inputs, targets = (
-    jnp.asarray(array)[subset] for array in (data.inputs, data.targets)
-  )
+  inputs = jnp.asarray(data.inputs)[subset]
+  targets = jnp.asarray(data.targets)[subset]
   return dataclasses.replace(data, inputs=inputs, targets=targets)
 
 
@@ -648,14 +657,16 @@ def initialize(
   if recipe.initialize is not None:
     data = own_examples(data, run)
     with before_training(f"initialize {name_of(recipe.initialize)}"):
-      made = resolve_object("initialize", recipe.initialize)(variables, data, run)
-    due, found = (jax.tree.map(jnp.shape, tree) for tree in (variables, made))
-    if found != due:
+      initialized = resolve_object("initialize", recipe.initialize)(
+        variables, data, run
+      )
+    shapes = jax.tree.map(jnp.shape, initialized)
+    if shapes != jax.tree.map(jnp.shape, variables):
       raise Mistake(
-        f"initialize {name_of(recipe.initialize)} gives {found!s:.100}: give variables of "
+        f"initialize {name_of(recipe.initialize)} gives {shapes!s:.100}: give variables of "
         "the names and shapes of those that it gets"
       )
-    variables = made
+    variables = initialized
   stored = run.get("start") or {}
   return jax.tree.map_with_path(
     lambda path, fresh: stored.get(path_of(path), fresh), variables
@@ -668,13 +679,8 @@ def poke_place(
   """Return the index, among all weights, of the one that a poke changes. Vectors are not
   counted: a factor leaves biases at 0.
   """
-  return jax.random.randint(
-    key,
-    (),
-    0,
-    sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1),
-    jnp.int32,
-  )
+  count = sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1)
+  return jax.random.randint(key, (), 0, count, jnp.int32)
 
 
 def poke(

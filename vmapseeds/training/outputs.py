@@ -123,16 +123,20 @@ class Output:
     fields["num_classes"] = self.num_classes
     if self.role == "class":
       fields |= {"labels": "labels", "label_map": self.label_map}
-    found = {name: value for name, value in fields.items() if value not in ("", None)}
+    attributes = {
+      name: value for name, value in fields.items() if value not in ("", None)
+    }
     if self.role == "score":
-      found["higher_is_better"] = self.higher_is_better
-    return found
+      attributes["higher_is_better"] = self.higher_is_better
+    return attributes
 
   @property
   def of_labels(self) -> dict[str, Any]:
     """Return what a folder's description says of the array with the labels."""
-    found = {"role": "labels", "num_classes": self.num_classes}
-    return found | ({"class_names": [*self.class_names]} if self.class_names else {})
+    attributes: dict[str, Any] = {"role": "labels", "num_classes": self.num_classes}
+    if self.class_names:
+      attributes["class_names"] = list(self.class_names)
+    return attributes
 
   @property
   def program(self) -> tuple:
@@ -145,7 +149,9 @@ class Output:
     """Return how many of an array's last axes are axes of examples."""
     if self.labels is not None:
       return self.labels.ndim
-    return ndim - bool(self.series) if self.role == "loss" else 0
+    if self.role != "loss":
+      return 0
+    return ndim - 1 if self.series else ndim
 
 
 def least_classes(
@@ -181,7 +187,9 @@ def sibling(name: str, array: str, series: str = "") -> str:
   'test/epoch_accuracy'
   """
   group, slash, _ = name.rpartition("/")
-  return f"{group}{slash}{series}{'_' * bool(series)}{array}"
+  if series:
+    array = f"{series}_{array}"
+  return f"{group}{slash}{array}"
 
 
 def declare(
@@ -199,37 +207,36 @@ def declare(
     Mistake: an array cannot be stored under its name, or is not what was declared.
   """
   declared = {}
-  taken = {*taken, *FOLDER_NAMES}
+  taken = set(taken).union(FOLDER_NAMES)
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   for array, leaf in found.items():
-    said = f"finish of {name} gives {array!r}"
+    what = f"finish of {name} gives {array!r}"
     if not (
       isinstance(array, str) and array.isprintable() and re.fullmatch(legal, array)
     ):
-      raise Mistake(f"{said}: give a printable name without \\ and no . in front")
+      raise Mistake(f"{what}: give a printable name without \\ and no . in front")
     if array.split("/")[0] in taken:
-      raise Mistake(f"{said}: results have something else of that name, give another")
-    if getattr(leaf.dtype, "kind", "") not in {*"biuf"}:
+      raise Mistake(f"{what}: results have something else of that name, give another")
+    if getattr(leaf.dtype, "kind", "") not in ("b", "i", "u", "f"):
       raise Mistake(
-        f"{said} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
+        f"{what} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
       )
     if 0 in leaf.shape:
       raise Mistake(
-        f"{said} of shape {leaf.shape}, which has no number: leave it out, or give at "
+        f"{what} of shape {leaf.shape}, which has no number: leave it out, or give at "
         "least one along each axis"
       )
     output = given.get(array, Output())
     own = array.rpartition("/")[2]
     dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))
-    if isinstance(dims, str) or not len(dims) == leaf.ndim == len(
-      {*dims} - {*FOLDER_AXES}
-    ):
+    allowed = set(dims).difference(FOLDER_AXES)
+    if isinstance(dims, str) or len(dims) != leaf.ndim or len(allowed) != leaf.ndim:
       raise Mistake(
         f"dims of {array!r} are {dims!r}: give {leaf.ndim} names, all different, none "
         f"of them {' or '.join(FOLDER_AXES)}"
       )
     output = dataclasses.replace(output, dims=tuple(dims))
-    check_role(said, output, leaf)
+    check_role(what, output, leaf)
     declared[array] = output
   for array in given:
     one_of("array in outputs or dims", array, found)
@@ -237,23 +244,23 @@ def declare(
   return {array: declared[array] for array in dict.fromkeys((*given, *declared))}
 
 
-def check_role(said: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
+def check_role(what: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
   """Raise `Mistake` unless an array's shape and dtype fit its role."""
   shape = leaf.shape[leaf.ndim - output.example_axes(leaf.ndim) :]
   if output.role == "score" and leaf.shape:
-    raise Mistake(f"{said} of shape {leaf.shape}: a score is one number a run")
+    raise Mistake(f"{what} of shape {leaf.shape}: a score is one number a run")
   if output.role == "loss" and not shape:
-    raise Mistake(f"{said}, one number: a loss has one for each example")
+    raise Mistake(f"{what}, one number: a loss has one for each example")
   if output.labels is not None:
     if leaf.dtype.kind not in "iu":
-      raise Mistake(f"{said} of {leaf.dtype}: give classes as integers")
+      raise Mistake(f"{what} of {leaf.dtype}: give classes as integers")
     if shape != output.labels.shape:
       raise Mistake(
-        f"{said} of shape {leaf.shape}, with labels of {output.labels.shape}: give a "
+        f"{what} of shape {leaf.shape}, with labels of {output.labels.shape}: give a "
         "class for each label"
       )
   if output.mask is not None and output.mask.shape != shape:
-    raise Mistake(f"{said}: its mask has shape {output.mask.shape}, give {shape}")
+    raise Mistake(f"{what}: its mask has shape {output.mask.shape}, give {shape}")
 
 
 def check_together(
@@ -268,29 +275,34 @@ def check_together(
     shapes: of that, without the axis of runs.
     constants: what is stored once.
   """
-  once = [(array, dims, np.shape(of)) for array, (dims, of) in constants.items()]
+  once = [
+    (array, dims, np.shape(values)) for array, (dims, values) in constants.items()
+  ]
   of_blocks = []
   for array, output in kept.items():
     if output.role == "class" and not output.series:
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
-  of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
+  of_runs = [
+    (array, output.dims, shapes[array].shape) for array, output in kept.items()
+  ]
   taken = set[tuple[str, str]]()
   sizes = dict[tuple[str, str], int]()
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
-    said = f"finish of {name} gives {array!r}"
+    what = f"finish of {name} gives {array!r}"
     group, _, own = array.rpartition("/")
     # A group is opened together with the arrays that are in none.
-    for among in (group,) if group else sorted(groups | {""}):
+    opened_with = [group] if group else sorted(groups | {""})
+    for among in opened_with:
       if (among, own) in taken or array in groups:
-        raise Mistake(f"{said}: results have something else of that name, give another")
+        raise Mistake(f"{what}: results have something else of that name, give another")
       taken.add((among, own))
       for axis, size in zip(dims, shape, strict=False):
         other = sizes.setdefault((among, axis), size)
         if size != other:
           raise Mistake(
-            f"{said} with {size} along {axis!r}, another array has {other}: give the "
+            f"{what} with {size} along {axis!r}, another array has {other}: give the "
             "axes other names"
           )
 
@@ -301,47 +313,59 @@ def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
   Raises:
     Mistake: two of them are in one group.
   """
-  found = {n: o for n, o in outputs.items() if o.role == "class" and not o.series}
-  groups = [name.rpartition("/")[0] for name in found]
-  if len({*groups}) < len(groups):
+  classes = {
+    name: output
+    for name, output in outputs.items()
+    if output.role == "class" and not output.series
+  }
+  groups = [name.rpartition("/")[0] for name in classes]
+  if len(set(groups)) < len(groups):
     raise Mistake(
-      f"{', '.join(found)} are classes: name them 'a/predictions', 'b/predictions', in "
+      f"{', '.join(classes)} are classes: name them 'a/predictions', 'b/predictions', in "
       "a group each, which has their accuracy"
     )
-  return found
+  return classes
 
 
 def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
   """Return the meaning of everything that is stored of a run: the outputs that are kept,
   with flattened examples, and the counts that follow from classes.
   """
-  found = {}
-  tested(outputs)
+  tested(outputs)  # raises if two classes would have one accuracy
+  meanings = {}
   for name, output in outputs.items():
     if output.kept:
-      found[name] = dataclasses.replace(output, dims=stored_dims(output))
-    if output.role == "class":
-      axes = output.example_axes(len(output.dims))
-      lead = tuple(output.dims[: len(output.dims) - axes])
-      total = chosen(output, output.labels, axes).shape[-1]
-      for what, dims, whole in (
-        ("accuracy", (), total),
-        ("half_errors", ("half",), None),
-      ):
-        derived = sibling(name, what, output.series)
-        if derived in outputs:
-          raise Mistake(
-            f"finish gives {derived!r}, which follows from the class {name!r}: leave it "
-            "out, or give another name"
-          )
-        found[derived] = Output(
-          (*lead, *dims),
-          "count",
-          total=whole,
-          series=output.series,
-          of=what if output.series else name.rpartition("/")[2],
+      meanings[name] = dataclasses.replace(output, dims=stored_dims(output))
+    if output.role != "class":
+      continue
+    for derived, counts in counts_of_class(name, output).items():
+      if derived in outputs:
+        raise Mistake(
+          f"finish gives {derived!r}, which follows from the class {name!r}: leave it "
+          "out, or give another name"
         )
-  return found
+      meanings[derived] = counts
+  return meanings
+
+
+def counts_of_class(name: str, output: Output) -> dict[str, Output]:
+  """Return the meaning of the counts that follow from a class, by their names."""
+  axes = output.example_axes(len(output.dims))
+  lead = tuple(output.dims[: len(output.dims) - axes])
+  total = chosen(output, output.labels, axes).shape[-1]
+  counts = {}
+  for what, dims, part_of in (
+    ("accuracy", (), total),
+    ("half_errors", ("half",), None),
+  ):
+    counts[sibling(name, what, output.series)] = Output(
+      (*lead, *dims),
+      "count",
+      total=part_of,
+      series=output.series,
+      of=what if output.series else name.rpartition("/")[2],
+    )
+  return counts
 
 
 def stored_dims(output: Output):
@@ -380,18 +404,18 @@ def constants(
   """Return the arrays that are stored once for all runs, with their axes: labels, and
   the places of examples whose axes were flattened or masked.
   """
-  found = {}
+  arrays = {}
   for name, output in outputs.items():
     axes = output.example_axes(len(output.dims))
     dims = stored_dims(output)[-1:]
     if output.labels is not None:
       labels = chosen(output, output.labels, axes)
-      found[sibling(name, "labels")] = dims, labels
+      arrays[sibling(name, "labels")] = dims, labels
     if axes > 1 or output.mask is not None:
       shape = shapes[name].shape[len(output.dims) - axes :]
       for axis, places in zip(output.dims[-axes:], np.indices(shape), strict=True):
-        found[sibling(name, axis)] = dims, chosen(output, places, axes)
-  return found
+        arrays[sibling(name, axis)] = dims, chosen(output, places, axes)
+  return arrays
 
 
 def measured(

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -136,80 +136,178 @@ def make_task(
   Raises:
     Mistake: recipe, runs and data do not fit together.
   """
-  kind = (runs.sampling or ("",))[0]
+  kind = sampling_kind(runs)
   splits_all = kind in POOLED
   dataset = load_dataset(recipe, splits_all)
   if splits_all:
     dataset = pooled(dataset)
-  # What single trials of a search make of held-out examples is not kept.
-  bag = kind == BOOTSTRAP and keep.predictions
-  held_out = HeldOut(
-    kind == OUT_OF_BOOTSTRAP,
-    "trial" not in runs.values,
-    runs.held_out_sizes(len(dataset.train)) if splits_all else (),
-    out_of_bag=bag,
-  )
-  if splits_all and keep.logits and not held_out.kept:
-    raise Mistake("logits of the trials of a search are not kept: leave logits out")
+  held_out = held_out_examples(runs, keep, len(dataset.train))
   traced, fields = swept_fields(recipe, runs)
+
+  # Pooling has refused data with an example in two sets.
   twins = {} if splits_all else twins_in_training(dataset)
   if told:
     say_what_is_strange(recipe, runs, dataset, twins)
+
+  num_classes = dataset.num_classes
   label_map = runs.values.get("label_map")
-  num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
-  sets = on_device(recipe, dataset, num_classes)
-  sets = (sets[0], {}) if splits_all else sets
-  num_train = runs.num_train(len(dataset.train))
-  moments = {"mean": sets[0].mean, "std": sets[0].std}
-  precision = recipe.precision
-  whose = whose_moments(recipe, runs)
-  measured = InputMoments.of(recipe, dataset) if whose == OWN else None
-  if measured is not None:
-    moments = dict.fromkeys(moments)  # each run's own are beside its variables
-  conditions = {
-    # Each run's own is in its column.
-    "precision": None if "precision" in fields else models.resolve_precision(precision),
-    "networks_digest": base.digest if base else None,
-    "normalized_by": whose,
-    **{n: None if m is None else m.tolist() for n, m in moments.items()},
-  }
+  if label_map is not None:
+    num_classes = int(label_map.max()) + 1
+  train, tests = on_device(recipe, dataset, num_classes)
+  if splits_all:
+    tests = {}
 
-  def made(recipe, **more):
-    check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
-    check_data(recipe, dataset, num_classes)
-    check_size(recipe, sets[0], memory)
-    if told and recipe.trainable != "all":
-      say(describe_trainable(recipe, sets[0]))
-    paths = compatible_variables(recipe, sets[0], base, runs) if base else []
-    return recipe_task(
-      recipe,
-      sets,
-      keep,
-      num_train=num_train,
-      held_out=held_out if splits_all or bag else None,
-      own_moments=measured is not None,
-      origin=recipe.origin,
-      derive=functools.partial(
-        derived_columns,
-        len(dataset.train),
-        base,
-        paths,
-        measured,
-        dataset.train.targets if kind == STRATIFIED else None,
-      ),
-      values=recipe.hyperparameters | {n: getattr(recipe, n) for n in traced},
-      conditions=conditions,
-      class_names=dataset.class_names if label_map is None else None,
-      twins=twins,
-      ids=ids_of_sets(dataset, splits_all or bag),
-      **more,
-    )
-
-  return made(
-    recipe,
-    fields=fields,
-    make_variant=lambda values: made(recipe.with_swept(values)),
+  moments = None
+  if whose_moments(recipe, runs) == OWN:
+    moments = InputMoments.of(recipe, dataset)
+  shared = Shared(
+    runs=runs,
+    keep=keep,
+    dataset=dataset,
+    sets=(train, tests),
+    num_classes=num_classes,
+    held_out=held_out,
+    moments=moments,
+    twins=twins,
+    traced=traced,
+    conditions=conditions_of(recipe, runs, train, base, fields),
+    memory=memory,
+    base=base,
+    says=told,
   )
+
+  def make_variant(values):
+    return task_of_runs(recipe.with_swept(values), shared)
+
+  return task_of_runs(recipe, shared, fields=fields, make_variant=make_variant)
+
+
+class Shared(NamedTuple):
+  """What the tasks of one table share, whatever values choose their programs."""
+
+  runs: Runs
+  keep: Keep
+  dataset: Dataset
+  sets: Sets
+  num_classes: int | None  # after label maps
+  held_out: HeldOut | None
+  moments: InputMoments | None  # where each run has its own
+  twins: Mapping[str, Int[np.ndarray, " examples"]]
+  traced: Sequence[str]  # swept fields that programs read from their run
+  conditions: Mapping[str, Any]
+  memory: float
+  base: Base | None
+  says: bool
+
+
+def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
+  """Return the recipe's task for the runs of a table.
+
+  Args:
+    recipe: with the swept values that choose the program.
+    shared: what it shares with the table's other tasks.
+    **changes: fields of the task.
+
+  Raises:
+    Mistake: recipe, runs and data do not fit together.
+  """
+  runs, dataset = shared.runs, shared.dataset
+  train = shared.sets[0]
+  available = len(dataset.train)
+  check_runs(recipe, runs, available, dataset.num_classes)
+  check_data(recipe, dataset, shared.num_classes)
+  check_size(recipe, train, shared.memory)
+  if shared.says and recipe.trainable != "all":
+    say(describe_trainable(recipe, train))
+
+  paths = []
+  if shared.base is not None:
+    paths = compatible_variables(recipe, train, shared.base, runs)
+  labels = None
+  if sampling_kind(runs) == STRATIFIED:
+    labels = dataset.train.targets
+  # A label map merges classes, so that their names are no more those of the data.
+  class_names = None
+  if "label_map" not in runs.values:
+    class_names = dataset.class_names
+  derive = functools.partial(
+    derived_columns, available, shared.base, paths, shared.moments, labels
+  )
+  swept_values = {name: getattr(recipe, name) for name in shared.traced}
+  return recipe_task(
+    recipe,
+    shared.sets,
+    shared.keep,
+    num_train=runs.num_train(available),
+    held_out=shared.held_out,
+    own_moments=shared.moments is not None,
+    origin=recipe.origin,
+    derive=derive,
+    values=recipe.hyperparameters | swept_values,
+    conditions=shared.conditions,
+    class_names=class_names,
+    twins=shared.twins,
+    ids=ids_of_sets(dataset, shared.held_out is not None),
+    **changes,
+  )
+
+
+def sampling_kind(runs: Runs) -> str:
+  """Return how the data seed draws training examples, "" if it draws none."""
+  if runs.sampling is None:
+    return ""
+  kind, _ = runs.sampling
+  return kind
+
+
+def held_out_examples(runs: Runs, keep: Keep, available: int) -> HeldOut | None:
+  """Return which of the available examples runs hold out; None if they are measured on
+  test sets alone.
+
+  Raises:
+    Mistake: logits would be kept of the trials of a search.
+  """
+  kind = sampling_kind(runs)
+  splits_all = kind in POOLED
+  out_of_bag = kind == BOOTSTRAP and keep.predictions
+  if not splits_all and not out_of_bag:
+    return None
+  # What single trials of a search make of held-out examples is not kept.
+  kept = "trial" not in runs.values
+  if splits_all and keep.logits and not kept:
+    raise Mistake("logits of the trials of a search are not kept: leave logits out")
+  sizes = runs.held_out_sizes(available) if splits_all else ()
+  validates = kind == OUT_OF_BOOTSTRAP
+  return HeldOut(validates, kept, sizes, out_of_bag=out_of_bag)
+
+
+def conditions_of(
+  recipe: Recipe,
+  runs: Runs,
+  train: DeviceExamples,
+  base: Base | None,
+  fields: Sequence[str],
+) -> dict[str, Any]:
+  """Return what results depend on beside the recipe's text. `fields` are those that
+  choose a run's program.
+  """
+  precision = None
+  if "precision" not in fields:  # else each run's own is in its column
+    precision = models.resolve_precision(recipe.precision)
+  normalized_by = whose_moments(recipe, runs)
+  moments = {"mean": train.mean, "std": train.std}
+  if normalized_by == OWN:
+    moments = {}  # each run's own are beside its variables
+  listed: dict[str, Any] = {"mean": None, "std": None}
+  for name, moment in moments.items():
+    if moment is not None:
+      listed[name] = moment.tolist()
+  return {
+    "precision": precision,
+    "networks_digest": base.digest if base else None,
+    "normalized_by": normalized_by,
+    **listed,
+  }
 
 
 def whose_moments(recipe: Recipe, runs: Runs) -> str | None:
@@ -258,7 +356,8 @@ def say_what_is_strange(
   """
   trained = runs.training_examples(len(dataset.train)) if twins else None
   for name, places in twins.items():
-    count, total = count_seen(places, trained), len(places)
+    count = count_seen(places, trained)
+    total = len(places)
     if trained is None:
       say(
         f"note: {count:.0f} of the {total} examples of {name} are in the training set "
@@ -275,8 +374,9 @@ def say_what_is_strange(
       "evaluated on a whole set at once, as one number of each run, and what needs a loss "
       "of each example is left out of reports"
     )
-  own = not is_name(recipe.model)
-  if own and begins_as_it_is(resolve_object("model", recipe.model)):
+  if is_name(recipe.model):
+    return
+  if begins_as_it_is(resolve_object("model", recipe.model)):
     say(
       f"every run begins with the parameters that the model {name_of(recipe.model)} has: "
       "give its class, or a function of a key that makes it, for others"
@@ -294,12 +394,13 @@ def recipe_task(
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
   ids: Mapping[str, np.ndarray] = MappingProxyType({}),
-  **more: Any,
+  **changes: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
   measured on others that are `held_out`. With `own_moments`, each run's
   inputs are normalised by those of its own training examples. `twins` are those of test
-  examples in the training set, `ids` the ids of a set's examples.
+  examples in the training set, `ids` the ids of a set's examples, `changes` other fields
+  of the task.
   """
   num_train = num_train or len(sets[0])
   whole_loss = depends_on_batch(recipe, sets[0])
@@ -329,7 +430,7 @@ def recipe_task(
     speed_key=recipe_speed_key(recipe, spec, sets[0]),
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
-  return Task(**(fields | more))
+  return Task(**(fields | changes))
 
 
 def ids_of_sets(dataset: Dataset, holds_out: bool) -> dict[str, np.ndarray]:
@@ -340,20 +441,28 @@ def ids_of_sets(dataset: Dataset, holds_out: bool) -> dict[str, np.ndarray]:
   if holds_out:
     sets.pop("train", None)
     sets[HELD_OUT] = dataset.train
-  return {name: of.ids for name, of in sets.items() if of.ids is not None}
+  return {
+    name: examples.ids for name, examples in sets.items() if examples.ids is not None
+  }
 
 
 def recipe_code(recipe: Recipe) -> list[Any]:
   """Return the objects of the user's that a recipe is made of, and the module that has
   the recipe.
   """
-  found = [sys.modules.get(recipe.origin.partition(":")[0])]
-  given = [getattr(recipe, field) for field in FIELDS if field != "metrics"]
-  for value in (*given, *recipe.metrics.values()):
-    if is_object(value):
-      made = resolve_object("", value)
-      found += made if is_pair(made) else (made,)
-  return [of for of in found if of is not None]
+  module, _, _ = recipe.origin.partition(":")
+  code: list[Any] = [sys.modules.get(module)]
+  values = [getattr(recipe, field) for field in FIELDS if field != "metrics"]
+  values.extend(recipe.metrics.values())
+  for value in values:
+    if not is_object(value):
+      continue
+    resolved = resolve_object("", value)
+    if is_pair(resolved):
+      code.extend(resolved)
+    else:
+      code.append(resolved)
+  return [item for item in code if item is not None]
 
 
 def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
@@ -374,15 +483,15 @@ def derived_columns(
   """Return what lanes read instead of columns: which examples each run is trained on,
   their moments, and the variables that it starts from.
   """
-  found: dict[str, PyTree] = {}
-  found |= runs.split_examples(num_train, labels)
-  if "subset" in found:
-    found["repeats"] = count_repeats(found["subset"])
+  entries: dict[str, PyTree] = {}
+  entries |= runs.split_examples(num_train, labels)
+  if "subset" in entries:
+    entries["repeats"] = count_repeats(entries["subset"])
   if moments is not None:
-    found |= moments.of_runs(found["subset"])
+    entries |= moments.of_runs(entries["subset"])
   if base is not None:
-    found["start"] = base.load(runs.values["start"], paths)
-  return found
+    entries["start"] = base.load(runs.values["start"], paths)
+  return entries
 
 
 def count_repeats(
@@ -394,9 +503,9 @@ def count_repeats(
   places = np.broadcast_to(np.arange(examples.shape[1]), examples.shape)
   new = np.diff(ordered, axis=1, prepend=-1) != 0
   first = np.maximum.accumulate(np.where(new, places, 0), axis=1)
-  found = np.empty_like(examples)
-  np.put_along_axis(found, order, places - first, axis=1)
-  return found
+  repeats = np.empty_like(examples)
+  np.put_along_axis(repeats, order, places - first, axis=1)
+  return repeats
 
 
 def pooled(data: Dataset) -> Dataset:
@@ -411,14 +520,15 @@ def pooled(data: Dataset) -> Dataset:
       "are in the training set too, and runs would train on what they hold out: leave "
       "them out; a vs.Dataset whose runs hold examples out needs no test set"
     )
-  parts = [data.train, *(of for name, of in data.tests.items() if name != "train")]
-  whole = tuple(
-    np.concatenate([getattr(part, of) for part in parts])
-    for of in ("inputs", "targets")
-  )
-  ids = [part.ids for part in parts]
-  known = np.concatenate(ids) if all(of is not None for of in ids) else None
-  pool = Examples(whole[0], whole[1], known)
+  parts = [data.train]
+  parts += [examples for name, examples in data.tests.items() if name != "train"]
+  inputs = np.concatenate([part.inputs for part in parts])
+  targets = np.concatenate([part.targets for part in parts])
+  known_ids = [part.ids for part in parts if part.ids is not None]
+  ids = None
+  if len(known_ids) == len(parts):
+    ids = np.concatenate(known_ids)
+  pool = Examples(inputs, targets, ids)
   return dataclasses.replace(data, train=pool, tests={"train": pool})
 
 
@@ -456,6 +566,153 @@ def recipe_stages(
   return cached_stages(recipe, keep)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stages:
+  """The three functions of the task of a recipe whose precision is resolved.
+
+  Attributes:
+    recipe: what is trained.
+    keep: what is kept of each run.
+    held_out: the examples that runs hold out, if any.
+    whole_loss: whether the loss depends on its batch.
+  """
+
+  recipe: Recipe
+  keep: Keep
+  held_out: HeldOut | None
+  whole_loss: bool
+
+  def start(self, sets, run):
+    """Return the state before the first epoch, and zeros in place of what evaluations
+    in training will give.
+    """
+    state = loop.start(self.recipe, sets[0], run)
+    if self.recipe.evaluate_every is None:
+      return state
+    measure = functools.partial(self.measure_state, sets, run)
+    shapes = jax.eval_shape(measure, state)
+    count = len(evaluated_epochs(self.recipe))
+    series = jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), shapes)
+    return state, series
+
+  def advance(self, sets, run, state, first, last):
+    """Return the state after the epochs from `first` to `last`, not included."""
+    recipe = self.recipe
+    every = recipe.evaluate_every
+    if every is None:
+      return loop.advance(recipe, sets[0], run, state, first, last)
+
+    def up_to_an_evaluation(number, state_and_series):
+      state, series = state_and_series
+      end = (number + 1) * every
+      begin = jnp.maximum(first, end - every)
+      stop = jnp.minimum(last, end)
+      state = loop.advance(recipe, sets[0], run, state, begin, stop)
+
+      def with_evaluation():
+        now = self.measure_state(sets, run, state)
+        return jax.tree.map(lambda a, one: a.at[number].set(one), series, now)
+
+      # The condition does not depend on the lane, so vmap keeps the branch. `finish`
+      # makes the last evaluation.
+      is_due = (end <= last) & (end < recipe.epochs)
+      return state, jax.lax.cond(is_due, with_evaluation, lambda: series)
+
+    begun = first // every
+    ended = -(-last // every)  # rounded up
+    return jax.lax.fori_loop(begun, ended, up_to_an_evaluation, state)
+
+  def finish(self, sets, run, state):
+    """Return what is stored of a run, by name."""
+    series = {}
+    if self.recipe.evaluate_every is not None:
+      state, series = state
+    trained = loop.finish(self.recipe, state)
+    now, sound = self.measure(sets, run, trained)
+    out = {
+      "diverged": trained.diverged | ~sound,
+      "nonfinite_steps": state.nonfinite_steps,
+      **now,
+    }
+    if self.recipe.stop_at is not None:
+      out["trained_epochs"] = state.epochs
+    for name, values in series.items():
+      array = name.rpartition("/")[2]
+      out[sibling(name, array, EPOCH)] = values.at[-1].set(now[name])
+    if self.keep.params:
+      for path, leaf in jax.tree.leaves_with_path(trained.variables):
+        out[variable_name(path)] = leaf
+      if run.get(INPUT_MEAN) is not None:
+        for path, name in KEPT_MOMENTS.items():
+          out[f"{VARIABLES}/{path}"] = run[name]
+    return out
+
+  def measure_state(self, sets, run, state):
+    """Return what a run has of its sets, in the middle of training."""
+    values, _ = self.measure(sets, run, loop.finish(self.recipe, state))
+    return values
+
+  def measure(self, sets, run, trained):
+    """Return what a run has of its sets, by name, and whether the network's outputs are
+    sound on all of them.
+    """
+    train, tests = sets
+    out: dict[str, Array] = {}
+    all_sound = []
+    for name, data in tests.items():
+      values, is_sound = self.measure_test_set(name, data, run, trained)
+      out |= values
+      all_sound.append(is_sound)
+    if self.held_out is not None:
+      kept = self.keep.predictions, self.keep.logits
+      for name in self.held_out.names:
+        values, is_sound = self.held_out.measure(
+          name, self.recipe, train, run, trained, *kept
+        )
+        out |= values
+        all_sound.append(is_sound)
+      if self.held_out.out_of_bag:
+        out |= self.held_out.measure_out_of_bag(self.recipe, train, run, trained, *kept)
+    if self.recipe.training_metrics:
+      subset = run.get("subset")
+      evaluation = evaluate(
+        self.recipe, train, run, trained, subset, whole_loss=self.whole_loss
+      )
+      out["train_loss"] = evaluation.losses.mean()
+      if train.num_classes is not None:
+        out["train_accuracy"] = evaluation.correct
+    return out, jnp.array(all_sound).all()
+
+  def measure_test_set(self, name, data, run, trained):
+    """Return what a run has of the test set `name`, and whether the network's outputs
+    are sound there.
+    """
+    recipe = self.recipe
+    keep_logits = self.keep.logits
+    whole_loss = self.whole_loss and data.num_classes is None
+    evaluation = evaluate(
+      recipe,
+      data,
+      run,
+      trained,
+      keep_outputs=keep_logits or bool(recipe.metrics),
+      whole_loss=whole_loss,
+    )
+    out = {f"{name}/predictions": evaluation.predictions}
+    if recipe.metrics and evaluation.outputs is not None:
+      targets = jnp.asarray(targets_of(data, run))
+      values = measure_all(recipe, evaluation.outputs, targets)
+      for metric, value in values.items():
+        out[f"{name}/{metric}"] = value
+    if whole_loss:
+      out[f"{name}/loss"] = evaluation.losses.mean()
+    elif data.num_classes is None:
+      out[f"{name}/losses"] = evaluation.losses
+    if keep_logits and evaluation.outputs is not None:
+      out[f"{name}/logits"] = evaluation.outputs
+    return out, evaluation.sound
+
+
 def make_stages(
   recipe: Recipe,
   keep: Keep,
@@ -465,119 +722,16 @@ def make_stages(
   """Return the three functions of the task of a recipe whose precision is resolved.
   With `whole_loss`, the loss depends on its batch.
   """
-  precision = recipe.precision
-  every = recipe.evaluate_every
-
-  def measure(sets, run, trained):
-    train, tests = sets
-    out: dict[str, Array] = {}
-    sound = []
-    for name, data in tests.items():
-      kept = keep.logits or bool(recipe.metrics)
-      whole = whole_loss and data.num_classes is None
-      evaluation = evaluate(
-        recipe, data, run, trained, keep_outputs=kept, whole_loss=whole
-      )
-      sound.append(evaluation.sound)
-      out[f"{name}/predictions"] = evaluation.predictions
-      if recipe.metrics and evaluation.outputs is not None:
-        targets = jnp.asarray(targets_of(data, run))
-        values = measure_all(recipe, evaluation.outputs, targets)
-        out |= {f"{name}/{metric}": value for metric, value in values.items()}
-      if whole:
-        out[f"{name}/loss"] = evaluation.losses.mean()
-      elif data.num_classes is None:
-        out[f"{name}/losses"] = evaluation.losses
-      if keep.logits and evaluation.outputs is not None:
-        out[f"{name}/logits"] = evaluation.outputs
-    if held_out is not None:
-      for name in held_out.names:
-        measured, is_sound = held_out.measure(
-          name, recipe, train, run, trained, keep.predictions, keep.logits
-        )
-        out |= measured
-        sound.append(is_sound)
-      if held_out.out_of_bag:
-        out |= held_out.measure_out_of_bag(
-          recipe, train, run, trained, keep.predictions, keep.logits
-        )
-    if recipe.training_metrics:
-      evaluation = evaluate(
-        recipe, train, run, trained, run.get("subset"), whole_loss=whole_loss
-      )
-      out["train_loss"] = evaluation.losses.mean()
-      if train.num_classes is not None:
-        out["train_accuracy"] = evaluation.correct
-    return out, jnp.array(sound).all()
-
-  def measure_epoch(sets, run, state):
-    return measure(sets, run, loop.finish(recipe, state))[0]
-
-  def start(sets, run):
-    state = loop.start(recipe, sets[0], run)
-    if every is None:
-      return state
-    like = jax.eval_shape(functools.partial(measure_epoch, sets, run), state)
-    count = len(evaluated_epochs(recipe))
-    return state, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), like)
-
-  def advance(sets, run, state, first, last):
-    if every is None:
-      return loop.advance(recipe, sets[0], run, state, first, last)
-
-    def up_to_an_evaluation(number, state):
-      state, series = state
-      end = (number + 1) * every
-      state = loop.advance(
-        recipe,
-        sets[0],
-        run,
-        state,
-        jnp.maximum(first, end - every),
-        jnp.minimum(last, end),
-      )
-
-      def evaluated():
-        now = measure_epoch(sets, run, state)
-        return jax.tree.map(lambda a, one: a.at[number].set(one), series, now)
-
-      # The condition does not depend on the lane, so vmap keeps the branch. `finish`
-      # makes the last evaluation.
-      more = (end <= last) & (end < recipe.epochs)
-      return state, jax.lax.cond(more, evaluated, lambda: series)
-
-    return jax.lax.fori_loop(
-      first // every, -(-last // every), up_to_an_evaluation, state
-    )
-
-  def finish(sets, run, state):
-    state, series = (state, {}) if every is None else state
-    trained = loop.finish(recipe, state)
-    now, sound = measure(sets, run, trained)
-    out = {
-      "diverged": trained.diverged | ~sound,
-      "nonfinite_steps": state.nonfinite_steps,
-      **now,
-    }
-    if recipe.stop_at is not None:
-      out["trained_epochs"] = state.epochs
-    for name, values in series.items():
-      out[sibling(name, name.rpartition("/")[2], EPOCH)] = values.at[-1].set(now[name])
-    if keep.params:
-      leaves = jax.tree.leaves_with_path(trained.variables)
-      out |= {variable_name(path): leaf for path, leaf in leaves}
-      if run.get(INPUT_MEAN) is not None:
-        out |= {f"{VARIABLES}/{path}": run[name] for path, name in KEPT_MOMENTS.items()}
-    return out
+  stages = Stages(recipe, keep, held_out, whole_loss)
 
   def precisely(stage):
     def computed(sets, run, *args):
-      with product_precision(precision):
+      with product_precision(recipe.precision):
         return stage(with_own_moments(sets, run), run, *args)
 
     return computed
 
-  return precisely(start), precisely(advance), precisely(finish)
+  return precisely(stages.start), precisely(stages.advance), precisely(stages.finish)
 
 
 cached_stages = functools.lru_cache(maxsize=64)(make_stages)
@@ -597,74 +751,101 @@ def recipe_outputs(
   on its batch, and is one number of a run.
   """
   train, tests = sets
-  found = {"diverged": Output(), "nonfinite_steps": Output()}
-  for name in held_out.names if held_out else ():
-    if train.num_classes is None:
-      found[f"{name}_loss"] = Output(role="score", higher_is_better=False)
-    else:
-      found[f"{name}_accuracy"] = Output(role="score", unit="fraction")
-    found |= metric_outputs(recipe, f"{name}_")
+  of_training = {"diverged": Output(), "nonfinite_steps": Output()}
+  measured: dict[str, Output] = {}
+  if held_out is not None:
+    for name in held_out.names:
+      measured |= held_out_scores(recipe, train, name)
   if recipe.training_metrics:
-    found["train_loss"] = Output()
+    measured["train_loss"] = Output()
     if train.num_classes is not None:
-      found["train_accuracy"] = Output(role="count", total=num_train)
+      measured["train_accuracy"] = Output(role="count", total=num_train)
   for name, data in tests.items():
-    predictions = f"{name}/predictions"
-    if data.num_classes is None:
-      kept, outputs = predicted_dims(recipe, data)
-      found[predictions] = Output(kept, kept=keep.predictions)
-      if whole_loss:
-        found[f"{name}/loss"] = Output(role="score", higher_is_better=False)
-      else:
-        found[f"{name}/losses"] = Output(("example",), "loss")
-    else:
-      outputs = ("example", "class")
-      found[predictions] = Output(
-        ("example",),
-        "class",
-        labels=data.targets,
-        num_classes=data.num_classes,
-        class_names=class_names,
-        label_map="label_map",
-        kept=keep.predictions,
-      )
-    if keep.logits:
-      found[f"{name}/logits"] = Output(outputs, "logits")
-    found |= metric_outputs(recipe, f"{name}/")
-  if held_out and held_out.kept:
+    measured |= set_outputs(recipe, name, data, keep, class_names, whole_loss)
+  if held_out is not None and held_out.kept:
     predicted: Sequence[str] = ("example",)
-    given: Sequence[str] = ("example", "class")
+    network_dims: Sequence[str] = ("example", "class")
     if train.num_classes is None:
-      predicted, given = predicted_dims(recipe, train)
-    found |= held_out.outputs(predicted, given, keep.predictions, keep.logits)
+      predicted, network_dims = predicted_dims(recipe, train)
+    measured |= held_out.outputs(predicted, network_dims, keep.predictions, keep.logits)
   if recipe.evaluate_every:
-    for name, output in [*found.items()][2:]:
-      array = name.rpartition("/")[2]
-      dims = (EPOCH, *output.dims)
-      found[sibling(name, array, EPOCH)] = dataclasses.replace(
-        output,
-        dims=dims,
-        role="value" if output.role == "score" else output.role,
-        series=EPOCH,
-        of=array,
-      )
+    measured |= series_of(measured)
+
+  outputs = of_training | measured
   if recipe.stop_at is not None:
-    found["trained_epochs"] = Output()
+    outputs["trained_epochs"] = Output()
   if keep.params:
-    leaves = jax.tree.leaves_with_path(variables_of(recipe, train))
-    found |= {variable_name(path): Output(role="variable") for path, _ in leaves}
+    for path, _ in jax.tree.leaves_with_path(variables_of(recipe, train)):
+      outputs[variable_name(path)] = Output(role="variable")
     if own_moments:
-      found |= {f"{VARIABLES}/{n}": Output(role="variable") for n in KEPT_MOMENTS}
-  return found
+      for path in KEPT_MOMENTS:
+        outputs[f"{VARIABLES}/{path}"] = Output(role="variable")
+  return outputs
+
+
+def held_out_scores(recipe: Recipe, train, name: str) -> dict[str, Output]:
+  """Return what the scores of the part `name` of held-out examples mean."""
+  scores = metric_outputs(recipe, f"{name}_")
+  if train.num_classes is None:
+    own = {f"{name}_loss": Output(role="score", higher_is_better=False)}
+  else:
+    own = {f"{name}_accuracy": Output(role="score", unit="fraction")}
+  return own | scores
+
+
+def set_outputs(
+  recipe: Recipe,
+  name: str,
+  data,
+  keep: Keep,
+  class_names: Sequence[str] | None,
+  whole_loss: bool,
+) -> dict[str, Output]:
+  """Return what the outputs of the test set `name` mean."""
+  outputs = {}
+  if data.num_classes is None:
+    predicted, network_dims = predicted_dims(recipe, data)
+    outputs[f"{name}/predictions"] = Output(predicted, kept=keep.predictions)
+    if whole_loss:
+      outputs[f"{name}/loss"] = Output(role="score", higher_is_better=False)
+    else:
+      outputs[f"{name}/losses"] = Output(("example",), "loss")
+  else:
+    network_dims = ("example", "class")
+    outputs[f"{name}/predictions"] = Output(
+      ("example",),
+      "class",
+      labels=data.targets,
+      num_classes=data.num_classes,
+      class_names=class_names,
+      label_map="label_map",
+      kept=keep.predictions,
+    )
+  if keep.logits:
+    outputs[f"{name}/logits"] = Output(network_dims, "logits")
+  return outputs | metric_outputs(recipe, f"{name}/")
+
+
+def series_of(outputs: Mapping[str, Output]) -> dict[str, Output]:
+  """Return what the values of these outputs in the course of training mean."""
+  series = {}
+  for name, output in outputs.items():
+    array = name.rpartition("/")[2]
+    # A score is one number of a run, a series is several.
+    role = "value" if output.role == "score" else output.role
+    series[sibling(name, array, EPOCH)] = dataclasses.replace(
+      output, dims=(EPOCH, *output.dims), role=role, series=EPOCH, of=array
+    )
+  return series
 
 
 def metric_outputs(recipe: Recipe, before: str) -> dict[str, Output]:
   """Return what a recipe's metrics mean, with what is `before` their names."""
   return {
     f"{before}{name}": Output(
-      role="score", higher_is_better=metric_of(name, given).higher_is_better
+      role="score", higher_is_better=metric_of(name, metric).higher_is_better
     )
-    for name, given in recipe.metrics.items()
+    for name, metric in recipe.metrics.items()
   }
 
 
@@ -681,14 +862,23 @@ def predicted_dims(recipe: Recipe, data):
   def dims(leaf):
     # Xarray subtracts entry by entry along axes of the same name, and every pair along
     # others.
-    last = "target" if leaf.shape[1:] == data.targets.shape[1:] else "output"
-    return ("example", last, *(f"{last}.{axis}" for axis in range(1, leaf.ndim)))[
-      : leaf.ndim
-    ]
+    if leaf.shape[1:] == data.targets.shape[1:]:
+      return example_dims("target", leaf.ndim)
+    return example_dims("output", leaf.ndim)
 
   with before_training(recipe.name):
-    kept, given = jax.eval_shape(outputs, variables_of(recipe, data))
-  return dims(kept), dims(given)
+    predictions, network_outputs = jax.eval_shape(outputs, variables_of(recipe, data))
+  return dims(predictions), dims(network_outputs)
+
+
+def example_dims(name: str, ndim: int) -> tuple[str, ...]:
+  """Return the names of the axes of an array whose first axis is the example.
+
+  >>> example_dims("target", 3)
+  ('example', 'target', 'target.1')
+  """
+  numbered = [f"{name}.{axis}" for axis in range(1, ndim)]
+  return ("example", name, *numbered)[:ndim]
 
 
 def recipe_constants(
@@ -699,23 +889,24 @@ def recipe_constants(
   ids: Mapping[str, np.ndarray] = MappingProxyType({}),
 ):
   """Return what results of a recipe hold once for all runs, beside labels."""
-  found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-  tests = dict(sets[1])
+  constants: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+  train, tests = sets
+  measured = dict(tests)
   if held_out and held_out.kept:
-    tests[HELD_OUT] = sets[0]
-    if sets[0].num_classes is not None:
-      found[f"{HELD_OUT}/labels"] = ("example",), sets[0].targets
-  for name, data in tests.items():
+    measured[HELD_OUT] = train
+    if train.num_classes is not None:
+      constants[f"{HELD_OUT}/labels"] = ("example",), train.targets
+  for name, data in measured.items():
     if data.num_classes is None:
-      last = ("target", *(f"target.{axis}" for axis in range(1, data.targets.ndim)))
-      found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
+      dims = example_dims("target", data.targets.ndim)
+      constants[f"{name}/targets"] = dims, data.targets
   for name, places in twins.items():
-    found[f"{name}/{TWINS}"] = ("example",), places
+    constants[f"{name}/{TWINS}"] = ("example",), places
   for name, texts in ids.items():
-    found[f"{name}/{EXAMPLE_ID}"] = ("example", "id_letter"), as_bytes(texts)
+    constants[f"{name}/{EXAMPLE_ID}"] = ("example", "id_letter"), as_bytes(texts)
   if recipe.evaluate_every:
-    found[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
-  return found
+    constants[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
+  return constants
 
 
 def variable_name(path: tuple) -> str:
@@ -737,9 +928,9 @@ def recipe_speed_key(recipe: Recipe, spec: str, train):
     "augment",
     "trainable",
   )
-  described = json.loads(spec)
+  spec_of_fields = json.loads(spec)
   return {
-    **{field: described[field] for field in fields},
+    **{field: spec_of_fields[field] for field in fields},
     "precision": models.resolve_precision(recipe.precision),
     "image": train.inputs.shape[1:],
     "dtype": str(train.inputs.dtype),
@@ -756,9 +947,9 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
   shape = train.inputs.shape[1:]
   pixels = recipe.batch_size * math.prod(shape)
   steps = min(TRIAL_STEPS, max(2, TRIAL_PIXELS // pixels))
-  whole = max(1, recipe.epochs) * max(1, len(train) // recipe.batch_size)
+  all_steps = max(1, recipe.epochs) * max(1, len(train) // recipe.batch_size)
   short = recipe.replace(
-    epochs=min(MOST_EPOCHS, -(-whole // steps)),
+    epochs=min(MOST_EPOCHS, math.ceil(all_steps / steps)),
     warmup=0,
     evaluate_every=None,
     training_metrics=False,
@@ -781,19 +972,22 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
   """`n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
 
-  def drawn(array, below):
-    shape, dtype = (n, *array.shape[1:]), np.dtype(array.dtype)
-    floats = dtype.kind == "f"
-    numbers = rng.normal(0, 1, shape) if floats else rng.integers(0, below, shape)
-    return numbers.astype(dtype)
+  def draw(array, below):
+    shape = (n, *array.shape[1:])
+    dtype = np.dtype(array.dtype)
+    if dtype.kind == "f":
+      return rng.normal(0, 1, shape).astype(dtype)
+    return rng.integers(0, below, shape).astype(dtype)
 
   # Other whole numbers, such as token ids, have no known range, but it should include 0
   # and 1.
-  inputs = drawn(like.inputs, 256 if like.inputs.dtype == np.uint8 else 2)
-  targets = drawn(like.targets, like.num_classes or 2)
+  is_image = like.inputs.dtype == np.uint8
+  inputs = draw(like.inputs, 256 if is_image else 2)
+  targets = draw(like.targets, like.num_classes or 2)
   if like.mean is None:
     return dataclasses.replace(like, inputs=inputs, targets=targets)
-  mean, std = (np.full(like.mean.shape, value, np.float32) for value in (128, 64))
+  mean = np.full(like.mean.shape, 128, np.float32)
+  std = np.full(like.mean.shape, 64, np.float32)
   return DeviceExamples(inputs, targets, mean, std, like.num_classes)
 
 
@@ -854,11 +1048,13 @@ def check_runs(
       "many"
     )
   steps = recipe.epochs * (size // recipe.batch_size)
-  if "poke_step" in values and (last := values["poke_step"].max()) >= steps:
-    raise Mistake(
-      f"poke step {last} in trainings of {steps} steps, counted from 0: give an earlier "
-      "one, or -1 for never"
-    )
+  if "poke_step" in values:
+    last = values["poke_step"].max()
+    if last >= steps:
+      raise Mistake(
+        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
+        "earlier one, or -1 for never"
+      )
 
 
 def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
@@ -905,48 +1101,51 @@ def abstract_task(recipe: Recipe) -> Task:
     Mistake: another data set cannot be loaded.
   """
   known = recipe
-  if recipe.dataset in BALANCED and {*recipe.test_sets} <= {"train", "test"}:
-    shape, num_classes, *counts = BALANCED[recipe.dataset]
-    sets = [
-      (np.broadcast_to(np.uint8(0), (n, *shape)), np.arange(n) % num_classes)
-      for n in counts
-    ]
+  if recipe.dataset in BALANCED and set(recipe.test_sets) <= {"train", "test"}:
+    shape, num_classes, num_train, num_test = BALANCED[recipe.dataset]
+
+    def balanced(n):
+      # Of one byte, broadcast: it takes no memory.
+      return np.broadcast_to(np.uint8(0), (n, *shape)), np.arange(n) % num_classes
+
+    channels = shape[-1]
     known = recipe.replace(
-      dataset=Dataset(train=sets[0], test=sets[1], name=recipe.dataset),
-      mean=(0,) * shape[-1],
-      std=(1,) * shape[-1],
+      dataset=Dataset(
+        train=balanced(num_train), test=balanced(num_test), name=recipe.dataset
+      ),
+      mean=(0,) * channels,
+      std=(1,) * channels,
     )
   data = load_dataset(known)
   check_data(known, data, data.num_classes)
   sets = on_device(known, data, data.num_classes)
-  looks = functools.partial(
-    jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)
-  )
-  return recipe_task(recipe, sets, data=looks(sets))
+  shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), sets)
+  return recipe_task(recipe, sets, data=shapes)
 
 
 def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
   """Load the recipe's data into memory. Where runs hold some of all examples out, it
   needs no test set.
   """
-  given = recipe.dataset
-  if isinstance(given, Named):
+  source = recipe.dataset
+  if isinstance(source, Named):
     raise Mistake(
       f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
       "program that created it"
     )
-  if (
-    isinstance(given, str)
-    and module_exists(given)
-    and not isinstance(given := imported(given), Dataset)
-  ):
-    raise Mistake(
-      f"dataset {recipe.dataset} is {type(given).__name__}: give the name of a vs.Dataset"
-    )
-  if isinstance(given, Dataset):
-    chosen = () if splits_all and not given.tests else recipe.test_sets
-    return given.select(chosen, recipe.classes)
-  return load(given, test_sets=recipe.test_sets, classes=recipe.classes)
+  if isinstance(source, str) and module_exists(source):
+    source = imported(source)
+    if not isinstance(source, Dataset):
+      kind = type(source).__name__
+      raise Mistake(
+        f"dataset {recipe.dataset} is {kind}: give the name of a vs.Dataset"
+      )
+  if not isinstance(source, Dataset):
+    return load(source, test_sets=recipe.test_sets, classes=recipe.classes)
+  test_sets = recipe.test_sets
+  if splits_all and not source.tests:
+    test_sets = ()
+  return source.select(test_sets, recipe.classes)
 
 
 def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
@@ -955,41 +1154,55 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   if is_name(recipe.model):
     models.check_size(recipe.model, data.train.inputs.shape[1:])
   targets = data.train.targets
-  said = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
+  no_classes = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
-    whole = targets.ndim == 1 and (targets == np.round(targets)).all()
-    remedy = "use .astype(int) if they are classes, or " if whole else ""
-    if is_one_hot(targets):
-      remedy = "they look like one-hot labels: give y.argmax(1), or "
-    elif targets.shape[1:] == (1,) and (targets == np.round(targets)).all():
-      cast = "" if targets.dtype.kind in "iu" else ".astype(int)"
-      remedy = f"they look like labels (n, 1): give y.ravel(){cast}, or "
-    raise Mistake(f"{said}: {remedy}give a loss for them, such as squared_error")
+    remedy = remedy_for_targets(targets)
+    raise Mistake(f"{no_classes}: {remedy}give a loss for them, such as squared_error")
   if num_classes is not None and recipe.loss == "squared_error":
     remedy = "give cross_entropy, or a vs.Dataset with num_classes=None"
     raise Mistake(
       f"loss is squared_error, the targets of {data.name} are classes: {remedy}"
     )
-  for name, given in recipe.metrics.items():
-    check_metric(name, metric_of(name, given), targets, num_classes)
+  for name, metric in recipe.metrics.items():
+    check_metric(name, metric_of(name, metric), targets, num_classes)
   if num_classes is None and recipe.stop_at is not None:
-    raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
+    raise Mistake(f"{no_classes}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
-    raise Mistake(f"{said}: leave predict out, which is of classes")
+    raise Mistake(f"{no_classes}: leave predict out, which is of classes")
+
+
+def remedy_for_targets(targets: np.ndarray) -> str:
+  """Return what to do with targets that may be meant as classes, up to an "or"; "" if
+  they do not look like classes.
+  """
+  if is_one_hot(targets):
+    return "they look like one-hot labels: give y.argmax(1), or "
+  if not (targets == np.round(targets)).all():
+    return ""
+  if targets.shape[1:] == (1,):
+    cast = "" if targets.dtype.kind in "iu" else ".astype(int)"
+    return f"they look like labels (n, 1): give y.ravel(){cast}, or "
+  if targets.ndim == 1:
+    return "use .astype(int) if they are classes, or "
+  return ""
 
 
 def is_one_hot(targets: np.ndarray) -> bool:
   """Return whether each row of targets (n, classes) is one 1 and zeros."""
   if targets.ndim != 2 or targets.shape[1] < 2:
     return False
-  return bool(((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all())
+  is_binary = (targets == 0) | (targets == 1)
+  return bool(is_binary.all() and (targets.sum(1) == 1).all())
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   """Return the training set and the test sets as lanes read them."""
-  mean, std = moments_of(recipe, data) if recipe.normalize else (None, None)
+  mean = std = None
+  if recipe.normalize:
+    mean, std = moments_of(recipe, data)
 
-  def examples(e):
-    return DeviceExamples(e.inputs, e.targets, mean, std, num_classes)
+  def as_read(part):
+    return DeviceExamples(part.inputs, part.targets, mean, std, num_classes)
 
-  return examples(data.train), {name: examples(e) for name, e in data.tests.items()}
+  tests = {name: as_read(part) for name, part in data.tests.items()}
+  return as_read(data.train), tests

@@ -122,23 +122,26 @@ class Task:
       "outputs": "a vs.Output by array",
     }
     for field, what in mappings.items():
-      if not isinstance(given := getattr(self, field), Mapping):
-        raise Mistake(f"{field} is {given!r:.100}: give {what}")
+      value = getattr(self, field)
+      if not isinstance(value, Mapping):
+        raise Mistake(f"{field} is {value!r:.100}: give {what}")
     for name, output in self.outputs.items():
       if not isinstance(output, Output):
         raise Mistake(f"outputs has {output!r:.100} for {name!r}: give a vs.Output")
-    if twice := sorted({*self.dims} & {*self.outputs}):
+    twice = sorted(self.dims.keys() & self.outputs.keys())
+    if twice:
       raise Mistake(f"{twice[0]!r} is in dims and in outputs: give dims in its Output")
     safe_name("task name", self.name)
     at_least("rounds", self.rounds, 0)
     for part in STAGES:
-      if not callable(function := getattr(self, part)):
+      function = getattr(self, part)
+      if not callable(function):
         raise Mistake(f"{part} is {function!r:.100}: give a pure function of one lane")
     if isinstance(self.sources, str) or not isinstance(self.sources, Sequence):
       raise Mistake(f"sources is {self.sources!r}: give a list of names")
     for name in (*self.sources, *self.values):
       safe_name("source or value", name)
-    taken = {*MADE_COLUMNS, *map(seed_column, self.sources)}
+    taken = set(MADE_COLUMNS).union(map(seed_column, self.sources))
     for name in (*self.sources, *self.values):
       if name in taken:
         raise Mistake(
@@ -201,7 +204,7 @@ def source_texts(task: Task) -> dict[str, str]:
 
 def data_digest(task: Task) -> str:
   """Return a digest of the data, labels and masks: the same name may mean others later."""
-  judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
+  judged = {name: (output.labels, output.mask) for name, output in task.outputs.items()}
   return fingerprint((task.data, judged))
 
 
@@ -259,8 +262,8 @@ class Traced(NamedTuple):
 
 def _as_function(stage):
   def computed(*args):
-    found = compute(stage.jaxpr, *jax.tree.leaves(args))
-    return jax.tree.unflatten(jax.tree.structure(stage.out_info), found)
+    leaves = compute(stage.jaxpr, *jax.tree.leaves(args))
+    return jax.tree.unflatten(jax.tree.structure(stage.out_info), leaves)
 
   return computed
 
@@ -281,13 +284,18 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
         raise
       return None
 
-  if traced := attempt(task.fixed):
+  traced = attempt(task.fixed)
+  if traced is not None:
     return traced
-  fixed = {*task.values}
-  traced = attempt(fixed) or trace(task, runs)  # which says what fails
+  fixed = set(task.values)
+  traced = attempt(fixed)
+  if traced is None:
+    return trace(task, runs)  # which says what fails
   for name in sorted(fixed):
-    if fewer := attempt(fixed - {name}):
-      fixed, traced = fixed - {name}, fewer
+    with_fewer = attempt(fixed - {name})
+    if with_fewer is not None:
+      fixed.remove(name)
+      traced = with_fewer
   return traced
 
 
@@ -295,8 +303,9 @@ def variant_of(task: Task, runs: Runs) -> Task:
   """Return the task of runs that share the values of its `fields`."""
   if task.make_variant is None or not task.fields:
     return task
-  made = task.make_variant({n: runs.values[n][0].item() for n in task.fields})
-  return dataclasses.replace(made, fixed=task.fixed, fields=task.fields)
+  values = {name: runs.values[name][0].item() for name in task.fields}
+  variant = task.make_variant(values)
+  return dataclasses.replace(variant, fixed=task.fixed, fields=task.fields)
 
 
 def program_columns(task: Task) -> list[str]:
@@ -313,10 +322,10 @@ def rows_by_program(
   columns = [runs.values[name].tolist() for name in program_columns(task)]
   if not columns:
     return {(): np.arange(len(runs))}
-  rows: dict[tuple[float | str, ...], list[int]] = {}
+  programs: dict[tuple[float | str, ...], list[int]] = {}
   for row, values in enumerate(zip(*columns, strict=True)):
-    rows.setdefault(values, []).append(row)
-  return {values: np.array(of) for values, of in rows.items()}
+    programs.setdefault(values, []).append(row)
+  return {values: np.array(rows) for values, rows in programs.items()}
 
 
 def trace_programs(
@@ -328,19 +337,21 @@ def trace_programs(
   Raises:
     Mistake: as `trace`.
   """
-  traced: dict[int, Traced] = {}  # by row
+  traced_rows: dict[int, Traced] = {}
   for rows in rows_by_program(dataclasses.replace(task, fixed=()), runs).values():
-    one = runs[rows[:1]]
-    found = trace_with_fixed_values(variant_of(task, one), one)
-    traced[rows[0]] = found
-    task = dataclasses.replace(task, fixed=sorted({*task.fixed, *found.task.fixed}))
+    first_run = runs[rows[:1]]
+    traced = trace_with_fixed_values(variant_of(task, first_run), first_run)
+    traced_rows[rows[0]] = traced
+    fixed = set(task.fixed).union(traced.task.fixed)
+    task = dataclasses.replace(task, fixed=sorted(fixed))
   programs = {}
   for values, rows in rows_by_program(task, runs).items():
-    found = traced.get(rows[0])
-    if found is None or found.task.fixed != task.fixed:
-      one = runs[rows[:1]]
-      found = trace(variant_of(task, one), one)
-    programs[values] = found
+    reusable = traced_rows.get(rows[0])
+    # Another program may have turned out to need a value that this one has traced.
+    if reusable is None or reusable.task.fixed != task.fixed:
+      first_run = runs[rows[:1]]
+      reusable = trace(variant_of(task, first_run), first_run)
+    programs[values] = reusable
   return task, programs
 
 
@@ -366,10 +377,12 @@ def trace(task: Task, runs: Runs) -> Traced:
   for stage in (start, advance, finish):
     for equation in equations(stage.jaxpr):
       check_divides_nothing(equation, f"task {task.name}")
-  before, after = (
-    jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
-    for s in (state, advance.out_info)
-  )
+
+  def as_texts(state):
+    return jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", state)
+
+  before = as_texts(state)
+  after = as_texts(advance.out_info)
   if before != after:
     raise Mistake(
       f"advance of {task.name} makes of a state {before} {after}: give one of the same "
@@ -381,30 +394,27 @@ def trace(task: Task, runs: Runs) -> Traced:
       "rounds from first to last, a few at a time with checkpoints, so loop over them, "
       "as jax.lax.fori_loop(first, last, ...) does, or give rounds=1"
     )
-  found = finish.out_info
-  if not (isinstance(found, Mapping) and found) or not all(
-    hasattr(leaf, "dtype") for leaf in found.values()
-  ):
+  finished = finish.out_info
+  has_names = isinstance(finished, Mapping) and bool(finished)
+  if not has_names or not all(hasattr(leaf, "dtype") for leaf in finished.values()):
     raise Mistake(
       f"finish of task {task.name} gives no arrays by name: give a dict such as "
       "{'loss': loss}"
     )
-  given = {name: Output(dims) for name, dims in task.dims.items()} | dict(task.outputs)
-  declared = outputs.declare(task.name, given, found, runs.columns())
+  meanings = {name: Output(dims) for name, dims in task.dims.items()}
+  meanings |= task.outputs
+  declared = outputs.declare(task.name, meanings, finished, runs.columns())
   check_classes(task, declared, finish)
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
-    lambda found, run: outputs.measured(declared, labels, found, run), found, lane
+    lambda values, run: outputs.measured(declared, labels, values, run), finished, lane
   )
-  # Fractions of counts are stored.
-  shapes = {
-    name: jax.ShapeDtypeStruct(
-      shapes[name].shape, np.float64 if of.total else shapes[name].dtype
-    )
-    for name, of in kept.items()
-  }
-  constants = outputs.constants(declared, found) | dict(task.constants)
+  shapes = {name: shapes[name] for name in kept}
+  for name, output in kept.items():
+    if output.total:  # a count, of which the fraction is stored
+      shapes[name] = jax.ShapeDtypeStruct(shapes[name].shape, np.float64)
+  constants = outputs.constants(declared, finished) | dict(task.constants)
   outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
@@ -422,7 +432,8 @@ def check_classes(task: Task, declared: Mapping[str, Output], finish) -> None:
   for name, output in outputs.tested(declared).items():
     least, most = ranges[places[name]]
     count = output.num_classes or 0
-    below, beyond = -math.inf < least < -1, count <= most < math.inf
+    below = -math.inf < least < -1
+    beyond = count <= most < math.inf
     if not (below or beyond):
       continue
     remedy = f"give {count - 1} at most, or -1 for none"
@@ -468,9 +479,8 @@ def check_rounds(traced: Traced) -> None:
   if task.rounds < 2 or _reads_round(advance, -2):
     return
   shared = jax.tree.leaves((task.data, traced.lane))
-  begin, proceed = (
-    jax.jit(functools.partial(compute, stage.jaxpr)) for stage in (start, advance)
-  )
+  begin = jax.jit(functools.partial(compute, start.jaxpr))
+  proceed = jax.jit(functools.partial(compute, advance.jaxpr))
   state = begin(*shared)
 
   def after(state, first, last):
@@ -494,9 +504,11 @@ def check_rounds(traced: Traced) -> None:
 
 def check_names(runs: Runs, kept, constants: Constants) -> None:
   """Raise `Mistake` if a column of the table has the name of something else."""
-  taken = {name.rpartition("/")[2] for name in (*kept, *constants)}.union(
-    ["run"], *(output.dims for output in kept.values())
-  )
+  taken = {"run"}
+  for name in (*kept, *constants):
+    taken.add(name.rpartition("/")[2])
+  for output in kept.values():
+    taken.update(output.dims)
   for name in runs.values.keys() & taken:
     raise Mistake(
       f"a value {name!r}: results have something else of that name, rename the value"
@@ -508,27 +520,30 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   depends on, or if runs of a task differ in nothing.
   """
   task = traced.task
-  if (
-    not task.spec
-    and len(runs) > 1
-    and not any(reads(traced, name) for name in (*task.sources, *task.values))
-  ):
+  names = (*task.sources, *task.values)
+  is_recipe = bool(task.spec)
+  if not is_recipe and len(runs) > 1 and not any(reads(traced, n) for n in names):
+    sources = list(task.sources) or ["init"]
     raise Mistake(
       f"{task.name} reads no seed and no value: its {len(runs)} runs would be equal; "
-      f"draw from run.key({[*task.sources, 'init'][0]!r}) in start or advance, with "
-      f"sources={[*task.sources] or ['init']}"
+      f"draw from run.key({sources[0]!r}) in start or advance, with "
+      f"sources={sources}"
     )
   varying = runs.varying()
   unread = [s for s in varying if s != SAMPLER and not reads(traced, s)]
   if unread:
-    left = [s for s in task.sources if s not in unread and reads(traced, s)]
-    drawn = " (data only after Runs.subset or Runs.bootstrap)" * ("data" in unread)
+    others = [s for s in task.sources if s not in unread and reads(traced, s)]
+    condition = ""
+    if "data" in unread:
+      condition = " (data only after Runs.subset or Runs.bootstrap)"
     raise Mistake(
       f"{task.name} reads no seed of {', '.join(unread)}: vary some of "
-      f"{', '.join(left)}{drawn}"
+      f"{', '.join(others)}{condition}"
     )
-  swept = [name for name in runs.swept() if {name} & {*task.values} - {*task.fixed}]
-  if unread := [name for name in swept if not reads(traced, name)]:
+  # Programs for fixed values differ, whatever they read.
+  swept = [n for n in runs.swept() if n in task.values and n not in task.fixed]
+  unread = [name for name in swept if not reads(traced, name)]
+  if unread:
     raise Mistake(
       f"{task.name} does not read {', '.join(unread)}: a sweep of it would train the "
       f"same run again; read run[{unread[0]!r}] in the optimizer or where it matters, or "
@@ -538,9 +553,8 @@ def check_varying(traced: Traced, runs: Runs) -> None:
 
 def reads(traced: Traced, name: str) -> bool:
   """Return whether a run depends on a source or a value. This computes nothing."""
-  start, advance, finish = (
-    functools.partial(compute, stage.jaxpr) for stage in traced.stages
-  )
+  stages = [functools.partial(compute, stage.jaxpr) for stage in traced.stages]
+  start, advance, finish = stages
 
   def trained(data, run):
     shared = jax.tree.leaves((data, run))
@@ -564,13 +578,15 @@ def reads(traced: Traced, name: str) -> bool:
 
 
 def as_stored(
-  kept: Mapping[str, Output], found: Mapping[str, Shaped[np.ndarray, "runs ..."]]
+  kept: Mapping[str, Output], values: Mapping[str, Shaped[np.ndarray, "runs ..."]]
 ) -> dict[str, np.ndarray]:
   """Return what is stored of some runs' outputs, with fractions of counts as float64."""
-  return {
-    name: found[name] / output.total if output.total else found[name]
-    for name, output in kept.items()
-  }
+  results = {}
+  for name, output in kept.items():
+    results[name] = values[name]
+    if output.total:
+      results[name] = values[name] / output.total
+  return results
 
 
 def shown_output(traced: Traced) -> tuple[str, str, str] | None:
@@ -587,12 +603,16 @@ def shown_output(traced: Traced) -> tuple[str, str, str] | None:
 
 def groups_of(traced: Traced) -> list[str]:
   """Return the groups of a run's arrays, such as test sets, in their order."""
-  found = {
-    n.rpartition("/")[0]: None for n, o in traced.stored.items() if o.role != "variable"
-  }
-  return [group for group in found if group]
+  groups = []
+  for name, output in traced.stored.items():
+    group = name.rpartition("/")[0]
+    if output.role != "variable" and group and group not in groups:
+      groups.append(group)
+  return groups
 
 
 def num_classes_of(traced: Traced) -> int | None:
   """Return how many classes the first output that is a class tells apart."""
-  return next((o.num_classes for o in outputs.tested(traced.outputs).values()), None)
+  for output in outputs.tested(traced.outputs).values():
+    return output.num_classes
+  return None
