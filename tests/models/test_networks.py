@@ -204,6 +204,27 @@ class Noisy(nn.Module):
     return nn.Dense(3)(x)
 
 
+class TwoStreams(nn.Module):
+  """The draws of two streams."""
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    self.param("unused", nn.initializers.zeros, (1,))
+    if not train:
+      return x
+    streams = [self.make_rng(name) for name in ("dropout", "noise")]
+    return jnp.stack([jax.random.normal(stream, x.shape) for stream in streams])
+
+
+def test_streams_of_other_names_do_not_draw_what_dropout_draws():
+  made = network(recipe(TwoStreams()), 3)
+  of_dropout, of_noise = made.train(
+    made.init(jax.random.key(0), X), X, jax.random.key(7)
+  )[0]
+  assert abs(np.corrcoef(of_dropout.ravel(), of_noise.ravel())[0, 1]) < 0.6
+  assert (of_dropout != of_noise).all()
+
+
 class NoisyNNX(nnx.Module):
   def __init__(self, num_classes, *, rngs):
     self.out = nnx.Linear(4, num_classes, rngs=rngs)

@@ -17,7 +17,12 @@ from vmapseeds.reports.example_cards import explorer_of
 from vmapseeds.reports.pictures import Inputs
 from vmapseeds.results.statistics import measure_runs
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import Counts, VoteCounts, sparse_votes
+from vmapseeds.stats.counts import (
+  Counts,
+  VoteCounts,
+  renumber_classes,
+  sparse_votes,
+)
 from vmapseeds.stats.pairs import scan_pairs
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 
@@ -171,3 +176,95 @@ def test_vote_fractions_are_an_array():
     stats.vote_fractions(sparse), stats.vote_fractions(dense)
   )
   assert isinstance(vs.stats.tally(*campaign(7, 40, 5), 5).votes, np.ndarray)
+
+
+@pytest.mark.parametrize("size", [(1, 0, 3), (1, 1, 1), *SIZES])
+def test_classes_are_numbered_in_each_example(size):
+  predictions, labels = campaign(*size)
+  numbered, numbered_labels, num_classes = renumber_classes(predictions, labels)
+  most = 0
+  for i in range(size[1]):
+    classes = sorted({*predictions[:, i].tolist(), labels[i]} - {-1})
+    most = max(most, len(classes))
+    number_of = {-1: -1, **{c: number for number, c in enumerate(classes)}}
+    assert numbered[:, i].tolist() == [number_of[c] for c in predictions[:, i]]
+    assert numbered_labels[i] == number_of[labels[i]]
+  assert num_classes == max(most, 1)
+
+
+@pytest.mark.parametrize("over", ["runs", "examples", "both"])
+@pytest.mark.parametrize("size", [(2, 1, 70), (20, 12, 300)])
+def test_bootstrap_of_many_classes(size, over):
+  """Against gathering each resample, with all classes."""
+  predictions, labels = campaign(*size)
+  runs, examples, classes = size
+  key = jax.random.key(3)
+  intervals = stats.bootstrap(predictions, labels, classes, over, key=key, replicates=9)
+  of_runs, of_examples = jax.random.split(key)
+  times_runs = np.ones((9, runs), int)
+  times_examples = np.ones((9, examples), int)
+  if over != "examples":
+    times_runs = stats.resamples(runs, key=of_runs, replicates=9)
+  if over != "runs":
+    times_examples = stats.resamples(examples, key=of_examples, replicates=9)
+  values = []
+  for of_run, of_example in zip(times_runs, times_examples, strict=True):
+    rows = np.repeat(np.arange(runs), of_run)
+    columns = np.repeat(np.arange(examples), of_example)
+    drawn = predictions[np.ix_(rows, columns)], labels[columns], classes
+    values.append(
+      [stats.ensemble_accuracy(*drawn), stats.cace(*drawn), stats.ece(*drawn)]
+    )
+  for name, of in zip(
+    ("ensemble_accuracy", "cace", "ece"), np.transpose(values), strict=True
+  ):
+    np.testing.assert_allclose(intervals[name].se, of.std(ddof=1), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_tallies_of_many_classes(pairs):
+  """Against counting one vote after another."""
+  runs, examples, classes = 5, 30, 1001
+  predictions, labels = campaign(runs, examples, classes)
+  votes = np.zeros((examples, classes), np.int64)
+  for run, example in np.ndindex(runs, examples):
+    if predictions[run, example] >= 0:
+      votes[example, predictions[run, example]] += 1
+  blocks = [predictions[:2], predictions[2:2], jax.numpy.asarray(predictions[2:])]
+  tallies = stats.tally_blocks(blocks, labels, classes, pairs=pairs)
+  added = stats.tally(predictions[:1], labels, classes, pairs=pairs) + stats.tally(
+    predictions[1:], labels, classes, pairs=pairs
+  )
+  read = stats.Tallies.from_arrays(tallies.to_arrays())
+  for of in (tallies, added, read):
+    dense = of.votes.toarray() if scipy.sparse.issparse(of.votes) else of.votes
+    np.testing.assert_array_equal(dense, votes, strict=True)
+    np.testing.assert_array_equal(of.wrong, (predictions != labels).sum(0))
+  assert scipy.sparse.issparse(tallies.votes)
+  assert isinstance(read.votes, np.ndarray)
+  np.testing.assert_array_equal(stats.vote_fractions(tallies), votes / runs)
+  nothing = stats.tally_blocks([], labels, classes)
+  assert nothing.runs == nothing.votes.sum() == 0
+
+
+@pytest.mark.parametrize(
+  "statistic",
+  [
+    lambda *of: stats.bootstrap(*of, key=jax.random.key(0), replicates=20),
+    lambda *of: stats.tally(*of).cace(),
+    stats.cace,
+  ],
+  ids=["bootstrap", "tally", "cace"],
+)
+def test_memory_of_22_000_classes(statistic):
+  """Votes of 1,000 examples for all classes have 176 MB."""
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, 22_000, 1000)
+  wrong = rng.random((4, 1000)) < 0.2
+  predictions = np.where(wrong, (labels + 1) % 22_000, labels).astype(np.int16)
+  tracemalloc.start()
+  try:
+    statistic(predictions, labels, 22_000)
+    assert tracemalloc.get_traced_memory()[1] < 120e6
+  finally:
+    tracemalloc.stop()

@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 import xarray as xr
 from jaxtyping import Bool, Int
 
@@ -19,6 +21,7 @@ from vmapseeds.mistakes import (
 )
 from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.results.measured import with_measured
+from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, of_blocks
@@ -372,13 +375,23 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
 
 def _sum_of_counts(
   counts: xr.DataArray, chosen: Bool[np.ndarray, "blocks combinations"]
-) -> Int[np.ndarray, "..."]:
-  """Return the sum of the chosen counts of a folder's blocks."""
-  total = np.zeros(counts.shape[2:], np.int64)
+) -> Any:
+  """Return the sum of the chosen counts of a folder's blocks: of votes for many classes,
+  nearly all of which are 0, a sparse array.
+  """
+  shape = counts.shape[2:]
+  is_sparse = counts.name == "votes" and shape[1] > MANY_CLASSES
+  total: Any = np.zeros(shape, np.int64)
+  if is_sparse:
+    total = scipy.sparse.csr_array(shape, dtype=np.int64)
   # Block by block, because all together may be larger than memory.
   for number in np.flatnonzero(chosen.any(axis=1)):
     of_block = counts[int(number)].values
-    total += of_block[chosen[number]].sum(axis=0, dtype=np.int64)
+    for combination in np.flatnonzero(chosen[number]):
+      counted = of_block[combination]
+      if is_sparse:
+        counted = scipy.sparse.csr_array(counted)
+      total = total + counted
   return total
 
 

@@ -28,6 +28,8 @@ BLOCK = 512
 COUNTERS = 2**22
 # Up to so many classes, comparing the predictions with each is faster than indexing.
 FEW_CLASSES = 64
+# With more classes than ImageNet's, votes are SciPy's sparse arrays: nearly all are 0.
+MANY_CLASSES = 1000
 
 
 class Counts:
@@ -252,7 +254,11 @@ def counts_of_votes(
   if labels is _NO_LABELS:
     labels = np.zeros(examples, np.int32)
   labels = read_labels(labels, num_classes, "predictions", predictions.shape)
-  return VoteCounts(votes_of(predictions, num_classes), runs, labels)
+  if num_classes > MANY_CLASSES:
+    votes = sparse_votes(np.asarray(predictions), num_classes)
+  else:
+    votes = votes_of(predictions, num_classes)
+  return VoteCounts(votes, runs, labels)
 
 
 def count_errors(errors: Array, axis: int) -> Int[np.ndarray, "_"]:
@@ -325,6 +331,29 @@ def sparse_votes(predictions: np.ndarray, num_classes: int) -> scipy.sparse.csr_
     blocks.append(scipy.sparse.csr_array(votes))
   stacked = scipy.sparse.vstack(blocks, format="csr")
   return scipy.sparse.csr_array(stacked)
+
+
+def renumber_classes(
+  predictions: np.ndarray, labels: np.ndarray
+) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "examples"], int]:
+  """Return predictions and labels in which the classes of each example are numbered from
+  0, in their order, and how many numbers that takes.
+
+  Only the classes that runs vote for and the label have numbers, so that arrays with
+  an axis of classes are small. A prediction of -1 stays as it is.
+  """
+  rows = np.concatenate([labels[None].astype(np.int32), predictions.astype(np.int32)])
+  numbered = np.empty_like(rows)
+  size = max(1, COUNTERS // len(rows))
+  for start in range(0, rows.shape[1], size):
+    block = rows[:, start : start + size]
+    order = np.argsort(block, axis=0)
+    ascending = np.take_along_axis(block, order, axis=0)
+    numbers = np.zeros_like(block)
+    numbers[1:] = np.cumsum(ascending[1:] != ascending[:-1], axis=0)
+    numbers -= ascending[:1] < 0
+    np.put_along_axis(numbered[:, start : start + size], order, numbers, axis=0)
+  return numbered[1:], numbered[0], int(numbered.max(initial=0)) + 1
 
 
 _votes_on_device = partial(jax.jit, static_argnums=1)(device_counts.count_votes)

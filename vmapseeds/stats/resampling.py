@@ -16,7 +16,14 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real, times_drawn
-from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors, votes_of
+from vmapseeds.stats.counts import (
+  FEW_CLASSES,
+  Counts,
+  VoteCounts,
+  counts_of_errors,
+  renumber_classes,
+  votes_of,
+)
 from vmapseeds.stats.reading import read_key, read_level, read_votes, read_within
 from vmapseeds.stats.variance import gain_of_halves
 
@@ -210,6 +217,8 @@ def bootstrap(
   predictions, labels = read_votes(predictions, labels, num_classes)
   predictions = np.asarray(predictions)
   labels = np.asarray(labels)
+  if num_classes > FEW_CLASSES:
+    predictions, labels, num_classes = renumber_classes(predictions, labels)
   runs, examples = predictions.shape
   key_of_runs, key_of_examples = jax.random.split(read_key(key))
   # How often each run, and each example, is drawn; what is not resampled has one row.

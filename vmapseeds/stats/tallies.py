@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from vmapseeds.stats import (
   variance,
 )
 from vmapseeds.stats._arrays import Array, Given, ratio
-from vmapseeds.stats.counts import VoteCounts, block_pairs
+from vmapseeds.stats.counts import MANY_CLASSES, VoteCounts, block_pairs, sparse_votes
 from vmapseeds.stats.reading import read_classes, read_votes
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
@@ -82,7 +82,8 @@ class Tallies(VoteCounts):
     runs: R.
     labels: (examples,), class indices.
     votes: (examples, classes), how many runs predict each class; a prediction of -1 is
-      not counted. Statistics take SciPy's `csr_array` too.
+      not counted. With more than 1,000 classes SciPy's `csr_array`, which takes memory
+      only for votes that are not 0; `votes.toarray()` is the array.
     half_errors: (3, events). Rows 0 and 1 are the pairs of numbers of errors that runs
       make on the examples of even and of odd index (from 0), each pair once, in
       ascending order; row 2 is how many runs make that pair.
@@ -139,11 +140,13 @@ class Tallies(VoteCounts):
 
   def to_arrays(self) -> dict[str, np.ndarray]:
     """Return the attributes as arrays by name, for storage; without `joint_errors` if
-    pairs were not counted.
+    pairs were not counted. Votes are an array of all classes.
     """
     arrays = {}
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
+      if scipy.sparse.issparse(value):
+        value = value.toarray()
       if value is not None:
         arrays[field.name] = np.asarray(value)
     return arrays
@@ -346,7 +349,12 @@ def tally_blocks(
   labels = read_classes("labels", labels, "examples", num_classes)
   labels = np.asarray(labels, np.int32)
   examples = len(labels)
-  votes = np.zeros((examples, num_classes), np.int64)
+  has_many_classes = num_classes > MANY_CLASSES
+  votes: Any
+  if has_many_classes:
+    votes = scipy.sparse.csr_array((examples, num_classes), dtype=np.int64)
+  else:
+    votes = np.zeros((examples, num_classes), np.int64)
   halves = [np.zeros((0, 2), np.int64)]
   upper = None
   if pairs:
@@ -358,7 +366,10 @@ def tally_blocks(
     on_device = jax.device_put((upper, block, labels), device)
     block_votes, block_halves, upper = _count_block(*on_device, num_classes)
     # This also waits for the counts; otherwise blocks would queue up in memory.
-    votes += np.asarray(block_votes)
+    if has_many_classes:
+      votes = votes + sparse_votes(np.asarray(block), num_classes)
+    else:
+      votes += np.asarray(block_votes)
     halves.append(np.asarray(block_halves))
 
   joint = None
@@ -384,9 +395,9 @@ def _count_block(
   predictions: Integer[jax.Array, "runs examples"],
   labels: Int[jax.Array, "examples"],
   num_classes: int,
-) -> tuple[jax.Array, jax.Array, device_counts.Upper | None]:
-  """Return a block's votes, its runs' numbers of errors on both halves, and the joint
-  errors with those of the block.
+) -> tuple[jax.Array | None, jax.Array, device_counts.Upper | None]:
+  """Return a block's votes, None of many classes, its runs' numbers of errors on both
+  halves, and the joint errors with those of the block.
   """
   # Each is a pass of its own: fused into the counting, they would make it several times
   # slower.
@@ -396,7 +407,9 @@ def _count_block(
   wrong = lax.optimization_barrier(wrong)
   if upper is not None:
     upper = device_counts.add_joint_errors(upper, wrong)
-  votes = device_counts.count_votes(predictions, num_classes)
+  votes = None
+  if num_classes <= MANY_CLASSES:
+    votes = device_counts.count_votes(predictions, num_classes)
   return votes, device_counts.count_half_errors(wrong), upper
 
 
