@@ -81,8 +81,11 @@ def test_a_report_in_markdown(folder, tmp_path, capsys):
   assert out.startswith("\n## r, lr=0.4: 5 runs") or out.startswith("## r, lr=0.4")
   assert "**Variance between runs**\n\n| statistic |" in out
   assert (tmp_path / "lr=0.4" / "report.html").is_file()
-  status, _, err = run(capsys, "report", folder, "--format", "pdf")
-  assert (status, err) == (2, "error: unknown format 'pdf': choose one of text, md\n")
+  status, _, err = run(capsys, "report", folder, "--format", "docx")
+  assert (status, err) == (
+    2,
+    "error: unknown format 'docx': choose one of text, md, svg, pdf\n",
+  )
 
 
 @pytest.mark.slow

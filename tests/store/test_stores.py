@@ -460,6 +460,7 @@ def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(Checkpoints, "save", interrupted)
   with pytest.raises(KeyboardInterrupt):
     train(url, 4, checkpoint_every=2, **options)
+  capsys.readouterr()  # of the interrupt
   path = place(url) / "checkpoints"
   assert {name.split("/")[1] for name in files.names(path)} == {"4", "4.json"}
   resumed = train(url, 4, checkpoint_every=1, **options)

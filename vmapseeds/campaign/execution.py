@@ -521,6 +521,9 @@ def wide_width(task: Task, run: Run) -> int:
   mean = sum(times * size for times, size in sizes) / operations
   # In a whole run, the largest array may be one of the evaluation.
   whole_run = jax.make_jaxpr(whole)(task.data, row)
+  # Python that a program calls may not take several lanes.
+  if any("callback" in one.primitive.name for one in equations(whole_run)):
+    return 1
   outputs = [variable for one in equations(whole_run) for variable in one.outvars]
   largest = max(map(size_of, outputs))
   most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
