@@ -140,7 +140,7 @@ def test_names_of_classes_are_no_part_of_a_campaign(tmp_path):
     vs.Dataset(**sets, class_names=["a", "b"])
   with pytest.raises(vs.Mistake, match="which has no classes: leave them out"):
     vs.Dataset(train=(X, X), test=(X, X), class_names=["a", "b"], num_classes=None)
-  with pytest.raises(vs.Mistake, match="where they are none, give .*num_classes=None"):
+  with pytest.raises(vs.Mistake, match="where they are none, give a vs"):
     vs.Dataset(train=(X, X), test=(X, X), class_names=["a", "b"])
 
 
