@@ -136,6 +136,25 @@ def test_a_task_of_a_few_numbers_is_run_as_wide_as_there_are_runs():
   assert chosen == ("sequential", 128)
 
 
+@pytest.mark.parametrize(("method", "can_batch"), [(None, False), ("sequential", True)])
+def test_a_program_that_cannot_be_batched_starts_with_one_lane(method, can_batch):
+  def advance(data, run, state, first, last):
+    return jax.pure_callback(lambda x: x, state, state, vmap_method=method)
+
+  task = vs.Task(
+    name="calls",
+    start=lambda data, run: jax.random.normal(run.key("init"), (3,)),
+    advance=advance,
+    finish=lambda data, run, state: {"value": (state * state).sum()},
+    rounds=1,
+    sources=("init",),
+    outputs={"value": vs.Output(role="score")},
+    version="1",
+  )
+  width = execution.wide_width(task, lanes_of(task, vs.Runs.independent(1)))
+  assert (width > 1) == can_batch
+
+
 def test_large_networks_are_tried_alone_first():
   tried = choice.candidates("tpu", filling=2)
   assert tried == [("sequential", 1), ("grouped", 2), ("sequential", 2), ("im2col", 2)]

@@ -501,7 +501,8 @@ def convolution_flops(equation) -> float:
 
 def wide_width(task: Task, run: Run) -> int:
   """Return how many lanes a CPU is to advance together so that the operations of a round
-  take longer than their start: 1 if one lane's do, or if it convolves.
+  take longer than their start: 1 if one lane's do, if it convolves, or if JAX cannot
+  batch the task.
 
   The size of operations is estimated from the traced task, without computing anything.
   """
@@ -521,8 +522,12 @@ def wide_width(task: Task, run: Run) -> int:
   mean = sum(times * size for times, size in sizes) / operations
   # In a whole run, the largest array may be one of the evaluation.
   whole_run = jax.make_jaxpr(whole)(task.data, row)
-  # Python that a program calls may not take several lanes.
-  if any("callback" in one.primitive.name for one in equations(whole_run)):
+  two = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape), x.dtype), row)
+  try:
+    jax.eval_shape(jax.vmap(whole, in_axes=(None, 0)), task.data, two)
+  except Exception:
+    # One lane may still train, as with a `pure_callback` that takes one; what fails there
+    # too is said where it is compiled.
     return 1
   outputs = [variable for one in equations(whole_run) for variable in one.outvars]
   largest = max(map(size_of, outputs))
