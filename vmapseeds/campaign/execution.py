@@ -522,6 +522,11 @@ def wide_width(task: Task, run: Run) -> int:
   mean = sum(times * size for times, size in sizes) / operations
   # In a whole run, the largest array may be one of the evaluation.
   whole_run = jax.make_jaxpr(whole)(task.data, row)
+  outputs = [variable for one in equations(whole_run) for variable in one.outvars]
+  largest = max(map(size_of, outputs))
+  most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
+  if most < 2:
+    return 1
   two = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape), x.dtype), row)
   try:
     jax.eval_shape(jax.vmap(whole, in_axes=(None, 0)), task.data, two)
@@ -529,10 +534,7 @@ def wide_width(task: Task, run: Run) -> int:
     # One lane may still train, as with a `pure_callback` that takes one; what fails there
     # too is said where it is compiled.
     return 1
-  outputs = [variable for one in equations(whole_run) for variable in one.outvars]
-  largest = max(map(size_of, outputs))
-  most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
-  return 2 ** int(math.log2(max(1.0, most)))
+  return 2 ** int(math.log2(most))
 
 
 def size_of(variable) -> int:
