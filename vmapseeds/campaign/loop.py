@@ -851,6 +851,7 @@ def run_lanes(
     steps = spread(shared, table, keeper, carry, combination[rows])
     # The last carry is what all lanes have counted.
     for lanes_done, step_outputs, carry in steps:  # noqa: B007
+      outputs.check_predictions(traced.task.name, plan.stored, step_outputs)
       finished.append(as_stored(plan.stored, step_outputs))
       values = shown_values(displayed, finished[-1])
       bar.trained_more(lanes_done.stop - lanes_done.start, values)
