@@ -460,10 +460,10 @@ def check_predictions(
     values: that of some runs.
   """
   for array, output in stored.items():
-    if output.role != "class":
+    classes = output.num_classes
+    if classes is None:
       continue
     lowest, highest = int(values[array].min()), int(values[array].max())
-    classes = output.num_classes
     if lowest >= -1 and highest < classes:
       continue
     remedy = f"give {classes - 1} at most, or -1 for none"
