@@ -122,10 +122,6 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
   ("call", "message"),
   [
-    (
-      lambda out: vs.train("digits_cnn"),
-      "out is not given: give the results folder, such as",
-    ),
     (lambda out: vs.train(RECIPE, 3, 4), "4 is no folder: give its path or its URL"),
     (
       lambda out: vs.train(RECIPE, 3, out.encode()),
