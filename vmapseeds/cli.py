@@ -26,7 +26,11 @@ from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
-from vmapseeds.machine import hide_absent_accelerators, print_what_can_be_encoded
+from vmapseeds.machine import (
+  hide_absent_accelerators,
+  print_what_can_be_encoded,
+  use_cpu_alone,
+)
 from vmapseeds.mistakes import (
   Failure,
   Mistake,
@@ -919,7 +923,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
-# Commands that train nothing.
+# Commands that train nothing. They use the CPU alone: a training may have the
+# accelerator, or there may be none.
 READING = frozenset(
   (
     "verify",
@@ -934,15 +939,6 @@ READING = frozenset(
     "recipes",
   )
 )
-
-
-def keep_devices_free() -> None:
-  """Let JAX use the CPU alone in a command that only reads: a training may have the
-  accelerator, or there may be none.
-  """
-  os.environ["JAX_PLATFORMS"] = "cpu"
-  if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_platforms", "cpu")
 
 
 @contextlib.contextmanager
@@ -1216,10 +1212,15 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mistakes() -> Iterator[None]:
+def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
   """Print a user's mistake as one line on stderr, which names flags, and exit with status
   2. Other expected ends print no traceback.
+
+  Args:
+    hides_accelerators: see `hide_absent_accelerators`.
   """
+  if hides_accelerators:
+    hide_absent_accelerators()
   try:
     try:
       with naming_flags():
@@ -1264,7 +1265,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   for stream in (sys.stdout, sys.stderr):
     print_what_can_be_encoded(stream)
   with interruptible(), mistakes():
-    hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     # `package.module:name` may be in this folder, as with `python -m`.
     folder = os.getcwd()
@@ -1285,7 +1285,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)
     if name in READING:
-      keep_devices_free()
+      use_cpu_alone()
     parse(deferred(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
 
 

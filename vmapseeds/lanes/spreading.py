@@ -19,7 +19,7 @@ from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import of_a_lane
 from vmapseeds.lanes.watching import Watch
-from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
+from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
 from vmapseeds.mistakes import Mistake, at_least, say
 from vmapseeds.target import start_devices
 
@@ -127,9 +127,11 @@ def _say_which_are_missing():
   """Print a line on stderr, once, that JAX started with fewer CPU devices than there are
   cores.
   """
+  count = len(devices())
   say(
-    f"JAX has already started, with {len(devices())} CPU device(s) for {cores()} cores: "
-    f"import vmapseeds before JAX computes anything, or set {COUNT}={cores()}, to use all"
+    f"JAX has already started, with {count} CPU device(s): training uses about {count} of "
+    f"{cores()} cores. To use all, train before JAX computes anything, or set "
+    f"JAX_NUM_CPU_DEVICES={cores()}"
   )
 
 
