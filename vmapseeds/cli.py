@@ -38,7 +38,10 @@ from vmapseeds.mistakes import (
   naming_flags,
   one_line,
   one_of,
+  print_note,
+  printing_notes,
   say,
+  warn,
 )
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
@@ -959,7 +962,7 @@ def conclude(results, folder: str) -> None:
 
   print(summary_line(results, folder))
   for doubt in doubts(results):
-    say(f"note: {doubt}")
+    warn(f"note: {doubt}")
 
 
 def summary_line(results, folder: str) -> str:
@@ -1223,7 +1226,7 @@ def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
     hide_absent_accelerators()
   try:
     try:
-      with naming_flags():
+      with naming_flags(), printing_notes():
         yield
     finally:
       # Here, so that errors of the disk are caught below; help ends with an exit.
@@ -1238,10 +1241,10 @@ def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
     # Of what is printed, too, which Python would try to write again at its end.
     discard_output()
     with contextlib.suppress(OSError):
-      say("error: no space is left on the disk for what is written or printed")
+      print_note("error: no space is left on the disk for what is written or printed")
     sys.exit(1)
   except (Mistake, Failure) as error:
-    say(f"error: {one_line(error)}")
+    print_note(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     outcome = "what was written stays; run the same command again to resume"
@@ -1249,9 +1252,9 @@ def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
       outcome = str(interrupt)
     # Statuses of shells: 128 and the number of the signal.
     if isinstance(interrupt, Terminated):
-      say(f"terminated: {outcome}")
+      print_note(f"terminated: {outcome}")
       sys.exit(143)
-    say(f"interrupted: {outcome}")
+    print_note(f"interrupted: {outcome}")
     sys.exit(130)
 
 

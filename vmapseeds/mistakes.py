@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import logging
 import operator
 import os
 import re
@@ -287,9 +288,56 @@ def one_line(text: object) -> str:
   return f"{line[:half]} ... {line[-half:]}"
 
 
-def say(text: str) -> None:
+LOGGER = logging.getLogger("vmapseeds")
+
+
+def say(note: str) -> None:
+  """Log a note for the user, or print it on stderr where logging is not configured."""
+  _log(logging.INFO, note)
+
+
+def warn(note: str) -> None:
+  """Log that results may not be what the user expects, or print it, as `say`."""
+  _log(logging.WARNING, note)
+
+
+def _log(level, note):
+  # Python shows warnings alone by default. Who configures logging gives the root logger
+  # or this one a level.
+  if LOGGER.level == logging.NOTSET and not LOGGER.isEnabledFor(logging.INFO):
+    print_note(note)
+  else:
+    LOGGER.log(level, "%s", note, stacklevel=3)
+
+
+def print_note(note: str) -> None:
   """Print a line on stderr."""
-  print(text, file=sys.stderr)
+  print(note, file=sys.stderr)
+
+
+class PrintingHandler(logging.Handler):
+  """Prints records as plain lines on what is stderr at the time. A full disk behind it
+  raises, as with `print`.
+  """
+
+  def emit(self, record: logging.LogRecord) -> None:
+    print_note(record.getMessage())
+
+
+@contextlib.contextmanager
+def printing_notes() -> Iterator[None]:
+  """Print notes as plain lines in this context, however logging is configured."""
+  before = LOGGER.level, LOGGER.propagate, LOGGER.handlers
+  handler = PrintingHandler()
+  LOGGER.setLevel(logging.INFO)
+  LOGGER.propagate = False
+  LOGGER.handlers = [handler]
+  try:
+    yield
+  finally:
+    LOGGER.setLevel(before[0])
+    LOGGER.propagate = before[1]
+    LOGGER.handlers = before[2]
 
 
 class Rule(NamedTuple):

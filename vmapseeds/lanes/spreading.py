@@ -20,7 +20,7 @@ from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import of_a_lane
 from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
-from vmapseeds.mistakes import Mistake, at_least, say
+from vmapseeds.mistakes import Mistake, at_least, warn
 from vmapseeds.target import start_devices
 
 Shared = TypeVar("Shared")
@@ -116,7 +116,7 @@ def devices() -> list[jax.Device]:
 @functools.cache
 def _warn_about_newer_jax():
   newest = ".".join(map(str, NEWEST_TRIED_JAX))
-  say(
+  warn(
     f"jax {jax.__version__} is newer than {newest}, the newest that vmapseeds was tried "
     f"with; if a training fails, install jax=={newest}"
   )
@@ -128,7 +128,7 @@ def _say_which_are_missing():
   cores.
   """
   count = len(devices())
-  say(
+  warn(
     f"JAX has already started, with {count} CPU device(s): training uses about {count} of "
     f"{cores()} cores. To use all, train before JAX computes anything, or set "
     f"JAX_NUM_CPU_DEVICES={cores()}"
