@@ -671,7 +671,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   said = capsys.readouterr().err.splitlines()[0]
   assert (
     said
-    == "lanes: im2col, width 2 (the fastest of 3 measured; --lowering, --lane-width override)"
+    == "lanes: im2col, width 2 (the fastest of 3 measured; lowering=, lane_width= override)"
   )
   results = train(tmp_path / "given", 4, LINEAR, lowering="grouped")
   assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("grouped", 1)

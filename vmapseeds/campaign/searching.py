@@ -326,7 +326,7 @@ def held_rows(
     return [], {}
   theirs = root.get("search")
   if theirs is None:
-    raise Mistake(f"{out} holds runs of no search; {description.USE}")
+    raise Mistake(f"{out} holds runs of no search; {description.use_another()}")
   check_alike(out, theirs, mine)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
@@ -351,7 +351,7 @@ def check_alike(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any])
     if theirs.get(name) != value:
       raise Mistake(
         f"{out} belongs to another search: its {name} is {theirs.get(name)!r}, not "
-        f"{value!r}; {description.USE}"
+        f"{value!r}; {description.use_another()}"
       )
 
 
