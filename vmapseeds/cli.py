@@ -26,7 +26,11 @@ from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
-from vmapseeds.machine import hide_absent_accelerators, print_what_can_be_encoded
+from vmapseeds.machine import (
+  hide_absent_accelerators,
+  print_what_can_be_encoded,
+  use_cpu_alone,
+)
 from vmapseeds.mistakes import (
   Failure,
   Mistake,
@@ -34,7 +38,10 @@ from vmapseeds.mistakes import (
   naming_flags,
   one_line,
   one_of,
+  print_note,
+  printing_notes,
   say,
+  warn,
 )
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
@@ -919,7 +926,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
-# Commands that train nothing.
+# Commands that train nothing. They use the CPU alone: a training may have the
+# accelerator, or there may be none.
 READING = frozenset(
   (
     "verify",
@@ -934,15 +942,6 @@ READING = frozenset(
     "recipes",
   )
 )
-
-
-def keep_devices_free() -> None:
-  """Let JAX use the CPU alone in a command that only reads: a training may have the
-  accelerator, or there may be none.
-  """
-  os.environ["JAX_PLATFORMS"] = "cpu"
-  if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_platforms", "cpu")
 
 
 @contextlib.contextmanager
@@ -963,7 +962,7 @@ def conclude(results, folder: str) -> None:
 
   print(summary_line(results, folder))
   for doubt in doubts(results):
-    say(f"note: {doubt}")
+    warn(f"note: {doubt}")
 
 
 def summary_line(results, folder: str) -> str:
@@ -1216,13 +1215,18 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mistakes() -> Iterator[None]:
+def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
   """Print a user's mistake as one line on stderr, which names flags, and exit with status
   2. Other expected ends print no traceback.
+
+  Args:
+    hides_accelerators: see `hide_absent_accelerators`.
   """
+  if hides_accelerators:
+    hide_absent_accelerators()
   try:
     try:
-      with naming_flags():
+      with naming_flags(), printing_notes():
         yield
     finally:
       # Here, so that errors of the disk are caught below; help ends with an exit.
@@ -1237,10 +1241,10 @@ def mistakes() -> Iterator[None]:
     # Of what is printed, too, which Python would try to write again at its end.
     discard_output()
     with contextlib.suppress(OSError):
-      say("error: no space is left on the disk for what is written or printed")
+      print_note("error: no space is left on the disk for what is written or printed")
     sys.exit(1)
   except (Mistake, Failure) as error:
-    say(f"error: {one_line(error)}")
+    print_note(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     outcome = "what was written stays; run the same command again to resume"
@@ -1248,9 +1252,9 @@ def mistakes() -> Iterator[None]:
       outcome = str(interrupt)
     # Statuses of shells: 128 and the number of the signal.
     if isinstance(interrupt, Terminated):
-      say(f"terminated: {outcome}")
+      print_note(f"terminated: {outcome}")
       sys.exit(143)
-    say(f"interrupted: {outcome}")
+    print_note(f"interrupted: {outcome}")
     sys.exit(130)
 
 
@@ -1264,7 +1268,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   for stream in (sys.stdout, sys.stderr):
     print_what_can_be_encoded(stream)
   with interruptible(), mistakes():
-    hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     # `package.module:name` may be in this folder, as with `python -m`.
     folder = os.getcwd()
@@ -1285,7 +1288,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)
     if name in READING:
-      keep_devices_free()
+      use_cpu_alone()
     parse(deferred(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
 
 

@@ -648,8 +648,6 @@ vs.search("hill:task", {OVER!r}, trials=20, searches=4, sampler="tpe", seed_batc
     (OVER, {"sampler": "noisy_grid"}, "a grid of 6 trials .* give 4 or 9 trials"),
     (OVER, {"objective": "x"}, "unknown objective 'x': choose one of reward, cost"),
     (OVER, {"measure": "x"}, "unknown output to measure 'x'"),
-    (OVER, {"out": None}, "out is not given"),
-    (OVER, {"rounds": 3}, "unknown option 'rounds'"),
   ],
 )
 def test_a_mistake_is_said_before_anything_is_written(over, more, message, tmp_path):

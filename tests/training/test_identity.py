@@ -55,7 +55,7 @@ def lab(tmp_path, monkeypatch):
 
 
 def identity(task, runs=2, **options):
-  options = Options.of(progress=False, **options)
+  options = Options(progress=False, **options)
   loaded = planning.load_task(planning.resolve_task(task), loop.as_runs(runs), options)
   return planning.make_plan(*loaded, options).identity
 
@@ -405,7 +405,7 @@ def test_a_program_without_its_names():
 def test_float32_products_have_the_highest_precision(lab):
   """Products of the three programs, as the text for any device has them."""
   own = lab()
-  options = Options.of(progress=False)
+  options = Options(progress=False)
 
   def precisions(recipe):
     plan = planning.make_plan(

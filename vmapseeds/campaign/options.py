@@ -5,11 +5,11 @@ The command line has a flag for each field. Its help is the field's text below.
 """
 
 import dataclasses
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from tyro.conf import Suppress, arg
 
-from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 
 
 def hint(metavar: str, default: str):
@@ -59,18 +59,6 @@ class WorkOptions:
     if value is not None:
       # The dataclass is frozen; `at_least` makes numbers of NumPy into those of Python.
       object.__setattr__(self, field, at_least(name, value, 1))
-
-  @classmethod
-  def of(cls, **options) -> Self:
-    """Make options from keyword arguments.
-
-    Raises:
-      UnknownField (a TypeError): there is no option of that name.
-    """
-    names = [field.name for field in dataclasses.fields(cls)]
-    for name in options:
-      one_of("option", name, names, UnknownField)
-    return cls(**options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

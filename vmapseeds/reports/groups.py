@@ -2,6 +2,7 @@
 seeds.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Integer
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, one_of, option
 from vmapseeds.training.names import FOLD
 from vmapseeds.training.runs import as_text, format_value
 
@@ -154,7 +155,9 @@ def format_values(values: Mapping[str, Any] | None) -> str:
   )
 
 
-def check_not_pooled(results: xr.Dataset, named: Collection[str], flag: str) -> None:
+def check_not_pooled(
+  results: xr.Dataset, named: Collection[str], chosen_by: str
+) -> None:
   """Raise if runs of different swept values would be pooled.
 
   Raises:
@@ -162,7 +165,10 @@ def check_not_pooled(results: xr.Dataset, named: Collection[str], flag: str) -> 
   """
   for name, values in swept_columns(results).items():
     if name not in named:
-      example = f"{flag} {name}={format_value(values[0])}"
+      value: Any = format_value(values[0])
+      if not isinstance(values[0], str):
+        value = json.loads(value)
+      example = option(chosen_by, {name: value})
       raise Mistake(f"{_format_column(name, values)}: choose, such as {example}")
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from vmapseeds.data.dataset import Dataset
 from vmapseeds.data.sources import load_test_set
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, option
 from vmapseeds.store.files import short_message
 from vmapseeds.training.objects import fields_of, imported, module_exists
 
@@ -27,7 +27,7 @@ TILES_A_ROW = 50
 MOST_CHARACTERS = 200  # of a text
 MOST_NUMBERS = 8  # of a row
 LOOKED_AT = 1000  # examples whose least and largest value are black and white
-GIVE = "give a .npy or .npz file or the name of a data set with --images"
+GIVE = "give a .npy or .npz file or the name of a data set with"
 
 
 class Inputs(NamedTuple):
@@ -64,7 +64,7 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
   settings = fields_of(results.attrs["recipe"])
   name = settings.get("dataset")
   if not isinstance(name, str):
-    return Inputs(why=f"Inputs of these examples are not at hand: {GIVE}.")
+    return Inputs(why=f"Inputs of these examples are not at hand: {GIVE} --images.")
   try:
     inputs, labels = _load(name, test_set, settings.get("classes"))
     return as_inputs(_checked(inputs, labels, results=results))
@@ -106,7 +106,9 @@ def _given(images, results, test_set):
       if x in held:
         return file[x], file[y] if y in held else None
   except Exception as error:  # a missing or damaged file raises many kinds
-    raise Mistake(f"{name} cannot be read ({short_message(error)}): {GIVE}") from None
+    raise Mistake(
+      f"{name} cannot be read ({short_message(error)}): {GIVE} {option('images')}"
+    ) from None
   raise Mistake(f"{name} holds {', '.join(held)}: give {x}, or one array alone")
 
 

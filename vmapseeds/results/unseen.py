@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Int
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, safe_name
+from vmapseeds.mistakes import Mistake, door, option, safe_name
 from vmapseeds.results.by_example import num_classes_of, open_with_held_out
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
@@ -140,7 +140,8 @@ def measure(
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
     raise Mistake(
-      "outputs of the networks were not kept: train with --logits, in another folder"
+      f"outputs of the networks were not kept: train with {option('logits', True)}, in "
+      "another folder"
     )
   if isinstance(metrics, str):
     metrics = [metrics]

@@ -26,6 +26,7 @@ from vmapseeds.mistakes import (
   one_of,
   safe_name,
   whole_number,
+  wording,
 )
 from vmapseeds.training import objects
 from vmapseeds.training.names import FOLDER_NAMES, MADE_COLUMNS, SOURCES, seed_column
@@ -484,9 +485,10 @@ class Recipe:
     """Raise `Mistake` if a sweep cannot vary one of these."""
     for name in names:
       if name in NOT_SWEPT:
+        remedy = wording(command=f"--set {name}=...", function=f"{name}=...")
         raise Mistake(
           f"a sweep varies numbers and names, not {name}: train a folder for each, with "
-          f"--set {name}=..."
+          f"{remedy}"
         )
       if name == "lr" and self.lr is None:
         raise Mistake(
