@@ -357,7 +357,10 @@ def response_curve(
     x = np.array([places[value] for value, *_ in points])
     # Side by side, so that intervals do not hide each other.
     shift = (k - (len(lines) - 1) / 2) * 0.1 / len(lines) * step
-    x = x * np.exp(shift) if logarithmic else x + shift
+    if logarithmic:
+      x = x * np.exp(shift)
+    else:
+      x = x + shift
     mean, low, high = of.scale * np.array([p[1:] for p in points], np.float64).T
     order = np.argsort(x)
     bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))[:, order]
