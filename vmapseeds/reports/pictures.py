@@ -121,7 +121,9 @@ def _read_file(name, test_set):
         return file[x], targets
   except Exception as error:  # a missing or damaged file raises many kinds
     reason = short_message(error)
-    raise Mistake(f"{name} cannot be read ({reason}): {GIVE} {option('images')}") from None
+    raise Mistake(
+      f"{name} cannot be read ({reason}): {GIVE} {option('images')}"
+    ) from None
   raise Mistake(f"{name} holds {', '.join(arrays)}: give {x}, or one array alone")
 
 
