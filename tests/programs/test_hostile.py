@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import mostly_seldom
 
 import vmapseeds as vs
 from experiments import frame, jordan2024
@@ -1489,16 +1490,16 @@ def ends_well(argv, capsys):
   return not status
 
 
-MUTATIONS = 60
+MUTATIONS = mostly_seldom([20, 60])
 
 
-@pytest.mark.slow
-def test_mutated_metadata(work, capsys, monkeypatch):
+@pytest.mark.parametrize("mutations", MUTATIONS)
+def test_mutated_metadata(mutations, work, capsys, monkeypatch):
   """Any change of the metadata is either read as results or refused in one line."""
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
-  rng = random.Random(MUTATIONS)
+  rng = random.Random(mutations)
   accepted = 0
-  for i in range(MUTATIONS):
+  for i in range(mutations):
     file = Path("r", rng.choice(FILES))
     good = file.read_text()
     file.write_text(json.dumps(mutated(json.loads(good), rng)))
@@ -1507,11 +1508,11 @@ def test_mutated_metadata(work, capsys, monkeypatch):
     )
     file.write_text(good)
     shutil.rmtree("r/report", ignore_errors=True)
-  assert 0 < accepted < MUTATIONS
+  assert 0 < accepted < mutations
   assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize("mutations", [75, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mutations", [25, pytest.param(150, marks=pytest.mark.seldom)])
 def test_mutated_descriptions(mutations, work):
   """Any signed description of runs, blocks, columns and arrays is either read or
   refused in one line.
@@ -1534,14 +1535,14 @@ def test_mutated_descriptions(mutations, work):
   assert outside(Path.cwd()) == before
 
 
-@pytest.mark.slow
-def test_mutated_bytes(work, capsys, monkeypatch):
+@pytest.mark.parametrize("mutations", MUTATIONS)
+def test_mutated_bytes(mutations, work, capsys, monkeypatch):
   """Whatever bytes are changed in any file, chunks included."""
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
-  rng = random.Random(MUTATIONS)
+  rng = random.Random(mutations)
   files = sorted(f for f in Path("r").rglob("*") if f.is_file())
   accepted = 0
-  for i in range(MUTATIONS):
+  for i in range(mutations):
     file = rng.choice(files)
     good = file.read_bytes()
     bad = bytearray(good)
@@ -1553,11 +1554,11 @@ def test_mutated_bytes(work, capsys, monkeypatch):
     )
     file.write_bytes(good)
     shutil.rmtree("r/report", ignore_errors=True)
-  assert 0 < accepted < MUTATIONS
+  assert 0 < accepted < mutations
 
 
-@pytest.mark.slow
-def test_mutated_commands(work, capsys, monkeypatch):
+@pytest.mark.parametrize("mutations", MUTATIONS)
+def test_mutated_commands(mutations, work, capsys, monkeypatch):
   """Good command lines with words left out, repeated, exchanged, cut off or replaced."""
 
   def accepted(*args, **kwargs):
@@ -1624,9 +1625,9 @@ def test_mutated_commands(work, capsys, monkeypatch):
     "--out",
     "--set",
   )
-  rng = random.Random(MUTATIONS)
+  rng = random.Random(mutations)
   ended = []
-  for _ in range(2 * MUTATIONS):
+  for _ in range(2 * mutations):
     argv = rng.choice(good).copy()
     for _ in range(rng.randint(1, 3)):
       place, action = rng.randrange(1, len(argv)), rng.randrange(5)
