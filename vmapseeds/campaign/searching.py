@@ -150,8 +150,9 @@ def search(
     measure: the output that is reported of the best; by default that of the recipe on
       test examples, or a task's objective.
     out: the results folder, created if absent; None for a temporary one, as for `train`.
-    seed_batch, lane_width, lowering, checkpoint_every, predictions, logits, keep_params,
-      tallies, pairs, force_mixed, allow_upgrade, progress: as for `train`.
+    seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
+    predictions, logits, keep_params, tallies, pairs: as for `train`.
+    force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
     Mistake: an argument is not valid; then nothing has been trained or changed.
