@@ -23,7 +23,11 @@ from vmapseeds.campaign.loop import Campaign
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, resolve_task
 from vmapseeds.campaign.progress import INTERVAL
-from vmapseeds.campaign.spaces import (
+from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
+from vmapseeds.results import description
+from vmapseeds.results.formatting import show
+from vmapseeds.results.opening import open_results
+from vmapseeds.searches.spaces import (
   Dimension,
   Space,
   grid_sizes,
@@ -32,11 +36,7 @@ from vmapseeds.campaign.spaces import (
   random_trial,
   widest_ends,
 )
-from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
-from vmapseeds.results import description
-from vmapseeds.results.formatting import show
-from vmapseeds.results.opening import open_results
-from vmapseeds.results.searches import (
+from vmapseeds.searches.trials import (
   create_study,
   distributions_of,
   import_optuna,
