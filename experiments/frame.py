@@ -52,7 +52,7 @@ from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.results.formatting import count_of
-from vmapseeds.results.searches import trials_of
+from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP

@@ -323,7 +323,7 @@ def search_line(results, folder: str) -> str:
   import numpy as np
 
   from vmapseeds.results.formatting import show
-  from vmapseeds.results.searches import trials_of
+  from vmapseeds.searches.trials import trials_of
 
   trials = trials_of(results)
   count = len(trials.numbers())

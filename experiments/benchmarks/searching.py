@@ -41,7 +41,7 @@ from experiments.frame import duration
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import create_study, distributions_of, read_trials
+from vmapseeds.searches.trials import create_study, distributions_of, read_trials
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
 
@@ -222,7 +222,7 @@ def factor_of(rungs: tuple[int, ...], epochs: int) -> int:
 
 
 def searched_space():
-  from vmapseeds.campaign.spaces import parse_space
+  from vmapseeds.searches.spaces import parse_space
 
   return parse_space(OVER)
 

@@ -43,7 +43,7 @@ from experiments.measures import (
 )
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import Trials
+from vmapseeds.searches.trials import Trials
 
 SMOKE = campaigns.tasks("smoke")
 

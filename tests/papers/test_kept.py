@@ -10,7 +10,7 @@ import pytest
 import vmapseeds as vs
 from experiments import banerjee2024, frame, kept
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import trials_of
+from vmapseeds.searches.trials import trials_of
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
 RUNS = 3

@@ -115,8 +115,6 @@ def train(
   """Train and evaluate the runs that `out` does not hold yet, and return its results, as
   `open_results` does. Call it again to resume.
 
-  >>> results = vs.train("digits_cnn", runs=2)  # doctest: +SKIP
-
   Several processes may do so at once, on one machine or on several that share the
   folder: each trains blocks of runs that no other is training, and all return when
   every run is done.
@@ -262,8 +260,9 @@ def estimate(
     task: as for `train`.
     runs: as for `train`.
     out: the results folder, whose finished runs are left out; None for a new one.
-    seed_batch, lane_width, lowering, checkpoint_every, predictions, logits, keep_params,
-      tallies, pairs, force_mixed, allow_upgrade, progress: as for `train`.
+    seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
+    predictions, logits, keep_params, tallies, pairs: as for `train`.
+    force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
     Mistake: as `train`.

@@ -49,13 +49,13 @@ from vmapseeds.results.opening import (
   resolve_test_set,
   with_role,
 )
-from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import (
   is_higher_better,
   quantity_of,
   roles,
   values_of_runs,
 )
+from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 from vmapseeds.target import moves_data

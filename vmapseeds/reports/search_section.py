@@ -24,7 +24,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.searches import (
+from vmapseeds.searches.trials import (
   Trials,
   create_study,
   import_optuna,

@@ -23,7 +23,11 @@ from vmapseeds.campaign.loop import Campaign
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, resolve_task
 from vmapseeds.campaign.progress import INTERVAL
-from vmapseeds.campaign.spaces import (
+from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
+from vmapseeds.results import description
+from vmapseeds.results.formatting import show
+from vmapseeds.results.opening import open_results
+from vmapseeds.searches.spaces import (
   Dimension,
   Space,
   grid_sizes,
@@ -32,11 +36,7 @@ from vmapseeds.campaign.spaces import (
   random_trial,
   widest_ends,
 )
-from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
-from vmapseeds.results import description
-from vmapseeds.results.formatting import show
-from vmapseeds.results.opening import open_results
-from vmapseeds.results.searches import (
+from vmapseeds.searches.trials import (
   create_study,
   distributions_of,
   import_optuna,
@@ -150,8 +150,9 @@ def search(
     measure: the output that is reported of the best; by default that of the recipe on
       test examples, or a task's objective.
     out: the results folder, created if absent; None for a temporary one, as for `train`.
-    seed_batch, lane_width, lowering, checkpoint_every, predictions, logits, keep_params,
-      tallies, pairs, force_mixed, allow_upgrade, progress: as for `train`.
+    seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
+    predictions, logits, keep_params, tallies, pairs: as for `train`.
+    force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
     Mistake: an argument is not valid; then nothing has been trained or changed.

@@ -13,18 +13,19 @@ import scipy.stats
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import loop, searching
-from vmapseeds.campaign.spaces import (
+from vmapseeds.campaign import loop
+from vmapseeds.data import load
+from vmapseeds.reports import plots
+from vmapseeds.reports.search_section import draw_regret, variance_components
+from vmapseeds.searches import searching
+from vmapseeds.searches.spaces import (
   Dimension,
   grid_sizes,
   noisy_grid,
   parse_space,
   random_trial,
 )
-from vmapseeds.data import load
-from vmapseeds.reports import plots
-from vmapseeds.reports.search_section import draw_regret, variance_components
-from vmapseeds.results.searches import read_trials
+from vmapseeds.searches.trials import read_trials
 from vmapseeds.training.runs import source_key
 
 TASK = """
