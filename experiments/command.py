@@ -17,7 +17,11 @@ def hint(metavar: str, default: str) -> Any:
 
 
 def parse(
-  target: type, argv: Sequence[str] | None = None, *, prog: str, description: str = ""
+  target: type,
+  argv: Sequence[str] | None = None,
+  *,
+  prog: str | None = None,
+  description: str | None = None,
 ) -> Any:
   """Return the flags that words give, a dataclass; of the program's own without words.
 
@@ -30,6 +34,4 @@ def parse(
     if times > 1:
       raise Mistake(f"{flag} is given {times} times: give it once")
   config = (tyro.conf.FlagCreatePairsOff,)
-  return tyro.cli(
-    target, args=words, prog=prog, description=description or None, config=config
-  )
+  return tyro.cli(target, args=words, prog=prog, description=description, config=config)
