@@ -26,7 +26,8 @@ from tyro.conf import arg
 
 from experiments import claims, frame, gallery
 from experiments.claims import Claim, Estimate
-from vmapseeds.cli import mistakes, parse
+from experiments.command import parse
+from vmapseeds.cli import mistakes
 from vmapseeds.store import files
 
 PAPERS = ("banerjee2024", "bouthillier2021", "jiang2022", "jordan2024")

@@ -1,20 +1,11 @@
 """Campaign options: how runs are executed (affects results only by rounding) and what is
 stored for each run.
-
-The command line has a flag for each field. Its help is the field's text below.
 """
 
 import dataclasses
-from typing import Annotated, Literal
-
-from tyro.conf import Suppress, arg
+from typing import Literal
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-
-
-def hint(metavar: str, default: str):
-  """Return what the help of a flag shows: a name for its value, and the default."""
-  return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,13 +26,11 @@ class WorkOptions:
     progress: print on stderr what was chosen and how far the training is
   """
 
-  seed_batch: Annotated[int | None, hint("N", "256, or what fits in memory")] = None
-  checkpoint_every: Annotated[
-    int | Literal["auto", "never"] | None, hint("EPOCHS|auto|never", "auto if long")
-  ] = None
+  seed_batch: int | None = None
+  checkpoint_every: int | Literal["auto", "never"] | None = None
   force_mixed: bool = False
   allow_upgrade: bool = False
-  progress: Suppress[bool] = True
+  progress: bool = True
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
@@ -86,17 +75,11 @@ class Options(WorkOptions):
     Mistake: a value that is not allowed.
   """
 
-  lane_width: Annotated[int | None, hint("N", "the folder's, else measured")] = None
-  lowering: Annotated[str | None, hint("NAME", "the folder's, else measured")] = None
-  tallies: Annotated[
-    bool,
-    arg(
-      help="do not count a new folder's votes and errors on the devices: vs.tally and reports then read predictions",
-      help_behavior_hint="(default: they are counted, unless runs have label maps)",
-    ),
-  ] = True
+  lane_width: int | None = None
+  lowering: str | None = None
+  tallies: bool = True
   pairs: bool = False
-  predictions: Annotated[str, arg(metavar="all|none")] = "all"
+  predictions: Literal["all", "none"] = "all"
   logits: bool = False
   keep_params: bool = False
 
