@@ -77,7 +77,6 @@ from vmapseeds.store.files import (
   read,
   replace,
   short_message,
-  strays,
 )
 
 Description = dict[str, Any]  # a JSON object: of a folder, an array or a block
@@ -289,12 +288,6 @@ def read_verified_metadata(path: Folder) -> Description | None:
     if exists(path / BLOCKS / "0.json"):
       raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
-  for stray in strays(path):
-    raise Damage(
-      path,
-      stray,
-      "a results folder has files and folders alone: put them there, or move it elsewhere",
-    )
   try:
     check_memory(path, unsigned(root))
   except Mistake:

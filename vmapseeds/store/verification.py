@@ -100,11 +100,11 @@ class _Scan:
     try:
       root = require_metadata(path)
     except Damage as damage:
-      # Links and pipes are why it is not trusted: all of them are named, not only the
-      # first.
-      self.problems = [_Problem(stray, "") for stray in strays(path)]
-      if not self.problems:
-        self.problems = [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
+      self.problems = [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
+      return
+    # Repairs must not lead elsewhere. Only here, as looking at every file takes long.
+    self.problems = [_Problem(stray, "") for stray in strays(path)]
+    if self.problems:
       return
     # Here only the description is read, but other programs read Zarr's metadata.
     if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
