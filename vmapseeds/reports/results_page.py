@@ -237,6 +237,7 @@ def _print_part(part: Part, page: Path | UPath, console: Console, format: str) -
 
 
 @door
+@moves_data
 def summary_table(
   folders: Folder | Sequence[Folder],
   *,
@@ -282,6 +283,7 @@ def summary_table(
 
 
 @door
+@moves_data
 def report_figures(
   folder: Folder,
   *,

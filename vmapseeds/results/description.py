@@ -37,6 +37,7 @@ from vmapseeds.store.layout import (
   require_metadata,
 )
 from vmapseeds.store.results import Results
+from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same, describe_change
 from vmapseeds.training.names import FOLD_GROUPS, HELD_OUT, TWINS, seed_column
 from vmapseeds.training.objects import fields_of
@@ -243,6 +244,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
 
 
 @door
+@moves_data
 def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
   in the training set.

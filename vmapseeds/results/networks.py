@@ -28,6 +28,7 @@ from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
+from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.networks import layers_of, network, product_precision
@@ -121,6 +122,7 @@ def _evaluated(recipe):
 
 
 @door
+@moves_data
 def export_networks(
   path: Folder, out: Folder, runs: int | Sequence[int] | None = None
 ) -> None:
