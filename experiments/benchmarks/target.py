@@ -34,7 +34,7 @@ from vmapseeds.campaign.bench import (
   print_table,
 )
 from vmapseeds.campaign.execution import filling_width, product_flops
-from vmapseeds.campaign.planning import resolve_task
+from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.machine import hide_absent_accelerators

@@ -54,9 +54,9 @@ def _neighbours(width, inside):
   """Return how many blocks of `inside` pixels a kernel of this width reaches to the left
   and to the right.
   """
-  left = math.ceil((width - 1) // 2 / inside)
-  right = math.ceil(width // 2 / inside)
-  return left, right
+  to_left = math.ceil((width - 1) // 2 / inside)
+  to_right = math.ceil(width // 2 / inside)
+  return to_left, to_right
 
 
 def _beside(images, kernel):
@@ -94,9 +94,9 @@ def _widen(kernel, inside, beside):
   of the tile, pooled pixel, feature); its strides and its padding.
   """
   height, width, channels, features = kernel.shape
-  left, right = _neighbours(width, inside)
+  to_left, to_right = _neighbours(width, inside)
   strides = (2, 2 * beside // inside)
-  padding = [((height - 1) // 2, height // 2), (left, right)]
+  padding = [((height - 1) // 2, height // 2), (to_left, to_right)]
   # A product with ones and zeros, which is exact, places the columns in one pass over a
   # large array; pads need many.
   no_padding = (0, 0)
@@ -107,10 +107,10 @@ def _widen(kernel, inside, beside):
     ],
     -2,
   )
-  blocks = left + right + strides[1]
+  blocks = to_left + to_right + strides[1]
   # Indices: k of the kernel's columns, j of a tile's two, `pixel` of those pooled.
   k, column, j, pixel = np.ogrid[:width, : blocks * inside, :2, :beside]
-  first = left * inside - (width - 1) // 2
+  first = to_left * inside - (width - 1) // 2
   is_place = column == first + k + 2 * pixel + j
   ones = np.einsum("kcjp,ab,fg->kafcbjpg", is_place, np.eye(2), np.eye(features))
   ones = ones.reshape(width, 2, features, blocks * inside, -1)

@@ -100,7 +100,7 @@ def evaluate(
   if whole_loss:
     losses = loss(outputs, targets)
   if data.num_classes is not None:
-    check_predictions(recipe, predictions, targets)
+    check_predicted_classes(recipe, predictions, targets)
   is_right: Any = False
   if predictions.shape == targets.shape:
     is_right = predictions == targets
@@ -108,7 +108,7 @@ def evaluate(
   return Evaluation(predictions, correct, losses, outputs, sound.all())
 
 
-def check_predictions(recipe: Recipe, predictions: Array, targets: Array) -> None:
+def check_predicted_classes(recipe: Recipe, predictions: Array, targets: Array) -> None:
   """Raise `Mistake` unless predictions are classes, as the targets are."""
   are_whole = predictions.dtype.kind in "iu"
   if are_whole and predictions.shape == targets.shape:

@@ -362,7 +362,6 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
   """Return the meaning of everything that is stored of a run: the outputs that are kept,
   with flattened examples, and the counts that follow from classes.
   """
-  tested(outputs)  # raises if two classes would have one accuracy
   meanings = {}
   for name, output in outputs.items():
     if output.kept:

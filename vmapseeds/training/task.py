@@ -6,7 +6,7 @@ recipe.
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -181,9 +181,16 @@ def bind(task: Task, runs: Runs) -> Runs:
 
 
 def lanes_of(task: Task, runs: Runs) -> Run:
-  """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
-  runs = bind(task, runs)
-  derived = task.derive(runs) if task.derive else {}
+  """Return the table as lanes read it: a `Run` of arrays (runs, ...). It is bound to the
+  task if it is not yet.
+  """
+  has_sources = runs.seeds.keys() == set(task.sources)
+  has_values = task.values.keys() <= runs.values.keys()
+  if not has_sources or not has_values:
+    runs = bind(task, runs)
+  derived: Mapping[str, PyTree] = {}
+  if task.derive is not None:
+    derived = task.derive(runs)
   return runs.lanes(task.values, derived, task.fixed, task.fields)
 
 
@@ -218,8 +225,18 @@ def speed_key(task: Task) -> Mapping[str, Any]:
 
 def trial_of(task: Task) -> Task:
   """Return a shortened copy of this task for timing one step."""
-  trial = task.make_trial() if task.make_trial else task
-  return dataclasses.replace(trial, fixed=task.fixed)
+  trial = task
+  if task.make_trial is not None:
+    trial = task.make_trial()
+  return with_fixed(trial, task.fixed)
+
+
+def with_fixed(task: Task, names: Iterable[str]) -> Task:
+  """Return the task, whose Python code reads these of its values."""
+  fixed = tuple(sorted(names))
+  if fixed == tuple(task.fixed):
+    return task
+  return dataclasses.replace(task, fixed=fixed)
 
 
 class Traced(NamedTuple):
@@ -230,6 +247,7 @@ class Traced(NamedTuple):
   stages: tuple[Any, Any, Any]  # start, advance and finish, as `jax.stages.Traced`
   state: PyTree[jax.ShapeDtypeStruct]
   outputs: Mapping[str, Output]  # of what `finish` returns
+  classes: Mapping[str, Output]  # those that are classes at the end of training
   stored: Mapping[str, Output]  # of what results hold of a run
   shapes: Mapping[str, jax.ShapeDtypeStruct]  # of what results hold of a run
   constants: Constants  # what results hold once for all runs
@@ -276,7 +294,7 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
 
   def attempt(fixed):
     try:
-      return trace(dataclasses.replace(task, fixed=sorted(fixed)), runs)
+      return trace(with_fixed(task, fixed), runs)
     except Mistake as mistake:
       if not isinstance(mistake.__cause__, READ_IN_PYTHON):
         raise
@@ -336,17 +354,22 @@ def trace_programs(
     Mistake: as `trace`.
   """
   traced_rows: dict[int, Traced] = {}
-  for rows in rows_by_program(dataclasses.replace(task, fixed=()), runs).values():
+  fixed = set(task.fixed)
+  groups = rows_by_program(with_fixed(task, ()), runs)
+  for rows in groups.values():
     first_run = runs[rows[:1]]
-    traced = trace_with_fixed_values(variant_of(task, first_run), first_run)
+    variant = variant_of(with_fixed(task, fixed), first_run)
+    traced = trace_with_fixed_values(variant, first_run)
     traced_rows[rows[0]] = traced
-    fixed = set(task.fixed).union(traced.task.fixed)
-    task = dataclasses.replace(task, fixed=sorted(fixed))
+    fixed = fixed.union(traced.task.fixed)
+  if fixed:  # which make more groups
+    task = with_fixed(task, fixed)
+    groups = rows_by_program(task, runs)
   programs = {}
-  for values, rows in rows_by_program(task, runs).items():
+  for values, rows in groups.items():
     reusable = traced_rows.get(rows[0])
     # Another program may have turned out to need a value that this one has traced.
-    if reusable is None or reusable.task.fixed != task.fixed:
+    if reusable is None or set(reusable.task.fixed) != fixed:
       first_run = runs[rows[:1]]
       reusable = trace(variant_of(task, first_run), first_run)
     programs[values] = reusable
@@ -402,6 +425,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   meanings = {name: Output(dims) for name, dims in task.dims.items()}
   meanings |= task.outputs
   declared = outputs.declare(task.name, meanings, finished, runs.columns())
+  classes = outputs.tested(declared)
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
@@ -415,7 +439,15 @@ def trace(task: Task, runs: Runs) -> Traced:
   outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
-    task, lane, (start, advance, finish), state, declared, kept, shapes, constants
+    task,
+    lane,
+    (start, advance, finish),
+    state,
+    declared,
+    classes,
+    kept,
+    shapes,
+    constants,
   )
 
 
@@ -567,7 +599,7 @@ def shown_output(traced: Traced) -> tuple[str, str, str] | None:
   """Return what the progress line shows of a run: the array, what it is called, and its
   unit, "%" for accuracies; None if there is neither a class nor a score.
   """
-  for name in outputs.tested(traced.outputs):
+  for name in traced.classes:
     return outputs.sibling(name, "accuracy"), "accuracy", "%"
   for name, output in traced.stored.items():
     if output.role == "score":
@@ -587,6 +619,6 @@ def groups_of(traced: Traced) -> list[str]:
 
 def num_classes_of(traced: Traced) -> int | None:
   """Return how many classes the first output that is a class tells apart."""
-  for output in outputs.tested(traced.outputs).values():
+  for output in traced.classes.values():
     return output.num_classes
   return None
