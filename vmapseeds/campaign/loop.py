@@ -487,7 +487,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
     **unknown,
-    **plan.task.conditions,
+    **plan.task.internal.conditions,
     "recipe": describe(plan.task),
     "identity": plan.identity,
     "data_digest": plan.identity["data"],
@@ -1128,7 +1128,7 @@ def spread_task(
     *identity["fixed"].items(),
     traced.lane.fixed,
     # Where runs vary fields of the recipe, its programs share an identity.
-    describe(traced.task) if plan.task.fields else "",
+    describe(traced.task) if plan.task.internal.fields else "",
   )
   program = Program(
     key,

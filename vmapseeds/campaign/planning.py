@@ -62,6 +62,7 @@ from vmapseeds.training.task import (
   trace,
   trace_programs,
   variant_of,
+  with_internal,
 )
 
 
@@ -174,10 +175,11 @@ def bind_trials(task: Task, runs: Runs) -> tuple[Task, Runs]:
   source of their own, which the task does not read.
   """
   if "trial" in runs.values:
+    columns = (*task.internal.columns, *TRIAL_COLUMNS)
     task = dataclasses.replace(
       task,
       sources=(*task.sources, SAMPLER),
-      columns=(*task.columns, *TRIAL_COLUMNS),
+      internal=dataclasses.replace(task.internal, columns=columns),
     )
   return task, bind(task, runs)
 
@@ -215,7 +217,7 @@ def reload_plan(
     )
   task, runs = load_task(source, runs, options)
   # The folder has only the path of the networks that its runs begin with.
-  if task.conditions.get("networks_digest") != root.get("networks_digest"):
+  if task.internal.conditions.get("networks_digest") != root.get("networks_digest"):
     folder = json.loads(describe(task))["start_from"]
     raise Mistake(
       f"the networks of {folder} are not those that {out} began with: put those back"
@@ -248,7 +250,7 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
   theirs = json.loads(root.get("recipe", "{}"))
   if "dataset" not in mine:  # a task, whose data have no path
     return plan
-  digests = {"data_digest": plan.identity["data"], **plan.task.conditions}
+  digests = {"data_digest": plan.identity["data"], **plan.task.internal.conditions}
   for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
     are_paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
     if are_paths and root.get(digest) == digests[digest]:
@@ -256,7 +258,7 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
   spec = json.dumps(mine)
   if spec == describe(plan.task):
     return plan
-  return plan._replace(task=dataclasses.replace(plan.task, spec=spec))
+  return plan._replace(task=with_internal(plan.task, spec=spec))
 
 
 def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
@@ -349,7 +351,7 @@ def identify_programs(
   with_own_values = dataclasses.replace(one_run, values=one_run.values | own_values)
   named = {name_program(task, values): traced for values, traced in programs.items()}
   identity = identify(trace(task, with_own_values), named)
-  if task.fields:
+  if task.internal.fields:
     check_distinct(identity["fixed"])
   return identity
 
@@ -422,7 +424,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     sampling = [*runs.sampling, len(task.data[0])]
   about_task: Description = {
     "recipe": describe(task),
-    "origin": task.origin,
+    "origin": task.internal.origin,
     "test_sets": groups_of(traced),
     "num_classes": num_classes_of(traced),
     "sampling": sampling,

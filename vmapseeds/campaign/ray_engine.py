@@ -40,6 +40,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.training.recipe_or_task import (
   check_importable,
   from_description,
+  origin_of,
   resolve_task,
   spec_of,
 )
@@ -283,7 +284,7 @@ def _create_folder(ray, task, runs, out, options, token, idle, start_worker, pro
   for _ in range(TRIES):
     write(token, b"")  # who creates a folder clears it first, and may die then
     actor, placement = idle[0]
-    future = actor.begin.remote(spec, task.origin, runs, out, options, str(token))
+    future = actor.begin.remote(spec, origin_of(task), runs, out, options, str(token))
     if _lived(ray, future):
       write(token, b"")
       return

@@ -416,7 +416,7 @@ def check_search(
   itself, or the folder has another objective.
   """
   for name, dimension in space.items():
-    is_compiled = name in plan.task.fixed
+    is_compiled = name in plan.task.internal.fixed
     if is_compiled and not dimension.choices:
       raise Mistake(
         f"{name} is read in Python by {plan.task.name}, so each value is compiled: give "

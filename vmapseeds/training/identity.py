@@ -73,7 +73,7 @@ def identify(
     **digests,
     "runs": _digest(describe_leaves(traced.lane)),
     "data": data_digest(task),
-    "networks": task.conditions.get("networks_digest"),
+    "networks": task.internal.conditions.get("networks_digest"),
     "fixed": fixed_digests,
   }
 

@@ -14,7 +14,7 @@ from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
 from vmapseeds.training.runs import POOLED, Runs
 from vmapseeds.training.supervised import Base, Keep, make_task, start_in_turn
-from vmapseeds.training.task import Task, describe
+from vmapseeds.training.task import Task, describe, with_internal
 
 
 def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
@@ -28,7 +28,7 @@ def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
       imported = objects.imported(text)
     if isinstance(imported, Task):
       # Another process imports it by the same text.
-      return dataclasses.replace(imported, origin=text)
+      return with_internal(imported, origin=text)
   if isinstance(task, Task):
     return task
   return recipe(task)
@@ -60,7 +60,14 @@ def from_description(spec: str, origin: str, out: Any = "") -> Recipe | Task:
       f"{out} was created from a task that cannot be imported by name: resume it from "
       "the program that created it, or start it as `vmapseeds train package.module:task`"
     )
-  return dataclasses.replace(imported, origin=origin)
+  return with_internal(imported, origin=origin)
+
+
+def origin_of(task: Recipe | Task) -> str:
+  """Return the import string that it came from, if any."""
+  if isinstance(task, Recipe):
+    return task.origin
+  return task.internal.origin
 
 
 def spec_of(task: Recipe | Task) -> str:
@@ -76,7 +83,7 @@ def check_importable(task: Recipe | Task, who: str) -> None:
   """
   if isinstance(task, Recipe):
     task.check_found(who)
-  elif not task.origin:
+  elif not task.internal.origin:
     raise Mistake(
       f"task {task.name} is an object of this program: {who} needs it in a module, as "
       "package.module:name"
