@@ -1017,12 +1017,38 @@ def check_runs(
       for value in np.unique(column).tolist():
         hyperparameter(name, value)
   label_map = values.get("label_map")
-  subset = values.get("subset")
   if label_map is not None and label_map.shape[1] != num_classes:
     raise Mistake(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
       "one for each"
     )
+  check_sampling(runs, num_train, num_classes)
+  if "start" in values and recipe.start_from is None:
+    raise Mistake(
+      "runs that start from stored networks: give the recipe start_from, the folder "
+      "that has them"
+    )
+  size = runs.num_train(num_train)
+  if size < recipe.batch_size:
+    raise Mistake(
+      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
+      "many"
+    )
+  steps = recipe.epochs * (size // recipe.batch_size)
+  if "poke_step" in values:
+    last = values["poke_step"].max()
+    if last >= steps:
+      raise Mistake(
+        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
+        "earlier one, or -1 for never"
+      )
+
+
+def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
+  """Raise `Mistake` if the training examples that a table chooses are not among those of
+  a data set, which has so many and so many classes.
+  """
+  subset = runs.values.get("subset")
   if subset is not None and subset.max() >= num_train:
     raise Mistake(
       f"training index {subset.max()} in data with {num_train} examples: the last is "
@@ -1030,7 +1056,7 @@ def check_runs(
     )
   size = runs.num_train(num_train)
   kind, count = runs.sampling or ("", None)
-  groups = values.get(FOLD_GROUPS)
+  groups = runs.values.get(FOLD_GROUPS)
   if groups is not None and groups.shape[1] != num_train:
     raise Mistake(
       f"groups of {groups.shape[1]} examples for data with {num_train}, training and test: "
@@ -1051,24 +1077,6 @@ def check_runs(
     raise Mistake(
       f"training subset of {size} of {num_train} examples: give at most {num_train}"
     )
-  if "start" in values and recipe.start_from is None:
-    raise Mistake(
-      "runs that start from stored networks: give the recipe start_from, the folder "
-      "that has them"
-    )
-  if size < recipe.batch_size:
-    raise Mistake(
-      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
-      "many"
-    )
-  steps = recipe.epochs * (size // recipe.batch_size)
-  if "poke_step" in values:
-    last = values["poke_step"].max()
-    if last >= steps:
-      raise Mistake(
-        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
-        "earlier one, or -1 for never"
-      )
 
 
 def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):

@@ -399,13 +399,8 @@ def trace_programs(
   return task, programs
 
 
-def trace(task: Task, runs: Runs) -> Traced:
-  """Trace a task's functions for the bound table.
-
-  Raises:
-    Mistake: they fail, do not fit together, or return what results cannot store.
-  """
-  lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+def trace_stages(task: Task, lane: Run) -> tuple[Any, Any, Any]:
+  """Trace a task's functions for one lane, as `jax.stages.Traced`."""
   round_ = jax.ShapeDtypeStruct((), np.int32)
   # As for a CPU, whatever devices there are: programs have other forms on others, and
   # compute the same.
@@ -418,14 +413,20 @@ def trace(task: Task, runs: Runs) -> Traced:
       task.data, lane, state, round_, round_
     )
     finish = jax.jit(task.finish, keep_unused=True).trace(task.data, lane, state)
-  for stage in (start, advance, finish):
+  return start, advance, finish
+
+
+def check_stages(task: Task, stages: tuple[Any, Any, Any]) -> None:
+  """Raise `Mistake` unless a task's traced functions fit together."""
+  start, advance, finish = stages
+  for stage in stages:
     for equation in equations(stage.jaxpr):
       check_divides_nothing(equation, f"task {task.name}")
 
   def as_texts(state):
     return jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", state)
 
-  before = as_texts(state)
+  before = as_texts(start.out_info)
   after = as_texts(advance.out_info)
   if before != after:
     raise Mistake(
@@ -445,6 +446,19 @@ def trace(task: Task, runs: Runs) -> Traced:
       f"finish of task {task.name} gives no arrays by name: give a dict such as "
       "{'loss': loss}"
     )
+
+
+def trace(task: Task, runs: Runs) -> Traced:
+  """Trace a task's functions for the bound table.
+
+  Raises:
+    Mistake: they fail, do not fit together, or return what results cannot store.
+  """
+  lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+  stages = trace_stages(task, lane)
+  check_stages(task, stages)
+  start, _, finish = stages
+  finished = finish.out_info
   meanings = {name: Output(dims) for name, dims in task.dims.items()}
   meanings |= task.outputs
   declared = outputs.declare(task.name, meanings, finished, runs.columns())
@@ -464,8 +478,8 @@ def trace(task: Task, runs: Runs) -> Traced:
   return Traced(
     task,
     lane,
-    (start, advance, finish),
-    state,
+    stages,
+    start.out_info,
     declared,
     classes,
     kept,
