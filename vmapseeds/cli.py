@@ -77,7 +77,7 @@ def demo(flags: Namespace) -> None:
 def train(flags: Namespace) -> None:
   """Train runs of a recipe or a task, or resume an earlier call."""
   from vmapseeds.campaign import hosts
-  from vmapseeds.campaign.planning import resolve_task
+  from vmapseeds.training.recipe_or_task import resolve_task
 
   check_engine(flags)
   until = parse_until(flags)
@@ -198,8 +198,8 @@ def search(flags: Namespace) -> None:
   Each search draws training, validation and test examples of its own from the whole data
   set. The best trial is chosen by validation examples and measured on test examples.
   """
-  from vmapseeds.campaign.planning import resolve_task
   from vmapseeds.training import objects
+  from vmapseeds.training.recipe_or_task import resolve_task
 
   searches = vmapseeds.Runs.independent(flags.searches, start=flags.first_seed)
   if flags.vary:
@@ -284,12 +284,10 @@ def seeds_of(runs: int, flags: Namespace):
 
 def sweep_values(task, seeds, swept: Mapping[str, str]):
   """Return the runs table of `--sweep`, each combination with all seeds."""
+  from vmapseeds.training.recipe_or_task import check_swept
+
   # Before the texts are read as numbers, so that an unknown name is named first.
-  if isinstance(task, vmapseeds.Recipe):
-    task.check_swept(swept)
-  if isinstance(task, vmapseeds.Task):
-    for name in swept:
-      one_of("value to sweep", name, task.values)
+  check_swept(task, swept)
 
   columns: Any = {}
   for name, text in swept.items():

@@ -31,7 +31,7 @@ from vmapseeds.campaign.execution import (
   known_speed,
 )
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import Plan
+from vmapseeds.campaign.planning import GroupedRuns, Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import (
   commit,
@@ -60,6 +60,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs, as_runs
 from vmapseeds.training.task import (
@@ -69,7 +70,6 @@ from vmapseeds.training.task import (
   as_stored,
   describe,
   lanes_of,
-  rows_by_program,
   shown_output,
 )
 
@@ -337,7 +337,7 @@ def plan_campaign(
   """Do what `train` does before it opens the folder: load the data, and check that all
   fits together.
   """
-  task = planning.resolve_task(task)
+  task = resolve_task(task)
   runs = as_runs(runs)
   most = options.seed_batch or len(runs)
   if options.lane_width is not None and options.lane_width > most:
@@ -346,8 +346,7 @@ def plan_campaign(
   if out is not None:
     # Before the data are loaded, which may take long.
     root = check_folder(out)
-    if isinstance(task, Recipe):
-      task = planning.with_recorded_precision(task, root)
+    task = planning.with_recorded_precision(task, root)
   task, runs = planning.load_task(task, runs, options)
   return planning.make_plan(task, runs, options)
 
@@ -488,7 +487,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
     **unknown,
-    **plan.task.conditions,
+    **plan.task.internal.conditions,
     "recipe": describe(plan.task),
     "identity": plan.identity,
     "data_digest": plan.identity["data"],
@@ -780,17 +779,18 @@ def train_and_store_block(
   """
   plan, results, execution = campaign
   runs = plan.runs[np.array(results.blocks[block])]
+  grouped = plan.grouped(runs)
   # Another process may have finished it before it was claimed here.
   while not results.is_finished(block):
     if not settled:
       execution = folder_execution(campaign)
       campaign = campaign._replace(execution=execution)
-    keeper = make_keeper(campaign, block, runs, bar)
+    keeper = make_keeper(campaign, block, grouped, bar)
     if plan.options.progress:
       say_abandoned(claims, block, runs, keeper)
     # Nothing is written before all of the block's runs are trained.
     try:
-      values, record, counts = run_lanes(campaign, shared, runs, keeper, bar)
+      values, record, counts = run_lanes(campaign, shared, grouped, keeper, bar)
     except KeyboardInterrupt:
       if plan.options.progress:
         say_interrupted(runs, keeper)
@@ -811,13 +811,14 @@ def train_and_store_block(
 def make_keeper(
   campaign: Campaign,
   block: int,
-  runs: Runs,
+  grouped: GroupedRuns,
   bar: Progress,
 ) -> checkpoints.Checkpoints | None:
   """Return what saves a block's runs in training, None if they are not saved."""
   plan, results, execution = campaign
+  runs, groups = grouped
   # Runs of several programs have no step at which all of their states could be saved.
-  if len(rows_by_program(plan.task, runs)) > 1:
+  if len(groups) > 1:
     return None
   interval = checkpoint_interval(plan, execution, runs)
   if interval is None:
@@ -925,7 +926,7 @@ def checkpoint_interval(
 def run_lanes(
   campaign: Campaign,
   shared,
-  runs: Runs,
+  grouped: GroupedRuns,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
 ) -> Trained:
@@ -937,14 +938,13 @@ def run_lanes(
   devices = lanes.devices()
   nothing = empty_counts(campaign)
   tallied = list(nothing)
+  runs, groups = grouped
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
   counts: dict[str, np.ndarray] = {}
   begun = time.perf_counter()
   compiled = compile_seconds()  # of this process so far
-  groups = list(rows_by_program(plan.task, runs).values())
-  for rows in groups:
-    traced = plan.traced_for(runs[rows])
+  for rows, traced in groups:
     table = lanes_of(traced.task, runs[rows])
     carry = nothing
     spread = spread_task(plan, execution, traced, tallied)
@@ -970,7 +970,7 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  return join_steps(finished, groups), record, counts
+  return join_steps(finished, [rows for rows, _ in groups]), record, counts
 
 
 def empty_counts(campaign: Campaign) -> dict[str, reducing.Votes]:
@@ -1128,7 +1128,7 @@ def spread_task(
     *identity["fixed"].items(),
     traced.lane.fixed,
     # Where runs vary fields of the recipe, its programs share an identity.
-    describe(traced.task) if plan.task.fields else "",
+    describe(traced.task) if plan.task.internal.fields else "",
   )
   program = Program(
     key,

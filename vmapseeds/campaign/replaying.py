@@ -14,7 +14,7 @@ from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same
-from vmapseeds.training.outputs import sibling, tested
+from vmapseeds.training.outputs import sibling
 from vmapseeds.training.task import lanes_of, source_texts
 
 
@@ -106,7 +106,7 @@ def compared_arrays(plan: Plan) -> dict[str, str]:
   """Return the arrays that a replay compares. Of classes: the predictions by their test
   sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """
-  classes = tested(plan.traced.outputs)
+  classes = plan.traced.classes
   if not classes:
     # The folder has counts as fractions of their totals.
     return {name: name for name, output in plan.stored.items() if not output.total}

@@ -52,9 +52,9 @@ def is_equinox(model) -> bool:
     return False
   if isinstance(model, type):
     return issubclass(model, equinox.Module)
-  return isinstance(model, equinox.Module) or (
-    "key" in inspect.signature(model).parameters
-  )
+  if isinstance(model, equinox.Module):
+    return True
+  return "key" in inspect.signature(model).parameters
 
 
 def begins_as_it_is(model) -> bool:
@@ -98,25 +98,27 @@ def from_pair(init: Callable, apply: Callable) -> Network:
     if keys:
       options[keys[0]] = key
     if not rest:  # it takes *args
-      return apply(held["params"], inputs, **options)
-    options[named[0]] = held["params"]
-    options[rest[0]] = inputs
-    if stateful:
-      options["state"] = held["batch_stats"]
-    return apply(**options)
+      outputs = apply(held["params"], inputs, **options)
+    else:
+      options[named[0]] = held["params"]
+      options[rest[0]] = inputs
+      if stateful:
+        options["state"] = held["batch_stats"]
+      outputs = apply(**options)
+    return outputs if stateful else (outputs, ())
 
   def start(key, inputs):
     return nest(make_variables(key, inputs))
 
   def evaluate(variables, inputs):
-    outputs = called(variables, inputs, None, False)
-    return outputs[0] if stateful else outputs
+    outputs, _ = called(variables, inputs, None, False)
+    return outputs
 
   def train(variables, inputs, key):
-    outputs = called(variables, inputs, key, True)
+    outputs, state = called(variables, inputs, key, True)
     if not stateful:
       return outputs, {}
-    return outputs[0], nest({"batch_stats": outputs[1]})
+    return outputs, nest({"batch_stats": state})
 
   return Network(start, evaluate, train)
 
@@ -131,18 +133,23 @@ def from_equinox(make: Callable[..., Any]) -> Network:
 
   def parts(key):
     model, state = equinox.nn.make_with_state(make)(key)
+
     # Without weak types, which a loop would change.
-    return jax.tree.map(
-      lambda leaf: jnp.asarray(leaf, leaf.dtype) if equinox.is_array(leaf) else leaf,
-      (model, state),
-    )
+    def with_strong_type(leaf):
+      if equinox.is_array(leaf):
+        return jnp.asarray(leaf, leaf.dtype)
+      return leaf
+
+    return jax.tree.map(with_strong_type, (model, state))
 
   model, state = equinox.filter_eval_shape(parts, jax.random.key(0))
   # After itself and the example, however that is called.
-  taken = dict([*inspect.signature(type(model).__call__).parameters.items()][2:])
-  stateful = "state" in taken and (
-    taken["state"].default is inspect.Parameter.empty or bool(jax.tree.leaves(state))
-  )
+  parameters = inspect.signature(type(model).__call__).parameters
+  taken = dict(list(parameters.items())[2:])
+  stateful = False
+  if "state" in taken:
+    needs_state = taken["state"].default is inspect.Parameter.empty
+    stateful = needs_state or bool(jax.tree.leaves(state))
 
   def arrays(leaf):
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
@@ -166,21 +173,24 @@ def from_equinox(make: Callable[..., Any]) -> Network:
     held = unnest(shapes, variables)
     kept = [held[name] for name in ("params", "buffers") if name in held]
     whole = equinox.nn.inference_mode(equinox.combine(*kept, rest), not training)
-    more = (held.get("batch_stats", state),) if stateful else ()
     keys = None
     if "key" in taken and key is not None:
       keys = jax.random.split(key, len(inputs))
 
-    def one(example, key):
-      return whole(example, *more, **_taken(whole, {"key": key}))
+    # The state is one of the batch, as layers average it over the axis "batch".
+    def call_one(example, key):
+      options = _taken(whole, {"key": key})
+      if not stateful:
+        return whole(example, **options), ()
+      return whole(example, held.get("batch_stats", state), **options)
 
-    outputs = jax.vmap(
-      one, (0, None if keys is None else 0), (0, None) if stateful else 0, "batch"
-    )(inputs, keys)
-    return outputs if stateful else (outputs, ())
+    key_axis = None if keys is None else 0
+    call_all = jax.vmap(call_one, (0, key_axis), (0, None), axis_name="batch")
+    return call_all(inputs, keys)
 
   def apply(variables, inputs):
-    return called(variables, inputs, None, False)[0]
+    outputs, _ = called(variables, inputs, None, False)
+    return outputs
 
   def train(variables, inputs, key):
     outputs, after = called(variables, inputs, key, True)

@@ -76,7 +76,7 @@ from vmapseeds.training.runs import (
   Runs,
   as_bytes,
 )
-from vmapseeds.training.task import Task
+from vmapseeds.training.task import Internal, Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
 EPOCH = "epoch"  # the axis of what is evaluated in training
@@ -176,10 +176,12 @@ def make_task(
     says=told,
   )
 
-  def make_variant(values):
-    return task_of_runs(recipe.with_swept(values), shared)
-
-  return task_of_runs(recipe, shared, fields=fields, make_variant=make_variant)
+  return task_of_runs(
+    recipe,
+    shared,
+    fields=fields,
+    make_variant=functools.partial(variant_task, recipe, shared),
+  )
 
 
 class Shared(NamedTuple):
@@ -200,13 +202,22 @@ class Shared(NamedTuple):
   says: bool
 
 
-def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
+def variant_task(
+  recipe: Recipe, shared: Shared, values: Mapping[str, float | str]
+) -> Task:
+  """Return the task of those runs of a table that have these values of the fields that
+  choose a program.
+  """
+  return task_of_runs(recipe.with_swept(values), shared)
+
+
+def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
   """Return the recipe's task for the runs of a table.
 
   Args:
     recipe: with the swept values that choose the program.
     shared: what it shares with the table's other tasks.
-    **changes: fields of the task.
+    **internal: fields of `task.Internal`.
 
   Raises:
     Mistake: recipe, runs and data do not fit together.
@@ -241,14 +252,13 @@ def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
     num_train=runs.num_train(available),
     held_out=shared.held_out,
     own_moments=shared.moments is not None,
-    origin=recipe.origin,
-    derive=derive,
-    values=recipe.hyperparameters | swept_values,
-    conditions=shared.conditions,
     class_names=class_names,
     twins=shared.twins,
     ids=ids_of_sets(dataset, shared.held_out is not None),
-    **changes,
+    internal=dict(
+      origin=recipe.origin, derive=derive, conditions=shared.conditions, **internal
+    ),
+    values=recipe.hyperparameters | swept_values,
   )
 
 
@@ -394,13 +404,14 @@ def recipe_task(
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
   ids: Mapping[str, np.ndarray] = MappingProxyType({}),
+  internal: Mapping[str, Any] = MappingProxyType({}),
   **changes: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
   measured on others that are `held_out`. With `own_moments`, each run's
   inputs are normalised by those of its own training examples. `twins` are those of test
-  examples in the training set, `ids` the ids of a set's examples, `changes` other fields
-  of the task.
+  examples in the training set, `ids` the ids of a set's examples, `internal` and
+  `changes` other fields of `task.Internal` and of the task.
   """
   num_train = num_train or len(sets[0])
   whole_loss = depends_on_batch(recipe, sets[0])
@@ -408,6 +419,14 @@ def recipe_task(
     held_out = dataclasses.replace(held_out, whole_loss=whole_loss)
   start, advance, finish = recipe_stages(recipe, keep, held_out, whole_loss)
   spec = recipe.to_json()
+  internal_fields = dict(
+    columns=MADE_COLUMNS,
+    derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
+    code=recipe_code(recipe),
+    spec=spec,
+    speed_key=recipe_speed_key(recipe, spec, sets[0]),
+    make_trial=functools.partial(trial_task, recipe, sets[0]),
+  )
   fields = dict(
     name=recipe.name,
     start=start,
@@ -417,18 +436,13 @@ def recipe_task(
     rounds=recipe.epochs,
     sources=(*SOURCES, *recipe.sources),
     values=recipe.hyperparameters,
-    columns=MADE_COLUMNS,
     outputs=recipe_outputs(
       recipe, sets, keep, num_train, held_out, own_moments, class_names, whole_loss
     ),
     constants=recipe_constants(recipe, sets, twins, held_out, ids),
-    derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
-    code=recipe_code(recipe),
-    spec=spec,
-    speed_key=recipe_speed_key(recipe, spec, sets[0]),
-    make_trial=functools.partial(trial_task, recipe, sets[0]),
+    internal=Internal(**(internal_fields | dict(internal))),
   )
   return Task(**(fields | changes))
 
@@ -964,7 +978,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     rounds=1,
     finish=lambda sets, run, state: {"diverged": state.nonfinite_steps > 0},
     outputs={},
-    make_trial=None,
+    internal=dict(make_trial=None),
   )
 
 
@@ -1003,12 +1017,38 @@ def check_runs(
       for value in np.unique(column).tolist():
         hyperparameter(name, value)
   label_map = values.get("label_map")
-  subset = values.get("subset")
   if label_map is not None and label_map.shape[1] != num_classes:
     raise Mistake(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
       "one for each"
     )
+  check_sampling(runs, num_train, num_classes)
+  if "start" in values and recipe.start_from is None:
+    raise Mistake(
+      "runs that start from stored networks: give the recipe start_from, the folder "
+      "that has them"
+    )
+  size = runs.num_train(num_train)
+  if size < recipe.batch_size:
+    raise Mistake(
+      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
+      "many"
+    )
+  steps = recipe.epochs * (size // recipe.batch_size)
+  if "poke_step" in values:
+    last = values["poke_step"].max()
+    if last >= steps:
+      raise Mistake(
+        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
+        "earlier one, or -1 for never"
+      )
+
+
+def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
+  """Raise `Mistake` if the training examples that a table chooses are not among those of
+  a data set, which has so many and so many classes.
+  """
+  subset = runs.values.get("subset")
   if subset is not None and subset.max() >= num_train:
     raise Mistake(
       f"training index {subset.max()} in data with {num_train} examples: the last is "
@@ -1016,7 +1056,7 @@ def check_runs(
     )
   size = runs.num_train(num_train)
   kind, count = runs.sampling or ("", None)
-  groups = values.get(FOLD_GROUPS)
+  groups = runs.values.get(FOLD_GROUPS)
   if groups is not None and groups.shape[1] != num_train:
     raise Mistake(
       f"groups of {groups.shape[1]} examples for data with {num_train}, training and test: "
@@ -1037,24 +1077,6 @@ def check_runs(
     raise Mistake(
       f"training subset of {size} of {num_train} examples: give at most {num_train}"
     )
-  if "start" in values and recipe.start_from is None:
-    raise Mistake(
-      "runs that start from stored networks: give the recipe start_from, the folder "
-      "that has them"
-    )
-  if size < recipe.batch_size:
-    raise Mistake(
-      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
-      "many"
-    )
-  steps = recipe.epochs * (size // recipe.batch_size)
-  if "poke_step" in values:
-    last = values["poke_step"].max()
-    if last >= steps:
-      raise Mistake(
-        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
-        "earlier one, or -1 for never"
-      )
 
 
 def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
