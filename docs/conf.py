@@ -63,6 +63,7 @@ copybutton_prompt_is_regexp = True
 html_theme = "pydata_sphinx_theme"
 html_title = "vmapseeds"
 html_static_path = ["_static"]
+html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_math_renderer = "mathml"
@@ -103,10 +104,10 @@ class Commands(SphinxDirective):
 
   def run(self):
     sections = []
-    for name, command in cli.COMMANDS.items():
+    for name in cli.COMMANDS:
       section = nodes.section(ids=[f"vmapseeds-{name}"], names=[f"vmapseeds {name}"])
       section += nodes.title(text=f"vmapseeds {name}")
-      usage, *paragraphs, flags = parse_help(help_text(name, command))
+      usage, *paragraphs, flags = parse_help(help_text(name))
       section += nodes.literal_block(usage, usage, language="text")
       section += [nodes.paragraph(text=paragraph) for paragraph in paragraphs]
       section += (listed := nodes.definition_list())
@@ -136,12 +137,12 @@ class Programs(SphinxDirective):
     return sections
 
 
-def help_text(name: str, command) -> str:
+def help_text(name: str) -> str:
   """Return what `vmapseeds NAME --help` prints on a wide terminal."""
   said = io.StringIO()
   os.environ["COLUMNS"] = "2000"
   with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-    cli.parse(cli.deferred(command), ["--help"], prog=f"vmapseeds {name}")
+    cli.parser_of(name).print_help()
   return re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
 
 

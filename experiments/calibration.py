@@ -26,7 +26,8 @@ from tyro.conf import arg
 
 from experiments import claims, frame, pages
 from experiments.claims import Claim, Estimate
-from vmapseeds.cli import mistakes, parse
+from experiments.command import parse
+from vmapseeds.cli import mistakes
 from vmapseeds.store import files
 
 WORST = 0.05  # of the draws of a false claim may be reproduced

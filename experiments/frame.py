@@ -47,12 +47,12 @@ from tyro.conf import Positional, arg
 import vmapseeds as vs
 from experiments import gallery, kept
 from experiments.claims import Claim, Estimate, Printed
+from experiments.command import hint, parse
 from vmapseeds import lanes, models, stats
-from vmapseeds.campaign.options import hint
-from vmapseeds.cli import mistakes, parse
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.results.formatting import count_of
-from vmapseeds.results.searches import trials_of
+from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP

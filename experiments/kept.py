@@ -23,7 +23,8 @@ import xarray as xr
 from tyro.conf import Positional, arg
 
 import vmapseeds as vs
-from vmapseeds.cli import mistakes, parse
+from experiments.command import parse
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable

@@ -30,7 +30,8 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import claims, frame, gallery
 from experiments.claims import Claim, Estimate
-from vmapseeds.cli import mistakes, parse
+from experiments.command import parse
+from vmapseeds.cli import mistakes
 from vmapseeds.store import files
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"

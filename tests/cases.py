@@ -13,6 +13,17 @@ def mostly_slow(cases, fast=1):
   return cases[:fast] + [with_mark(case, pytest.mark.slow) for case in cases[fast:]]
 
 
+def one_in(count, cases):
+  """Return the cases for `parametrize`: README's test command runs one in so many, and
+  `-m slow` all others.
+  """
+  cases = list(cases)
+  for place, case in enumerate(cases):
+    if place % count:
+      cases[place] = with_mark(case, pytest.mark.slow)
+  return cases
+
+
 def mostly_seldom(cases, slow=1):
   """Return the cases for `parametrize`: `-m slow` runs the first ones, and `-m seldom`
   all others.

@@ -4,11 +4,7 @@ examples tensor.
 
 import lazy_loader
 
-from vmapseeds import machine
-
 __version__ = "0.2.0"
-
-machine.ask_for_all_cores()
 
 # The names of `__init__.pyi`, imported on first use: JAX, SciPy and xarray take
 # seconds, and a command that trains nothing needs none of them.

@@ -8,7 +8,6 @@ from .campaign.loop import work as work
 from .campaign.options import Options as Options
 from .campaign.planning import run_of as run_of
 from .campaign.replaying import replay as replay
-from .campaign.searching import search as search
 from .data import Dataset as Dataset
 from .data import Examples as Examples
 from .data import load as load
@@ -36,9 +35,10 @@ from .results.opening import prediction_blocks as prediction_blocks
 from .results.opening import tally as tally
 from .results.recording import Recorder as Recorder
 from .results.recording import import_runs as import_runs
-from .results.searches import optuna_studies as optuna_studies
 from .results.unseen import held_out as held_out
 from .results.unseen import measure as measure
+from .searches.searching import search as search
+from .searches.trials import optuna_studies as optuna_studies
 from .store.verification import verify as verify
 from .training.inputs import batches as batches
 from .training.outputs import Output as Output

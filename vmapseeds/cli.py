@@ -2,11 +2,10 @@
 `vmapseeds --help` lists.
 """
 
-import collections
 import contextlib
 import errno
 import functools
-import io
+import inspect
 import os
 import re
 import shlex
@@ -16,17 +15,18 @@ import sys
 import textwrap
 import threading
 import typing
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from tyro.conf import OmitArgPrefixes, Positional, arg
-from tyro.extras import subcommand_cli_from_dict
+from typing import Any, NamedTuple
 
 import vmapseeds
-from vmapseeds.campaign.options import Options, WorkOptions, hint
-from vmapseeds.machine import hide_absent_accelerators, print_what_can_be_encoded
+from vmapseeds import command_flags
+from vmapseeds.campaign.options import Options, WorkOptions
+from vmapseeds.machine import (
+  hide_absent_accelerators,
+  print_what_can_be_encoded,
+  use_cpu_alone,
+)
 from vmapseeds.mistakes import (
   Failure,
   Mistake,
@@ -34,281 +34,195 @@ from vmapseeds.mistakes import (
   naming_flags,
   one_line,
   one_of,
+  option,
+  print_note,
+  printing_notes,
   say,
+  warn,
+)
+from vmapseeds.parsing import (
+  Parser,
+  check_output_file,
+  files_of,
+  overrides,
+  unique_pairs,
+  values,
 )
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
-COMPLETION = "--tyro-write-completion"  # tyro writes them
+if typing.TYPE_CHECKING:
+  from vmapseeds.campaign.until import Until
+
+# Those that shtab knows and that are tried.
 SHELLS = ("bash", "zsh", "fish")
 
-Folder = Annotated[str, arg(metavar="DIR")]
-Folders = Annotated[
-  Positional[tuple[str, ...]], arg(metavar="DIR", help_behavior_hint="(one or more)")
-]
-Count = Annotated[int, arg(metavar="N")]
-Name = Annotated[str, arg(metavar="NAME")]
-Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
-Settings = Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")]
-Files = tuple[str, ...]
-Epoch = Annotated[int | None, hint("N", "the end of the training")]
-Dataset = Annotated[str | None, hint("PATH", "where they were")]
 
-
-def demo(out: Folder = "results/demo", runs: Count = 256) -> None:
+def demo(flags: Namespace) -> None:
   """Train digits_cnn for 1 and for 16 epochs and report both: half a minute to a minute
   on two idle CPU cores.
-
-  Args:
-    out: results folder; rerun with the same folder to resume
-    runs: runs of each duration
   """
   from vmapseeds.store.files import place
   from vmapseeds.store.folders import check_writable
 
-  seeds = vmapseeds.Runs.independent(runs)
-  check_writable(out)
+  seeds = vmapseeds.Runs.independent(flags.runs)
+  check_writable(flags.out)
   folders = []
   for epochs, duration in ((1, "1 epoch"), (16, "16 epochs")):
-    folders.append(str(place(out) / f"{epochs}_epochs"))
-    say(f"digits_cnn, {duration}, {runs} runs")
+    folders.append(str(place(flags.out) / f"{epochs}_epochs"))
+    say(f"digits_cnn, {duration}, {flags.runs} runs")
     vmapseeds.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
-  vmapseeds.report(folders, out=str(place(out) / "report"))
+  vmapseeds.report(folders, out=str(place(flags.out) / "report"))
 
 
-def train(
-  recipe: Recipe,
-  *,
-  out: Folder,
-  runs: Count = 256,
-  first_seed: Count = 0,
-  until: Annotated[str | None, hint("'NAME rel X%'", "no more than --runs")] = None,
-  most_runs: Count = 100_000,
-  vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = (),
-  repeat: Annotated[tuple[str, ...], hint("SOURCE=N", "none")] = (),
-  sweep: Annotated[tuple[str, ...], hint("NAME=X,Y", "none")] = (),
-  subset: Annotated[int | None, hint("N", "all")] = None,
-  bootstrap: Annotated[tuple[int, ...] | None, hint("[N]", "none")] = None,
-  k_fold: Annotated[tuple[int, ...] | None, hint("K [REPEATS]", "none")] = None,
-  stratified: bool = False,
-  poke: Annotated[str | None, hint("STEP[:FACTOR]", "none")] = None,
-  set: Settings = (),
-  engine: Name = "local",
-  workers: Annotated[int | None, hint("N", "one an accelerator")] = None,
-  coordinator: Annotated[str | None, hint("HOST:PORT", "this process alone")] = None,
-  processes: Annotated[int | None, hint("N", "none")] = None,
-  process: Annotated[int | None, hint("N", "none")] = None,
-  dry_run: bool = False,
-  quiet: bool = False,
-  campaign: OmitArgPrefixes[Options],
-) -> None:
-  """Train runs of a recipe or a task, or resume an earlier call.
-
-  Args:
-    recipe: a name that `vmapseeds recipes` lists, or package.module:name, where the
-      module may be in this folder
-    out: results folder; with more runs than it holds, it is extended
-    runs: number of runs in the results; with --sweep, of each combination
-    first_seed: seed of the first run; the others take the seeds after it. Folders of
-      different seeds can be merged
-    until: train more than --runs, until half the width of a statistic's 95 % interval
-      is at most X, e.g. 'distribution_variance rel 10%' or 'mean_accuracy abs 0.02%'
-    most_runs: with --until, the most runs to train
-    vary: sources of randomness that vary; the others stay fixed. A recipe has those of
-      init order augment dropout data that it uses, a task those that it names
-    repeat: with --vary, train each of the --runs with each of N seeds of another source,
-      e.g. --vary init --repeat order=5: the report says how much variance is due to each
-    sweep: values to sweep, in every combination: numbers and names of fields of the
-      recipe, of its values and model_args, e.g. lr=0.01,0.05 optimizer=sgd,adam
-    subset: train each run on N of the training examples, drawn by its data seed
-    bootstrap: train each run on N examples, drawn with replacement by its data seed;
-      without N, as many as there are
-    k_fold: train each run once for each of K folds of all examples, training and test:
-      on the others, and test it on those of its own; REPEATS times, divided anew
-    stratified: with --k-fold, give each fold its share of each class
-    poke: before training step STEP, counted from 0, multiply one random weight of each
-      run by FACTOR, by default 1.001
-    set: fields of the recipe to change, or values of the recipe or the task, e.g.
-      epochs=4 lr=0.25 dataset=cifar10
-    engine: where to train: local, on this machine's devices; ray, on the cluster at
-      RAY_ADDRESS or one started here
-    workers: with --engine ray, the number of workers
-    coordinator: address of process 0, if several hosts train under jax.distributed;
-      needs --processes and --process
-    processes: with --coordinator, the number of processes
-    process: with --coordinator, the number of this process, from 0
-    dry_run: check everything and say what the runs will take, but train and write
-      nothing
-    quiet: print neither progress nor what was chosen
-    campaign: how the runs are trained together, and what is kept of them
-  """
+def train(flags: Namespace) -> None:
+  """Train runs of a recipe or a task, or resume an earlier call."""
   from vmapseeds.campaign import hosts
   from vmapseeds.campaign.planning import resolve_task
 
-  check_engine(engine, workers, coordinator)
-  rule = parse_until(until, {"--sweep": sweep, "--repeat": repeat, "--k-fold": k_fold})
-  host = hosts.parse_host(coordinator, processes, process)
-  if host and dry_run:
+  check_engine(flags)
+  until = parse_until(flags)
+  host = hosts.parse_host(flags.coordinator, flags.processes, flags.process)
+  if host and flags.dry_run:
     raise Mistake("--dry-run with --coordinator: give one of them")
   if host and not hosts.is_child():
     return hosts.train_as_child(sys.argv[1:], host.coordinator)
 
-  task = resolve_task(recipe).replace(**overrides(set))
-  most = runs
-  if rule is not None:
-    most = at_least("most runs", most_runs, at_least("runs", runs, 1))
-  table_of_runs = table(
-    task,
-    most,
-    first_seed,
-    vary,
-    repeat,
-    sweep,
-    subset,
-    bootstrap,
-    poke,
-    k_fold,
-    stratified,
-  )
-  options = {**vars(campaign), "progress": not quiet}
+  task = resolve_task(flags.recipe).replace(**overrides(flags.set))
+  most_runs = flags.runs
+  if until is not None:
+    least = at_least("runs", flags.runs, 1)
+    most_runs = at_least("most runs", flags.most_runs, least)
+  runs = runs_table(task, most_runs, flags)
+  if flags.dry_run:
+    return print_estimate(task, runs, flags)
 
-  if dry_run:
-    with nothing_written():
-      estimate = str(vmapseeds.estimate(task, table_of_runs, out, **options))
-      print(f"at most {estimate}" if rule is not None else estimate)
-    return plan_hint(out)
   # JAX must join the other hosts before anything asks it for devices.
   if host:
     hosts.join(host)
-  trainer = trainer_of(engine, workers)
-  if rule is None:
-    results = trainer(task, table_of_runs, out, **options)
-  else:
-    from vmapseeds.campaign.until import train_until
-
-    results = train_until(
-      task, table_of_runs, out, rule, first=runs, trains=trainer, **options
-    )
+  results = train_runs(task, runs, until, flags)
   if host:
     hosts.leave(host)
-  conclude(results, out)
+  return conclude(results, flags.out)
 
 
-def check_engine(engine: str, workers: int | None, coordinator: str | None) -> None:
+def check_engine(flags: Namespace) -> None:
   """Raise `Mistake` if the flags that say where to train contradict each other."""
-  one_of("engine", engine, ("local", "ray"))
-  if engine == "ray" and coordinator:
+  one_of("engine", flags.engine, ("local", "ray"))
+  if flags.engine == "ray" and flags.coordinator:
     raise Mistake("--engine ray with --coordinator: give one of them")
-  if workers is not None and engine != "ray":
+  if flags.workers is not None and flags.engine != "ray":
     raise Mistake(
-      f"--workers {workers} without --engine ray: it says how many workers Ray has"
+      f"--workers {flags.workers} without --engine ray: it says how many workers Ray has"
     )
 
 
-def parse_until(until: str | None, excluded: Mapping[str, Any]) -> Any:
+def parse_until(flags: Namespace) -> "Until | None":
   """Return the rule of `--until`, None without it.
 
   Raises:
-    Mistake: it is no such rule, or one of the `excluded` flags is given, flag -> value.
+    Mistake: it is no such rule, or the runs are not independent.
   """
-  if until is None:
+  if flags.until is None:
     return None
   from vmapseeds.campaign.until import Until
 
-  rule = Until.parse(until)
-  for flag, value in excluded.items():
-    if value:
+  until = Until.parse(flags.until)
+  for flag in ("sweep", "repeat", "k_fold"):
+    if getattr(flags, flag):
       raise Mistake(
-        f"--until with {flag}: a statistic is of independent runs of the same values, give "
-        "one of them"
+        f"--until with {option(flag)}: a statistic is of independent runs of the same "
+        "values, give one of them"
       )
-  return rule
+  return until
 
 
-def trainer_of(engine: str, workers: int | None) -> Callable[..., Any]:
-  """Return the function that trains with an engine."""
-  if engine == "local":
-    return vmapseeds.train
-  from vmapseeds.campaign import ray_engine
+def print_estimate(task, runs, flags: Namespace) -> None:
+  """Print what a training would take, and that runs which are there tell how many a
+  question takes.
+  """
+  with nothing_written():
+    options = campaign_options(flags)
+    estimate = str(vmapseeds.estimate(task, runs, flags.out, **vars(options)))
+    if flags.until is not None:
+      estimate = f"at most {estimate}"
+    print(estimate)
+  plan_hint(flags.out)
 
-  return functools.partial(ray_engine.train, workers=workers)
+
+def train_runs(task, runs, until: "Until | None", flags: Namespace):
+  """Return the results of a training, on the engine and with the options of the flags."""
+  options = vars(campaign_options(flags))
+  trainer: Callable[..., Any] = vmapseeds.train
+  if flags.engine == "ray":
+    from vmapseeds.campaign import ray_engine
+
+    trainer = functools.partial(ray_engine.train, workers=flags.workers)
+  if until is None:
+    return trainer(task, runs, flags.out, **options)
+  from vmapseeds.campaign.until import train_until
+
+  return train_until(
+    task, runs, flags.out, until, first=flags.runs, trains=trainer, **options
+  )
 
 
-def search(
-  recipe: Recipe,
-  *,
-  over: Annotated[
-    tuple[str, ...], arg(metavar="'NAME=RANGE'", help_behavior_hint="(one or more)")
-  ],
-  out: Folder,
-  trials: Count = 50,
-  searches: Count = 20,
-  first_seed: Count = 0,
-  vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = (),
-  sampler: Name = "random",
-  at_once: Count = 1,
-  rungs: Annotated[tuple[int, ...], hint("EPOCHS", "all train all epochs")] = (),
-  repeats: Count = 0,
-  objective: Annotated[str | None, hint("NAME", "validation accuracy or loss")] = None,
-  measure: Annotated[str | None, hint("NAME", "test accuracy or loss")] = None,
-  set: Settings = (),
-  quiet: bool = False,
-  campaign: OmitArgPrefixes[Options],
-) -> None:
+def execution_options(flags: Namespace) -> WorkOptions:
+  """Return the options of `work`."""
+  return WorkOptions(
+    seed_batch=flags.seed_batch,
+    checkpoint_every=flags.checkpoint_every,
+    force_mixed=flags.force_mixed,
+    allow_upgrade=flags.allow_upgrade,
+    progress=not flags.quiet,
+  )
+
+
+def campaign_options(flags: Namespace) -> Options:
+  """Return the options of `train` and `search`."""
+  return Options(
+    **vars(execution_options(flags)),
+    lane_width=flags.lane_width,
+    lowering=flags.lowering,
+    tallies=flags.tallies,
+    pairs=flags.pairs,
+    predictions=flags.predictions,
+    logits=flags.logits,
+    keep_params=flags.keep_params,
+  )
+
+
+def search(flags: Namespace) -> None:
   """Search hyperparameters, many independent searches side by side, or resume an earlier
   call.
 
   Each search draws training, validation and test examples of its own from the whole data
   set. The best trial is chosen by validation examples and measured on test examples.
-
-  Args:
-    recipe: a name that `vmapseeds recipes` lists, or package.module:name, where the
-      module may be in this folder
-    over: what to search, e.g. 'lr=log 1e-3..1' momentum=0.5..0.99 'layers=int 1..4'
-      temperature=1,2,4
-    out: results folder; with more trials or searches than it holds, it is extended
-    trials: trials of each search
-    searches: number of independent searches
-    first_seed: seed of the first search; the others take the seeds after it
-    vary: sources of randomness that differ between searches; the others stay fixed.
-      sampler is the source of what is drawn from the ranges
-    sampler: random; noisy_grid; tpe, which needs optuna; or package.module:function,
-      which makes a sampler of optuna from a seed
-    at_once: trials of a search that optuna's sampler is asked for in a round
-    rungs: epochs of shorter trainings, ascending, of which only the best go on to the
-      next and at last to all epochs (successive halving)
-    repeats: how often the best of each search is trained again, with other seeds
-    objective: the output that is optimised
-    measure: the output that is reported of the best
-    set: fields of the recipe to change, or values of the recipe or the task
-    quiet: no progress
-    campaign: how the runs are trained together, and what is kept of them
   """
   from vmapseeds.campaign.planning import resolve_task
   from vmapseeds.training import objects
 
-  Runs = vmapseeds.Runs
-  ranges = unique_pairs(over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'")
-  if vary:
-    seeds = Runs.vary(vary, searches, start=first_seed)
-  else:
-    seeds = Runs.independent(searches, start=first_seed)
-  make_sampler = objects.imported(sampler) if objects.is_import(sampler) else sampler
+  searches = vmapseeds.Runs.independent(flags.searches, start=flags.first_seed)
+  if flags.vary:
+    searches = vmapseeds.Runs.vary(flags.vary, flags.searches, start=flags.first_seed)
+  sampler = flags.sampler
+  if objects.is_import(sampler):
+    sampler = objects.imported(sampler)
 
   results = vmapseeds.search(
-    resolve_task(recipe).replace(**overrides(set)),
-    ranges,
-    trials=trials,
-    searches=seeds,
-    sampler=make_sampler,
-    at_once=at_once,
-    rungs=rungs,
-    repeats=repeats,
-    objective=objective,
-    measure=measure,
-    out=out,
-    **{**vars(campaign), "progress": not quiet},
+    resolve_task(flags.recipe).replace(**overrides(flags.set)),
+    unique_pairs(flags.over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'"),
+    trials=flags.trials,
+    searches=searches,
+    sampler=sampler,
+    at_once=flags.at_once,
+    rungs=flags.rungs,
+    repeats=flags.repeats,
+    objective=flags.objective,
+    measure=flags.measure,
+    out=flags.out,
+    **vars(campaign_options(flags)),
   )
-  print(search_line(results, out))
+  print(search_line(results, flags.out))
 
 
 def search_line(results, folder: str) -> str:
@@ -316,7 +230,7 @@ def search_line(results, folder: str) -> str:
   import numpy as np
 
   from vmapseeds.results.formatting import show
-  from vmapseeds.results.searches import trials_of
+  from vmapseeds.searches.trials import trials_of
 
   trials = trials_of(results)
   count = len(trials.numbers())
@@ -345,57 +259,27 @@ def plan_hint(out: str) -> None:
       print(f"{runs} runs are there: {command} says how many a question takes")
 
 
-def table(
-  task,
-  runs: int,
-  first_seed: int,
-  vary: Sequence[str],
-  repeat: Sequence[str],
-  sweep: Sequence[str],
-  subset: int | None,
-  bootstrap: Sequence[int] | None,
-  poke: str | None,
-  k_fold: Sequence[int] | None = None,
-  stratified: bool = False,
-):
-  """Return the runs table that these flags of `train` ask for."""
-  table_of_runs = seeds_of(runs, first_seed, vary, repeat)
-  swept = unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05")
+def runs_table(task, runs: int, flags: Namespace):
+  """Return the runs table that the flags of `train` ask for."""
+  table = seeds_of(runs, flags)
+  swept = unique_pairs(flags.sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05")
   if swept:
-    table_of_runs = sweep_values(task, table_of_runs, swept)
-
-  if subset is not None and bootstrap is not None:
-    raise Mistake("--subset with --bootstrap: give one of them")
-  if subset is not None:
-    table_of_runs = table_of_runs.subset(subset)
-  if bootstrap is not None:
-    if len(bootstrap) > 1:
-      numbers = " ".join(str(number) for number in bootstrap)
-      raise Mistake(f"--bootstrap {numbers}: give at most one number")
-    table_of_runs = table_of_runs.bootstrap(*bootstrap)
-
-  if stratified and k_fold is None:
-    raise Mistake("--stratified without --k-fold: it says how folds are made")
-  if k_fold is not None:
-    # All three say which examples a run is trained on.
-    if subset is not None or bootstrap is not None:
-      other = "--subset" if subset is not None else "--bootstrap"
-      raise Mistake(f"{other} with --k-fold: give one of them")
-    table_of_runs = divide_into_folds(table_of_runs, k_fold, stratified)
-  if poke is not None:
-    table_of_runs = poke_runs(table_of_runs, poke)
-  return table_of_runs
+    table = sweep_values(task, table, swept)
+  table = choose_examples(table, flags)
+  if flags.poke is not None:
+    table = poke_runs(table, flags.poke)
+  return table
 
 
-def seeds_of(runs: int, first_seed: int, vary: Sequence[str], repeat: Sequence[str]):
-  """Return the runs table of `--runs`, `--first-seed`, `--vary` and `--repeat`."""
-  repeats = unique_pairs(repeat, "--repeat", "SOURCE=N", "order=5")
-  if repeats and not vary:
+def seeds_of(runs: int, flags: Namespace):
+  """Return the runs table of `--first-seed`, `--vary` and `--repeat`."""
+  repeats = unique_pairs(flags.repeat, "--repeat", "SOURCE=N", "order=5")
+  if repeats and not flags.vary:
     raise Mistake("--repeat without --vary: say which source varies, e.g. --vary init")
+  if not flags.vary:
+    return vmapseeds.Runs.independent(runs, start=flags.first_seed)
   times = {source: from_text(source, text) for source, text in repeats.items()}
-  if vary:
-    return vmapseeds.Runs.vary(vary, runs, start=first_seed, repeat=times)
-  return vmapseeds.Runs.independent(runs, start=first_seed)
+  return vmapseeds.Runs.vary(flags.vary, runs, start=flags.first_seed, repeat=times)
 
 
 def sweep_values(task, seeds, swept: Mapping[str, str]):
@@ -411,6 +295,29 @@ def sweep_values(task, seeds, swept: Mapping[str, str]):
   for name, text in swept.items():
     columns[name] = [from_text(name, value) for value in text.split(",")]
   return vmapseeds.Runs.sweep(seeds=seeds, **columns)
+
+
+def choose_examples(table, flags: Namespace):
+  """Return the runs table with the training examples of `--subset`, `--bootstrap` or
+  `--k-fold`.
+  """
+  ways = ("subset", "bootstrap", "k_fold")
+  given = [option(way) for way in ways if getattr(flags, way) is not None]
+  if len(given) > 1:
+    raise Mistake(f"{given[0]} with {given[1]}: give one of them")
+  if flags.stratified and flags.k_fold is None:
+    raise Mistake("--stratified without --k-fold: it says how folds are made")
+
+  if flags.subset is not None:
+    return table.subset(flags.subset)
+  if flags.bootstrap is not None:
+    if len(flags.bootstrap) > 1:
+      numbers = " ".join(map(str, flags.bootstrap))
+      raise Mistake(f"--bootstrap {numbers}: give at most one number")
+    return table.bootstrap(*flags.bootstrap)
+  if flags.k_fold is not None:
+    return divide_into_folds(table, flags.k_fold, flags.stratified)
+  return table
 
 
 def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
@@ -433,44 +340,28 @@ def poke_runs(table_of_runs, poke: str):
   return table_of_runs.poke(int(step), factor=from_text("factor", factor))
 
 
-def work(
-  folder: Positional[Folder],
-  *,
-  blocks: Annotated[str, hint("A:B", "all")] = ":",
-  dataset: Dataset = None,
-  quiet: bool = False,
-  campaign: OmitArgPrefixes[WorkOptions],
-) -> None:
+def work(flags: Namespace) -> None:
   """Train the runs that are left in a folder that `train` began. Several machines may
   do so at once.
-
-  Args:
-    folder: results folder
-    blocks: which blocks: from A up to but not including B
-    dataset: where the data are now, if they were moved; they must be the same
-    quiet: no progress
-    campaign: how the runs are trained together
   """
-  ends = re.fullmatch(r"(\d{0,9}):(\d{0,9})", blocks)
+  ends = re.fullmatch(r"(\d{0,9}):(\d{0,9})", flags.blocks)
   if not ends:
-    raise Mistake(f"--blocks {blocks!r}: write A:B, A: or :B, e.g. 0:10")
+    raise Mistake(f"--blocks {flags.blocks!r}: write A:B, A: or :B, e.g. 0:10")
   first = int(ends[1]) if ends[1] else None
   stop = int(ends[2]) if ends[2] else None
 
-  options = {**vars(campaign), "progress": not quiet}
-  results = vmapseeds.work(folder, (first, stop), dataset=dataset, **options)
-  conclude(results, folder)
+  options = vars(execution_options(flags))
+  results = vmapseeds.work(
+    flags.folder, (first, stop), dataset=flags.dataset, **options
+  )
+  conclude(results, flags.folder)
 
 
-def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
+def verify(flags: Namespace) -> None:
   """Validate a results folder: print what is lost, damaged or foreign. Exit status 1 if
   anything is.
-
-  Args:
-    folder: results folder
-    repair: remove the records of damaged blocks, so that their runs are trained again
   """
-  verdict = vmapseeds.verify(folder, repair=repair)
+  verdict = vmapseeds.verify(flags.folder, repair=flags.repair)
   for repaired in verdict.repairs:
     print(f"repaired: {one_line(repaired)}")
   for note in verdict.notes:
@@ -479,22 +370,17 @@ def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
     print(f"problem: {one_line(problem)}")
   if verdict.problems:
     sys.exit(1)
-  print(f"sound: {verdict.done} of {verdict.runs} runs are done in {folder}")
+  print(f"sound: {verdict.done} of {verdict.runs} runs are done in {flags.folder}")
 
 
-def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -> None:
+def replay(flags: Namespace) -> None:
   """Train one run again and say whether its predictions agree bit for bit. Exit status
   1 if they do not.
-
-  Args:
-    folder: results folder
-    run: which run, from 0
-    dataset: where the data are now, if they were moved; they must be the same
   """
   from vmapseeds.store.layout import require_metadata
 
-  again = vmapseeds.replay(folder, run, dataset=dataset)
-  test_sets = require_metadata(folder)["test_sets"]
+  again = vmapseeds.replay(flags.folder, flags.run, dataset=flags.dataset)
+  test_sets = require_metadata(flags.folder)["test_sets"]
   for name, differing in again.differing.items():
     agree = "agree bit for bit on all"
     if differing:
@@ -512,329 +398,152 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
     sys.exit(1)
 
 
-def merge(
-  folders: Folders,
-  *,
-  out: Folder,
-  force_mixed: bool = False,
-  allow_upgrade: bool = False,
-  quiet: bool = False,
-) -> None:
+def merge(flags: Namespace) -> None:
   """Merge results folders whose runs were trained separately. The runs keep the order
   of the folders.
-
-  Args:
-    folders: results folders of one recipe
-    out: folder for all the runs, new or empty; a run that several folders hold is taken
-      once
-    force_mixed: merge even where recipe, versions, device kind, lane width, lowering or
-      precision differ
-    allow_upgrade: merge where the programs of the same recipe differ because versions of
-      packages do
-    quiet: no progress bar
   """
   with nothing_written():
     results = vmapseeds.merge(
-      folders,
-      out,
-      force_mixed=force_mixed,
-      allow_upgrade=allow_upgrade,
-      progress=not quiet,
+      flags.folders,
+      flags.out,
+      force_mixed=flags.force_mixed,
+      allow_upgrade=flags.allow_upgrade,
+      progress=not flags.quiet,
     )
-  conclude(results, out)
+  conclude(results, flags.out)
 
 
-def export(
-  folder: Positional[Folder],
-  out: Annotated[Positional[str], arg(metavar="OUT")],
-  *,
-  run: Annotated[tuple[int, ...], hint("N", "all")] = (),
-) -> None:
+def export(flags: Namespace) -> None:
   """Export kept networks as orbax checkpoints, one a run, which any Flax program
   restores.
-
-  Args:
-    folder: results folder that was trained with --keep-params
-    out: folder for the checkpoints, new or empty
-    run: which runs, from 0
   """
-  vmapseeds.export_networks(folder, out, run or None)
-  count = len(os.listdir(out))
+  vmapseeds.export_networks(flags.folder, flags.out, flags.run or None)
+  count = len(os.listdir(flags.out))
   networks = "networks" if count > 1 else "network"
-  print(f"{count} {networks} in {out}, as orbax checkpoints")
+  print(f"{count} {networks} in {flags.out}, as orbax checkpoints")
 
 
-def import_runs(
-  *,
-  out: Folder,
-  labels: Annotated[Files, hint("[SET=]FILE", "those of DIR")] = (),
-  predictions: Annotated[
-    Files, arg(metavar="[SET=]FILE", help_behavior_hint="(or --logits)")
-  ] = (),
-  logits: Annotated[
-    Files, arg(metavar="[SET=]FILE", help_behavior_hint="(or --predictions)")
-  ] = (),
-  values: Annotated[Path | None, hint("FILE", "none")] = None,
-  keep_logits: bool = False,
-  classes: Annotated[
-    int | None, hint("N", "those of the logits, or up to the highest that occurs")
-  ] = None,
-  class_names: Annotated[tuple[str, ...], hint("NAME", "numbers")] = (),
-  name: Annotated[str | None, hint("NAME", "the name of the file")] = None,
-  header: Annotated[str | None, hint("yes|no", "as the file shows")] = None,
-  quiet: bool = False,
-) -> None:
+def import_runs(flags: Namespace) -> None:
   """Import runs trained elsewhere into a results folder, for report and compare. Runs
   that it has from earlier imports stay.
 
   Files are .npy, .npz, .csv, .tsv, .txt or .parquet. Of several test sets, each is given as
   SET=FILE, e.g. --labels test=y.npy shift=y_shift.npy
-
-  Args:
-    out: folder for the results; new, empty, or with runs on the same examples
-    labels: the true classes, (examples,)
-    predictions: predicted classes, (runs, examples), -1 for none
-    logits: logits, (runs, examples, classes); .npy files may have any size, they are
-      read a block of runs at a time
-    values: .csv, .tsv, .txt, .parquet or .npz file with a number for each run in columns: seed or
-      seed_SOURCE, by which compare pairs runs, lr and others by any names
-    keep_logits: keep logits beside predictions
-    classes: number of classes
-    class_names: what reports call the classes, the first class 0
-    name: name of these runs in reports
-    header: whether the first line of predictions and labels in text files is names,
-      where it may be names or numbers, such as 0,1,2
-    quiet: no progress bar, and no line on how a text file was read
   """
   first_line_is_names = None
-  if header is not None:
-    one_of("--header", header, ("yes", "no"))
-    first_line_is_names = header == "yes"
+  if flags.header is not None:
+    one_of("--header", flags.header, ("yes", "no"))
+    first_line_is_names = flags.header == "yes"
   with nothing_written():
     results = vmapseeds.import_runs(
-      out,
-      predictions=files_of(predictions, "--predictions"),
-      logits=files_of(logits, "--logits"),
-      labels=files_of(labels, "--labels"),
-      values=values,
-      num_classes=classes,
-      class_names=class_names or None,
-      keep_logits=keep_logits,
-      name=name,
+      flags.out,
+      predictions=files_of(flags.predictions, "--predictions"),
+      logits=files_of(flags.logits, "--logits"),
+      labels=files_of(flags.labels, "--labels"),
+      values=flags.values,
+      num_classes=flags.classes,
+      class_names=flags.class_names or None,
+      keep_logits=flags.keep_logits,
+      name=flags.name,
       header=first_line_is_names,
-      progress=not quiet,
+      progress=not flags.quiet,
     )
   runs = results.sizes["run"]
   examples = results.sizes["example"]
   print(
     f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in "
-    f"{out}, mean accuracy {results.accuracy.values.mean():.2%}; next: vmapseeds report "
-    f"{shlex.quote(out)}"
+    f"{flags.out}, mean accuracy {results.accuracy.values.mean():.2%}; next: vmapseeds report "
+    f"{shlex.quote(flags.out)}"
   )
 
 
-def report(
-  folders: Folders = (),
-  *,
-  by: Annotated[tuple[str, ...], hint("COLUMN", "all that are swept")] = (),
-  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = (),
-  test_set: Name = "test",
-  epoch: Epoch = None,
-  images: Annotated[
-    str | None, hint("FILE", "the recipe's data set, if it is on the disk")
-  ] = None,
-  out: Annotated[
-    str | None,
-    hint("DIR", "report in each DIR; side by side: report/side_by_side in the first"),
-  ] = None,
-  format: Annotated[str, arg(metavar="text|md|svg|pdf")] = "text",
-  open: bool = False,
-) -> None:
+def report(flags: Namespace) -> None:
   """Print the statistics of results and write pages with every number and figure.
 
   Each combination of swept values has its own row and page. Several folders are also
   set side by side.
-
-  Args:
-    folders: results folders
-    by: columns of the runs table that group the runs, e.g. lr or seed_init; runs are
-      pooled over all other columns
-    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9
-    test_set: which test set
-    epoch: report the results after this epoch, for runs trained with evaluate_every
-    images: inputs of the test examples, shown on the pages: pictures, rows or texts; a
-      .npy file, an .npz file with x_test or one array, or a data set, e.g. cifar10
-    out: folder for the pages
-    format: print tables for a terminal, or in Markdown; svg or pdf write figures in that
-      format, too
-    open: show the page in a browser
   """
   vmapseeds.report(
-    folders,
-    by=by or None,
-    where=values(where, "--where"),
-    test_set=test_set,
-    epoch=epoch,
-    images=images,
-    out=out,
-    format=format,
-    open_page=open,
+    flags.folders,
+    by=flags.by or None,
+    where=values(flags.where, "--where"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+    images=flags.images,
+    out=flags.out,
+    format=flags.format,
+    open_page=flags.open,
   )
 
 
-def list_results(folder: Positional[Folder] = "results") -> None:
-  """List the results folders in a folder: recipe, values, runs, accuracy, when.
-
-  Args:
-    folder: folder with results folders, at any depth
-  """
+def list_results(flags: Namespace) -> None:
+  """List the results folders in a folder: recipe, values, runs, accuracy, when."""
   from vmapseeds.reports import listing
   from vmapseeds.reports.pages import terminal
 
-  terminal().print(listing.list_results(folder).for_terminal())
+  terminal().print(listing.list_results(flags.folder).for_terminal())
 
 
-def examples(
-  folder: Positional[Folder],
-  *,
-  most: Name = "split",
-  n: Count = 20,
-  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = (),
-  output: Annotated[str | None, hint("NAME", "the first")] = None,
-  test_set: Name = "test",
-  epoch: Epoch = None,
-) -> None:
+def examples(flags: Namespace) -> None:
   """Print the test examples that are hardest, divide the runs most, or are likely
   mislabelled.
-
-  Args:
-    folder: results folder
-    most: which come first: split, where runs agree least; hard, where most are wrong;
-      mislabelled, where most agree on another class than the label
-    n: the most examples to print
-    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9
-    output: the output of role class or loss
-    test_set: which test set
-    epoch: after which epoch, for runs trained with evaluate_every
   """
   from vmapseeds.reports.examples_table import print_examples
 
   print_examples(
-    folder,
-    most=most,
-    n=n,
-    where=values(where, "--where"),
-    output=output,
-    test_set=test_set,
-    epoch=epoch,
+    flags.folder,
+    most=flags.most,
+    n=flags.n,
+    where=values(flags.where, "--where"),
+    output=flags.output,
+    test_set=flags.test_set,
+    epoch=flags.epoch,
   )
 
 
-def compare(
-  folders: Folders,
-  *,
-  where: Annotated[
-    tuple[str, ...], hint("COLUMN=NUMBER", "all runs of the first")
-  ] = (),
-  against: Annotated[
-    tuple[str, ...], hint("COLUMN=NUMBER", "all runs of the others")
-  ] = (),
-  over: Annotated[tuple[str, ...], hint("COLUMN", "none")] = (),
-  all_pairs: bool = False,
-  margin: Annotated[float | None, hint("X", "none")] = None,
-  gamma: float = 0.75,
-  test_set: Name = "test",
-  epoch: Epoch = None,
-  paired: bool = False,
-  output: Annotated[str | None, hint("NAME", "the first of the first folder")] = None,
-  out: Annotated[
-    str | None,
-    hint("DIR", "report/<test set, epoch, where>/against_<B> in the first folder"),
-  ] = None,
-) -> None:
+def compare(flags: Namespace) -> None:
   """Say which of two or more recipes is better, by how much and how surely. Write a page
   about it.
 
   If they are the same, one is called better in at most 5 % of cases. To compare runs of
   one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
-
-  Args:
-    folders: results of A, and of B, C and so on, each of which is compared with A
-    where: take only the runs of A with these values, e.g. lr=0.02,0.05 momentum=0.9
-    against: take only the runs of the others with these values
-    over: swept columns over whose values runs of the same seeds are averaged, e.g.
-      optimizer
-    all_pairs: compare every two folders
-    margin: a difference that does not matter, in percentage points of accuracy, or in
-      the unit of the loss or score; A and B may then be called equal
-    gamma: P(A > B) from which Bouthillier's criterion calls a difference meaningful
-    test_set: which test set
-    epoch: compare the results after this epoch, for runs trained with evaluate_every
-    paired: pair the runs row by row; without this flag, runs with the same seeds are
-      paired if most runs have a partner
-    output: the output of role class, loss or score to compare
-    out: folder for the page
   """
-  if not folders:
+  if not flags.folders:
     raise Mistake("no results folder given: give two or more to compare")
   vmapseeds.compare(
-    *folders,
-    where=values(where, "--where"),
-    against=values(against, "--against"),
-    over=over,
-    all_pairs=all_pairs,
-    margin=margin,
-    gamma=gamma,
-    test_set=test_set,
-    epoch=epoch,
-    paired=paired or None,
-    output=output,
-    out=out,
+    *flags.folders,
+    where=values(flags.where, "--where"),
+    against=values(flags.against, "--against"),
+    over=flags.over,
+    all_pairs=flags.all_pairs,
+    margin=flags.margin,
+    gamma=flags.gamma,
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+    paired=flags.paired or None,
+    output=flags.output,
+    out=flags.out,
   )
 
 
-def plan(
-  a: Annotated[Positional[str], arg(metavar="DIR")],
-  b: Annotated[Positional[str | None], hint("DIR_B", "none")] = None,
-  *,
-  detect: Annotated[float | None, hint("X", "about half a standard deviation")] = None,
-  power: float = 0.8,
-  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR")] = (),
-  against: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR_B")] = (),
-  test_set: Name = "test",
-  epoch: Epoch = None,
-  output: Annotated[str | None, hint("NAME", "the first of DIR")] = None,
-) -> None:
+def plan(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
-
-  Args:
-    a: results of the pilot
-    b: results of another recipe with the same seeds: they say what pairing by seeds
-      saves
-    detect: the mean is wanted to within X, and a difference of X between two recipes is
-      to be shown: in percentage points of accuracy, or in the unit of the loss or score
-    power: how often such a difference is to be shown
-    where: take only the runs of DIR with these values, e.g. lr=0.02
-    against: take only the runs of DIR_B, by default of DIR, with these values
-    test_set: which test set
-    epoch: take the results after this epoch, for runs trained with evaluate_every
-    output: the output of role class, loss or score
   """
   vmapseeds.plan(
-    a,
-    b,
-    detect=detect,
-    power=power,
-    where=values(where, "--where"),
-    against=values(against, "--against"),
-    test_set=test_set,
-    epoch=epoch,
-    output=output,
+    flags.a,
+    flags.b,
+    detect=flags.detect,
+    power=flags.power,
+    where=values(flags.where, "--where"),
+    against=values(flags.against, "--against"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+    output=flags.output,
   )
 
 
-def recipes() -> None:
+def recipes(flags: Namespace) -> None:
   """List the recipes: those built in, and those that installed packages add."""
   # A file or another program gets one line per recipe.
   width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
@@ -858,68 +567,93 @@ def recipes() -> None:
     print(wrapped)
 
 
-def bench(
-  recipe: Recipe = "digits_cnn",
-  *,
-  lowerings: Annotated[tuple[str, ...], hint("NAME", "all")] = (),
-  widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = (),
-  json: Annotated[Path | None, hint("FILE", "none")] = None,
-  set: Settings = (),
-) -> None:
+def bench(flags: Namespace) -> None:
   """Measure model-steps per second on this machine, for each lowering and lane width.
   Campaigns take the fastest.
-
-  Args:
-    recipe: the recipe whose training step is timed, on random images
-    lowerings: how convolutions run their lanes: im2col, grouped, sequential
-    widths: lane widths
-    json: also write the table to FILE, as the `candidates` of a JSON object
-    set: recipe fields to change
   """
   from json import dumps
 
   from vmapseeds.campaign.bench import bench
 
-  timed = vmapseeds.recipe(recipe, **overrides(set))
-  check_output_file(json)
-  rows = bench(timed, widths, lowerings)
-  if json is not None:
+  timed = vmapseeds.recipe(flags.recipe, **overrides(flags.set))
+  check_output_file(flags.json)
+  rows = bench(timed, flags.widths, flags.lowerings)
+  if flags.json is not None:
     text = dumps({"recipe": timed.name, "candidates": rows}, indent=1)
-    json.write_text(text + "\n", "utf-8")
+    flags.json.write_text(text + "\n", "utf-8")
 
 
-def check_output_file(path: Path | None, flag: str = "--json") -> None:
-  """Raise `Mistake` if the file cannot be written."""
-  if path is None:
-    return
-  folder = path.absolute().parent
-  # A file that is there may be writable in a folder that is not.
-  written = path if path.exists() else folder
-  if path.is_dir() or not folder.is_dir() or not os.access(written, os.W_OK):
-    raise Mistake(f"{flag} {path} cannot be written: give another file")
+class Command(NamedTuple):
+  """A command: what it does, and its flags."""
+
+  run: Callable[[Namespace], None]
+  add_flags: Callable[[Parser], None] = lambda parser: None
+
+  @property
+  def description(self) -> str:
+    return inspect.getdoc(self.run) or ""
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-  "demo": demo,
-  "train": train,
-  "search": search,
-  "work": work,
-  "verify": verify,
-  "replay": replay,
-  "merge": merge,
-  "import": import_runs,
-  "export": export,
-  "list": list_results,
-  "report": report,
-  "compare": compare,
-  "plan": plan,
-  "examples": examples,
-  "recipes": recipes,
-  "bench": bench,
+COMMANDS = {
+  "demo": Command(demo, command_flags.demo_flags),
+  "train": Command(train, command_flags.train_flags),
+  "search": Command(search, command_flags.search_flags),
+  "work": Command(work, command_flags.work_flags),
+  "verify": Command(verify, command_flags.verify_flags),
+  "replay": Command(replay, command_flags.replay_flags),
+  "merge": Command(merge, command_flags.merge_flags),
+  "import": Command(import_runs, command_flags.import_flags),
+  "export": Command(export, command_flags.export_flags),
+  "list": Command(list_results, command_flags.list_flags),
+  "report": Command(report, command_flags.report_flags),
+  "compare": Command(compare, command_flags.compare_flags),
+  "plan": Command(plan, command_flags.plan_flags),
+  "examples": Command(examples, command_flags.examples_flags),
+  "recipes": Command(recipes),
+  "bench": Command(bench, command_flags.bench_flags),
 }
 
 
-# Commands that train nothing.
+def parser_of(name: str) -> Parser:
+  """Return the parser of a command."""
+  command = COMMANDS[name]
+  parser = Parser(prog=f"vmapseeds {name}", description=command.description)
+  command.add_flags(parser)
+  return parser
+
+
+def program_parser() -> Parser:
+  """Return the parser of the whole program, for its help and for completions."""
+  description = (
+    f"{vmapseeds.__doc__}\n\n--version says which this is; --print-completion SHELL "
+    f"prints completions for {', '.join(SHELLS)}."
+  )
+  parser = Parser(prog="vmapseeds", description=description)
+  commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+  parser.known.append(commands)
+  for name, command in COMMANDS.items():
+    first_paragraph, *_ = command.description.split("\n\n")
+    summary, *_ = " ".join(first_paragraph.split()).split(". ")
+    command.add_flags(commands.add_parser(name, help=summary.rstrip(".")))
+  return parser
+
+
+def print_completion(shell: str = "", *others: str) -> None:
+  """Print a script with which a shell completes commands and flags."""
+  one_of("shell", shell, SHELLS)
+  if others:
+    raise Mistake(f"--print-completion {shell} {' '.join(others)}: give one shell")
+  try:
+    import shtab
+  except ImportError:
+    raise Mistake(
+      "shtab, which writes completions, is not installed: pip install shtab"
+    ) from None
+  print(shtab.complete(program_parser(), shell))
+
+
+# Commands that train nothing. They use the CPU alone: a training may have the
+# accelerator, or there may be none.
 READING = frozenset(
   (
     "verify",
@@ -934,15 +668,6 @@ READING = frozenset(
     "recipes",
   )
 )
-
-
-def keep_devices_free() -> None:
-  """Let JAX use the CPU alone in a command that only reads: a training may have the
-  accelerator, or there may be none.
-  """
-  os.environ["JAX_PLATFORMS"] = "cpu"
-  if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_platforms", "cpu")
 
 
 @contextlib.contextmanager
@@ -963,7 +688,7 @@ def conclude(results, folder: str) -> None:
 
   print(summary_line(results, folder))
   for doubt in doubts(results):
-    say(f"note: {doubt}")
+    warn(f"note: {doubt}")
 
 
 def summary_line(results, folder: str) -> str:
@@ -992,190 +717,6 @@ def summary_line(results, folder: str) -> str:
   if unfinished:
     following = f"{unfinished} are left: vmapseeds work {shlex.quote(folder)}"
   return f"{line}; {following}"
-
-
-def split_pairs(
-  words: Sequence[str], flag: str, form: str, example: str
-) -> list[tuple[str, str]]:
-  """Return the names and texts of `NAME=TEXT ...`."""
-  pairs = []
-  for word in words:
-    name, equals, text = word.partition("=")
-    if not equals:
-      raise Mistake(f"{flag} {name}: write {form}, e.g. {flag} {example}")
-    pairs.append((name, text))
-  return pairs
-
-
-def unique_pairs(
-  words: Sequence[str], flag: str, form: str, example: str
-) -> dict[str, str]:
-  """Return name -> text of `NAME=TEXT ...`.
-
-  Raises:
-    Mistake: a name has two texts.
-  """
-  texts: dict[str, str] = {}
-  for name, text in split_pairs(words, flag, form, example):
-    if texts.setdefault(name, text) != text:
-      raise Mistake(
-        f"{flag} gives {name} twice, {texts[name]} and {text}: give it once"
-      )
-  return texts
-
-
-def files_of(words: Files, flag: str) -> str | dict[str, str] | None:
-  """Return the file of `FILE`, or test set -> file of `SET=FILE ...`."""
-  # A file's own name may have an equals sign.
-  if len(words) == 1 and ("=" not in words[0] or os.path.exists(words[0])):
-    return words[0]
-  return unique_pairs(words, flag, "SET=FILE", "test=y.npy shift=y_shift.npy") or None
-
-
-def overrides(settings: Sequence[str]) -> dict[str, Any]:
-  """Return the recipe fields of `--set field=value ...`."""
-  texts = unique_pairs(settings, "--set", "FIELD=VALUE", "epochs=4")
-  return {field: from_text(field, text) for field, text in texts.items()}
-
-
-def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
-  """Return the values of each column in `--where lr=0.02,0.05 ...`."""
-  selected: dict[str, list[Any]] = {}
-  example = "lr=0.02; folders come first"
-  for column, text in split_pairs(conditions, flag, "COLUMN=NUMBER", example):
-    of_column = selected.setdefault(column, [])
-    of_column.extend(from_text(column, value) for value in text.split(","))
-  return selected
-
-
-def deferred(command: Callable[..., Any]) -> Callable[..., functools.partial]:
-  """Wrap a command for `parse`, so that it only returns the call to make. Then the
-  command's errors are not taken for flag errors.
-  """
-
-  @functools.wraps(command)
-  def call(**arguments):
-    return functools.partial(command, **arguments)
-
-  return call
-
-
-def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str):
-  """Parse `argv` as `target`: a dataclass, or `deferred(command)`.
-
-  A flag with several values may be given several times. tyro would take the last and
-  drop the others. `words` are `prog` and `description` of the help.
-
-  Raises:
-    Mistake: they do not fit.
-  """
-  argv = list(sys.argv[1:] if argv is None else argv)
-  for word in argv:
-    check_text(word)
-  grouped = group_by_flag(argv)
-  times = collections.Counter(flag_of(word) for word in argv if word.startswith("--"))
-  hints = typing.get_type_hints(target)
-  for flag, number in times.items():
-    takes_several = "tuple" in str(hints.get(flag[2:].replace("-", "_")))
-    if number > 1 and not takes_several:
-      raise Mistake(f"{flag} is given {number} times: give it once")
-  # Words stay as they are where nothing needs to be collected.
-  if max(times.values(), default=0) > 1:
-    argv = grouped
-  return _parse(target, argv, words)
-
-
-def check_text(word: str) -> None:
-  """Raise `Mistake` if a word of the command line can be no file name and no text."""
-  # File names cannot hold a null character, and results cannot hold text that is not
-  # UTF-8.
-  encodable = word.isascii() or word == word.encode(errors="replace").decode()
-  if "\0" in word or not encodable:
-    raise Mistake(f"argument {word!r} holds a null character or is no UTF-8: rename it")
-
-
-def flag_of(word: str) -> str:
-  """Return the flag of `--flag` or `--flag=value`, as its help writes it."""
-  return word.split("=", 1)[0].replace("_", "-")
-
-
-def group_by_flag(argv: Sequence[str]) -> list[str]:
-  """Return `argv` with each flag once, followed by all of its values."""
-  groups: dict[str, list[str]] = {"": []}
-  current = groups[""]
-  for word in argv:
-    if word.startswith("--"):
-      flag = flag_of(word)
-      current = groups.setdefault(flag, [flag])
-      current += word.split("=", 1)[1:]
-    else:
-      current.append(word)
-  return [word for group in groups.values() for word in group]
-
-
-def _parse(target, argv, words):
-  """Parse with tyro, whose box around an error becomes one line."""
-  printed = io.StringIO()
-  # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help
-  # may be wrapped.
-  columns = os.environ.get("COLUMNS")
-  if "-h" not in argv and "--help" not in argv:
-    os.environ["COLUMNS"] = "2000"
-  try:
-    with contextlib.redirect_stderr(printed):
-      return tyro.cli(
-        target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words
-      )
-  except SystemExit as end:
-    if not end.code:
-      raise
-    error = end.__context__
-    while error:
-      # Raised by options; tyro would draw a box around it.
-      if isinstance(error, Mistake):
-        raise error from None
-      error = error.__context__
-  finally:
-    os.environ.pop("COLUMNS", None)
-    if columns is not None:
-      os.environ["COLUMNS"] = columns
-  raise Mistake(one_line_of_box(printed.getvalue()))
-
-
-def one_line_of_box(box: str) -> str:
-  """Return what tyro draws a box around in one line."""
-  # tyro has several wordings for a text that is not a number.
-  flag = re.search(r"Error parsing (--[\w-]+):", box)
-  value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", box)
-  if flag and value:
-    kind = "number" if "to float" in box else "whole number"
-    return f"{flag[1]} is {value[1]}: give a {kind}"
-
-  without_sides = re.sub("[│╭╮╰╯]", " ", box).lstrip(" ─")
-  # What stands before the first line is the box's title.
-  _, *parts = re.split("[─-]{4,}", without_sides)
-  sentences = [" ".join(part.split()) for part in parts]
-  return "; ".join(sentence for sentence in sentences if sentence)
-
-
-def write_completion(shell: str = "", file: str = "", *others: str) -> None:
-  """Write a script with which a shell completes commands and flags."""
-  one_of("shell", shell, SHELLS)
-  if not file or others:
-    raise Mistake(f"{COMPLETION} {shell}: give one file, e.g. completions.{shell}")
-  path = Path(file)
-  check_output_file(path, COMPLETION)
-  with contextlib.suppress(SystemExit):
-    subcommand_cli_from_dict(
-      COMMANDS,
-      prog="vmapseeds",
-      args=[COMPLETION, shell, file],
-      config=(tyro.conf.FlagCreatePairsOff,),
-    )
-  # The script prints a completion a line, and would take a second line of help for one.
-  text = path.read_text("utf-8")
-  spec = re.compile(r"^COMPLETION_SPEC = .*$", re.MULTILINE)
-  path.write_text(spec.sub(lambda line: line[0].replace(r"\n", " "), text), "utf-8")
 
 
 class Terminated(KeyboardInterrupt):
@@ -1216,13 +757,18 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mistakes() -> Iterator[None]:
+def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
   """Print a user's mistake as one line on stderr, which names flags, and exit with status
   2. Other expected ends print no traceback.
+
+  Args:
+    hides_accelerators: see `hide_absent_accelerators`.
   """
+  if hides_accelerators:
+    hide_absent_accelerators()
   try:
     try:
-      with naming_flags():
+      with naming_flags(), printing_notes():
         yield
     finally:
       # Here, so that errors of the disk are caught below; help ends with an exit.
@@ -1237,10 +783,10 @@ def mistakes() -> Iterator[None]:
     # Of what is printed, too, which Python would try to write again at its end.
     discard_output()
     with contextlib.suppress(OSError):
-      say("error: no space is left on the disk for what is written or printed")
+      print_note("error: no space is left on the disk for what is written or printed")
     sys.exit(1)
   except (Mistake, Failure) as error:
-    say(f"error: {one_line(error)}")
+    print_note(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     outcome = "what was written stays; run the same command again to resume"
@@ -1248,9 +794,9 @@ def mistakes() -> Iterator[None]:
       outcome = str(interrupt)
     # Statuses of shells: 128 and the number of the signal.
     if isinstance(interrupt, Terminated):
-      say(f"terminated: {outcome}")
+      print_note(f"terminated: {outcome}")
       sys.exit(143)
-    say(f"interrupted: {outcome}")
+    print_note(f"interrupted: {outcome}")
     sys.exit(130)
 
 
@@ -1264,7 +810,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   for stream in (sys.stdout, sys.stderr):
     print_what_can_be_encoded(stream)
   with interruptible(), mistakes():
-    hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     # `package.module:name` may be in this folder, as with `python -m`.
     folder = os.getcwd()
@@ -1272,21 +817,15 @@ def main(argv: Sequence[str] | None = None) -> None:
       sys.path.insert(0, folder)
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
-    if argv[:1] == [COMPLETION]:
-      return write_completion(*argv[1:])
+    if argv[:1] == ["--print-completion"]:
+      return print_completion(*argv[1:])
     if argv[:1] in (["-h"], ["--help"]):
-      description = (
-        f"{vmapseeds.__doc__} --version says which this is; {COMPLETION} SHELL FILE "
-        f"writes completions for {', '.join(SHELLS)}."
-      )
-      return subcommand_cli_from_dict(
-        COMMANDS, prog="vmapseeds", description=description, args=argv[:1]
-      )
+      return program_parser().print_help()
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)
     if name in READING:
-      keep_devices_free()
-    parse(deferred(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
+      use_cpu_alone()
+    return COMMANDS[name].run(parser_of(name).parse(argv[1:]))
 
 
 def run() -> None:

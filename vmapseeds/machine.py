@@ -21,9 +21,6 @@ ACCELERATORS = ("nvidia*", "nvhost*", "dxg", "accel*", "vfio/[0-9]*")
 DEVICES = Path("/dev")
 # Of processors, as Linux names them
 EXTENSIONS = ("fma", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
-# The variable that tells JAX how many CPU devices to make, and ours, which says that the
-# user has not set it.
-COUNT, OURS = "JAX_NUM_CPU_DEVICES", "VMAPSEEDS_CPU_DEVICES"
 
 
 def free_host_memory() -> float:
@@ -119,18 +116,12 @@ def ask_for_all_cores() -> bool:
   """Let JAX have one CPU device per core once it starts, unless the user has set a number.
   Return whether that is still possible.
   """
-  count = os.environ.get(COUNT)
-  if count is not None and count != os.environ.get(OURS):
-    return True
-  if "xla_force_host" in os.environ.get("XLA_FLAGS", ""):
-    return True
-  if "jax" not in sys.modules:  # it will read this
-    # Another process that inherits it may have other cores.
-    os.environ[COUNT] = os.environ[OURS] = str(cores())
-    return True
   import jax
 
-  if jax.config.values["jax_num_cpu_devices"] not in (-1, int(count or -1)):
+  # -1 where neither JAX_NUM_CPU_DEVICES nor an earlier call has set it.
+  if jax.config.values["jax_num_cpu_devices"] != -1:
+    return True
+  if "xla_force_host" in os.environ.get("XLA_FLAGS", ""):
     return True
   try:
     jax.config.update("jax_num_cpu_devices", cores())
@@ -142,10 +133,10 @@ def ask_for_all_cores() -> bool:
 def hide_absent_accelerators() -> None:
   """Keep JAX from starting its compilers for NVIDIA GPUs and TPUs where they are
   installed (`vmapseeds[aot]`) and no such device is here: it would complain at length.
-  Do nothing if JAX was imported already.
+  JAX may be imported, but not started.
   """
   here = any(any(DEVICES.glob(name)) for name in ACCELERATORS)
-  if here or sys.platform != "linux" or "jax" in sys.modules:
+  if here or sys.platform != "linux":
     return
   from importlib.metadata import entry_points  # takes half of `import vmapseeds`
 
@@ -155,4 +146,19 @@ def hide_absent_accelerators() -> None:
       sys.modules[module] = SimpleNamespace(initialize=lambda: None)  # type: ignore[assignment]
       sys.modules[f"jax_{name[4:]}_plugin"] = None  # type: ignore[assignment]
   if all(name.startswith("xla_cuda") for name in plugins):
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    use_cpu_alone(unless_set=True)
+
+
+def use_cpu_alone(*, unless_set: bool = False) -> None:
+  """Let JAX, which has not started, start no device but the CPU, here and in processes
+  that this one starts.
+
+  Args:
+    unless_set: leave it as it is where the user has named platforms.
+  """
+  if unless_set and os.environ.get("JAX_PLATFORMS"):
+    return
+  os.environ["JAX_PLATFORMS"] = "cpu"
+  # JAX reads the variable when it is imported.
+  if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_platforms", "cpu")

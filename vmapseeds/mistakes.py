@@ -1,15 +1,16 @@
 """Errors for users: one line that says what was given, what is allowed and what to do."""
 
 import contextlib
+import contextvars
 import difflib
 import functools
 import inspect
+import logging
 import operator
 import os
-import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 # Letters of a name: file systems allow 255 bytes, and a letter may take four.
@@ -30,10 +31,7 @@ class Mistake(ValueError):
   shows_cause = False
 
   def __init__(self, message: object = ""):
-    line = one_line(message)
-    if not _flags:
-      line = in_python(line)
-    super().__init__(line)
+    super().__init__(one_line(message))
 
 
 class UnknownField(Mistake, TypeError):
@@ -48,73 +46,51 @@ class Failure(RuntimeError):
   shows_cause = False
 
 
-# Whether the command line runs: its messages name flags, those of Python arguments.
-_flags = False
-# Flags that are arguments in Python: those that take no value, and others.
-SWITCHES = ("force-mixed", "allow-upgrade", "keep-params", "logits", "pairs")
-VALUES = (
-  "out",
-  "lane-width",
-  "lowering",
-  "seed-batch",
-  "checkpoint-every",
-  "dataset",
-  "set",
-  "where",
-  "against",
-  "images",
-  "searches",
-  "repeats",
-  "predictions",
-)
-# Flags that are methods of `Runs`.
-METHODS = ("subset", "bootstrap")
-# A flag; after it `column=value`, a number, or the word in capitals that stands for one.
-FLAG = re.compile(
-  r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: (\w+)=(\S+)| (\d[\w.]*)| ([A-Z]+\b))?"
-)
+# Whether the user has written a command, whose messages name flags, or a program, whose
+# messages name arguments.
+_is_command = contextvars.ContextVar("is_command", default=False)
 
 
 @contextlib.contextmanager
 def naming_flags() -> Iterator[None]:
   """Let messages name the flags of the command line, instead of arguments in Python."""
-  global _flags
-  before = _flags
-  _flags = True
+  token = _is_command.set(True)
   try:
     yield
   finally:
-    _flags = before
+    _is_command.reset(token)
 
 
-def in_python(line: str) -> str:
-  """Return a message with arguments in place of flags. Commands, in backticks, stay.
+def wording(*, command: str, function: str) -> str:
+  """Return the words for a user of the command line, or of functions in Python."""
+  if _is_command.get():
+    return command
+  return function
 
-  >>> in_python("give another --out, or --force-mixed; or `vmapseeds verify --repair`")
-  'give another out=, or force_mixed=True; or `vmapseeds verify --repair`'
-  >>> in_python("give --lane-width 1, or choose, such as --where lr=0.02")
-  "give lane_width=1, or choose, such as where={'lr': 0.02}"
+
+def option(name: str, value: object = None) -> str:
+  """Return an option as the user gives it: as a flag or as an argument.
+
+  Args:
+    name: of the argument.
+    value: what to give; None for anything; True for a flag without a value; column ->
+      value for `where` and `against`.
+
+  >>> option("out"), option("lane_width", 1), option("where", {"lr": 0.02})
+  ('out=', 'lane_width=1', "where={'lr': 0.02}")
+  >>> with naming_flags():
+  ...   option("out"), option("lane_width", 1), option("where", {"lr": 0.02})
+  ('--out', '--lane-width 1', '--where lr=0.02')
   """
-
-  def argument(flag: re.Match) -> str:
-    name, column, value, number, metavar = flag.groups()
-    parameter = name.replace("-", "_")
-    if name in METHODS:
-      return f"Runs.{parameter}"
-    if name not in SWITCHES + VALUES:
-      return flag[0]
-    if name in SWITCHES:
-      return f"{parameter}=True{flag[0].removeprefix('--' + name)}"
-    if column and name == "set":
-      return f"{column}={value}"
-    if column:
-      return f"{parameter}={{{column!r}: {value}}}"
-    return f"{parameter}={number or metavar or ''}"
-
-  # Every other part stands between backticks.
-  parts = line.split("`")
-  parts[::2] = [FLAG.sub(argument, part) for part in parts[::2]]
-  return "`".join(parts)
+  flag = "--" + name.replace("_", "-")
+  if value is None:
+    return wording(command=flag, function=f"{name}=")
+  argument = f"{name}={value}"
+  if value is True:
+    return wording(command=flag, function=argument)
+  if isinstance(value, Mapping):
+    value = " ".join(f"{column}={entry}" for column, entry in value.items())
+  return wording(command=f"{flag} {value}", function=argument)
 
 
 Parameters = typing.ParamSpec("Parameters")
@@ -136,14 +112,14 @@ def door(
       return function(*args, **kwargs)
     except (Mistake, Failure) as error:
       # The command line prints the line alone.
-      if _flags or TRACEBACK in os.environ:
+      if _is_command.get() or TRACEBACK in os.environ:
         raise
       if not error.shows_cause:
         error.__cause__ = None
         error.__suppress_context__ = True
       raise error.with_traceback(None)  # noqa: B904
     except KeyboardInterrupt as interrupt:
-      if _flags:
+      if _is_command.get():
         raise
       # Doors may stand within doors.
       if getattr(interrupt, "was_said", False):
@@ -287,9 +263,56 @@ def one_line(text: object) -> str:
   return f"{line[:half]} ... {line[-half:]}"
 
 
-def say(text: str) -> None:
+LOGGER = logging.getLogger("vmapseeds")
+
+
+def say(note: str) -> None:
+  """Log a note for the user, or print it on stderr where logging is not configured."""
+  _log(logging.INFO, note)
+
+
+def warn(note: str) -> None:
+  """Log that results may not be what the user expects, or print it, as `say`."""
+  _log(logging.WARNING, note)
+
+
+def _log(level, note):
+  # Python shows warnings alone by default. Who configures logging gives the root logger
+  # or this one a level.
+  if LOGGER.level == logging.NOTSET and not LOGGER.isEnabledFor(logging.INFO):
+    print_note(note)
+  else:
+    LOGGER.log(level, "%s", note, stacklevel=3)
+
+
+def print_note(note: str) -> None:
   """Print a line on stderr."""
-  print(text, file=sys.stderr)
+  print(note, file=sys.stderr)
+
+
+class PrintingHandler(logging.Handler):
+  """Prints records as plain lines on what is stderr at the time. A full disk behind it
+  raises, as with `print`.
+  """
+
+  def emit(self, record: logging.LogRecord) -> None:
+    print_note(record.getMessage())
+
+
+@contextlib.contextmanager
+def printing_notes() -> Iterator[None]:
+  """Print notes as plain lines in this context, however logging is configured."""
+  before = LOGGER.level, LOGGER.propagate, LOGGER.handlers
+  handler = PrintingHandler()
+  LOGGER.setLevel(logging.INFO)
+  LOGGER.propagate = False
+  LOGGER.handlers = [handler]
+  try:
+    yield
+  finally:
+    LOGGER.setLevel(before[0])
+    LOGGER.propagate = before[1]
+    LOGGER.handlers = before[2]
 
 
 class Rule(NamedTuple):

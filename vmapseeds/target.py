@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from vmapseeds.machine import ask_for_all_cores
 from vmapseeds.mistakes import Mistake, one_line, one_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -62,11 +63,13 @@ def compiling_for(name: str) -> Iterator[None]:
 
 def moves_data(function: Function) -> Function:
   """Let a function of this package move data to and from devices, also where the user
-  has JAX refuse that (`jax_transfer_guard`).
+  has JAX refuse that (`jax_transfer_guard`). If it starts JAX, then on all cores.
   """
 
   @functools.wraps(function)
   def moving(*args, **kwargs):
+    # A training may follow, and JAX starts once.
+    ask_for_all_cores()
     with jax.transfer_guard("allow"):
       return function(*args, **kwargs)
 

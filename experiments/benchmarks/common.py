@@ -24,11 +24,10 @@ from rich.table import Table as RichTable
 from tyro.conf import arg
 
 from experiments.benchmarks.contenders import elsewhere as elsewhere
+from experiments.command import hint, parse
 from experiments.frame import Count, plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
-from vmapseeds.campaign.options import hint
-from vmapseeds.cli import parse
 from vmapseeds.machine import cores
 from vmapseeds.mistakes import at_least
 from vmapseeds.store.folders import check_writable

@@ -34,8 +34,8 @@ from jax import lax
 import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
+from experiments.command import hint
 from vmapseeds import lanes
-from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import one_of
 from vmapseeds.training.supervised import make_task

@@ -24,8 +24,8 @@ from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
 from experiments.benchmarks.target import estimates, task_of
+from experiments.command import hint
 from vmapseeds.campaign.execution import measure, product_flops
-from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
@@ -210,5 +210,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  # It may compile for a GPU that is not here.
+  with mistakes(hides_accelerators=False):
     main()

@@ -32,8 +32,9 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks.common import Count, Table, check_counts, markdown
+from experiments.command import parse
 from vmapseeds import stats
-from vmapseeds.cli import mistakes, parse
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
 
 EXAMPLES = 400

@@ -41,7 +41,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from experiments.benchmarks.common import Count
-from vmapseeds.cli import parse
+from experiments.command import parse
 from vmapseeds.mistakes import Mistake
 
 TREE = Path(__file__).parents[2]

@@ -32,8 +32,9 @@ from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.planning import load_task, make_plan
-from vmapseeds.cli import mistakes, overrides
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import at_least
+from vmapseeds.parsing import overrides
 from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
 from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of

@@ -29,7 +29,8 @@ from rich.table import Table
 import vmapseeds as vs
 from experiments import measures
 from experiments.benchmarks.common import Count, check_counts
-from vmapseeds.cli import mistakes, parse
+from experiments.command import parse
+from vmapseeds.cli import mistakes
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures
 from vmapseeds.results.statistics import MeasuredRuns

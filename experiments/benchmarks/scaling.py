@@ -27,8 +27,8 @@ from experiments.benchmarks.contenders import (
   race,
   significant,
 )
+from experiments.command import hint
 from vmapseeds import lanes
-from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes.choice import candidates
 from vmapseeds.mistakes import at_least

@@ -37,11 +37,12 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
+from experiments.command import hint
 from experiments.frame import duration
-from vmapseeds.campaign.options import hint
-from vmapseeds.cli import mistakes, overrides
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import create_study, distributions_of, read_trials
+from vmapseeds.parsing import overrides
+from vmapseeds.searches.trials import create_study, distributions_of, read_trials
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
 
@@ -222,7 +223,7 @@ def factor_of(rungs: tuple[int, ...], epochs: int) -> int:
 
 
 def searched_space():
-  from vmapseeds.campaign.spaces import parse_space
+  from vmapseeds.searches.spaces import parse_space
 
   return parse_space(OVER)
 

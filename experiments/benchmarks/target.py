@@ -25,6 +25,7 @@ from experiments.benchmarks.estimates import (
   fastest,
   make_estimator,
 )
+from experiments.command import hint, parse
 from vmapseeds import lanes
 from vmapseeds.campaign.bench import (
   COLUMNS,
@@ -33,10 +34,11 @@ from vmapseeds.campaign.bench import (
   print_table,
 )
 from vmapseeds.campaign.execution import filling_width, product_flops
-from vmapseeds.campaign.options import hint
 from vmapseeds.campaign.planning import resolve_task
-from vmapseeds.cli import check_output_file, mistakes, overrides, parse
+from vmapseeds.cli import mistakes
 from vmapseeds.lanes import Execution, choice
+from vmapseeds.machine import hide_absent_accelerators
+from vmapseeds.parsing import check_output_file, overrides
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.supervised import abstract_task
@@ -149,6 +151,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     Flags, argv, prog="python -m experiments.benchmarks.target", description=__doc__
   )
   check_output_file(flags.json)
+  if flags.target != "h100":
+    hide_absent_accelerators()
   # Nothing runs, so the devices of this machine need not start.
   jax.config.update("jax_platforms", "cpu")
   what = resolve_task(flags.recipe).replace(**overrides(flags.set))
@@ -159,5 +163,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  # It may compile for a GPU that is not here.
+  with mistakes(hides_accelerators=False):
     main()

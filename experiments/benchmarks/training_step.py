@@ -42,8 +42,8 @@ from experiments.benchmarks.contenders import (
 )
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
+from experiments.command import hint
 from vmapseeds import lanes
-from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
 

@@ -14,7 +14,7 @@ from experiments.bouthillier2021.campaigns import AFTER_SEARCH, SOURCES, repeate
 from experiments.frame import with_best
 from experiments.measures.estimators import biased_estimate
 from vmapseeds import stats
-from vmapseeds.results.searches import trials_of
+from vmapseeds.searches.trials import trials_of
 from vmapseeds.store.files import Folder
 
 

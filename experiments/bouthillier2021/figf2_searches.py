@@ -14,7 +14,7 @@ from experiments.bouthillier2021.fig01_sources import NAMES
 from experiments.claims import Estimate
 from experiments.frame import Row, Trained, of_runs, percent
 from vmapseeds.reports import plots
-from vmapseeds.results.searches import trials_of
+from vmapseeds.searches.trials import trials_of
 
 TITLE = "Figure F.2: searches of hyperparameters, best so far over trials"
 COLORS = dict(zip(SAMPLERS, (plots.BLUE, plots.ORANGE, plots.GREEN), strict=True))

@@ -27,6 +27,7 @@ from tyro.conf import Positional, arg
 import vmapseeds as vs
 from experiments import frame, gallery, kept
 from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
+from experiments.command import hint, parse
 from experiments.jordan2024 import (
   fig01_accuracies,
   fig02_halves,
@@ -44,8 +45,7 @@ from experiments.jordan2024 import (
 from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
-from vmapseeds.campaign.options import hint
-from vmapseeds.cli import mistakes, parse
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results.opening import converged
 from vmapseeds.store.folders import check_writable

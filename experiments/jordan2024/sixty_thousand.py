@@ -25,6 +25,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import frame
 from experiments.claims import between
+from experiments.command import parse
 from experiments.frame import percent
 from experiments.jordan2024 import (
   fig01_accuracies,
@@ -38,7 +39,7 @@ from experiments.jordan2024 import (
 )
 from experiments.kept import described
 from vmapseeds import lanes, stats
-from vmapseeds.cli import mistakes, parse
+from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
+from experiments.command import parse
 from experiments.reliability import kills
 from vmapseeds import cli
 from vmapseeds.mistakes import at_least
@@ -115,7 +116,7 @@ def is_sound(outcome: Outcome) -> bool:
 def main(argv: list[str] | None = None) -> None:
   """Print what became of the campaign; exit status 1 when a promise was broken."""
   with cli.mistakes():
-    flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.crowd")
+    flags = parse(Flags, argv, prog="python -m experiments.reliability.crowd")
     for name, value in vars(flags).items():
       at_least(name, value, 0 if name == "seed" else 1)
     with tempfile.TemporaryDirectory() as folder:

@@ -32,6 +32,7 @@ import numpy as np
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments.command import parse
 from vmapseeds import cli, stats
 from vmapseeds.campaign import loop
 from vmapseeds.mistakes import at_least
@@ -216,7 +217,7 @@ def exponent(first: tuple[float, float], last: tuple[float, float]) -> float:
 def main(argv: list[str] | None = None) -> None:
   """Print a table for each of what a command costs."""
   with cli.mistakes():
-    flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.growth")
+    flags = parse(Flags, argv, prog="python -m experiments.reliability.growth")
     for count in (*flags.blocks, flags.block_runs):
       at_least("a number of blocks or runs", count, 1)
   table: dict[int, dict[str, Cost]] = {}

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
+from experiments.command import parse
 from vmapseeds import cli
 from vmapseeds.mistakes import at_least
 from vmapseeds.store.layout import read_metadata
@@ -204,7 +205,7 @@ def is_as_undisturbed(out: Path, other: Path, recipe: vs.Recipe, runs: int) -> b
 def main(argv: list[str] | None = None) -> None:
   """Prints what became of the campaign; exit status 1 when a promise was broken."""
   with cli.mistakes():
-    flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.kills")
+    flags = parse(Flags, argv, prog="python -m experiments.reliability.kills")
     at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:
       outcome = killed(

@@ -18,6 +18,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from tyro.conf import arg
 
+from experiments.command import parse
 from vmapseeds import cli
 from vmapseeds.mistakes import Mistake, number
 from vmapseeds.store.checkpoints import SHARE
@@ -200,7 +201,7 @@ def intervals(flags: Flags, batch: int) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> None:
   """Print the table."""
   with cli.mistakes():
-    flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.spot")
+    flags = parse(Flags, argv, prog="python -m experiments.reliability.spot")
     for name, value in vars(flags).items():
       for each in value if isinstance(value, tuple) else (value,):
         if number(name, each) <= 0:

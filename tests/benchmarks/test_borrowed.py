@@ -128,6 +128,7 @@ def run(folder, *arguments):
   )
 
 
+@pytest.mark.slow
 def test_the_borrowed_machine_lacks_what_it_lacks(borrowed):
   code = (
     "import importlib.metadata as m, importlib.util as u, json\n"

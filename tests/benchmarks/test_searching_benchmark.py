@@ -8,7 +8,7 @@ import pytest
 import vmapseeds as vs
 from experiments.benchmarks import searching
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import read_trials
+from vmapseeds.searches.trials import read_trials
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
 

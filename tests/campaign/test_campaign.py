@@ -122,10 +122,6 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
   ("call", "message"),
   [
-    (
-      lambda out: vs.train("digits_cnn"),
-      "out is not given: give the results folder, such as",
-    ),
     (lambda out: vs.train(RECIPE, 3, 4), "4 is no folder: give its path or its URL"),
     (
       lambda out: vs.train(RECIPE, 3, out.encode()),
@@ -675,7 +671,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   said = capsys.readouterr().err.splitlines()[0]
   assert (
     said
-    == "lanes: im2col, width 2 (the fastest of 3 measured; --lowering, --lane-width override)"
+    == "lanes: im2col, width 2 (the fastest of 3 measured; lowering=, lane_width= override)"
   )
   results = train(tmp_path / "given", 4, LINEAR, lowering="grouped")
   assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("grouped", 1)

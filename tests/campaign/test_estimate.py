@@ -348,7 +348,7 @@ def test_if_every_candidate_is_refused_one_line_says_so(choose, capsys):
       choose(**given)
     assert str(failed.value) == (
       "digits_cnn does not run on cpu in any of the 3 lowerings and lane widths that were "
-      "tried: give another --lowering or --lane-width; im2col 64: INTERNAL: "
+      "tried: give another lowering= or lane_width=; im2col 64: INTERNAL: "
       "CUDNN_STATUS_NOT_SUPPORTED in cudnn_frontend im2col 64"
     )
     assert isinstance(failed.value.__cause__, jax.errors.JaxRuntimeError)
@@ -460,7 +460,7 @@ def compared(recipe, seconds=1e6, runs=ONE):
 def test_a_long_campaign_says_that_bfloat16_would_gain(timed):
   took, asked = timed
   recipe = vs.recipe("digits_cnn")
-  line = "{} would take {} of the time on this processor: --set precision={}"
+  line = "{} would take {} of the time on this processor: precision='{}'"
   assert compared(recipe) == line.format("bfloat16", 0.6, "bfloat16")
   assert asked == [(p, ("im2col", 3)) for p in ("float32", "bfloat16")]
   took["bfloat16"] = 0.83
@@ -474,7 +474,7 @@ def test_a_campaign_in_bfloat16_says_what_it_costs(timed, monkeypatch):
   monkeypatch.setattr(half, "has_units", lambda: False)
   recipe = vs.recipe("digits_cnn", precision="bfloat16")
   took["bfloat16"] = 1.25
-  line = "float32 would take 0.8 of the time on this processor: --set precision=float32"
+  line = "float32 would take 0.8 of the time on this processor: precision='float32'"
   assert compared(recipe) == line
   took["bfloat16"] = 1.04
   assert compared(recipe) == ""

@@ -372,7 +372,9 @@ def test_compilers_for_absent_accelerators_do_not_start(
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).touch()
   points = [SimpleNamespace(name=name, value=f"jax_plugins.{name}") for name in plugins]
-  modules = {name: value for name, value in sys.modules.items() if name != "jax"}
+  updates = []
+  config = SimpleNamespace(update=lambda *setting: updates.append(setting))
+  modules = dict(sys.modules) | {"jax": SimpleNamespace(config=config)}
   monkeypatch.setattr(machine, "DEVICES", tmp_path)
   monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
   monkeypatch.setattr(
@@ -384,3 +386,5 @@ def test_compilers_for_absent_accelerators_do_not_start(
   assert ("jax_plugins.xla_cuda12" in modules) is hidden
   assert ("jax_cuda12_plugin" in modules) is hidden
   assert os.environ.get("JAX_PLATFORMS") == platforms
+  # JAX may be imported before a command begins.
+  assert updates == ([("jax_platforms", "cpu")] if platforms else [])

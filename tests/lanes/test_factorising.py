@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 import pytest
-from cases import mostly_seldom
+from cases import mostly_seldom, mostly_slow
 
 import vmapseeds as vs
 from experiments.reliability import hangs
@@ -57,7 +57,7 @@ def matrices():
   return a @ a.swapaxes(-1, -2) + 5 * np.eye(5, dtype=np.float32)
 
 
-@pytest.mark.parametrize("inner", ["vmap", "scan", "cond", "grad"])
+@pytest.mark.parametrize("inner", mostly_slow(["vmap", "scan", "cond", "grad"]))
 def test_every_library_call_of_lanes_is_of_one_matrix(inner, matrices, monkeypatch):
   """Also where the lane itself has several."""
   monkeypatch.setattr(factorising, "WAITS", True)

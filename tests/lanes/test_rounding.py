@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.lanes import Stages, fast_convolutions, spread_stages
@@ -87,7 +88,7 @@ def test_programs_compute_in_lanes_what_jit_computes(dtype):
 
 
 @by_dtype
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", mostly_slow([1, 2]))
 def test_convolutions_round_once_what_they_sum_in_float32(dtype, groups):
   """Outputs and both gradients, beside the same sums in float64."""
   rng = np.random.default_rng(0)

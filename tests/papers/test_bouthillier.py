@@ -42,7 +42,7 @@ from experiments.measures import (
 )
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import Trials
+from vmapseeds.searches.trials import Trials
 
 SMOKE = campaigns.tasks("smoke")
 
@@ -99,6 +99,7 @@ def test_the_two_algorithms(tmp_path):
   np.testing.assert_allclose(biased.mean, runs.test_accuracy.mean(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_search_whose_trials_all_failed_leaves_nothing_to_train(tmp_path):
   recipe = SMOKE["breast_cancer"].recipe
   over = {"lr": "log 1e30..1e32"}

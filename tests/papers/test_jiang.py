@@ -51,6 +51,7 @@ def of_two(P: np.ndarray, y: np.ndarray) -> float:
   return sum(abs((hits - v / 2)[votes == v].sum()) for v in range(3)) / len(y)
 
 
+@pytest.mark.slow
 def test_table_1_equals_loops(group):
   n = table1.ensemble(group)
   P, y = group.predictions, group.labels
@@ -109,6 +110,7 @@ def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
   assert cifar100["gap, DiffInit"][1:3] == ("8.65 %", "table 3")
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_two_runs(group):
   n = table1.ensemble(group._replace(predictions=group.predictions[:2]))
   assert list(n.cace) == [2]

@@ -358,6 +358,7 @@ def test_rates_of_configurations_are_those_of_their_runs():
     assert {*plot.learning_rates()} == {*table.values["lr"]}
 
 
+@pytest.mark.slow
 def test_ratios_at_a_rate_are_of_the_runs_with_this_rate(monkeypatch):
   plot = campaigns.SCALES["smoke"].scatters["mlp_rates"]
   table = plot.runs()

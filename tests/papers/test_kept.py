@@ -10,7 +10,7 @@ import pytest
 import vmapseeds as vs
 from experiments import banerjee2024, frame, kept
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.searches import trials_of
+from vmapseeds.searches.trials import trials_of
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
 RUNS = 3
@@ -84,11 +84,13 @@ def test_kept_runs_and_those_trained_after_them_are_the_runs_of_one_campaign(
   }
 
 
+@pytest.mark.slow
 def test_fewer_runs_than_are_kept_are_the_first_of_them(two, tmp_path):
   found = trained(tmp_path / "third", tmp_path / "kept", runs=1)("few")
   assert found.sizes["run"] == 1
 
 
+@pytest.mark.slow
 def test_another_recipe_does_not_take_kept_runs(two, tmp_path):
   of = trained(tmp_path / "third", tmp_path / "kept", runs=1)
   of.campaigns["few"] = of.campaigns["few"]._replace(recipe=RECIPE.replace(lr=0.01))
@@ -125,6 +127,7 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
     np.testing.assert_array_equal(both[name], expected[name])
 
 
+@pytest.mark.slow
 def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   recipe = vs.Recipe(
     name="line",
@@ -155,6 +158,7 @@ def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
     np.testing.assert_array_equal(both[name], expected[name])
 
 
+@pytest.mark.slow
 def test_searches_are_kept_whole(tmp_path, monkeypatch):
   search = frame.Search({"lr": "log 1e-3..1"}, trials=2)
   seeds = vs.Runs.vary("sampler", 2)
@@ -185,6 +189,7 @@ def test_searches_are_kept_whole(tmp_path, monkeypatch):
     of(tmp_path / "second")("searched")
 
 
+@pytest.mark.slow
 def test_files_that_overlap_are_refused(two, tmp_path):
   (file,) = (tmp_path / "kept").glob("*.npz")
   shutil.copy(file, file.with_name(f"{file.stem}-1.npz"))

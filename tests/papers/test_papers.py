@@ -81,7 +81,6 @@ def test_all_cores_are_had(tmp_path, monkeypatch):
 
 MISTAKES = {
   "unknown figure": (("fig77",), "unknown figure 'fig77'"),
-  "unknown scale": (("--scale", "huge"), "huge"),
   "no seed batch": (
     ("--seed-batch", "0"),
     "seed batch is 0: give a whole number of at least 1",
@@ -98,6 +97,14 @@ def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
   err = capsys.readouterr().err
   assert len(err.splitlines()) == 1
   assert said in err
+  assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_scale_is_refused(tmp_path, capsys):
+  with pytest.raises(SystemExit) as end:
+    run("jordan2024", tmp_path, "--scale", "huge")
+  assert end.value.code == 2
+  assert "huge" in capsys.readouterr().err
   assert not list(tmp_path.iterdir())
 
 

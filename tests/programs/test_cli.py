@@ -1,9 +1,9 @@
 """The command line: what it prints, and one line with status 2 for a mistake."""
 
 import ast
+import dataclasses
 import importlib
 import importlib.metadata
-import inspect
 import io
 import os
 import re
@@ -20,7 +20,7 @@ import test_campaign
 import xarray as xr
 
 import vmapseeds as vs
-from vmapseeds import cli
+from vmapseeds import cli, parsing
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
@@ -40,7 +40,7 @@ def run(capsys, *argv):
 
 def given(*argv):
   """What a command is called with."""
-  return cli.parse(cli.deferred(cli.COMMANDS[argv[0]]), argv[1:]).keywords
+  return vars(cli.parser_of(argv[0]).parse(argv[1:]))
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def given(*argv):
       ["trian"],
       "unknown command 'trian': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, plan, examples, recipes, bench; did you mean 'train'?",
     ),
-    (["train"], "error: Missing from vmapseeds train: RECIPE"),
-    (["train", "digits_cnn"], "--out DIR"),
+    (["train"], "error: the following arguments are required: --out\n"),
+    (["train", "--out", "{}"], "error: the following arguments are required: RECIPE\n"),
     (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
     (
       ["train", "digits_cnn", "--out", "{}", "--runs", "0"],
@@ -71,7 +71,7 @@ def given(*argv):
     ),
     (
       ["bench", "digits_cnn", "--widths", "1", "wide"],
-      "error: --widths is '1', 'wide': give a whole number",
+      "error: --widths is 'wide': give a whole number\n",
     ),
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
     (
@@ -80,12 +80,12 @@ def given(*argv):
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--rums", "3"],
-      "error: Unrecognized options: --rums, 3; Perhaps you meant: --runs N number of runs",
+      "error: unknown flag or word '--rums': did you mean --runs? `vmapseeds train --help` says what there is\n",
     ),
     # `replay` has a flag --run, but the answer must be about `train`.
     (
       ["train", "digits_cnn", "--out", "{}", "--run", "3"],
-      "Unrecognized options: --run, 3; Perhaps you meant: --dry-run check everything and say what the runs will take",
+      "unknown flag or word '--run': did you mean --runs?",
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--vary", "ordr"],
@@ -301,50 +301,27 @@ def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
   assert given("train", *argv, "--out", "r", "digits_cnn")["recipe"] == "digits_cnn"
 
 
-def test_help_says_what_every_flag_does(capsys, monkeypatch):
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_says_what_every_flag_does(command, capsys, monkeypatch):
   monkeypatch.setenv("COLUMNS", "400")  # each flag in a line
-  for command in (
-    "demo",
-    "train",
-    "work",
-    "verify",
-    "replay",
-    "merge",
-    "import",
-    "report",
-    "compare",
-    "plan",
-    "examples",
-    "recipes",
-    "bench",
-  ):
-    status, out, err = run(capsys, command, "--help")
-    assert status == 0
-    assert f"vmapseeds {command}" in out
-    assert "Args" not in out
-    assert "(default: )" not in out
-    told = re.findall(r"^│ (--[a-z-]+)(?: \S+)*?  +(\S.*?) *│$", out, re.M)
-    assert [flag for flag, text in told if not re.match(r"\w", text)] == []
-    assert len(told) == len(re.findall(r"^│ --", out, re.M))
-  status, out, err = run(capsys, "train", "--help")
-  for flag in (
-    "--sweep",
-    "--subset",
-    "--bootstrap",
-    "--poke",
-    "--runs",
-    "--seed-batch",
-    "--out",
-    "--vary",
-    "--set",
-    "--lane-width",
-    "--lowering",
-    "--logits",
-    "--checkpoint-every",
-    "--keep-params",
-    "--quiet",
-  ):
-    assert flag in out
+  status, out, err = run(capsys, command, "--help")
+  assert (status, err) == (0, "")
+  assert out.startswith(f"usage: vmapseeds {command}")
+  assert "Args" not in out
+  assert "(default: )" not in out
+  parser = cli.parser_of(command)
+  for action in parser.known:
+    assert re.match(r"\w|\.csv", action.help), action.dest
+    name = (action.option_strings or [action.metavar])[0]
+    assert f"  {name}" in out
+
+
+def test_help_lists_the_commands(capsys):
+  status, out, err = run(capsys, "--help")
+  assert (status, err) == (0, "")
+  assert out.startswith("usage: vmapseeds COMMAND [flags]\n")
+  for command in cli.COMMANDS:
+    assert re.search(rf"^    {command} +\w", out, re.M)
 
 
 @pytest.mark.parametrize("columns", [30, 80, None])
@@ -398,7 +375,7 @@ def test_what_trains_nothing_imports_nothing_large():
   program = """
 import contextlib, io, sys
 import vmapseeds, vmapseeds.training.recipes, vmapseeds.mistakes
-from vmapseeds import cli
+from vmapseeds import cli, parsing
 with contextlib.redirect_stdout(io.StringIO()):
   for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
     with contextlib.suppress(SystemExit):
@@ -480,11 +457,8 @@ def test_train_report_compare(tmp_path, capsys):
 
 def table(*argv, recipe=None):
   """The columns of the runs table that `vmapseeds train digits_cnn argv` trains."""
-  flags = given("train", "digits_cnn", "--out", "r", "--runs", "2", *argv)
-  names = inspect.signature(cli.table).parameters.keys() - {"task"}
-  made = cli.table(
-    recipe or vs.recipe("digits_cnn"), **{name: flags[name] for name in names}
-  )
+  flags = cli.parser_of("train").parse(["digits_cnn", "--out", "r", *argv])
+  made = cli.runs_table(recipe or vs.recipe("digits_cnn"), 2, flags)
   return made.sampling, {
     name: column.tolist() for name, column in made.columns().items()
   }
@@ -519,18 +493,18 @@ def test_runs_from_the_command_line():
   }
   own = vs.recipe("digits_cnn", values={"temperature": 1})
   assert table("--sweep", "temperature=2,4", recipe=own)[1]["temperature"] == [2, 4] * 2
-  assert cli.overrides(["temperature=3"]) == {"temperature": 3}
+  assert parsing.overrides(["temperature=3"]) == {"temperature": 3}
   assert own.replace(temperature=3).hyperparameters["temperature"] == 3
 
 
 def test_several_values_of_a_column():
-  assert cli.values(["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where") == {
+  assert parsing.values(["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where") == {
     "lr": [0.01, 0.05, 1],
     "momentum": [0.9],
   }
   with pytest.raises(vs.Mistake, match=r"lr is \[0.1, 'fast'\]: give a number"):
     groups.select_runs(
-      results_of([0.5], lr=("run", [0.1])), cli.values(["lr=0.1,fast"], "--where")
+      results_of([0.5], lr=("run", [0.1])), parsing.values(["lr=0.1,fast"], "--where")
     )
 
 
@@ -562,24 +536,29 @@ def test_what_to_do_next(monkeypatch):
 
 
 def test_the_options_of_a_campaign_are_those_of_the_command_line():
-  flags = given(
-    "train",
-    "digits_cnn",
-    "--out",
-    "r",
-    "--seed-batch",
-    "4",
-    "--lowering",
-    "im2col",
-    "--logits",
-    "--quiet",
+  words = ["digits_cnn", "--out", "r", "--seed-batch", "4", "--lowering", "im2col"]
+  flags = cli.parser_of("train").parse([*words, "--logits", "--no-tallies", "--quiet"])
+  assert cli.campaign_options(flags) == vs.Options(
+    seed_batch=4, lowering="im2col", logits=True, tallies=False, progress=False
   )
-  assert (flags["campaign"], flags["quiet"]) == (
-    vs.Options(seed_batch=4, lowering="im2col", logits=True),
-    True,
-  )
-  flags = given("work", "r", "--checkpoint-every", "3")
-  assert (flags["campaign"], flags["quiet"]) == (WorkOptions(checkpoint_every=3), False)
+  assert cli.campaign_options(cli.parser_of("train").parse(words[:3])) == vs.Options()
+  flags = cli.parser_of("work").parse(["r", "--checkpoint-every", "3"])
+  assert cli.execution_options(flags) == WorkOptions(checkpoint_every=3)
+  flags = cli.parser_of("work").parse(["r", "--checkpoint-every", "never"])
+  assert cli.execution_options(flags) == WorkOptions(checkpoint_every="never")
+
+
+def test_every_option_of_a_campaign_has_a_flag():
+  train = given("train", "digits_cnn", "--out", "r")
+  work = given("work", "r")
+  for options, flags in ((vs.Options, train), (WorkOptions, work)):
+    names = {field.name for field in dataclasses.fields(options)} - {"progress"}
+    assert names <= flags.keys()
+    assert {name: flags[name] for name in names} == {
+      field.name: field.default
+      for field in dataclasses.fields(options)
+      if field.name in names
+    }
 
 
 @pytest.fixture
@@ -876,36 +855,36 @@ COMPLETED = {"re": ["recipes", "replay", "report"], "train --dr": ["--dry-run"]}
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_and_flags(tmp_path, capsys):
+  pytest.importorskip("shtab")
+  status, out, err = run(capsys, "--print-completion", "bash")
+  assert (status, err) == (0, "")
   script = tmp_path / "completions.bash"
-  assert run(capsys, "--tyro-write-completion", "bash", script)[0] == 0
+  script.write_text(out)
   for line, completed in COMPLETED.items():
     words = f"vmapseeds {line}"
     asked = f"""source {script}; COMP_WORDS=({words}); COMP_CWORD={line.count(" ") + 1}
       $(complete -p vmapseeds | sed "s/.*-F //; s/ .*//"); printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     ended = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
-    assert ended.stdout.splitlines() == completed, ended.stderr
+    assert sorted(ended.stdout.split()) == completed, ended.stderr
 
 
 @pytest.mark.parametrize("shell", cli.SHELLS)
-def test_completions_are_of_all_commands(shell, tmp_path, capsys):
-  script = tmp_path / "completions"
-  assert run(capsys, "--tyro-write-completion", shell, script) == (0, "", "")
-  assert all(f"'{command}'" in script.read_text("utf-8") for command in cli.COMMANDS)
+def test_completions_are_of_all_commands(shell, capsys):
+  pytest.importorskip("shtab")
+  status, out, err = run(capsys, "--print-completion", shell)
+  assert (status, err) == (0, "")
+  assert all(command in out for command in cli.COMMANDS)
 
 
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    (["ksh", "x"], "unknown shell 'ksh': choose one of bash, zsh, fish"),
-    (["bash"], "--tyro-write-completion bash: give one file"),
-    (["bash", "x/y"], "--tyro-write-completion x/y cannot be written"),
+    (["ksh"], "unknown shell 'ksh': choose one of bash, zsh, fish"),
+    (["bash", "x"], "--print-completion bash x: give one shell"),
   ],
 )
-def test_completions_that_cannot_be_written(
-  given, message, capsys, tmp_path, monkeypatch
-):
-  monkeypatch.chdir(tmp_path)
-  status, _, err = run(capsys, "--tyro-write-completion", *given)
-  assert status == 2
+def test_completions_that_cannot_be_printed(given, message, capsys):
+  status, out, err = run(capsys, "--print-completion", *given)
+  assert (status, out) == (2, "")
   assert message in err

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import mostly_seldom
 
 import vmapseeds as vs
 from experiments import frame, jordan2024
@@ -372,12 +373,12 @@ def test_recipe_names(name, refused):
     (["--runs", "nan"], "--runs"),
     (["--runs", ""], "--runs"),
     (["--runs"], "--runs"),
-    (["--runs", "4", "4"], "Unrecognized options: 4"),
+    (["--runs", "4", "4"], "unknown flag or word '4'"),
     (["--runs", "1" + "0" * 30], "give at most 10000000"),
     (["--runs", "9" * 5000], "--runs"),
     (["--runs", "4000000000"], "runs is 4000000000"),
-    (["--rnus", "4"], "Unrecognized options: --rnus, 4"),
-    (["--run\x1b[31ms", "4"], "Unrecognized options: --run"),
+    (["--rnus", "4"], "unknown flag or word '--rnus': did you mean --runs?"),
+    (["--run\x1b[31ms", "4"], r"unknown flag or word '--run\x1b[31ms'"),
     (["--seed-batch", "-1"], "seed batch is -1"),
     (["--seed-batch", "0"], "seed batch is 0"),
     (["--seed-batch", "2.0"], "--seed-batch"),
@@ -414,8 +415,8 @@ def test_recipe_names(name, refused):
     ),
     (["--until", "mean_accuracy rel 1%", "--runs", "0"], "runs is 0"),
     (["--logits", "--no-logits"], "error"),
-    (["--logits=yes"], "Unrecognized options: yes"),
-    (["--quiet", "please"], "Unrecognized options: please"),
+    (["--logits=yes"], "--logits: ignored explicit argument 'yes'"),
+    (["--quiet", "please"], "unknown flag or word 'please'"),
     (["--out", ""], "holds something else than results"),
     (["--out"], "--out"),
     (["--out", "tiny.npz"], "tiny.npz is a file: give a folder"),
@@ -1287,7 +1288,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["demo", "--runs", "0"], "runs is 0"),
     (["demo", "--runs", "4000000000"], "give at most 10000000"),
     (["demo", "--out", "tiny.npz"], "tiny.npz is a file"),
-    (["recipes", "all"], "Unrecognized options: all"),
+    (["recipes", "all"], "unknown flag or word 'all': `vmapseeds recipes --help`"),
     (
       ["bench", "digits_cnn", "--set", "dataset=tiny.npz", "model=resnet9"],
       "on images of 4×4 pixels",
@@ -1299,8 +1300,9 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["work", "i"], "holds imported runs"),
     (["work", "n" * 300], NO_RESULTS),
     (["work", "r\x00"], "holds a null character"),
-    (["work", "r", "i"], "Unrecognized options: i"),
-    (["work", "r", "--blocks", "-1:2"], "write A:B"),
+    (["work", "r", "i"], "unknown flag or word 'i'"),
+    (["work", "r", "--blocks", "-1:2"], "--blocks: expected one argument"),
+    (["work", "r", "--blocks=-1:2"], "write A:B"),
     (["work", "r", "--blocks", "0:3"], "blocks 0:3 of a folder with 2"),
     (["work", "r", "--blocks", "2:"], "blocks 2:2 of a folder with 2"),
     (["work", "r", "--blocks", "1:1"], "blocks 1:1 of a folder with 2"),
@@ -1316,7 +1318,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["verify", "r/test", "--repair"], NO_RESULTS),
     (["verify", ".", "--repair"], NO_RESULTS),
     (["verify", "n" * 300, "--repair"], NO_RESULTS),
-    (["verify", "r", "--repair=all"], "Unrecognized options: all"),
+    (["verify", "r", "--repair=all"], "--repair: ignored explicit argument 'all'"),
     (["replay", "r"], "--run"),
     (["replay", "r", "--run", "-1"], "run is -1"),
     (["replay", "r", "--run", "4"], "run 4 of a folder with 4: the last is 3"),
@@ -1354,8 +1356,7 @@ def test_commands(argv, message, work, refused):
   ("argv", "message"),
   [
     (["../fig01"], "unknown figure '../fig01'"),
-    (["--scale", "1" + "0" * 30], "--scale"),
-    (["--scale"], "--scale"),
+    (["--scale", "smoke", "--scale", "smoke"], "--scale is given 2 times"),
     (["--seed-batch", "0"], "seed batch is 0"),
     (["--out", "tiny.npz"], "tiny.npz is a file"),
     (["--campaigns", "tiny.npz/c"], "cannot be written"),
@@ -1364,6 +1365,17 @@ def test_commands(argv, message, work, refused):
 )
 def test_flags_of_experiments(argv, message, refused):
   refused(argv, message, main=functools.partial(frame.main, jordan2024.__file__))
+
+
+@pytest.mark.parametrize("argv", [["--scale", "1" + "0" * 30], ["--scale"]])
+def test_flags_of_experiments_that_tyro_refuses(argv, files, tmp_path, capsys):
+  before = snapshot(tmp_path, True)
+  with pytest.raises(SystemExit) as end:
+    frame.main(jordan2024.__file__, argv)
+  out, err = capsys.readouterr()
+  assert (out, end.value.code) == ("", 2)
+  assert "--scale" in err
+  assert snapshot(tmp_path, True) == before
 
 
 @pytest.mark.parametrize(
@@ -1489,16 +1501,16 @@ def ends_well(argv, capsys):
   return not status
 
 
-MUTATIONS = 60
+MUTATIONS = mostly_seldom([20, 60])
 
 
-@pytest.mark.slow
-def test_mutated_metadata(work, capsys, monkeypatch):
+@pytest.mark.parametrize("mutations", MUTATIONS)
+def test_mutated_metadata(mutations, work, capsys, monkeypatch):
   """Any change of the metadata is either read as results or refused in one line."""
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
-  rng = random.Random(MUTATIONS)
+  rng = random.Random(mutations)
   accepted = 0
-  for i in range(MUTATIONS):
+  for i in range(mutations):
     file = Path("r", rng.choice(FILES))
     good = file.read_text()
     file.write_text(json.dumps(mutated(json.loads(good), rng)))
@@ -1507,11 +1519,11 @@ def test_mutated_metadata(work, capsys, monkeypatch):
     )
     file.write_text(good)
     shutil.rmtree("r/report", ignore_errors=True)
-  assert 0 < accepted < MUTATIONS
+  assert 0 < accepted < mutations
   assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize("mutations", [75, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mutations", [25, pytest.param(150, marks=pytest.mark.seldom)])
 def test_mutated_descriptions(mutations, work):
   """Any signed description of runs, blocks, columns and arrays is either read or
   refused in one line.
@@ -1534,14 +1546,14 @@ def test_mutated_descriptions(mutations, work):
   assert outside(Path.cwd()) == before
 
 
-@pytest.mark.slow
-def test_mutated_bytes(work, capsys, monkeypatch):
+@pytest.mark.parametrize("mutations", MUTATIONS)
+def test_mutated_bytes(mutations, work, capsys, monkeypatch):
   """Whatever bytes are changed in any file, chunks included."""
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
-  rng = random.Random(MUTATIONS)
+  rng = random.Random(mutations)
   files = sorted(f for f in Path("r").rglob("*") if f.is_file())
   accepted = 0
-  for i in range(MUTATIONS):
+  for i in range(mutations):
     file = rng.choice(files)
     good = file.read_bytes()
     bad = bytearray(good)
@@ -1553,11 +1565,11 @@ def test_mutated_bytes(work, capsys, monkeypatch):
     )
     file.write_bytes(good)
     shutil.rmtree("r/report", ignore_errors=True)
-  assert 0 < accepted < MUTATIONS
+  assert 0 < accepted < mutations
 
 
-@pytest.mark.slow
-def test_mutated_commands(work, capsys, monkeypatch):
+@pytest.mark.parametrize("mutations", MUTATIONS)
+def test_mutated_commands(mutations, work, capsys, monkeypatch):
   """Good command lines with words left out, repeated, exchanged, cut off or replaced."""
 
   def accepted(*args, **kwargs):
@@ -1624,9 +1636,9 @@ def test_mutated_commands(work, capsys, monkeypatch):
     "--out",
     "--set",
   )
-  rng = random.Random(MUTATIONS)
+  rng = random.Random(mutations)
   ended = []
-  for _ in range(2 * MUTATIONS):
+  for _ in range(2 * mutations):
     argv = rng.choice(good).copy()
     for _ in range(rng.randint(1, 3)):
       place, action = rng.randrange(1, len(argv)), rng.randrange(5)

@@ -208,7 +208,7 @@ def test_regression(tmp_path, printed):
   assert losses.mean() < 0.9  # the mean of the training targets would give about 1
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_memorization(tmp_path, printed):
   runs = whole.trained(64, 16)  # of which some see each example, and some do not
   said = printed("memorization", runs=runs)
@@ -348,7 +348,7 @@ def differ(params):
   return max(np.abs(leaf[0] - leaf[1]).max() for leaf in jax.tree.leaves(params)) > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_mixup_is_a_plain_loop(tmp_path):
   model = plain.SmallCNN()
 
@@ -373,7 +373,7 @@ def test_mixup_is_a_plain_loop(tmp_path):
   assert differ(ours)
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_sharpness_aware_steps_are_a_plain_loop(tmp_path):
   model = plain.SmallCNN()
 
@@ -393,7 +393,7 @@ def test_sharpness_aware_steps_are_a_plain_loop(tmp_path):
   assert differ(ours)
 
 
-@pytest.mark.slow
+@pytest.mark.seldom
 def test_label_noise_is_a_plain_loop_on_wrong_labels(tmp_path):
   made, model = program("label_noise"), plain.SmallCNN()
   noisy = LABELS.copy()

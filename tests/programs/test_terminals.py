@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds import cli
@@ -43,7 +44,7 @@ def test_letters_that_an_encoding_lacks(encoding, printed):
   print_what_can_be_encoded(io.StringIO())  # has no encoding, and takes all letters
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", mostly_slow(["ascii", "cp1252"]))
 def test_reports_are_printed_whole(folder, encoding, monkeypatch):
   for print_all in (
     lambda: vs.report(folder),
@@ -77,6 +78,7 @@ def test_a_full_disk_behind_what_is_printed_is_one_line():
   )
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_vectors_too(folder, tmp_path):
   vs.report(folder, out=tmp_path / "a", format="pdf")
   drawn = {path.stem for path in (tmp_path / "a").glob("*.png")}

@@ -28,6 +28,7 @@ def upgrade(monkeypatch):
   return upgraded
 
 
+@pytest.mark.slow
 def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   before = upgrade()
@@ -55,6 +56,7 @@ def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrad
     vs.train(LINEAR, 6, tmp_path / "a", **HOW)
 
 
+@pytest.mark.slow
 def test_it_forgives_versions_alone(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   other = LINEAR.replace(label_smoothing=0.5)
@@ -66,6 +68,7 @@ def test_it_forgives_versions_alone(tmp_path, upgrade):
       vs.train(changed, 4, tmp_path / "a", allow_upgrade=True, **HOW)
 
 
+@pytest.mark.slow
 def test_folders_of_several_versions_are_merged(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   before = upgrade()

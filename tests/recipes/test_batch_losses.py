@@ -103,6 +103,7 @@ def test_a_report_says_why_there_is_no_variance_of_means(trained):
   assert not any("beside it" in t for t in sections["concordance_index"]["warnings"])
 
 
+@pytest.mark.slow
 def test_of_folds_it_is_that_of_each_fold(tmp_path, capsys):
   data = vs.Dataset(train=(X, Y))
   runs = vs.Runs.independent(2).k_fold(3)

@@ -315,6 +315,7 @@ def test_what_is_measured_later_is_added_to_the_folder(trained, tmp_path):
   assert "log_loss" in again
 
 
+@pytest.mark.slow
 def test_runs_that_are_added_later_are_to_be_measured_again(trained, tmp_path):
   folder = tmp_path / "a"
   shutil.copytree(trained, folder)

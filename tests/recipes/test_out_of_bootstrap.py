@@ -32,6 +32,7 @@ def test_one_example_is_the_least_to_train_on():
     runs.out_of_bootstrap(0)
 
 
+@pytest.mark.slow
 def test_what_runs_of_a_bootstrap_make_of_other_training_examples_is_kept(tmp_path):
   """Against each network, applied by hand to the examples that its run did not draw."""
   rng = np.random.default_rng(0)

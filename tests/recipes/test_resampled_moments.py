@@ -97,6 +97,7 @@ def test_an_outlier_that_is_held_out_scales_nothing(tmp_path):
   )
 
 
+@pytest.mark.slow
 def test_held_out_examples_of_a_bootstrap_are_normalised_without_them(tmp_path):
   """The loss of the identity on them is the mean square of what arrives."""
   x, y = outlier(36)

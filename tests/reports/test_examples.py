@@ -5,6 +5,7 @@ stored votes, in the terminal and in reports.
 from collections import Counter
 from itertools import combinations
 
+import flax.linen as nn
 import folders
 import numpy as np
 import pytest
@@ -94,6 +95,43 @@ def test_few_examples(examples):
   assert found.most_voted.values.tolist() == [0] * examples
   assert found.agreement.values.tolist() == pytest.approx([1 / 3] * examples)
   assert found.rank_hard.values.tolist() == [0] * examples
+
+
+def test_examples_that_runs_held_out_by_hand(tmp_path):
+  """Each share is of the runs that were not trained on the example, if there are any."""
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, 3, 30)
+  inputs = rng.normal(size=(30, 4)).astype(np.float32) + labels[:, None]
+  recipe = vs.Recipe(
+    model=nn.Dense(3),
+    dataset=vs.Dataset(train=(inputs, labels)),
+    epochs=1,
+    batch_size=8,
+    lr=0.1,
+  )
+  runs = vs.Runs.independent(6).out_of_bootstrap()
+  vs.train(recipe, runs, tmp_path / "r", progress=False)
+  table = vs.examples(tmp_path / "r")
+  results = vs.open_results(tmp_path / "r", "held_out")
+  mask, predictions = results.mask.values, results.predictions.values
+  assert {0, 1, 2} <= {*mask.sum(0)}
+  columns = {name: table[name].values for name in table.data_vars}
+  for i, label in enumerate(labels):
+    votes = predictions[mask[:, i], i].tolist()
+    assert columns["runs"][i] == len(votes)
+    if not votes:
+      assert np.isnan(columns["error_rate"][i])
+      assert columns["most_voted"][i] == -1
+      continue
+    right = votes.count(label)
+    others = [votes.count(other) for other in range(3) if other != label]
+    assert columns["error_rate"][i] == (len(votes) - right) / len(votes)
+    assert columns["margin"][i] == (right - max(others)) / len(votes)
+    pairs = list(combinations(votes, 2))
+    agreement = np.mean([a == b for a, b in pairs]) if pairs else np.nan
+    np.testing.assert_allclose(columns["agreement"][i], agreement)
+  unseen = columns["runs"] == 0
+  assert columns["rank_hard"][unseen].min() == 30 - unseen.sum()
 
 
 def test_runs_that_diverged_are_left_out():

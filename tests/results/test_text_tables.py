@@ -104,7 +104,7 @@ def test_numbers_that_may_be_names_are_refused(text, kind, rows, tmp_path):
   file = tmp_path / "t.csv"
   file.write_text(text)
   both = f"names, above {rows} rows of {kind}, or numbers, the first of {rows + 1} rows"
-  with pytest.raises(vs.Mistake, match=f"may be {both}: say --header yes or no"):
+  with pytest.raises(vs.Mistake, match=f"may be {both}: say header=True or False"):
     Source(kind, file)
   expected = np.loadtxt(file, delimiter=",", dtype=int)
   for header in (True, False):

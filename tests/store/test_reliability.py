@@ -22,6 +22,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from cases import mostly_slow
 from folders import outputs_folder
 from test_cli import run
 
@@ -303,7 +304,7 @@ def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path, monkeypatch):
   assert Results(tmp_path / "r").description == {"of": "another"}
 
 
-@pytest.mark.parametrize("other", ["trains", "has finished"])
+@pytest.mark.parametrize("other", mostly_slow(["trains", "has finished"]))
 def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
   other, tmp_path, reference, monkeypatch, capsys
 ):

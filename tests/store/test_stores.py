@@ -348,7 +348,10 @@ def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
 
 @pytest.mark.parametrize(
   ("instant", "done"),
-  [("at the root", 0), pytest.param("before a record", 4, marks=pytest.mark.slow)],
+  [
+    pytest.param("at the root", 0, marks=pytest.mark.slow),
+    pytest.param("before a record", 4, marks=pytest.mark.slow),
+  ],
 )
 def test_a_killed_process_is_gone_on_from(
   instant, done, store, reference, trained, tmp_path, capsys

@@ -161,6 +161,7 @@ def test_linen_collections_are_carried_sown_kept_and_applied(tmp_path):
   np.testing.assert_allclose(applied, logits, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(nnx, "SpectralNorm"), reason="an older Flax")
 def test_nnx_collections_are_carried_sown_kept_and_applied(tmp_path):
   ours = kept(NNX, tmp_path / "r")

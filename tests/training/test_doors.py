@@ -75,21 +75,40 @@ def test_all_frames_are_shown_on_request(monkeypatch, tmp_path):
   assert len(own_frames(caught.value)) > 2
 
 
-def test_messages_name_arguments_in_python_and_flags_on_the_command_line(capsys):
-  text = "give another --out, --lane-width 1 or --force-mixed; `verify --repair` helps"
-  assert str(vs.Mistake(text)) == (
-    "give another out=, lane_width=1 or force_mixed=True; `verify --repair` helps"
-  )
+@pytest.mark.parametrize(
+  ("name", "value", "argument", "flag"),
+  [
+    ("out", None, "out=", "--out"),
+    ("lane_width", 1, "lane_width=1", "--lane-width 1"),
+    ("force_mixed", True, "force_mixed=True", "--force-mixed"),
+    ("dataset", "PATH", "dataset=PATH", "--dataset PATH"),
+    ("where", {"lr": 0.02}, "where={'lr': 0.02}", "--where lr=0.02"),
+  ],
+)
+def test_options_are_arguments_in_python_and_flags_on_the_command_line(
+  name, value, argument, flag
+):
+  assert mistakes.option(name, value) == argument
   with mistakes.naming_flags():
-    assert str(vs.Mistake(text)) == text
-  assert str(vs.Mistake("choose, such as --where lr=0.02")).endswith(
-    "where={'lr': 0.02}"
-  )
-  assert str(vs.Mistake("train a folder for each, with --set lr=...")).endswith(
-    "lr=..."
-  )
-  error = pickle.loads(pickle.dumps(vs.Mistake(text)))
-  assert (type(error), str(error)) == (vs.Mistake, str(vs.Mistake(text)))
+    assert mistakes.option(name, value) == flag
+  assert mistakes.option(name, value) == argument
+
+
+def test_messages_name_arguments_in_python_and_flags_on_the_command_line(
+  capsys, tmp_path
+):
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=1)
+  vs.train(recipe, 2, tmp_path / "r", progress=False)
+  use = "give another {}, or what it was started with, or {}"
+  with pytest.raises(vs.Mistake) as caught:
+    vs.train(recipe.replace(epochs=2), 2, tmp_path / "r", progress=False)
+  assert str(caught.value).endswith(use.format("out=", "force_mixed=True"))
+  words = ["digits_cnn", "--set", "model=linear", "epochs=2", "--out", f"{tmp_path}/r"]
+  with pytest.raises(SystemExit):
+    cli.main(["train", *words])
+  assert use.format("--out", "--force-mixed") in capsys.readouterr().err
+  error = pickle.loads(pickle.dumps(caught.value))
+  assert (type(error), str(error)) == (vs.Mistake, str(caught.value))
   with pytest.raises(SystemExit):
     cli.main(["train", "digits_cnn", "--out", "r", "--until", "soon"])
   assert "--until 'soon': write" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from vmapseeds import lanes
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, half, memory
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Failure, Mistake, one_line, say
+from vmapseeds.mistakes import Failure, Mistake, one_line, option, say, wording
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_of
 
@@ -125,8 +125,8 @@ def nothing_runs(
   error = refused[last]
   failure = Failure(
     f"{task.name} does not run on {lanes.devices()[0].device_kind} in any of the "
-    f"{len(refused)} lowerings and lane widths that were tried: give another --lowering or "
-    f"--lane-width; {last}: {one_line(error)[:REFUSAL_LENGTH]}"
+    f"{len(refused)} lowerings and lane widths that were tried: give another "
+    f"{option('lowering')} or {option('lane_width')}; {last}: {one_line(error)[:REFUSAL_LENGTH]}"
   )
   failure.__cause__ = error
   return failure
@@ -321,8 +321,8 @@ def choose_execution(
     if measured > 1:
       reason = f"the fastest of {measured} measured"
     say(
-      f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; --lowering, "
-      "--lane-width override)"
+      f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; "
+      f"{option('lowering')}, {option('lane_width')} override)"
     )
   return chosen
 
@@ -343,16 +343,16 @@ def nothing_fits(
 ) -> Mistake:
   """Return the error of a task of which no candidate fits in memory."""
   least = min(fits, key=lambda fit: fit.memory_bytes or math.inf)
-  flags = ""
+  options = ""
   if lowering:
-    flags += f" --lowering {lowering}"
+    options += f" {option('lowering', lowering)}"
   if width:
-    flags += f" --lane-width {width}"
+    options += f" {option('lane_width', width)}"
   smaller = "batch_size, eval_batch_size or width"
   if width:
     smaller = f"lane width, {smaller}"
   return Mistake(
-    f"{task.name}{flags} needs {megabytes(least.memory_bytes or math.nan)} of "
+    f"{task.name}{options} needs {megabytes(least.memory_bytes or math.nan)} of "
     f"{megabytes(least.available_bytes)} of memory: give a smaller {smaller}"
   )
 
@@ -392,10 +392,10 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
       mine = processor_seconds_of(measure(task, execution))
       theirs = processor_seconds_of(measure(variant, execution))
     if mine and theirs and theirs * least_ratio <= mine:
-      return (
-        f"{other} would take {theirs / mine:.2g} of the time on this processor: --set "
-        f"precision={other}"
+      remedy = wording(
+        command=f"--set precision={other}", function=f"precision={other!r}"
       )
+      return f"{other} would take {theirs / mine:.2g} of the time on this processor: {remedy}"
   return ""
 
 

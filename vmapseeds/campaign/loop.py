@@ -2,18 +2,21 @@
 processes.
 """
 
+import atexit
 import collections
 import dataclasses
 import functools
 import math
 import random
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -27,7 +30,7 @@ from vmapseeds.campaign.execution import (
   compare_precisions,
   known_speed,
 )
-from vmapseeds.campaign.options import Options, WorkOptions
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import (
@@ -95,7 +98,19 @@ def train(
   task: Recipe | Task | str,
   runs: Runs | int = 256,
   out: Folder | None = None,
-  **options: Any,
+  *,
+  seed_batch: int | None = None,
+  lane_width: int | None = None,
+  lowering: str | None = None,
+  checkpoint_every: int | Literal["auto", "never"] | None = None,
+  predictions: Literal["all", "none"] = "all",
+  logits: bool = False,
+  keep_params: bool = False,
+  tallies: bool = True,
+  pairs: bool = False,
+  force_mixed: bool = False,
+  allow_upgrade: bool = False,
+  progress: bool = True,
 ) -> xr.Dataset:
   """Train and evaluate the runs that `out` does not hold yet, and return its results, as
   `open_results` does. Call it again to resume.
@@ -109,27 +124,74 @@ def train(
       "package.module:attribute".
     runs: the runs table, or how many independent runs; a longer table than last time
       extends the results.
-    out: the results folder, created if absent. It must be given.
-    **options: the fields of `vs.Options`: `seed_batch`, `lane_width`, `lowering`,
-      `tallies`, `pairs`, `predictions`, `logits`, `keep_params`, `checkpoint_every`,
-      `force_mixed`, `progress`.
+    out: the results folder, created if absent. None: the results are returned in memory,
+      and their folder, which `results.encoding["source"]` names, is removed when Python
+      ends.
+    seed_batch: how many runs are trained and written together, and in a new folder form
+      a block; an interruption loses at most these. None: 256, or what fits in memory.
+    lane_width: lanes that a device advances together, at most the seed batch; results
+      depend on it by rounding, so a folder keeps one; it is reduced if the devices'
+      memory is too small. None: the folder's, else the fastest as measured.
+    lowering: how convolutions run their lanes: "im2col", "grouped" or "sequential";
+      results depend on it by rounding. None: the folder's, else the fastest as measured.
+    checkpoint_every: save runs in training every so many epochs, or rounds of a task;
+      "auto" chooses the interval so that saving takes at most 2 % of the time. None:
+      "auto" where a seed batch trains for longer than a minute, else "never".
+    predictions: "all", or "none" to keep only tallies, accuracies and numbers of errors:
+      then no prediction leaves the devices, and a run takes a few bytes.
+    logits: keep logits beside predictions.
+    keep_params: keep the trained parameters and batch statistics of all runs, for
+      `load_networks`.
+    tallies: whether a new folder's votes and errors are counted on the devices, one set
+      for each combination of swept values, so that `tally` and reports need not read
+      predictions; only for classifiers without label maps.
+    pairs: in a new folder, also count the joint errors of all pairs of n examples: n²
+      numbers per seed batch and combination.
+    force_mixed: resume even where recipe, package versions, device kind, lane width,
+      lowering or precision differ from the folder's; the folder records that.
+    allow_upgrade: resume where the programs of the same recipe differ because versions of
+      packages do; reports say which runs were trained with which.
+    progress: print on stderr what was chosen and how far the training is.
 
   Raises:
     Mistake: an argument is not valid; then nothing has been trained or changed. Or the
       devices run out of memory, and the lane width cannot be reduced.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
-  if out is None:
-    raise Mistake(
-      "out is not given: give the results folder, such as out='results/mine'"
-    )
+  options = Options(
+    seed_batch=seed_batch,
+    lane_width=lane_width,
+    lowering=lowering,
+    checkpoint_every=checkpoint_every,
+    predictions=predictions,
+    logits=logits,
+    keep_params=keep_params,
+    tallies=tallies,
+    pairs=pairs,
+    force_mixed=force_mixed,
+    allow_upgrade=allow_upgrade,
+    progress=progress,
+  )
+  folder = out
+  if folder is None:
+    folder = temporary_folder()
   # A mistake that only the training shows leaves no empty folder behind.
-  with removed_if_unused(out):
-    campaign = open_campaign(task, runs, out, Options.of(**options))
-    if campaign.plan.options.progress:
+  with removed_if_unused(folder):
+    campaign = open_campaign(task, runs, folder, options)
+    if options.progress:
       say_estimate(campaign)
     train_blocks(campaign, wait=True)
-  return open_dataset(campaign)
+  results = open_dataset(campaign)
+  if out is None:
+    results.load()
+  return results
+
+
+def temporary_folder() -> str:
+  """Return a new folder for results that is removed when Python ends."""
+  folder = tempfile.mkdtemp(prefix="vmapseeds-")
+  atexit.register(shutil.rmtree, folder, ignore_errors=True)
+  return folder
 
 
 def say_estimate(campaign: Campaign) -> None:
@@ -177,7 +239,19 @@ def estimate(
   task: Recipe | Task | str,
   runs: Runs | int = 256,
   out: Folder | None = None,
-  **options: Any,
+  *,
+  seed_batch: int | None = None,
+  lane_width: int | None = None,
+  lowering: str | None = None,
+  checkpoint_every: int | Literal["auto", "never"] | None = None,
+  predictions: Literal["all", "none"] = "all",
+  logits: bool = False,
+  keep_params: bool = False,
+  tallies: bool = True,
+  pairs: bool = False,
+  force_mixed: bool = False,
+  allow_upgrade: bool = False,
+  progress: bool = True,
 ) -> Estimate:
   """Return what `train` would take with these arguments. It checks them as `train` does,
   times the training step for a few seconds, and trains and writes no runs.
@@ -186,12 +260,28 @@ def estimate(
     task: as for `train`.
     runs: as for `train`.
     out: the results folder, whose finished runs are left out; None for a new one.
-    **options: as for `train`.
+    seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
+    predictions, logits, keep_params, tallies, pairs: as for `train`.
+    force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
     Mistake: as `train`.
   """
-  plan = plan_campaign(task, runs, out, Options.of(**options))
+  options = Options(
+    seed_batch=seed_batch,
+    lane_width=lane_width,
+    lowering=lowering,
+    checkpoint_every=checkpoint_every,
+    predictions=predictions,
+    logits=logits,
+    keep_params=keep_params,
+    tallies=tallies,
+    pairs=pairs,
+    force_mixed=force_mixed,
+    allow_upgrade=allow_upgrade,
+    progress=progress,
+  )
+  plan = plan_campaign(task, runs, out, options)
   plan, execution, seed_batch = plan_execution(plan, out)
   done = 0
   root = None
@@ -416,7 +506,11 @@ def work(
   blocks: tuple[int | None, int | None] | None = None,
   *,
   dataset: Folder | None = None,
-  **options: Any,
+  seed_batch: int | None = None,
+  checkpoint_every: int | Literal["auto", "never"] | None = None,
+  force_mixed: bool = False,
+  allow_upgrade: bool = False,
+  progress: bool = True,
 ) -> xr.Dataset:
   """Train the runs that are left in a results folder, or in some of its blocks, and
   return its results, as `open_results` does.
@@ -429,14 +523,20 @@ def work(
     blocks: (first, one past the last) block to train, None in either place for the
       folder's own; None for all blocks.
     dataset: where the data are, if they have moved; their digest must be the same.
-    **options: these fields of `vs.Options`: `seed_batch`, `checkpoint_every`,
-      `force_mixed`, `progress`.
+    seed_batch, checkpoint_every, force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
     Mistake: as `train`; or there are no such blocks.
   """
   first, last = check_ends(blocks)
-  campaign = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
+  options = Options(
+    seed_batch=seed_batch,
+    checkpoint_every=checkpoint_every,
+    force_mixed=force_mixed,
+    allow_upgrade=allow_upgrade,
+    progress=progress,
+  )
+  campaign = resume(out, options, dataset=dataset)
   count = len(campaign.results.blocks)
   if first is None:
     first = 0
@@ -851,6 +951,7 @@ def run_lanes(
     steps = spread(shared, table, keeper, carry, combination[rows])
     # The last carry is what all lanes have counted.
     for lanes_done, step_outputs, carry in steps:  # noqa: B007
+      outputs.check_predictions(traced.task.name, plan.stored, step_outputs)
       finished.append(as_stored(plan.stored, step_outputs))
       values = shown_values(displayed, finished[-1])
       bar.trained_more(lanes_done.stop - lanes_done.start, values)

@@ -1,20 +1,11 @@
 """Campaign options: how runs are executed (affects results only by rounding) and what is
 stored for each run.
-
-The command line has a flag for each field. Its help is the field's text below.
 """
 
 import dataclasses
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from tyro.conf import Suppress, arg
-
-from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
-
-
-def hint(metavar: str, default: str):
-  """Return what the help of a flag shows: a name for its value, and the default."""
-  return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+from vmapseeds.mistakes import Mistake, at_least, one_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,13 +26,11 @@ class WorkOptions:
     progress: print on stderr what was chosen and how far the training is
   """
 
-  seed_batch: Annotated[int | None, hint("N", "256, or what fits in memory")] = None
-  checkpoint_every: Annotated[
-    int | Literal["auto", "never"] | None, hint("EPOCHS|auto|never", "auto if long")
-  ] = None
+  seed_batch: int | None = None
+  checkpoint_every: int | Literal["auto", "never"] | None = None
   force_mixed: bool = False
   allow_upgrade: bool = False
-  progress: Suppress[bool] = True
+  progress: bool = True
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
@@ -59,18 +48,6 @@ class WorkOptions:
     if value is not None:
       # The dataclass is frozen; `at_least` makes numbers of NumPy into those of Python.
       object.__setattr__(self, field, at_least(name, value, 1))
-
-  @classmethod
-  def of(cls, **options) -> Self:
-    """Make options from keyword arguments.
-
-    Raises:
-      UnknownField (a TypeError): there is no option of that name.
-    """
-    names = [field.name for field in dataclasses.fields(cls)]
-    for name in options:
-      one_of("option", name, names, UnknownField)
-    return cls(**options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,17 +75,11 @@ class Options(WorkOptions):
     Mistake: a value that is not allowed.
   """
 
-  lane_width: Annotated[int | None, hint("N", "the folder's, else measured")] = None
-  lowering: Annotated[str | None, hint("NAME", "the folder's, else measured")] = None
-  tallies: Annotated[
-    bool,
-    arg(
-      help="do not count a new folder's votes and errors on the devices: vs.tally and reports then read predictions",
-      help_behavior_hint="(default: they are counted, unless runs have label maps)",
-    ),
-  ] = True
+  lane_width: int | None = None
+  lowering: str | None = None
+  tallies: bool = True
   pairs: bool = False
-  predictions: Annotated[str, arg(metavar="all|none")] = "all"
+  predictions: Literal["all", "none"] = "all"
   logits: bool = False
   keep_params: bool = False
 

@@ -14,7 +14,7 @@ import numpy as np
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
 from vmapseeds.lanes.memory import free_memory
-from vmapseeds.mistakes import Mistake, door, say
+from vmapseeds.mistakes import Mistake, door, option, say
 from vmapseeds.results.description import (
   KEPT,
   MIXED,
@@ -203,7 +203,7 @@ def reload_plan(
     if str(source.dataset).endswith(".npz") and not os.path.exists(source.dataset):
       raise Mistake(
         f"no such file {source.dataset!r}, the data of {out}: say where they are with "
-        "--dataset PATH"
+        f"{option('dataset', 'PATH')}"
       )
   task, runs = load_task(source, runs, options)
   # The folder has only the path of the networks that its runs begin with.
@@ -217,7 +217,7 @@ def reload_plan(
     name = source.dataset if isinstance(source, Recipe) else task.name
     raise Mistake(
       f"the data {objects.name_of(name)} are not those of {out}: say where those are "
-      "with --dataset PATH"
+      f"with {option('dataset', 'PATH')}"
     )
   return plan
 

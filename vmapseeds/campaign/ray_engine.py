@@ -119,7 +119,7 @@ def train(
   if workers is not None:
     at_least("workers", workers, 1)
   task = resolve_task(task)
-  options = Options.of(**options)
+  options = Options(**options)
   if isinstance(task, Recipe):
     task.check_found("Ray")
   elif not task.origin:

@@ -5,7 +5,6 @@ import itertools
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ import xarray as xr
 
 from vmapseeds.campaign import loop
 from vmapseeds.data import Dataset
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, one_of, say
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.statistics import (
   STATISTICS,
@@ -218,10 +217,9 @@ def train_until(
       unit = statistic["unit"]
       value = show(statistic["value"], None, unit)
       ends = show_interval(statistic["low"], statistic["high"], unit) or "n/a"
-      print(
+      say(
         f"{count} runs: {until.statistic} {value}, 95 % interval {ends}, {reached:.2f} of "
-        "the width wanted",
-        file=sys.stderr,
+        "the width wanted"
       )
     if reached <= 1 or count >= len(runs):
       return results

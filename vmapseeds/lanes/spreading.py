@@ -19,8 +19,8 @@ from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import of_a_lane
 from vmapseeds.lanes.watching import Watch
-from vmapseeds.machine import COUNT, ask_for_all_cores, cache_folder, cores
-from vmapseeds.mistakes import Mistake, at_least, say
+from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
+from vmapseeds.mistakes import Mistake, at_least, warn
 from vmapseeds.target import start_devices
 
 Shared = TypeVar("Shared")
@@ -116,7 +116,7 @@ def devices() -> list[jax.Device]:
 @functools.cache
 def _warn_about_newer_jax():
   newest = ".".join(map(str, NEWEST_TRIED_JAX))
-  say(
+  warn(
     f"jax {jax.__version__} is newer than {newest}, the newest that vmapseeds was tried "
     f"with; if a training fails, install jax=={newest}"
   )
@@ -127,9 +127,11 @@ def _say_which_are_missing():
   """Print a line on stderr, once, that JAX started with fewer CPU devices than there are
   cores.
   """
-  say(
-    f"JAX has already started, with {len(devices())} CPU device(s) for {cores()} cores: "
-    f"import vmapseeds before JAX computes anything, or set {COUNT}={cores()}, to use all"
+  count = len(devices())
+  warn(
+    f"JAX has already started, with {count} CPU device(s): training uses about {count} of "
+    f"{cores()} cores. To use all, train before JAX computes anything, or set "
+    f"JAX_NUM_CPU_DEVICES={cores()}"
   )
 
 

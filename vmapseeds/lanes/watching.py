@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from vmapseeds.mistakes import Failure, say
+from vmapseeds.mistakes import Failure, option, say
 
 POLL = 5.0  # seconds between two looks
 # A step in which nothing runs for so many seconds is given up.
@@ -40,6 +40,8 @@ class Watch:
     # Of the waits but the first, which only starts a step
     self._longest: float | None = None
     self._failure = ""
+    # Made here, as a thread does not know whether the user has written a command.
+    self._one_lane = option("lane_width", 1)
     self._closed = threading.Event()
     threading.Thread(target=self._look, daemon=True).start()
 
@@ -85,7 +87,7 @@ class Watch:
     self._failure = (
       f"a step stands still: nothing has run in this process for {PATIENCE / 60:.1f} "
       "min; what was written stays: run the same command again to resume, with "
-      "--lane-width 1 if it happens again, and please report it"
+      f"{self._one_lane} if it happens again, and please report it"
     )
     numbers = [
       s for s in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(s))

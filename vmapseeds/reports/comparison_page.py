@@ -19,7 +19,7 @@ from rich.console import Console
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, number, one_of
+from vmapseeds.mistakes import Mistake, door, number, one_of, option
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
@@ -49,13 +49,13 @@ from vmapseeds.results.opening import (
   resolve_test_set,
   with_role,
 )
-from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import (
   is_higher_better,
   quantity_of,
   roles,
   values_of_runs,
 )
+from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 from vmapseeds.target import moves_data
@@ -173,11 +173,11 @@ def compare(
   _check_number_of_sides(others, against)
   over = (over,) if isinstance(over, str) else tuple(over)
 
-  first = read_side(a, where, "--where", test_set, epoch, output, over)
+  first = read_side(a, where, "where", test_set, epoch, output, over)
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   sides = {"A": first}
   for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
-    side = read_side(folder, against, "--against", test_set, epoch, first.output, over)
+    side = read_side(folder, against, "against", test_set, epoch, first.output, over)
     _check_comparable(first, side)
     sides[letter] = side
 
@@ -235,7 +235,7 @@ def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
   if not others and not against:
     raise Mistake(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
-      "--against lr=0.05"
+      f"{option('against', {'lr': 0.05})}"
     )
   if len(others) >= len(LETTERS):
     raise Mistake(
@@ -731,7 +731,7 @@ def _record_of_comparison(c: Comparison, lines: Sequence[str]) -> dict[str, Any]
 def read_side(
   folder: Folder,
   where: Where,
-  flag: str,
+  chosen_by: str,
   test_set: str,
   epoch: int | None,
   output: str | None,
@@ -764,7 +764,7 @@ def read_side(
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
     groups.check_columns(results, over)
-    groups.check_not_pooled(results, set(where or ()).union(over), flag)
+    groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)

@@ -3,6 +3,7 @@ page needs so that its reader can look for others.
 """
 
 import base64
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -58,18 +59,22 @@ def notable_cards(
   """Return the examples that `summarize_output` lists: the hardest, those that divide
   the runs, those that are likely mislabelled, and pairs that go wrong together.
   """
-  if inputs.values is not None and len(inputs.values) != section["examples"]:
-    inputs = Inputs()
-  titles = OF_LOSSES if runs.role == "loss" else ORDERS
-  first = None
+  inputs = _inputs_of_examples(inputs, section["examples"])
+  titles = ORDERS
+  first_classes = None
+  if runs.role == "loss":
+    titles = OF_LOSSES
   if runs.role == "class":
-    first = runs.tallies.first_classes(SHOWN_VOTES)
+    first_classes = runs.tallies.first_classes(SHOWN_VOTES)
+
   groups = []
   for order, title in titles.items():
     rows = section.get(f"{order}_examples")
     if rows:
-      cards = [_card(row, runs, first, inputs) for row in rows]
+      cards = [_card(row, runs, first_classes, inputs) for row in rows]
       groups.append(Cards(title, cards))
+
+  # Those below independence are right together less often, which is no riddle.
   pairs = [p for p in section.get("pairs", ()) if p["joint"] > p["product"]]
   if pairs:
     cards = [_pair(p, runs, inputs) for p in pairs]
@@ -77,38 +82,51 @@ def notable_cards(
   return groups
 
 
-def _card(row, runs, first, inputs):
+def _inputs_of_examples(inputs: Inputs, examples: int) -> Inputs:
+  """Return the inputs, or none if they are of other examples than those of an output."""
+  if inputs.values is not None and len(inputs.values) != examples:
+    return Inputs()
+  return inputs
+
+
+def _card(row, runs, first_classes, inputs):
   example = row["example"]
   pictures = [show_input(inputs, example)]
+  name = name_of(example, runs)
   if runs.role == "loss":
     mean = show(row["mean_loss"], None, runs.of.unit)
     sd = show(row["sd"], None, runs.of.unit)
     text = f"loss {mean}, sd {sd} between runs"
-    return Card(pictures, name_of(example, runs), [], text)
-  text = (
-    f"wrong in {100 * row['error_rate']:.1f} %, agree {100 * row['agreement']:.1f} %"
-  )
-  names = runs.class_names
-  title = f"{name_of(example, runs)}, label {show_class(row['label'], names)}"
-  classes, votes = first
-  bars = _votes(classes[example], votes[example], row["label"], runs)
+    return Card(pictures, name, [], text)
+
+  label = row["label"]
+  wrong, agree = 100 * row["error_rate"], 100 * row["agreement"]
+  text = f"wrong in {wrong:.1f} %, agree {agree:.1f} %"
+  title = f"{name}, label {show_class(label, runs.class_names)}"
+  classes, votes = first_classes
+  bars = _votes(classes[example], votes[example], label, runs)
   return Card(pictures, title, bars, text)
 
 
 def _votes(
   classes: np.ndarray, votes: np.ndarray, label: int, runs: MeasuredRuns
 ) -> list[Votes]:
-  return [
-    Votes(show_class(c, runs.class_names), float(count / runs.runs), bool(c == label))
-    for c, count in zip(classes, votes, strict=True)
-    if count
-  ]
+  bars = []
+  for number, count in zip(classes, votes, strict=True):
+    # Of few classes some of the first have no vote.
+    if count:
+      name = show_class(number, runs.class_names)
+      share = float(count / runs.runs)
+      bars.append(Votes(name, share, right=bool(number == label)))
+  return bars
 
 
 def name_of(example: int, runs: MeasuredRuns) -> str:
   """Return what a page calls an example: its id, or its number."""
   ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
-  return f"#{example}" if ids is None else str(ids.values[example])
+  if ids is None:
+    return f"#{example}"
+  return str(ids.values[example])
 
 
 def _pair(pair, runs, inputs):
@@ -143,20 +161,24 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
     pooled.
   """
   tallies = runs.tallies
-  if tallies is None or not runs.pooled or runs.runs < 2 or not tallies.wrong.any():
+  if tallies is None or not runs.pooled:
     return {}
-  if inputs.values is not None and len(inputs.values) != tallies.examples:
-    inputs = Inputs()
-  ever = int((tallies.wrong > 0).sum())
+  if runs.runs < 2 or not tallies.wrong.any():
+    return {}
+  inputs = _inputs_of_examples(inputs, tallies.examples)
+  ever_wrong = int((tallies.wrong > 0).sum())
   table = table_of_votes(tallies)
-  first = np.argsort(table.rank_hard.values)[: min(ever, MOST_EXPLORED)]
+  # A page of all examples of a large test set would take long to open.
+  count = min(ever_wrong, MOST_EXPLORED)
+  first = np.argsort(table.rank_hard.values)[:count]
   classes, votes = tallies.first_classes(min(SHOWN_VOTES, tallies.classes))
   record = {
     "runs": tallies.runs,
     "class_names": runs.class_names,
-    "examples": ever,
+    "examples": ever_wrong,
     "errors": int(tallies.wrong.sum()),
-    "surprising": float(scipy.stats.norm.isf(0.025 / ever)),
+    # Two-sided, 5 % over all examples that the reader may look at.
+    "surprising": float(scipy.stats.norm.isf(0.025 / ever_wrong)),
     "id": _packed(first),
     "label": _packed(tallies.labels[first]),
     "wrong": _packed(tallies.wrong[first]),
@@ -181,6 +203,7 @@ def _packed(array: np.ndarray) -> dict[str, str]:
   if array.dtype.kind == "f":
     name, dtype = "Float32Array", "<f4"
   else:
+    # The smallest type, since these bytes are most of a page.
     bits = next(b for b in (8, 16, 32) if array.max(initial=0) < 2**b)
     name, dtype = f"Uint{bits}Array", f"<u{bits // 8}"
   text = base64.b64encode(array.astype(dtype).tobytes()).decode()
@@ -191,35 +214,39 @@ def _confusions(tallies: Tallies) -> list[list[int]]:
   """Return label, class and votes of the classes that are most often predicted wrongly."""
   cells, classes = tallies.cells, tallies.classes
   wrong = ~cells.right
+  # Products of two numbers of classes overflow the labels' own type.
   label = tallies.labels[cells.example[wrong]].astype(np.int64)
-  kinds, place = np.unique(
-    label * classes + cells.class_index[wrong], return_inverse=True
-  )
-  votes = np.bincount(place, cells.votes[wrong], len(kinds)).astype(np.int64)
+  pair_of_cell = label * classes + cells.class_index[wrong]
+  pairs, place = np.unique(pair_of_cell, return_inverse=True)
+  votes = np.bincount(place, cells.votes[wrong], len(pairs)).astype(np.int64)
   order = np.argsort(-votes, kind="stable")[:MOST_CONFUSIONS]
-  rows = [*np.divmod(kinds[order], classes), votes[order]]
-  return np.stack(rows, axis=1).tolist()
+  label, predicted = np.divmod(pairs[order], classes)
+  return np.stack([label, predicted, votes[order]], axis=1).tolist()
 
 
 def _bins(
   predictions: Int[np.ndarray, "runs examples"],
   labels: Int[np.ndarray, " examples"],
-  shown: Int[np.ndarray, " shown"],
+  examples: Int[np.ndarray, " listed"],
 ) -> dict[str, Any]:
   """Return the bins of the runs' accuracy."""
+  # In one type, so that comparing them copies no predictions.
   labels = labels.astype(predictions.dtype)
   accuracy = 1 - (predictions != labels).mean(1)
   edges = plots.bin_edges([accuracy], len(labels))
-  step = -(-(len(edges) - 1) // MOST_BINS)
-  count = -(-(len(edges) - 1) // step)
-  edges = edges[0] + step * (edges[1] - edges[0]) * np.arange(count + 1)
-  of_run = np.searchsorted(edges, accuracy) - 1
-  wrong = [
-    np.count_nonzero(predictions[of_run == b] != labels, axis=0)[shown]
-    for b in range(count)
-  ]
+  # Whole numbers of the figure's bins, so that each still holds as many possible values.
+  step = math.ceil((len(edges) - 1) / MOST_BINS)
+  count = math.ceil((len(edges) - 1) / step)
+  width = step * (edges[1] - edges[0])
+  edges = edges[0] + width * np.arange(count + 1)
+  bin_of_run = np.searchsorted(edges, accuracy) - 1
+
+  wrong = []
+  for place in range(count):
+    wrong_in_bin = predictions[bin_of_run == place] != labels
+    wrong.append(np.count_nonzero(wrong_in_bin, axis=0)[examples])
   return {
     "edges": edges.tolist(),
-    "runs": np.bincount(of_run, minlength=count).tolist(),
+    "runs": np.bincount(bin_of_run, minlength=count).tolist(),
     "wrong": _packed(np.stack(wrong)),
   }

@@ -2,6 +2,7 @@
 seeds.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Integer
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, one_of, option
 from vmapseeds.training.names import FOLD
 from vmapseeds.training.runs import as_text, format_value
 
@@ -83,29 +84,44 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   for name, condition in where.items():
     _check_column(results, name)
     column = results[name].values
-    if isinstance(condition, str) or not np.iterable(condition):
-      listed = [condition]
-    else:
-      listed = list(condition)
-    try:
-      if column.dtype.kind == "U":
-        wanted = np.array([as_text(name, value) for value in listed])
-      else:
-        wanted = np.array(listed).astype(np.float64)
-    except (TypeError, ValueError):
-      wanted = np.empty(0)
-    if not wanted.size or wanted.ndim > 1:
-      what = "name" if column.dtype.kind == "U" else "number"
-      raise Mistake(f"{name} is {condition!r:.100}: give a {what} or several")
-    for value in wanted[~np.isin(wanted, column)][:1]:
-      taken = _format_column(name, values_of(results, name))
-      raise Mistake(f"no run has {name}={format_value(value)}: {taken}")
+    wanted = _wanted_values(name, condition, column)
+    unknown = wanted[~np.isin(wanted, column)]
+    if unknown.size:
+      values = _format_column(name, values_of(results, name))
+      raise Mistake(f"no run has {name}={format_value(unknown[0])}: {values}")
     kept &= np.isin(column, wanted)
   if not kept.any():
     raise Mistake(
       f"no run has {' and '.join(where)} as given: each value occurs, but not together"
     )
   return results.isel(run=np.flatnonzero(kept))
+
+
+def _wanted_values(
+  name: str, condition: Value | Sequence[Value], column: np.ndarray
+) -> np.ndarray:
+  """Return the values that a condition lists, in the type of the column.
+
+  Raises:
+    Mistake: they are not of such a type.
+  """
+  # A text is a sequence, of letters.
+  if isinstance(condition, str) or not np.iterable(condition):
+    listed = [condition]
+  else:
+    listed = list(condition)
+  are_names = column.dtype.kind == "U"
+  try:
+    if are_names:
+      wanted = np.array([as_text(name, value) for value in listed])
+    else:
+      wanted = np.array(listed).astype(np.float64)
+  except (TypeError, ValueError):
+    wanted = np.empty(0)
+  if not wanted.size or wanted.ndim > 1:
+    kind = "name" if are_names else "number"
+    raise Mistake(f"{name} is {condition!r:.100}: give a {kind} or several")
+  return wanted
 
 
 def group_runs(
@@ -123,22 +139,25 @@ def group_runs(
   Raises:
     Mistake: as `select_runs`; or there is no such column in `by`.
   """
-  by = by if by is None or np.ndim(by) else [str(by)]
-  for name in by or ():
-    _check_column(results, name)
+  if by is not None:
+    by = list(by) if np.ndim(by) else [str(by)]
+    check_columns(results, by)
   results = select_runs(results, where)
-  single = [name for name in where or () if len(values_of(results, name)) == 1]
-  names = [*dict.fromkeys([*single, *(swept_columns(results) if by is None else by)])]
+  # They name the groups, although no group differs in them.
+  names = [name for name in where or () if len(values_of(results, name)) == 1]
+  names += swept_columns(results) if by is None else by
+  names = list(dict.fromkeys(names))
   if not names or not results.sizes["run"]:
     return [Group({}, results)]
+
   table = results[names].to_dataframe().reset_index(drop=True)
-  return [
-    Group(
-      {name: results[name].values[rows.index[0]].item() for name in names},
-      results.isel(run=rows.index.to_numpy()),
-    )
-    for _, rows in table.groupby(names)
-  ]
+  groups = []
+  for _, rows in table.groupby(names):
+    first = rows.index[0]
+    # From the columns themselves: pandas would make a float of a whole number.
+    values = {name: results[name].values[first].item() for name in names}
+    groups.append(Group(values, results.isel(run=rows.index.to_numpy())))
+  return groups
 
 
 def format_values(values: Mapping[str, Any] | None) -> str:
@@ -148,13 +167,16 @@ def format_values(values: Mapping[str, Any] | None) -> str:
   >>> format_values({"lr": 0.02, "momentum": [0.9, 0.95]})
   'lr=0.02, momentum=0.9 or 0.95'
   """
-  return ", ".join(
-    f"{name}={' or '.join(map(format_value, np.atleast_1d(value)))}"
-    for name, value in (values or {}).items()
-  )
+  texts = []
+  for name, value in (values or {}).items():
+    alternatives = " or ".join(map(format_value, np.atleast_1d(value)))
+    texts.append(f"{name}={alternatives}")
+  return ", ".join(texts)
 
 
-def check_not_pooled(results: xr.Dataset, named: Collection[str], flag: str) -> None:
+def check_not_pooled(
+  results: xr.Dataset, named: Collection[str], chosen_by: str
+) -> None:
   """Raise if runs of different swept values would be pooled.
 
   Raises:
@@ -162,7 +184,10 @@ def check_not_pooled(results: xr.Dataset, named: Collection[str], flag: str) -> 
   """
   for name, values in swept_columns(results).items():
     if name not in named:
-      example = f"{flag} {name}={format_value(values[0])}"
+      value: Any = format_value(values[0])
+      if not isinstance(values[0], str):
+        value = json.loads(value)
+      example = option(chosen_by, {name: value})
       raise Mistake(f"{_format_column(name, values)}: choose, such as {example}")
 
 
@@ -173,12 +198,12 @@ def check_columns(results: xr.Dataset, names: Sequence[str]) -> None:
 
 
 def _check_column(results: xr.Dataset, name: str) -> None:
-  there = columns(results)
-  if not there:
+  known = columns(results)
+  if not known:
     raise Mistake(
       f"unknown column {name!r}: these runs have no runs table, as they were imported"
     )
-  one_of("column", name, there)
+  one_of("column", name, known)
 
 
 def _format_column(name: str, values: Sequence[Value]) -> str:

@@ -47,14 +47,19 @@ def _row(path: Path) -> tuple[str, ...]:
     results = Results(path)
     opened = open_results(path)
     finished = sorted(results.finished_blocks())
-    record = results.record(finished[-1]) if finished else None
-    written = str((record or {}).get("when", "–"))
+    # Records of earlier versions have no time.
+    written = "–"
+    if finished:
+      record = results.record(finished[-1]) or {}
+      written = str(record.get("when", written))
+    # In UTC, so without the difference to it.
     written = written.partition("+")[0].replace("T", " ")
     done = str(opened.sizes["run"])
     if opened.sizes["run"] < len(results):
       done += f" of {len(results)}"
     name = json.loads(results.root["recipe"])["name"]
     return str(name), _swept_values(opened), done, _mean(opened), written
+  # One damaged folder does not hide the others.
   except (Mistake, Failure) as error:
     return "–", one_line(error)[:100], "–", "–", "–"
 
@@ -79,5 +84,7 @@ def _mean(opened) -> str:
   if not len(values):
     return "–"
   unit = quantity_of(name, info).unit
-  sd = float(values.std(ddof=1)) if len(values) > 1 else None
+  sd = None
+  if len(values) > 1:
+    sd = float(values.std(ddof=1))
   return show(float(values.mean()), sd, unit)

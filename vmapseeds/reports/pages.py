@@ -25,7 +25,7 @@ from rich.markup import escape
 from upath import UPath
 
 from vmapseeds.machine import print_what_can_be_encoded
-from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake
+from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake, option
 from vmapseeds.reports import plots
 from vmapseeds.store.files import Folder, is_remote, place, write
 
@@ -158,7 +158,8 @@ def write_page(
     write(page, html(sections, sources, **texts).encode())
   except OSError as error:
     raise Mistake(
-      f"{out} cannot be written ({error.strerror}): make it writable, or give another place with --out"
+      f"{out} cannot be written ({error.strerror}): make it writable, or give another "
+      f"place with {option('out')}"
     ) from error
   return page
 

@@ -3,6 +3,7 @@
 import base64
 import functools
 import io
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from PIL import Image
 
 from vmapseeds.data.dataset import Dataset
 from vmapseeds.data.sources import load_test_set
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, option
 from vmapseeds.store.files import short_message
 from vmapseeds.training.objects import fields_of, imported, module_exists
 
@@ -27,7 +28,7 @@ TILES_A_ROW = 50
 MOST_CHARACTERS = 200  # of a text
 MOST_NUMBERS = 8  # of a row
 LOOKED_AT = 1000  # examples whose least and largest value are black and white
-GIVE = "give a .npy or .npz file or the name of a data set with --images"
+GIVE = "give a .npy or .npz file or the name of a data set with"
 
 
 class Inputs(NamedTuple):
@@ -60,20 +61,25 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
     Mistake: `images` cannot be read or are not those of the results' examples.
   """
   if images is not None:
-    return as_inputs(_checked(*_given(images, results, test_set), results=results))
+    inputs, labels = _read_images(images, results, test_set)
+    return as_inputs(_checked(inputs, labels, results))
   settings = fields_of(results.attrs["recipe"])
   name = settings.get("dataset")
   if not isinstance(name, str):
-    return Inputs(why=f"Inputs of these examples are not at hand: {GIVE}.")
+    return Inputs(why=f"Inputs of these examples are not at hand: {GIVE} --images.")
   try:
     inputs, labels = _load(name, test_set, settings.get("classes"))
-    return as_inputs(_checked(inputs, labels, results=results))
+    return as_inputs(_checked(inputs, labels, results))
+  # A report has much to show without them.
   except Mistake as mistake:
     return Inputs(why=f"Inputs of these examples are not at hand: {mistake}.")
 
 
 def _load(name, test_set, classes):
-  return _load_once(name, test_set, None if classes is None else tuple(classes))
+  # A list from JSON cannot be the key of a cache.
+  if classes is not None:
+    classes = tuple(classes)
+  return _load_once(name, test_set, classes)
 
 
 @functools.lru_cache(maxsize=1)  # the next page often has the same examples
@@ -82,46 +88,62 @@ def _load_once(name, test_set, classes):
   return examples.inputs, examples.targets
 
 
-def _given(images, results, test_set):
+def _read_images(images, results, test_set):
   """Return inputs, and the labels that come with them or None."""
   if not isinstance(images, str | os.PathLike):
     return np.asarray(images), None
   name = os.fspath(images)
-  if not name.endswith((".npy", ".npz")):
-    classes = fields_of(results.attrs["recipe"]).get("classes")
-    if not module_exists(name):
-      return _load(name, test_set, classes)
-    data = imported(name)
-    if not isinstance(data, Dataset):
-      raise Mistake(f"{name} is {type(data).__name__}: give the name of a vs.Dataset")
-    of_set = data.select((test_set,), classes).tests[test_set]
-    return of_set.inputs, of_set.targets
+  if name.endswith((".npy", ".npz")):
+    return _read_file(name, test_set)
+  classes = fields_of(results.attrs["recipe"]).get("classes")
+  if not module_exists(name):
+    return _load(name, test_set, classes)
+  dataset = imported(name)
+  if not isinstance(dataset, Dataset):
+    kind = type(dataset).__name__
+    raise Mistake(f"{name} is {kind}: give the name of a vs.Dataset")
+  examples = dataset.select((test_set,), classes).tests[test_set]
+  return examples.inputs, examples.targets
+
+
+def _read_file(name, test_set):
   try:
     if name.endswith(".npy"):
+      # Mapped, as a page shows few of many examples.
       return np.lib.format.open_memmap(name, mode="r"), None
     with np.load(name, allow_pickle=False) as file:
-      held = file.files
-      x = held[0] if len(held) == 1 else f"x_{test_set}"
-      y = f"y_{test_set}"
-      if x in held:
-        return file[x], file[y] if y in held else None
+      arrays = file.files
+      x, y = f"x_{test_set}", f"y_{test_set}"
+      if len(arrays) == 1:
+        x = arrays[0]
+      if x in arrays:
+        targets = file[y] if y in arrays else None
+        return file[x], targets
   except Exception as error:  # a missing or damaged file raises many kinds
-    raise Mistake(f"{name} cannot be read ({short_message(error)}): {GIVE}") from None
-  raise Mistake(f"{name} holds {', '.join(held)}: give {x}, or one array alone")
+    reason = short_message(error)
+    raise Mistake(
+      f"{name} cannot be read ({reason}): {GIVE} {option('images')}"
+    ) from None
+  raise Mistake(f"{name} holds {', '.join(arrays)}: give {x}, or one array alone")
 
 
-def _checked(inputs, targets, *, results):
+def _checked(inputs, targets, results):
   """Return inputs, if they can be those of the results' examples.
 
   Raises:
     Mistake: they are not.
   """
+  # A single number has no length.
   count = len(inputs) if inputs.ndim else 0
   n = results.sizes.get("example", count)
   if not count or count != n:
     raise Mistake(f"there are {count} inputs for {n} examples: give one for each")
-  name = "original_labels" if "original_labels" in results else "labels"
-  labels = results[name].values if name in results else targets
+  labels = targets
+  # Under label maps the labels of runs are not those of the data set.
+  for name in ("original_labels", "labels"):
+    if name in results:
+      labels = results[name].values
+      break
   if targets is not None and not np.array_equal(labels, targets):
     raise Mistake("the labels that come with the inputs are not those of the results")
   return inputs
@@ -131,13 +153,18 @@ def as_inputs(values: Shaped[np.ndarray, "examples ..."]) -> Inputs:
   """Return inputs as they are shown. They are pictures if they have two axes of at least
   4 pixels and 1 to 4 channels, last or, as in PyTorch, first.
   """
-  of_numbers = values.dtype.kind in "biuf"
-  pictures = values[..., None] if values.ndim == 3 else values
+  pictures = values
+  if pictures.ndim == 3:
+    pictures = pictures[..., None]
   if pictures.ndim == 4 and pictures.shape[3] not in MODES:
     pictures = np.moveaxis(pictures, 1, 3)
-  is_picture = pictures.ndim == 4 and pictures.shape[3] in MODES
-  if not (of_numbers and is_picture and min(pictures.shape[1:3]) >= LEAST_PIXELS):
+  has_channels = pictures.ndim == 4 and pictures.shape[3] in MODES
+  are_numbers = values.dtype.kind in "biuf"
+  if not (are_numbers and has_channels):
     return Inputs(values)
+  if min(pictures.shape[1:3]) < LEAST_PIXELS:
+    return Inputs(values)
+  # Not all, which may be a mapped file that is larger than memory.
   some = pictures[:LOOKED_AT]
   return Inputs(pictures, extremes=(float(some.min()), float(some.max())))
 
@@ -158,11 +185,16 @@ def text_of(inputs: Inputs, example: int) -> str:
   """Return an example that is no picture, cut where it is long."""
   value = inputs.values[example]
   if value.dtype.kind in "US":
+    # Bytes need not be UTF-8.
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    if len(text) > MOST_CHARACTERS:
+      text = f"{text[:MOST_CHARACTERS]}…"
+    return text
   numbers = value.ravel()
   text = ", ".join(f"{number:.4g}" for number in numbers[:MOST_NUMBERS])
-  return f"{text}, …" if numbers.size > MOST_NUMBERS else text
+  if numbers.size > MOST_NUMBERS:
+    text += ", …"
+  return text
 
 
 def tiles(inputs: Inputs, examples: Sequence[int]) -> dict[str, Any]:
@@ -170,13 +202,15 @@ def tiles(inputs: Inputs, examples: Sequence[int]) -> dict[str, Any]:
   height of a picture.
   """
   small = [np.asarray(_image(inputs, i, MOST_OF_TILES)) for i in examples]
-  height, width = small[0].shape[:2]
-  rows = -(-len(small) // TILES_A_ROW)
+  height, width, *channels = small[0].shape
+  rows = math.ceil(len(small) / TILES_A_ROW)
   columns = min(len(small), TILES_A_ROW)
-  whole = np.zeros((rows * height, columns * width, *small[0].shape[2:]), np.uint8)
+  # One image is many times smaller, and faster to show, than an image for each.
+  whole = np.zeros((rows * height, columns * width, *channels), np.uint8)
   for n, tile in enumerate(small):
-    y, x = divmod(n, TILES_A_ROW)
-    whole[y * height : (y + 1) * height, x * width : (x + 1) * width] = tile
+    row, column = divmod(n, TILES_A_ROW)
+    y, x = row * height, column * width
+    whole[y : y + height, x : x + width] = tile
   address = _encode(Image.fromarray(whole), "webp", "WEBP", quality=88)
   return {"address": address, "width": width, "height": height, "columns": columns}
 
@@ -185,15 +219,22 @@ def _image(inputs: Inputs, example: int, most: int) -> Image.Image:
   """Return a picture with sides of at most so many pixels."""
   low, high = inputs.extremes
   values = np.asarray(inputs.values[example], np.float32)
-  scaled = 255 * np.clip((values - low) / ((high - low) or 1), 0, 1)
+  # Pictures of one colour have no contrast to stretch.
+  contrast = (high - low) or 1
+  # Those beyond the first examples may be darker or brighter than these.
+  scaled = 255 * np.clip((values - low) / contrast, 0, 1)
   pixels: UInt8[np.ndarray, "height width channels"] = np.rint(scaled).astype(np.uint8)
-  image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+  # Pillow wants grey pictures without an axis of channels.
+  if pixels.shape[2] == 1:
+    pixels = pixels[..., 0]
+  image = Image.fromarray(pixels)
   image.thumbnail((most, most))
   return image
 
 
-def _encode(image: Image.Image, kind: str, name: str, **how: Any) -> str:
+def _encode(image: Image.Image, kind: str, name: str, **options: Any) -> str:
   """Return an image as a data URI."""
   stream = io.BytesIO()
-  image.save(stream, name, **how)
-  return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
+  image.save(stream, name, **options)
+  text = base64.b64encode(stream.getvalue()).decode()
+  return f"data:image/{kind};base64,{text}"

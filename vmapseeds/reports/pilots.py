@@ -67,7 +67,7 @@ def plan(
     detect = number("detect", detect)
     if not 0 < detect < np.inf:
       raise Mistake(f"detect is {detect}: give a number above 0, in the unit printed")
-  side = read_side(a, where, "--where", test_set, epoch, output)
+  side = read_side(a, where, "where", test_set, epoch, output)
   runs = measure_runs(side.opened, side.output, pairs=False)
   if not is_pilot(runs):
     raise Mistake(
@@ -76,7 +76,7 @@ def plan(
     )
   pairs = None
   if b is not None or against:
-    other = read_side(b or a, against, "--against", test_set, epoch, side.output)
+    other = read_side(b or a, against, "against", test_set, epoch, side.output)
     rows, matching = matched_rows(side, other, None)
     if not matching:
       raise Mistake(

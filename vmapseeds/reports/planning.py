@@ -45,8 +45,13 @@ class Need(NamedTuple):
 
   def seconds(self, of_a_run: float | None) -> float | None:
     """Return how long all of them take, from the seconds of a run."""
-    each = 1 if self.unit == "runs" else 2
-    return None if of_a_run is None else each * self.runs * of_a_run
+    if of_a_run is None:
+      return None
+    seconds = self.runs * of_a_run
+    # Pairs, and runs of each, are of two recipes.
+    if self.unit != "runs":
+      seconds *= 2
+    return seconds
 
 
 def is_pilot(runs: MeasuredRuns) -> bool:
@@ -69,6 +74,7 @@ def needs(
     pairs: numbers of runs with the same seeds, of the pilot and of another.
   """
   sd, ends = _sds(runs.values, runs.largest)
+  # One digit: the pilot knows its standard deviation no better.
   x = wanted or round_difference(sd / 2, runs.of)
   difference = amount(x, runs.of)
   often = f"shown in {100 * power:.3g} % of cases"
@@ -149,6 +155,7 @@ def seconds_of_a_run(folder: Folder) -> float | None:
   if not record or "seconds" not in record:
     return None
   seconds = record["seconds"] - record.get("compile_seconds", 0)
+  # The two were measured by different clocks.
   return max(0.0, seconds) / len(results.blocks[block])
 
 
@@ -156,17 +163,22 @@ def table_of(questions: list[Need], seconds: float | None) -> Table:
   """Return what each question takes, and for how long it trains where the pilot did."""
   rows = []
   for need in questions:
+    count = _count(need.runs)
+    # The column is about runs already.
+    if need.unit != "runs":
+      count += f" {need.unit.removeprefix('runs ')}"
     ends = f"{_count(need.low)} to {_count(need.high)}"
-    unit = "" if need.unit == "runs" else f" {need.unit.removeprefix('runs ')}"
     time = show_time(need.seconds(seconds))
-    rows.append((need.question, f"{_count(need.runs)}{unit}", ends, time))
+    rows.append((need.question, count, ends, time))
   return Table(CAPTION, ("for", "runs", "95 % interval", "time as here"), rows)
 
 
 def _count(runs: float) -> str:
   if np.isnan(runs):
     return "n/a"
-  return f"{runs:,.0f}" if np.isfinite(runs) else "∞"
+  if np.isinf(runs):
+    return "∞"
+  return f"{runs:,.0f}"
 
 
 def show_time(seconds: float | None) -> str:
@@ -177,6 +189,9 @@ def show_time(seconds: float | None) -> str:
   """
   if seconds is None or not np.isfinite(seconds):
     return "n/a"
-  size, unit = next((u for u in UNITS if seconds >= u[0]), UNITS[-1])
+  units = [(size, unit) for size, unit in UNITS if seconds >= size]
+  # What takes less than a second is in seconds, too.
+  size, unit = units[0] if units else UNITS[-1]
   value = seconds / size
-  return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+  digits = 1 if value < 10 else 0
+  return f"{value:.{digits}f} {unit}"

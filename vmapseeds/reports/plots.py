@@ -14,11 +14,19 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Real
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.results.formatting import ACCURACY, Quantity, count_of, run_count, show
+from vmapseeds.results.formatting import (
+  ACCURACY,
+  Quantity,
+  count_of,
+  run_count,
+  scale_and_sign,
+  show,
+)
 from vmapseeds.stats import performance_profile
 from vmapseeds.training.runs import format_value
 
@@ -84,12 +92,16 @@ def accuracy_histogram(
     sds: label -> standard deviation of a normal curve. None, NaN and 0 draw nothing.
     of: what the numbers are.
   """
-  values, runs = np.asarray(accuracies, np.float64), len(accuracies)
+  values = np.asarray(accuracies, np.float64)
+  runs = len(values)
   if label is None:
-    sd = f": sd {show(values.std(ddof=1), None, of.unit)}" if runs > 1 else ""
-    label = run_count(runs) + sd
+    label = run_count(runs)
+    # A single run has no standard deviation.
+    if runs > 1:
+      label += f": sd {show(values.std(ddof=1), None, of.unit)}"
   if edges is None:
     edges = bin_edges([values], examples, of)
+  # Axes count the histograms that were drawn on them before.
   color = color or PALETTE[len(ax.patches) % len(PALETTE)]
   ax.hist(
     of.scale * values,
@@ -101,13 +113,18 @@ def accuracy_histogram(
     linewidth=1.2,
     label=label,
   )
+  mean = of.scale * values.mean()
   for (name, sd), style in zip((sds or {}).items(), CURVES, strict=False):
-    if sd is not None and sd > 0:
-      law = scipy.stats.norm(of.scale * values.mean(), of.scale * sd)
-      x = law.mean() + law.std() * np.linspace(-4, 4, 201)
-      label = f"{name}: sd {show(sd, None, of.unit)}"
-      ax.plot(x, law.pdf(x), linewidth=1.8, label=label, **style)
-  unit = of._replace(name="").label.strip(" ()").replace("%", "percentage point")
+    # NaN, which is not above 0, draws nothing.
+    if sd is None or not sd > 0:
+      continue
+    law = scipy.stats.norm(mean, of.scale * sd)
+    # Beyond 4 standard deviations a normal curve cannot be told from the axis.
+    x = law.mean() + law.std() * np.linspace(-4, 4, 201)
+    curve_label = f"{name}: sd {show(sd, None, of.unit)}"
+    ax.plot(x, law.pdf(x), linewidth=1.8, label=curve_label, **style)
+
+  unit = sign_of(of).replace("%", "percentage point")
   return finish_axes(ax, of.label, f"density (per {unit or 'unit'})")
 
 
@@ -139,40 +156,50 @@ def split_scatter(
   label = run_count(len(pairs))
   if correlation is not None and np.isfinite(correlation):
     label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
-  where = "at a point"
   if len(points) > MOST_POINTS:
-    where = "in a cell"
     edges = [of.scale * bin_edges([half], _grid(half), of) for half in pairs.T]
-    x, y = of.scale * pairs.T
-    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNT_COLORS)
-    ax.plot([], [], "s", color=BLUE, label=label)
+    runs, marks = _draw_cells(ax, of.scale * pairs, edges, label)
+    scale_label = "runs in a cell"
   else:
-    few_first = np.argsort(runs, kind="stable")
-    x, y = of.scale * points[few_first].T
-    drawn = ax.scatter(
-      x,
-      y,
-      s=26,
-      c=runs[few_first],
-      cmap=COUNT_COLORS,
-      vmin=1,
-      vmax=float(runs.max(initial=2)),
-      linewidths=0,
-      label=label,
-    )
+    marks = _draw_points(ax, of.scale * points, runs, label)
+    scale_label = "runs at a point"
+  # Without coinciding runs all points have one colour, which needs no scale.
   if np.nanmax(runs) > 1:
-    bar = ax.figure.colorbar(
-      drawn, ax=ax, label=f"runs {where}", fraction=0.045, pad=0.02
-    )
-    bar.outline.set_visible(False)
-    bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
-  for line, mean in zip(
-    (ax.axvline, ax.axhline), of.scale * pairs.mean(0), strict=True
-  ):
-    line(mean, **DOTTED, zorder=0)
+    _add_scale_of_counts(ax, marks, scale_label)
+
+  mean_first, mean_second = of.scale * pairs.mean(0)
+  ax.axvline(mean_first, **DOTTED, zorder=0)
+  ax.axhline(mean_second, **DOTTED, zorder=0)
   even = of._replace(name=f"{of.name} on even examples").label
   odd = of._replace(name=f"{of.name} on odd examples").label
   return finish_axes(ax, even, odd, above=1)
+
+
+def _draw_points(
+  ax: Axes, points: np.ndarray, runs: np.ndarray, label: str
+) -> PathCollection:
+  """Draw a point for each row of `points`, coloured by how many runs lie on it."""
+  # Points of many runs are drawn last, so that none of few runs hides them.
+  few_first = np.argsort(runs, kind="stable")
+  x, y = points[few_first].T
+  return ax.scatter(
+    x,
+    y,
+    s=26,
+    c=runs[few_first],
+    cmap=COUNT_COLORS,
+    vmin=1,
+    vmax=float(runs.max(initial=2)),
+    linewidths=0,
+    label=label,
+  )
+
+
+def _add_scale_of_counts(ax: Axes, marks: Any, label: str) -> None:
+  bar = ax.figure.colorbar(marks, ax=ax, label=label, fraction=0.045, pad=0.02)
+  bar.outline.set_visible(False)
+  # Counts of runs are whole numbers.
+  bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
 
 
 def accuracies_side_by_side(
@@ -221,14 +248,16 @@ def learning_curves(
   """
   for (name, of_group), color in zip(groups.items(), PALETTE, strict=False):
     values = of.scale * np.asarray(of_group, np.float64)
-    runs, mean = len(values), values.mean(0)
+    runs = len(values)
+    mean = values.mean(0)
     if runs > 1:
       quantile = scipy.stats.t.ppf(0.975, runs - 1)
       half = quantile * values.std(0, ddof=1) / np.sqrt(runs)
       ax.fill_between(epochs, mean - half, mean + half, color=color, alpha=0.35, lw=0)
+    # Bands of runs of several groups would hide each other.
     if len(groups) == 1 and runs > 1:
-      ends = np.quantile(values, [0.025, 0.975], axis=0)
-      ax.fill_between(epochs, *ends, color=INK, alpha=0.12, lw=0)
+      low, high = np.quantile(values, [0.025, 0.975], axis=0)
+      ax.fill_between(epochs, low, high, color=INK, alpha=0.12, lw=0)
     ax.plot(epochs, mean, color=color, marker="o", markersize=3, label=name or None)
   if len(groups) > 1:
     ax.legend(frameon=False)
@@ -256,30 +285,41 @@ def differences(
     of: what differs.
     margin: differences up to this do not matter; drawn as a band.
   """
-  sign = of._replace(name="").label.strip(" ()").replace("%", "percentage points")
   ax.axvline(0, **DOTTED)
   if margin:
-    edges = -of.scale * margin, of.scale * margin
-    ax.axvspan(*edges, color=GREEN, alpha=0.12, linewidth=0, label="margin")
+    end = of.scale * margin
+    ax.axvspan(-end, end, color=GREEN, alpha=0.12, linewidth=0, label="margin")
   for y, (_, dots, (middle, *ends), wide) in enumerate(rows):
     if dots is not None:
-      points, runs = np.unique(np.round(dots, 12), return_counts=True)
-      size = 8 + 60 * runs / runs.max()
-      places = np.full(len(points), y + 0.24)
-      ax.scatter(of.scale * points, places, size, SKY, alpha=0.6, linewidths=0)
-    for interval, width in ((wide, 1.4), (ends, 5.0)):
-      drawn = of.scale * np.array([] if interval is None else interval, np.float64)
-      if drawn.size and np.isfinite(drawn).all():
-        ax.plot(
-          drawn,
-          [y, y],
-          color=BLUE,
-          linewidth=width,
-          solid_capstyle="butt",
-        )
+      _draw_dots(ax, dots, y, of.scale)
+    # The thin line first, so that the thick one lies on it.
+    if wide is not None:
+      _draw_interval(ax, of.scale * np.array(wide, np.float64), y, 1.4)
+    _draw_interval(ax, of.scale * np.array(ends, np.float64), y, 5.0)
     ax.plot(of.scale * float(middle), y, "o", color=VERMILION, markersize=6)
-  title = f"difference of {of.name}" + (f" ({sign})" if sign else "")
-  return _rows(ax, [name for name, *_ in rows], Quantity(title, "number"), above=1)
+
+  names = [name for name, *_ in rows]
+  title = f"difference of {of.name}"
+  # A difference of percentages is not a percentage.
+  sign = sign_of(of).replace("%", "percentage points")
+  if sign:
+    title += f" ({sign})"
+  return _rows(ax, names, Quantity(title, "number"), above=1)
+
+
+def _draw_dots(ax: Axes, values: OfRuns, y: float, scale: float) -> None:
+  """Draw values below a row, larger where several coincide."""
+  # Equal differences of accuracies are not equal in their last bits.
+  points, runs = np.unique(np.round(values, 12), return_counts=True)
+  size = 8 + 60 * runs / runs.max()
+  places = np.full(len(points), y + 0.24)
+  ax.scatter(scale * points, places, size, SKY, alpha=0.6, linewidths=0)
+
+
+def _draw_interval(ax: Axes, ends: np.ndarray, y: float, width: float) -> None:
+  # Too few runs have no interval: its ends are infinite.
+  if np.isfinite(ends).all():
+    ax.plot(ends, [y, y], color=BLUE, linewidth=width, solid_capstyle="butt")
 
 
 def response_curve(
@@ -299,17 +339,28 @@ def response_curve(
     name: of the values.
     of: what the numbers are.
   """
-  values = [*dict.fromkeys(x for points in lines.values() for x, *_ in points)]
+  values = list(dict.fromkeys(x for points in lines.values() for x, *_ in points))
   named = any(isinstance(x, str) for x in values)
-  places = {x: float(k if named else x) for k, x in enumerate(values)}
-  ticks = sorted(places.values())
+  if named:
+    places = {x: float(k) for k, x in enumerate(values)}
+  else:
+    places = {x: float(x) for x in values}
+  ticks = np.sort(list(places.values()))
   logarithmic = not named and ticks[0] > 0 and ticks[-1] >= 20 * ticks[0]
+
+  # On a logarithmic axis equal distances are equal ratios.
+  axis = np.log(ticks) if logarithmic else ticks
+  step = np.ptp(axis) / max(1, len(ticks) - 1)
+  # Names have no order, so no line joins them.
+  marker = "o" if named else "o-"
   for k, (line, points) in enumerate(lines.items()):
     x = np.array([places[value] for value, *_ in points])
     # Side by side, so that intervals do not hide each other.
-    off = (k - (len(lines) - 1) / 2) * 0.1 / len(lines)
-    step = np.ptp(np.log(ticks) if logarithmic else ticks) / max(1, len(ticks) - 1)
-    x = x * np.exp(off * step) if logarithmic else x + off * step
+    shift = (k - (len(lines) - 1) / 2) * 0.1 / len(lines) * step
+    if logarithmic:
+      x = x * np.exp(shift)
+    else:
+      x = x + shift
     mean, low, high = of.scale * np.array([p[1:] for p in points], np.float64).T
     order = np.argsort(x)
     bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))[:, order]
@@ -317,7 +368,7 @@ def response_curve(
       x[order],
       mean[order],
       yerr=bars,
-      fmt="o" if named else "o-",
+      fmt=marker,
       color=PALETTE[k % len(PALETTE)],
       markersize=5,
       linewidth=1.2,
@@ -326,8 +377,9 @@ def response_curve(
     )
   if logarithmic:
     ax.set_xscale("log")
+  # Few values are named one by one; of many the axis chooses ticks.
   if named or len(ticks) <= 8:
-    ax.set_xticks([*places.values()], [*map(format_value, places)])
+    ax.set_xticks(list(places.values()), [format_value(value) for value in places])
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
 
@@ -341,8 +393,8 @@ def performance_profiles(
     scores: name -> (runs, tasks).
     ax: where to draw.
   """
-  every = np.concatenate([x.ravel() for x in scores.values()])
-  thresholds = np.linspace(every.min(), every.max(), 400)
+  all_scores = np.concatenate([x.ravel() for x in scores.values()])
+  thresholds = np.linspace(all_scores.min(), all_scores.max(), 400)
   for (name, x), color in zip(scores.items(), itertools.cycle(PALETTE), strict=False):
     above = 100 * performance_profile(x, thresholds)
     ax.step(thresholds, above, where="post", color=color, label=name)
@@ -370,6 +422,7 @@ def sds_side_by_side(
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
     sd, low, high = of.scale * np.array(rows, np.float64).reshape(-1, 3).T
+    # 0 where there is an interval, NaN (which is not drawn) where there is none.
     sd = np.where(np.isnan(sd), 0 * high, sd)
     # Where an interval has no width, its ends may be a rounding error on the wrong
     # side.
@@ -405,7 +458,8 @@ def error_rate_histogram(
   # The tiny shift puts rates such as 3/20 into the bin that starts there, whatever
   # their rounding.
   edges = np.linspace(0, 1, 21) + np.r_[np.full(20, -1e-9), 1e-9]
-  never, always = int((rates == 0).sum()), int((rates == 1).sum())
+  never = int((rates == 0).sum())
+  always = int((rates == 1).sum())
   label = f"{len(rates)} examples: {never} never wrong, {always} always"
   ax.set_xlim(-1, 101)
   name = "runs that have the example wrong"
@@ -445,7 +499,9 @@ def calibration_plot(
     low, high: (bins,), the ends of an interval of `accuracy`, drawn as a band.
     label: in the legend.
   """
-  color = PALETTE[max(0, len(ax.lines) - 1) % len(PALETTE)]
+  # The first line of the axes is that of perfect calibration.
+  curves_so_far = max(0, len(ax.lines) - 1)
+  color = PALETTE[curves_so_far % len(PALETTE)]
   if not ax.lines:
     ax.plot([0, 100], [0, 100], label="perfect calibration", **DOTTED)
   x, y = 100 * np.array([confidence, accuracy], np.float64)
@@ -506,11 +562,14 @@ def ecdf_band(
 
   for run in np.sort(gaps[:MOST_CURVES], axis=1):
     ax.plot(points, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
-  band = np.clip([ecdf(pooled) - threshold, ecdf(pooled) + threshold], 0, 1)
+  middle = ecdf(pooled)
+  # No distribution function leaves 0 to 1.
+  low = np.clip(middle - threshold, 0, 1)
+  high = np.clip(middle + threshold, 0, 1)
   label = f"± {threshold:.4f}"
-  ax.fill_between(points, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
+  ax.fill_between(points, low, high, color=ORANGE, alpha=0.3, linewidth=0, label=label)
   together = f"all {len(gaps)} runs together"
-  ax.plot(points, ecdf(pooled), color=INK, linewidth=1.4, label=together)
+  ax.plot(points, middle, color=INK, linewidth=1.4, label=together)
   return finish_axes(ax, "logit gap", "fraction of test examples at or below")
 
 
@@ -526,26 +585,43 @@ def bin_edges(
   number of these. Numbers that are no fractions are on a grid of whole numbers, or as
   fine as is needed.
   """
+  is_fraction = of.unit == "fraction"
   grid: float = examples or 10_000
   base = 0.0
-  if of.unit != "fraction":
-    every = np.concatenate(groups).astype(np.float64)
-    spread = np.ptp(every)
-    whole = spread < grid and (every == np.rint(every)).all()
-    grid = 1 if whole or not spread else 10_000 / spread
+  if not is_fraction:
+    all_values = np.concatenate(groups).astype(np.float64)
+    grid = _grid_of_numbers(all_values, grid)
     # Differences are exact where numbers are large beside their spread.
-    base = every.min()
-  counts = [(np.asarray(v, np.float64) - base) * grid for v in groups]
-  low, high = min(c.min() for c in counts), max(c.max() for c in counts)
-  widths = [2 * scipy.stats.iqr(c) / len(c) ** (1 / 3) for c in counts]
+    base = all_values.min()
+
+  # From here on one is the distance between possible values.
+  counts = [(np.asarray(values, np.float64) - base) * grid for values in groups]
+  low = min(count.min() for count in counts)
+  high = max(count.max() for count in counts)
+  widths = [2 * scipy.stats.iqr(count) / len(count) ** (1 / 3) for count in counts]
   width = min((w for w in widths if w > 0), default=1.0)
-  width = max(1, round(width), int(np.ceil((high - low + 1) / MOST_BINS)))
+  least_width = int(np.ceil((high - low + 1) / MOST_BINS))
+  width = max(1, round(width), least_width)
+  # Halfway between possible values, on which no edge may lie: a value's rounding would
+  # decide which bin it is in.
   start = width * np.floor((np.rint(low) + 0.25) / width) - 0.5
   bins = int(np.floor((np.rint(high) - start) / width)) + 1
   edges = base + (start + width * np.arange(bins + 1)) / grid
-  if of.unit != "fraction" and not (np.diff(edges) > 0).all():
-    return even_edges(every, bins)
+  # Of numbers that hardly differ, neighbouring edges may be the same float.
+  if not is_fraction and not (np.diff(edges) > 0).all():
+    return even_edges(all_values, bins)
   return edges
+
+
+def _grid_of_numbers(values: np.ndarray, most: float) -> float:
+  """Return how many possible values there are in one unit, of numbers that are no
+  fractions: 1 if they are whole numbers, or `most` in the range of all.
+  """
+  spread = np.ptp(values)
+  is_whole = spread < most and (values == np.rint(values)).all()
+  if is_whole or not spread:
+    return 1
+  return 10_000 / spread
 
 
 def even_edges(values: Real[np.ndarray, " _"], bins: int) -> Real[np.ndarray, " edges"]:
@@ -562,10 +638,27 @@ def even_edges(values: Real[np.ndarray, " _"], bins: int) -> Real[np.ndarray, " 
   return edges
 
 
+def _draw_cells(
+  ax: Axes, pairs: np.ndarray, edges: list[np.ndarray], label: str
+) -> tuple[np.ndarray, Any]:
+  """Colour cells by how many pairs lie in them; return these numbers, and the cells."""
+  x, y = pairs.T
+  counts, *_, cells = ax.hist2d(x, y, edges, cmin=1, cmap=COUNT_COLORS)
+  # Cells have no mark of their own in a legend.
+  ax.plot([], [], "s", color=BLUE, label=label)
+  return counts, cells
+
+
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
   """Return the n for which values are multiples of 1/n, from the smallest gap between them."""
   gaps = np.diff(np.unique(values))
+  # Smaller gaps are rounding errors between equal values.
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
+
+
+def sign_of(of: Quantity) -> str:
+  """Return the unit of a quantity as it is shown, "%" or "nats"; empty if it has none."""
+  return scale_and_sign(of.unit)[1].strip()
 
 
 def _of_examples(
@@ -599,8 +692,15 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   ax.set(xlabel=xlabel, ylabel=ylabel, axisbelow=True)
   ax.spines[["top", "right"]].set_visible(False)
   ax.grid(alpha=0.25, linewidth=0.7)
+  place: dict[str, Any] = {}
+  if above:
+    place = {
+      "loc": "lower left",
+      "bbox_to_anchor": (0, 1),
+      "borderaxespad": 0.2,
+      "ncols": above,
+    }
+  # Matplotlib warns of a legend without entries.
   if ax.get_legend_handles_labels()[1]:
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
-    place |= {"borderaxespad": 0.2, "ncols": above}
-    ax.legend(frameon=False, fontsize="small", **(place if above else {}))
+    ax.legend(frameon=False, fontsize="small", **place)
   return ax

@@ -50,8 +50,8 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.opening import loaded, open_results, resolve_test_set
-from vmapseeds.results.searches import best_runs
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
+from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, is_remote, place
 from vmapseeds.store.layout import readable
 from vmapseeds.target import moves_data

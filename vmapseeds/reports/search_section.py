@@ -24,7 +24,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.searches import (
+from vmapseeds.searches.trials import (
   Trials,
   create_study,
   import_optuna,
@@ -91,18 +91,19 @@ def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
   best = trials.best()
   measured = trials.measured[list(best.values())]
   repeats = repeats_of(results, trials)
-  luck = variance_components(repeats) if repeats.size else None
+  luck = None
+  components = None
+  if repeats.size:
+    luck = variance_components(repeats)
+    numbers = luck._asdict().items()
+    components = {name: finite_or_none(number) for name, number in numbers}
 
-  lead, sentences = _luck(trials, measured, luck, quantity)
+  lead, sentences = _describe_luck(trials, measured, luck, quantity)
   tables = [_spread(measured, luck, quantity), _best(trials)]
   page_sections = [
     Section("Searches", lead, sentences, tables=tables),
     Section("Trials", figures=figures(trials)),
   ]
-  components = None
-  if luck is not None:
-    numbers = luck._asdict().items()
-    components = {name: finite_or_none(number) for name, number in numbers}
   record = {
     **trials.about,
     "searches": len(trials.numbers()),
@@ -116,7 +117,10 @@ def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
 
 
 def _variance(values):
-  return values.var(ddof=1) if len(values) > 1 else math.nan
+  # NumPy would warn.
+  if len(values) < 2:
+    return math.nan
+  return values.var(ddof=1)
 
 
 def _record(trials: Trials, number: int, place: int) -> dict[str, Any]:
@@ -129,22 +133,17 @@ def _record(trials: Trials, number: int, place: int) -> dict[str, Any]:
   }
 
 
-def _luck(trials: Trials, measured, luck: Components | None, quantity: Quantity):
-  """Return the sentences about what searches found, and how much of it is luck."""
+def _describe_luck(
+  trials: Trials,
+  measured: np.ndarray,
+  luck: Components | None,
+  quantity: Quantity,
+) -> tuple[str, list[str]]:
+  """Return a lead about what searches found, and sentences on how much of it is luck."""
   count = len(measured)
-  sizes = [len(trials.of_search(number)) for number in trials.numbers()]
-  trials_each = f"{min(sizes)}"
-  if min(sizes) < max(sizes):
-    trials_each = f"{min(sizes)} to {max(sizes)}"
   mean = show(measured.mean(), None, quantity.unit)
-  method = trials.about["sampler"]
-  rungs = trials.about.get("rungs")
-  if rungs:
-    # The last rung is a training of all epochs.
-    shorter = " and ".join(f"{epochs:g}" for epochs in rungs[:-1])
-    method += f"; of all epochs, after rungs of {shorter}"
   lead = (
-    f"{count} searches of {trials_each} trials ({method}): {quantity.name} of the best "
+    f"{count} searches of {_describe_trials(trials)}: {quantity.name} of the best "
     f"of a search is {mean} on average"
   )
   sentences = []
@@ -166,23 +165,41 @@ def _luck(trials: Trials, measured, luck: Components | None, quantity: Quantity)
     "that, between two that were tuned once, says nothing: randomise the searches too, "
     "and compare over them (vmapseeds compare DIR DIR_B, of two folders of searches)."
   )
+  sentences.append(_describe_components(luck))
+  return lead, sentences
+
+
+def _describe_trials(trials: Trials) -> str:
+  sizes = [len(trials.of_search(number)) for number in trials.numbers()]
+  trials_each = f"{min(sizes)}"
+  if min(sizes) < max(sizes):
+    trials_each = f"{min(sizes)} to {max(sizes)}"
+  method = trials.about["sampler"]
+  rungs = trials.about.get("rungs")
+  if rungs:
+    # The last rung is a training of all epochs.
+    shorter = " and ".join(f"{epochs:g}" for epochs in rungs[:-1])
+    method += f"; of all epochs, after rungs of {shorter}"
+  return f"{trials_each} trials ({method})"
+
+
+def _describe_components(luck: Components | None) -> str:
+  """Return how much of the variance between searches is not that of seeds."""
   if luck is None or not math.isfinite(luck.searches):
-    sentences.append(
+    return (
       "How much of this is due to seeds alone, the same runs say with --repeats 10."
     )
-  elif luck.searches <= 0 or luck.low <= 0:
-    sentences.append(
+  if luck.searches <= 0 or luck.low <= 0:
+    return (
       "What hyperparameters the searches chose makes no difference that can be told from "
       "that of seeds: runs of one of them, with other seeds of everything, stand for all."
     )
-  else:
-    share = luck.searches / (luck.searches + luck.seeds)
-    sentences.append(
-      f"Of the variance of a run, {100 * share:.0f} % is due to which hyperparameters a search "
-      "found. Runs of one search's best share that, and their mean does not lose it with "
-      "more seeds (Bouthillier 2021, section 3.2)."
-    )
-  return lead, sentences
+  share = luck.searches / (luck.searches + luck.seeds)
+  return (
+    f"Of the variance of a run, {100 * share:.0f} % is due to which hyperparameters a search "
+    "found. Runs of one search's best share that, and their mean does not lose it with "
+    "more seeds (Bouthillier 2021, section 3.2)."
+  )
 
 
 def _reach(searches: int) -> float:
@@ -195,9 +212,9 @@ def _reach(searches: int) -> float:
 def _spread(measured, luck: Components | None, quantity: Quantity) -> Table:
   """Return the table of standard deviations by what differs."""
 
-  # Estimates without bias fall below 0 where a variance is about 0.
   def root(variance):
-    return math.sqrt(variance) if variance > 0 else 0.0
+    # Estimates without bias fall below 0 where a variance is about 0.
+    return math.sqrt(max(0.0, variance))
 
   name = "between searches, the best of each as it was measured"
   rows = [(name, sd_of(measured, quantity))]
@@ -275,16 +292,16 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """
   quantity = Quantity("", trials.unit)
   count = 1 + np.arange(incumbents.shape[1])
-  lines = {"objective": plots.BLUE, "measure": plots.ORANGE}
-  if trials.about["objective"] == trials.about["measure"]:
-    lines.pop("measure")
-  for what, color in lines.items():
-    values = trials.objective if what == "objective" else trials.measured
+  lines = [(trials.about["objective"], trials.objective, plots.BLUE)]
+  # Some searches choose by the very numbers that are measured.
+  if trials.about["objective"] != trials.about["measure"]:
+    lines.append((trials.about["measure"], trials.measured, plots.ORANGE))
+  for name, values, color in lines:
     numbers = quantity.scale * _numbers(values, incumbents)
     # A mean over all searches: of trials before which one of them has no best, none.
     kept = np.isfinite(numbers).all(0)
     mean, sd = numbers[:, kept].mean(0), numbers[:, kept].std(0)
-    ax.plot(count[kept], mean, color=color, label=trials.about[what])
+    ax.plot(count[kept], mean, color=color, label=name)
     ax.fill_between(count[kept], mean - sd, mean + sd, color=color, alpha=0.2, lw=0)
   ax.legend()
   label = "of the best so far"
@@ -341,10 +358,12 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
   for number in trials.numbers()[:MOST_IMPORTANT]:
     places = trials.of_search(number)
     places = places[np.isfinite(trials.performance[places])]
+    # Of fewer, or of equal outcomes, its trees have nothing to split.
     if len(places) < 8 or not np.ptp(trials.objective[places]):
       continue
     study = create_study(trials.about["higher_is_better"])
     study.add_trials(optuna_trials(trials, places))
+    # Its trees are random; a page that is written again has the same numbers.
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
     of_searches.append(shares)

@@ -44,13 +44,14 @@ def decompose(runs: MeasuredRuns) -> dict[str, Any] | None:
   sources = seeds_by_source(runs)
   if len(sources) != 2:
     return None
-  (a, first), (b, second) = sorted(sources.items(), key=lambda s: -s[1].max())
-  table = pd.DataFrame(
-    {a: first, b: second, "value": values_of_runs(runs.kept, runs.output)}
-  )
+  # The one with more seeds first: its rows are left out where runs diverged.
+  a, b = sorted(sources, key=lambda name: -sources[name].max())
+  values = values_of_runs(runs.kept, runs.output)
+  table = pd.DataFrame({a: sources[a], b: sources[b], "value": values})
   if table.duplicated([a, b]).any():
     return None
   whole = table.pivot(index=a, columns=b, values="value").dropna()
+  # Seeds that are not crossed leave out most runs.
   if min(whole.shape) < 2 or 2 * whole.size < len(table):
     return None
   by_source = stats.source_variances(whole.to_numpy())
@@ -77,17 +78,20 @@ def warning_of(decomposition: Mapping[str, Any], unit: str) -> str:
 
 def table_of_sources(decomposition: Mapping[str, Any], unit: str) -> Table:
   """Return the variance by source: its root, the interval of that, and its share."""
-  total = sum(max(0.0, variance) for variance in decomposition["variance"])
+  positive = [max(0.0, variance) for variance in decomposition["variance"]]
+  total = sum(positive)
   names = [*decomposition["names"], "interaction"]
-  seeds = [*(str(count) for count in decomposition["seeds"]), ""]
+  # An interaction has no seeds of its own.
+  seeds = [str(count) for count in decomposition["seeds"]] + [""]
 
   rows = []
   for k, (name, count) in enumerate(zip(names, seeds, strict=True)):
-    variance = decomposition["variance"][k]
+    sd = show(_root(positive[k]), None, unit)
     low = _root(decomposition["low"][k])
     high = _root(decomposition["high"][k])
-    sd = show(_root(variance), None, unit)
-    share = f"{100 * max(0.0, variance) / total:.0f} %" if total else "n/a"
+    share = "n/a"
+    if total:
+      share = f"{100 * positive[k] / total:.0f} %"
     rows.append((name, count, sd, show_interval(low, high, unit), share))
   headings = ("source", "seeds", "sd", "95 % interval", "share of variance")
   return Table(_CAPTION, headings, rows)

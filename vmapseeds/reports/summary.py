@@ -73,41 +73,49 @@ def summarize(
   """
   measured = measured or measure_outputs(results)
   kept = measured[0].kept
-  settings = json.loads(results.attrs["recipe"])
-  known = set(settings).union(settings.get("values", {}))
-  values = {
-    name: groups.values_of(kept, name) for name in groups.columns(kept) if name in known
-  }
-  settings |= {
-    name: taken[0] if len(taken) == 1 else taken for name, taken in values.items()
-  }
+  settings = _settings(results, kept)
   pooled = list(groups.swept_columns(kept))
   if any(not runs.pooled for runs in measured):
     pooled.append("label_map")
+  versions = results.attrs["versions"]
   first, *further = [summarize_output(runs) for runs in measured]
   return {
     "recipe": settings["name"],
     "settings": settings,
     "test_set": test_set,
     "epoch": results.attrs.get("epoch"),
-    **{
-      name: shown_condition(results.attrs, name)
-      for name in ("device_kind", "lane_width", "lowering")
-    },
+    "device_kind": shown_condition(results.attrs, "device_kind"),
+    "lane_width": shown_condition(results.attrs, "lane_width"),
+    "lowering": shown_condition(results.attrs, "lowering"),
     "normalized_by": results.attrs.get("normalized_by"),
     "versions": {
-      package: shown_condition(results.attrs | results.attrs["versions"], package)
-      for package in results.attrs["versions"]
+      package: shown_condition(results.attrs | versions, package)
+      for package in versions
     },
-    "varied": [
-      kept[name].attrs.get("source", name)
-      for name, seeds in groups.seed_columns(kept).items()
-      if (seeds != seeds[0]).any()
-    ],
+    "varied": _varied_sources(kept),
     "pooled": pooled,
     **first,
     "further": further,
   }
+
+
+def _settings(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
+  """Return the recipe's settings, those that runs have in columns as they have them."""
+  settings = json.loads(results.attrs["recipe"])
+  names = set(settings).union(settings.get("values", {}))
+  for name in groups.columns(kept):
+    if name in names:
+      values = groups.values_of(kept, name)
+      settings[name] = values[0] if len(values) == 1 else values
+  return settings
+
+
+def _varied_sources(kept: xr.Dataset) -> list[str]:
+  sources_of_runs = []
+  for name, seeds in groups.seed_columns(kept).items():
+    if (seeds != seeds[0]).any():
+      sources_of_runs.append(kept[name].attrs.get("source", name))
+  return sources_of_runs
 
 
 def measure_outputs(results: xr.Dataset) -> list[MeasuredRuns]:
@@ -185,11 +193,11 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   """
   if runs.paired is None or runs.runs < 2 or runs.examples < 2:
     return []
-  tallies, pairs = runs.tallies, runs.pairs.most_dependent
-  right = 1 - tallies.example_error_rates()
+  pairs = runs.pairs.most_dependent
+  right = 1 - runs.tallies.example_error_rates()
   a, b = right[pairs.i], right[pairs.j]
   # The standard error for independent examples, where only noise makes a deviation.
-  se = np.sqrt(a * (1 - a) * b * (1 - b) / tallies.runs)
+  se = np.sqrt(a * (1 - a) * b * (1 - b) / runs.tallies.runs)
   names = ("i", "j", "right_i", "right_j", "joint", "product", "se")
   columns = (pairs.i, pairs.j, a, b, pairs.joint, pairs.product, se)
   rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -216,20 +224,36 @@ def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
 
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
-  kept, count, numbers = runs.kept, runs.runs, section["statistics"]
-  sd, variance = headline(section)["sd"], numbers.get("distribution_variance")
-  if runs.diverged:
-    are = "is" if runs.diverged == 1 else "are"
-    if "diverged" in kept.variables:
-      yield (
-        f"{run_count(runs.diverged)} diverged and {are} left out of every statistic."
-      )
-    else:
-      yield (
-        f"{runs.output} is not finite in {run_count(runs.diverged)}, which {are} counted "
-        "as diverged and left out of every statistic."
-      )
-  yield from _skipped_steps(kept)
+  yield from _diverged_runs(runs)
+  yield from _skipped_steps(runs.kept)
+  yield from _doubts_of_examples(runs)
+  yield from doubts_of_runs(runs.kept)
+  if runs.role == "class" and runs.pooled and is_to_beat_chance(runs.kept):
+    yield from doubts_of_votes(runs.tallies)
+  yield from _mixed_programs(runs.kept)
+  yield from _uncertain_spread(runs, section)
+  yield from _what_differs(runs, section)
+  if runs.role == "class" and runs.predictions is None:
+    yield UNREAD
+
+
+def _diverged_runs(runs: MeasuredRuns) -> Iterator[str]:
+  if not runs.diverged:
+    return
+  count = run_count(runs.diverged)
+  are = "is" if runs.diverged == 1 else "are"
+  if "diverged" in runs.kept.variables:
+    yield f"{count} diverged and {are} left out of every statistic."
+  else:
+    yield (
+      f"{runs.output} is not finite in {count}, which {are} counted "
+      "as diverged and left out of every statistic."
+    )
+
+
+def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
+  """Yield why the numbers may not be those of new examples, or of each example."""
+  kept = runs.kept
   if runs.seen:
     yield (
       f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
@@ -247,9 +271,9 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       f"{', '.join(kept.attrs[INCOMPLETE])}: measured of fewer runs than there are now, and "
       "left out: vs.measure adds the others."
     )
-  yield from doubts_of_runs(kept)
-  if runs.role == "class" and runs.pooled and is_to_beat_chance(kept):
-    yield from doubts_of_votes(runs.tallies)
+
+
+def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
   if kept.attrs.get("mixed"):
     yield (
       "Runs of different programs are in this folder (--force-mixed): they are not "
@@ -260,33 +284,43 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       "The folder was trained with several versions, whose programs differ "
       f"({kept.attrs.get(BY_VERSIONS, 'see the records of its blocks')})."
     )
+
+
+def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
+  """Yield how well the runs know their standard deviation."""
+  count = runs.runs
+  sd = headline(section)["sd"]
+  variance = section["statistics"].get("distribution_variance")
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."
   elif count < FEW_RUNS:
-    known = (
-      f"is known to about ±{100 * sd['se'] / sd['value']:.0f} %"
-      if sd["se"]
-      else "may be anything"
-    )
+    known = "may be anything"
+    if sd["se"]:
+      known = f"is known to about ±{100 * sd['se'] / sd['value']:.0f} %"
     yield f"With only {count} runs the standard deviation {known}."
     if variance:
       low = f"{100 / count:.0f} % low with {count} runs"
       yield (
         f"The papers' plug-in variances would come out {low}; those here are unbiased."
       )
-  if (
-    variance
-    and variance["low"] is not None
-    and variance["low"] <= 0 <= variance["high"]
-  ):
+  has_interval = variance and variance["low"] is not None
+  if has_interval and variance["low"] <= 0 <= variance["high"]:
     yield "The distribution-wise variance may be 0: its interval holds it."
-  kurtosis = scipy.stats.kurtosis(centred(runs.values)) if sd["value"] else 0.0
-  if kurtosis > LONG_TAIL and count < RUNS_FOR_LONG_TAILS:
+  # Runs that are all equal have no kurtosis.
+  if not sd["value"] or count >= RUNS_FOR_LONG_TAILS:
+    return
+  kurtosis = scipy.stats.kurtosis(centred(runs.values))
+  if kurtosis > LONG_TAIL:
     yield (
       f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below "
       f"{RUNS_FOR_LONG_TAILS} runs the 95 % intervals of variances then hold in about "
       "92 %."
     )
+
+
+def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
+  """Yield what differs between the runs besides their seeds, and which share these."""
+  kept = runs.kept
   if not runs.pooled:
     yield (
       "Label maps differ between runs, so votes cannot be pooled and the statistics over "
@@ -307,20 +341,21 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
       "variance is unbiased (Bengio and Grandvalet 2004), and standard errors over "
       "folds are usually too small."
     )
-  seeds = [*groups.seed_columns(kept).values()]
-  if seeds and np.unique(seeds, axis=1).shape[1] < count:
+  seeds = list(groups.seed_columns(kept).values())
+  # Imported runs have no seeds that could be shared.
+  if seeds and np.unique(seeds, axis=1).shape[1] < runs.runs:
     yield (
       "Some runs share all their seeds: they are not independent, and standard errors are "
       "too small."
     )
-  if runs.role == "class" and runs.predictions is None:
-    yield UNREAD
 
 
 def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
-  first, numbers = headline(section), section["statistics"]
+  first = headline(section)
   text = {name: show(s["value"], s["se"], s["unit"]) for name, s in first.items()}
-  noun, variance = runs.of.name, numbers.get("distribution_variance")
+  noun = runs.of.name
+  variance = section["statistics"].get("distribution_variance")
+  # Of few examples the estimate may be undefined.
   unknown = variance and variance["value"] is None and not runs.seen
   if first["sd"]["value"] is None or unknown:
     so_far = f"{run_count(runs.runs)}: {noun} is {text['mean']}"

@@ -23,6 +23,7 @@ from vmapseeds.results.statistics import (
 )
 
 MOST_LINES = 8  # of a figure
+MOST_ROWS = 32  # of a table
 _CURVE = """Means of the runs with 95 % intervals over other runs{others}."""
 _BEST = """P(best): how probable it is that no other value has a better mean over all \
 runs, on these test examples. It is for normal means and no knowledge beforehand; values \
@@ -57,11 +58,13 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
   one. Runs of the same seeds are paired if most have a partner in all of them.
   """
   first = outcomes[0].runs
-  sign = 1 if is_higher_better(roles(first.kept)[first.output]) else -1
+  higher_is_better = is_higher_better(roles(first.kept)[first.output])
   samples, tables = [], []
   for outcome in outcomes:
     kept = outcome.runs.kept
-    performance = sign * values_of_runs(kept, outcome.runs.output)
+    performance = values_of_runs(kept, outcome.runs.output)
+    if not higher_is_better:
+      performance = -performance
     samples.append(performance)
     tables.append(pd.DataFrame({"value": performance, **groups.seed_columns(kept)}))
   fewest = min(len(performance) for performance in samples)
@@ -74,6 +77,7 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
   if names and not any(table.duplicated(names).any() for table in tables):
     values = [table.set_index(names)["value"] for table in tables]
     joined = pd.concat(values, axis=1, join="inner")
+    # Pairs of few common seeds would leave out most runs.
     if 2 * len(joined) > fewest:
       samples = list(joined.to_numpy().T)
       pairs = len(joined)
@@ -86,12 +90,18 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
 def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
   """Return which combination is best in a sentence."""
   leader = outcomes[best.leader]
-  name, p = format_values(leader.values), best.probabilities[best.leader]
+  name = format_values(leader.values)
   mean = show(leader.mean["value"], None, leader.runs.of.unit)
-  how = f"paired by {best.pairs} seeds" if best.pairs else "unpaired"
-  surely = "over 99 %" if p > 0.99 else f"{p:.0%}".replace("%", " %")
+  matching = "unpaired"
+  if best.pairs:
+    matching = f"paired by {best.pairs} seeds"
+  probability = 100 * best.probabilities[best.leader]
+  surely = f"{probability:.0f} %"
+  # Never rounded to certainty.
+  if probability > 99:
+    surely = "over 99 %"
   return (
-    f"Best is {name}, with a probability of {surely} ({how}): its mean "
+    f"Best is {name}, with a probability of {surely} ({matching}): its mean "
     f"{leader.runs.of.name} is {mean}."
   )
 
@@ -100,14 +110,14 @@ def table_of_best(outcomes: Sequence[Outcome], best: Best) -> Table:
   """Return a row for each combination, the best first."""
   order = np.argsort([-p for p in best.probabilities], kind="stable")
   rows = []
-  for k in order[: 4 * MOST_LINES]:
-    o, unit = outcomes[k], outcomes[k].runs.of.unit
-    interval = show_interval(o.mean["low"], o.mean["high"], unit)
+  for k in order[:MOST_ROWS]:
+    values, runs, mean = outcomes[k]
+    interval = show_interval(mean["low"], mean["high"], runs.of.unit)
     rows.append(
       (
-        format_values(o.values),
-        str(o.runs.runs),
-        show(o.mean["value"], None, unit),
+        format_values(values),
+        str(runs.runs),
+        show(mean["value"], None, runs.of.unit),
         interval or "n/a",
         f"{100 * best.probabilities[k]:.1f} %",
       )

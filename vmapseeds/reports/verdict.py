@@ -83,8 +83,10 @@ class Comparison(NamedTuple):
       return "better"
     if self.margin and max(-self.found.low, self.found.high) <= self.margin:
       return "equal"
-    few = self.comparisons * self.least_p_value > ALPHA
-    return "too few runs" if few else "no difference shown"
+    # Not even if all runs of one were ahead would Holm's method call it better.
+    if self.comparisons * self.least_p_value > ALPHA:
+      return "too few runs"
+    return "no difference shown"
 
   @property
   def least_p_value(self) -> float:
@@ -118,9 +120,10 @@ def compare_values(
   """
   attributes = {"names": ("A", "B"), "elsewhere": None} | about
   paired = bool(matching)
-  # Performances: the statistics take the larger number for the better.
-  sign = 1 if attributes.get("higher_is_better", True) else -1
-  ours, theirs = sign * a, sign * b
+  ours, theirs = a, b
+  # The statistics take the larger number for the better.
+  if not attributes.get("higher_is_better", True):
+    ours, theirs = -a, -b
 
   difference = stats.compare_means(ours, theirs, paired)
   probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
@@ -157,7 +160,9 @@ def _difference(c: Comparison) -> Known:
 def _in_order(c: Comparison) -> tuple[str, str]:
   """Return the names, first that of the side that leads."""
   a, b = c.names
-  return (a, b) if c.leads else (b, a)
+  if c.leads:
+    return a, b
+  return b, a
 
 
 def headline(c: Comparison) -> Iterator[str]:
@@ -183,13 +188,17 @@ def headline(c: Comparison) -> Iterator[str]:
 
 
 def _on_examples(c: Comparison) -> str:
-  return f" on these {c.examples} test examples" if c.examples else ""
+  if not c.examples:
+    return ""
+  return f" on these {c.examples} test examples"
 
 
 def _natural_difference(c: Comparison) -> Known:
   """Return A less B of the numbers as they are, whether or not lower ones are better."""
   difference = _difference(c)
-  return difference if c.higher_is_better else _negative(difference)
+  if c.higher_is_better:
+    return difference
+  return _negative(difference)
 
 
 def _a_less_b(c: Comparison) -> str:
@@ -205,7 +214,9 @@ def _ends_of_a_less_b(c: Comparison) -> str:
 def _better(c: Comparison) -> str:
   """Return which side is better, by how much, and how often its run beats the other's."""
   first, second = _in_order(c)
-  difference, (p, low, high) = _difference(c), c.outperforming
+  difference = _difference(c)
+  p, low, high = c.outperforming
+  # Both are of A against B; the sentence is about who leads.
   if not c.leads:
     difference = _negative(difference)
     p, low, high = 1 - p, 1 - high, 1 - low
@@ -214,10 +225,12 @@ def _better(c: Comparison) -> str:
   lead = f"{first} is better than {second} by {value}{sign}"
   if not c.higher_is_better:
     lead = f"{first} is better than {second}: its {c.of.name} is lower by {value}{sign}"
-  ties = ", a tie as half of one" if _ties(c)[0] else ""
+  how_often = f"{_percent(p)} % of pairs"
+  if _ties(c)[0]:
+    how_often += ", a tie as half of one"
   return (
     f"{lead} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a run of "
-    f"{first} beats one of {second} in {_percent(p)} % of pairs{ties} "
+    f"{first} beats one of {second} in {how_often} "
     f"({_percent(low)} to {_percent(high)} %)."
   )
 
@@ -234,23 +247,27 @@ def _no_difference(c: Comparison) -> Iterator[str]:
   )
 
   _, low, high = _difference(c)
-  text = (
-    f"A difference of up to {amount(max(abs(low), abs(high)), c.of, 2)} is compatible"
-  )
+  largest = amount(max(abs(low), abs(high)), c.of, 2)
+  text = f"A difference of up to {largest} is compatible"
   wanted, number = _needed(c)
   if number:
     purpose = f"to show one of {amount(wanted, c.of)}"
     if c.margin:
       purpose = f"to tell a difference of {amount(wanted, c.of)} from none"
-    needed = "more pairs are" if c.paired else "more runs of each are"
-    text += f"; {purpose}, about {number:,} {needed} needed"
+    unit = "pairs" if c.paired else "runs of each"
+    text += f"; {purpose}, about {number:,} more {unit} are needed"
   yield f"{text}."
 
 
 def _of_examples(c: Comparison, both: tuple[float, float]) -> str:
   """Return what other runs on other examples would give, from that interval."""
   difference = float(c.found.difference), *both
-  if not (c.leads if c.verdict == "better" else c.higher_is_better):
+  # The sentence before it is about who leads, or else about A less B of the numbers.
+  if c.verdict == "better":
+    is_negative = not c.leads
+  else:
+    is_negative = not c.higher_is_better
+  if is_negative:
     difference = _negative(difference)
   _, ends, sign = show_difference(difference, c.of.unit)
   where = "On other test examples of the same kind"
@@ -267,6 +284,7 @@ def _of_examples(c: Comparison, both: tuple[float, float]) -> str:
 def _within_margin(c: Comparison) -> str:
   if not c.margin:
     return ""
+  # Of a side that is better, 0 is outside the interval.
   nearest, farthest = sorted(np.abs([c.found.low, c.found.high]))
   within = amount(c.margin, c.of)
   if farthest <= c.margin:
@@ -315,6 +333,7 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
   runs = min(len(c.a), len(c.b))
   wanted = c.margin
   if not wanted:
+    # An interval reaches as far as its half width, and half of that is still open.
     half = float(c.found.high - c.found.low) / 4
     if not 0 < half < math.inf:
       return half, None
@@ -322,9 +341,12 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
   if c.paired:
     sd = (c.a - c.b).std(ddof=1)
   else:
+    # The two may differ in their variances: their mean is what both add to a difference.
     sd = math.sqrt((c.a.var(ddof=1) + c.b.var(ddof=1)) / 2)
+  power = POWER
   # To see equality within a margin takes an interval that is as narrow.
-  power = (1 + POWER) / 2 if c.margin else POWER
+  if c.margin:
+    power = (1 + POWER) / 2
   alpha = ALPHA / c.comparisons
   total = stats.runs_for_difference(sd, wanted, c.paired, power=power, alpha=alpha)
   missing = int(total) - runs
@@ -349,8 +371,10 @@ def amount(value: float | None, of: Quantity, digits: int = 3) -> str:
 def _percent(fraction: float) -> str:
   """Return a fraction in percent, never rounded to 0 or 100."""
   percent = 100 * float(fraction)
-  if 0 < percent < 0.5 or 99.5 <= percent < 100:
-    return "< 1" if percent < 50 else "> 99"
+  if 0 < percent < 0.5:
+    return "< 1"
+  if 99.5 <= percent < 100:
+    return "> 99"
   return f"{percent:.0f}"
 
 
@@ -372,6 +396,7 @@ def criteria(c: Comparison) -> Iterator[str]:
   if bool(c.decision.significant) != (c.verdict == "better"):
     text = "That asks something else than the first sentence"
     if c.paired and c.decision.significant:
+      # It is one-sided, and asked of whoever leads: so twice.
       rate = 2 * float(stats.paired_power(runs, 0.5, c.gamma))
       text += (
         f", and of two equal algorithms it calls one better in {100 * rate:.2g} % of "
@@ -380,30 +405,39 @@ def criteria(c: Comparison) -> Iterator[str]:
     yield f"{text}."
   if runs > 1:
     yield from _average_comparison(c, first, p)
-  size = stats.paired_sample_size if c.paired else stats.noether_sample_size
+
   here = ""
-  if c.paired and runs > 1:
-    power = 100 * float(stats.paired_power(runs, c.gamma, c.gamma))
-    here = f"; the {runs} here do in {power:.0f} %"
+  if c.paired:
+    size = stats.paired_sample_size(c.gamma)
+    if runs > 1:
+      power = 100 * float(stats.paired_power(runs, c.gamma, c.gamma))
+      here = f"; the {runs} here do in {power:.0f} %"
+  else:
+    size = stats.noether_sample_size(c.gamma)
   yield (
     f"To call {p} = {c.gamma} significant by that criterion in about 95 % of cases takes "
-    f"{int(size(c.gamma))} {unit} (Noether 1987){here}."
+    f"{int(size)} {unit} (Noether 1987){here}."
   )
 
 
 def _average_comparison(c: Comparison, first: str, p: str) -> Iterator[str]:
-  sign = 1 if c.higher_is_better else -1
-  leader, other = (c.a, c.b) if c.leads else (c.b, c.a)
-  average = stats.average_comparison(sign * leader, sign * other)
+  leader, other = c.a, c.b
+  if not c.leads:
+    leader, other = c.b, c.a
+  # The statistic takes the larger number for the better.
+  if not c.higher_is_better:
+    leader, other = -leader, -other
+  average = stats.average_comparison(leader, other)
   # Runs that are all equal have no standard deviation to count in.
-  if average.threshold > 0:
-    lead = stats.comparison.PUBLISHED * average.difference / average.threshold
-    answer = "enough" if average.better else "less"
-    yield (
-      f"The average comparison asks for a lead of 1.9952 standard deviations of a "
-      f"run, however well it is known, which is as much as {p} = 0.921: {first} leads by "
-      f"{lead:.2f}, which is {answer}."
-    )
+  if not average.threshold > 0:
+    return
+  lead = stats.comparison.PUBLISHED * average.difference / average.threshold
+  answer = "enough" if average.better else "less"
+  yield (
+    f"The average comparison asks for a lead of 1.9952 standard deviations of a "
+    f"run, however well it is known, which is as much as {p} = 0.921: {first} leads by "
+    f"{lead:.2f}, which is {answer}."
+  )
 
 
 def spread(c: Comparison) -> Iterator[str]:
@@ -413,14 +447,18 @@ def spread(c: Comparison) -> Iterator[str]:
     a, b = c.names
     yield f"Standard deviation of a run (95 % interval): {a} {of_a}, {b} {of_b}."
     ratio = stats.variance_ratio(c.a, c.b, c.paired)
+    # Of runs that are all equal there is no ratio.
     if np.isfinite(ratio.high):
-      law = "jackknife of pairs" if c.paired else "jackknife"
+      law = "jackknife"
+      if c.paired:
+        law = "jackknife of pairs"
       yield (
         f"Variance of {a} over that of {b}: {ratio.ratio:.3g}, 95 % interval "
         f"{ratio.low:.3g} to {ratio.high:.3g} ({law})."
       )
     yield from _normality(c)
   ties, compared = _ties(c)
+  # Then the same predictions were probably given twice.
   if ties == compared:
     yield f"All runs compared are equal: nothing tells {' from '.join(c.names)}."
     return
@@ -439,10 +477,10 @@ def _normality(c: Comparison) -> Iterator[str]:
   if any(np.isnan(p) for p in p_values.values()):
     return
   numbers = [f"{show(p, None, 'p')} for {side}" for side, p in p_values.items()]
-  strange = [side for side, p in p_values.items() if p < 0.05]
+  not_normal = [side for side, p in p_values.items() if p < 0.05]
   verdict = "no sign that runs are not normal"
-  if strange:
-    names = " and ".join(strange)
+  if not_normal:
+    names = " and ".join(not_normal)
     verdict = f"the runs of {names} are not normal, which all intervals here allow for"
   yield f"Shapiro-Wilk: p {' and '.join(numbers)}; {verdict}."
 
@@ -451,6 +489,7 @@ def _ties(c: Comparison) -> tuple[int, int]:
   """Return how many of the comparisons are ties, and how many there are."""
   if c.paired:
     return int((c.a == c.b).sum()), len(c.a)
+  # Sorted, since a table of all pairs of many runs is larger than memory.
   ordered = np.sort(c.b)
   not_above = np.searchsorted(ordered, c.a, "right")
   below = np.searchsorted(ordered, c.a, "left")
@@ -469,4 +508,6 @@ def sd_of(values: np.ndarray, of: Quantity) -> str:
   ends = show_interval(low, high, of.unit)
   text = show(sd, None, of.unit)
   # Ends that are equal are those of runs that are all equal.
-  return f"{text} ({ends})" if ends and low != high else text
+  if not ends or low == high:
+    return text
+  return f"{text} ({ends})"

@@ -7,14 +7,20 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, door, one_of
-from vmapseeds.results.opening import class_names_of, open_results, tally
+from vmapseeds.results.opening import (
+  class_names_of,
+  class_of,
+  converged,
+  open_results,
+  tally,
+)
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.stats._arrays import ratio
-from vmapseeds.stats.counts import VoteCounts
+from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.target import moves_data
-from vmapseeds.training.names import EXAMPLE_ID
+from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 
 
 @door
@@ -49,6 +55,10 @@ def examples(
   `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
   deviation. More axes of examples are flattened.
 
+  Where runs hold examples out (`Runs.k_fold`, `Runs.out_of_bootstrap`,
+  `Runs.bootstrap`), the shares of an example are of the runs that held it out, `runs` of
+  them, and NaN where there are none. Examples without such runs are ranked last.
+
   Classes are numbers; where they have names, the attribute `class_names` of the table
   has these, the first of class 0.
 
@@ -67,13 +77,15 @@ def examples(
   """
   with readable(results if isinstance(results, Folder) else "the results' folder"):
     if isinstance(results, Folder):
-      results = open_results(results, test_set, epoch)
+      results = open_with_held_out(results, test_set, epoch)
     # A score is a number of a run, not of its examples.
     role_of_output = {
       name: attributes["role"]
       for name, attributes in roles(results).items()
       if attributes["role"] != "score"
     }
+    if "mask" in results:
+      return table_of_held_out(results)
     if not role_of_output:
       raise Mistake(
         "these outputs have no numbers of examples: give results of role class or loss"
@@ -91,17 +103,70 @@ def examples(
       losses = results[output].values[alive]
       table = table_of_losses(losses.reshape(len(losses), -1))
       return table.assign_coords(ids_of(results, table.sizes["example"]))
-    table = table_of_votes(tally(results))
-    class_names = class_names_of(results.labels)
-    if class_names:
-      table.attrs["class_names"] = class_names
-    # The table has the labels in a column of its own.
-    columns_of_examples = {
-      name: variable
-      for name, variable in results.variables.items()
-      if variable.dims == ("example",) and name != "labels"
-    }
-    return table.assign_coords(columns_of_examples)
+    return with_columns_of_examples(table_of_votes(tally(results)), results)
+
+
+def open_with_held_out(
+  folder: Folder, test_set: str = "test", epoch: int | None = None
+) -> xr.Dataset:
+  """Return the results of a folder: of the examples that its runs held out, if they were
+  tested on these.
+  """
+  results = open_results(folder, test_set, epoch)
+  if epoch is None and HELD_OUT in (results.attrs.get("test_sets") or ()):
+    return open_results(folder, HELD_OUT)
+  return results
+
+
+def num_classes_of(results: xr.Dataset) -> int:
+  """Return how many classes there are: of the logits, or the predictions; else as many
+  as the labels have.
+  """
+  # Logits know classes that no label and no vote has.
+  if "class" in results.sizes:
+    return results.sizes["class"]
+  name = class_of(results)
+  if name:
+    return int(results[name].attrs["num_classes"])
+  highest = max(results["labels"].values.max(), results["predictions"].values.max())
+  return int(highest) + 1
+
+
+def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
+  """Return the table of `examples` of runs that held examples out.
+
+  Raises:
+    Mistake: predictions of classes were not kept.
+  """
+  if "labels" not in results or "predictions" not in results:
+    raise Mistake(
+      "these runs kept no classes of the examples that they held out: vs.held_out has "
+      "what they kept"
+    )
+  kept = results.isel(run=converged(results))
+  mask = kept["mask"].values
+  # Votes of runs that were trained on the example do not count.
+  predictions = np.where(mask, kept["predictions"].values, -1)
+  labels = kept["labels"].values
+  counts = counts_of_votes(predictions, num_classes_of(results), labels)
+  held_out_by = mask.sum(axis=0)
+  table = table_of_votes(counts, held_out_by)
+  table["runs"] = ("example", held_out_by)
+  return with_columns_of_examples(table, results)
+
+
+def with_columns_of_examples(table: xr.Dataset, results: xr.Dataset) -> xr.Dataset:
+  """Return a table with what results know of each example, and the names of classes."""
+  class_names = class_names_of(results.labels)
+  if class_names:
+    table.attrs["class_names"] = class_names
+  # The table has the labels in a column of its own.
+  columns_of_examples = {
+    name: variable
+    for name, variable in results.variables.items()
+    if variable.dims == ("example",) and name != "labels"
+  }
+  return table.assign_coords(columns_of_examples)
 
 
 def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
@@ -113,9 +178,20 @@ def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
   return {EXAMPLE_ID: results[EXAMPLE_ID].variable}
 
 
-def table_of_votes(counts: VoteCounts) -> xr.Dataset:
-  """Return the table of `examples` of the votes of one or more runs."""
-  labels, runs, wrong, cells = counts.labels, counts.runs, counts.wrong, counts.cells
+def table_of_votes(
+  counts: VoteCounts, runs: Int[np.ndarray, " examples"] | None = None
+) -> xr.Dataset:
+  """Return the table of `examples` of the votes of one or more runs.
+
+  Args:
+    counts: the votes.
+    runs: how many of the runs had each example; None for all of them.
+  """
+  if runs is None:
+    runs = np.full(counts.examples, counts.runs)
+  # A run that did not have an example has no vote for its label either.
+  wrong = counts.wrong - (counts.runs - runs)
+  labels, cells = counts.labels, counts.cells
   first_classes, first_votes = counts.first_classes(1)
   most_voted, votes = first_classes[:, 0], first_votes[:, 0]
   first_wrong_classes, first_wrong_votes = counts.first_classes(1, ~cells.right)
@@ -126,20 +202,24 @@ def table_of_votes(counts: VoteCounts) -> xr.Dataset:
   pairs_of_cell = cells.votes * (cells.votes - 1)
   of_a_class = np.bincount(cells.example, pairs_of_cell, len(labels))
   agreeing = of_a_class.astype(np.int64) + none * (none - 1)
-  # Whole numbers are ranked, not shares: equal shares might differ in the last bit.
-  margin = runs - wrong - other_votes
+
+  # Each is one division of whole numbers, so that equal shares tie.
+  error_rate = ratio(wrong, runs)
+  agreement = ratio(agreeing, runs * (runs - 1))
+  other_share = ratio(other_votes, runs)
+  margin = ratio(runs - wrong - other_votes, runs)
   columns = {
     "label": labels,
     "most_voted": np.where(votes > 0, most_voted, -1),
     "votes": votes,
-    "error_rate": wrong / runs,
-    "agreement": ratio(agreeing, runs * (runs - 1)),
+    "error_rate": error_rate,
+    "agreement": agreement,
     "other_class": np.where(other_votes > 0, other_class, -1),
-    "other_share": other_votes / runs,
-    "margin": margin / runs,
-    "rank_hard": _ranks(margin, -wrong),
-    "rank_split": _ranks(agreeing),
-    "rank_mislabelled": _ranks(-other_votes),
+    "other_share": other_share,
+    "margin": margin,
+    "rank_hard": _ranks(margin, -error_rate),
+    "rank_split": _ranks(agreement),
+    "rank_mislabelled": _ranks(-other_share),
   }
   return xr.Dataset({name: ("example", column) for name, column in columns.items()})
 

@@ -27,7 +27,7 @@ import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.data.dataset import count_seen
-from vmapseeds.mistakes import Mistake, door
+from vmapseeds.mistakes import Mistake, door, option, wording
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
 from vmapseeds.store.layout import (
@@ -72,7 +72,11 @@ KEPT = {
   "logits": "logits",
   "keep_params": "trained parameters",
 }
-USE = "give another --out, or what it was started with"
+
+
+def use_another() -> str:
+  """Return what to do about a folder of another campaign."""
+  return f"give another {option('out')}, or what it was started with"
 
 
 class Contents(NamedTuple):
@@ -260,9 +264,11 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
     labels = np.asarray(results.arrays[f"{HELD_OUT}/labels"])
   examples = finished.training_examples(available, labels)
   if examples is None:
+    remedy = wording(
+      command="--subset or --bootstrap", function="Runs.subset or Runs.bootstrap"
+    )
     raise Mistake(
-      f"the runs of {path} were trained on all examples: train some with --subset or "
-      "--bootstrap"
+      f"the runs of {path} were trained on all examples: train some with {remedy}"
     )
   return examples
 
@@ -352,7 +358,7 @@ def check_same(
     difference = differing_fields(results.root, expected)
     if not difference:
       difference = f"runs differ from these in {name}"
-    raise Mistake(f"{other}: its {difference}; {USE}")
+    raise Mistake(f"{other}: its {difference}; {use_another()}")
   check_arrays(results, contents)
   return mixed
 
@@ -362,13 +368,15 @@ def check_alike(
   expected: Description,
   force_mixed: bool,
   other: str,
-  use: str = USE,
+  use: str | None = None,
   source_texts: Mapping[str, str] | None = None,
   allow_upgrade: bool = False,
 ) -> str:
   """Do what `check_same` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
+  if use is None:
+    use = use_another()
   stored = results.root
   stored_columns, expected_columns = _name_columns(stored), _name_columns(expected)
   if stored_columns != expected_columns:
@@ -392,11 +400,11 @@ def check_alike(
     return MIXED
   if upgrade:
     raise Mistake(
-      f"{results.path} was trained with {upgrade}, or --allow-upgrade to train on: runs "
-      "of both may then differ by more than rounding, and reports say which are which"
+      f"{results.path} was trained with {upgrade}, or {option('allow_upgrade', True)} to "
+      "train on: runs of both may then differ by more than rounding, and reports say which are which"
     )
   if may_be_mixed:
-    use = f"{use}, or --force-mixed"
+    use = f"{use}, or {option('force_mixed', True)}"
   difference = describe_difference(results, expected, source_texts)
   raise Mistake(f"{other}: its {difference}; {use}")
 
@@ -543,14 +551,14 @@ def format_field(value) -> str:
 
 def check_kept(results: Results, contents: Contents) -> None:
   """Raise `Mistake` unless the folder keeps of each run what is asked for."""
-  for option, what in KEPT.items():
-    theirs = results.root["kept"][option]
-    mine = contents.description["kept"][option]
+  for field, what in KEPT.items():
+    theirs = results.root["kept"][field]
+    mine = contents.description["kept"][field]
     if theirs == mine:
       continue
     state = "kept there" if mine in (False, "none") else "not kept there"
     raise Mistake(
-      f"{results.path} belongs to another campaign: {what} are {state}; {USE}"
+      f"{results.path} belongs to another campaign: {what} are {state}; {use_another()}"
     )
 
 

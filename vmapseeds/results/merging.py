@@ -14,7 +14,7 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.mistakes import Mistake, door
+from vmapseeds.mistakes import Mistake, door, option
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -203,7 +203,7 @@ def check_alike(
   if mine.get("search"):
     raise Mistake(
       f"{source.path} holds searches, which are numbered within their folder: extend one "
-      "with --searches, or compare the folders"
+      f"with {option('searches')}, or compare the folders"
     )
   # What is kept of each run is in the programs too.
   if mine["kept"] != theirs["kept"]:

@@ -22,7 +22,7 @@ from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, door
+from vmapseeds.mistakes import Failure, Mistake, door, option
 from vmapseeds.results.description import MIXED, campaign_of, variables_of
 from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
@@ -286,7 +286,8 @@ def _rows(path, runs, done):
   if not done[rows].all():
     run = rows[~done[rows]][0]
     raise Mistake(
-      f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out resumes"
+      f"run {run} of {path} is not trained yet: `vmapseeds train` with the same "
+      f"{option('out')} resumes"
     )
   return rows
 

@@ -46,7 +46,7 @@ def open_results(
   JSON (`recipe`), `versions`, `device_kind`, `lane_width`, `lowering`, `precision`, and
   the `mean` and `std` that pixels were normalised with. Seeds and values are
   coordinates: `results.groupby("lr")`. What a variable means stands in its own
-  attributes, such as `role`: see `vs.Output`.
+  attributes, such as `role`: see `vs.Output`. `results.encoding["source"]` is the folder.
 
   If targets are not classes, they are in `targets(example)`, the recipe's loss of each
   example in `losses(run, example)`, and there are no labels and no accuracy. For a task
@@ -100,7 +100,10 @@ def open_with_rows(
     if epoch is None:
       opened = with_measured(opened, path, group or "", rows)
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
-    return _mapped(opened.set_coords(columns)), rows
+    opened = _mapped(opened.set_coords(columns))
+    # Where xarray keeps the file of a dataset.
+    opened.encoding["source"] = str(results.path)
+    return opened, rows
 
 
 def resolve_test_set(sets: Sequence[str] | None, test_set: str) -> str:

@@ -28,7 +28,7 @@ from rich.progress import track
 
 import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
-from vmapseeds.mistakes import Mistake, at_least, check_class_names, door, say
+from vmapseeds.mistakes import Mistake, at_least, check_class_names, door, say, warn
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -755,5 +755,5 @@ def import_runs(
   results = open_results(out, recorder.test_sets[0])
   if progress:
     for doubt in doubts(results):
-      say(f"note: {doubt}")
+      warn(f"note: {doubt}")
   return results

@@ -19,7 +19,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, option
 from vmapseeds.results.description import count_seen_examples
 from vmapseeds.results.formatting import (
   ACCURACY,
@@ -289,7 +289,8 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   finished = results.sizes["run"]
   if not finished:
     raise Mistake(
-      "no run is finished: start `vmapseeds train` again with the same --out to resume"
+      "no run is finished: start `vmapseeds train` again with the same "
+      f"{option('out')} to resume"
     )
   values = values_of_runs(results, name)
   # One run that diverged would take the mean and the variance of all with it.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, wording
 from vmapseeds.results.formatting import count_of
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -268,10 +268,10 @@ def _names_if_certain(
   line = ", ".join(first[:2])
   if len(first) > 2:
     line = f"{line}, ..., {len(first) - 1}"
+  header = wording(command="--header yes or no", function="header=True or False")
   raise Mistake(
     f"{file}: its first line, {line}, may be names, above {rows} rows of {kind}, or "
-    f"numbers, the first of {rows + 1} rows: say --header yes or no, "
-    "in Python header=True or False, or give a .npy file"
+    f"numbers, the first of {rows + 1} rows: say {header}, or give a .npy file"
   )
 
 

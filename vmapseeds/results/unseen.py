@@ -12,12 +12,12 @@ import xarray as xr
 from jaxtyping import Int
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, safe_name
+from vmapseeds.mistakes import Mistake, door, option, safe_name
+from vmapseeds.results.by_example import num_classes_of, open_with_held_out
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
   class_of,
   converged,
-  open_results,
   open_with_rows,
   resolve_test_set,
 )
@@ -51,9 +51,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     Mistake: these are no results of such runs, or predictions were not kept.
   """
   if isinstance(results, Folder):
-    opened = open_results(results)
-    if HELD_OUT in (opened.attrs.get("test_sets") or ()):
-      opened = open_results(results, HELD_OUT)
+    opened = open_with_held_out(results)
   else:
     opened = results
   if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
@@ -82,7 +80,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
 
   labels = kept["labels"].values
   votes_of_class = [
-    (mask & (predictions == label)).sum(axis=0) for label in range(_num_classes(kept))
+    (mask & (predictions == label)).sum(axis=0) for label in range(num_classes_of(kept))
   ]
   votes = np.stack(votes_of_class, axis=1)
   # Without votes, argmax would say class 0.
@@ -142,7 +140,8 @@ def measure(
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
     raise Mistake(
-      "outputs of the networks were not kept: train with --logits, in another folder"
+      f"outputs of the networks were not kept: train with {option('logits', True)}, in "
+      "another folder"
     )
   if isinstance(metrics, str):
     metrics = [metrics]
@@ -152,7 +151,7 @@ def measure(
     targets = opened["labels"].values
     if targets.ndim != 1:
       raise Mistake("label maps differ between runs: measure runs of one label map")
-    classes = _num_classes(opened)
+    classes = num_classes_of(opened)
   else:
     targets = opened["targets"].values
     classes = None
@@ -247,16 +246,6 @@ def _ensemble(outputs, mask, classes):
   # Metrics take log probabilities as logits: softmax gives the mean back.
   with np.errstate(divide="ignore"):
     return np.log(mean).astype(np.float32), mask.any(0)
-
-
-def _num_classes(results):
-  # Logits know classes that no label and no vote has.
-  if "class" in results.sizes:
-    return results.sizes["class"]
-  name = class_of(results)
-  if name:
-    return int(results[name].attrs["num_classes"])
-  return int(results["labels"].values.max()) + 1
 
 
 def _mean_of(values, mask):

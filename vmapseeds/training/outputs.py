@@ -447,6 +447,34 @@ def measured(
   return results
 
 
+def check_predictions(
+  name: str,
+  stored: Mapping[str, Output],
+  values: Mapping[str, Shaped[np.ndarray, "runs ..."]],
+) -> None:
+  """Raise `Mistake` if runs predict other classes than there are.
+
+  Args:
+    name: the task's, for messages.
+    stored: what is stored of a run.
+    values: that of some runs.
+  """
+  for array, output in stored.items():
+    classes = output.num_classes
+    if classes is None:
+      continue
+    lowest, highest = int(values[array].min()), int(values[array].max())
+    if lowest >= -1 and highest < classes:
+      continue
+    remedy = f"give {classes - 1} at most, or -1 for none"
+    if lowest >= -1:
+      remedy += f", or declare num_classes={highest + 1}"
+    raise Mistake(
+      f"{name} predicts classes from {lowest} to {highest} in {array!r}, of which there "
+      f"are {classes}: {remedy}"
+    )
+
+
 def mapped(output: Output, labels, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)

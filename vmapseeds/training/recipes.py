@@ -26,6 +26,7 @@ from vmapseeds.mistakes import (
   one_of,
   safe_name,
   whole_number,
+  wording,
 )
 from vmapseeds.training import objects
 from vmapseeds.training.names import FOLDER_NAMES, MADE_COLUMNS, SOURCES, seed_column
@@ -72,17 +73,21 @@ class Names(NamedTuple):
   names: tuple[str, ...]
   other: str = ""
 
-  def check(self, what: str, given) -> None:
-    """Raise `Mistake` unless `given` is a name or what may stand in its place."""
-    if not self.other or objects.is_name(given):
-      return one_of(what, given, self.names)
+  def check(self, what: str, value) -> None:
+    """Raise `Mistake` unless `value` is a name or what may stand in its place."""
+    if not self.other or objects.is_name(value):
+      return one_of(what, value, self.names)
+    if self.other == MODELS and objects.is_pair(value):
+      return
+    if callable(value) or isinstance(value, str | objects.Named):
+      return
     field = what.split()[0]
-    pair = self.other == MODELS and objects.is_pair(given)
-    if not (pair or callable(given) or isinstance(given, str | objects.Named)):
-      names = f"a name ({', '.join(self.names)}), " if self.names else ""
-      raise Mistake(
-        f"{field} is {given!r:.100}: give {names}package.module:name, or {self.other}"
-      )
+    names = ""
+    if self.names:
+      names = f"a name ({', '.join(self.names)}), "
+    raise Mistake(
+      f"{field} is {value!r:.100}: give {names}package.module:name, or {self.other}"
+    )
 
 
 class Trainable(NamedTuple):
@@ -90,18 +95,19 @@ class Trainable(NamedTuple):
 
   names: tuple[str, ...] = ("all", "last")
 
-  def check(self, what: str, given) -> None:
-    """Raise `Mistake` unless `given` says which parameters are trained."""
-    if objects.is_name(given):
-      return one_of(what, given, self.names)
-    listed = isinstance(given, tuple) and given
-    if listed and all(isinstance(name, str) and name for name in given):
+  def check(self, what: str, value) -> None:
+    """Raise `Mistake` unless `value` says which parameters are trained."""
+    if objects.is_name(value):
+      return one_of(what, value, self.names)
+    is_list = isinstance(value, tuple) and len(value) > 0
+    if is_list and all(isinstance(name, str) and name for name in value):
       return
-    if not (callable(given) or isinstance(given, str | objects.Named)):
-      raise Mistake(
-        f"trainable is {given!r:.100}: give all, last, a list of parameters or layers "
-        "such as ['head'], or a function of such a name"
-      )
+    if callable(value) or isinstance(value, str | objects.Named):
+      return
+    raise Mistake(
+      f"trainable is {value!r:.100}: give all, last, a list of parameters or layers "
+      "such as ['head'], or a function of such a name"
+    )
 
 
 MODELS = "a module of Flax or Equinox, its class, a Haiku transform, or (init, apply)"
@@ -296,6 +302,7 @@ class Recipe:
   origin: str = dataclasses.field(default="", compare=False)
 
   def __post_init__(self):
+    # Set through `vars`, because the dataclass is frozen.
     if self.name == "":
       vars(self)["name"] = model_name(self.model)
     self._check(_HINTS)
@@ -308,8 +315,10 @@ class Recipe:
       value = getattr(self, name)
       if value is defaults[name] or value == defaults[name] or value == {}:
         continue
-      short = objects.name_of(value) if objects.is_object(value) else repr(value)
-      parts.append(f"{name}={short:.200}")
+      text = repr(value)
+      if objects.is_object(value):
+        text = objects.name_of(value)
+      parts.append(f"{name}={text:.200}")
     return f"Recipe({', '.join(parts)})"
 
   def __hash__(self) -> int:
@@ -325,35 +334,10 @@ class Recipe:
     fields["model_args"] = self._checked_args(self.model_args)
     fields["metrics"] = self._checked_metrics(self.metrics)
     for name, value in fields.items():
-      if name in ("values", "model_args", "metrics"):
-        continue
-      hint, *rules = _HINTS[name]
-      fields[name] = value = _coerced(name, hint, value)
-      for rule in rules if value is not None else ():
-        if rule is safe_name:
-          rule("recipe name", value)
-        elif name == "augment" and objects.is_name(value):
-          augmentation(value)
-        else:
-          named = (
-            f"{name} of recipe {self.name!r}:"
-            if isinstance(rule, Names | Trainable)
-            else name
-          )
-          rule.check(named, value)
+      if name not in ("values", "model_args", "metrics"):
+        fields[name] = self._checked_field(name, value)
     vars(self).update(fields)
-    if not (
-      isinstance(self.dataset, str | objects.Named) or hasattr(self.dataset, "tests")
-    ):
-      raise Mistake(
-        f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a "
-        "vs.Dataset"
-      )
-    # Absolute, because a campaign may be resumed from another working directory.
-    if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
-      vars(self)["dataset"] = os.path.abspath(self.dataset)
-    if self.start_from is not None and "://" not in self.start_from:
-      vars(self)["start_from"] = os.path.abspath(self.start_from)
+    self._check_paths()
     if self.lr is None and objects.is_name(self.optimizer):
       raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
     if not 0 <= self.warmup < max(1, self.epochs):
@@ -364,129 +348,156 @@ class Recipe:
     check_test_sets(self.test_sets)
     self._check_together()
 
-  def _split_values(self, given: Any) -> dict[str, Any]:
-    """Return the hyperparameters among `values` as fields, and the other values."""
-    if not isinstance(given, Mapping):
+  def _checked_field(self, name: str, value: Any) -> Any:
+    """Return a field's value in plain Python, if its rules allow it."""
+    hint, *rules = _HINTS[name]
+    value = _coerced(name, hint, value)
+    if value is None:
+      return value
+    if name == "name":
+      safe_name("recipe name", value)
+      return value
+    if name == "augment" and objects.is_name(value):
+      augmentation(value)
+      return value
+    for rule in rules:
+      described = name
+      if isinstance(rule, Names | Trainable):
+        described = f"{name} of recipe {self.name!r}:"
+      rule.check(described, value)
+    return value
+
+  def _check_paths(self) -> None:
+    """Check the data set, and make paths absolute."""
+    is_named = isinstance(self.dataset, str | objects.Named)
+    if not is_named and not hasattr(self.dataset, "tests"):
       raise Mistake(
-        f"values is {given!r:.100}: give numbers by their names, such as "
+        f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a "
+        "vs.Dataset"
+      )
+    # Absolute, because a campaign may be resumed from another working directory.
+    if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
+      vars(self)["dataset"] = os.path.abspath(self.dataset)
+    if self.start_from is not None and "://" not in self.start_from:
+      vars(self)["start_from"] = os.path.abspath(self.start_from)
+
+  def _split_values(self, values: Any) -> dict[str, Any]:
+    """Return the hyperparameters among `values` as fields, and the other values."""
+    if not isinstance(values, Mapping):
+      raise Mistake(
+        f"values is {values!r:.100}: give numbers by their names, such as "
         "{'temperature': 0.1}"
       )
-    others = dict(given)
-    own = dict[str, Any]()
-    for name in given:
+    fields: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in values.items():
       if name in HYPERPARAMETERS:
-        own[name] = others.pop(name)
+        fields[name] = value
         if getattr(self, name) != getattr(Recipe, name):
           raise Mistake(
-            f"{name} is {getattr(self, name)!r}, and {own[name]!r} in values: give one "
+            f"{name} is {getattr(self, name)!r}, and {value!r} in values: give one "
             "of the two"
           )
       elif safe_name("value", name) in (*RESERVED, *FIELDS):
         raise Mistake(
           f"value {name!r}: results have something else of that name, rename it"
         )
-    values = ((name, hyperparameter(name, value)) for name, value in others.items())
-    return own | {"values": dict(values)}
+      else:
+        others[name] = value
+    numbers = {name: hyperparameter(name, value) for name, value in others.items()}
+    return fields | {"values": numbers}
 
-  def _checked_args(self, given: Any) -> dict[str, Any]:
+  def _checked_args(self, args: Any) -> dict[str, Any]:
     """Return the arguments of the model in plain Python."""
-    if not isinstance(given, Mapping):
+    if not isinstance(args, Mapping):
       raise Mistake(
-        f"model_args is {given!r:.100}: give arguments of the model by name, such as "
+        f"model_args is {args!r:.100}: give arguments of the model by name, such as "
         "{'hidden': 64}"
       )
-    found = {}
-    for name, value in given.items():
+    plain = {}
+    for name, value in args.items():
       if safe_name("model argument", name) in (*RESERVED, *FIELDS, *self.values):
         raise Mistake(
           f"model argument {name!r}: the recipe has something else of that name, rename "
           "it"
         )
-      if value is not None and not isinstance(value, str | bool):
-        whole = whole_number(value)
-        value = number(f"model argument {name}", value) if whole is None else whole
-      found[name] = value
-    return found
+      plain[name] = value
+      if value is None or isinstance(value, str | bool):
+        continue
+      plain[name] = whole_number(value)
+      if plain[name] is None:
+        plain[name] = number(f"model argument {name}", value)
+    return plain
 
-  def _checked_metrics(self, given: Any) -> dict[str, Any]:
+  def _checked_metrics(self, metrics: Any) -> dict[str, Any]:
     """Return functions, or names of functions, by the names of metrics."""
-    if isinstance(given, str):
-      given = [name for name in given.split(",") if name]
-    if isinstance(given, list | tuple) and all(isinstance(n, str) for n in given):
-      given = {name: name for name in given}
-    if not isinstance(given, Mapping):
+    if isinstance(metrics, str):
+      metrics = [name for name in metrics.split(",") if name]
+    is_list = isinstance(metrics, list | tuple)
+    if is_list and all(isinstance(name, str) for name in metrics):
+      metrics = {name: name for name in metrics}
+    if not isinstance(metrics, Mapping):
       raise Mistake(
-        f"metrics is {given!r:.100}: give functions of (outputs, targets) by names, such "
+        f"metrics is {metrics!r:.100}: give functions of (outputs, targets) by names, such "
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
-    for name, value in given.items():
-      taken = (*RESERVED, *FIELDS, *OF_TEST_SETS, *self.values, *self.model_args)
+    taken = set(RESERVED).union(FIELDS, OF_TEST_SETS, self.values, self.model_args)
+    rule = Names(METRICS, "a function of (outputs, targets)")
+    for name, value in metrics.items():
       if safe_name("metric", name) in taken:
         raise Mistake(
           f"metric {name!r}: results have something else of that name, rename it"
         )
-      Names(METRICS, "a function of (outputs, targets)").check(f"metric {name}", value)
-    return dict(given)
+      rule.check(f"metric {name}", value)
+    return dict(metrics)
 
   def _check_together(self) -> None:
     """Raise `Mistake` if one field leaves another without effect."""
-    optimizer, schedule = (
-      not objects.is_name(value) for value in (self.optimizer, self.schedule)
-    )
-    for wrong, said in (
-      (
-        bool(self.milestones) != (self.schedule == "step"),
-        "milestones go with schedule 'step': give both or neither",
-      ),
-      (
-        self.label_smoothing and self.loss != "cross_entropy",
-        "label_smoothing is of the loss cross_entropy alone",
-      ),
-      (
-        optimizer and self.schedule != "constant",
-        "an optimizer of your own has a schedule: leave this 'constant'",
-      ),
-      (
-        self.eval_params is not None and not optimizer,
-        "eval_params are of an optimizer of your own: leave them out",
-      ),
-      (
-        (optimizer or schedule) and self.warmup,
-        "what you give makes the learning rate: leave warmup out",
-      ),
-      (
-        self.trainable != "all" and self.dropout,
-        f"with trainable {self.trainable!r} the rest does not train: leave dropout out",
-      ),
-    ):
-      if wrong:
-        raise Mistake(f"recipe {self.name!r}: {said}")
+
+    def refuse(reason):
+      raise Mistake(f"recipe {self.name!r}: {reason}")
+
+    own_optimizer = not objects.is_name(self.optimizer)
+    own_schedule = not objects.is_name(self.schedule)
+    if bool(self.milestones) != (self.schedule == "step"):
+      refuse("milestones go with schedule 'step': give both or neither")
+    if self.label_smoothing and self.loss != "cross_entropy":
+      refuse("label_smoothing is of the loss cross_entropy alone")
+    if own_optimizer and self.schedule != "constant":
+      refuse("an optimizer of your own has a schedule: leave this 'constant'")
+    if self.eval_params is not None and not own_optimizer:
+      refuse("eval_params are of an optimizer of your own: leave them out")
+    if self.warmup and (own_optimizer or own_schedule):
+      refuse("what you give makes the learning rate: leave warmup out")
+    if self.trainable != "all" and self.dropout:
+      refuse(
+        f"with trainable {self.trainable!r} the rest does not train: leave dropout out"
+      )
 
   @property
   def hyperparameters(self) -> dict[str, float]:
     """Return the values that a sweep may vary, by name."""
-    own = {
-      name: getattr(self, name)
-      for name in HYPERPARAMETERS
-      if getattr(self, name) is not None
-    }
-    return own | dict(self.values)
+    fields = {name: getattr(self, name) for name in HYPERPARAMETERS}
+    set_fields = {name: value for name, value in fields.items() if value is not None}
+    return set_fields | dict(self.values)
 
   @property
   def swept_fields(self) -> list[str]:
     """Return the names of fields and arguments that a sweep may vary beside the
     hyperparameters.
     """
-    own = (name for name in FIELDS if name not in (*HYPERPARAMETERS, *NOT_SWEPT))
-    return [*own, *self.model_args]
+    others = (*HYPERPARAMETERS, *NOT_SWEPT)
+    fields = [name for name in FIELDS if name not in others]
+    return [*fields, *self.model_args]
 
   def check_swept(self, names: Iterable[str]) -> None:
     """Raise `Mistake` if a sweep cannot vary one of these."""
     for name in names:
       if name in NOT_SWEPT:
+        remedy = wording(command=f"--set {name}=...", function=f"{name}=...")
         raise Mistake(
           f"a sweep varies numbers and names, not {name}: train a folder for each, with "
-          f"--set {name}=..."
+          f"{remedy}"
         )
       if name == "lr" and self.lr is None:
         raise Mistake(
@@ -502,12 +513,10 @@ class Recipe:
     Raises:
       Mistake: the recipe does not allow a value, or they do not fit together.
     """
-    return self.replace(
-      **{
-        name: _swept_value(name, value, self.model_args.get(name))
-        for name, value in values.items()
-      }
-    )
+    changes = {}
+    for name, value in values.items():
+      changes[name] = _swept_value(name, value, self.model_args.get(name))
+    return self.replace(**changes)
 
   def replace(self, **changes: Any) -> "Recipe":
     """Return the recipe with some fields changed.
@@ -515,20 +524,26 @@ class Recipe:
     Raises:
       UnknownField (a TypeError): there is no field of that name.
     """
-    names = {*changes} - {*FIELDS}
-    own = {name: changes.pop(name) for name in names & {*self.values}}
-    args = {name: changes.pop(name) for name in names & {*self.model_args}}
-    for name in changes:
-      known = (*FIELDS, *self.values, *self.model_args)
+    known = (*FIELDS, *self.values, *self.model_args)
+    values = {}
+    args = {}
+    fields = {}
+    for name, value in changes.items():
       one_of("recipe field", name, known, UnknownField)
-    if own:
-      changes["values"] = {**self.values, **own}
+      if name in FIELDS:
+        fields[name] = value
+      elif name in self.values:
+        values[name] = value
+      else:
+        args[name] = value
+    if values:
+      fields["values"] = {**self.values, **values}
     if args:
-      changes["model_args"] = {**self.model_args, **args}
-    made = copy.copy(self)
-    vars(made).update(changes)
-    made._check(changes)  # the other fields were checked when this recipe was made
-    return made
+      fields["model_args"] = {**self.model_args, **args}
+    changed = copy.copy(self)
+    vars(changed).update(fields)
+    changed._check(fields)  # the others were checked when this recipe was made
+    return changed
 
   def to_json(self) -> str:
     """Return the recipe as one JSON object; `from_json` reads it back."""
@@ -552,49 +567,48 @@ class Recipe:
         f"the recipe lacks {', '.join(missing)}: give every field that has no default"
       )
     for name, value in fields.items():
-      if isinstance(value, dict) and [*value] == ["object"]:
+      if isinstance(value, dict) and list(value) == ["object"]:
         fields[name] = objects.Named(str(value["object"]))
     metrics = fields.get("metrics")
     if isinstance(metrics, dict):
-      fields["metrics"] = {
-        name: objects.Named(str(value["object"])) if isinstance(value, dict) else value
-        for name, value in metrics.items()
-      }
+      for name, value in metrics.items():
+        if isinstance(value, dict):
+          metrics[name] = objects.Named(str(value["object"]))
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
     """Return the recipe with the objects of `other` instead of their names, where these
     are the same.
     """
-    same = {
-      f: getattr(other, f)
-      for f in FIELDS
-      if isinstance(getattr(self, f), objects.Named)
-    }
-    theirs = {n: objects.to_spec(value) for n, value in other.metrics.items()}
-    metrics = {
-      name: other.metrics[name] if theirs.get(name) == objects.to_spec(value) else value
-      for name, value in self.metrics.items()
-    }
-    return dataclasses.replace(
-      self,
-      metrics=metrics,
-      **{
-        f: value
-        for f, value in same.items()
-        if objects.to_spec(value) == objects.to_spec(getattr(self, f))
-      },
-    )
+    changes: dict[str, Any] = {}
+    for name in FIELDS:
+      mine = getattr(self, name)
+      theirs = getattr(other, name)
+      if not isinstance(mine, objects.Named):
+        continue
+      if objects.to_spec(theirs) == objects.to_spec(mine):
+        changes[name] = theirs
+    metrics = dict(self.metrics)
+    for name, mine in self.metrics.items():
+      theirs = other.metrics.get(name)
+      if theirs is not None and objects.to_spec(theirs) == objects.to_spec(mine):
+        metrics[name] = theirs
+    return dataclasses.replace(self, metrics=metrics, **changes)
 
   def check_found(self, who: str) -> None:
     """Raise `Mistake` if another process (`who`, in the message) cannot import an object
     of the recipe by its name.
     """
+    if self.origin:
+      return
     named = {field: getattr(self, field) for field in FIELDS if field != "metrics"}
     named |= {f"metric {name}": value for name, value in self.metrics.items()}
-    for field, value in named.items() if not self.origin else ():
+    for field, value in named.items():
       if not objects.is_importable_again(value):
-        what = f"the {field} of {self.name} is {objects.to_spec(value)['object']}, which no other process can import"
+        what = (
+          f"the {field} of {self.name} is {objects.to_spec(value)['object']}, which no "
+          "other process can import"
+        )
         raise Mistake(
           f"{what}: {who} needs it in a module, named by package.module:name"
         )
@@ -606,11 +620,17 @@ REQUIRED = tuple(
   for f in dataclasses.fields(Recipe)
   if f.default is f.default_factory is dataclasses.MISSING
 )
+
+
+def _type_and_rules(hint: Any) -> tuple[Any, ...]:
+  if hasattr(hint, "__metadata__"):
+    return (hint.__origin__, *hint.__metadata__)
+  return (hint,)
+
+
 # name -> (type, rules)
 _HINTS: dict[str, tuple[Any, ...]] = {
-  name: (hint.__origin__, *hint.__metadata__)
-  if hasattr(hint, "__metadata__")
-  else (hint,)
+  name: _type_and_rules(hint)
   for name, hint in typing.get_type_hints(Recipe, include_extras=True).items()
 }
 
@@ -646,29 +666,35 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   for word in text.split():
     name, _, size = word.partition("=")
     one_of("augmentation", name, AUGMENTATIONS)
-    if (
-      (name in WITHOUT_SIZE) == bool(size)
-      or not (size or "1").isdecimal()
-      or len(size) > 9
-    ):
+    if name in WITHOUT_SIZE:
+      is_well_formed = not size
+    else:
+      # Longer numbers are refused before Python converts them.
+      is_well_formed = size.isdecimal() and len(size) <= 9
+    if not is_well_formed:
       raise Mistake(
-        f"augmentation {word!r}: write {' and '.join(WITHOUT_SIZE)} without a size, the others as {name}=PIXELS"
+        f"augmentation {word!r}: write {' and '.join(WITHOUT_SIZE)} without a size, the "
+        f"others as {name}=PIXELS"
       )
-    steps.append(
-      (name, at_least(f"augmentation {name}", int(size), 1) if size else None)
-    )
+    pixels = None
+    if size:
+      pixels = at_least(f"augmentation {name}", int(size), 1)
+    steps.append((name, pixels))
   return tuple(steps)
 
 
-def hyperparameter(name: str, given: object) -> float:
-  """Return `given` as a float.
+def hyperparameter(name: str, value: object) -> float:
+  """Return a value as a float.
 
   Raises:
     Mistake: it is out of range for the hyperparameter `name`.
   """
-  value = number(name, given)
-  (_HINTS[name][1] if name in HYPERPARAMETERS else FINITE).check(name, value)
-  return value
+  as_float = number(name, value)
+  rule = FINITE
+  if name in HYPERPARAMETERS:
+    _, rule = _HINTS[name]
+  rule.check(name, as_float)
+  return as_float
 
 
 def _coerced(name: str, hint: Any, value: Any) -> Any:
@@ -676,37 +702,44 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
   tuples, and whole numbers floats.
   """
   if hint is Any:
-    value = tuple(value) if isinstance(value, list) else value
-    return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
+    if isinstance(value, list):
+      return tuple(value)
+    if isinstance(value, str | os.PathLike):
+      return _as(name, str, value)
+    return value
   if isinstance(hint, types.UnionType):
     if value is None:
       return None
     hint = typing.get_args(hint)[0]
-  if typing.get_origin(hint) is tuple:
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-      item = typing.get_args(hint)[0]
-      return tuple(_as(name, item, v) for v in value)
+  if typing.get_origin(hint) is not tuple:
+    return _as(name, hint, value)
+  if hasattr(value, "tolist"):  # an array
+    value = value.tolist()
+  if not isinstance(value, Sequence) or isinstance(value, str | bytes):
     raise Mistake(f"{name} is {value!r:.200}: give a list")
-  return _as(name, hint, value)
+  kind = typing.get_args(hint)[0]
+  return tuple(_as(name, kind, item) for item in value)
 
 
 def _as(name, kind, value):
   if kind is float:
     return number(name, value)
   if kind is bool:
+    if isinstance(value, bool):
+      return value
     allowed = "true or false"
-    found = value if isinstance(value, bool) else None
   elif kind is str:
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, os.PathLike):
+      value = os.fspath(value)
+    if isinstance(value, str):
+      return str(value)
     allowed = "a name"
-    found = str(value) if isinstance(value, str) else None
   else:
+    whole = whole_number(value)
+    if whole is not None:
+      return whole
     allowed = "a whole number"
-    found = whole_number(value)
-  if found is None:
-    raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
-  return found
+  raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
 
 
 def from_text(field: str, text: str) -> Any:
@@ -716,29 +749,40 @@ def from_text(field: str, text: str) -> Any:
   `field` may also be one of the recipe's `values`. A recipe or task without that name
   refuses it later.
   """
-  hint = str(_HINTS.get(field, (float,))[0])
-  if hint != str(str) and field in FIELDS and text.lower() in ("none", "null"):
+  hint, *_ = _HINTS.get(field, (float,))
+  is_none = field in FIELDS and text.lower() in ("none", "null")
+  if is_none and hint is not str:
     return "" if field == "augment" else None
-  if hint in (str(str), str(Any)):
+  if hint is str or hint is Any:
     return text
-  if "tuple" in hint:
-    return [
-      v if "str" in hint else _number(v) for v in text.strip("[]()").split(",") if v
-    ]
-  return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
+  holds_texts = "str" in str(hint)  # as `str | None` and `tuple[str, ...]`
+  if "tuple" in str(hint):
+    items = [item for item in text.strip("[]()").split(",") if item]
+    if holds_texts:
+      return items
+    return [_number(item) for item in items]
+  if holds_texts:
+    return text
+  if hint is bool:
+    text = text.lower()
+  return _number(text)
 
 
 def _swept_value(name: str, value: float | str, own: Any) -> Any:
   """Return a field, or an argument of the model, from a column of a runs table. `own` is
   what the recipe has for the argument.
   """
-  if name in FIELDS and isinstance(value, str):
+  if not isinstance(value, str):
+    if value.is_integer() and not isinstance(own, float):
+      return int(value)
+    return value
+  if name in FIELDS:
     return from_text(name, value)
-  if isinstance(value, str):
-    return (
-      None if value == "none" else value if isinstance(own, str) else _number(value)
-    )
-  return int(value) if value.is_integer() and not isinstance(own, float) else value
+  if value == "none":
+    return None
+  if isinstance(own, str):
+    return value
+  return _number(value)
 
 
 def _number(text):
@@ -886,9 +930,10 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
     return RECIPES[name][0].replace(**overrides)
   if not (isinstance(name, str) and objects.is_import(name)):
     objects.check_no_module(name)
-    one_of("recipe", name, (*RECIPES, *(given := plugins()), "package.module:name"))
-    name = given[name]
-  found = objects.imported(name)
-  if not isinstance(found, Recipe):
-    raise Mistake(f"{name} is {type(found).__name__}: give a vs.Recipe")
-  return dataclasses.replace(found.replace(**overrides), origin=name)
+    of_packages = plugins()
+    one_of("recipe", name, (*RECIPES, *of_packages, "package.module:name"))
+    name = of_packages[name]
+  imported = objects.imported(name)
+  if not isinstance(imported, Recipe):
+    raise Mistake(f"{name} is {type(imported).__name__}: give a vs.Recipe")
+  return dataclasses.replace(imported.replace(**overrides), origin=name)

@@ -49,11 +49,10 @@ def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, "
 
   Sources have different streams. Names other than `SOURCES` are hashed to 31 bits.
   """
-  number = (
-    SOURCES.index(source)
-    if source in SOURCES
-    else len(SOURCES) + zlib.crc32(source.encode()) % 2**31
-  )
+  if source in SOURCES:
+    number = SOURCES.index(source)
+  else:
+    number = len(SOURCES) + zlib.crc32(source.encode()) % 2**31
   # Threefry, whatever JAX's default is: with other generators, draws under vmap depend
   # on a lane's neighbours.
   return jax.random.fold_in(jax.random.key(number, impl="threefry2x32"), seed)
@@ -133,7 +132,8 @@ class Runs:
   @classmethod
   def independent(cls, n: int, *, start: int = 0) -> "Runs":
     """Return `n` runs in which every source varies: run i has seed `start` + i for each."""
-    return cls(dict.fromkeys(SOURCES, seeds := _seeds(start, n)), others=seeds)
+    seeds = _seeds(start, n)
+    return cls(dict.fromkeys(SOURCES, seeds), others=seeds)
 
   @classmethod
   def vary(
@@ -160,32 +160,30 @@ class Runs:
     (array([0, 1, 2], dtype=uint32), array([7, 7, 7], dtype=uint32))
     """
     varied = _listed(sources)
-    if (
-      not varied
-      or not all(isinstance(source, str) for source in varied)
-      or len({*varied}) < len(varied)
-    ):
-      given = ", ".join(map(str, varied)) or "none"
+    are_names = all(isinstance(source, str) for source in varied)
+    if not varied or not are_names or len(set(varied)) < len(varied):
+      listed = ", ".join(map(str, varied)) or "none"
       raise Mistake(
-        f"sources that vary are {given}: choose some of {', '.join(SOURCES)}, each once"
+        f"sources that vary are {listed}: choose some of {', '.join(SOURCES)}, each once"
       )
-    columns = _seeds(start, n), np.repeat(_seeds(fixed, 1), n)
-    named = dict.fromkeys((*SOURCES, *varied))
-    others = columns[
-      not {*SOURCES} <= {*varied}
-    ]  # as in `independent` if all of these vary
-    made = cls(
-      {source: columns[source not in varied] for source in named}, others=others
-    )
-    for source, times in (repeat or {}).items():
+    varying_seeds = _seeds(start, n)
+    fixed_seeds = np.repeat(_seeds(fixed, 1), n)
+    seeds = dict.fromkeys(SOURCES, fixed_seeds)
+    seeds |= dict.fromkeys(varied, varying_seeds)
+    # As in `independent` if all of these vary.
+    others = varying_seeds if set(SOURCES).issubset(varied) else fixed_seeds
+    table = cls(seeds, others=others)
+    if repeat is None:
+      return table
+    for source, times in repeat.items():
       if source in varied:
         raise Mistake(f"{source} varies and is repeated: give it in one place")
-      seeds = _seeds(start, at_least(f"repeats of {source}", times, 2))
-      _checked_count(len(made) * times)
-      rows = made[np.repeat(np.arange(len(made)), times)]
-      tiled = np.tile(seeds, len(made))
-      made = dataclasses.replace(rows, seeds={**rows.seeds, source: tiled})
-    return made
+      repeated = _seeds(start, at_least(f"repeats of {source}", times, 2))
+      _checked_count(len(table) * times)
+      rows = table[np.repeat(np.arange(len(table)), times)]
+      column = np.tile(repeated, len(table))
+      table = dataclasses.replace(rows, seeds={**rows.seeds, source: column})
+    return table
 
   @classmethod
   def sweep(
@@ -212,22 +210,23 @@ class Runs:
     for name, column in values.items():
       swept[name] = as_column(name, _listed(column))
       if not len(swept[name]) or len(np.unique(swept[name])) < len(swept[name]):
-        given = ", ".join(map(format_value, swept[name].tolist())) or "no values"
+        listed = ", ".join(map(format_value, swept[name].tolist())) or "no values"
         raise Mistake(
-          f"{name} is swept over {given}: give at least one value, each once"
+          f"{name} is swept over {listed}: give at least one value, each once"
         )
     if not swept:
       raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
-    each = math.prod(map(len, swept.values()))
-    table = (
-      seeds
-      if isinstance(seeds, Runs)
-      else cls.independent(at_least("seeds", seeds, 1), start=start)
-    )
-    if twice := swept.keys() & table.values.keys():
+    if isinstance(seeds, Runs):
+      table = seeds
+    else:
+      table = cls.independent(at_least("seeds", seeds, 1), start=start)
+    twice = swept.keys() & table.values.keys()
+    if twice:
       raise Mistake(
-        f"{', '.join(sorted(twice))}: the table of seeds is a sweep of it already, leave it out of one"
+        f"{', '.join(sorted(twice))}: the table of seeds is a sweep of it already, leave "
+        "it out of one"
       )
+    each = math.prod(map(len, swept.values()))
     _checked_count(len(table) * each)
     grids = np.meshgrid(*swept.values(), indexing="ij")
     columns = {
@@ -245,20 +244,21 @@ class Runs:
     table has a poke or a label map, every table needs one (`Runs.poke(step=-1)` never
     pokes).
     """
-    if (
-      not isinstance(tables, Sequence)
-      or not tables
-      or not all(isinstance(table, Runs) for table in tables)
-    ):
+    is_list = isinstance(tables, Sequence) and len(tables) > 0
+    if not is_list or not all(isinstance(table, Runs) for table in tables):
       raise Mistake(
         f"tables is {tables!r:.100}: give a list of at least one table to concatenate"
       )
-    shapes = [
-      (jax.tree.structure(t), [c.shape[1:] for c in jax.tree.leaves(t)]) for t in tables
-    ]
-    if any(s != shapes[0] for s in shapes):
-      alike = "the same values swept, a poke or none, as many classes in a label map, as many training examples"
-      raise Mistake(f"these tables have different columns: give each {alike}")
+
+    def form(table):
+      columns = jax.tree.leaves(table)
+      return jax.tree.structure(table), [column.shape[1:] for column in columns]
+
+    if any(form(table) != form(tables[0]) for table in tables):
+      raise Mistake(
+        "these tables have different columns: give each the same values swept, a poke or "
+        "none, as many classes in a label map, as many training examples"
+      )
     return jax.tree.map(lambda *columns: np.concatenate(columns), *tables)
 
   @classmethod
@@ -272,14 +272,15 @@ class Runs:
 
     `sampling` is not a column, so it is given apart.
     """
-    seeds = {source: columns[seed_column(source)] for source in sources}
-    names = {seed_column(source) for source in sources}
-    values = {
-      name: texts_of(column) if holds_texts(column) else column
-      for name, column in columns.items()
-      if name not in names
-    }
-    return cls(seeds, values, sampling=tuple(sampling[:2]) if sampling else None)
+    values = dict(columns)
+    seeds = {source: values.pop(seed_column(source)) for source in sources}
+    for name, column in values.items():
+      if holds_texts(column):
+        values[name] = texts_of(column)
+    if not sampling:
+      return cls(seeds, values)
+    kind, size = sampling[:2]
+    return cls(seeds, values, sampling=(kind, size))
 
   # Copies with a change.
 
@@ -303,9 +304,8 @@ class Runs:
       size_or_indices: how many, drawn without replacement by the data seed; or their
         indices, ints (train,) for all runs or (runs, train) with a row for each.
     """
-    if whole_number(size_or_indices) is not None or not hasattr(
-      size_or_indices, "__len__"
-    ):
+    is_size = whole_number(size_or_indices) is not None
+    if is_size or not hasattr(size_or_indices, "__len__"):
       size = at_least("training subset", size_or_indices, 1)
       return self._with(subset=None, sampling=("subset", size))
     rows = self._of_each(
@@ -378,20 +378,13 @@ class Runs:
     if groups is not None and stratified:
       raise Mistake("folds are stratified, or of groups: give one of the two")
     rows = self[np.repeat(np.arange(len(self)), each)]
-    columns: dict[str, Any] = {
-      FOLD: np.tile(np.arange(each, dtype=np.int32), len(self)),
-      FOLD_GROUPS: None,
-    }
+    folds = np.tile(np.arange(each, dtype=np.int32), len(self))
+    groups_of_runs = None
     if groups is not None:
-      names = np.asarray(groups)
-      if names.ndim != 1 or names.dtype.kind not in "iuU" or len(np.unique(names)) < k:
-        raise Mistake(
-          f"groups are {names.dtype} {names.shape}: give the number or name of each "
-          f"example's group, (examples,), of at least {k} groups"
-        )
-      numbers = np.unique(names, return_inverse=True)[1].astype(np.int32)
-      columns[FOLD_GROUPS] = np.broadcast_to(numbers, (len(rows), len(numbers)))
+      numbers = _group_numbers(groups, k)
+      groups_of_runs = np.broadcast_to(numbers, (len(rows), len(numbers)))
     kind = STRATIFIED if stratified else K_FOLD
+    columns = {FOLD: folds, FOLD_GROUPS: groups_of_runs}
     return rows._with(subset=None, sampling=(kind, k), **columns)
 
   def with_label_map(self, label_map: ArrayLike | Sequence) -> "Runs":
@@ -425,29 +418,25 @@ class Runs:
     values = {name: column for name, column in columns.items() if column is not None}
     return dataclasses.replace(self, values=values, sampling=sampling)
 
-  def _of_each(self, what, given, allowed, *, least=0, ndim=0):
+  def _of_each(self, what, numbers, allowed, *, least=0, ndim=0):
     """Return whole numbers of at least `least` for each run, from one array of `ndim`
     axes for all or from one for each.
     """
     try:
-      rows = np.asarray(given)
+      rows = np.asarray(numbers)
     except ValueError:  # rows of unequal length
       rows = np.array(None)
-    fits = (
-      rows.dtype.kind in "iu"
-      and rows.size
-      and least <= rows.min()
-      and rows.max() < 2**31
-    )
+    are_whole = rows.dtype.kind in "iu" and rows.size > 0
+    # They are kept as int32.
+    fits = are_whole and least <= rows.min() and rows.max() < 2**31
     if not fits or rows.ndim not in (ndim, ndim + 1):
-      raise Mistake(f"{what} is {given!r:.200}: give whole numbers {allowed}")
+      raise Mistake(f"{what} is {numbers!r:.200}: give whole numbers {allowed}")
     if rows.ndim > ndim and len(rows) != len(self):
       raise Mistake(
         f"{what} for {len(rows)} runs in a table of {len(self)}: give one a run"
       )
-    return np.broadcast_to(rows, (len(self), *rows.shape[rows.ndim - ndim :])).astype(
-      np.int32
-    )
+    shape_of_one = rows.shape[rows.ndim - ndim :]
+    return np.broadcast_to(rows, (len(self), *shape_of_one)).astype(np.int32)
 
   # What other modules call.
 
@@ -455,10 +444,11 @@ class Runs:
     """Return the sources that were chosen to vary: none if no source is fixed, as in
     `independent`.
     """
-    varying = [
-      source for source in _ordered(self.seeds, SOURCES) if np.ptp(self.seeds[source])
-    ]
-    return varying if len(varying) < len(self.seeds) else []
+    sources = _ordered(self.seeds, SOURCES)
+    varying = [source for source in sources if np.ptp(self.seeds[source]) > 0]
+    if len(varying) == len(sources):
+      return []
+    return varying
 
   def filled(
     self,
@@ -483,11 +473,13 @@ class Runs:
     for source in self.varying():
       one_of("source of randomness", source, sources, UnknownField)
     for name, column in self.values.items():
-      if name not in columns and name not in MADE_COLUMNS and name not in fields:
-        one_of("value to sweep", name, values, UnknownField)
-        if column.dtype.kind == "U":
-          wrong = [text for text in column.tolist() if _as_number(text) is None]
-          number(name, (wrong or column.tolist())[0])
+      if name in columns or name in MADE_COLUMNS or name in fields:
+        continue
+      one_of("value to sweep", name, values, UnknownField)
+      if column.dtype.kind == "U":
+        texts = column.tolist()
+        no_numbers = [text for text in texts if _as_number(text) is None]
+        number(name, (no_numbers or texts)[0])  # which refuses a text
     seeds = self.seeds
     if self.others is not None:
       seeds = dict.fromkeys(sources, self.others) | seeds
@@ -511,10 +503,10 @@ class Runs:
     numbers, and the same in all runs. The columns `fields` are left out.
     """
     floats = {name: np.float32(self.values[name]) for name in names}
-    entries = self.values | floats | dict(derived)
-    entries = {name: of for name, of in entries.items() if name not in fields}
-    held = tuple((name, float(entries.pop(name)[0])) for name in sorted(fixed))
-    return Run(self.seeds, entries, held)
+    columns = self.values | floats | dict(derived)
+    entries = {name: columns[name] for name in columns if name not in fields}
+    fixed_values = [(name, float(entries.pop(name)[0])) for name in sorted(fixed)]
+    return Run(self.seeds, entries, tuple(fixed_values))
 
   def swept(self) -> list[str]:
     """Return the columns of one number a run that differ between
@@ -530,15 +522,14 @@ class Runs:
     """Return the columns by their names in results: `seed_<source>`, then the others.
     Texts are UTF-8 bytes, (runs, TEXT_BYTES).
     """
-    seeds = {
-      seed_column(source): self.seeds[source]
-      for source in _ordered(self.seeds, SOURCES)
-    }
-    values = {
-      name: as_bytes(column) if column.dtype.kind == "U" else column
-      for name, column in sorted(self.values.items())
-    }
-    return seeds | values
+    columns: dict[str, np.ndarray] = {}
+    for source in _ordered(self.seeds, SOURCES):
+      columns[seed_column(source)] = self.seeds[source]
+    for name, column in sorted(self.values.items()):
+      if column.dtype.kind == "U":
+        column = as_bytes(column)
+      columns[name] = column
+    return columns
 
   @property
   def choose_examples(self) -> bool:
@@ -551,8 +542,13 @@ class Runs:
       return self.values["subset"].shape[1]
     kind, size = self.sampling or ("", None)
     if kind in (K_FOLD, STRATIFIED):
+      # The size is the number of folds.
       return available - self.held_out_sizes(available)[-1]
-    return size or (2 * available // 3 if kind == OUT_OF_BOOTSTRAP else available)
+    if size is not None:
+      return size
+    if kind == OUT_OF_BOOTSTRAP:
+      return 2 * available // 3
+    return available
 
   def held_out_sizes(self, available: int) -> tuple[int, ...]:
     """Return how many test examples a run may hold out of the available ones, ascending."""
@@ -563,6 +559,7 @@ class Runs:
 
   @property
   def _fold_groups(self):
+    # They are the same in all runs.
     groups = self.values.get(FOLD_GROUPS)
     return None if groups is None else groups[0]
 
@@ -582,18 +579,24 @@ class Runs:
     Of folds smaller than others, `test_examples` end with `available`.
     """
     if self.sampling is None:
-      return {"subset": self.values["subset"]} if "subset" in self.values else {}
-    if self.sampling[0] in (K_FOLD, STRATIFIED):
+      if "subset" in self.values:
+        return {"subset": self.values["subset"]}
+      return {}
+    kind, _ = self.sampling
+    if kind in (K_FOLD, STRATIFIED):
       return self._split_folds(available, labels)
     size = self.num_train(available)
-    drawn = _draw_examples(self.sampling[0], self.seeds["data"], available, size)
+    drawn = _draw_examples(kind, self.seeds["data"], available, size)
+    if not isinstance(drawn, splits.Split):
+      return {"subset": np.asarray(drawn)}
     names = ("subset", "valid_examples", "test_examples")
-    drawn = drawn if isinstance(drawn, splits.Split) else (drawn,)
-    return dict(zip(names, map(np.asarray, drawn), strict=False))
+    return dict(zip(names, map(np.asarray, drawn), strict=True))
 
   def _split_folds(self, available, labels):
     kind, folds = self.sampling or (K_FOLD, None)
     k = folds or 2
+    if kind == K_FOLD:
+      labels = None
     size = self.num_train(available)
     distinct, places = np.unique(self.values[FOLD], return_inverse=True)
     train = np.empty((len(distinct), size), np.int32)
@@ -601,21 +604,32 @@ class Runs:
     partitions = {}
     for row, column in enumerate(distinct.tolist()):
       partition, fold = divmod(column, k)
+      # Folds depend on their number alone, so that they are the same for all runs.
       key = source_key("data", np.uint32(partition))
       if partition not in partitions:
         partitions[partition] = splits.k_fold(
-          key,
-          available,
-          k,
-          labels=labels if kind == STRATIFIED else None,
-          groups=self._fold_groups,
+          key, available, k, labels=labels, groups=self._fold_groups
         )
       held_out = partitions[partition] == fold
       others = np.flatnonzero(~held_out)
-      own = jax.random.permutation(jax.random.fold_in(key, 1 + fold), len(others))
-      train[row] = others[np.sort(np.asarray(own)[:size])]
+      # A smaller fold leaves more others than are trained on.
+      order = jax.random.permutation(jax.random.fold_in(key, 1 + fold), len(others))
+      chosen = np.sort(np.asarray(order)[:size])
+      train[row] = others[chosen]
       test[row, : held_out.sum()] = np.flatnonzero(held_out)
     return {"subset": train[places], "test_examples": test[places]}
+
+
+def _group_numbers(groups, k: int) -> Integer[np.ndarray, " examples"]:
+  """Return the number of each example's group, of at least `k`."""
+  names = np.asarray(groups)
+  if names.ndim != 1 or names.dtype.kind not in "iuU" or len(np.unique(names)) < k:
+    raise Mistake(
+      f"groups are {names.dtype} {names.shape}: give the number or name of each "
+      f"example's group, (examples,), of at least {k} groups"
+    )
+  _, numbers = np.unique(names, return_inverse=True)
+  return numbers.astype(np.int32)
 
 
 # A search draws examples again in each of its rounds.
@@ -625,49 +639,56 @@ def _draw_examples(kind, seeds, available, size):
   return jax.vmap(lambda seed: draw(source_key("data", seed), available, size))(seeds)
 
 
-def as_runs(given: Runs | int) -> Runs:
+def as_runs(table_or_count: Runs | int) -> Runs:
   """Return a table of at least one run; n means `Runs.independent(n)`."""
-  if isinstance(given, Runs):
-    at_least("runs", len(given), 1)
-    return given
-  if whole_number(given) is None:
+  if isinstance(table_or_count, Runs):
+    at_least("runs", len(table_or_count), 1)
+    return table_or_count
+  if whole_number(table_or_count) is None:
     raise Mistake(
-      f"runs is {given!r:.100}: give how many, or a table as vs.Runs.independent makes it"
+      f"runs is {table_or_count!r:.100}: give how many, or a table as "
+      "vs.Runs.independent makes it"
     )
-  return Runs.independent(given)
+  return Runs.independent(table_or_count)
 
 
-def as_column(name: str, given: Sequence[Any]) -> np.ndarray:
+def as_column(name: str, values: Sequence[Any]) -> np.ndarray:
   """Return values to sweep as a column: float64 if all are numbers, else texts.
 
   Raises:
     Mistake: one of them is neither a number nor a name.
   """
-  named = (v is None or isinstance(v, str | bool) or callable(v) for v in given)
-  to_value = as_text if any(named) else finite
-  return np.array([to_value(name, value) for value in given])
+
+  def is_named(value):
+    return value is None or isinstance(value, str | bool) or callable(value)
+
+  convert = as_text if any(map(is_named, values)) else finite
+  return np.array([convert(name, value) for value in values])
 
 
-def as_text(name: str, given: Any) -> str:
+def as_text(name: str, value: Any) -> str:
   """Return one value to sweep as a text: that of `--sweep`.
 
   Raises:
     Mistake: it is neither a number nor a name.
   """
-  if given is None or given == "":
+  if value is None or value == "":
     return "none"
-  if isinstance(given, bool):
-    return str(given).lower()
-  if callable(given):
-    text = name_of(given)
+  if isinstance(value, bool):
+    return str(value).lower()
+  if callable(value):
+    text = name_of(value)
     if not is_import(text):
       raise Mistake(
         f"{name} is {text}, which cannot be imported by name: define it in a module"
       )
+  elif isinstance(value, str):
+    text = value
   else:
-    text = given if isinstance(given, str) else format_value(finite(name, given))
-  taken = {*text} & {*"/\\,"}
-  if taken or not text.isprintable() or len(text.encode()) > TEXT_BYTES:
+    text = format_value(finite(name, value))
+  # Names of programs have commas, and folders' paths have slashes.
+  is_legal = text.isprintable() and not any(letter in text for letter in "/\\,")
+  if not is_legal or len(text.encode()) > TEXT_BYTES:
     raise Mistake(
       f"{name} is {text!r:.200}: give numbers or names, of at most {TEXT_BYTES} "
       "characters, without / \\ and commas"
@@ -689,7 +710,9 @@ def as_bytes(texts: Shaped[np.ndarray, " runs"]) -> UInt8[np.ndarray, "runs byte
 def texts_of(column: UInt8[np.ndarray, "runs bytes"]) -> Shaped[np.ndarray, " runs"]:
   """Return the texts that `as_bytes` wrote."""
   packed = np.ascontiguousarray(column).view(f"S{column.shape[1]}").ravel()
-  return np.char.decode(packed, "utf-8") if len(packed) else packed.astype("U1")
+  if not len(packed):
+    return packed.astype("U1")
+  return np.char.decode(packed, "utf-8")
 
 
 def holds_texts(column: Any) -> bool:
@@ -704,17 +727,19 @@ def _as_number(text):
     return None
 
 
-def finite(what: str, given: object) -> float:
+def finite(what: str, value: object) -> float:
   """Return a number that is finite in float32, in which training computes."""
-  value = number(what, given)
-  if not abs(value) <= float(np.finfo(np.float32).max):
-    raise Mistake(f"{what} is {given!r}: give a finite number")
-  return value
+  as_float = number(what, value)
+  # NaN fails this comparison too.
+  if not abs(as_float) <= float(np.finfo(np.float32).max):
+    raise Mistake(f"{what} is {value!r}: give a finite number")
+  return as_float
 
 
 def _ordered(names, first):
   """Return the names: those of `first` in their order, then the others."""
-  return [name for name in first if name in names] + sorted({*names} - {*first})
+  others = set(names).difference(first)
+  return [name for name in first if name in names] + sorted(others)
 
 
 def _seeds(start, n):
@@ -731,9 +756,11 @@ def _checked_count(n):
   return int(n)
 
 
-def _listed(given):
+def _listed(values):
   """Return several values as a list, one as a list of one."""
+  if isinstance(values, str):
+    return [values]
   try:
-    return [given] if isinstance(given, str) else list(given)
+    return list(values)
   except TypeError:
-    return [given]
+    return [values]

@@ -6,7 +6,6 @@ recipe.
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, SAMPLER, seed_column
 from vmapseeds.training.outputs import Constants, Output
-from vmapseeds.training.ranges import ranges_of
 from vmapseeds.training.runs import Run, Runs
 
 # What JAX raises where Python code needs the number of a traced value.
@@ -404,7 +402,6 @@ def trace(task: Task, runs: Runs) -> Traced:
   meanings = {name: Output(dims) for name, dims in task.dims.items()}
   meanings |= task.outputs
   declared = outputs.declare(task.name, meanings, finished, runs.columns())
-  check_classes(task, declared, finish)
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
@@ -420,29 +417,6 @@ def trace(task: Task, runs: Runs) -> Traced:
   return Traced(
     task, lane, (start, advance, finish), state, declared, kept, shapes, constants
   )
-
-
-def check_classes(task: Task, declared: Mapping[str, Output], finish) -> None:
-  """Raise `Mistake` if runs may predict other classes than there are, as far as the
-  traced `finish` shows that.
-  """
-  ranges = ranges_of(finish.jaxpr)
-  structure = jax.tree.structure(finish.out_info)
-  places = jax.tree.unflatten(structure, range(len(ranges)))
-  for name, output in outputs.tested(declared).items():
-    least, most = ranges[places[name]]
-    count = output.num_classes or 0
-    below = -math.inf < least < -1
-    beyond = count <= most < math.inf
-    if not (below or beyond):
-      continue
-    remedy = f"give {count - 1} at most, or -1 for none"
-    if beyond and not (below or task.spec):
-      remedy += f", or num_classes={most + 1} in its vs.Output"
-    raise Mistake(
-      f"finish of {task.name} gives {name!r} with classes from {least} to {most}, there "
-      f"are {count}: {remedy}"
-    )
 
 
 def _reads_round(advance, place: int) -> bool:

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import xarray as xr
@@ -23,7 +23,11 @@ from vmapseeds.campaign.loop import Campaign
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, resolve_task
 from vmapseeds.campaign.progress import INTERVAL
-from vmapseeds.campaign.spaces import (
+from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
+from vmapseeds.results import description
+from vmapseeds.results.formatting import show
+from vmapseeds.results.opening import open_results
+from vmapseeds.searches.spaces import (
   Dimension,
   Space,
   grid_sizes,
@@ -32,11 +36,7 @@ from vmapseeds.campaign.spaces import (
   random_trial,
   widest_ends,
 )
-from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
-from vmapseeds.results import description
-from vmapseeds.results.formatting import show
-from vmapseeds.results.opening import open_results
-from vmapseeds.results.searches import (
+from vmapseeds.searches.trials import (
   create_study,
   distributions_of,
   import_optuna,
@@ -103,7 +103,18 @@ def search(
   objective: str | None = None,
   measure: str | None = None,
   out: Folder | None = None,
-  **options: Any,
+  seed_batch: int | None = None,
+  lane_width: int | None = None,
+  lowering: str | None = None,
+  checkpoint_every: int | Literal["auto", "never"] | None = None,
+  predictions: Literal["all", "none"] = "all",
+  logits: bool = False,
+  keep_params: bool = False,
+  tallies: bool = True,
+  pairs: bool = False,
+  force_mixed: bool = False,
+  allow_upgrade: bool = False,
+  progress: bool = True,
 ) -> xr.Dataset:
   """Search hyperparameters, many independent searches side by side, and return the
   results, as `open_results` does. Call it again to resume; with more trials or more
@@ -138,19 +149,33 @@ def search(
       examples, or a task's first score.
     measure: the output that is reported of the best; by default that of the recipe on
       test examples, or a task's objective.
-    out: the results folder, created if absent. It must be given.
-    **options: the fields of `vs.Options`, as for `train`.
+    out: the results folder, created if absent; None for a temporary one, as for `train`.
+    seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
+    predictions, logits, keep_params, tallies, pairs: as for `train`.
+    force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
     Mistake: an argument is not valid; then nothing has been trained or changed.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
-  if out is None:
-    raise Mistake(
-      "out is not given: give the results folder, such as out='results/mine'"
-    )
   space = parse_space(over)
-  campaign_options = Options.of(**options)
+  campaign_options = Options(
+    seed_batch=seed_batch,
+    lane_width=lane_width,
+    lowering=lowering,
+    checkpoint_every=checkpoint_every,
+    predictions=predictions,
+    logits=logits,
+    keep_params=keep_params,
+    tallies=tallies,
+    pairs=pairs,
+    force_mixed=force_mixed,
+    allow_upgrade=allow_upgrade,
+    progress=progress,
+  )
+  is_temporary = out is None
+  if out is None:
+    out = loop.temporary_folder()
   trials = at_least("trials", trials, 1)
   at_once = at_least("at_once", at_once, 1)
   repeats = at_least("repeats", repeats, 0)
@@ -196,7 +221,10 @@ def search(
         drawn_by.restart(searched["higher_is_better"])
       campaign = loop.attach_folder(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
-  return open_results(out)
+  results = open_results(out)
+  if is_temporary:
+    results.load()
+  return results
 
 
 def to_json(dimension: Dimension) -> list[Any]:
@@ -299,7 +327,7 @@ def held_rows(
     return [], {}
   theirs = root.get("search")
   if theirs is None:
-    raise Mistake(f"{out} holds runs of no search; {description.USE}")
+    raise Mistake(f"{out} holds runs of no search; {description.use_another()}")
   check_alike(out, theirs, mine)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
@@ -324,7 +352,7 @@ def check_alike(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any])
     if theirs.get(name) != value:
       raise Mistake(
         f"{out} belongs to another search: its {name} is {theirs.get(name)!r}, not "
-        f"{value!r}; {description.USE}"
+        f"{value!r}; {description.use_another()}"
       )
 
 
