@@ -13,6 +13,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
+from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -80,6 +81,21 @@ def copy_notebooks(app, config):
   """Put the notebooks among the pages, where Sphinx looks for them."""
   for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
     shutil.copy(notebook, HERE / "tutorials" / notebook.name)
+
+
+class Themes(SphinxTransform):
+  """Put the dark form of a picture beside its light one: a page shows one of them."""
+
+  default_priority = 500
+
+  def apply(self):
+    for light in list(self.document.findall(nodes.image)):
+      if light["uri"].endswith("-light.svg"):
+        dark = light.deepcopy()
+        dark["uri"] = light["uri"].replace("-light.svg", "-dark.svg")
+        light["classes"].append("only-light")
+        dark["classes"].append("only-dark")
+        light.parent.insert(light.parent.index(light) + 1, dark)
 
 
 class Commands(SphinxDirective):
@@ -209,6 +225,7 @@ def setup(app):
   app.connect("autodoc-skip-member", skip_fields)
   app.connect("autodoc-process-signature", shorten_signature)
   app.connect("autodoc-process-docstring", escape_bars)
+  app.add_transform(Themes)
   app.add_directive("commands", Commands)
   app.add_directive("programs", Programs)
   app.add_html_math_renderer("mathml", write_math(False), write_math(True))

@@ -1,61 +1,61 @@
-"""What papers claim, and what runs say of it: claims as data, estimates, verdicts.
+"""What papers state, and what runs say of it: claims as data, estimates, results.
 
-A verdict is one of
+A result is one of
 
-- agrees: the 95 % interval lies within the margin that was declared around the paper's
-  value;
-- shown: the claim is a direction, and its null is excluded at 1 %, by Holm's method over
-  all directions of a page;
-- contradicted: the 95 % interval lies outside what the claim allows;
-- undecided: none of these, with how many times as many runs would decide;
-- identity: true by arithmetic, whatever the networks do. A check of the code, which no
-  page counts.
+- reproduced: the interval lies within what the statement allows;
+- same direction, other size: it lies outside, on the paper's side of the null;
+- opposite: it lies outside, and not on that side;
+- cannot tell: none of these.
 
-`python -m experiments.calibration` runs each claim on simulated campaigns in which it is
+The rule is the same for both sides. Intervals hold together: those of the `count` lines
+of a page each have the level 1 - 0.05 / count, so that all of them hold in 95 % of
+studies. The interval that is judged is the one that is printed.
+
+`python -m experiments.calibration` tries each claim on simulated campaigns in which it is
 false, and in which it is true.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import scipy.stats
 
 # A value that a paper prints, a fraction or words, and its place, with the version if
 # versions differ.
 Printed = tuple[float | str, str]
-LEVEL = 0.01  # of directions, over a page
-WORDS = ("agrees", "shown", "contradicted", "undecided")
-SCALES = {"": lambda x: x, "log": math.log, "atanh": math.atanh}
-MOST = 10_000  # times as many runs: more is not worth a number
+ERRS = 0.05  # the probability that any interval of a page misses
+RESULTS = ("reproduced", "same direction, other size", "opposite", "cannot tell")
+SCALES = {
+  "": (lambda x: x, lambda x: x),
+  "log": (math.log, math.exp),
+  "atanh": (math.atanh, math.tanh),
+}
 
 
 class Claim(NamedTuple):
-  """What a paper says of a statistic. Make one by `near`, `above`, `below`, `identity`.
+  """What a paper says of a statistic. Make one by `near`, `above`, `below` or `stated`.
 
   Args:
     statistic: what is measured.
     printed: the paper's value or words, and where.
     low: if the claim is true, the statistic is at least this.
-    high: and at most this. A direction leaves one end open, and the other is its null.
-    is_identity: whether arithmetic makes it true.
+    high: and at most this. Both ends are open if nothing is judged.
+    null: beyond this, on the side of the claim, the direction is the paper's, whatever
+      the size; None if the claim has no direction.
   """
 
   statistic: str
   printed: Printed
   low: float = -math.inf
   high: float = math.inf
-  is_identity: bool = False
-
-  @property
-  def is_direction(self) -> bool:
-    return not self.is_identity and math.isinf(self.high - self.low)
+  null: float | None = None
 
 
-def near(statistic: str, printed: Printed, low: float, high: float) -> Claim:
+def near(
+  statistic: str, printed: Printed, low: float, high: float, null: float | None = None
+) -> Claim:
   """Return the claim that a statistic has the paper's value, within a margin."""
-  return Claim(statistic, printed, low, high)
+  return Claim(statistic, printed, low, high, null)
 
 
 def above(statistic: str, printed: Printed, null: float = 0.0) -> Claim:
@@ -68,11 +68,11 @@ def below(statistic: str, printed: Printed, null: float = 0.0) -> Claim:
   return Claim(statistic, printed, high=null)
 
 
-def identity(
-  statistic: str, printed: Printed, low: float = -math.inf, high: float = math.inf
-) -> Claim:
-  """Return what looks like a claim, and follows from arithmetic."""
-  return Claim(statistic, printed, low, high, is_identity=True)
+def stated(statistic: str, printed: Printed) -> Claim:
+  """Return what a paper says of a statistic, which is not judged: arithmetic makes it
+  true, or the runs made here could hardly show it.
+  """
+  return Claim(statistic, printed)
 
 
 class Estimate(NamedTuple):
@@ -85,7 +85,6 @@ class Estimate(NamedTuple):
     scale: on which it is about normal: a name of `SCALES`.
     freedom: Student's degrees of freedom, on that scale.
     unit: "%" prints a fraction as per cent.
-    p_value: of the claim's null, where an exact test gives it.
   """
 
   value: float
@@ -94,7 +93,6 @@ class Estimate(NamedTuple):
   scale: str = ""
   freedom: float = math.inf
   unit: str = ""
-  p_value: float | None = None
 
   def __str__(self) -> str:
     scale, unit = (100, " %") if self.unit == "%" else (1, self.unit)
@@ -162,126 +160,39 @@ def critical(p: float, freedom: float) -> float:
   )
 
 
-def distance(estimate: Estimate, bound: float) -> float:
-  """Return how far above a bound an estimate is, in standard errors: those of the side
-  of its interval that faces the bound.
+def widened(estimate: Estimate, count: int) -> Estimate:
+  """Return an estimate with the interval that holds together with those of `count` - 1
+  others: it reaches further by the same factor on both sides, on its scale.
   """
-
-  def on_scale(x: float) -> float:
+  to_scale, back = SCALES[estimate.scale]
+  factor = critical(ERRS / (2 * max(count, 1)), estimate.freedom)
+  factor /= critical(ERRS / 2, estimate.freedom)
+  value = estimate.value
+  ends = []
+  for end in (estimate.low, estimate.high):
     try:
-      return SCALES[estimate.scale](x)
-    except ValueError:  # log 0, atanh 1
-      return math.copysign(math.inf, x) if estimate.scale == "atanh" else -math.inf
-
-  value, end, bound = map(
-    on_scale,
-    (
-      estimate.value,
-      estimate.low if bound < estimate.value else estimate.high,
-      bound,
-    ),
-  )
-  if value == bound:
-    return 0.0
-  if value == end:
-    return math.copysign(math.inf, value - bound)
-  if math.isinf(end) or math.isnan(end):
-    return 0.0
-  return (value - bound) / abs(value - end) * critical(0.025, estimate.freedom)
+      reach = factor * (to_scale(end) - to_scale(value))
+      ends.append(back(to_scale(value) + reach))
+    except (ValueError, OverflowError):  # an open end, or log 0
+      ends.append(end)
+  return estimate._replace(low=ends[0], high=ends[1])
 
 
-def p_value(claim: Claim, estimate: Estimate) -> float:
-  """Return the one-sided p-value of a direction's null."""
-  if estimate.p_value is not None:
-    return estimate.p_value
-  if math.isnan(estimate.value):
-    return 1.0
-  side, null = (1, claim.low) if math.isfinite(claim.low) else (-1, claim.high)
-  z = side * distance(estimate, null)
-  return float(
-    scipy.stats.norm.sf(z)
-    if math.isinf(estimate.freedom)
-    else scipy.stats.t.sf(z, estimate.freedom)
-  )
-
-
-class Verdict(NamedTuple):
-  """A verdict's word; if undecided, how many times as many runs would decide."""
-
-  word: str
-  times: float | None = None
-
-
-def judge(page: Sequence[tuple[Claim | None, Estimate | None]]) -> list[Verdict | None]:
-  """Return the verdict of each claim of a page; None for a row without a claim."""
-  directions = [i for i, (claim, _) in enumerate(page) if claim and claim.is_direction]
-  ps = {i: p_value(*page[i]) for i in directions}
-  levels, excluded = {}, True
-  for rank, i in enumerate(sorted(directions, key=ps.__getitem__)):
-    excluded &= ps[i] <= LEVEL / (len(directions) - rank)
-    levels[i] = LEVEL / (len(directions) - rank), excluded
-  return [
-    claim and verdict(claim, estimate, *levels.get(i, (LEVEL, False)))
-    for i, (claim, estimate) in enumerate(page)
-  ]
-
-
-def verdict(claim: Claim, estimate: Estimate, level: float, excluded: bool) -> Verdict:
-  """Return the verdict of one claim, given whether its null is excluded, and at which
-  level.
+def result(claim: Claim, estimate: Estimate) -> str:
+  """Return what an estimate, with its interval as it is, says of a claim: one of
+  `RESULTS`.
   """
-  value, low, high = estimate[:3]
-  if claim.is_identity:
-    return Verdict("identity" if claim.low <= value <= claim.high else "violated")
-  if excluded:
-    return Verdict("shown")
-  if high < claim.low or low > claim.high:
-    return Verdict("contradicted")
-  if not claim.is_direction and claim.low <= low and high <= claim.high:
-    return Verdict("agrees")
-  if math.isnan(value) or estimate.p_value is not None:
-    return Verdict("undecided")
-  ends = [abs(distance(estimate, x)) for x in claim[2:4] if math.isfinite(x)]
-  inside = claim.low <= value <= claim.high
-  needed = critical(level if claim.is_direction and inside else 0.025, estimate.freedom)
-  return Verdict("undecided", (needed / min(ends)) ** 2 if min(ends) else math.inf)
-
-
-def read(row: Mapping[str, Any]) -> tuple[Claim | None, Estimate | None]:
-  """Return the claim and the estimate of a stored row, which may have none."""
-  if not row["claim"]:
-    return None, None
-  given = {
-    k: math.nan if v is None and k in ("value", "low", "high") else v
-    for k, v in row["estimate"].items()
-  }
-  estimate = Estimate(**given | {"freedom": given["freedom"] or math.inf})
-  ends = {k: row["claim"][k] for k in ("low", "high")}
-  open_ends = {"low": -math.inf, "high": math.inf}
-  ends = {k: open_ends[k] if x is None else x for k, x in ends.items()}
-  return Claim(**row["claim"] | ends), estimate
-
-
-def told(verdict: Verdict, runs: int | str) -> str:
-  """Return a verdict in words."""
-  if verdict.times is None:
-    return "violated: the code is wrong" if verdict.word == "violated" else verdict.word
-  if verdict.times > MOST:
-    return f"undecided: more than {MOST:,} times as many would not decide"
-  if isinstance(runs, int):
-    return f"undecided: about {rounded(verdict.times * runs):,} runs would decide"
-  times = max(1.1, verdict.times)
-  many = f"{rounded(times):,}" if times > 10 else f"{times:.2g}"
-  return f"undecided: {many} times as many would decide"
-
-
-def rounded(x: float) -> int:
-  """Return a number of runs, to two digits."""
-  digits = max(0, math.floor(math.log10(x)) - 1)
-  return math.ceil(x / 10**digits) * 10**digits
-
-
-def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
-  """Return how many claims of a page have each verdict; identities are no claims."""
-  counts = Counter(verdict.word for verdict in verdicts)
-  return {word: counts[word] for word in WORDS}
+  _, low, high = estimate[:3]
+  if claim.low <= low and high <= claim.high:
+    return "reproduced"
+  if not (high < claim.low or low > claim.high):
+    return "cannot tell"
+  if claim.null is None:
+    return "opposite"
+  if claim.null <= claim.low:
+    of_paper, of_others = low > claim.null, high < claim.null
+  else:
+    of_paper, of_others = high < claim.null, low > claim.null
+  if of_paper:
+    return "same direction, other size"
+  return "opposite" if of_others else "cannot tell"

@@ -10,9 +10,9 @@ A paper is a package beside this file:
   `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
   paper's beside ours, `plot(numbers, axes)` draws on `PANELS` or `panels(numbers)` axes.
 
-A row that states a claim of `paper.CLAIMS` has an estimate; the gallery judges all
-claims of a page together. `python -m experiments.<paper>` makes all figures, or those
-that are named, and a gallery of all figures made so far.
+`python -m experiments.<paper>` makes all figures, or those that are named, and a page
+of all figures made so far. `python -m experiments.pages` makes the pages of
+docs/gallery, which judge a few statements of each paper, from the records kept there.
 """
 
 import contextlib
@@ -277,9 +277,14 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
 
 
 def trained_on(campaign: Campaign) -> str:
-  """What a campaign's runs are trained on, in words."""
+  """What a campaign's runs are trained on, in words; less of it without the data, which
+  kept runs do not need.
+  """
   recipe, runs = campaign.recipe, campaign.runs
-  every = examples_of(str(recipe.dataset), recipe)
+  try:
+    every = examples_of(str(recipe.dataset), recipe)
+  except Mistake:
+    return f"{recipe.name}, training examples of {gallery.said(recipe.dataset)}"
   how, examples = "", every
   if not isinstance(runs, int) and runs.sampling:
     if runs.sampling[0] == OUT_OF_BOOTSTRAP:
@@ -332,14 +337,14 @@ def row(
     quantity: what it is.
     stated: the paper's claim; or only its value, a fraction or words, and its place;
       None if it gives none.
-    ours: our value, with its interval or standard error; the estimate, of a claim.
+    ours: our value, with its interval or standard error; or the estimate.
     runs: how many runs it is of.
-    estimate: of the claim, if `ours` says more than that.
+    estimate: if `ours` says more than that.
   """
   claim = stated if isinstance(stated, Claim) else None
   value, where = (claim.printed if claim else stated) or ("not given", "—")
   paper = value if isinstance(value, str) else percent(value)
-  if claim and isinstance(ours, Estimate):
+  if isinstance(ours, Estimate):
     estimate = ours
   return Row(quantity, paper, where, str(ours), runs, claim, estimate)
 
@@ -349,7 +354,7 @@ def of_runs(runs: int | str, *rows: tuple) -> list[Row]:
   return [row(*given[:3], runs, *given[3:]) for given in rows]
 
 
-HEAD = ("quantity", "paper", "where", "ours", "runs", "verdict")
+HEAD = ("quantity", "paper", "where", "ours", "runs")
 
 
 def percent(value: float, se: float | None = None) -> str:
@@ -460,7 +465,7 @@ class Flags:
   """how convolutions run their lanes: im2col, grouped or sequential"""
 
   out: Annotated[str | None, hint("DIR", "results/<paper>/<scale>")] = None
-  """folder for numbers, pictures and the gallery"""
+  """folder for numbers, pictures and their page"""
 
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
   """folder of trained runs: runs that are there are not trained again, interrupted campaigns resume"""
@@ -469,10 +474,10 @@ class Flags:
   """folder of kept runs, which are not trained: docs/gallery/<paper> where a gallery keeps its runs"""
 
   redraw: bool = False
-  """draw and judge the numbers that are in --out anew; nothing is trained"""
+  """draw the numbers that are in --out anew; nothing is trained"""
 
   note: Annotated[str, hint("TEXT", "none")] = ""
-  """a remark for the gallery, e.g. that a data set is a re-encoded copy"""
+  """a remark for the page, e.g. that a data set is a re-encoded copy"""
 
 
 def main(file: str, argv: Sequence[str] | None = None) -> None:
@@ -516,7 +521,7 @@ def chosen(folder: Path, named: Sequence[str]) -> list[str]:
 
 def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   """Makes some figures of the paper in `folder`: trains what they need, writes them and
-  the gallery.
+  their page.
   """
   paper, every = folder.name, figures(folder)
   out = files.place(flags.out or Path("results", paper, flags.scale))
@@ -629,6 +634,14 @@ def write(
     panels = module.panels(numbers)
   caption = gallery.caption(trained.used.values())
   files.write(out / f"{name}.png", drawn(module.plot, numbers, panels, caption))
+  save(out, trained, module, numbers, note)
+
+
+def save(
+  out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = ""
+) -> None:
+  """Saves a figure's numbers and rows."""
+  name = module.__name__.rpartition(".")[2]
   record = {
     "paper": trained.paper,
     "figure": name,
@@ -636,7 +649,7 @@ def write(
     "scale": trained.scale,
     "note": note,
     "missing": getattr(module, "MISSING", ""),
-    "rows": [each._asdict() for each in module.rows(numbers)],
+    "rows": [stored_row(each) for each in module.rows(numbers)],
     "campaigns": trained.used,
     "numbers": numbers,
   }
@@ -646,14 +659,18 @@ def write(
   )
 
 
+def stored_row(row: Row) -> dict[str, Any]:
+  """Return what a record keeps of a row: all but the claim, which `paper.py` has."""
+  return {name: value for name, value in row._asdict().items() if name != "claim"}
+
+
 def show_rows(figure: Mapping[str, Any]) -> None:
-  """Prints a figure's rows and verdicts."""
+  """Prints a figure's rows."""
   shown = Table(*HEAD, title=figure["title"])
-  rows = zip(figure["rows"], figure["verdicts"], strict=True)
-  for quantity, group in itertools.groupby(rows, lambda of: of[0]["quantity"]):
-    for i, (each, verdict) in enumerate(group):
-      cells = (each[k] for k in ("paper", "where", "ours", "runs"))
-      shown.add_row("" if i else quantity, *map(str, cells), verdict)
+  for quantity, group in itertools.groupby(figure["rows"], lambda of: of["quantity"]):
+    for i, each in enumerate(group):
+      cells = (each[k] for k in HEAD[1:])
+      shown.add_row("" if i else quantity, *map(str, cells))
     shown.add_section()
   show(shown)
 

@@ -1,5 +1,5 @@
-"""A paper's figures on one page: picture, our number beside the paper's, the verdict on
-each claim, what was trained, on what, for how long, by which commit.
+"""A paper's figures at one scale on one page: picture, our numbers beside the paper's,
+what was trained, on what, for how long, by which commit. Nothing is judged there.
 """
 
 import importlib
@@ -11,7 +11,6 @@ from typing import Any
 
 import jinja2
 
-from experiments import claims
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store import files
 
@@ -52,22 +51,14 @@ def check_same(out: Path, paper: str, scale: str) -> None:
 def write(
   out: Path, paper: str, names: Sequence[str], module: str = ""
 ) -> dict[str, dict[str, Any]]:
-  """Rewrites a paper's gallery from the records in its folder, and returns what it says
-  of each figure. Figures without a record are left out. `module` of the paper makes all
-  of them at once, if one does, with its argument.
+  """Rewrites a paper's page from the records in its folder, and returns what it says of
+  each figure. Figures without a record are left out. `module` of the paper makes all of
+  them at once, if one does, with its argument.
   """
   package = importlib.import_module(f"experiments.{paper}")
   paths = (out / f"{name}.json" for name in names)
   records = [json.loads(path.read_text()) for path in paths if path.exists()]
-  rows = [row for record in records for row in record["rows"]]
-  if not all("claim" in row for row in rows):
-    raise Mistake(f"{out} has records without claims: run again with --redraw")
-  judged = iter(claims.judge([claims.read(row) for row in rows]))
-  figures = {}
-  for record in records:
-    here = [next(judged) for _ in record["rows"]]
-    figures[record["figure"]] = described(record, here, getattr(package, "RECIPES", ()))
-  every = [v for figure in figures.values() for v in figure["judged"]]
+  figures = {record["figure"]: described(record) for record in records}
   context = {
     "paper": paper,
     "title": package.TITLE,
@@ -76,88 +67,48 @@ def write(
     "figures": list(figures.values()),
     "absent": {} if module else getattr(package, "ABSENT", {}),
     "notes": sorted({r["note"] for r in records} - {""}),
-    "counts": claims.counted(every),
-    "identities": sum(v.word == "identity" for v in every),
   }
-  for ending in ("html", "md"):
-    page = TEMPLATES.get_template(f"gallery.{ending}.j2").render(**context)
-    files.write(out / f"index.{ending}", page.encode())
+  page = TEMPLATES.get_template("gallery.html.j2").render(**context)
+  files.write(out / "index.html", page.encode())
   index = {
     "paper": paper,
     "scale": records[0]["scale"],
     "figures": list(figures),
-    "verdicts": context["counts"] | {"identity": context["identities"]},
   }
   files.write(out / RECORD, (json.dumps(index, indent=1) + "\n").encode())
   return figures
 
 
-def described(
-  record: Mapping[str, Any],
-  verdicts: Sequence[claims.Verdict | None],
-  papers: tuple[str, ...],
-) -> dict[str, Any]:
-  """What the gallery says of a figure, beside its rows.
-
-  Args:
-    record: what `frame.write` saved of it.
-    verdicts: on each row.
-    papers: the names of the paper's own recipes.
+def described(record: Mapping[str, Any]) -> dict[str, Any]:
+  """What the page says of a figure: what `frame.write` saved of it, and in words what
+  was trained.
   """
   used = record["campaigns"].values()
-  own = (
-    bool(used)
-    and all(c["recipe"]["name"] in papers for c in used)
-    and record["scale"] == "paper"
-  )
-  judged = [verdict for verdict in verdicts if verdict]
-  return {
-    **record,
-    "rows": [
-      row
-      | {"runs": f"{row['runs']:,}" if isinstance(row["runs"], int) else row["runs"]}
-      for row in record["rows"]
-    ],
-    "status": "no training"
-    if not used
-    else "the paper's recipe and data"
-    if own
-    else "stand-in",
-    "caption": caption(used),
-    "provenance": provenance(used),
-    "diverged": sum(c["diverged"] for c in used),
-    "judged": judged,
-    "verdicts": [
-      claims.told(verdict, row["runs"]) if verdict else "—"
-      for verdict, row in zip(verdicts, record["rows"], strict=True)
-    ],
-    "counts": counts_in_words(judged),
-  }
-
-
-def counts_in_words(verdicts: Sequence[claims.Verdict]) -> str:
-  """How many claims of a figure have each verdict."""
-  counts = claims.counted(verdicts)
-  identities = sum(verdict.word == "identity" for verdict in verdicts)
-  counts["identity"] = identities
-  return ", ".join(f"{word} {n}" for word, n in counts.items() if n) or "no claim"
+  return {**record, "caption": caption(used), "provenance": provenance(used)}
 
 
 def caption(used: Iterable[Mapping[str, Any]]) -> str:
-  """What was trained: on what, for how long, how many runs."""
+  """What was trained: on what, for how long, how many runs, how many diverged."""
   groups: dict[tuple[str, str], dict[str, Any]] = {}
-  for c in used:
-    what, _, data = c["trained_on"].rpartition(" of ")
-    of = groups.setdefault((what, data), {"runs": 0, "epochs": {}})
-    of["runs"] += c["runs"]
-    of["epochs"][c["recipe"]["epochs"]] = bool(c["recipe"].get("stop_at"))
-  alike: dict[tuple[str, str], list[tuple[str, int]]] = {}
-  for (what, data), of in groups.items():
-    alike.setdefault((what, epochs(of["epochs"])), []).append((data, of["runs"]))
-  return "; ".join(
-    f"{what} of {', '.join(data for data, _ in sets)}, {lasting}, {sum(runs for _, runs in sets):,} runs"
-    for (what, lasting), sets in alike.items()
-  )
+  for campaign in used:
+    what, _, data = campaign["trained_on"].rpartition(" of ")
+    group = groups.setdefault((what, data), {"runs": 0, "diverged": 0, "epochs": {}})
+    group["runs"] += campaign["runs"]
+    group["diverged"] += campaign["diverged"]
+    recipe = campaign["recipe"]
+    group["epochs"][recipe["epochs"]] = bool(recipe.get("stop_at"))
+  alike: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
+  for (what, data), group in groups.items():
+    sets = alike.setdefault((what, epochs(group["epochs"])), [])
+    sets.append((data, group["runs"], group["diverged"]))
+  parts = []
+  for (what, lasting), sets in alike.items():
+    names, runs, diverged = zip(*sets, strict=True)
+    part = f"{what} of {', '.join(names)}, {lasting}, {sum(runs):,} runs"
+    if any(diverged):
+      part += f", of which {sum(diverged)} diverged"
+    parts.append(part)
+  return "; ".join(parts)
 
 
 def epochs(lengths: Mapping[int, bool]) -> str:

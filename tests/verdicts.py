@@ -1,9 +1,17 @@
-"""What tests of the papers' figures share: the verdict on a row alone."""
+"""What tests of the papers' figures share: the result of a row alone."""
+
+import math
 
 from experiments import claims
 from experiments.frame import Row
 
 
-def word(row: Row) -> str | None:
-  """Return a row's verdict, alone on its page; None if it has no claim."""
-  return claims.judge([(row.claim, row.estimate)])[0].word if row.claim else None
+def word(row: Row, low: float = -math.inf, high: float = math.inf) -> str:
+  """Return a row's result, alone on its page; from bounds, of a statement that no page
+  judges.
+  """
+  claim = row.claim
+  if (low, high) != (-math.inf, math.inf):
+    claim = claims.near(row.quantity, ("", ""), low, high)
+  assert (claim.low, claim.high) != (-math.inf, math.inf), row.quantity
+  return claims.result(claim, row.estimate)

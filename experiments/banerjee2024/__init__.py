@@ -3,7 +3,6 @@ testing".
 """
 
 TITLE = "Banerjee 2024: trimming levels of logit gaps"
-RECIPES = ("cnn_cifar10_binary",)  # the paper's own, by Adam, which is our reading
 ABSENT = {
   "figure 15": "the network's table of layers; a test holds its 71,250 parameters",
 }

@@ -171,11 +171,6 @@ def excluded(
   return Excluded(runs, scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum()))
 
 
-def leaves_out(out: Excluded) -> Estimate:
-  """How many runs are worse than all with a small α̂, with the exact test's p-value."""
-  return Estimate(out.runs, 0, math.inf, p_value=out.p_value)
-
-
 def tau(
   order: Float[np.ndarray, " runs"], worse: Float[np.ndarray, " runs"]
 ) -> tuple[float, float]:
@@ -258,39 +253,23 @@ def scatter(
     )
   ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
   levels = np.concatenate([source.level for source in shown.values()])
+  missing = " (×: none)" if np.isnan(levels).any() else ""
   top = 1.0 if np.isnan(levels).any() else max(2 * SMALL, levels.max())
-  ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)")
+  ax.set(xlabel=label, ylabel=f"trimming level α̂{missing}")
   ax.set_ylim(-0.04 * top, 1.04 * top)
   ax.grid(True)
 
 
-def solid(ax: Axes) -> Axes:
-  """Returns axes of three dimensions in the place of `ax`."""
-  figure, place = ax.get_figure(), ax.get_subplotspec()
-  ax.remove()
-  solid = figure.add_subplot(place, projection="3d")
-  solid.set_box_aspect(None, zoom=0.82)
-  solid.tick_params(labelsize="x-small", pad=-2)
-  solid.locator_params(nbins=4)
-  return solid
-
-
 def beside(n: Source, axes: Sequence[Axes]) -> None:
-  """Accuracy, churn and calibration of candidates, their α̂ as colour: in three dimensions,
-  and two at a time.
-  """
-  accuracy = ("accuracy (%)", 100 * n.accuracy.accuracies)
-  churn, ece = ("churn with the ensemble (%)", 100 * n.churn), ("ECE (%)", 100 * n.ece)
+  """Churn and calibration of candidates against accuracy, their α̂ as colour."""
+  accuracy = 100 * n.accuracy.accuracies
   known = ~np.isnan(n.level)
   top = max(2 * SMALL, np.nanmax(n.level, initial=0))
-  for ax, shown in zip(
-    (solid(axes[0]), *axes[1:]),
-    ((churn, ece, accuracy), (accuracy, churn), (accuracy, ece)),
-    strict=True,
-  ):
-    names, values = zip(*shown, strict=True)
+  others = {"churn with the ensemble (%)": 100 * n.churn, "ECE (%)": 100 * n.ece}
+  for ax, (label, values) in zip(axes, others.items(), strict=True):
     drawn = ax.scatter(
-      *(x[known] for x in values),
+      accuracy[known],
+      values[known],
       c=n.level[known],
       vmin=0,
       vmax=top,
@@ -299,11 +278,13 @@ def beside(n: Source, axes: Sequence[Axes]) -> None:
       edgecolors=plots.INK,
       linewidths=0.3,
     )
-    ax.scatter(*(x[~known] for x in values), s=22, color=plots.VERMILION, marker="x")
-    for axis, name in zip("xyz", names, strict=False):
-      getattr(ax, f"set_{axis}label")(name)
+    ax.scatter(
+      accuracy[~known], values[~known], s=22, color=plots.VERMILION, marker="x"
+    )
+    ax.set(xlabel="accuracy (%)", ylabel=label)
     ax.grid(True)
-  axes[-1].get_figure().colorbar(drawn, ax=axes[-1], label="α̂ (×: none)")
+  missing = "" if known.all() else " (×: none)"
+  axes[-1].get_figure().colorbar(drawn, ax=axes[-1], label=f"α̂{missing}")
 
 
 def like(n: Source, count: int) -> list[str]:

@@ -79,7 +79,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     two.plot([], [], "o", color=color, markersize=4, label=f"class {label}")
   for line in (two.axhline, two.axvline):
     line(0, color=plots.INK, linewidth=0.8)
-  two.set(xlabel="logit gap of a run", ylabel="of another as accurate")
+  two.set(xlabel="logit gap of a run", ylabel="logit gap of a run as accurate")
   two.legend()
   candidates.scatter(
     trimming, {"S_all": n}, lambda s: s.distance, "untrimmed distance (%)"

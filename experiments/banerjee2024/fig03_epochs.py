@@ -21,7 +21,7 @@ from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figures 3 and 16: an ensemble's logit gaps, and candidates by epoch"
-PANELS = 6
+PANELS = 5
 SMALL_GAP = 1.0  # less decided than 73 %
 LARGE = 0.95  # large gaps exceed this quantile of all candidates'
 
@@ -196,19 +196,19 @@ def unpaired(a: np.ndarray, b: np.ndarray) -> Estimate:
 def band(
   ax: Axes, epochs: np.ndarray, values: np.ndarray, label: str, color: str
 ) -> None:
-  """The mean over runs, ± one standard deviation, and all of them."""
-  mean, sd = values.mean(1), values.std(1, ddof=1)
-  style = {"color": color, "linewidth": 0}
-  ax.fill_between(epochs, values.min(1), values.max(1), alpha=0.18, **style)
-  ax.fill_between(epochs, mean - sd, mean + sd, alpha=0.35, **style)
-  ax.plot(epochs, mean, "o-", color=color, markersize=3.5, label="mean of runs")
+  """The mean over runs, and the range of all of them."""
+  low, high = values.min(1), values.max(1)
+  ax.fill_between(
+    epochs, low, high, alpha=0.25, color=color, linewidth=0, label="all runs"
+  )
+  ax.plot(epochs, values.mean(1), "o-", color=color, markersize=3.5, label="their mean")
   ax.set(xlabel="epoch", ylabel=label)
   ax.grid(True)
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
   gaps, n = numbers
-  histogram, *by_metric, solid, flat = axes
+  histogram, *by_metric, flat = axes
   middles = (gaps.edges[1:] + gaps.edges[:-1]) / 2
   histogram.fill_between(
     middles,
@@ -229,23 +229,12 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     if name in together:
       ax.plot(n.epoch, 100 * together[name], color=plots.ORANGE, label="the ensemble")
     ax.legend()
-  solid = candidates.solid(solid)
   for i, color in zip(snapshots(n), plots.PALETTE, strict=False):
-    own, ensemble = (
-      [100 * of for of in (churn, ece, accuracy)]
-      for churn, ece, accuracy in (
-        (n.churn[i], n.ece[i], n.accuracy[i]),
-        (0, n.ensemble_ece[i], n.ensemble_accuracy[i]),
-      )
-    )
-    for ax, last in ((solid, 3), (flat, 2)):
-      ax.scatter(
-        *own[3 - last :][:last], s=12, color=color, label=f"epoch {n.epoch[i]}"
-      )
-      ax.scatter(
-        *ensemble[3 - last :][:last], s=70, color=color, marker="*", ec="k", lw=0.5
-      )
-  solid.set(xlabel="churn (%)", ylabel="ECE (%)", zlabel="accuracy (%)")
+    own = 100 * n.ece[i], 100 * n.accuracy[i]
+    flat.scatter(*own, s=12, color=color, label=f"epoch {n.epoch[i]}")
+  for i, color in zip(snapshots(n), plots.PALETTE, strict=False):  # above all dots
+    ensemble = 100 * n.ensemble_ece[i], 100 * n.ensemble_accuracy[i]
+    flat.scatter(*ensemble, s=70, color=color, marker="*", ec="k", lw=0.5)
   flat.set(xlabel="ECE (%)", ylabel="accuracy (%), ★ the ensemble")
   flat.legend()
   flat.grid(True)

@@ -17,7 +17,7 @@ from experiments.claims import estimated
 from experiments.frame import Row, Trained, row
 
 TITLE = "Figures 9 to 11: α̂ beside accuracy, churn and calibration"
-PANELS = 6
+PANELS = 5
 LISTED = len(paper.TABLE11)
 METRICS = {
   "accuracy": ("test accuracy (%)", lambda s: s.accuracy.accuracies, -1),
@@ -88,7 +88,7 @@ def at_equal_accuracy(
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
-  """Figure 9 for all sources; figure 10 for S_all, and flat."""
+  """Figure 9 for all sources; figure 10 for S_all, two metrics at a time."""
   for ax, (label, of, _) in zip(axes[:3], METRICS.values(), strict=True):
     candidates.scatter(ax, numbers, of, label)
   axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)

@@ -17,7 +17,7 @@ from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figures 12 to 14: last layers of one pretrained network"
-PANELS = 6
+PANELS = 5
 
 
 class Transfer(NamedTuple):
@@ -74,7 +74,7 @@ def level_span(n: Source) -> str:
 
 
 def plot(numbers: Transfer, axes: np.ndarray) -> None:
-  """Figure 12; α̂ against accuracy; figure 13, and flat."""
+  """Figure 12; α̂ against accuracy; figure 13, two metrics at a time."""
   n = numbers.epochs
   fig03_epochs.band(axes[0], n.epoch, n.loss, "test loss", plots.ORANGE)
   fig03_epochs.band(axes[1], n.epoch, 100 * n.accuracy, "accuracy (%)", plots.PURPLE)

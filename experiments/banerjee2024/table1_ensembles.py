@@ -22,7 +22,7 @@ from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Table 1, figures 4 to 6: ensembles, and how much of them has to be trimmed"
-PANELS = 6
+PANELS = 5
 DRAWN = 500  # ensembles of each size
 METRICS = {"accuracy": "accuracy", "churn": "churn with that of all", "ece": "ECE"}
 
@@ -188,10 +188,10 @@ def varied(x: Varied, drawn: int | None = None) -> str:
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
   """The shares that need little or no trimming, ours and the paper's; then every drawn
-  ensemble: figures 4 and 6, 5, and 5 flat.
+  ensemble: figures 4 and 6, and 5, two metrics at a time.
   """
   numbers = numbers.by_size
-  shares, distance, level, solid, churn, ece = axes
+  shares, distance, level, churn, ece = axes
   sizes, places = list(numbers), np.arange(len(numbers))
   for of, label, style in (
     ([n.small for n in numbers.values()], "α̂ ≤ 0.05", "o-"),
@@ -202,7 +202,6 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   shares.set_xticks(places, sizes)
   shares.set(xlabel="members", ylabel="ensembles (%)", ylim=(-4, 104))
   shares.legend()
-  solid = candidates.solid(solid)
   colors = matplotlib.colormaps["viridis_r"](np.linspace(0.05, 0.95, len(numbers)))
   for (size, n), color in zip(numbers.items(), colors, strict=True):
     style = {"s": 7, "color": color, "alpha": 0.6, "linewidths": 0, "label": size}
@@ -211,7 +210,6 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     level.scatter(accuracy, n.level, **style)
     churn.scatter(accuracy, others[0], **style)
     ece.scatter(accuracy, others[1], **style)
-    solid.scatter(*others, accuracy, depthshade=False, **style)
   threshold = next(iter(numbers.values())).threshold
   for ax, label, line in (
     (distance, "L∞ distance from the reference", threshold),
@@ -224,4 +222,3 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     ax.set(xlabel="accuracy (%)", ylabel=label)
     ax.grid(True)
   distance.legend(title="members", markerscale=2)
-  solid.set(xlabel="churn (%)", ylabel="ECE (%)", zlabel="accuracy (%)")

@@ -57,7 +57,6 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
         f"{name}: runs less accurate than all with a small α̂",
         paper.CLAIMS["accuracies"] if judged else None,
         f"{out.runs} (p = {out.p_value:.2g})",
-        candidates.leaves_out(out),
       ),
       (
         f"{name}: accuracy of the ensemble",

@@ -15,7 +15,7 @@ from experiments.frame import Row, Trained, of_runs
 from vmapseeds.reports import plots
 
 TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
-PANELS = 6
+PANELS = 3
 
 
 def compute(trained: Trained) -> dict[str, Source]:
@@ -55,19 +55,14 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
         f"{name}: runs with a larger mean churn than all with a small α̂",
         paper.CLAIMS["churns"] if judged else None,
         f"{out.runs} (p = {out.p_value:.2g})",
-        candidates.leaves_out(out),
       ),
     )
   return table
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
-  """The churn of each pair against the larger α̂, and against both; pairs without are left
-  out.
-  """
-  for name, n, flat, solid in zip(
-    numbers, numbers.values(), axes, axes[3:], strict=False
-  ):
+  """The churn of each pair against the larger α̂; pairs without are left out."""
+  for (name, n), flat in zip(numbers.items(), axes, strict=True):
     levels, churn = pair_levels(n), 100 * n.pairs / n.examples
     style = {"s": 8, "color": candidates.COLORS[name], "alpha": 0.5, "linewidths": 0}
     flat.scatter(levels.max(0), churn, **style)
@@ -75,6 +70,3 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
     flat.set(xlabel="larger α̂ of the pair", ylabel="churn (% of the test examples)")
     flat.set_title(name)
     flat.grid(True)
-    solid = candidates.solid(solid)
-    solid.scatter(*levels, churn, depthshade=False, **style)
-    solid.set(xlabel="α̂ of one", ylabel="α̂ of the other", zlabel="churn (%)")

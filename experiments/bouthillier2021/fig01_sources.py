@@ -92,6 +92,28 @@ def sources(
   """Return each variance, and its ratio to that of `data`; `noise` has differences of
   accuracies of the same runs.
   """
+  search_over_init = Ratio(*(math.nan,) * 3)
+  if SAMPLERS[0] in accuracies:
+    searched = np.mean([accuracies[s].var(axis=1, ddof=1) for s in SAMPLERS], axis=0)
+    init = accuracies["init"].var(axis=1, ddof=1)
+    search_over_init = measures.ratio_of_variances(searched, init)
+  return Sources(
+    variances(accuracies),
+    measures.ratio(accuracies["order"], accuracies["init"]),
+    search_over_init,
+    np.nanmean(noise**2) / 2,
+    int(np.count_nonzero(noise)),
+    len(noise),
+    lanes,
+  )
+
+
+def variances(
+  accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]],
+) -> dict[str, Variance]:
+  """Return the variance within repetitions by what varies, and its ratio to that of
+  `data`.
+  """
   of = {}
   for name in (name for name in NAMES if name in accuracies):
     x = accuracies[name]
@@ -103,20 +125,7 @@ def sources(
       measures.ratio(x, accuracies["data"]),
       f"{len(x)} × {x.shape[1]}",
     )
-  search_over_init = Ratio(*(math.nan,) * 3)
-  if SAMPLERS[0] in accuracies:
-    searched = np.mean([accuracies[s].var(axis=1, ddof=1) for s in SAMPLERS], axis=0)
-    init = accuracies["init"].var(axis=1, ddof=1)
-    search_over_init = measures.ratio_of_variances(searched, init)
-  return Sources(
-    of,
-    measures.ratio(accuracies["order"], accuracies["init"]),
-    search_over_init,
-    np.nanmean(noise**2) / 2,
-    int(np.count_nonzero(noise)),
-    len(noise),
-    lanes,
-  )
+  return of
 
 
 def rows(numbers: Mapping[str, Sources]) -> list[Row]:

@@ -78,7 +78,7 @@ def plot(numbers: Mapping[str, Binomial], axes: np.ndarray) -> None:
   sizes = np.geomspace(min(every) / 3, max(every) * 10, 100)
   colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE)
   for (task, n), color in zip(numbers.items(), colors, strict=False):
-    ax.semilogx(
+    ax.loglog(
       sizes,
       100 * n.binomial * np.sqrt(n.examples / sizes),
       ":",
@@ -99,7 +99,6 @@ def plot(numbers: Mapping[str, Binomial], axes: np.ndarray) -> None:
   ax.set(
     xlabel="test examples n'",
     ylabel="sd of accuracy (percentage points)",
-    ylim=(0, None),
   )
   ax.grid(True)
-  ax.legend()
+  ax.legend(loc="upper left", bbox_to_anchor=(0, -0.18))

@@ -12,13 +12,19 @@ from matplotlib.axes import Axes
 from experiments import claims, frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
-from experiments.bouthillier2021.fig04_estimators import STYLES
 from experiments.bouthillier2021.measures import Biased
 from experiments.frame import Row, Trained, of_runs, row
 from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
 TITLE = "Figures 5 and H.4: standard error of the mean of k measures"
+
+
+STYLES = {
+  "init": (":", plots.PURPLE),
+  "data": ("--", plots.ORANGE),
+  "all": ("-.", plots.GREEN),
+}
 
 
 class Estimators(NamedTuple):

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import compared as compared_task
-from experiments.bouthillier2021.fig04_estimators import STYLES
+from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.claims import Estimate, between, estimated
 from experiments.frame import Row, Trained, of_runs, percent
@@ -162,42 +162,49 @@ def rows(n: Comparison) -> list[Row]:
     ),
     ("variance of A over that of B", None, between(*n.variance_ratio)),
   )
-  for criterion, said in CRITERIA.items():
-    for estimator in ("ideal",) if criterion == "single_point" else ("ideal", *SHOWN):
-      positives = rate(n, estimator, criterion, HALF)
-      negatives = rate(n, estimator, criterion, AT_GAMMA)
-      biased = "" if estimator == "ideal" else f", FixHOptEst(k, {estimator})"
-      positive, negative = (
-        paper.CLAIMS[f"{kind} {criterion}"] if estimator == "ideal" else None
-        for kind in ("positives", "negatives")
-      )
-      table += of_runs(
-        "simulated",
-        (
-          f"false positives at P = 0.5, {said}{biased}",
-          positive,
-          simulated(*positives),
-        ),
-        (
-          f"false negatives at P = {GAMMA}, {said}{biased}",
-          negative,
-          simulated(1 - negatives[0], negatives[1]),
-        ),
-      )
+  for estimator, exact in n.exact.items():
+    table += rate_rows(estimator, exact)
   return table
 
 
-def simulated(rate: float, se: float) -> Estimate:
-  return estimated(float(rate), float(se), unit="%")
+def rate_rows(estimator: str, exact: OperatingCharacteristics) -> list[Row]:
+  """Return the rates of an estimator, which are exact for normal measures."""
+  of = "" if estimator == "ideal" else f", FixHOptEst(k, {estimator})"
+  positives = {name: getattr(exact, name)[HALF] for name in CRITERIA}
+  negatives = {name: 1 - getattr(exact, name)[AT_GAMMA] for name in CRITERIA}
+  lines = []
+  for name, criterion in CRITERIA.items():
+    if name == "single_point" and of:  # one run has nothing to share
+      continue
+    printed = paper.DETECTION[name]
+    lines += [
+      (
+        f"false positives at P = 0.5, {criterion}{of}",
+        printed.positives,
+        certain(positives[name]),
+      ),
+      (
+        f"false negatives at P = {GAMMA}, {criterion}{of}",
+        printed.negatives,
+        certain(negatives[name]),
+      ),
+    ]
+  if not of:
+    average, single, ours = (
+      negatives[name] for name in ("average", "single_point", "outperforming")
+    )
+    for name, difference in (
+      ("negatives average", average - single),
+      ("negatives outperforming", ours - average),
+    ):
+      claim = paper.CLAIMS[name]
+      lines.append((claim.statistic, claim, certain(difference)))
+  return of_runs("exact", *lines)
 
 
-def rate(
-  n: Comparison, estimator: str, criterion: str, place: int
-) -> tuple[float, float]:
-  """How often A is said to be better at an index of GRID, with its standard error."""
-  return tuple(
-    getattr(n.rates[estimator], criterion + end)[place] for end in ("", "_se")
-  )
+def certain(rate: float) -> Estimate:
+  """Return a rate that is known without error."""
+  return estimated(float(rate), 0.0, unit="%")
 
 
 def plot(n: Comparison, axes: np.ndarray) -> None:

@@ -71,7 +71,7 @@ def rows(n: Sizes) -> list[Row]:
       f"power of {n.noether[place]} pairs, γ = {GAMMA}",
       paper.CLAIMS["power"],
       f"{power:.3f}; 95 % take {needed:.0f} pairs",
-      estimated(power, 0),
+      estimated(power, 0, unit="%"),
     ),
   )
 

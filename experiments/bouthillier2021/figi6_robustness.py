@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import fig06_detection
-from experiments.bouthillier2021.fig04_estimators import STYLES
+from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.frame import Row, Trained, of_runs
 from experiments.measures.detection import (

@@ -23,8 +23,8 @@ MISSING = (
   "Network on 500 of CIFAR-10, which still makes training errors when it stops after 45 epochs"
 )
 NETWORKS = {
-  "mlp": "fully connected, for all of MNIST",
-  "mlp_few": "fully connected, for 2,000 of MNIST",
+  "mlp": "fully connected, many of MNIST",
+  "mlp_few": "fully connected, few of MNIST",
   "nin": "Network in Network",
 }
 

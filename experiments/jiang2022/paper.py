@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.claims import above, identity, near
+from experiments.claims import above, near, stated
 
 # Section 3: the range in which the scatter plots' ratios of error to disagreement
 # mostly lie; HIGH: for high errors.
@@ -139,40 +139,47 @@ PLACES = dict.fromkeys(RATIO, "section 3") | {
   "SameData": "appendix D.6, as DiffData and DiffInit"
 }
 CLAIMS = {
-  f"{high}ratio {group}": near(
+  f"{high}ratio {group}": stated(
     "error over disagreement" + ", high errors" * bool(high),
     (f"{low:g} to {most:g}", PLACES[group]),
-    low,
-    most,
   )
   for high, bands in BANDS.items()
   for group, (low, most) in bands.items()
 }
+# Fully connected networks on 2,000 examples "recover" what section 3 says of others:
+# runs on the same data disagree slightly too seldom, on other data slightly too often.
 CLAIMS |= {
-  name: above(f"{said} of error and disagreement", ("above 0.85", "section 3"), 0.85)
+  f"connected {group}": near(
+    "error over disagreement of fully connected networks",
+    (f"{low:g} to {most:g}", "appendix D.3, by section 3's lines"),
+    low,
+    most,
+    null=1,
+  )
+  for group, (low, most) in (RATIO | {"SameData": (1.0, 1.3)}).items()
+}
+CLAIMS |= {
+  name: stated(
+    f"{said} of error and disagreement",
+    ("generally above 0.85; DiffOrder's τ 0.807 in table 5", "section 3"),
+  )
   for name, said in SYMBOLS.items()
 }
 CLAIMS |= {
-  f"{name} {group} {of}": near(
-    f"{SYMBOLS[name]} of {TABLES[name]}, within 0.05",
-    (f"{value:.3f}", TABLES[name]),
-    value - 0.05,
-    min(1.0, value + 0.05),
+  f"{name} {group} {of}": stated(
+    f"{SYMBOLS[name]} of {TABLES[name]}", (f"{value:.3f}", TABLES[name])
   )
   for name, by_group in CORRELATIONS.items()
   for group, values in by_group.items()
   for of, value in zip(SETS, values, strict=True)
 }
 CLAIMS |= {
-  "own domain": near(
+  "own domain": stated(
     "disagreement over error on the domain trained on",
     ("within 19 % of the error", "table 2, not pretrained"),
-    0.81,
-    1.19,
   ),
-  "other domain": above(
-    "error less disagreement on another domain",
-    ("above 0", "table 2, not pretrained"),
+  "other domain": stated(
+    "error less disagreement on another domain", ("above 0", "table 2, not pretrained")
   ),
   "calibrated": near(
     "distance of a calibration curve from y = x, within the width of a bin",
@@ -180,26 +187,20 @@ CLAIMS |= {
     0,
     0.1,
   ),
-  "gap below CACE": identity(
+  "gap below CACE": stated(
     "CACE of 10 bins less the gap of distinct runs",
     ("gap below CACE", "appendix D.1, table 2"),
-    -0.1,
   ),
-  "gap and CACE": near(
+  "gap and CACE": stated(
     "R² of gap and CACE over transfers",
     ("0.66: of 16 printed rows, columns put right", "appendix D.1, table 2"),
-    0.46,
-    0.86,
   ),
-  "deviates": above(
+  "deviates": stated(
     "deviation of fully connected networks on many examples, less that on few",
     ("deviates from y = x", "appendix D.3"),
   ),
-  "does not deviate": near(
-    "error over disagreement of other networks",
-    ("near y = x", "appendix D.3"),
-    0.9,
-    1.3,
+  "does not deviate": stated(
+    "error over disagreement of other networks", ("near y = x", "appendix D.3")
   ),
   "beta": near(
     "distance of error counts from a Beta distribution",
@@ -207,7 +208,7 @@ CLAIMS |= {
     -0.05,
     0.05,
   ),
-  "some examples": identity(
+  "some examples": stated(
     "examples neither easy nor guessed, or of another disagreement than error",
     ("a significant fraction", "section 4, appendix D.4"),
   ),
@@ -215,15 +216,13 @@ CLAIMS |= {
     "pairs with a confidence above 0.8, less those from 0.4 to 0.6",
     ("fewest in the middle", "appendices C.2.1 and D.5"),
   ),
-  "classes": above(
+  "classes": stated(
     "mean squared distance of single classes from all together, less noise",
     ("a lot more variance", "appendix D.7"),
   ),
-  "pairs": near(
+  "pairs": stated(
     "mean deviation of the mean of 4 pairs over that of 1",
     ("0.30", "appendix D.9: 0.034 over 0.112"),
-    0.2,
-    0.45,
   ),
   "few runs": above(
     "CACE of few runs less that of a calibrated law",
@@ -234,34 +233,31 @@ CLAIMS |= {
     ("2 to 3", "section 5"),
     1.7,
     3.5,
+    null=1,
   ),
   "gap of the same data": near(
     "gap of DiffInit and DiffOrder over that of AllDiff and DiffData",
     ("2.5: it parallels CACE", "section 5, table 1"),
     1.7,
     3.5,
+    null=1,
   ),
-  "shift": above(
+  "shift": stated(
     "mean gap on other domains less that on the domain trained on",
     ("19.97 % less 6.24 %", "table 2, not pretrained"),
   ),
-  "gap if calibrated": identity(
-    "gap with labels drawn from the votes", ("0", "theorems 4.1 and B.1"), -0.01, 0.01
+  "gap if calibrated": stated(
+    "gap with labels drawn from the votes", ("0", "theorems 4.1 and B.1")
   ),
-  "theorem 4.2": identity(
+  "theorem 4.2": stated(
     "CACE at exact levels less the gap, with pairs of a run with itself",
     ("gap at most CACE", "theorem 4.2"),
-    -1e-12,
   ),
-  "corollary": identity(
+  "corollary": stated(
     "the bound of the sd of disagreement over it",
     ("at most the bound", "corollary B.1.1"),
-    1,
   ),
-  "variances": near(
-    "sd of disagreement over sd of error",
-    ("about 1", "appendix B.2, table 1"),
-    3 / 4,
-    4 / 3,
+  "variances": stated(
+    "sd of disagreement over sd of error", ("about 1", "appendix B.2, table 1")
   ),
 }

@@ -207,6 +207,7 @@ def plot(n: Numbers, axes: np.ndarray) -> None:
     axes[1],
     {"no augmentation": n.ablations.without, "a fifth of the data": n.ablations.fifth},
   )
+  axes[1].set_title("augmentation and data")
   for ax, f in zip(axes[2:], n.finetuned, strict=True):
     plots.split_scatter(f.validation, f.test, ax, correlation=f.correlation)
     ax.set(

@@ -132,6 +132,6 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
   right.set(
     xlabel="training duration (epochs)",
     ylabel="variance over that of all sources",
-    ylim=(0, None),
+    yscale="log",
   )
   frame.legend_above(right)

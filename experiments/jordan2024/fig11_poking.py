@@ -206,7 +206,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   )
   for i, (name, n) in enumerate(numbers.first_steps.items(), 1):
     right.errorbar(
-      -0.06 * i,
+      -0.06 * i,  # beside the poke before the first step
       100 * n.matched,
       200 * n.matched_se,
       color=plots.PALETTE[i + 1],
@@ -224,10 +224,10 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   )
   right.set(
     title=f"poked later in {duration(max(numbers.epochs))}",
-    xlabel="share of training before the poke",
+    xlabel="share of training before the poke (squares: before it begins)",
     ylabel="mean disagreement (%)",
     ylim=(0, None),
   )
-  right.set_xticks(np.linspace(0, 1, 5))  # other first steps stand left of 0
+  right.set_xticks(np.linspace(0, 1, 5))
   right.grid(True)
   frame.legend_above(right)

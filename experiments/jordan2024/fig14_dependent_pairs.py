@@ -107,11 +107,13 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
   deviation, found and by chance.
   """
   *axes, last = axes
-  for ax in axes[len(numbers.images) :]:
+  # As long as chance alone puts pairs there, those that are found may be chance.
+  shown = 0 if numbers.by_chance[0] >= 1 else len(numbers.images)
+  for ax in axes[shown:]:
     ax.set_axis_off()
   most = numbers.most
   for ax, images, i, j, joint, product in zip(
-    axes, numbers.images, *most, strict=False
+    axes[:shown], numbers.images, *most, strict=False
   ):
     frame.show_image(np.concatenate(images, axis=1), ax)
     height, width = images.shape[1:3]
@@ -125,11 +127,11 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
       f"examples {i} and {j}\nboth right {100 * joint:.1f} %, product {100 * product:.1f} %",
       fontsize=10,
     )
-  shown = {
+  curves = {
     "found": (numbers.found, plots.BLUE, "-"),
     "by chance alone": (numbers.by_chance, plots.VERMILION, "--"),
   }
-  for label, (counts, color, style) in shown.items():
+  for label, (counts, color, style) in curves.items():
     last.plot(
       100 * numbers.thresholds, counts, color=color, linestyle=style, label=label
     )

@@ -17,7 +17,6 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds import stats
-from vmapseeds.reports import plots
 
 LEVEL = 0.95
 DRAWS = 200
@@ -257,25 +256,3 @@ def half_seen(tallies: stats.Tallies) -> tuple[int | None, int, int]:
     chosen * (chosen - 1) // 2,
     chosen,
   )
-
-
-def plot(by_claim: Mapping[str, Mapping[int, float]], axes: np.ndarray) -> None:
-  """The share of draws that show a claim against their number of runs."""
-  (ax,) = axes
-  for (name, by_size), color in zip(by_claim.items(), plots.PALETTE, strict=False):
-    ax.plot(
-      list(by_size),
-      [100 * share for share in by_size.values()],
-      color=color,
-      marker="o",
-      label=name,
-    )
-  ax.axhline(100 * LEVEL, color=plots.INK, linestyle=":", linewidth=0.9)
-  if any(by_claim.values()):
-    ax.set_xscale("log", base=2)
-  ax.xaxis.set_major_formatter("{x:.0f}")
-  ax.set(
-    xlabel="runs of either training", ylabel="draws that show it (%)", ylim=(-2, 102)
-  )
-  ax.grid(True)
-  ax.legend(loc="lower left", bbox_to_anchor=(0, 1))

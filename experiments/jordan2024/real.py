@@ -213,8 +213,7 @@ class Stored:
         raise Mistake(
           f"no runs of {epochs} epochs in {self._out}: train some with --runs"
         )
-      examples = frame.examples_of(str(recipe.dataset), recipe)
-      said = f"{recipe.name}, {examples:,} training examples of {recipe.dataset}"
+      said = frame.trained_on(frame.Campaign(recipe, 0))
       for i, (_, record) in enumerate(found, 1):
         of = name if i == 1 else f"{name}, part {i}"
         self.used[of] = record | {"trained_on": said}
@@ -238,7 +237,11 @@ class Stored:
     return STUDIES[self.scale].epochs[DURATIONS.index(name)]
 
   def images(self, name: str) -> np.ndarray:
-    return load_dataset(STUDIES[self.scale].recipe).tests["test"].inputs
+    """The test images; blank ones without the data, which records do not keep."""
+    try:
+      return load_dataset(STUDIES[self.scale].recipe).tests["test"].inputs
+    except Mistake:
+      return np.zeros((len(self(name)["labels"]), 1, 1, 1))
 
 
 def draw(out: Path, scale: str, note: str, runs: str | None) -> None:

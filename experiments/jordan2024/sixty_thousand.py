@@ -1,12 +1,12 @@
-"""Sixty thousand real runs of each of several durations: the paper's figures from them,
+"""Sixty thousand real runs of each of several durations: the paper's numbers from them,
 and what they teach.
 
     python -m experiments.jordan2024.sixty_thousand
     python -m experiments.jordan2024.sixty_thousand --recipe narrow_mnist --epochs 0 1 2 --runs 5000 --out results/mnist
 
-Run it again to resume after an interruption. Tallies are kept beside the figures. If
+Run it again to resume after an interruption. Tallies are kept beside the numbers. If
 the folder of trained runs is lost, the next sitting trains only the missing runs, and
-the tallies of both sittings are added.
+the tallies of both sittings are added. `python -m experiments.pages` makes the page.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ import numpy as np
 from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments import claims, frame, gallery
+from experiments import frame
 from experiments.claims import between
 from experiments.command import parse
 from experiments.frame import percent
@@ -53,7 +53,7 @@ PRECISE = 0.05  # relative precision of a variance that fixes two digits of its 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  """Trains very many runs of some durations, and makes the paper's figures from their
+  """Trains very many runs of some durations, and writes the paper's numbers from their
   tallies.
   """
 
@@ -76,7 +76,7 @@ class Flags:
   """folder of trained runs"""
 
   out: Annotated[str, arg(metavar="DIR")] = "docs/gallery/sixty_thousand"
-  """folder for tallies, numbers, pictures and the page"""
+  """folder for tallies and numbers"""
 
 
 class Sitting(NamedTuple):
@@ -105,10 +105,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     data = load_dataset(recipes["long"])
     out = Path(flags.out)
-    if (out / "index.html").exists() and not (out / "numbers.json").exists():
-      raise Mistake(
-        f"{out} has an index.html that is none of ours: give another folder with --out"
-      )
     for folder in (flags.campaigns, out):
       check_writable(folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -118,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       for name, recipe in recipes.items()
     }
     make(flags, names, kept, data, recipes["long"].test_sets[0])
-    print(f"wrote {out / 'index.html'}")
+    print(f"wrote {out / 'numbers.json'}")
 
 
 def named(epochs: Sequence[int]) -> dict[str, int]:
@@ -225,18 +221,16 @@ def read(path: Path, recipe: vs.Recipe) -> Sitting:
   return Sitting((first, stop), stats.Tallies.from_arrays(arrays), record)
 
 
-# Numbers, figures and the page.
+# Numbers and tables.
 
 
 class Section(NamedTuple):
-  """A part of the page."""
+  """A table, with what it says."""
 
   title: str
   text: str
-  picture: str
   head: Sequence[str]
   rows: Sequence[Sequence[Any]]
-  verdicts: Sequence[claims.Verdict] = ()
 
 
 def make(
@@ -246,8 +240,9 @@ def make(
   data: vs.Dataset,
   test_set: str,
 ) -> None:
-  """Writes the numbers, the pictures and the page."""
-  out = Path(flags.out)
+  """Writes the numbers of each duration, all tables, and what draws of runs show of each
+  claim.
+  """
   tallies = {
     name: functools.reduce(operator.add, (s.tallies for s in held))
     for name, held in kept.items()
@@ -255,74 +250,37 @@ def make(
   seconds = {
     name: sum(s.record["seconds"] for s in held) for name, held in kept.items()
   }
-  every = {name: numbers(t) for name, t in tallies.items()}
-  described = {
+  lengths = {
     f"{data.name}-{names[name]}": {
-      **n,
+      **numbers(t),
+      "epochs": names[name],
       "seconds": seconds[name],
       "sittings": [{"seeds": s.seeds, **s.record} for s in kept[name]],
     }
-    for name, n in every.items()
+    for name, t in tallies.items()
   }
-  files.write(
-    out / "numbers.json", (json.dumps(frame.plain(described), indent=1) + "\n").encode()
-  )
-  lengths = ", ".join(map(str, names.values()))
-  examples = len(data.train.inputs)
-  caption = (
-    f"{flags.recipe}, {examples:,} training examples of {data.name}, {lengths} epochs"
-  )
-  images = data.tests[test_set].inputs
+  by_claim = shares(tallies)
   sections = [
-    *figures(out, names, tallies, seconds, images, caption),
+    *figures(names, tallies, data.tests[test_set].inputs),
     disagreeing(names, tallies),
     covered(names, tallies),
     digits(names, tallies),
     dependent(names, tallies),
     decided(names, tallies),
-    claimed(out, names, tallies),
+    claimed(names, tallies, by_claim),
   ]
-  records = [s.record for held in kept.values() for s in held]
-  durations = [frame.duration(epochs) for epochs in names.values()]
-  context = {
+  record = {
     "recipe": flags.recipe,
-    "again": f"--recipe {flags.recipe} --epochs {' '.join(map(str, names.values()))} --out {flags.out}",
-    "examples": tallies["long"].examples,
-    "counts": claims.counted(v for section in sections for v in section.verdicts),
-    "trained": caption,
-    "provenance": gallery.provenance(records),
-    "head": (
-      "training",
-      "runs",
-      "accuracy",
-      "its standard deviation",
-      "... on the distribution",
-      "trained in",
-    ),
-    "rows": [
-      (
-        duration,
-        f"{n['runs']:,}",
-        between(n["mean"], *n["mean_interval"], 100, " %"),
-        between(n["sd"], *n["sd_interval"], 100, " %"),
-        between(n["distribution_sd"], *n["distribution_sd_interval"], 100, " %"),
-        lasted(seconds[name]),
-      )
-      for duration, (name, n) in zip(durations, every.items(), strict=True)
-    ],
-    "sections": sections,
+    "training_examples": len(data.train.inputs),
+    "lengths": lengths,
+    "shares": by_claim,
+    "coverage": {
+      names[name]: held_shares(t, few_of(tallies)) for name, t in tallies.items()
+    },
+    "tables": [section._asdict() for section in sections],
   }
-  for ending in ("html", "md"):
-    page = gallery.TEMPLATES.get_template(
-      f"jordan2024/sixty_thousand.{ending}.j2"
-    ).render(**context)
-    files.write(out / f"index.{ending}", page.encode())
-
-
-def lasted(seconds: float) -> str:
-  return (
-    f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
-  )
+  text = json.dumps(frame.plain(record), indent=1) + "\n"
+  files.write(Path(flags.out, "numbers.json"), text.encode())
 
 
 def numbers(tallies: stats.Tallies) -> dict[str, Any]:
@@ -332,6 +290,8 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   return {
     "runs": tallies.runs,
     "examples": tallies.examples,
+    # How many runs have so many errors
+    "errors": np.bincount(tallies.halves.sum(0).astype(int)).tolist(),
     "mean": accuracy.spread.mean,
     "mean_interval": (*stats.mean_interval(accuracy.spread.accuracies),),
     "sd": accuracy.spread.sd,
@@ -348,58 +308,27 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
 
 
 def figures(
-  out: Path,
-  names: Mapping[str, int],
-  tallies: Mapping[str, stats.Tallies],
-  seconds: Mapping[str, float],
-  images: np.ndarray,
-  caption: str,
+  names: Mapping[str, int], tallies: Mapping[str, stats.Tallies], images: np.ndarray
 ) -> list[Section]:
-  """The paper's figures from these runs."""
+  """The rows of the paper's figures from these runs."""
 
   def of_each(function: Callable[[int, stats.Tallies], Any]) -> dict[str, Any]:
     return {name: function(names[name], t) for name, t in tallies.items()}
 
-  def with_cost(
-    numbers: Mapping[str, fig01_accuracies.Accuracy], axes: np.ndarray
-  ) -> None:
-    fig01_accuracies.plot(numbers, axes)
-    for ax, (name, n) in zip(axes, numbers.items(), strict=True):
-      ax.set_title(
-        f"{frame.duration(n.epochs)}: {n.spread.runs:,} runs in {lasted(seconds[name])}",
-        fontsize=11,
-      )
-
-  count, long = len(names), tallies["long"]
-  found = [
-    (fig01_accuracies, of_each(fig01_accuracies.accuracy), count),
-    (fig02_halves, of_each(fig02_halves.halves), count),
-    (
-      fig03_independent_errors,
-      of_each(fig03_independent_errors.independence),
-      count + 1,
-    ),
-    (fig04_pair, fig04_pair.pair(long, images), fig04_pair.PANELS),
-    (fig05_distribution_variance, of_each(fig05_distribution_variance.variance), 2),
-    (fig13_binomial, fig13_binomial.binomial(names["long"], long), 1),
-    (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images), 6),
+  long = tallies["long"]
+  of_modules = [
+    (fig01_accuracies, of_each(fig01_accuracies.accuracy)),
+    (fig02_halves, of_each(fig02_halves.halves)),
+    (fig03_independent_errors, of_each(fig03_independent_errors.independence)),
+    (fig04_pair, fig04_pair.pair(long, images)),
+    (fig05_distribution_variance, of_each(fig05_distribution_variance.variance)),
+    (fig13_binomial, fig13_binomial.binomial(names["long"], long)),
+    (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images)),
   ]
-  of_modules = [(module, module.rows(numbers)) for module, numbers, _ in found]
-  every = [row for _, rows in of_modules for row in rows]
-  judged = iter(claims.judge([(row.claim, row.estimate) for row in every]))
   sections = []
-  for (module, rows), (_, numbers, panels) in zip(of_modules, found, strict=True):
-    verdicts = [next(judged) for _ in rows]
-    lines = [
-      (*row[:4], f"{row.runs:,}", claims.told(verdict, row.runs) if verdict else "—")
-      for row, verdict in zip(rows, verdicts, strict=True)
-    ]
-    picture = f"{module.__name__.rpartition('.')[2]}.png"
-    plot = with_cost if module is fig01_accuracies else module.plot
-    files.write(out / picture, frame.drawn(plot, numbers, panels, caption))
-    found_here = [verdict for verdict in verdicts if verdict]
-    section = Section(module.TITLE, "", picture, frame.HEAD, lines)
-    sections.append(section._replace(verdicts=found_here))
+  for module, found in of_modules:
+    lines = [(*row[:4], f"{row.runs:,}") for row in module.rows(found)]
+    sections.append(Section(module.TITLE, "", frame.HEAD, lines))
   return sections
 
 
@@ -432,12 +361,28 @@ def disagreeing(
 theorem 5 of the paper, if the runs' ensemble is calibrated), and the accuracy of the vote of all runs. Of disagreement
 the tallies give no interval."""
   head = ("training", "error", "disagreement", "over error", "accuracy of all together")
-  return Section("Disagreement of two runs", text, "", head, rows)
+  return Section("Disagreement of two runs", text, head, rows)
 
 
 def few_of(tallies: Mapping[str, stats.Tallies]) -> int:
   """The runs of a small campaign, of which every duration has two at least."""
   return min(FEW, min(t.runs for t in tallies.values()) // 2)
+
+
+def held_shares(
+  tallies: stats.Tallies, few: int
+) -> dict[str, tuple[float, float, float]]:
+  """How many of the intervals from `few` runs hold the value of all runs, by statistic,
+  with Wilson's interval.
+  """
+  groups, held = lessons.coverage(tallies, few)
+  return {
+    WORDS[statistic]: (
+      hits / groups,
+      *stats.proportion_interval(hits / groups, groups),
+    )
+    for statistic, hits in held.items()
+  }
 
 
 def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
@@ -457,7 +402,6 @@ the variance on the test set, less what independent errors give, and holds when 
   return Section(
     f"Intervals from {few} runs",
     text,
-    "",
     ("training", "interval of", "hold", "share"),
     rows,
   )
@@ -486,7 +430,7 @@ so that two digits of the standard deviation stand."""
     f"reach of the interval from {few}",
     "runs for two digits",
   )
-  return Section("Equation 3 to two digits", text, "", head, rows)
+  return Section("Equation 3 to two digits", text, head, rows)
 
 
 def dependent(
@@ -511,7 +455,7 @@ def dependent(
   text = """Pairs of test examples that are both right more than 2 % of the runs more or less often than independent
 ones would be, beside how many chance alone puts there."""
   head = ("training", "pairs found", "by chance alone", f"by chance alone, {FEW} runs")
-  return Section("Dependent pairs above chance", text, "", head, rows)
+  return Section("Dependent pairs above chance", text, head, rows)
 
 
 def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
@@ -533,28 +477,38 @@ def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
   text = f"""Disjoint groups of {some:,} of these runs, and all of them: whether accuracies are seen to have a longer tail
 to one side, and the pairs of examples of figure 4's χ² test at 5 %, by its power."""
   head = ("training", "question", f"from {some:,} runs", "from all")
-  return Section(f"What all runs decide that {some:,} do not", text, "", head, rows)
+  return Section(f"What all runs decide that {some:,} do not", text, head, rows)
 
 
-def claimed(
-  out: Path, names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]
-) -> Section:
-  """How many runs each of the paper's claims needs, the long training against the next
-  shorter one.
+def before(tallies: Mapping[str, stats.Tallies]) -> str:
+  """The longest training but one."""
+  return "medium" if "medium" in tallies else "short"
+
+
+def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
+  """By claim and number of runs: in how many draws of so many runs it is shown, of the
+  long training against the next shorter one.
   """
-  before = "medium" if "medium" in tallies else "short"
-  short, long = tallies[before], tallies["long"]
+  short, long = tallies[before(tallies)], tallies["long"]
   by_size = {
     size: lessons.shares(short, long, size)
     for size in lessons.sizes(min(short.runs, long.runs))
   }
-  by_claim = {
-    claim: {size: shares[claim] for size, shares in by_size.items()}
+  return {
+    claim: {size: found[claim] for size, found in by_size.items()}
     for claim in lessons.CLAIMS
   }
-  files.write(out / "claims.png", frame.drawn(lessons.plot, by_claim, 1))
-  most = max(by_size, default=0)
-  least = {claim: lessons.smallest(shares) for claim, shares in by_claim.items()}
+
+
+def claimed(
+  names: Mapping[str, int],
+  tallies: Mapping[str, stats.Tallies],
+  by_claim: Mapping[str, Mapping[int, float]],
+) -> Section:
+  """How many runs each of the paper's claims needs."""
+  shorter, long = before(tallies), tallies["long"]
+  most = max(max(found, default=0) for found in by_claim.values())
+  least = {claim: lessons.smallest(found) for claim, found in by_claim.items()}
   rows = [
     (claim, f"{runs:,}" if runs else f"more than {most:,}")
     for claim, runs in least.items()
@@ -567,16 +521,11 @@ def claimed(
       + f": of {pairs:,} pairs of {chosen:,} examples",
     )
   )
-  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of {frame.duration(names[before])} and of
+  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of {frame.duration(names[shorter])} and of
 {frame.duration(names["long"])} on do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt?
 The last row follows from the χ² test's power at the dependence that all runs show."""
-  return Section(
-    "The least number of runs for each claim",
-    text,
-    "claims.png",
-    ("claim", "runs of either training"),
-    rows,
-  )
+  head = ("claim", "runs of either training")
+  return Section("The least number of runs for each claim", text, head, rows)
 
 
 if __name__ == "__main__":

@@ -166,9 +166,9 @@ def test_agreement_equals_scipy_and_leaves_out_what_diverged():
 @pytest.mark.parametrize(
   ("ratio", "noise", "expected"),
   [
-    (1.0, 0.001, ["agrees", "shown", "shown"]),
-    (1.6, 0.001, ["contradicted", "shown", "shown"]),
-    (1.0, 0.1, ["undecided", "contradicted", "contradicted"]),
+    (1.0, 0.001, ["reproduced", "reproduced", "reproduced"]),
+    (1.6, 0.001, ["opposite", "reproduced", "reproduced"]),
+    (1.0, 0.1, ["cannot tell", "opposite", "opposite"]),
   ],
 )
 def test_verdicts_of_a_scatter_plot(ratio, noise, expected):
@@ -177,10 +177,10 @@ def test_verdicts_of_a_scatter_plot(ratio, noise, expected):
   rows = scatter.rows({"AllDiff": found}, high="high ")
   assert [row[1:3] for row in rows] == [
     ("0.9 to 1.1", "section 3"),
-    ("above 0.85", "section 3"),
-    ("above 0.85", "section 3"),
-  ]
-  assert [word(row) for row in rows] == expected
+    ("generally above 0.85; DiffOrder's τ 0.807 in table 5", "section 3"),
+  ] + [("generally above 0.85; DiffOrder's τ 0.807 in table 5", "section 3")]
+  bounds = [(0.9, 1.1), (0.85,), (0.85,)]
+  assert [word(row, *of) for row, of in zip(rows, bounds, strict=True)] == expected
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
   biased = fig15_pairs.averaged(some_points(32, 4, 0.001, ratio=1.5))
   assert biased.left.value > 0.99
   row = fig15_pairs.rows(biased)[2]
-  assert word(row) == "contradicted"
+  assert word(row, 0.2, 0.45) == "opposite"
   # With two pairs it is no claim of the paper's.
   two = fig15_pairs.averaged(some_points(32, 2, 0.05))
   assert not any(row.claim for row in fig15_pairs.rows(two))
@@ -244,7 +244,9 @@ def test_verdicts_under_a_shift():
     "blur": {"clean": one},
   }
   rows = fig05_shift.rows(numbers)
-  assert [word(row) for row in rows] == ["agrees", "shown", "contradicted"]
+  bounds = [(0.81, 1.19), (0,), (0,)]
+  results = [word(row, *of) for row, of in zip(rows, bounds, strict=True)]
+  assert results == ["reproduced", "reproduced", "opposite"]
   apart = numbers["clean"]["blur"]
   apart = apart.error - apart.disagreement
   assert rows[1].estimate[:3] == pytest.approx(
@@ -309,8 +311,12 @@ def test_theorem_4_2_equals_loops_and_calibrated_ensembles_have_no_gap():
   assert n.gap <= n.refined <= n.cace
   assert abs(n.calibrated) < 3 * n.calibrated_se < 0.02
   rows = theorem4.rows({"AllDiff": n, "DiffInit": n._replace(gap=n.gap + 1)})
-  whole = ["identity"] * 3
-  assert [word(row) for row in rows] == [*whole, "violated", None]
+  bounds = [(-0.01, 0.01), (-1e-12,), (-0.01, 0.01), (-1e-12,)]
+  judged = [row for row in rows if row.estimate]
+  assert [word(row, *of) for row, of in zip(judged, bounds, strict=True)] == [
+    *["reproduced"] * 3,
+    "opposite",
+  ]
 
 
 def test_corollary_b_1_1_equals_loops():

@@ -76,9 +76,9 @@ def test_accuracies_narrow():
   rows = by_quantity(fig01_accuracies.rows(numbers))
   assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
   for short, long, expected in (
-    ("short", "long", "shown"),
-    ("long", "short", "contradicted"),
-    ("long", "long", "undecided"),
+    ("short", "long", "reproduced"),
+    ("long", "short", "opposite"),
+    ("long", "long", "cannot tell"),
   ):
     ours = numbers | {"short": numbers[short], "long": numbers[long]}
     last = fig01_accuracies.rows(ours)[-1]
@@ -244,15 +244,16 @@ def test_binomial():
 def test_binomial_rows():
   n = fig13_binomial.binomial(4, PAIRS)
   cases = {
-    ((2.0, 3.0), (0.9, 1.15)): ["agrees", "agrees"],
-    ((1.1, 1.6), (0.3, 0.5)): ["contradicted", "contradicted"],
-    ((0.8, 1.9), (0.6, 1.1)): ["undecided", "undecided"],
+    (2.0, 3.0): "reproduced",
+    (1.1, 1.6): "same direction, other size",
+    (0.6, 0.9): "opposite",
+    (0.8, 1.9): "cannot tell",
   }
-  for (binomial, independent), expected in cases.items():
-    rows = fig13_binomial.rows(
-      n._replace(intervals={"binomial": binomial, "independent": independent})
-    )
-    assert [word(row) for row in rows] == expected
+  for binomial, expected in cases.items():
+    intervals = {"binomial": binomial, "independent": (0.9, 1.1)}
+    row, other = fig13_binomial.rows(n._replace(intervals=intervals))
+    assert word(row) == expected
+    assert other.estimate[1:3] == (0.9, 1.1)
 
 
 def test_dependent_pairs():
@@ -279,15 +280,15 @@ def test_dependent_pairs():
   assert abs(deviation[n.most.i[0], n.most.j[0]]) == abs(deviation[farthest])
   np.testing.assert_array_equal(n.images[:, 1], IMAGES[n.most.j])
   row = fig14_dependent_pairs.rows(n)[0]
-  assert word(row) == "undecided"
+  assert word(row, 0, 1e-6) == "cannot tell"
 
 
 def test_dependent_pairs_of_enough_runs():
   n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
   known = n._replace(by_chance=np.zeros_like(n.by_chance))
-  assert word(fig14_dependent_pairs.rows(known)[0]) == "contradicted"
+  assert word(fig14_dependent_pairs.rows(known)[0], 0, 1e-6) == "opposite"
   none = known._replace(found=np.zeros_like(n.found))
-  assert word(fig14_dependent_pairs.rows(none)[0]) == "agrees"
+  assert word(fig14_dependent_pairs.rows(none)[0], 0, 1e-6) == "reproduced"
 
 
 # Theorems.
@@ -316,9 +317,10 @@ def test_drawn_test_sets():
     abs(found.test_set - (0.99 * n.truth + n.of_examples / 100)) < 4 * found.test_set_se
   )
   assert found.middle[0] < found.estimate < found.middle[1]
-  assert [word(row) for row in theorem1_test_sets.rows(n)] == ["identity"] * 2
+  first, second = theorem1_test_sets.rows(n)
+  assert word(first, 1) == word(second, 0.7, 1.3) == "reproduced"
   wrong = n._replace(truth=2 * n.truth)
-  assert word(theorem1_test_sets.rows(wrong)[1]) == "violated"
+  assert word(theorem1_test_sets.rows(wrong)[1], 0.7, 1.3) == "opposite"
 
 
 def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -350,11 +352,12 @@ def test_calibration_implies_variance(calibrated):
   assert n.of_examples == pytest.approx(errors.var(0, ddof=1).mean())
   expected = errors.mean(1).var(ddof=1)  # on the distribution's own examples
   assert theorem3_calibration.on_test_sets(n, 3000) == pytest.approx(expected)
-  found = {row.quantity: word(row) for row in theorem3_calibration.rows(numbers)}
+  rows = theorem3_calibration.rows(numbers)
+  found = {row.quantity: word(row) for row in rows if row.claim}
   of_5 = {found[q] for q in found if "theorem 5" in q}
-  assert of_5 == {"agrees" if calibrated else "contradicted"}
+  assert of_5 == {"reproduced" if calibrated else "opposite"}
   if calibrated:
-    assert {found[q] for q in found if "theorem 4" in q} == {"shown"}
+    assert {found[q] for q in found if "theorem 4" in q} == {"reproduced"}
 
 
 def test_turned_data():

@@ -42,8 +42,7 @@ def test_figure(paper, figure, made):
   record = json.loads((made / paper / f"{figure}.json").read_text())
   assert record["rows"]
   assert all(row["quantity"] and row["paper"] and row["ours"] for row in record["rows"])
-  for page in ("index.html", "index.md"):
-    assert f"{figure}.png" in (made / paper / page).read_text()
+  assert f"{figure}.png" in (made / paper / "index.html").read_text()
 
 
 @pytest.mark.parametrize("paper", figures.PAPERS)
@@ -182,12 +181,9 @@ def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
   assert json.loads((out / "index.json").read_text())["figures"] == [
     "figc1_sample_size"
   ]
-  page = (out / "index.md").read_text()
-  of_figure = "Figure C.1: how many runs find that A is better"
-  verdicts = "contradicted 1, identity 2"
-  assert f"| {of_figure} | no training | {verdicts} |" in page
-  assert "**1 claims: agrees 0, shown 0, contradicted 1, undecided 0.**" in page
-  assert "| figure 3, published improvements | not here: dots" in page
+  page = (out / "index.html").read_text()
+  assert "Figure C.1: how many runs find that A is better" in page
+  assert "Not here: figure 3, published improvements. dots" in page
   assert (out / "my_notes.json").read_text() == "mine"
   assert not list(tmp_path.iterdir())
 
@@ -221,7 +217,6 @@ def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(
       "figure 1",
       "0.00123",
       "16",
-      "yes",
     ),
     (
       "correlation",
@@ -229,7 +224,6 @@ def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(
       "appendix D.1",
       "0.123456789 ± 0.000000012",
       "16",
-      "no: too few runs",
     ),
   ]
   table = Table(*frame.HEAD)

@@ -5,12 +5,10 @@ stored runs, lessons hold.
 import json
 import shutil
 
-import figures
 import jax
 import numpy as np
 import pytest
 import scipy.stats
-from PIL import Image
 
 import vmapseeds as vs
 from experiments.jordan2024 import fig02_halves, lessons, sixty_thousand
@@ -38,14 +36,6 @@ def run(folder, *flags, recipe="RECIPE"):
   )
 
 
-draw = sixty_thousand.frame.drawn
-
-
-def draw_claims(plot, *given):
-  """Draw one of the pictures, and of the others put on the axes what they show."""
-  return (draw if plot is lessons.plot else figures.plotted)(plot, *given)
-
-
 @pytest.fixture(scope="module")
 def sat(tmp_path_factory):
   """A folder of two sittings. Only the tallies of the first are left in it."""
@@ -53,7 +43,6 @@ def sat(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(lessons, "DRAWS", 2)
     patch.setattr(fig02_halves, "REPLICATES", 20)
-    patch.setattr(sixty_thousand.frame, "drawn", draw_claims)
     with patch.context() as interrupted:
       interrupted.setattr(sixty_thousand, "make", lambda *_: None)
       run(folder, "--runs", str(FIRST))
@@ -100,7 +89,7 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
 
 @pytest.mark.slow
 def test_numbers(sat):
-  record = json.loads((sat / "out" / "numbers.json").read_text())
+  record = json.loads((sat / "out" / "numbers.json").read_text())["lengths"]
   assert list(record) == [f"digits-{epochs}" for epochs in EPOCHS]
   for epochs in EPOCHS:
     n, errors = record[f"digits-{epochs}"], wrong(sat, epochs)
@@ -120,26 +109,34 @@ def test_numbers(sat):
       [*map(float, stats.distribution_variance_interval(errors))]
     )
     assert n["seconds"] > 0
+    assert n["epochs"] == epochs
+    wrong_of_runs = errors.sum(1)
+    assert n["errors"] == np.bincount(wrong_of_runs).tolist()
 
 
 @pytest.mark.slow
-def test_page(sat):
-  pictures = sorted(path.name for path in (sat / "out").glob("*.png"))
-  assert [name[:5] for name in pictures] == [
-    "claim",
-    "fig01",
-    "fig02",
-    "fig03",
-    "fig04",
-    "fig05",
-    "fig13",
-    "fig14",
+def test_tables(sat):
+  """Every figure and lesson has its table; a row has a cell for each of its heads."""
+  record = json.loads((sat / "out" / "numbers.json").read_text())
+  titles = [table["title"].partition(":")[0] for table in record["tables"]]
+  assert titles[:7] == [
+    "Figure 1",
+    "Figure 2",
+    "Figure 3",
+    "Figure 4",
+    "Figure 5",
+    "Figure 13 [14]",
+    "Figure 14 [13]",
   ]
-  for ending in ("html", "md"):
-    text = (sat / "out" / f"index.{ending}").read_text()
-    assert all(name in text for name in pictures)
-  with Image.open(sat / "out" / "claims.png") as image:
-    assert min(image.size) > 300
+  assert len(titles) == 13
+  for table in record["tables"]:
+    assert {len(row) for row in table["rows"]} <= {len(table["head"])}
+  assert list(record["shares"]) == list(lessons.CLAIMS)
+  assert list(record["coverage"]) == [str(epochs) for epochs in EPOCHS]
+  for by_statistic in record["coverage"].values():
+    for share, low, high in by_statistic.values():
+      assert low <= share <= high
+  assert not list((sat / "out").glob("*.png"))
   assert sum(path.stat().st_size for path in (sat / "out").iterdir()) < 2_000_000
 
 
@@ -196,17 +193,6 @@ def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
   err = capsys.readouterr().err
   assert len(err.splitlines()) == 1
   assert said in err
-
-
-def test_another_page_is_left_alone(tmp_path, capsys):
-  (tmp_path / "index.html").write_text("mine")
-  with pytest.raises(SystemExit) as end:
-    sixty_thousand.main(
-      ["--out", str(tmp_path), "--campaigns", str(tmp_path / "campaigns")]
-    )
-  assert end.value.code == 2
-  assert "give another folder with --out" in capsys.readouterr().err
-  assert (tmp_path / "index.html").read_text() == "mine"
 
 
 # The lessons, from simulated runs.

@@ -1,0 +1,105 @@
+"""Bouthillier et al. 2021, figures 1 and G.3 on the affinities of peptides: what each
+source of randomness makes alone, of the paper's network, and whether it is normal.
+
+Whole sources are enough: what a gallery keeps of the campaign is read as far as it goes.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import kept
+from experiments.bouthillier2021 import (
+  fig01_sources,
+  figg3_distributions,
+  measures,
+  paper,
+)
+from experiments.bouthillier2021.campaigns import EVERYTHING, score, tasks
+from experiments.bouthillier2021.fig01_sources import NAMES, Variance
+from experiments.bouthillier2021.figg3_distributions import Normality
+from experiments.bouthillier2021.measures import Ratio
+from experiments.claims import Estimate, between
+from experiments.frame import Row, Trained, of_runs, row
+from vmapseeds.reports import plots
+
+TITLE = "Figure 1, peptides: variance by source, relative to that of the data"
+TASK = "mhc"
+
+
+class Peptides(NamedTuple):
+  """Variances by what varies, and whether the measures are normal."""
+
+  mean: float  # of all measures
+  of: dict[str, Variance]
+  order_over_init: Ratio
+  normality: dict[str, Normality]
+
+
+def compute(trained: Trained) -> Peptides:
+  name = TASK if TASK in tasks(trained.scale) else next(iter(tasks(trained.scale)))
+  task = tasks(trained.scale)[name]
+  parts = (*task.sources, EVERYTHING)
+  each = task.repetitions * task.measures
+  scores = finished(trained, f"{name}_sources")
+  by_source = {
+    part: measures.repetitions(scores[i * each : (i + 1) * each], task.repetitions)
+    for i, part in enumerate(parts)
+    if (i + 1) * each <= len(scores)
+  }
+  return Peptides(
+    float(np.nanmean(scores)),
+    fig01_sources.variances(by_source),
+    measures.ratio(by_source["order"], by_source["init"]),
+    {
+      # A correlation has no steps, as accuracies have.
+      part: figg3_distributions.normality(x, math.inf)
+      for part, x in by_source.items()
+    },
+  )
+
+
+def finished(trained: Trained, name: str) -> np.ndarray:
+  """Return the measures of the runs of a campaign that are kept, or else of all."""
+  parts = kept.parts(trained.kept, trained.place(name).name) if trained.kept else []
+  if not parts:
+    return measures.performances(trained, name)
+  for i, (_, record) in enumerate(parts, 1):
+    trained.used[f"{name}, part {i}"] = record | {"trained_on": ""}
+  metric = score(trained.campaigns[name].recipe)
+  arrays = [np.where(arrays["diverged"], np.nan, arrays[metric]) for arrays, _ in parts]
+  return np.concatenate(arrays).astype(float)
+
+
+def rows(n: Peptides) -> list[Row]:
+  table = [row("mean of all measures", None, f"{n.mean:.4f}", sum_of(n))]
+  for name, of in n.of.items():
+    if name == "data":
+      continue
+    claim = paper.CLAIMS["init over data" if name == "init" else "over data"]
+    quantity = f"variance of {NAMES[name]} over that of data"
+    table.append(row(quantity, claim, Estimate(*of.relative, "log"), of.runs))
+  order = Estimate(*n.order_over_init, "log")
+  claim = paper.CLAIMS["order over init"]
+  table.append(row(claim.statistic, claim, order, n.of["order"].runs))
+  for name, of in n.normality.items():
+    skewness = figg3_distributions.skewness(of.deviations.ravel())
+    said = f"{between(*skewness[:3])}; Shapiro-Wilk p {of.p_value:.2g}"
+    table += of_runs(
+      n.of[name].runs, (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], said)
+    )
+  return table
+
+
+def sum_of(n: Peptides) -> int:
+  return sum(of.deviations.size for of in n.normality.values())
+
+
+def plot(n: Peptides, axes: np.ndarray) -> None:
+  (ax,) = axes
+  names = [*n.of][::-1]
+  value, low, high = np.array([n.of[name].relative for name in names]).T
+  bars = np.nan_to_num(np.abs([low - value, high - value]))
+  ax.barh([NAMES[name] for name in names], value, xerr=bars, color=plots.SKY)
+  ax.set(xlabel="variance over that of the data")

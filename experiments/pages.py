@@ -1,0 +1,414 @@
+"""The pages of docs/gallery, from what is kept there: runs, tallies and records.
+
+    python -m experiments.pages             records of kept runs anew, then all pages
+    python -m experiments.pages --stored    pages from the records as they are, in seconds
+
+A page is a module that has its `PAGE`: what a paper states, as lines that `claims.result`
+judges together; a few pictures; and its text, a template beside the module. All numbers
+come from records. A line counts if the regime that its statement is about is reached;
+what else the records have goes into the page's appendix.
+"""
+
+import csv
+import dataclasses
+import functools
+import importlib
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from tyro.conf import arg
+
+import vmapseeds as vs
+from experiments import claims, frame, gallery
+from experiments.claims import Claim, Estimate
+from experiments.command import parse
+from vmapseeds.cli import mistakes
+from vmapseeds.store import files
+
+GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
+PAGES = (
+  "jordan2024.page_sixty_thousand",
+  "jordan2024.page",
+  "jiang2022.page",
+  "banerjee2024.page",
+  "bouthillier2021.page",
+)
+WORDS, PICTURES = 800, 6  # the most of a page
+
+
+class Line(NamedTuple):
+  """A statement of the paper's, and the row of a record that says what became of it.
+
+  Args:
+    statement: in a sentence.
+    claim: its name in the paper's `CLAIMS`.
+    record: a record's path in docs/gallery, without its ending.
+    quantity: how the row's quantity begins.
+    missing: of the regime that the statement is about; nothing if it is reached.
+  """
+
+  statement: str
+  claim: str
+  record: str
+  quantity: str
+  missing: str = ""
+
+
+class Colors(NamedTuple):
+  """Colours of one theme."""
+
+  page: str
+  ink: str
+  quiet: str
+  blue: str
+  vermilion: str
+  green: str
+  orange: str
+  purple: str
+
+  def each(self) -> tuple[str, ...]:
+    return self[3:]
+
+
+THEMES = {
+  "light": Colors(
+    *("#ffffff", "#1b1f24", "#6a737d"),
+    *("#0072b2", "#c44e00", "#00805f", "#b87a00", "#a6508a"),
+  ),
+  "dark": Colors(
+    *("#14181e", "#e8eaed", "#9aa4af"),
+    *("#62b6f0", "#ff9a66", "#3fcb9f", "#f0bb45", "#e0a0cc"),
+  ),
+}
+
+
+class Picture(NamedTuple):
+  """A figure of a page.
+
+  Args:
+    draw: puts it on axes, from the records, in some colours.
+    caption: what it shows, of what.
+    panels: beside each other.
+    height: in inches, where the width is 5.6.
+  """
+
+  draw: Callable[["Records", np.ndarray, Colors], None]
+  caption: str
+  panels: int = 1
+  height: float = 2.9
+
+
+class Page(NamedTuple):
+  """A page of the gallery.
+
+  Args:
+    folder: in docs/gallery.
+    paper: the package with its claims; "" for a page without lines.
+    title: of the page.
+    appendix: paths of records in docs/gallery, without their endings.
+    lines: the statements.
+    pictures: by name.
+    values: what else the text says, by name, from the records.
+  """
+
+  folder: str
+  paper: str
+  title: str
+  appendix: Sequence[str]
+  lines: Sequence[Line]
+  pictures: Mapping[str, Picture]
+  values: Callable[["Records"], Mapping[str, Any]] = lambda _: {}
+
+
+class Records:
+  """The records of docs/gallery."""
+
+  def __init__(self, root: Path = GALLERY):
+    self.root = root
+    self._read: dict[str, dict[str, Any]] = {}
+
+  def __getitem__(self, path: str) -> dict[str, Any]:
+    """Return a record as it is stored."""
+    if path not in self._read:
+      self._read[path] = json.loads((self.root / f"{path}.json").read_text())
+    return self._read[path]
+
+  def numbers(self, path: str) -> Any:
+    """Return a figure's numbers as its module's `compute` returned them."""
+    record = self[path]
+    module = importlib.import_module(
+      f"experiments.{record['paper']}.{record['figure']}"
+    )
+    return frame.revived(record["numbers"], frame.return_type(module.compute))
+
+  def row(self, path: str, quantity: str) -> dict[str, Any]:
+    """Return the row of a record with this quantity, or else the only one that begins
+    so.
+    """
+    rows = {row["quantity"]: row for row in self[path]["rows"]}
+    if quantity in rows:
+      return rows[quantity]
+    (row,) = (row for name, row in rows.items() if name.startswith(quantity))
+    return row
+
+  def ours(self, path: str, quantity: str) -> str:
+    """Return our number as a row says it."""
+    return self.row(path, quantity)["ours"]
+
+  def estimate(self, path: str, quantity: str) -> Estimate:
+    """Return the estimate of a row, with its interval of 95 %."""
+    stored = self.row(path, quantity)["estimate"]
+    value = math.nan if stored["value"] is None else stored["value"]
+    low = -math.inf if stored["low"] is None else stored["low"]
+    high = math.inf if stored["high"] is None else stored["high"]
+    freedom = math.inf if stored["freedom"] is None else stored["freedom"]
+    return Estimate(value, low, high, stored["scale"], freedom, stored["unit"])
+
+
+class Judged(NamedTuple):
+  """A line with the interval that is judged, and the result."""
+
+  line: Line
+  claim: Claim
+  estimate: Estimate
+  result: str
+  exact: bool  # without an interval
+
+  @property
+  def printed(self) -> str:
+    """The paper's value or words."""
+    value, _ = self.claim.printed
+    return value if isinstance(value, str) else frame.percent(value)
+
+  @property
+  def ours(self) -> str:
+    """Our value with the interval that is judged."""
+    if self.exact:
+      return f"{100 * self.estimate.value:.2f} %, exact"
+    return str(self.estimate)
+
+
+def counted(page: Page) -> list[Line]:
+  """Return the lines whose regime is reached."""
+  return [line for line in page.lines if not line.missing]
+
+
+def claim_of(page: Page, line: Line) -> Claim:
+  module = importlib.import_module(f"experiments.{page.paper}.paper")
+  return module.CLAIMS[line.claim]
+
+
+def judged(page: Page, records: Records) -> list[Judged]:
+  """Return all lines of a page. Those whose regime is not reached have the interval of
+  95 % and no result.
+  """
+  count = len(counted(page))
+  found = []
+  for line in page.lines:
+    claim = claim_of(page, line)
+    estimate = records.estimate(line.record, line.quantity)
+    exact = records.row(line.record, line.quantity)["runs"] == "exact"
+    if line.missing:
+      found.append(Judged(line, claim, estimate, "", exact))
+      continue
+    wide = claims.widened(estimate, count)
+    found.append(Judged(line, claim, wide, claims.result(claim, wide), exact))
+  return found
+
+
+# Writing.
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """Makes the pages of docs/gallery from the runs, tallies and records kept there."""
+
+  stored: bool = False
+  """take all records as they are; otherwise those of kept runs are made anew"""
+
+  out: Annotated[Path, arg(metavar="DIR")] = GALLERY
+  """the gallery's folder"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  with mistakes():
+    flags = parse(Flags, argv, prog="python -m experiments.pages", description=__doc__)
+    modules = [importlib.import_module(f"experiments.{name}") for name in PAGES]
+    for module in modules:
+      if not flags.stored:
+        module.recompute(flags.out)
+      for path in module.PAGE.appendix:
+        refresh(flags.out / f"{path}.json")
+    records = Records(flags.out)
+    index = gallery.TEMPLATES.get_template("index.md.j2")
+    text = index.render(counts=totals([module.PAGE for module in modules], records))
+    files.write(flags.out / "index.md", text.encode())
+    for module in modules:
+      write(flags.out, module, records)
+      print(f"wrote {flags.out / module.PAGE.folder / 'index.md'}")
+
+
+def refresh(path: Path) -> None:
+  """Rewrites the rows of a record from its numbers."""
+  record = json.loads(path.read_text())
+  if "figure" not in record:
+    return
+  module = importlib.import_module(f"experiments.{record['paper']}.{record['figure']}")
+  numbers = frame.revived(record["numbers"], frame.return_type(module.compute))
+  rows = [frame.stored_row(row) for row in module.rows(numbers)]
+  record |= {"title": module.TITLE, "rows": frame.plain(rows)}
+  text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+  files.write(path, text.encode())
+
+
+def recompute(
+  out: Path, paper: str, folder: str, names: Sequence[str], scale: str = "laptop"
+) -> None:
+  """Makes records anew from the runs that a folder of the gallery keeps."""
+  campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(scale)
+  made: dict[str, list[dict[str, Any]]] = {}
+  for name in names:
+    module = importlib.import_module(f"experiments.{paper}.{name}")
+    trained = frame.Trained(
+      paper,
+      scale,
+      campaigns,
+      Path("results/campaigns"),
+      vs.Options(),
+      made,
+      kept=out / folder,
+    )
+    frame.save(out / folder, trained, module, module.compute(trained))
+
+
+def write(out: Path, module: ModuleType, records: Records) -> None:
+  """Writes a page, its pictures in both themes, and its appendix."""
+  page: Page = module.PAGE
+  folder = out / page.folder
+  for name, picture in page.pictures.items():
+    for theme, colors in THEMES.items():
+      image = drawn(picture, records, colors)
+      files.write(folder / f"{name}-{theme}.svg", image)
+  files.write(folder / "index.md", text(module, records).encode())
+  rows = appendix(page, records)
+  files.write(folder / "appendix.csv", as_csv(rows).encode())
+  template = gallery.TEMPLATES.get_template("appendix.md.j2")
+  table = template.render(title=page.title, head=APPENDIX, rows=rows)
+  files.write(folder / "appendix.md", table.encode())
+
+
+def text(module: ModuleType, records: Records) -> str:
+  """Return a page in Markdown."""
+  page: Page = module.PAGE
+  lines = judged(page, records)
+  place = module.__name__.removeprefix("experiments.").replace(".", "/")
+  return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
+    page=page,
+    lines=lines,
+    results={
+      result: sum(line.result == result for line in lines) for result in claims.RESULTS
+    },
+    ours=records.ours,
+    figure=functools.partial(figure, page),
+    **page.values(records),
+  )
+
+
+def totals(every: Sequence[Page], records: Records) -> str:
+  """Return how many lines of each page have each result, as a table."""
+  head = ("reproduced of those asked", *claims.RESULTS[1:])
+  table = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
+  for page in every:
+    if page.lines:
+      results = [line.result for line in judged(page, records) if line.result]
+      counts = [results.count(result) for result in claims.RESULTS]
+      cells = (f"{counts[0]} of {len(results)}", *map(str, counts[1:]))
+      table.append(f"| [{page.folder}]({page.folder}/index.md) | {' | '.join(cells)} |")
+  return "\n".join(table)
+
+
+def figure(page: Page, name: str) -> str:
+  """Return a picture with its caption. The site shows its dark form on dark pages."""
+  return f"![{name}]({name}-light.svg)\n\n*{page.pictures[name].caption}*"
+
+
+STYLE = {
+  **frame.STYLE,
+  "font.size": 9.5,
+  "axes.titlesize": 9.5,
+  "legend.fontsize": 9,
+  "lines.linewidth": 1.4,
+  "svg.fonttype": "none",
+  "svg.hashsalt": "vmapseeds",
+}
+
+
+def drawn(picture: Picture, records: Records, colors: Colors) -> bytes:
+  """Return a picture as SVG: 403 units wide, no letter smaller than 8."""
+  theme = {
+    "figure.facecolor": colors.page,
+    "axes.facecolor": colors.page,
+    "grid.color": colors.quiet,
+    **dict.fromkeys(
+      ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
+      colors.ink,
+    ),
+  }
+  with matplotlib.rc_context(STYLE | theme):
+    size = (5.6, picture.height)
+    figure = Figure(figsize=size, layout="constrained")
+    canvas, stream = FigureCanvasSVG(figure), io.BytesIO()
+    axes = figure.subplots(1, picture.panels, squeeze=False).ravel()
+    picture.draw(records, axes, colors)
+    canvas.print_svg(stream, metadata={"Date": None})
+  return stream.getvalue()
+
+
+APPENDIX = ("figure", "quantity", "paper", "where", "here", "runs")
+
+
+def appendix(page: Page, records: Records) -> list[tuple[str, ...]]:
+  """Return the rows of all records of a page."""
+  rows = []
+  for path in page.appendix:
+    record = records[path]
+    for table in record.get("tables", ()):
+      rows += of_table(table)
+    for row in record.get("rows", ()):
+      runs = f"{row['runs']:,}" if isinstance(row["runs"], int) else row["runs"]
+      title = record["title"].partition(":")[0]
+      cells = (row[name] for name in ("quantity", "paper", "where", "ours"))
+      rows.append((title, *cells, runs))
+  return rows
+
+
+def of_table(table: Mapping[str, Any]) -> list[tuple[str, ...]]:
+  """Return the rows of a table that a record has beside its rows."""
+  title = table["title"].partition(":")[0]
+  if tuple(table["head"]) == frame.HEAD:
+    return [(title, *cells) for cells in table["rows"]]
+  rows = []
+  for first, *others in table["rows"]:
+    heads = table["head"][1:]
+    cells = (f"{head}: {cell}" for head, cell in zip(heads, others, strict=True))
+    rows.append((title, first, "", "", "; ".join(cells), ""))
+  return rows
+
+
+def as_csv(rows: Sequence[Sequence[str]]) -> str:
+  stream = io.StringIO()
+  csv.writer(stream, lineterminator="\n").writerows([APPENDIX, *rows])
+  return stream.getvalue()
+
+
+if __name__ == "__main__":
+  main()

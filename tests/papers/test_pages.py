@@ -1,0 +1,112 @@
+"""The committed pages: what their records give, within bounds that a reader can take."""
+
+import importlib
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from experiments import claims, pages
+from experiments.jordan2024 import real, share
+
+MODULES = {name: importlib.import_module(f"experiments.{name}") for name in pages.PAGES}
+RECORDS = pages.Records()
+LOCAL = re.compile(r"\]\(([\w./-]+\.(?:svg|md|csv))\)")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(params=MODULES, name="module")
+def page_module(request):
+  return MODULES[request.param]
+
+
+def committed(page: pages.Page, name: str) -> str:
+  return (pages.GALLERY / page.folder / name).read_text()
+
+
+def test_a_page_says_what_its_records_give(module):
+  page = module.PAGE
+  assert committed(page, "index.md") == pages.text(module, RECORDS)
+  rows = pages.appendix(page, RECORDS)
+  assert committed(page, "appendix.csv") == pages.as_csv(rows)
+  assert committed(page, "appendix.md").count("\n| ") == len(rows) + 1
+
+
+def test_a_page_is_short_and_its_links_lead_somewhere(module):
+  page = module.PAGE
+  text = committed(page, "index.md")
+  without_links = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+  words = re.findall(r"\w[\w.,'’-]*", without_links)
+  assert len(words) <= pages.WORDS, len(words)
+  assert len(page.pictures) <= pages.PICTURES
+  folder = pages.GALLERY / page.folder
+  linked = LOCAL.findall(text)
+  assert {f"{name}-light.svg" for name in page.pictures} <= {*linked}
+  for path in linked:
+    # The site has a page for each README of experiments.
+    assert (folder / path).resolve().exists(), path
+
+
+def test_pictures_can_be_read_at_400_pixels_in_both_themes(module):
+  folder = pages.GALLERY / module.PAGE.folder
+  for name in module.PAGE.pictures:
+    for theme in pages.THEMES:
+      text = (folder / f"{name}-{theme}.svg").read_text()
+      root = ET.fromstring(text)
+      width = float(root.get("viewBox").split()[2])
+      sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", text)]
+      assert len(sizes) >= len([*root.iter(f"{SVG}text")]) > 4
+      assert min(sizes) * 400 / width >= 8, (name, min(sizes))
+      assert pages.THEMES[theme].page in text
+
+
+def test_each_statistic_is_judged_once_by_a_claim_with_bounds(module):
+  page = module.PAGE
+  lines = pages.counted(page)
+  places = [(line.record, line.quantity) for line in lines]
+  assert len({*places}) == len(places)
+  for each in pages.judged(page, RECORDS):
+    bounded = (each.claim.low, each.claim.high) != (-float("inf"), float("inf"))
+    assert bounded or each.line.missing, each.line
+    assert bool(each.result) != bool(each.line.missing)
+    if each.result:
+      assert each.result == claims.result(each.claim, each.estimate)
+
+
+def test_the_index_counts_what_the_pages_judge():
+  index = (pages.GALLERY / "index.md").read_text()
+  for module in MODULES.values():
+    if module.PAGE.lines:
+      results = [each.result for each in pages.judged(module.PAGE, RECORDS)]
+      asked = len(results) - results.count("")
+      cell = (
+        f"({module.PAGE.folder}/index.md) | {results.count('reproduced')} of {asked}"
+      )
+      assert cell in index
+      for result in claims.RESULTS:
+        assert results.count(result) == committed(module.PAGE, "index.md").count(
+          f"| reached | {result} |"
+        )
+
+
+@pytest.mark.slow
+def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
+  """Their rows are the committed ones, whether the data set is there or not."""
+  shutil.copytree(pages.GALLERY / "mnist", tmp_path / "mnist")
+  (tmp_path / "mnist" / "share.json").unlink()
+  monkeypatch.setattr(real, "FIGURES", (share,))
+  MODULES["jordan2024.page"].recompute(tmp_path)
+  again = json.loads((tmp_path / "mnist" / "share.json").read_text())
+  assert again["rows"] == RECORDS["mnist/share"]["rows"]
+
+
+@pytest.mark.slow
+def test_records_of_kept_campaigns_are_made_anew(tmp_path):
+  shutil.copytree(pages.GALLERY / "jiang2022", tmp_path / "jiang2022")
+  names = ("fig10_rates", "fig12_confidences")
+  pages.recompute(tmp_path, "jiang2022", "jiang2022", names)
+  for name in names:
+    again = json.loads((tmp_path / "jiang2022" / f"{name}.json").read_text())
+    assert again["rows"] == RECORDS[f"jiang2022/{name}"]["rows"]
