@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from vmapseeds.mistakes import at_least
-from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.comparison import PUBLISHED, check_rule, fewest_wins
 from vmapseeds.stats.reading import read_key, read_number, read_positive, read_within
 
@@ -143,7 +143,7 @@ def detection_rates(
     read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates
   )
   rates = np.where(
-    np.isnan(difference.ravel()), np.nan, ratio(np.asarray(counts), replicates)
+    np.isnan(difference.ravel()), np.nan, safe_divide(np.asarray(counts), replicates)
   )
   both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
   return DetectionRates(*both.reshape(6, *difference.shape))

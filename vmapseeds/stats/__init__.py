@@ -101,7 +101,7 @@ from vmapseeds.stats.intervals import (
   split_correlation_se as split_correlation_se,
   variance_interval as variance_interval,
 )
-from vmapseeds.stats.losses import (
+from vmapseeds.stats.scoring import (
   LossVariance as LossVariance,
   brier_score as brier_score,
   cross_entropy as cross_entropy,
@@ -113,7 +113,7 @@ from vmapseeds.stats.pairs import (
   expected_false_pairs as expected_false_pairs,
   most_dependent_pairs as most_dependent_pairs,
 )
-from vmapseeds.stats.planning import (
+from vmapseeds.stats.sample_sizes import (
   difference_power,
   runs_for_difference,
   runs_for_mean,

@@ -14,7 +14,7 @@ import scipy.sparse
 from jaxtyping import Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.disagreement import expected_disagreement, plurality
 from vmapseeds.stats.reading import (
@@ -124,7 +124,7 @@ def calibration_error(
   excess = _by_bin(items, excess_of_items, counts.runs, bins)[0]
   # A vote of a run on an example counts 1 / (n R).
   votes = counts.examples * counts.runs
-  return ratio((abs(excess) * weights).sum(), votes)
+  return safe_divide((abs(excess) * weights).sum(), votes)
 
 
 class CalibrationCurve(NamedTuple):
@@ -191,9 +191,9 @@ def calibration_curve(
     votes = votes[0]
     right = right[0]
   return CalibrationCurve(
-    confidence=ratio(votes, size * runs),
-    accuracy=ratio(right, size),
-    weight=ratio(size, counts.examples),
+    confidence=safe_divide(votes, size * runs),
+    accuracy=safe_divide(right, size),
+    weight=safe_divide(size, counts.examples),
     items=size.astype(np.int64),
   )
 
@@ -254,7 +254,7 @@ def _by_bin(
   """Sum the weights of each curve's items in each bin."""
   bins = at_least("bins", bins, 1)
   places = bins * items.curve + bins_of(items.votes, runs, bins)
-  sums = np.bincount(places, real(weights), items.curves * bins)
+  sums = np.bincount(places, as_float64(weights), items.curves * bins)
   sums = sums.reshape(items.curves, bins)
   if not runs:
     # There are no votes, and nothing is in a bin.
@@ -312,8 +312,8 @@ def calibration_band(
   coordinates = items.example, places
   shape = examples, items.curves * bins
   ones = np.ones_like(items.votes)
-  right = scipy.sparse.csr_array((real(items.right), coordinates), shape)
-  size = scipy.sparse.csr_array((real(ones), coordinates), shape)
+  right = scipy.sparse.csr_array((as_float64(items.right), coordinates), shape)
+  size = scipy.sparse.csr_array((as_float64(ones), coordinates), shape)
   if not counts.runs:
     # Nothing is in a bin.
     right *= 0
@@ -321,14 +321,14 @@ def calibration_band(
 
   accuracies = []
   for drawn in parts_of_resamples(examples, key=key, replicates=replicates):
-    times = real(drawn)
+    times = as_float64(drawn)
     curves_shape = len(drawn), items.curves, bins
     right_of = (times @ right).reshape(curves_shape)
     size_of = (times @ size).reshape(curves_shape)
     if counts.runs:
       # Every resample has as many examples.
       size_of[..., 0] += items.total * examples - size_of.sum(-1)
-    accuracies.append(ratio(right_of, size_of))
+    accuracies.append(safe_divide(right_of, size_of))
   curves = np.concatenate(accuracies)
   if of != "classes":
     curves = curves[:, 0]
@@ -475,7 +475,7 @@ def _simulate_calibrated(
     for law, block_labels in zip(laws, labels, strict=True):
       votes = rng.multinomial(runs, law)[:, :-1]
       excess += _excess_by_bin(votes, block_labels, runs, bins)
-    simulated[replicate] = ratio(abs(excess).sum(1), examples * runs)
+    simulated[replicate] = safe_divide(abs(excess).sum(1), examples * runs)
   mean = simulated.mean(0)
   sd = from_replicates(simulated).se
   return FiniteEnsemble(
@@ -517,9 +517,9 @@ def _sum_excess(
   bins: int,
 ) -> Float[np.ndarray, "bins"]:
   places = bins_of(votes, runs, bins)
-  excess = real(right * runs - votes)
+  excess = as_float64(right * runs - votes)
   # Of no items, NumPy returns whole numbers.
-  return real(np.bincount(places, excess, bins))
+  return as_float64(np.bincount(places, excess, bins))
 
 
 def gde_gap(
@@ -548,6 +548,6 @@ def gde_gap(
   0.333333
   """
   counts = counts_of_votes(predictions, num_classes, labels)
-  error = ratio(counts.wrong.sum(), counts.runs * counts.examples)
+  error = safe_divide(counts.wrong.sum(), counts.runs * counts.examples)
   disagreement = expected_disagreement(counts, self_pairs=self_pairs)
   return np.asarray(abs(error - disagreement))

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.stats import resampling
-from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 from vmapseeds.stats.reading import (
@@ -111,7 +111,7 @@ def probability_of_outperforming(
   """
   a, b = read_performances(a, b, paired)
   won, tied, decided = _outcomes(a, b, ties, paired)
-  return ratio(won + 0.5 * tied, decided)
+  return safe_divide(won + 0.5 * tied, decided)
 
 
 def read_performances(
@@ -244,7 +244,7 @@ def decide(
   significant = low > 0.5
   meaningful = significant & (high > gamma)
   return Decision(
-    probability=ratio(won + 0.5 * tied, decided),
+    probability=safe_divide(won + 0.5 * tied, decided),
     low=low,
     high=high,
     significant=np.asarray(significant),
@@ -267,8 +267,8 @@ def _exact_interval(
   are decided; `pmf` counts half credits.
   """
   pairs = int(decided)
-  p_win = ratio(won, pairs)
-  p_tie = ratio(tied, pairs)
+  p_win = safe_divide(won, pairs)
+  p_tie = safe_divide(tied, pairs)
   # A draw is 2 for a win, 1 for a tie and 0 for a loss: sums are 0 to 2 pairs.
   draw = [1 - p_win - p_tie, p_tie, p_win]
   sums = 2 * pairs + 1
@@ -277,8 +277,8 @@ def _exact_interval(
   pmf = np.fft.irfft(transform**pairs, sums)
   # The tolerance lets a sum that equals a level count as equal, however it was rounded.
   cdf = np.cumsum(pmf) + 1e-12
-  low = ratio(np.argmax(cdf >= alpha / 2), 2 * pairs)
-  high = ratio(np.argmax(cdf >= 1 - alpha / 2), 2 * pairs)
+  low = safe_divide(np.argmax(cdf >= alpha / 2), 2 * pairs)
+  high = safe_divide(np.argmax(cdf >= 1 - alpha / 2), 2 * pairs)
   return low, high
 
 
@@ -301,14 +301,14 @@ def _resampled_interval(
     won, tied, compared = _compare_all(a, b, times_a, times_b)
     counts.append(_credit(won, tied, compared, ties))
   won, tied, decided = np.concatenate(counts, axis=1)
-  means = ratio(2 * won + tied, 2 * decided)
+  means = safe_divide(2 * won + tied, 2 * decided)
   # A resample in which all pairs are dropped says nothing.
   means = means[~np.isnan(means)]
   if not means.size:
-    return real(np.nan), real(np.nan)
+    return as_float64(np.nan), as_float64(np.nan)
   levels = alpha / 2, 1 - alpha / 2
   low, high = np.quantile(means, levels, method="inverted_cdf")
-  return real(low), real(high)
+  return as_float64(low), as_float64(high)
 
 
 def noether_sample_size(
@@ -421,7 +421,7 @@ def paired_power(
   probability = read_within("probability", probability, "[0, 1]", nan=True)
   fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
   fewest = np.vectorize(fewest_of, otypes=[int])(pairs)
-  return real(scipy.stats.binom.sf(fewest - 1, pairs, probability))
+  return as_float64(scipy.stats.binom.sf(fewest - 1, pairs, probability))
 
 
 def fewest_wins(
@@ -496,7 +496,7 @@ def student(
   """Return the difference of means, the ends of Student's or Welch's interval, and the
   two-sided p-value.
   """
-  difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
+  difference = safe_divide(a.sum(), len(a)) - safe_divide(b.sum(), len(b))
   with warnings.catch_warnings():
     # SciPy warns of runs that are too few, or all equal.
     warnings.simplefilter("ignore", RuntimeWarning)
@@ -509,7 +509,12 @@ def student(
   if np.isnan(p):
     # Of runs that do not vary, no quotient is defined.
     p = float(difference == 0)
-  return [real(difference), real(ends.low), real(ends.high), real(p)]
+  return [
+    as_float64(difference),
+    as_float64(ends.low),
+    as_float64(ends.high),
+    as_float64(p),
+  ]
 
 
 def variance_ratio(
@@ -553,7 +558,7 @@ def variance_ratio(
   a, b = read_performances(a, b, paired)
   variance_a = sample_variance(a)
   variance_b = sample_variance(b)
-  quotient = ratio(variance_a, variance_b)
+  quotient = safe_divide(variance_a, variance_b)
   # A variance of 0 has no logarithm.
   if min(len(a), len(b)) < 3 or not quotient > 0:
     return VarianceRatio(quotient, np.asarray(np.nan), np.asarray(np.nan))
@@ -609,7 +614,7 @@ def average_comparison(
   0.1 0.282 False False
   """
   a, b = read_performances(a, b, paired=False)
-  difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
+  difference = safe_divide(a.sum(), len(a)) - safe_divide(b.sum(), len(b))
   variance_a = sample_variance(a)
   variance_b = sample_variance(b)
   if sigma is None:
@@ -620,8 +625,8 @@ def average_comparison(
 
   quantile = -ndtri(read_number("alpha", alpha, "(0, 1)"))
   # Of a mean, the variance is that of a run over their number.
-  of_mean_a = ratio(variance_a, len(a))
-  of_mean_b = ratio(variance_b, len(b))
+  of_mean_a = safe_divide(variance_a, len(a))
+  of_mean_b = safe_divide(variance_b, len(b))
   least = quantile * np.sqrt(of_mean_a + of_mean_b)
   return AverageComparison(
     difference=np.asarray(difference),

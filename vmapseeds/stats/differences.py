@@ -12,7 +12,7 @@ import scipy.special
 from jaxtyping import Bool, Float, Real
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import (
   probability_of_outperforming,
   read_performances,
@@ -102,15 +102,17 @@ def compare_means(
     return normal
   if few < 2:
     # A single run of one side says nothing of its spread.
-    return Difference(normal.difference, real(-np.inf), real(np.inf), real(1.0))
+    return Difference(
+      normal.difference, as_float64(-np.inf), as_float64(np.inf), as_float64(1.0)
+    )
   if normal.difference < 0:
     # The same rearrangements, in whatever order A and B are given.
     mirrored = compare_means(b, a, paired, key=key, level=level)
     return Difference(
-      difference=real(-mirrored.difference),
-      low=real(-mirrored.high),
-      high=real(-mirrored.low),
-      p_value=real(mirrored.p_value),
+      difference=as_float64(-mirrored.difference),
+      low=as_float64(-mirrored.high),
+      high=as_float64(-mirrored.low),
+      p_value=as_float64(mirrored.p_value),
     )
 
   if paired:
@@ -127,7 +129,7 @@ def compare_means(
     low = np.fmin(low, normal.low)
     high = np.fmax(high, normal.high)
     p = max(p, normal.p_value)
-  return Difference(normal.difference, real(low), real(high), real(p))
+  return Difference(normal.difference, as_float64(low), as_float64(high), as_float64(p))
 
 
 def _typical_interval(
@@ -213,7 +215,7 @@ def probability_of_best(
     means[j] = mean + weights @ (x - mean) / np.sqrt(runs * freedom)
   # Algorithms that are best together share the replicate.
   is_best = means == means.max(0)
-  return ratio(is_best, is_best.sum(0)).mean(1)
+  return safe_divide(is_best, is_best.sum(0)).mean(1)
 
 
 def _generator(key: jax.Array | None) -> np.random.Generator:
@@ -238,7 +240,7 @@ def _means_of_subsets(
     chosen = numbers[:, None] >> np.arange(pairs) & 1
   else:
     chosen = rng.integers(0, 2, (DRAWN, pairs), np.int8)
-  return ratio(chosen @ differences, chosen.sum(1))
+  return safe_divide(chosen @ differences, chosen.sum(1))
 
 
 def _differences_of_subsets(
@@ -267,7 +269,7 @@ def _differences_of_subsets(
   # The runs that change sides, as many of each.
   from_a = ~is_a[:, :n]
   from_b = is_a[:, n:]
-  return ratio(from_a @ a - from_b @ b, from_a.sum(1))
+  return safe_divide(from_a @ a - from_b @ b, from_a.sum(1))
 
 
 def _some(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -370,7 +372,7 @@ def probability_interval(
     low = scipy.special.betaincinv(wins, k - wins + 1, outside)
   if wins < k:
     high = scipy.special.betaincinv(wins + 1, k - wins, inside)
-  return Interval(real(low), real(high))
+  return Interval(as_float64(low), as_float64(high))
 
 
 def compare_means_on_other_examples(
@@ -418,7 +420,7 @@ def compare_means_on_other_examples(
       "or paired=False"
     )
   if min(*a.shape, *b.shape) < 2:
-    return Interval(real(-np.inf), real(np.inf))
+    return Interval(as_float64(-np.inf), as_float64(np.inf))
 
   if paired:
     parts = [_two_way(a, b)]
@@ -441,12 +443,12 @@ def compare_means_on_other_examples(
 
   # An estimate of the interactions may be above the variances that contain them.
   variance = max(of_runs, of_examples, of_runs + of_examples - of_both)
-  freedom = ratio(variance**2, terms + of_examples**2 / (examples - 1))
+  freedom = safe_divide(variance**2, terms + of_examples**2 / (examples - 1))
   reach = 0.0
   if variance:
     reach = scipy.special.stdtrit(freedom, upper) * np.sqrt(variance)
   middle = by_example.mean()
-  return Interval(real(middle - reach), real(middle + reach))
+  return Interval(as_float64(middle - reach), as_float64(middle + reach))
 
 
 class _TwoWay(NamedTuple):
@@ -470,9 +472,9 @@ def _two_way(a: Numbers, minus: Numbers | None = None) -> _TwoWay:
   step = max(1, _AT_ONCE // n)
   for start in range(0, runs, step):
     rows = slice(start, start + step)
-    x = real(a[rows])
+    x = as_float64(a[rows])
     if minus is not None:
-      x = x - real(minus[rows])
+      x = x - as_float64(minus[rows])
     of_runs[rows] = x.mean(1)
     of_examples += x.sum(0) / runs
     squares += (x**2).sum()

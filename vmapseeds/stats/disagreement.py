@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.reading import read_classes
 
@@ -44,7 +44,7 @@ def churn(
       f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, "
       "examples) of one shape, or (examples,) for one run"
     )
-  return ratio((a != b).sum(-1), a.shape[-1])
+  return safe_divide((a != b).sum(-1), a.shape[-1])
 
 
 def disagreement_matrix(
@@ -73,7 +73,7 @@ def disagreement_matrix(
   # Run after run: all pairs at once would take runs times the memory.
   for i in range(runs):
     differ[i] = (predictions[i : i + 1] != predictions).sum(1)
-  return ratio(differ, examples)
+  return safe_divide(differ, examples)
 
 
 def expected_disagreement(
@@ -107,15 +107,15 @@ def expected_disagreement(
   """
   counts = counts_of_votes(predictions, num_classes)
   runs = counts.runs
-  votes = real(counts.cells.votes)
+  votes = as_float64(counts.cells.votes)
   # Runs without a prediction agree with each other.
-  no_vote = real(runs - counts.voted)
+  no_vote = as_float64(runs - counts.voted)
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   with_vote = (votes * (runs - votes)).sum()
   without_vote = (no_vote * (runs - no_vote)).sum()
   disagreeing = with_vote + without_vote
   pairs = runs**2 if self_pairs else runs * (runs - 1)
-  return ratio(disagreeing, counts.examples * pairs)
+  return safe_divide(disagreeing, counts.examples * pairs)
 
 
 def vote_fractions(
@@ -143,7 +143,7 @@ def vote_fractions(
   votes = counts.votes
   if not isinstance(votes, np.ndarray):
     votes = votes.toarray()
-  return ratio(votes, counts.runs)
+  return safe_divide(votes, counts.runs)
 
 
 def plurality(
@@ -193,4 +193,4 @@ def ensemble_accuracy(
   """
   counts = counts_of_votes(predictions, num_classes, labels)
   is_right = plurality(counts) == counts.labels
-  return ratio(is_right.sum(), counts.examples)
+  return safe_divide(is_right.sum(), counts.examples)

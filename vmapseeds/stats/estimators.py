@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
 from vmapseeds.stats.reading import read_reals
 
 
@@ -50,9 +50,9 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
   k = len(x)
   variance = sample_variance(x)
   return Estimate(
-    mean=np.asarray(ratio(x.sum(), k)),
+    mean=np.asarray(safe_divide(x.sum(), k)),
     sd=np.asarray(np.sqrt(variance)),
-    se=np.asarray(np.sqrt(ratio(variance, k))),
+    se=np.asarray(np.sqrt(safe_divide(variance, k))),
   )
 
 
@@ -60,7 +60,7 @@ def sample_variance(x: Array) -> Array:
   """Return the variance with ddof = 1; NaN for fewer than two entries."""
   squares = centred(x) ** 2
   # Without runs the divisor would be -1, and the variance 0.
-  return ratio(squares.sum(), max(len(x) - 1, 0))
+  return safe_divide(squares.sum(), max(len(x) - 1, 0))
 
 
 def normality(performances: Given["runs"]) -> Normality:
@@ -85,9 +85,9 @@ def normality(performances: Given["runs"]) -> Normality:
   """
   x = read_reals("performances", performances, "runs")
   if len(x) < 3 or np.ptp(x) == 0:
-    return Normality(real(np.nan), real(np.nan))
+    return Normality(as_float64(np.nan), as_float64(np.nan))
   with warnings.catch_warnings():
     # The docstring tells of the extrapolation that SciPy warns of.
     warnings.filterwarnings("ignore", "scipy.stats.shapiro: For N > 5000", UserWarning)
     test = scipy.stats.shapiro(centred(x))
-  return Normality(real(test.statistic), real(test.pvalue))
+  return Normality(as_float64(test.statistic), as_float64(test.pvalue))

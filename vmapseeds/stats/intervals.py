@@ -13,7 +13,14 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  as_float64,
+  centred,
+  correlation,
+  safe_divide,
+)
 from vmapseeds.stats.counts import Counts, counts_of_errors, vote_blocks
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
@@ -151,7 +158,7 @@ def _reach(without_each: np.ndarray, upper: float) -> float:
 
 
 def _unknown() -> Interval:
-  return Interval(real(np.nan), real(np.nan))
+  return Interval(as_float64(np.nan), as_float64(np.nan))
 
 
 def distribution_variance_interval(
@@ -185,7 +192,7 @@ def distribution_variance_interval(
   counts = counts_of_errors(errors)
   if not counts.examples:
     return _unknown()
-  scale = ratio(counts.examples, counts.examples - 1)
+  scale = safe_divide(counts.examples, counts.examples - 1)
   independent = independent_errors_variance(counts)
   low, high = variance_interval(error_rates(counts), level=level)
   # No variance of a number from 0 to 1 is larger than 1/4.
@@ -253,7 +260,7 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   x = centred(x)
   y = centred(y)
   # Without a run the mean moves too: its product counts R/(R - 1) times.
-  factor = ratio(runs, runs - 1)
+  factor = safe_divide(runs, runs - 1)
   xx = (x * x).sum() - factor * x * x
   yy = (y * y).sum() - factor * y * y
   xy = (x * y).sum() - factor * x * y
@@ -291,7 +298,7 @@ def correlation_se(x: np.ndarray, y: np.ndarray) -> Float[Array, ""]:
   """Return the jackknife standard error of Pearson's correlation over runs."""
   runs = len(x)
   if runs < 4:
-    return real(np.nan)
+    return as_float64(np.nan)
   # Sorted, so that the order of the runs does not change even the last bit.
   order = np.lexsort((y, x))
   without_each = _correlations_without_each(x[order], y[order])
@@ -427,7 +434,7 @@ def runs_for_precision(
   se = distribution_variance_se(counts)
   if statistic == "test_set_variance":
     variance = test_set_variance(counts)
-    se = ratio(counts.examples - 1, counts.examples) * se
+    se = safe_divide(counts.examples - 1, counts.examples) * se
   return runs_needed(variance, se, counts.runs, relative, level=level)
 
 
@@ -446,7 +453,7 @@ def runs_needed(
   z = scipy.special.ndtri(upper)
   relative = read_positive("relative", relative)
   # How many times the interval is too wide.
-  excess = z * ratio(se, relative * variance)
+  excess = z * safe_divide(se, relative * variance)
   needed = np.ceil(1 + (runs - 1) * excess**2)
   # Of a variance that is not above 0, no number of runs gives a relative precision.
   otherwise = np.where(np.isnan(variance), np.nan, np.inf)
@@ -483,7 +490,7 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   errors = read_errors(errors).astype(np.int8)
   # H/n is the disagreement of two runs whose predictions are their errors.
   disagreement_se = _jackknife(_pairs_of_each_run(errors, 2))
-  return ratio(disagreement_se, 2 * errors.shape[1])
+  return safe_divide(disagreement_se, 2 * errors.shape[1])
 
 
 def expected_disagreement_se(
@@ -537,7 +544,7 @@ def gde_gap_se(
   0.0962
   """
   predictions, labels = read_votes(predictions, labels, num_classes)
-  error = ratio((predictions != labels).sum(1), predictions.shape[1])
+  error = safe_divide((predictions != labels).sum(1), predictions.shape[1])
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 
@@ -557,7 +564,7 @@ def _pairs_of_each_run(
     block = predictions[:, some].astype(np.int64)
     agreeing += votes[np.arange(len(votes)), block].sum(1)
   # A run agrees with itself too, which is no pair.
-  return ratio(runs * examples - agreeing, examples * (runs - 1))
+  return safe_divide(runs * examples - agreeing, examples * (runs - 1))
 
 
 def _jackknife(
@@ -571,7 +578,7 @@ def _jackknife(
   """
   runs = len(of_pairs)
   if runs < 3:
-    return real(np.nan)
+    return as_float64(np.nan)
   # How far the mean over pairs moves without each run.
   moved = 2 * (of_pairs - of_pairs.mean()) / (runs - 2)
   if of_runs is not None:

@@ -30,7 +30,7 @@ from vmapseeds.stats import (
   resampling,
   variance,
 )
-from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.counts import MANY_CLASSES, VoteCounts, block_pairs, sparse_votes
 from vmapseeds.stats.reading import read_classes, read_votes
 
@@ -235,7 +235,7 @@ class Tallies(VoteCounts):
     both = self._require_joint_errors()[rows].astype(np.int64)
     # Whole numbers until the division, so nothing is rounded before.
     products = self.runs * both - wrong[rows, None] * wrong
-    return ratio(products, self.runs * (self.runs - 1))
+    return safe_divide(products, self.runs * (self.runs - 1))
 
   # Errors and their variance between runs
   error_rates = _method(variance.error_rates)

@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float, Int
 
-from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
 from vmapseeds.stats.counts import Counts, counts_of_errors
 from vmapseeds.stats.reading import (
   read_level,
@@ -87,7 +87,7 @@ def source_variances(
   rows, columns = y.shape
   if min(rows, columns) < 2:
     unknown = np.full(3, np.nan)
-    return SourceVariances(unknown, unknown, unknown, real(np.nan))
+    return SourceVariances(unknown, unknown, unknown, as_float64(np.nan))
 
   # The effects of the two-way analysis of variance, and what they leave.
   first = centred(y.mean(1))
@@ -120,7 +120,7 @@ def source_variances(
     low[source] = variance[source] - down / repeats
     high[source] = variance[source] + up / repeats
   spread = max(0.0, squares[0] + squares[1] - squares[2]) / y.size
-  return SourceVariances(variance, low, high, real(math.sqrt(spread)))
+  return SourceVariances(variance, low, high, as_float64(math.sqrt(spread)))
 
 
 def _freedom(effects, normal_freedom):
@@ -168,7 +168,7 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
   array([0.25, 0.75])
   """
   counts = counts_of_errors(errors)
-  return ratio(counts.run_errors, counts.examples)
+  return safe_divide(counts.run_errors, counts.examples)
 
 
 def example_error_rates(
@@ -191,7 +191,7 @@ def example_error_rates(
   array([1. , 0.5, 0. ])
   """
   counts = counts_of_errors(errors)
-  return ratio(counts.wrong, counts.runs)
+  return safe_divide(counts.wrong, counts.runs)
 
 
 def test_set_variance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
@@ -215,7 +215,7 @@ def test_set_variance(errors: Given["runs examples"] | Counts) -> Float[Array, "
   """
   counts = counts_of_errors(errors)
   variance = _covariance(counts.run_errors, counts.run_errors)
-  return ratio(variance, counts.examples**2)
+  return safe_divide(variance, counts.examples**2)
 
 
 # Otherwise pytest would collect this function wherever it is imported, as its name is
@@ -233,7 +233,7 @@ def _products(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> int:
 def _covariance(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> Float[Array, ""]:
   """Return the covariance over runs (ddof = 1) of two counts a run."""
   runs = len(x)
-  return ratio(_products(x, y), runs * (runs - 1))
+  return safe_divide(_products(x, y), runs * (runs - 1))
 
 
 def independent_errors_variance(
@@ -262,11 +262,11 @@ def independent_errors_variance(
   """
   counts = counts_of_errors(errors)
   runs = counts.runs
-  wrong = real(counts.wrong)
+  wrong = as_float64(counts.wrong)
   # Pairs of runs of which one is wrong and the other right.
   disagreeing = (wrong * (runs - wrong)).sum()
   pairs = runs * (runs - 1) if unbiased else runs**2
-  return ratio(disagreeing, pairs * counts.examples**2)
+  return safe_divide(disagreeing, pairs * counts.examples**2)
 
 
 def distribution_variance(
@@ -301,9 +301,9 @@ def distribution_variance(
   """
   counts = counts_of_errors(errors)
   dependent = test_set_variance(counts) - independent_errors_variance(counts)
-  estimate = ratio(counts.examples, counts.examples - 1) * dependent
+  estimate = safe_divide(counts.examples, counts.examples - 1) * dependent
   if not unbiased:
-    estimate = estimate * ratio(counts.runs - 1, counts.runs)
+    estimate = estimate * safe_divide(counts.runs - 1, counts.runs)
   return np.asarray(estimate)
 
 
@@ -343,8 +343,8 @@ def variance_se(rates: Float[Array, "runs"], examples: int) -> Float[Array, ""]:
   fourth = runs * (centred(squares) ** 2).sum()
   # Without runs the divisor would be below 0.
   divisor = max((runs - 1) * (runs - 2) ** 2, 0)
-  spread = ratio(fourth, divisor) ** 0.5
-  return np.asarray(ratio(examples, examples - 1) * spread)
+  spread = safe_divide(fourth, divisor) ** 0.5
+  return np.asarray(safe_divide(examples, examples - 1) * spread)
 
 
 def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
@@ -364,9 +364,9 @@ def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, "
   0.866025
   """
   even, odd = counts_of_errors(errors).halves
-  spread_even = real(_products(even, even)) ** 0.5
-  spread_odd = real(_products(odd, odd)) ** 0.5
-  r = ratio(_products(even, odd), spread_even * spread_odd)
+  spread_even = as_float64(_products(even, even)) ** 0.5
+  spread_odd = as_float64(_products(odd, odd)) ** 0.5
+  r = safe_divide(_products(even, odd), spread_even * spread_odd)
   # Rounding can carry it over 1.
   return np.asarray(np.clip(r, -1.0, 1.0))
 
@@ -417,7 +417,7 @@ def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""
   counts = counts_of_errors(errors)
   even, odd = counts.halves
   pairs = (counts.examples // 2) * ((counts.examples + 1) // 2)
-  return ratio(_covariance(even, odd), pairs)
+  return safe_divide(_covariance(even, odd), pairs)
 
 
 def top_fraction_gain(
@@ -475,8 +475,8 @@ def gain_of_halves(
   if examples == 1:
     # A single example is even, and nothing is left to select on.
     examples_even = 0
-  even_to_odd = ratio(_gain(runs_by_even, odd_errors, top=top), examples_odd)
-  odd_to_even = ratio(_gain(runs_by_odd, even_errors, top=top), examples_even)
+  even_to_odd = safe_divide(_gain(runs_by_even, odd_errors, top=top), examples_odd)
+  odd_to_even = safe_divide(_gain(runs_by_odd, even_errors, top=top), examples_even)
   mean = np.asarray((even_to_odd + odd_to_even) / 2)
   return TopFractionGain(even_to_odd, odd_to_even, mean)
 
@@ -511,13 +511,13 @@ def _gain(
   """Return how many fewer errors there the `top` runs with the fewest errors here make
   than the mean run.
   """
-  runs_at = real(runs_at)
-  errors_at = real(errors_at)
+  runs_at = as_float64(runs_at)
+  errors_at = as_float64(errors_at)
   # Runs with fewer errors are taken first; those tied at the cut share the places.
   before = np.cumsum(runs_at, axis=-1) - runs_at
   taken = np.clip(top - before, 0, runs_at)
   share = taken / np.maximum(runs_at, 1)
-  mean_errors = ratio(errors_at.sum(-1), runs_at.sum(-1))[..., None]
+  mean_errors = safe_divide(errors_at.sum(-1), runs_at.sum(-1))[..., None]
   excess = errors_at - runs_at * mean_errors
   # Not a minus sign, which would make -0 of 0.
-  return 0.0 - ratio((share * excess).sum(-1), top)
+  return 0.0 - safe_divide((share * excess).sum(-1), top)

@@ -10,7 +10,7 @@ import sklearn.metrics
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import losses
+from vmapseeds.stats import scoring
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(0, 3, (5, 7, 4))
@@ -27,7 +27,7 @@ def some_losses(runs=7, examples=11):
 @pytest.mark.parametrize("at_once", [1, 2**22])
 @pytest.mark.parametrize("shape", [(2, 2), (3, 5), (7, 11), (4, 40)])
 def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", at_once)
+  monkeypatch.setattr(scoring, "_AT_ONCE", at_once)
   x, (runs, n) = some_losses(*shape), shape
   covariance = np.cov(x.T)
   v = stats.loss_variance(x)
@@ -48,7 +48,7 @@ def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch)
 
 
 def test_losses_become_float64_a_block_at_a_time(monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", 10_000)
+  monkeypatch.setattr(scoring, "_AT_ONCE", 10_000)
   x = RNG.uniform(size=(100, 5000)).astype(np.float32)
   tracemalloc.start()
   stats.loss_variance(x)
@@ -112,7 +112,7 @@ def test_half_precision_is_read_in_double():
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 @pytest.mark.parametrize("at_once", [1, 60, 2**22])
 def test_cross_entropy_and_brier_score_equal_scikit_learn(array, at_once, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", at_once)
+  monkeypatch.setattr(scoring, "_AT_ONCE", at_once)
   logits = LOGITS.astype(np.float32)
   entropy, brier = (
     f(array(logits), LABELS) for f in (stats.cross_entropy, stats.brier_score)
@@ -212,6 +212,6 @@ def with_one(value):
   ],
 )
 def test_mistakes(call, text, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", 60)  # two runs a block
+  monkeypatch.setattr(scoring, "_AT_ONCE", 60)  # two runs a block
   with pytest.raises(Mistake, match=text):
     call()

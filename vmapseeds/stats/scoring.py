@@ -14,7 +14,7 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least
-from vmapseeds.stats._arrays import Array, Given, correlation, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, correlation, safe_divide
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import check_finite, read, read_labels, read_numbers
 from vmapseeds.stats.variance import variance_se
@@ -76,26 +76,26 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   runs, examples = losses.shape
   # The width is even, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
-  first = real(0)
-  even = real(0)
-  odd = real(0)
-  squares = real(0)
+  first = as_float64(0)
+  even = as_float64(0)
+  odd = as_float64(0)
+  squares = as_float64(0)
   # Without examples, too, there is one block, which has the shapes of the sums.
   for start in range(0, max(examples, 1), width):
-    block = _parts(real(losses[:, start : start + width]))
+    block = _parts(as_float64(losses[:, start : start + width]))
     first = first + block.first
     even = even + block.even
     odd = odd + block.odd
     squares = squares + block.squares
 
   # Each run's mean loss, less that of the first run.
-  above = ratio(even + odd, examples)
+  above = safe_divide(even + odd, examples)
   test_set = sample_variance(above)
-  independent = ratio(squares, max(runs - 1, 0) * examples**2)
-  distribution = ratio(examples, examples - 1) * (test_set - independent)
+  independent = safe_divide(squares, max(runs - 1, 0) * examples**2)
+  distribution = safe_divide(examples, examples - 1) * (test_set - independent)
   if not examples:
-    test_set = real(np.nan)
-  mean = ratio(first, examples) + ratio(above.sum(), runs)
+    test_set = as_float64(np.nan)
+  mean = safe_divide(first, examples) + safe_divide(above.sum(), runs)
   return LossVariance(
     mean=np.asarray(mean),
     test_set=test_set,
@@ -121,7 +121,7 @@ def _parts(losses: Array) -> _Parts:
   """
   above = losses - losses[:1]
   total = above.sum(0, keepdims=True)
-  from_mean = above - ratio(total, len(above))
+  from_mean = above - safe_divide(total, len(above))
   return _Parts(
     first=losses[:1].sum(),
     even=above[:, 0::2].sum(1),
@@ -221,7 +221,7 @@ def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
   runs, examples, classes = logits.shape
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):
-    block = real(logits[start : start + step])
+    block = as_float64(logits[start : start + step])
     # Block by block, as all of a memory-mapped array may be larger than the memory.
     check_finite("logits", block, "runs examples classes", start)
     yield start, block
