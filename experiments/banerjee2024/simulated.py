@@ -31,7 +31,8 @@ def ece(rng: np.random.Generator, falls: float) -> Estimate:
 
 def order(rng: np.random.Generator, ratio: float) -> Estimate:
   a, b = math.sqrt(ratio) * rng.normal(size=RUNS), rng.normal(size=RUNS)
-  return Estimate(*stats.variance_ratio(a, b, paired=False), "log")
+  found = stats.variance_ratio(a, b, paired=False)
+  return Estimate(found.value, *found.interval, "log")
 
 
 def levels(

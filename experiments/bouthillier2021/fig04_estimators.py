@@ -53,7 +53,7 @@ def rows(n: Measures) -> list[Row]:
   if len(searched) > 2 * FEW:
     ratios = beside_the_others(searched)
     within = sum(of.low <= 1 <= of.high for of in ratios)
-    said = f"{', '.join(f'{of.ratio:.2f}' for of in ratios)}: 1 is in {within} of {len(ratios)} intervals"
+    said = f"{', '.join(f'{of:.2f}' for of in ratios)}: 1 is in {within} of {len(ratios)} intervals"
     quantity = f"variance between {FEW} searches over that between the others"
     table.append(row(quantity, None, said, f"{FEW} and {len(searched) - FEW}"))
   k, trials = n.of["all"].shape[1], n.trials
@@ -63,7 +63,7 @@ def rows(n: Measures) -> list[Row]:
 
 def beside_the_others(
   searched: Float[np.ndarray, " searches"],
-) -> list[stats.VarianceRatio]:
+) -> list[stats.Estimate]:
   """Return the variance of each `FEW` searches over that of all others, with intervals of
   95 %.
   """

@@ -64,14 +64,14 @@ Errors = Bool[np.ndarray, "runs examples"]
 
 
 def sd(errors: Errors) -> Estimate:
-  ends = stats.variance_interval(stats.error_rates(errors))
+  ends = stats.variance_over_runs(stats.error_rates(errors)).interval
   variances = (stats.test_set_variance(errors), *ends)
   return Estimate(*(math.sqrt(x) for x in variances), "log")
 
 
 def halves(errors: Errors) -> Estimate:
-  ends = stats.split_correlation_interval(errors)
-  return Estimate(float(stats.split_correlation(errors)), *map(float, ends), "atanh")
+  r = stats.split_correlation(errors)
+  return Estimate(float(r), *map(float, r.interval), "atanh")
 
 
 def over_independent(errors: Errors) -> Estimate:
@@ -84,14 +84,12 @@ def inverse(of: Estimate, factor: float = 1.0) -> Estimate:
 
 
 def vanishes(errors: Errors) -> Estimate:
-  observed, excess = (
-    stats.test_set_variance(errors),
-    stats.distribution_variance(errors),
-  )
-  ends = stats.distribution_variance_interval(errors)
+  observed = stats.test_set_variance(errors).value
+  excess = stats.distribution_variance(errors)
   of = fig05_distribution_variance
-  interval = of.ratio_interval(observed, excess, ends, 1 - 1 / errors.shape[1])
-  value = of.ratio(observed, excess)
+  rest = 1 - 1 / errors.shape[1]
+  interval = of.ratio_interval(observed, excess.value, excess.interval, rest)
+  value = of.ratio(observed, excess.value)
   return Estimate(value if math.isfinite(value) else math.nan, *interval, "log")
 
 
@@ -142,12 +140,13 @@ def tasks(rng: np.random.Generator, runs: int = 100, count: int = 103) -> Estima
 
 def ratio_of_variances(rng: np.random.Generator, ratio: float, runs: int) -> Estimate:
   a, b = math.sqrt(ratio) * rng.normal(size=runs), rng.normal(size=runs)
-  return Estimate(*stats.variance_ratio(a, b, paired=False), "log")
+  found = stats.variance_ratio(a, b, paired=False)
+  return Estimate(found.value, *found.interval, "log")
 
 
 def linear(rng: np.random.Generator, of: float) -> Estimate:
   values = of * rng.normal(size=8)
-  ends = stats.variance_interval(values)
+  ends = stats.variance_over_runs(values).interval
   return Estimate(values.std(ddof=1), *map(math.sqrt, ends), "log")
 
 
@@ -201,7 +200,7 @@ def first_step(rng: np.random.Generator) -> Estimate:
 def correlated(rng: np.random.Generator, r: float, runs: int = 60) -> Estimate:
   x, y = rng.normal(size=(2, runs))
   y = r * x + math.sqrt(1 - r**2) * y
-  ends = map(float, stats.correlation_interval(x, y))
+  ends = map(float, stats.correlation_over_runs(x, y).interval)
   return Estimate(float(np.corrcoef(x, y)[0, 1]), *ends, "atanh")
 
 

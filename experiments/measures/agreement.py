@@ -94,7 +94,7 @@ def cace_exact_levels(
   >>> P, y = [[0, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], [0, 0, 1]
   >>> bounds = [cace_exact_levels(P, y, 2, refined) for refined in (True, False)]
   >>> from vmapseeds.stats import gde_gap
-  >>> print(gde_gap(P, y, 2, self_pairs=True).round(4), bounds[0].round(4), bounds[1].round(4))
+  >>> print(round(gde_gap(P, y, 2, self_pairs=True), 4), bounds[0].round(4), bounds[1].round(4))
   0.125 0.25 0.5
   """
   counts = counts_of_votes(predictions, num_classes, labels)

@@ -211,7 +211,8 @@ def operating_characteristics(
   """Return the exact rates that `detection_rates` estimates by simulation.
 
       single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2
-      Φ⁻¹(P) P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 -
+      Φ⁻¹(P) P(A > B): the binomial tail of
+      `power_for_probability_of_outperforming` at Φ((d + √(2ρ) z)/√(2(1 -
       ρ))), averaged over normal z
 
   Args:

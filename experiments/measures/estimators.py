@@ -45,22 +45,21 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
     correlation: ρ, at least 0 and below 1.
 
   Returns:
-    `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN),
-    none has no `mean`.
+    An `Estimate` without an interval (NaN); one measure has no standard error, none has
+    no mean.
 
   Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as
     the total variance V.
 
-  >>> estimate = biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
-  >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
-  0.75 0.25 0.288675
+  >>> biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
+  0.75 ± 0.29
   """
   x = read_reals("performances", performances, "k")
   rho = read_number("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
   se = estimator_se(k, variance / (1 - rho), rho) if k else variance
-  return Estimate(*map(np.asarray, (safe_divide(x.sum(), k), np.sqrt(variance), se)))
+  return Estimate(safe_divide(x.sum(), k), se)
 
 
 def estimator_se(

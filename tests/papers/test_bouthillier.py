@@ -88,8 +88,9 @@ def test_the_two_algorithms(tmp_path):
   over = {"lr": "log 1e-3..1"}
   ideal = algorithms.ideal_est(recipe, over, 3, 2, tmp_path / "ideal")
   found = best_of(vs.open_results(tmp_path / "ideal"))
-  np.testing.assert_allclose(ideal.mean, np.mean([x for _, x in found]), rtol=1e-6)
-  np.testing.assert_allclose(ideal.sd, np.std([x for _, x in found], ddof=1), rtol=1e-5)
+  np.testing.assert_allclose(ideal.value, np.mean([x for _, x in found]), rtol=1e-6)
+  se = np.std([x for _, x in found], ddof=1) / np.sqrt(3)
+  np.testing.assert_allclose(ideal.se, se, rtol=1e-5)
   biased = algorithms.fix_hopt_est(recipe, over, 4, 2, tmp_path / "one", ("init",))
   runs = vs.open_results(tmp_path / "one" / "runs")
   ((lr, _),) = best_of(vs.open_results(tmp_path / "one" / "search"))
@@ -97,7 +98,7 @@ def test_the_two_algorithms(tmp_path):
   assert set(runs.lr.values) == {lr}
   assert len(set(runs.seed_init.values)) == 4
   assert set(runs.seed_data.values) == set(runs.seed_order.values) == {0}
-  np.testing.assert_allclose(biased.mean, runs.test_accuracy.mean(), rtol=1e-6)
+  np.testing.assert_allclose(biased.value, runs.test_accuracy.mean(), rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -403,7 +404,7 @@ def test_few_searches_beside_the_others():
   found = fig04_estimators.beside_the_others(x)
   assert len(found) == 10
   others = np.concatenate([x[:20], x[40:]])
-  assert found[1].ratio == pytest.approx(x[20:40].var(ddof=1) / others.var(ddof=1))
+  assert found[1].value == pytest.approx(x[20:40].var(ddof=1) / others.var(ddof=1))
   assert found[1].low > 1 > found[0].high
 
 
@@ -504,7 +505,8 @@ def test_sizes_are_the_least_with_that_power(numbers):
   )
   place = np.flatnonzero(n.gamma == 0.75)[0]
   assert (n.noether[place], n.needed[place]) == (29, 51)
-  assert stats.paired_power(51, 0.75) >= 0.95 > stats.paired_power(50, 0.75)
+  power_of = stats.power_for_probability_of_outperforming
+  assert power_of(51, 0.75) >= 0.95 > power_of(50, 0.75)
   assert np.isnan(n.needed[0])  # more than the sizes that are tried
   assert np.nanmax(abs(n.needed / n.sign - 1)) < 0.25
 

@@ -42,7 +42,7 @@ def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch)
     else [np.nan]
   )
   jackknife = n / (n - 1) * math.sqrt((runs - 1) * np.var(left))
-  assert v.distribution_se == pytest.approx(jackknife, rel=1e-9, nan_ok=True)
+  assert v.distribution.se == pytest.approx(jackknife, rel=1e-9, nan_ok=True)
   expected = np.corrcoef(x[:, 0::2].mean(1), x[:, 1::2].mean(1))[0, 1]
   assert v.split_correlation == pytest.approx(expected, rel=1e-12)
 
@@ -63,15 +63,25 @@ def test_losses_of_0_and_1_are_errors(shape, dtype):
   errors = RNG.uniform(size=shape) < 0.4
   v = stats.loss_variance(errors.astype(dtype))
   rates = stats.error_rates(errors)
-  expected = [
-    rates.mean() if len(rates) else np.nan,
+  mean = rates.mean() if len(rates) else np.nan
+  np.testing.assert_allclose(v.mean, mean, rtol=1e-12, atol=1e-17)
+  expected = (
     stats.test_set_variance(errors),
     stats.independent_errors_variance(errors),
     stats.distribution_variance(errors),
-    stats.distribution_variance_se(errors),
     stats.split_correlation(errors),
-  ]
-  np.testing.assert_allclose(v, expected, rtol=1e-12, atol=1e-17)
+  )
+  for of_losses, of_errors in zip(v[1:], expected, strict=True):
+    np.testing.assert_allclose(of_losses, of_errors, rtol=1e-12, atol=1e-17)
+    if isinstance(of_losses, stats.Estimate):
+      # No loss is bounded as error rates are.
+      high = np.minimum(of_losses.high, 0.25 if of_losses is not v[-1] else 1)
+      np.testing.assert_allclose(
+        [of_losses.se, of_losses.low, high],
+        [of_errors.se, of_errors.low, of_errors.high],
+        rtol=1e-11,
+        atol=1e-17,
+      )
 
 
 def test_a_constant_half_has_no_correlation():

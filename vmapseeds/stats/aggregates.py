@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
-from vmapseeds.stats.comparison import probability_of_outperforming
+from vmapseeds.stats.comparison import outperforming_share
 from vmapseeds.stats.reading import read_key, read_reals
 from vmapseeds.stats.resampling import Bootstrap, from_replicates
 
@@ -60,7 +60,7 @@ def probability_of_improvement(
   a, b = _of_same_tasks(a, b)
   by_task = []
   for scores_a, scores_b in zip(a.T, b.T, strict=True):
-    by_task.append(probability_of_outperforming(scores_a, scores_b, paired=False))
+    by_task.append(outperforming_share(scores_a, scores_b, "half", paired=False))
   return safe_divide(sum(by_task), len(by_task))
 
 

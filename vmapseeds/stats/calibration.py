@@ -16,10 +16,16 @@ from jaxtyping import Bool, Float, Int, Num
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
-from vmapseeds.stats.disagreement import expected_disagreement, plurality
+from vmapseeds.stats.disagreement import mean_disagreement, plurality
+from vmapseeds.stats.intervals import (
+  disagreement_of_each_run,
+  mean_over_pairs_se,
+  nonnegative_interval,
+)
 from vmapseeds.stats.reading import (
   read_key,
   read_level,
+  read_predictions,
   read_reals,
   read_within,
 )
@@ -28,6 +34,7 @@ from vmapseeds.stats.resampling import (
   from_replicates,
   parts_of_resamples,
 )
+from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 # Examples whose votes are simulated together, so that they stay in a core's cache.
 EXAMPLES_AT_ONCE = 1024
@@ -527,9 +534,15 @@ def gde_gap(
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   self_pairs: bool = False,
-) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return the gap of the generalization-disagreement equality: |mean test error -
   expected disagreement|.
+
+  The standard error is that of the signed gap, by the jackknife in closed form; the
+  interval is Student's, from 0 on. They read the predictions anew, which takes longer
+  than the value.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error, and one class more in
@@ -538,16 +551,31 @@ def gde_gap(
     num_classes: K.
     self_pairs: as in `expected_disagreement`; False is the gap that the paper reports,
       True the one that theorem 4.2 bounds by the exact-level CACE of the same runs.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, from 0 to 1; NaN for a single run (without self_pairs) or without examples.
+    An `Estimate`, from 0 to 1; NaN for a single run (without self_pairs) or without
+    examples. There is neither a standard error nor an interval (NaN) for fewer than
+    three runs, with self_pairs, or of tallies, which have no single runs.
 
-  Source: jiang2022, section 3 and tables 1 to 3.
+  Source: jiang2022, section 3 and tables 1 to 3; Arvesen 1969 for the jackknife.
 
-  >>> print(gde_gap([[0, 1], [0, 0], [1, 0]], labels=[0, 0], num_classes=2).round(6))
-  0.333333
+  >>> P = [[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]]
+  >>> gde_gap(P, labels=[0, 1, 2], num_classes=3)
+  0.278 ± 0.096 [0.000, 0.584]
   """
   counts = counts_of_votes(predictions, num_classes, labels)
+  read_level(level)
   error = safe_divide(counts.wrong.sum(), counts.runs * counts.examples)
-  disagreement = expected_disagreement(counts, self_pairs=self_pairs)
-  return np.asarray(abs(error - disagreement))
+  value = abs(error - mean_disagreement(counts, self_pairs))
+  if self_pairs or isinstance(predictions, VoteCounts):
+    return Estimate(value, level=level)
+
+  def uncertainty() -> Uncertainty:
+    array = read_predictions(predictions, counts.classes)
+    errors = safe_divide((array != counts.labels).sum(1), counts.examples)
+    of_pairs = disagreement_of_each_run(array, counts.classes)
+    se = mean_over_pairs_se(of_pairs, errors)
+    return se, *nonnegative_interval(value, se, counts.runs, level)
+
+  return Estimate.deferred(value, uncertainty, level)

@@ -13,12 +13,7 @@ from jaxtyping import Bool, Float, Real
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
-from vmapseeds.stats.comparison import (
-  probability_of_outperforming,
-  read_performances,
-  student,
-)
-from vmapseeds.stats.intervals import Interval
+from vmapseeds.stats.comparison import read_performances, student
 from vmapseeds.stats.reading import (
   read_key,
   read_level,
@@ -26,6 +21,7 @@ from vmapseeds.stats.reading import (
   read_reals,
   read_within,
 )
+from vmapseeds.stats.uncertainty import Estimate
 
 # Rearrangements that are drawn at random where there are more. One more, the runs as
 # they are, makes 10,000.
@@ -311,78 +307,14 @@ def least_p_value(
   return min(1.0, 2 * math.exp(log_share))
 
 
-def fewest_runs(paired: bool = True, *, alpha: float = 0.05) -> int:
-  """Return the fewest pairs, or runs of each, of which `compare_means` can say at an
-  error rate of `alpha` that A and B differ.
-
-  Args:
-    paired: False for runs that are not paired.
-    alpha: the rate of errors, two-sided.
-
-  >>> fewest_runs(), fewest_runs(paired=False)
-  (6, 4)
-  """
-  read_level(alpha)
-  runs = 1
-  while least_p_value(runs, runs, paired) > alpha:
-    runs += 1
-  return runs
-
-
-def probability_interval(
-  a: Given["runs"],
-  b: Given["runs"],
-  paired: bool = True,
-  *,
-  level: float = 0.95,
-) -> Interval:
-  """Return the interval of `probability_of_outperforming`, Clopper and Pearson's, in
-  which a tie is half a win.
-
-      low = B(α/2; w, k - w + 1),    high = B(1 - α/2; w + 1, k - w),    B the quantile of a Beta law
-
-  There are w = P(A > B) k wins in k pairs. Without ties it is exact; ties only make it
-  hold more often. Of unpaired runs k is the smaller number of runs: no smaller interval
-  holds for every law, since all runs of A may beat or lose to all of B together.
-
-  Args:
-    a: (runs,) performances of A, higher is better.
-    b: (runs,) performances of B.
-    paired: False for runs that are not paired.
-    level: the coverage of the interval, between 0 and 1.
-
-  Returns:
-    `low` and `high`, 0-d; from 0 to 1 without runs.
-
-  Source: Clopper and Pearson 1934.
-
-  >>> print(*(x.round(3) for x in probability_interval(np.arange(40) + 1, np.arange(40))))
-  0.912 1.0
-  """
-  p = probability_of_outperforming(a, b, paired=paired)
-  outside, inside = read_level(level)
-  k = min(len(np.asarray(a)), len(np.asarray(b)))
-  # Without pairs, p is NaN.
-  wins = 0.0
-  if k:
-    wins = p * k
-  # A Beta law has no parameter of 0: the interval then ends at 0 or 1.
-  low, high = 0.0, 1.0
-  if wins > 0:
-    low = scipy.special.betaincinv(wins, k - wins + 1, outside)
-  if wins < k:
-    high = scipy.special.betaincinv(wins + 1, k - wins, inside)
-  return Interval(as_float64(low), as_float64(high))
-
-
 def compare_means_on_other_examples(
   a: Given["runs examples"],
   b: Given["runs examples"],
   paired: bool = True,
   *,
   level: float = 0.95,
-) -> Interval:
-  """Return the interval of mean A - mean B over runs and examples: what other runs on
+) -> Estimate:
+  """Return mean A - mean B with its interval over runs and examples: what other runs on
   other examples of the same kind would give.
 
       d ± t_ν √V,    V = V_runs + V_examples - V_both
@@ -401,15 +333,16 @@ def compare_means_on_other_examples(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d; infinite for fewer than two runs or examples.
+    An `Estimate` with se = √V. For fewer than two runs or examples there is no standard
+    error (NaN), and the ends are infinite.
 
   Source: ours; the two-way random effects model, Cornfield and Tukey 1956;
     Satterthwaite 1946.
 
   >>> a = np.array([[1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 1]])
   >>> b = np.array([[1, 0, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0]])
-  >>> print(*(end.round(3) for end in compare_means_on_other_examples(a, b)))
-  -0.185 1.185
+  >>> compare_means_on_other_examples(a, b)
+  0.50 ± 0.22 [-0.18, 1.18]
   """
   _, upper = read_level(level)
   a = read_numbers("a", a, "runs examples")
@@ -420,7 +353,9 @@ def compare_means_on_other_examples(
       "or paired=False"
     )
   if min(*a.shape, *b.shape) < 2:
-    return Interval(as_float64(-np.inf), as_float64(np.inf))
+    difference = safe_divide(a.sum(dtype=np.float64), a.size)
+    difference = difference - safe_divide(b.sum(dtype=np.float64), b.size)
+    return Estimate(difference, low=-np.inf, high=np.inf, level=level)
 
   if paired:
     parts = [_two_way(a, b)]
@@ -444,11 +379,12 @@ def compare_means_on_other_examples(
   # An estimate of the interactions may be above the variances that contain them.
   variance = max(of_runs, of_examples, of_runs + of_examples - of_both)
   freedom = safe_divide(variance**2, terms + of_examples**2 / (examples - 1))
+  se = np.sqrt(variance)
   reach = 0.0
   if variance:
-    reach = scipy.special.stdtrit(freedom, upper) * np.sqrt(variance)
-  middle = by_example.mean()
-  return Interval(as_float64(middle - reach), as_float64(middle + reach))
+    reach = scipy.special.stdtrit(freedom, upper) * se
+  difference = by_example.mean()
+  return Estimate(difference, se, difference - reach, difference + reach, level)
 
 
 class _TwoWay(NamedTuple):

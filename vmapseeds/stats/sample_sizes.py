@@ -1,15 +1,21 @@
-"""How many runs a question takes, from the standard deviation of a run."""
+"""How many runs a question takes, and how often so many runs answer it."""
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import ndtri
 
-from vmapseeds.stats._arrays import Array, Given
-from vmapseeds.stats.differences import fewest_runs, least_p_value
-from vmapseeds.stats.reading import read_level, read_number, read_within
+from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
+from vmapseeds.stats.comparison import check_rule, fewest_wins
+from vmapseeds.stats.counts import Counts, counts_of_errors
+from vmapseeds.stats.differences import least_p_value
+from vmapseeds.stats.reading import read_level, read_number, read_positive, read_within
+from vmapseeds.stats.variance import distribution_variance, test_set_variance
 
 
 def runs_for_mean(
@@ -48,6 +54,69 @@ def runs_for_mean(
   return _least(sd, 2, guess, enough)
 
 
+def runs_for_variance(
+  errors: Given["runs examples"] | Counts,
+  relative: Given["..."] = 0.1,
+  statistic: str = "distribution_variance",
+  *,
+  level: float = 0.95,
+) -> Float[Array, "..."]:
+  """Return how many runs it takes until the interval of a variance has at most this
+  relative half-width.
+
+      R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
+
+  V is the test-set variance or the distribution-wise one. The latter has the noise of
+  the former too, so it takes many more runs where most of the test-set variance comes
+  from independent errors. SE is the jackknife's: it takes the fourth moment into
+  account and is as uncertain as that. From few runs of a long-tailed law the answer is
+  too small.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    relative: p, half the interval's width as a fraction of the estimate, above 0.
+    statistic: "distribution_variance" or "test_set_variance".
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    The shape of `relative`: a whole number as a float; infinite where the estimated
+    variance is not above 0, NaN for fewer than three runs or, for the distribution-wise
+    variance, a single example.
+
+  Source: ours, from the standard error of `distribution_variance`.
+
+  >>> errors = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
+  >>> print(runs_for_variance(errors, 0.1, "test_set_variance"))
+  555.0
+  """
+  one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
+  counts = counts_of_errors(errors)
+  variance = distribution_variance(counts)
+  if statistic == "test_set_variance":
+    variance = test_set_variance(counts)
+  return runs_needed(variance.value, variance.se, counts.runs, relative, level=level)
+
+
+def runs_needed(
+  variance: Any,
+  se: Any,
+  runs: int,
+  relative: Given["..."],
+  *,
+  level: float = 0.95,
+) -> Float[Array, "..."]:
+  """Return `runs_for_variance` from a variance by so many runs and its standard error."""
+  _, upper = read_level(level)
+  z = ndtri(upper)
+  relative = read_positive("relative", relative)
+  # How many times the interval is too wide.
+  excess = z * safe_divide(se, relative * variance)
+  needed = np.ceil(1 + (runs - 1) * excess**2)
+  # Of a variance that is not above 0, no number of runs gives a relative precision.
+  otherwise = np.where(np.isnan(variance), np.nan, np.inf)
+  return np.where(variance > 0, needed, otherwise)
+
+
 def runs_for_difference(
   sd: Given["..."],
   difference: float,
@@ -59,7 +128,7 @@ def runs_for_difference(
   power by `compare_means`.
 
   It is the power of Student's t test at the error rate that rearranging so many runs
-  allows: of normal runs, whose number `fewest_runs` bounds from below.
+  allows: of normal runs, whose number `runs_for_significance` bounds from below.
 
   Args:
     sd: the standard deviation of the pairs' differences, or of a run of either where
@@ -88,14 +157,14 @@ def runs_for_difference(
     return groups * (z * sd / difference) ** 2
 
   def enough(runs: int, sd: float) -> bool:
-    reached = difference_power(runs, sd, difference, paired, alpha=alpha)
+    reached = power_for_difference(runs, sd, difference, paired, alpha=alpha)
     return float(reached) >= power
 
-  least = fewest_runs(paired, alpha=alpha)
+  least = runs_for_significance(paired, alpha=alpha)
   return _least(sd, least, guess, enough)
 
 
-def difference_power(
+def power_for_difference(
   runs: int,
   sd: float,
   difference: float,
@@ -105,7 +174,7 @@ def difference_power(
   """Return how often so many pairs, or runs of each, show a true difference: see
   `runs_for_difference`.
 
-  >>> print(difference_power(34, 1.0, 0.5).round(3))
+  >>> print(power_for_difference(34, 1.0, 0.5).round(3))
   0.808
   """
   # Rearrangements allow p-values that are multiples of the least one.
@@ -128,6 +197,109 @@ def difference_power(
     return np.asarray(scipy.stats.norm.sf(-ndtri(level / 2) - shift))
   bound = scipy.stats.t.isf(level / 2, freedom)
   return np.asarray(scipy.stats.nct.sf(bound, freedom, shift))
+
+
+def runs_for_significance(paired: bool = True, *, alpha: float = 0.05) -> int:
+  """Return the fewest pairs, or runs of each, of which `compare_means` can say at an
+  error rate of `alpha` that A and B differ, however large the difference.
+
+  Args:
+    paired: False for runs that are not paired.
+    alpha: the rate of errors, two-sided.
+
+  >>> runs_for_significance(), runs_for_significance(paired=False)
+  (6, 4)
+  """
+  read_level(alpha)
+  runs = 1
+  while least_p_value(runs, runs, paired) > alpha:
+    runs += 1
+  return runs
+
+
+def runs_for_probability_of_outperforming(
+  gamma: Given["..."] = 0.75,
+  paired: bool = True,
+  power: Given["..."] = 0.95,
+  alpha: Given["..."] = 0.05,
+) -> Int[Array, "..."]:
+  """Return how many pairs, or runs of each, it takes to detect P(A > B) > γ.
+
+      pairs: N ≥ (z_{1-α} + z_power)² / (4 (γ - ½)²);    unpaired: N ≥ (z_{1-α} + z_power)² / (6 (γ - ½)²)
+
+  On pairs, the probability of outperforming is a sign statistic. Unpaired, this is
+  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
+  N trainings; appendix C.3 uses it for pairs too, for which it is too few.
+
+  Args:
+    gamma: γ, above ½ and at most 1, a number or an array.
+    paired: False for runs that are not paired.
+    power: how often it is detected, a number or an array.
+    alpha: one-sided rate of false positives, a number or an array.
+
+  Returns:
+    The arguments' broadcast shape, whole numbers.
+
+  Source: Noether 1987; bouthillier2021, appendix C.3.
+
+  >>> print(runs_for_probability_of_outperforming())
+  44
+  >>> print(runs_for_probability_of_outperforming(paired=False))
+  29
+  """
+  gamma = read_within("gamma", gamma, "(0.5, 1]")
+  power = read_within("power", power, "(0, 1)")
+  alpha = read_within("alpha", alpha, "(0, 1)")
+  if not (alpha < power).all():
+    raise Mistake(
+      f"alpha is {alpha} and power {power}: give a power above the rate of false "
+      "positives"
+    )
+  z = ndtri(1 - alpha) + ndtri(power)
+  factor = 4 if paired else 6
+  size = np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))
+  return np.asarray(size).astype(int)
+
+
+def power_for_probability_of_outperforming(
+  pairs: Given["..."],
+  probability: Given["..."] = 0.75,
+  gamma: float = 0.75,
+  alpha: float = 0.05,
+) -> Float[Array, "..."]:
+  """Return the power of `decide` on pairs without ties: how often it finds A
+  significantly and meaningfully better.
+
+      Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
+
+  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have
+  0.834; 0.95 takes 51 pairs.
+
+  Args:
+    pairs: k, whole numbers of at least 1.
+    probability: the true P(A > B).
+    gamma: γ of the decision.
+    alpha: α of the decision.
+
+  Returns:
+    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false
+    positives.
+
+  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021,
+    appendices C.5 and C.6.
+
+  >>> power_for_probability_of_outperforming([29, 51], 0.75).round(3)
+  array([0.834, 0.965])
+  """
+  check_rule(gamma, alpha)
+  numbers = read_within("pairs", pairs, "[1, inf)")
+  pairs = numbers.astype(int)
+  if not (pairs == numbers).all():
+    raise Mistake(f"pairs is {numbers}: give whole numbers of at least 1")
+  probability = read_within("probability", probability, "[0, 1]", nan=True)
+  fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
+  fewest = np.vectorize(fewest_of, otypes=[int])(pairs)
+  return as_float64(scipy.stats.binom.sf(fewest - 1, pairs, probability))
 
 
 def _least(sd, fewest, guess, enough):
