@@ -1,7 +1,7 @@
 """The public names."""
 
 from . import stats as stats
-from .campaign.loop import Estimate as Estimate
+from .campaign.loop import CostEstimate as CostEstimate
 from .campaign.loop import estimate as estimate
 from .campaign.loop import train as train
 from .campaign.loop import work as work

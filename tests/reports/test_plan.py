@@ -35,7 +35,7 @@ def of_scores(path, scores, seeds=None):
 def test_numbers_follow_from_the_pilots_standard_deviation(tmp_path):
   a = of_scores(tmp_path / "a", SCORES)
   (mean, difference, variance), text = said(a, detect=4, power=0.9)
-  sds = np.sqrt([SCORES.var(ddof=1), *stats.variance_interval(SCORES)])
+  sds = np.sqrt([SCORES.var(ddof=1), *stats.variance_over_runs(SCORES).interval])
   assert mean[1:4] == pytest.approx(tuple(stats.runs_for_mean(sds, 4)))
   expected = stats.runs_for_difference(sds, 4, paired=False, power=0.9)
   assert difference[1:4] == pytest.approx(tuple(expected))
@@ -78,8 +78,8 @@ def test_the_variance_on_the_distribution_of_a_class(tmp_path):
     predictions=wrong.astype(np.int8),
   )
   (mean, _, variance), text = said(path, detect=0.5)
-  assert variance.runs == stats.runs_for_precision(wrong, 0.1)
-  low, high = stats.distribution_variance_interval(wrong)
+  assert variance.runs == stats.runs_for_variance(wrong, 0.1)
+  low, high = stats.distribution_variance(wrong).interval
   total = stats.test_set_variance(wrong)
   independent = total - stats.distribution_variance(wrong)
   # Normal runs: 2 (S²/σ²)² (1.96/0.1)², at both ends of σ².

@@ -50,7 +50,7 @@ NAMES = [
   "independent_errors_sd",
   "distribution_variance",
   "distribution_sd",
-  "runs_for_precision",
+  "runs_for_variance",
   "binomial_sd",
   "calibration_sd",
   "split_correlation",
@@ -249,7 +249,7 @@ def test_which_numbers_have_an_interval_and_which_an_error_alone():
     "min_accuracy",
     "max_accuracy",
     "normality",
-    "runs_for_precision",
+    "runs_for_variance",
     "dependent_pairs",
   }
   # Few examples bias these upwards in every resample.
@@ -353,7 +353,7 @@ def test_one_run_has_an_accuracy_and_no_variance():
     "independent_errors_sd",
     "distribution_variance",
     "distribution_sd",
-    "runs_for_precision",
+    "runs_for_variance",
     "split_correlation",
     "top_quarter_gain",
     "expected_disagreement",

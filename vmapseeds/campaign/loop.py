@@ -208,7 +208,7 @@ def say_estimate(campaign: Campaign) -> None:
       say(advice)
 
 
-class Estimate(NamedTuple):
+class CostEstimate(NamedTuple):
   """What a campaign will take.
 
   Attributes:
@@ -252,7 +252,7 @@ def estimate(
   force_mixed: bool = False,
   allow_upgrade: bool = False,
   progress: bool = True,
-) -> Estimate:
+) -> CostEstimate:
   """Return what `train` would take with these arguments. It checks them as `train` does,
   times the training step for a few seconds, and trains and writes no runs.
 
@@ -309,7 +309,7 @@ def estimate_plan(
   execution: lanes.Execution,
   block_runs: int,
   done: int,
-) -> Estimate:
+) -> CostEstimate:
   """Return what the runs that are left will take, from timings made earlier."""
   remaining = len(plan.runs) - done
   blocks = math.ceil(remaining / block_runs)
@@ -325,7 +325,7 @@ def estimate_plan(
     # looked at.
     steps = plan.model_steps(plan.runs) * remaining / len(plan.runs)
     seconds = seconds_a_step * steps
-  return Estimate(remaining, seconds, size)
+  return CostEstimate(remaining, seconds, size)
 
 
 def plan_campaign(

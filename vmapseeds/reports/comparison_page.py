@@ -502,12 +502,12 @@ def _table_of_sides(sides: Mapping[str, Side], quantity: Quantity) -> pages.Tabl
   rows = []
   for name, side in sides.items():
     values = _finite_values(side)
-    mean, _, se = stats.ideal_estimate(values)
+    mean = stats.mean_over_runs(values)
     rows.append(
       (
         name,
         str(len(values)),
-        show(mean, se, quantity.unit),
+        show(mean, mean.se, quantity.unit),
         sd_of(values, quantity),
         side.name,
       )
@@ -689,7 +689,8 @@ def _histograms(
 
 def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
   values = _finite_values(side)
-  mean, sd, _ = stats.ideal_estimate(values)
+  mean = stats.mean_over_runs(values)
+  sd = np.sqrt(stats.variance_over_runs(values))
   where = {
     column: np.atleast_1d(selected).tolist()
     for column, selected in (side.where or {}).items()

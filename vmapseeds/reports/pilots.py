@@ -89,7 +89,7 @@ def plan(
   sd = sd_of(runs.values, runs.of)
   text = f"{run_count(runs.runs)}: the standard deviation of a run is {sd}."
   if pairs:
-    low, high = stats.correlation_interval(*pairs)
+    low, high = stats.correlation_over_runs(*pairs).interval
     if np.isnan(low):
       raise Mistake(
         f"{side.name} and {other.name} have {len(pairs[0])} pairs of runs: a correlation "

@@ -15,7 +15,7 @@ from vmapseeds.results.statistics import (
   MeasuredRuns,
   standard_deviation,
 )
-from vmapseeds.stats.intervals import runs_needed
+from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results

@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
   found: stats.Difference
   p_value: float
   outperforming: tuple[float, float, float]
-  elsewhere: stats.Interval | None
+  elsewhere: stats.Estimate | None
   decision: stats.Decision
   gamma: float = 0.75
   margin: float | None = None
@@ -127,7 +127,6 @@ def compare_values(
 
   difference = stats.compare_means(ours, theirs, paired)
   probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
-  ends = stats.probability_interval(ours, theirs, paired)
   # Bouthillier's test is one-sided, so it is asked of the side that leads.
   leader, other = ours, theirs
   if difference.difference < 0:
@@ -137,7 +136,11 @@ def compare_values(
     b=b,
     found=difference,
     p_value=float(difference.p_value),
-    outperforming=(float(probability), float(ends.low), float(ends.high)),
+    outperforming=(
+      float(probability),
+      float(probability.low),
+      float(probability.high),
+    ),
     decision=stats.decide(leader, other, gamma=gamma, paired=paired),
     gamma=gamma,
     matching=matching,
@@ -316,13 +319,13 @@ def _too_few(c: Comparison) -> Iterator[str]:
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
-    _, ends, _ = show_difference(normal, c.of.unit)
+    _, ends, _ = show_difference((normal, *normal.interval), c.of.unit)
     known = f" ({ends} if runs were normal)"
   yield (
     f"Too few runs to say which is better{among}: {_a_less_b(c)} here{known}, but {why}."
   )
   # Holm's method tests the least of several p-values at this level.
-  fewest = stats.fewest_runs(c.paired, alpha=ALPHA / c.comparisons)
+  fewest = stats.runs_for_significance(c.paired, alpha=ALPHA / c.comparisons)
   yield f"At an error rate of 5 % it takes at least {fewest} {unit}."
 
 
@@ -397,7 +400,7 @@ def criteria(c: Comparison) -> Iterator[str]:
     text = "That asks something else than the first sentence"
     if c.paired and c.decision.significant:
       # It is one-sided, and asked of whoever leads: so twice.
-      rate = 2 * float(stats.paired_power(runs, 0.5, c.gamma))
+      rate = 2 * float(stats.power_for_probability_of_outperforming(runs, 0.5, c.gamma))
       text += (
         f", and of two equal algorithms it calls one better in {100 * rate:.2g} % of "
         f"cases with {count_of(runs, 'pair')}"
@@ -406,14 +409,11 @@ def criteria(c: Comparison) -> Iterator[str]:
   if runs > 1:
     yield from _average_comparison(c, first, p)
 
+  size = stats.runs_for_probability_of_outperforming(c.gamma, c.paired)
   here = ""
-  if c.paired:
-    size = stats.paired_sample_size(c.gamma)
-    if runs > 1:
-      power = 100 * float(stats.paired_power(runs, c.gamma, c.gamma))
-      here = f"; the {runs} here do in {power:.0f} %"
-  else:
-    size = stats.noether_sample_size(c.gamma)
+  if c.paired and runs > 1:
+    power = stats.power_for_probability_of_outperforming(runs, c.gamma, c.gamma)
+    here = f"; the {runs} here do in {100 * float(power):.0f} %"
   yield (
     f"To call {p} = {c.gamma} significant by that criterion in about 95 % of cases takes "
     f"{int(size)} {unit} (Noether 1987){here}."
@@ -453,7 +453,7 @@ def spread(c: Comparison) -> Iterator[str]:
       if c.paired:
         law = "jackknife of pairs"
       yield (
-        f"Variance of {a} over that of {b}: {ratio.ratio:.3g}, 95 % interval "
+        f"Variance of {a} over that of {b}: {float(ratio):.3g}, 95 % interval "
         f"{ratio.low:.3g} to {ratio.high:.3g} ({law})."
       )
     yield from _normality(c)

@@ -15,7 +15,7 @@ from vmapseeds.results.opening import (
   tally,
 )
 from vmapseeds.results.statistics import roles, values_of_runs
-from vmapseeds.stats._arrays import ratio
+from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
@@ -204,10 +204,10 @@ def table_of_votes(
   agreeing = of_a_class.astype(np.int64) + none * (none - 1)
 
   # Each is one division of whole numbers, so that equal shares tie.
-  error_rate = ratio(wrong, runs)
-  agreement = ratio(agreeing, runs * (runs - 1))
-  other_share = ratio(other_votes, runs)
-  margin = ratio(runs - wrong - other_votes, runs)
+  error_rate = safe_divide(wrong, runs)
+  agreement = safe_divide(agreeing, runs * (runs - 1))
+  other_share = safe_divide(other_votes, runs)
+  margin = safe_divide(runs - wrong - other_votes, runs)
   columns = {
     "label": labels,
     "most_voted": np.where(votes > 0, most_voted, -1),
