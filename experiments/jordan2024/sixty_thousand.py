@@ -381,7 +381,7 @@ def held_shares(
   return {
     WORDS[statistic]: (
       hits / groups,
-      *stats.proportion_interval(hits / groups, groups),
+      *stats.proportion_over_examples(hits / groups, groups).interval,
     )
     for statistic, hits in held.items()
   }
