@@ -42,7 +42,7 @@ def reported(tmp_path_factory):
     progress=False,
   )
   images = np.random.default_rng(0).random((EXAMPLES, 8, 8))
-  vs.report(folder / "r", images=images)
+  vs.report(folder / "r", images=images).save()
   return predictions, labels, folder / "r" / "report" / "report.html"
 
 
@@ -221,7 +221,7 @@ def test_pictures_are_of_their_examples(opened, reported, tmp_path):
 def test_without_a_script(opened):
   page = opened(java_script_enabled=False)
   assert not page.locator(".explore").is_visible()
-  assert page.locator("section > .cards .card").count() > 20
+  assert page.locator("section > details > .cards .card").count() > 20
   assert page.locator("h3", has_text="go wrong together").is_visible()
 
 

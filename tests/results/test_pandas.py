@@ -174,7 +174,9 @@ def test_ids_are_shown(trained, capsys):
   assert results.example_id.values.tolist() == FRAME.index[TEST].tolist()
   table = vs.examples(trained)
   assert table.to_dataframe().example_id.tolist() == FRAME.index[TEST].tolist()
-  (summary,) = vs.report(trained)
+  report = vs.report(trained)
+  report.save()
+  (summary,) = report
   hard = summary["hard_examples"]
   assert hard
   for row in hard:

@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 
 from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.reports.documents import Document, Section, Table
 from vmapseeds.reports.groups import Where, select_runs
-from vmapseeds.reports.pages import Table, terminal
 from vmapseeds.results.by_example import examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
 from vmapseeds.results.opening import open_results
@@ -48,27 +48,34 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   and of the mislabelled ones those of which most runs agree on another class.
   """
   first = np.argsort(table[f"rank_{most}"].values)[:n]
-  chosen = table.isel(example=first)
+  listed = table.isel(example=first)
   if "label" in table:
     telling = {
-      "hard": chosen.error_rate > 0,
-      "split": chosen.agreement < 1,
-      "mislabelled": chosen.other_share > 0.5,
+      "hard": listed.error_rate > 0,
+      "split": listed.agreement < 1,
+      "mislabelled": listed.other_share > 0.5,
     }[most].values
-    first, chosen = first[telling], chosen.isel(example=telling)
-  names = [name for name in HEADINGS if name in chosen.data_vars]
-  columns = [first.tolist(), *(chosen[name].values.tolist() for name in names)]
-  rows: list[Row] = [
-    {
-      name: value if isinstance(value, int) else finite_or_none(value)
-      for name, value in zip(("example", *names), row, strict=True)
-    }
-    for row in zip(*columns, strict=True)
-  ]
-  if EXAMPLE_ID in chosen.coords:
-    for row, text in zip(rows, chosen[EXAMPLE_ID].values.tolist(), strict=True):
-      row["id"] = text
+    first = first[telling]
+    listed = listed.isel(example=telling)
+
+  names = [name for name in HEADINGS if name in listed.data_vars]
+  columns = [listed[name].values.tolist() for name in names]
+  rows = []
+  for place, example in enumerate(first.tolist()):
+    row: Row = {"example": example}
+    for name, column in zip(names, columns, strict=True):
+      row[name] = _ready_for_json(column[place])
+    if EXAMPLE_ID in listed.coords:
+      row["id"] = listed[EXAMPLE_ID].values[place].item()
+    rows.append(row)
   return rows
+
+
+def _ready_for_json(value: int | float) -> int | float | None:
+  # Classes and counts stay whole numbers.
+  if isinstance(value, int):
+    return value
+  return finite_or_none(value)
 
 
 def table_of(
@@ -85,21 +92,23 @@ def table_of(
       return f"{100 * value:.1f}"
     return show_class(value, class_names if name in CLASSES else None)
 
-  titles = OF_LOSSES if rows and "mean_loss" in rows[0] else ORDERS
-  rows = [
-    {
-      n: row["id"] if n == "example" and "id" in row else row[n]
-      for n in row
-      if n != "id"
-    }
-    for row in rows
-  ]
-  headings = [HEADINGS[name] for name in (rows[0] if rows else ("example",))]
-  cells = [[cell(name, value) for name, value in row.items()] for row in rows]
+  titles = ORDERS
+  names = ["example"]
+  if rows:
+    names = [name for name in rows[0] if name != "id"]
+  if "mean_loss" in names:
+    titles = OF_LOSSES
+  cells = []
+  for row in rows:
+    values = dict(row)
+    # Examples with ids of their own are called by these.
+    values["example"] = row.get("id", row["example"])
+    cells.append([cell(name, values[name]) for name in names])
+  headings = [HEADINGS[name] for name in names]
   return Table(titles[most], headings, cells)
 
 
-def print_examples(
+def first_examples(
   folder: Folder,
   *,
   most: str,
@@ -108,15 +117,30 @@ def print_examples(
   output: str | None,
   test_set: str,
   epoch: int | None,
-) -> None:
-  """Print the examples of `vs.examples` that come first in an order."""
+) -> Document:
+  """Return the examples of `vs.examples` that come first in an order.
+
+  Raises:
+    Mistake: there is no such order, or as `vs.examples`.
+  """
   at_least("n", n, 1)
   one_of("order", most, ORDERS)
   results = select_runs(open_results(folder, test_set, epoch), where)
   table = examples(results, output=output)
-  one_of("order of losses", most, ORDERS if "label" in table else OF_LOSSES)
+  orders = ORDERS if "label" in table else OF_LOSSES
+  one_of("order of losses", most, orders)
+
   rows = rows_of(table, most, n)
-  if rows:
-    names = table.attrs.get("class_names")
-    return terminal().print(table_of(rows, most, names).for_terminal())
-  print(f"{folder} has no such examples: {ORDERS[most].lower()}")
+  section = Section(tables=[table_of(rows, most, table.attrs.get("class_names"))])
+  if not rows:
+    text = f"{folder} has no such examples: {ORDERS[most].lower()}"
+    section = Section(sentences=[text])
+  return Document(
+    name="examples",
+    title=orders[most],
+    under=str(folder),
+    brief=[section],
+    notes=(),
+    sections=[section],
+    record=rows,
+  )

@@ -322,6 +322,26 @@ def _draw_interval(ax: Axes, ends: np.ndarray, y: float, width: float) -> None:
     ax.plot(ends, [y, y], color=BLUE, linewidth=width, solid_capstyle="butt")
 
 
+def paired_lines(
+  sides: Mapping[str, OfRuns], ax: Axes, *, of: Quantity = ACCURACY
+) -> Axes:
+  """Draw a line for each pair of runs from its number on one side to that on the other,
+  and a thick one between the means.
+
+  Args:
+    sides: name -> (pairs,), fractions or what else `of` says, of two sides; those of a
+      pair at the same place.
+    ax: where to draw.
+    of: what the numbers are.
+  """
+  values = of.scale * np.array(list(sides.values()), np.float64)
+  ax.plot([0, 1], values, color=SKY, linewidth=0.8, alpha=0.6)
+  ax.plot([0, 1], values.mean(1), "o-", color=VERMILION, linewidth=2.2, label="mean")
+  ax.set_xticks([0, 1], list(sides))
+  ax.set_xlim(-0.3, 1.3)
+  return finish_axes(ax, "", of.label)
+
+
 def response_curve(
   lines: Mapping[str, Sequence[Point]],
   ax: Axes,

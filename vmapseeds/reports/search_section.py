@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import plots
-from vmapseeds.reports.pages import Figure, Section, Table
+from vmapseeds.reports.documents import Figure, Section, Table
 from vmapseeds.reports.verdict import sd_of
 from vmapseeds.results.formatting import (
   Quantity,

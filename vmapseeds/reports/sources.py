@@ -8,7 +8,7 @@ import pandas as pd
 
 from vmapseeds import stats
 from vmapseeds.reports import groups
-from vmapseeds.reports.pages import Table
+from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.statistics import MeasuredRuns, values_of_runs
 

@@ -73,7 +73,7 @@ def summarize(
   """
   measured = measured or measure_outputs(results)
   kept = measured[0].kept
-  settings = _settings(results, kept)
+  settings = settings_of(results, kept)
   pooled = list(groups.swept_columns(kept))
   if any(not runs.pooled for runs in measured):
     pooled.append("label_map")
@@ -99,7 +99,7 @@ def summarize(
   }
 
 
-def _settings(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
+def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
   names = set(settings).union(settings.get("values", {}))
@@ -108,6 +108,17 @@ def _settings(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
       values = groups.values_of(kept, name)
       settings[name] = values[0] if len(values) == 1 else values
   return settings
+
+
+def format_setting(value: Any) -> str:
+  """Return a setting as a text; that of nothing is empty."""
+  if isinstance(value, Mapping):
+    value = groups.format_values(value)
+  elif isinstance(value, list):
+    value = ", ".join(map(str, value))
+  if value is None:
+    return ""
+  return str(value)
 
 
 def _varied_sources(kept: xr.Dataset) -> list[str]:

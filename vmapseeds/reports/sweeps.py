@@ -12,8 +12,8 @@ import pandas as pd
 
 from vmapseeds import stats
 from vmapseeds.reports import groups, plots
+from vmapseeds.reports.documents import Figure, Table
 from vmapseeds.reports.groups import Value, format_values
-from vmapseeds.reports.pages import Figure, Table
 from vmapseeds.results.formatting import capitalized, show, show_interval
 from vmapseeds.results.statistics import (
   MeasuredRuns,
