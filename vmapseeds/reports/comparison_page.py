@@ -19,9 +19,8 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, door, doors, number, option
 from vmapseeds.reports import pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
-from vmapseeds.reports.findings import Findings
+from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.results_page import command
 from vmapseeds.reports.sides import (
   Side,
   check_comparable,

@@ -3,18 +3,21 @@ printed, saved or shown in a notebook when that is asked for.
 """
 
 import io
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
 from upath import UPath
 
-from vmapseeds.mistakes import doors, one_of
+from vmapseeds.mistakes import Mistake, doors, one_of, option
 from vmapseeds.reports import pages, rendering
 from vmapseeds.reports.documents import Document
+from vmapseeds.reports.groups import Where
 from vmapseeds.store.files import Folder, place
 
 FORMATS = ("text", "md")
@@ -56,7 +59,7 @@ class Findings:
     self,
     document: Document,
     tables: Mapping[str, pd.DataFrame],
-    folder: Path | UPath,
+    folder: Path | UPath | None,
     call: str,
   ):
     self.document = document
@@ -64,6 +67,11 @@ class Findings:
     self.page: Path | UPath | None = None
     self._folder = folder
     self._call = call
+
+  @property
+  def table(self) -> pd.DataFrame:
+    """Return the first of the tables."""
+    return next(iter(self.tables.values()))
 
   @property
   def notes(self) -> list[str]:
@@ -101,16 +109,23 @@ class Findings:
       Mistake: the folder cannot be written, or there is no such format.
     """
     vector = check_vector(vector)
-    folder = self._folder if out is None else place(out)
-    table = next(iter(self.tables.values()))
     self.page = pages.write_page(
-      folder,
+      self._folder_of_page(out),
       self.document,
-      table=table,
+      table=self.table,
       vector=vector,
       origin=pages.origin_of(self._call),
     )
     return self.page
+
+  def _folder_of_page(self, out: Folder | None) -> Path | UPath:
+    if out is not None:
+      return place(out)
+    if self._folder is None:
+      raise Mistake(
+        f"these results were not read from a folder: give {option('out')} to save in"
+      )
+    return self._folder
 
   def _repr_html_(self) -> str:
     return rendering.embedded_html(self.document)
@@ -132,3 +147,30 @@ def print_page(
     rendering.print_line(rendering.to_markdown(document), console)
     return
   rendering.print_document(document, console, str(page) if page else "")
+
+
+def command(
+  name: str,
+  folders: Sequence[Folder],
+  *,
+  by: Sequence[str] | None = None,
+  where: Where = None,
+  against: Where = None,
+  test_set: str = "test",
+  epoch: int | None = None,
+) -> str:
+  """Return the command that finds the same again."""
+  words = ["vmapseeds", name, *map(str, folders)]
+  if by is not None:
+    words += ["--by", *np.atleast_1d(by).tolist()]
+  for flag, condition in (("--where", where), ("--against", against)):
+    if condition:
+      words.append(flag)
+    for column, values in (condition or {}).items():
+      listed = ",".join(map(str, np.atleast_1d(values).tolist()))
+      words.append(f"{column}={listed}")
+  if test_set != "test":
+    words += ["--test-set", test_set]
+  if epoch is not None:
+    words += ["--epoch", str(epoch)]
+  return shlex.join(words)

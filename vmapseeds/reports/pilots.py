@@ -9,10 +9,9 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake, door, doors, number
 from vmapseeds.reports import pages, planning
 from vmapseeds.reports.documents import Document, Section
-from vmapseeds.reports.findings import Findings
+from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.planning import LEAST_PILOT, Need, is_pilot, needs
-from vmapseeds.reports.results_page import command
 from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count

@@ -4,7 +4,6 @@ self-contained pages.
 
 import dataclasses
 import itertools
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +42,7 @@ from vmapseeds.reports.findings import (
   Findings,
   check_format,
   check_vector,
+  command,
   print_page,
 )
 from vmapseeds.reports.groups import Where, format_values
@@ -261,11 +261,14 @@ class Report(Findings):
       self._pages[index, ""] = page
 
     if len(self._folders) > 1:
-      top = self._folder / "side_by_side" if out is None else place(out)
+      if out is None:
+        top = place(self._folders[0].folder) / "report" / "side_by_side"
+      else:
+        top = place(out)
       page = pages.write_page(
         top,
         self.document,
-        table=self.tables["statistics"],
+        table=self.table,
         pages=part_pages,
         vector=vector,
         origin=origin,
@@ -363,33 +366,6 @@ def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
       "no results folder given: give one or more that `vmapseeds train` or `import` made"
     )
   return folders
-
-
-def command(
-  name: str,
-  folders: Sequence[Folder],
-  *,
-  by: Sequence[str] | None = None,
-  where: Where = None,
-  against: Where = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-) -> str:
-  """Return the command that finds the same again."""
-  words = ["vmapseeds", name, *map(str, folders)]
-  if by is not None:
-    words += ["--by", *np.atleast_1d(by).tolist()]
-  for flag, condition in (("--where", where), ("--against", against)):
-    if condition:
-      words.append(flag)
-    for column, values in (condition or {}).items():
-      listed = ",".join(map(str, np.atleast_1d(values).tolist()))
-      words.append(f"{column}={listed}")
-  if test_set != "test":
-    words += ["--test-set", test_set]
-  if epoch is not None:
-    words += ["--epoch", str(epoch)]
-  return shlex.join(words)
 
 
 def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
