@@ -19,6 +19,7 @@ from vmapseeds.reports import pages, rendering
 from vmapseeds.reports.documents import Document
 from vmapseeds.reports.groups import Where
 from vmapseeds.store.files import Folder, place
+from vmapseeds.target import moves_data
 
 FORMATS = ("text", "md")
 WIDTH = 100  # of what `str` returns, in letters
@@ -84,6 +85,7 @@ class Findings:
     figures = self.document.figures
     return {name: rendering.drawing_of(figures[name]) for name in figures}
 
+  @moves_data
   def print(self, console: Console | None = None, *, format: str = "text") -> None:
     """Print the numbers, the notes and, once it was saved, where the page is.
 
@@ -97,6 +99,7 @@ class Findings:
     check_format(format)
     print_page(self.document, console or rendering.terminal(), format, self.page)
 
+  @moves_data
   def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
     """Write the page, its figures as PNG and its numbers as JSON and CSV, and return the
     page's path.
@@ -127,6 +130,7 @@ class Findings:
       )
     return self._folder
 
+  @moves_data
   def _repr_html_(self) -> str:
     return rendering.embedded_html(self.document)
 

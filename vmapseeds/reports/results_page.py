@@ -190,6 +190,7 @@ class Report(Findings):
       drawings |= drawings_of(figures_of(part), part.name)
     return drawings
 
+  @moves_data
   def print(self, console: Console | None = None, *, format: str = "text") -> None:
     """Print the statistics, the notes and, once they were saved, where the pages are.
 
@@ -214,6 +215,7 @@ class Report(Findings):
     if len(self._folders) > 1:
       print_page(self.document, console, format, self.page)
 
+  @moves_data
   def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
     """Write `report.html`, `report.json`, `report.csv` and PNG figures of all runs and of
     each group, and return the path of the page with all of them.
