@@ -252,6 +252,7 @@ def compare(
       the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
       the margin is not above 0, or paired=True with unequal numbers of runs.
   """
+  # All that can be said without reading results comes first.
   gamma = number("gamma", gamma)
   if margin is not None:
     margin = _check_margin(margin)
@@ -270,6 +271,7 @@ def compare(
 
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
+  # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
   pairs = _pairs_of_names(sides, all_pairs)
@@ -284,7 +286,7 @@ def compare(
   return Comparisons(
     comparisons,
     [*itertools.chain(*warnings), *remarks],
-    document_of(compared),
+    comparison_document(compared),
     {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
     _page_folder(a, others, first, where, against, test_set),
     command("compare", (a, *others), where=where, against=against, epoch=epoch),
@@ -330,6 +332,7 @@ def _compare_all(
   comparisons = [
     _compare(names, sides, paired, gamma, margin, quantity) for names in pairs
   ]
+  # Any of many would be called better by chance sooner or later.
   adjusted = stats.holm([comparison.p_value for comparison in comparisons])
   return [
     comparison._replace(p_value=float(p_value), comparisons=len(comparisons))
@@ -348,6 +351,7 @@ def _compare(
   a, b = sides[names[0]], sides[names[1]]
   (rows_a, rows_b), matching = matched_rows(a, b, paired)
 
+  # It needs predictions or losses, which need not be kept.
   elsewhere = None
   examples_of_a = performance_on_examples(a, rows_a)
   examples_of_b = performance_on_examples(b, rows_b)
@@ -427,7 +431,7 @@ def _sentences(
 # The document.
 
 
-def document_of(compared: Compared) -> Document:
+def comparison_document(compared: Compared) -> Document:
   """Return what there is to say of a comparison."""
   sides, quantity = compared.sides, compared.quantity
   details = _details(compared)
@@ -510,6 +514,7 @@ def _differing_settings(sides: Mapping[str, Side]) -> Section:
   names = dict.fromkeys(itertools.chain(*settings.values()))
   rows = []
   for name in names:
+    # Recipes of two versions may have other settings.
     values = [settings[letter].get(name, "–") for letter in sides]
     if len(set(values)) > 1:
       rows.append((name, *values))
@@ -529,6 +534,7 @@ def _page_folder(
   """Return the folder for the page of A's comparison with the others, in A's report."""
   other_names = ", ".join(pages.path_parts(other)[-1] for other in others)
   output = ""
+  # The first output's page is where a reader looks first.
   if first.output != first.first_output:
     output = first.output
   return pages.below(
@@ -571,6 +577,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   for comparison in comparisons:
     value, ends, sign = show_difference(comparison.found[:3], comparison.of.unit)
     difference = f"{value}{sign}"
+    # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
       difference = f"{value} ({ends}){sign}"
 
@@ -615,11 +622,13 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
 
   scores = {}
   for letter, side in sides.items():
+    # The other side may have declared other outputs.
     if not set(names) <= set(side.opened.variables):
       return {}
     with readable(side.folder):
       columns = [values_of_runs(side.opened, name) for name in names]
     of_runs = np.stack(columns, axis=1)
+    # A run counts with all of its scores, or not.
     finite = of_runs[np.isfinite(of_runs).all(axis=1)]
     if not len(finite):
       return {}
@@ -819,6 +828,7 @@ def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
   where = {}
   for column, values in (side.where or {}).items():
     where[column] = np.atleast_1d(values).tolist()
+  # What is no accuracy is named by "output" alone.
   suffix = "_accuracy" if quantity is ACCURACY else ""
   return {
     "folder": str(side.folder),
@@ -832,6 +842,7 @@ def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
 def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
   p, low, high = c.outperforming
   both = c.over_runs_and_examples or (None, None)
+  # JSON has no infinite ends, which too few runs have.
   return {
     "runs": min(len(c.a), len(c.b)),
     "matching": c.matching or None,

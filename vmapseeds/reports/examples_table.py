@@ -53,8 +53,10 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   hard ones those that any run has wrong, of those that split runs which do not agree,
   and of the mislabelled ones those of which most runs agree on another class.
   """
+  # Ranks, as shares of many runs tie.
   first = np.argsort(table[f"rank_{most}"].values)[:n]
   listed = table.isel(example=first)
+  # A list of examples that all runs have right would tell nothing.
   if "label" in table:
     telling = {
       "hard": listed.error_rate > 0,
@@ -130,7 +132,7 @@ class ExampleTable(Findings):
     if folder is not None:
       reports = place(folder) / "report"
     super().__init__(
-      document_of(dataset, self._name),
+      examples_document(dataset, self._name),
       {"examples": dataset.to_dataframe()},
       reports,
       call,
@@ -233,6 +235,7 @@ def examples(
     Mistake: no output has such a role or this name; no run is left; label maps differ
       between runs; or neither votes nor predictions were kept.
   """
+  # Of arrays in memory nobody knows where they are from.
   folder = None
   call = "vmapseeds.examples(results)"
   if isinstance(results, Folder):
@@ -260,7 +263,7 @@ def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
   return Section(tables=[table_of(rows, most, dataset.attrs.get("class_names"))])
 
 
-def document_of(dataset: xr.Dataset, name: str) -> Document:
+def examples_document(dataset: xr.Dataset, name: str) -> Document:
   """Return the examples that come first in each order."""
   record = {}
   sections = []
@@ -268,6 +271,7 @@ def document_of(dataset: xr.Dataset, name: str) -> Document:
     record[order] = rows_of(dataset, order, SHOWN)
     sections.append(_section(dataset, order, SHOWN))
   count = dataset.sizes["example"]
+  # Without examples there are no axes to draw.
   if count:
     sections.append(Section("Figures", figures=_figures(dataset)))
   return Document(

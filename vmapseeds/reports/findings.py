@@ -64,6 +64,7 @@ class Findings:
     call: str,
   ):
     self.document = document
+    # A copy, so that nobody else changes which is the first.
     self.tables = dict(tables)
     self.page: Path | UPath | None = None
     self._folder = folder
@@ -135,6 +136,7 @@ class Findings:
     return rendering.embedded_html(self.document)
 
   def __str__(self) -> str:
+    # `print(report)` is what many try first.
     console = Console(width=WIDTH, file=io.StringIO(), record=True)
     self.print(console)
     return console.export_text()
@@ -164,6 +166,7 @@ def command(
   epoch: int | None = None,
 ) -> str:
   """Return the command that finds the same again."""
+  # As `vmapseeds` takes it, also where the call was made in Python: one form to copy.
   words = ["vmapseeds", name, *map(str, folders)]
   if by is not None:
     words += ["--by", *np.atleast_1d(by).tolist()]
@@ -172,6 +175,7 @@ def command(
       words.append(flag)
     for column, values in (condition or {}).items():
       listed = ",".join(map(str, np.atleast_1d(values).tolist()))
+      # The shell's signs in a value are quoted below.
       words.append(f"{column}={listed}")
   if test_set != "test":
     words += ["--test-set", test_set]

@@ -29,6 +29,7 @@ class Group(NamedTuple):
 
 def columns(results: xr.Dataset) -> list[str]:
   """Return the columns of the runs table with one number per run, seeds last."""
+  # Coordinates of runs and examples are outputs.
   names = (str(name) for name, x in results.coords.items() if x.dims == ("run",))
   return sorted(names, key=lambda name: _is_seed(results, name))
 
@@ -80,6 +81,7 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
       f"the values wanted are {where!r:.100}: give column -> value or values, such as "
       "{'lr': 0.02}"
     )
+  # A run is taken if all conditions hold.
   kept = np.ones(results.sizes["run"], bool)
   for name, condition in where.items():
     _check_column(results, name)
@@ -90,6 +92,7 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
       values = _format_column(name, values_of(results, name))
       raise Mistake(f"no run has {name}={format_value(unknown[0])}: {values}")
     kept &= np.isin(column, wanted)
+  # Of a grid that was not trained whole, some combinations have no run.
   if not kept.any():
     raise Mistake(
       f"no run has {' and '.join(where)} as given: each value occurs, but not together"
@@ -199,6 +202,7 @@ def check_columns(results: xr.Dataset, names: Sequence[str]) -> None:
 
 def _check_column(results: xr.Dataset, name: str) -> None:
   known = columns(results)
+  # "choose one of" nothing would help nobody.
   if not known:
     raise Mistake(
       f"unknown column {name!r}: these runs have no runs table, as they were imported"

@@ -48,10 +48,12 @@ def write_page(
   Raises:
     Mistake: the folder cannot be written.
   """
+  # Last of all it is written, so that a page that is there is whole.
   page = out / f"{document.name}.html"
   files = [f"{document.name}.json"]
   try:
     sources = {}
+    # The page holds them, too; the files are for papers and slides.
     for name, figure in document.figures.items():
       sources[name] = _save_figure(figure, out / f"{name}.png", vector)
     write(out / files[0], rendering.to_json(document).encode())
@@ -129,6 +131,7 @@ def below(out: Path | UPath, *names: str) -> Path | UPath:
   left out, and long ones cut.
   """
   for name in filter(None, names):
+    # The digest keeps the folders of two long names apart.
     if len(name.encode()) > MAX_FOLDER_BYTES:
       digest = hashlib.sha256(name.encode()).hexdigest()[:8]
       name = f"{name[:MAX_NAME_LENGTH]}... {digest}"
@@ -140,6 +143,7 @@ def subfolders_of(results: xr.Dataset, test_set: str) -> tuple[str, str]:
   """Return the subfolders for results of a test set and an epoch: both empty for the
   recipe's first test set after the training.
   """
+  # Results in memory need not have a list of them.
   test_sets = results.attrs.get("test_sets")
   of_test_set = ""
   if test_sets and test_set != test_sets[0]:

@@ -88,6 +88,7 @@ def plan(
     Mistake: a folder has fewer than three finished runs that differ, x is not above 0,
       the power is not between 0 and 1, or as `compare` for the other arguments.
   """
+  # All that can be said without reading results comes first.
   power = number("power", power)
   if not 0 < power < 1:
     raise Mistake(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
@@ -97,6 +98,7 @@ def plan(
       raise Mistake(f"detect is {detect}: give a number above 0, in the unit printed")
 
   side = read_side(a, where, "where", test_set, epoch, output)
+  # Joint errors grow with the square of the examples, and no plan asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
   if not is_pilot(runs):
     raise Mistake(
@@ -110,6 +112,7 @@ def plan(
     pairs = _pairs_of_runs(side, other)
     correlation = _describe_correlation(side, other, pairs)
 
+  # The user gives it as it is printed, such as in percentage points.
   wanted = None
   if detect is not None:
     wanted = detect / runs.of.scale
@@ -119,7 +122,7 @@ def plan(
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
-    document=document_of(side, runs, questions, correlation, seconds),
+    document=plan_document(side, runs, questions, correlation, seconds),
     tables={"runs": planning.frame_of(questions, seconds)},
     folder=pages.below(place(a) / "report", *subfolders),
     call=command("plan", folders, where=where, against=against, epoch=epoch),
@@ -138,6 +141,7 @@ def _pairs_of_runs(side: Side, other: Side) -> Pairs:
 
 def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
   low, high = stats.correlation_interval(*pairs)
+  # Of three pairs Fisher's z has no standard error.
   if np.isnan(low):
     raise Mistake(
       f"{side.name} and {other.name} have {len(pairs[0])} pairs of runs: a correlation "
@@ -149,7 +153,7 @@ def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
   )
 
 
-def document_of(
+def plan_document(
   side: Side,
   runs: MeasuredRuns,
   questions: Sequence[Need],
@@ -176,6 +180,7 @@ is above 0: a second folder with the same seeds measures it."""
 
 
 def _record_of_need(need: Need, seconds: float | None) -> dict[str, Any]:
+  # Infinite numbers of runs are not in JSON.
   return {
     "question": need.question,
     "runs": finite_or_none(need.runs),

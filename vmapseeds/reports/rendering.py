@@ -88,6 +88,7 @@ def terminal_table(table: Table | GroupedTable) -> rich.table.Table:
     _add_rows(lines, table.rows)
     return lines
 
+  # Below the table: a title of two sentences would hide the names of columns.
   lines.caption = table.note
   lines.caption_justify = "left"
   for name, rows in table.groups.items():
@@ -179,6 +180,7 @@ def to_html(
     origin: where the page comes from: command, date, version.
     back: address of the page above it.
   """
+  # A page in a notebook has no others beside it.
   addresses = pages or {}
 
   def cell_text(cell: str | Cell) -> str:
@@ -242,6 +244,7 @@ def drawing_of(figure: Figure) -> MatplotlibFigure:
 def png(drawing: MatplotlibFigure) -> bytes:
   """Return a figure as PNG."""
   stream = io.BytesIO()
+  # Sharp at the width of a page on screens of two pixels a point.
   drawing.savefig(stream, dpi=160)
   return stream.getvalue()
 

@@ -3,6 +3,7 @@ self-contained pages.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -157,17 +158,23 @@ class Report(Findings):
   """
 
   def __init__(self, folders: Sequence[FolderReport], call: str):
-    self._folders = folders
+    self._folders = list(folders)
     self._parts = [part for reported in folders for part in reported.parts]
-    self._pages: dict[tuple[int, str], Path | UPath] = {}
-    if len(folders) > 1:
+    # Place of a folder -> its page, once it was saved.
+    self._pages: dict[int, Path | UPath] = {}
+    self._overviews: dict[int, Document] = {}
+    for index, reported in enumerate(self._folders):
+      if reported.has_overview:
+        self._overviews[index] = overview(reported.parts, reported.lost)
+
+    if len(self._folders) > 1:
       lost = [sentence for reported in folders for sentence in reported.lost]
       document = overview(self._parts, lost)
-    elif folders[0].has_overview:
-      document = overview(self._parts, folders[0].lost)
+    elif self._overviews:
+      document = self._overviews[0]
     else:
       document = document_of(self._parts[0])
-    frame = statistics_frame([part.summary for part in self._parts])
+    frame = statistics_frame(list(self))
     top = place(folders[0].folder) / "report"
     super().__init__(document, {"statistics": frame}, top, call)
 
@@ -204,11 +211,9 @@ class Report(Findings):
     check_format(format)
     console = console or rendering.terminal()
     for index, reported in enumerate(self._folders):
-      if reported.has_overview:
-        document = overview(reported.parts, reported.lost)
-      else:
-        document = brief_of(reported.parts[0])
-      print_page(document, console, format, self._pages.get((index, "")))
+      # What is brief needs no pictures and no cards of single examples.
+      document = self._overviews.get(index) or brief_of(reported.parts[0])
+      print_page(document, console, format, self._pages.get(index))
       # Pages of several folders follow one another.
       if format == "text":
         console.print()
@@ -236,47 +241,45 @@ class Report(Findings):
     """
     vector = check_vector(vector)
     origin = pages.origin_of(self._call)
+    write = functools.partial(pages.write_page, vector=vector, origin=origin)
     part_pages: dict[str, Path | UPath] = {}
-    for index, reported in enumerate(self._folders):
-      top = reported.pages_folder(out)
-      back = top / "report.html" if reported.has_overview else None
-      for part in reported.parts:
-        part_pages[part.name] = pages.write_page(
-          pages.below(top, part.subfolder),
-          document_of(part),
-          table=statistics_frame([part.summary]),
-          vector=vector,
-          origin=origin,
-          back=back,
-        )
-      if reported.has_overview:
-        page = pages.write_page(
-          top,
-          overview(reported.parts, reported.lost),
-          table=statistics_frame([part.summary for part in reported.parts]),
-          pages=part_pages,
-          vector=vector,
-          origin=origin,
-        )
-      else:
-        page = part_pages[reported.parts[0].name]
-      self._pages[index, ""] = page
+    for index in range(len(self._folders)):
+      self._pages[index] = self._save_folder(index, out, part_pages, write)
 
+    self.page = self._pages[0]
     if len(self._folders) > 1:
-      if out is None:
-        top = place(self._folders[0].folder) / "report" / "side_by_side"
-      else:
+      top = place(self._folders[0].folder) / "report" / "side_by_side"
+      if out is not None:
         top = place(out)
-      page = pages.write_page(
-        top,
-        self.document,
-        table=self.table,
-        pages=part_pages,
-        vector=vector,
-        origin=origin,
+      self.page = write(top, self.document, table=self.table, pages=part_pages)
+    return self.page
+
+  def _save_folder(
+    self,
+    index: int,
+    out: Folder | None,
+    part_pages: dict[str, Path | UPath],
+    write: Callable[..., Path | UPath],
+  ) -> Path | UPath:
+    """Write the pages of a folder, add those of its groups to `part_pages`, and return
+    its own.
+    """
+    reported = self._folders[index]
+    document = self._overviews.get(index)
+    top = reported.pages_folder(out)
+    back = top / "report.html" if document else None
+    for part in reported.parts:
+      # One after the other: the pages of many groups do not fit into memory together.
+      part_pages[part.name] = write(
+        pages.below(top, part.subfolder),
+        document_of(part),
+        table=statistics_frame([part.summary]),
+        back=back,
       )
-    self.page = page
-    return page
+    if document is None:
+      return part_pages[reported.parts[0].name]
+    frame = statistics_frame([part.summary for part in reported.parts])
+    return write(top, document, table=frame, pages=part_pages)
 
 
 @door
@@ -360,6 +363,7 @@ def _read(
 
 
 def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
+  # What is no folder is said where it is opened.
   if isinstance(folders, Folder) or not np.iterable(folders):
     return [folders]
   folders = list(folders)
@@ -524,6 +528,7 @@ def _parts(
     group_name = format_values(values)
     try:
       measured = measure_outputs(of_group)
+    # One group that learns nothing does not hide the others.
     except AllDiverged as mistake:
       all_lost = mistake
       runs = run_count(of_group.sizes["run"])
@@ -569,6 +574,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
 
   lines = []
   for warning, names in names_of.items():
+    # What holds of all needs no names.
     if len(names) < len(pairs):
       warning = f"{'; '.join(names)}: {warning}"
     lines.append(warning)
@@ -594,6 +600,7 @@ def _title(summary: Summary) -> str:
 def _about(summary: Summary, section: Summary) -> str:
   """Return how many runs and examples an output has."""
   runs = run_count(section["runs"])
+  # A score is of a run, not of examples.
   if not section["examples"]:
     return f"{runs}, {section['output']}"
   examples = f"{section['examples']} examples"
@@ -607,6 +614,7 @@ def _statistics(section: Summary) -> Iterator[tuple[str, list[StatisticRow]]]:
   standard error, 95 % interval, reading and definition.
   """
   statistics = section["statistics"].values()
+  # They stand in the order of their groups already.
   for group, members in itertools.groupby(statistics, key=lambda s: s["group"]):
     yield GROUPS[group], [_row_of_statistic(statistic) for statistic in members]
 
@@ -614,6 +622,7 @@ def _statistics(section: Summary) -> Iterator[tuple[str, list[StatisticRow]]]:
 def _row_of_statistic(statistic: Summary) -> StatisticRow:
   unit = statistic["unit"]
   interval = show_interval(statistic["low"], statistic["high"], unit)
+  # Two kinds of uncertainty must not be mistaken for each other.
   if statistic["over"] == "examples":
     interval = f"* {interval}"
   return (
@@ -671,6 +680,7 @@ def document_of(part: Part) -> Document:
     seconds = planning.seconds_of_a_run(folder)
 
   page_sections = list(part.searches)
+  # Without runs, from numbers alone, a page has no figures.
   for section, runs in itertools.zip_longest(sections(summary), part.measured):
     # A single output needs no name before its headings.
     name = section["output"] if summary["further"] else ""
@@ -717,6 +727,7 @@ def _sections_of_output(
       heading("Examples"), lead, missing_inputs, cards=cards, explorer=explorer
     )
     page_sections.append(examples)
+  # Fewer runs say nothing of how many more it takes.
   if planning.is_pilot(runs):
     table = planning.table_of(planning.needs(runs), seconds)
     page_sections.append(Section(heading("How many runs?"), tables=[table]))
@@ -725,6 +736,7 @@ def _sections_of_output(
 
 def _settings(summary: Summary, folder: Folder | None) -> Section:
   record: Mapping[str, Any] = {}
+  # Summaries of arrays in memory have no folder.
   if folder:
     record, _ = planning.record_of_a_block(folder)
   settings = {
@@ -774,6 +786,7 @@ def _table_of_sources(section: Summary) -> list[Table]:
 def _tables(section: Summary) -> list[Table]:
   tables = [Table(group, HEADINGS, rows) for group, rows in _statistics(section)]
   pairs = section.get("pairs")
+  # There are none of losses, of one run, and of examples that are too many to pair.
   if pairs:
     tables.append(_table_of_pairs(pairs))
   return tables
@@ -817,10 +830,12 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
     drawn["losses"] = _losses(runs)
   if runs.role == "class":
     drawn["error_rates"] = _error_rates(runs)
+  # A score, and a single example, have no halves.
   if runs.role in _PARTS and runs.examples > 1:
     drawn["split"] = _split(runs, statistics["split_correlation"])
   if "cace" in statistics:
     drawn["calibration"] = _calibration(runs, statistics["cace"])
+  # Votes alone do not say which pairs of runs disagree.
   if "gde_gap" in statistics and runs.predictions is not None:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
   if "gap_accepted" in statistics:
@@ -869,7 +884,8 @@ def _losses(runs: MeasuredRuns) -> Figure:
   # Sums of many float32 losses would be rounded.
   losses = runs.losses.mean(0, dtype=np.float64)
   unit = runs.of.unit
-  median, largest = (show(x, None, unit) for x in (np.median(losses), losses.max()))
+  median = show(np.median(losses), None, unit)
+  largest = show(losses.max(), None, unit)
   return Figure(
     "How large the loss of each example is",
     """Mean over the runs. The examples at the far right are the hardest; the page lists \
@@ -881,7 +897,8 @@ them below. The count is on a logarithmic axis.""",
 
 def _error_rates(runs: MeasuredRuns) -> Figure:
   rates = runs.tallies.example_error_rates()
-  never, always = (100 * np.mean(rates == rate) for rate in (0, 1))
+  never = 100 * np.mean(rates == 0)
+  always = 100 * np.mean(rates == 1)
   return Figure(
     "How often each example is wrong",
     """Examples at the far left are right in nearly every run, those at the far right \
@@ -945,6 +962,7 @@ calibrated the points lie around the line. {gap["reading"]}""",
 
 
 def _logit_gaps(runs: MeasuredRuns, accepted: Summary) -> Figure:
+  # As far as the law of n examples reaches by chance (Banerjee 2024, equation 16).
   threshold = float(stats.ks_threshold(runs.examples))
   return Figure(
     "Distribution functions of the logit gaps",
@@ -988,6 +1006,7 @@ class Row(NamedTuple):
 
 def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
   rows: dict[str, list[Row]] = {}
+  # By what they are called: folders may have different outputs.
   for part in parts:
     for runs, section in zip(part.measured, sections(part.summary), strict=True):
       rows.setdefault(runs.of.name, []).append(Row(part, runs, section))
@@ -1001,6 +1020,7 @@ def side_by_side_table(
   cell: Callable[[Summary], str | Cell],
 ) -> Table:
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
+  # All rows have the headings of the first.
   first = headline(rows[0].section)
   # Two lines each, because a terminal has no room for all of them in one.
   two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
@@ -1038,6 +1058,7 @@ def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
   height = min(30.0, 1.6 + len(rows) * max(0.45, 0.1 + 0.16 * lines))
 
   values = {row.name: row.runs.values for row in rows}
+  # By name, in the order of the page.
   drawn = {
     "accuracies": Figure(
       f"{capitalized(noun)} of the runs",
@@ -1054,6 +1075,7 @@ their mean; the whiskers reach to the lowest and the highest.""",
     if curve is not None:
       axes.append(curve[0])
       curves[row.name.replace("\n", ", ")] = curve[1]
+  # More lines than colours could not be told apart.
   if len(curves) == len(rows) <= MOST_COLORED:
     epochs = axes[0]
     drawn["learning_curves"] = Figure(
@@ -1063,6 +1085,7 @@ their mean; the whiskers reach to the lowest and the highest.""",
     )
 
   first = [headline(row.section) for row in rows]
+  # Of single runs there is nothing to draw.
   single = all(statistics["sd"]["value"] is None for statistics in first)
   if rows[0].runs.role != "score" and not single:
     parts = _PARTS[rows[0].runs.role]
@@ -1117,11 +1140,13 @@ def _open(
   results = results.drop_vars(by_example)
   outputs = roles(results)
   results = results.assign_attrs(roles=outputs)
+  # Blocks may be many, so their records are read where they differ alone.
   if results.attrs.get(UPGRADED):
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
   with readable(folder):
+    # Votes of a selection are not stored.
     all_runs = not where and len(groups.group_runs(results, by)) == 1
     if "votes" in results and all_runs:
       classes = [name for name, info in outputs.items() if info["role"] == "class"]
@@ -1137,6 +1162,7 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
   and were not chosen by a search.
   """
   folders = {part.summary["folder"] for part in parts}
+  # A search has one run of each value, which it chose by what others gave.
   repeated = all(p.summary["runs"] > 1 and not p.searches for p in parts)
   swept = sweeps.is_sweep([p.summary["values"] for p in parts])
   return len(folders) == 1 and repeated and swept

@@ -147,6 +147,7 @@ def _describe_luck(
     f"of a search is {mean} on average"
   )
   sentences = []
+  # They are no mistake: a search tries learning rates that diverge.
   lost = int((~np.isfinite(trials.performance)).sum())
   if lost:
     sentences.append(f"{lost} of {len(trials.rows)} trials failed or diverged.")
@@ -233,6 +234,7 @@ def _best(trials: Trials) -> Table:
   """Return the table of the best trial of each search."""
   best = list(trials.best().items())
   rows = []
+  # A page has room for some; report.json has all.
   for number, place in best[:MOST_SEARCHES]:
     row = [str(number), str(trials.trial[place])]
     row.append(show(trials.objective[place], None, trials.unit))
@@ -255,6 +257,7 @@ def figures(trials: Trials) -> dict[str, Figure]:
   """Return the figures of searches, by name."""
   drawn = {}
   incumbents = trials.incumbents()
+  # Without a trial that succeeded there is no best one.
   if incumbents.size:
     drawn["best_so_far"] = Figure(
       "The best so far", _CURVES, functools.partial(draw_curves, trials, incumbents)
@@ -337,6 +340,7 @@ def draw_value(trials: Trials, name: str, ax: Axes) -> Axes:
     x = trials.values[name][places]
     y = quantity.scale * trials.objective[places]
     ax.scatter(x, y, s=size, alpha=alpha, color=color, linewidths=0)
+  # As it was drawn: trials are even along the axis.
   if trials.about["over"][name][2]:
     ax.set_xscale("log")
   return plots.finish_axes(ax, name, quantity.label)

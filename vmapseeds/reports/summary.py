@@ -103,6 +103,7 @@ def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
   names = set(settings).union(settings.get("values", {}))
+  # Swept ones have several values, others the one that all runs have.
   for name in groups.columns(kept):
     if name in names:
       values = groups.values_of(kept, name)
@@ -151,6 +152,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   rows = statistics_of(runs)
   statistics = {row.name: describe_statistic(row, runs) for row in rows}
   pairs = statistics.get("dependent_pairs", {})
+  # Their number alone reads like a finding.
   if pairs.get("value") and runs.runs < RUNS_FOR_PAIRS:
     pairs["reading"] += (
       f" With {run_count(runs.runs)}, many pairs pass 2 points by chance: do not "
@@ -202,6 +204,7 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   """Return the pairs of examples farthest from independence, each with the standard
   error of its deviation.
   """
+  # Joint errors of many examples are not counted unless asked for.
   if runs.paired is None or runs.runs < 2 or runs.examples < 2:
     return []
   pairs = runs.pairs.most_dependent
@@ -220,6 +223,7 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
 
 def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
   """Yield how many steps of runs that did not diverge had a loss that was not finite."""
+  # Tasks of one's own, and imported runs, do not count them.
   if "nonfinite_steps" not in kept.variables:
     return
   steps = [number for number in kept["nonfinite_steps"].values.tolist() if number]
@@ -285,6 +289,7 @@ def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
 
 
 def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
+  # Whoever forced this knows it; the reader of the page may be another.
   if kept.attrs.get("mixed"):
     yield (
       "Runs of different programs are in this folder (--force-mixed): they are not "
@@ -346,6 +351,7 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
     )
   if section["sources"]:
     yield sources.warning_of(section["sources"], runs.of.unit)
+  # Standard errors take runs as independent.
   if FOLD in kept.variables:
     yield (
       "Runs of different folds share most of their training examples: no estimate of that "
@@ -383,6 +389,7 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     f"{parts} that are independent between examples would give "
     f"{text['sd if indep.']}."
   )
+  # Memorised examples say nothing of new ones.
   if runs.seen:
     return f"{lead} Runs were trained on some of these examples."
   if (variance["low"] or 0) > 0:

@@ -68,6 +68,7 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
     samples.append(performance)
     tables.append(pd.DataFrame({"value": performance, **groups.seed_columns(kept)}))
   fewest = min(len(performance) for performance in samples)
+  # One run says nothing about how sure its mean is.
   if fewest < 2:
     return None
 
@@ -82,6 +83,7 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
       samples = list(joined.to_numpy().T)
       pairs = len(joined)
   probabilities = stats.probability_of_best(*samples, paired=pairs > 0)
+  # Runs that are all equal have no spread to compare with.
   if np.isnan(probabilities).any():
     return None
   return Best(probabilities.tolist(), pairs, int(probabilities.argmax()))

@@ -125,6 +125,7 @@ def compare_values(
   if not attributes.get("higher_is_better", True):
     ours, theirs = -a, -b
 
+  # By rearranging the runs: means of few are far from normal.
   difference = stats.compare_means(ours, theirs, paired)
   probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
   ends = stats.probability_interval(ours, theirs, paired)
@@ -313,6 +314,7 @@ def _too_few(c: Comparison) -> Iterator[str]:
       f"with {here}, chance alone puts {ahead} of one ahead in "
       f"{100 * c.least_p_value:.2g} % of cases"
     )
+  # An interval that asks for normal runs is better than none, if it is called that.
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
