@@ -385,7 +385,10 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
   varying_a, varying_b = varying_sources(sides[a]), varying_sources(sides[b])
   clauses = []
   for name, own, other in ((a, varying_a, varying_b), (b, varying_b, varying_a)):
-    fixed = [source for source in own if not own[source] and other.get(source)]
+    fixed = []
+    for source, varies in own.items():
+      if not varies and other.get(source):
+        fixed.append(source)
     # Of a single run nothing varies, and nobody takes it for a mean.
     if fixed and any(own.values()):
       clauses.append(
@@ -402,7 +405,10 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
 def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
   """Return what a run stands for, if it is not a run of its own."""
   remarks = []
-  searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
+  searched = []
+  for name, side in sides.items():
+    if "search" in side.opened.attrs:
+      searched.append(name)
   if searched:
     remarks.append(
       f"A run of {' and of '.join(searched)} is the best trial of a search."
@@ -612,7 +618,10 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   score in one unit, of which higher is better; else nothing.
   """
   outputs = roles(sides["A"].opened)
-  names = [name for name, info in outputs.items() if info["role"] == "score"]
+  names = []
+  for name, info in outputs.items():
+    if info["role"] == "score":
+      names.append(name)
   units = {outputs[name].get("unit") for name in names}
   # A mean over outputs has no meaning if they differ in unit or direction.
   if len(names) < 2 or len(units) > 1:

@@ -30,7 +30,11 @@ class Group(NamedTuple):
 def columns(results: xr.Dataset) -> list[str]:
   """Return the columns of the runs table with one number per run, seeds last."""
   # Coordinates of runs and examples are outputs.
-  names = (str(name) for name, x in results.coords.items() if x.dims == ("run",))
+  names = []
+  for name, column in results.coords.items():
+    if column.dims == ("run",):
+      names.append(str(name))
+  # False before True, and each in the order of the table.
   return sorted(names, key=lambda name: _is_seed(results, name))
 
 
@@ -38,16 +42,20 @@ def _is_seed(results: xr.Dataset, column: str) -> bool:
   """Return whether runs that differ in this column repeat one another: true of seeds,
   of networks that runs start from, and of folds.
   """
-  return results[column].attrs.get("role") == "seed" or column in ("start", FOLD)
+  if column in ("start", FOLD):
+    return True
+  return results[column].attrs.get("role") == "seed"
 
 
 def seed_columns(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
   """Return column -> its values for the columns in which repetitions differ: seeds,
   where runs start, and folds.
   """
-  return {
-    name: results[name].values for name in columns(results) if _is_seed(results, name)
-  }
+  seeds = {}
+  for name in columns(results):
+    if _is_seed(results, name):
+      seeds[name] = results[name].values
+  return seeds
 
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:

@@ -137,10 +137,13 @@ def _for_variance(runs: MeasuredRuns) -> Need:
     if not variance > 0:
       return np.inf
     shared = (variance + independent) / variance
-    return float(np.ceil(1 + relative * (ndtri(0.975) * shared / PRECISION) ** 2))
+    reach = ndtri(0.975) * shared / PRECISION
+    return float(np.ceil(1 + relative * reach**2))
 
   # The smaller the variance, the more runs it takes to know it to 10 %.
-  low, high = runs_at(float(ends[1])), runs_at(float(ends[0]))
+  low = runs_at(float(ends[1]))
+  high = runs_at(float(ends[0]))
+  # The law of normal runs and the jackknife differ: the interval holds the point.
   return Need(question, point, min(low, point), max(high, point))
 
 

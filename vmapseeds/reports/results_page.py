@@ -141,7 +141,9 @@ class FolderReport(NamedTuple):
 
   def pages_folder(self, out: Folder | None) -> Path | UPath:
     """Return where its pages are: in the results, or in `out`."""
-    top = place(self.folder) / "report" if out is None else place(out) / self.name
+    top = place(self.folder) / "report"
+    if out is not None:
+      top = place(out) / self.name
     return pages.below(top, *self.subfolders)
 
 
@@ -1055,7 +1057,9 @@ def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
   quantity = rows[0].runs.of
   # As many inches as the longest of the names has lines for, on every row.
   lines = 2 + max(name.count("\n") for name in names)
-  height = min(30.0, 1.6 + len(rows) * max(0.45, 0.1 + 0.16 * lines))
+  inches_a_row = max(0.45, 0.1 + 0.16 * lines)
+  # Matplotlib refuses images of more than 2¹⁶ pixels a side.
+  height = min(30.0, 1.6 + len(rows) * inches_a_row)
 
   values = {row.name: row.runs.values for row in rows}
   # By name, in the order of the page.
@@ -1103,7 +1107,10 @@ def _standard_deviations(
     ("distribution", "distr. sd"),
   ):
     statistics = [headline(row.section)[heading] for row in rows]
-    series[label] = [(s["value"], s["low"], s["high"]) for s in statistics]
+    numbers = []
+    for statistic in statistics:
+      numbers.append((statistic["value"], statistic["low"], statistic["high"]))
+    series[label] = numbers
 
   names = [row.name for row in rows]
   quantity = rows[0].runs.of
@@ -1199,6 +1206,7 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
       drawn[join_names(prefix, name, by=".")] = figure
 
   notes = [*lost, *_notes(parts)]
+  # Without their values, which tell groups of one recipe apart.
   titles = dict.fromkeys(_title(part.summary | {"values": {}}) for part in parts)
   return Document(
     name="report",

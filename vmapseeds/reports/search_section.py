@@ -303,9 +303,11 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
     numbers = quantity.scale * _numbers(values, incumbents)
     # A mean over all searches: of trials before which one of them has no best, none.
     kept = np.isfinite(numbers).all(0)
-    mean, sd = numbers[:, kept].mean(0), numbers[:, kept].std(0)
+    mean = numbers[:, kept].mean(0)
+    sd = numbers[:, kept].std(0)
+    low, high = mean - sd, mean + sd
     ax.plot(count[kept], mean, color=color, label=name)
-    ax.fill_between(count[kept], mean - sd, mean + sd, color=color, alpha=0.2, lw=0)
+    ax.fill_between(count[kept], low, high, color=color, alpha=0.2, lw=0)
   ax.legend()
   label = "of the best so far"
   sign = quantity.label.strip(" ()")
@@ -318,6 +320,7 @@ def draw_regret(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """Draw the final best objective less the best so far, over trials."""
   quantity = Quantity("regret", trials.unit)
   best = quantity.scale * _numbers(trials.sign * trials.objective, incumbents)
+  # As of the curves: from where all searches have a best trial.
   kept = np.isfinite(best).all(0)
   regret = (best[:, -1:] - best)[:, kept]
   count = (1 + np.arange(best.shape[1]))[kept]
@@ -373,9 +376,10 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
     of_searches.append(shares)
   if not of_searches:
     return {}
-  return {
-    name: np.array([shares[name] for shares in of_searches]) for name in trials.values
-  }
+  by_name = {}
+  for name in trials.values:
+    by_name[name] = np.array([shares[name] for shares in of_searches])
+  return by_name
 
 
 def draw_importance(

@@ -152,13 +152,15 @@ def matched_rows(
   """Return the rows of the runs that did not diverge, those of a pair at the same place,
   and what paired runs have in common (empty if they are not paired).
   """
-  kept_a, kept_b = np.isfinite(ours.values), np.isfinite(theirs.values)
+  kept_a = np.isfinite(ours.values)
+  kept_b = np.isfinite(theirs.values)
   if paired:
     if len(kept_a) != len(kept_b):
       raise Mistake(
         f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
         f"{len(kept_b)}: to pair them row by row, give as many of each"
       )
+    # A pair of which one diverged is left out whole.
     kept_a = kept_b = kept_a & kept_b
 
   for side, kept in ((ours, kept_a), (theirs, kept_b)):
@@ -190,8 +192,8 @@ def _rows_of_same_seeds(
   if not names or names != list(their_seeds):
     return None
 
-  our_table = pd.DataFrame({name: our_seeds[name][our_rows] for name in names})
-  their_table = pd.DataFrame({name: their_seeds[name][their_rows] for name in names})
+  our_table = pd.DataFrame(our_seeds).iloc[our_rows]
+  their_table = pd.DataFrame(their_seeds).iloc[their_rows]
   # If they repeat (a sweep), they do not say which runs belong together.
   if our_table.duplicated().any() or their_table.duplicated().any():
     return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.stats
 import xarray as xr
 
@@ -211,11 +212,18 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   right = 1 - runs.tallies.example_error_rates()
   a, b = right[pairs.i], right[pairs.j]
   # The standard error for independent examples, where only noise makes a deviation.
-  se = np.sqrt(a * (1 - a) * b * (1 - b) / runs.tallies.runs)
-  names = ("i", "j", "right_i", "right_j", "joint", "product", "se")
-  columns = (pairs.i, pairs.j, a, b, pairs.joint, pairs.product, se)
-  rows = zip(*(column.tolist() for column in columns), strict=True)
-  return [dict(zip(names, row, strict=True)) for row in rows]
+  variance = a * (1 - a) * b * (1 - b)
+  se = np.sqrt(variance / runs.tallies.runs)
+  columns = {
+    "i": pairs.i,
+    "j": pairs.j,
+    "right_i": a,
+    "right_j": b,
+    "joint": pairs.joint,
+    "product": pairs.product,
+    "se": se,
+  }
+  return pd.DataFrame(columns).to_dict(orient="records")
 
 
 # Warnings and the summary in words.
@@ -369,7 +377,9 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
 
 def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   first = headline(section)
-  text = {name: show(s["value"], s["se"], s["unit"]) for name, s in first.items()}
+  text = {}
+  for heading, statistic in first.items():
+    text[heading] = show(statistic["value"], statistic["se"], statistic["unit"])
   noun = runs.of.name
   variance = section["statistics"].get("distribution_variance")
   # Of few examples the estimate may be undefined.

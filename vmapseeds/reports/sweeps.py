@@ -66,7 +66,8 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
     if not higher_is_better:
       performance = -performance
     samples.append(performance)
-    tables.append(pd.DataFrame({"value": performance, **groups.seed_columns(kept)}))
+    seeds = groups.seed_columns(kept)
+    tables.append(pd.DataFrame({"value": performance, **seeds}))
   fewest = min(len(performance) for performance in samples)
   # One run says nothing about how sure its mean is.
   if fewest < 2:
@@ -110,7 +111,8 @@ def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
 
 def table_of_best(outcomes: Sequence[Outcome], best: Best) -> Table:
   """Return a row for each combination, the best first."""
-  order = np.argsort([-p for p in best.probabilities], kind="stable")
+  # Stable: equal ones stay in the order of their values.
+  order = np.argsort(-np.array(best.probabilities), kind="stable")
   rows = []
   for k in order[:MOST_ROWS]:
     values, runs, mean = outcomes[k]
@@ -148,6 +150,7 @@ def response_curves(outcomes: Sequence[Outcome]) -> dict[str, Figure]:
       point = (outcome.values[name], mean["value"], mean["low"], mean["high"])
       lines.setdefault(format_values(others), []).append(point)
 
+    # More lines than that are a tangle.
     drawn = dict(itertools.islice(lines.items(), MOST_LINES))
     note = ""
     if len(lines) > MOST_LINES:

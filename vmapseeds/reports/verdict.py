@@ -81,7 +81,8 @@ class Comparison(NamedTuple):
     """
     if self.p_value <= ALPHA:
       return "better"
-    if self.margin and max(-self.found.low, self.found.high) <= self.margin:
+    farthest = max(-self.found.low, self.found.high)
+    if self.margin and farthest <= self.margin:
       return "equal"
     # Not even if all runs of one were ahead would Holm's method call it better.
     if self.comparisons * self.least_p_value > ALPHA:
@@ -99,8 +100,10 @@ class Comparison(NamedTuple):
     """
     if self.elsewhere is None:
       return None
-    low, high = float(self.elsewhere.low), float(self.elsewhere.high)
-    return min(low, float(self.found.low)), max(high, float(self.found.high))
+    # Its estimate of a variance may fall below that over runs alone.
+    low = min(float(self.elsewhere.low), float(self.found.low))
+    high = max(float(self.elsewhere.high), float(self.found.high))
+    return low, high
 
   @property
   def sentence(self) -> str:
@@ -133,12 +136,13 @@ def compare_values(
   leader, other = ours, theirs
   if difference.difference < 0:
     leader, other = theirs, ours
+  outperforming = float(probability), float(ends.low), float(ends.high)
   return Comparison(
     a=a,
     b=b,
     found=difference,
     p_value=float(difference.p_value),
-    outperforming=(float(probability), float(ends.low), float(ends.high)),
+    outperforming=outperforming,
     decision=stats.decide(leader, other, gamma=gamma, paired=paired),
     gamma=gamma,
     matching=matching,
@@ -344,7 +348,8 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
     sd = (c.a - c.b).std(ddof=1)
   else:
     # The two may differ in their variances: their mean is what both add to a difference.
-    sd = math.sqrt((c.a.var(ddof=1) + c.b.var(ddof=1)) / 2)
+    mean_variance = (c.a.var(ddof=1) + c.b.var(ddof=1)) / 2
+    sd = math.sqrt(mean_variance)
   power = POWER
   # To see equality within a margin takes an interval that is as narrow.
   if c.margin:
@@ -474,7 +479,9 @@ def spread(c: Comparison) -> Iterator[str]:
 
 
 def _normality(c: Comparison) -> Iterator[str]:
-  p_values = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
+  p_values = {}
+  for side, values in c.sides.items():
+    p_values[side] = float(stats.normality(values).p_value)
   # NaN where the test is not defined.
   if any(np.isnan(p) for p in p_values.values()):
     return
@@ -495,7 +502,8 @@ def _ties(c: Comparison) -> tuple[int, int]:
   ordered = np.sort(c.b)
   not_above = np.searchsorted(ordered, c.a, "right")
   below = np.searchsorted(ordered, c.a, "left")
-  return int((not_above - below).sum()), len(c.a) * len(c.b)
+  ties = int((not_above - below).sum())
+  return ties, len(c.a) * len(c.b)
 
 
 def sds(c: Comparison) -> Iterator[str]:
