@@ -190,7 +190,7 @@ def test_the_page_says_whose_moments_they_are(tmp_path):
   data = vs.Dataset(train=(x, y), test=(x, y))
   runs = vs.Runs.independent(2).bootstrap()
   vs.train(identity_recipe(data), runs, tmp_path / "own", **HOW)
-  vs.report(tmp_path / "own")
+  vs.report(tmp_path / "own").save()
   page = (tmp_path / "own" / "report" / "report.html").read_text()
   assert "each run's own training examples" in html.unescape(page)
 

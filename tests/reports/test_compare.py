@@ -84,10 +84,18 @@ def folder(
 
 
 def said(*args, **options):
-  """The first comparison, and what was printed."""
+  """The first comparison, and what is printed of it and its page."""
+  found, text = compared(*args, **options)
+  return found[0], text
+
+
+def compared(*args, out=None, **options):
+  """All comparisons, and what is printed of them and their page."""
   text = io.StringIO()
-  found = vs.compare(*args, **options, console=Console(width=300, file=text))
-  return found[0], text.getvalue()
+  found = vs.compare(*args, **options)
+  found.save(out)
+  found.print(Console(width=300, file=text))
+  return found, text.getvalue()
 
 
 A = np.array([0.95, 0.9, 0.85, 0.95, 0.8, 0.75, 0.9, 1.0])
@@ -269,9 +277,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
     folder(tmp_path / name, accuracies + shift + rng.integers(0, 2, 12) / 20, range(12))
     for name, shift in shifts.items()
   ]
-  console = Console(width=300, file=io.StringIO())
-  found = vs.compare(*sides, console=console)
-  text = console.file.getvalue()
+  found, text = compared(*sides)
   assert [c.names for c in found] == [("A", "B"), ("A", "C"), ("A", "D")]
   assert [c.verdict for c in found] == ["better", "no difference shown", "better"]
   p = stats.holm([c.found.p_value for c in found])
@@ -289,17 +295,16 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
     )
   cli.main(["compare", *map(str, sides), "--all-pairs"])
   assert "C - D" in capsys.readouterr().out
-  found = vs.compare(*sides, all_pairs=True, console=console)
-  assert len(found) == 6
+  assert len(vs.compare(*sides, all_pairs=True)) == 6
   # Of 6 comparisons a p-value of 0.02 shows nothing, and the sentence says so.
   few = [
     folder(tmp_path / n, np.full(7, 0.5) + s, range(7))
     for n, s in (("e", [0.1] * 7), ("f", [0] * 7), ("g", [0.1] * 7), ("h", [0] * 7))
   ]
-  assert vs.compare(*few[:2], console=console)[0].verdict == "better"
-  found = vs.compare(*few, all_pairs=True, console=console)
+  assert vs.compare(*few[:2]).verdict == "better"
+  found, text = compared(*few, all_pairs=True)
   assert {c.verdict for c in found} == {"too few runs"}
-  assert "at least 8 pairs" in console.file.getvalue()
+  assert "at least 8 pairs" in text
 
 
 @pytest.mark.slow
@@ -492,6 +497,7 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
   )
   assert "lr=0.01 or 0.02" in text
   assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+    "compare.csv",
     "compare.html",
     "compare.json",
     "differences.png",

@@ -22,7 +22,8 @@ SCORES = 100 + 10 * RNG.standard_normal(20)
 
 def said(*args, **options):
   text = io.StringIO()
-  found = vs.plan(*args, **options, console=Console(width=200, file=text))
+  found = vs.plan(*args, **options)
+  found.print(Console(width=200, file=text))
   return found, text.getvalue()
 
 
@@ -114,13 +115,13 @@ def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(pages, "_save_figure", save)
   a = of_scores(tmp_path / "a", SCORES)
-  vs.report(a, console=Console(file=io.StringIO()))
+  vs.report(a).save()
   page = (a / "report" / "report.html").read_text()
   assert "How many runs?" in page
   (mean, *_), _ = said(a)
   assert mean.question in page
   few = of_scores(tmp_path / "few", SCORES[:2])
-  vs.report(few, console=Console(file=io.StringIO()))
+  vs.report(few).save()
   assert "How many runs?" not in (few / "report" / "report.html").read_text()
   cli.plan_hint(str(a))
   cli.plan_hint(str(tmp_path / "none"))

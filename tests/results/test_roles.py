@@ -56,8 +56,11 @@ def dataset(columns=None, **outputs):
 
 
 def quietly(function, *args, **options):
+  """What is returned, and what is printed of it and its pages."""
   text = io.StringIO()
-  found = function(*args, **options, console=Console(width=200, file=text))
+  found = function(*args, **options)
+  found.save()
+  found.print(Console(width=200, file=text))
   return found, text.getvalue()
 
 

@@ -444,7 +444,9 @@ def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypat
   with pytest.raises(vs.Mistake, match=r"test/predictions/c/./0 is missing"):
     vs.report(folder)
   monkeypatch.setattr(results_page, "MOST_READ", 0)
-  (given,) = vs.report(folder)
+  report = vs.report(folder)
+  report.save()
+  (given,) = report
   whole = summarize(vs.open_results(reference))
   assert "Predictions were not kept, or are too many to read" in given["warnings"][-1]
   assert whole["statistics"].keys() - given["statistics"].keys() == {"dependent_pairs"}
@@ -479,4 +481,4 @@ def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
 
 
 def test_a_comparison_reads_accuracies_alone(reference, none_kept):
-  assert vs.compare(none_kept, reference)[0].verdict
+  assert vs.compare(none_kept, reference).verdict

@@ -81,7 +81,8 @@ class Comparison(NamedTuple):
     """
     if self.p_value <= ALPHA:
       return "better"
-    if self.margin and max(-self.found.low, self.found.high) <= self.margin:
+    farthest = max(-self.found.low, self.found.high)
+    if self.margin and farthest <= self.margin:
       return "equal"
     # Not even if all runs of one were ahead would Holm's method call it better.
     if self.comparisons * self.least_p_value > ALPHA:
@@ -99,8 +100,10 @@ class Comparison(NamedTuple):
     """
     if self.elsewhere is None:
       return None
-    low, high = float(self.elsewhere.low), float(self.elsewhere.high)
-    return min(low, float(self.found.low)), max(high, float(self.found.high))
+    # Its estimate of a variance may fall below that over runs alone.
+    low = min(float(self.elsewhere.low), float(self.found.low))
+    high = max(float(self.elsewhere.high), float(self.found.high))
+    return low, high
 
   @property
   def sentence(self) -> str:
@@ -125,22 +128,21 @@ def compare_values(
   if not attributes.get("higher_is_better", True):
     ours, theirs = -a, -b
 
+  # By rearranging the runs: means of few are far from normal.
   difference = stats.compare_means(ours, theirs, paired)
   probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
   # Bouthillier's test is one-sided, so it is asked of the side that leads.
   leader, other = ours, theirs
   if difference.difference < 0:
     leader, other = theirs, ours
+  low, high = probability.interval
+  outperforming = float(probability), float(low), float(high)
   return Comparison(
     a=a,
     b=b,
     found=difference,
     p_value=float(difference.p_value),
-    outperforming=(
-      float(probability),
-      float(probability.low),
-      float(probability.high),
-    ),
+    outperforming=outperforming,
     decision=stats.decide(leader, other, gamma=gamma, paired=paired),
     gamma=gamma,
     matching=matching,
@@ -316,6 +318,7 @@ def _too_few(c: Comparison) -> Iterator[str]:
       f"with {here}, chance alone puts {ahead} of one ahead in "
       f"{100 * c.least_p_value:.2g} % of cases"
     )
+  # An interval that asks for normal runs is better than none, if it is called that.
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
@@ -345,7 +348,8 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
     sd = (c.a - c.b).std(ddof=1)
   else:
     # The two may differ in their variances: their mean is what both add to a difference.
-    sd = math.sqrt((c.a.var(ddof=1) + c.b.var(ddof=1)) / 2)
+    mean_variance = (c.a.var(ddof=1) + c.b.var(ddof=1)) / 2
+    sd = math.sqrt(mean_variance)
   power = POWER
   # To see equality within a margin takes an interval that is as narrow.
   if c.margin:
@@ -472,7 +476,9 @@ def spread(c: Comparison) -> Iterator[str]:
 
 
 def _normality(c: Comparison) -> Iterator[str]:
-  p_values = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
+  p_values = {}
+  for side, values in c.sides.items():
+    p_values[side] = float(stats.normality(values).p_value)
   # NaN where the test is not defined.
   if any(np.isnan(p) for p in p_values.values()):
     return
@@ -493,7 +499,8 @@ def _ties(c: Comparison) -> tuple[int, int]:
   ordered = np.sort(c.b)
   not_above = np.searchsorted(ordered, c.a, "right")
   below = np.searchsorted(ordered, c.a, "left")
-  return int((not_above - below).sum()), len(c.a) * len(c.b)
+  ties = int((not_above - below).sum())
+  return ties, len(c.a) * len(c.b)
 
 
 def sds(c: Comparison) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Recorder:
     for seed in range(100):
       if not recorder.has(seed=seed):
         recorder.add(train(seed).predict(images), seed=seed)
-    vs.report("results/mine")
+    vs.report("results/mine").print()
 
   Args:
     out: the results folder. The first run that is added makes a new one.
