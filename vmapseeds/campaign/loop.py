@@ -782,9 +782,6 @@ def train_and_store_block(
   runs = plan.runs[np.array(results.blocks[block])]
   # Another process may have finished it before it was claimed here.
   while not results.is_finished(block):
-    if not settled:
-      execution = folder_execution(campaign)
-      campaign = campaign._replace(execution=execution)
     keeper = make_keeper(campaign, block, runs, bar)
     if plan.options.progress:
       say_abandoned(claims, block, runs, keeper)
@@ -802,9 +799,13 @@ def train_and_store_block(
       # All processes take the same width as long as no run is done.
       description.settle(results, provenance(plan, execution))
       continue
-    if settled or folder_execution(campaign) == execution:
+    # Most often nobody has changed the lanes, so the folder is asked once, at the end.
+    due = execution if settled else folder_execution(campaign)
+    if due == execution:
       store_block(campaign, block, (values, record, counts), claims, keeper)
       break
+    execution = due
+    campaign = campaign._replace(execution=execution)
   return campaign
 
 
@@ -882,7 +883,11 @@ def store_block(
   # An interruption in between would leave values without a record, and checkpoints of
   # runs that are done.
   with uninterrupted():
-    is_written = results.write_block(block, values, record, counts)
+    # A block without checkpoints is quickly trained again after a power failure. The
+    # checkpoints are removed once the record is sure to last.
+    is_written = results.write_block(
+      block, values, record, counts, flush_folder=keeper is not None
+    )
     if not is_written and plan.options.progress:
       say(
         f"block {block} was finished by another process meanwhile: what was trained here "

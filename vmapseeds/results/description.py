@@ -30,6 +30,7 @@ from vmapseeds.data.dataset import count_seen
 from vmapseeds.mistakes import Mistake, door, option, wording
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
+from vmapseeds.store.growing import extend, restore, revise
 from vmapseeds.store.layout import (
   Description,
   array,
@@ -180,7 +181,7 @@ def open_or_create(
   if root:
     results = Results(path, root)
     mixed = check_same(results, contents, description, force_mixed, allow_upgrade)
-    results.extend(_count_runs(contents.columns), contents.columns)
+    extend(results, _count_runs(contents.columns), contents.columns)
     settle(results, description, mixed)
     return results
 
@@ -260,8 +261,9 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   available = sampling[2] if sampling else 0
   # Stratified folds are drawn anew from the labels of the pool.
   labels = None
-  if f"{HELD_OUT}/labels" in results.arrays:
-    labels = np.asarray(results.arrays[f"{HELD_OUT}/labels"])
+  pool_labels = f"{HELD_OUT}/labels"
+  if pool_labels in results.examples:
+    labels = results.read_plan([pool_labels])[pool_labels]
   examples = finished.training_examples(available, labels)
   if examples is None:
     remedy = wording(
@@ -345,7 +347,7 @@ def check_same(
   )
   # The task makes these arrays anew, so that damaged ones of the folder can be mended.
   constants = {name: values for name, (_, values) in contents.constants.items()}
-  results.restore(columns | constants)
+  restore(results, columns | constants)
 
   shared = min(_count_runs(columns), len(results))
   for name, stored in results.table().items():
@@ -614,7 +616,7 @@ def settle(results: Results, current: Description, mixed: str = "") -> None:
 
   # A revision waits for the folder's claim, and writes the description anew.
   if settled(results.root) != results.root:
-    results.revise(settled)
+    revise(results, settled)
 
 
 def join(root: Description, current: Description, mixed: str) -> Description:

@@ -95,7 +95,7 @@ def merge(
     extents=[*_cuts(sources, origin), len(origin)],
     block_runs=max(source.block_runs for source in sources),
     columns=table,
-    examples={name: first.arrays[name][...] for name in first.examples},
+    examples=first.read_plan(first.examples),
     dimensions={name: tuple(entry["dimensions"]) for name, entry in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
     attributes={
@@ -218,7 +218,8 @@ def check_alike(
     difference = ""
     # Labels are of an output, other arrays of examples are not.
     if name in first.examples and mine["arrays"][name]["attributes"].get("of"):
-      labels, first_labels = source.arrays[name][...], first.arrays[name][...]
+      labels = source.read_plan([name])[name]
+      first_labels = first.read_plan([name])[name]
       difference = f", {difference_of_labels(labels, first_labels)}"
     raise Mistake(f"{other}: its {name} are others{difference}; {use}")
   if mine["num_classes"] != theirs["num_classes"]:

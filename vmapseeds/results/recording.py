@@ -50,6 +50,7 @@ from vmapseeds.store.folders import (
   create_folder,
   occupied,
 )
+from vmapseeds.store.growing import append, revise
 from vmapseeds.store.layout import Description, array, digest, read_verified_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
@@ -225,7 +226,7 @@ class Recorder:
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
     # The table is joined while the folder's claim is held: two processes may add at once.
-    results.append(count, functools.partial(joined, self.path, columns), blocks)
+    append(results, count, functools.partial(joined, self.path, columns), blocks)
 
   def _open(self) -> Results:
     """Open the folder that is there, and check that it is as this recorder was told."""
@@ -238,20 +239,23 @@ class Recorder:
       )
     results = Results(self.path, root)
     test_sets, classes = root["test_sets"], root["num_classes"]
-    labels = {name: results.arrays[f"{name}/labels"][:] for name in test_sets}
+    examples = results.read_plan([f"{name}/labels" for name in test_sets])
+    labels = {name: examples[f"{name}/labels"] for name in test_sets}
     self._check_labels(labels, classes)
     if self._num_classes not in (None, classes):
       raise Mistake(f"{self.path} has {classes} classes, not {self._num_classes!r:.50}")
 
-    logits = results.arrays.get(f"{test_sets[0]}/logits")
+    logits = root["arrays"].get(f"{test_sets[0]}/logits")
     if self._keep_logits and logits is None:
       raise Mistake(f"{self.path} keeps no logits: leave keep_logits out")
-    logits_dtype = None if logits is None else logits.dtype
+    logits_dtype = None
+    if logits is not None:
+      logits_dtype = np.dtype(logits["dtype"])
     self._tested = Tested(labels, classes, logits_dtype)
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
-      results.revise(functools.partial(renamed, self._class_names))
+      revise(results, functools.partial(renamed, self._class_names))
     self._results = results
     return results
 
@@ -459,7 +463,7 @@ def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]
   # One test set is enough: other runs differ in it.
   name = f"{results.root['test_sets'][0]}/predictions"
   # A record has the digest of what is stored, in the folder's dtype.
-  dtype = results.arrays[name].dtype
+  dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
     (results.record(k) or {})["digests"][name]: runs.start
     for k, runs in enumerate(results.blocks)

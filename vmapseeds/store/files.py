@@ -280,9 +280,9 @@ def write(path: Place, data: bytes) -> None:
       path.write_bytes(data)
 
 
-def replace(path: Place, data: str | bytes) -> None:
+def replace(path: Place, data: str | bytes, *, flush_folder: bool = True) -> None:
   """Write a file atomically: it is there whole or not at all, even after a power
-  failure.
+  failure. Unless its folder is flushed, such a failure may leave what was there before.
   """
   if isinstance(data, str):
     data = data.encode()
@@ -298,7 +298,8 @@ def replace(path: Place, data: str | bytes) -> None:
   except BaseException:
     draft.unlink(missing_ok=True)
     raise
-  flush(path.parent)  # the new name is an entry of its folder
+  if flush_folder:
+    flush(path.parent)  # the new name is an entry of its folder
 
 
 def flush(path: Place) -> None:
