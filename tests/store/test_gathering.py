@@ -1,6 +1,4 @@
-"""Small values of runs: in the records of their blocks, and in one file when all of many
-blocks are done.
-"""
+"""Small values of runs: in the records of their blocks, and in one file when all are done."""
 
 import base64
 import json
@@ -26,11 +24,6 @@ OUTPUTS = {
   "counted": array("int16", ("block", "two"), (2,)),
 }
 SMALL = ["accuracy", "test/marks", "test/eight", "counted"]
-
-
-@pytest.fixture(autouse=True)
-def few_blocks_are_many(monkeypatch):
-  monkeypatch.setattr(results, "FEW_BLOCKS", 0)
 
 
 def gathered(path):
@@ -93,7 +86,7 @@ def files(path):
 
 @pytest.mark.parametrize("block_runs", [1, 3, 10_000])
 @pytest.mark.parametrize("extents", [(1,), (7,), (2, 7)])
-def test_values_come_back(tmp_path, extents, block_runs):
+def test_values_come_back(tmp_path, monkeypatch, extents, block_runs):
   path = tmp_path / "r"
   folder = make(path, extents, block_runs)
   assert folder.small == SMALL
@@ -112,6 +105,7 @@ def test_values_come_back(tmp_path, extents, block_runs):
   }
   folder.gather()
   assert gathered(path) == [blocks]
+  monkeypatch.setattr(results, "FEW_BLOCKS", 0)
   for record in (path / "blocks").glob("*.json"):
     record.write_text("no longer read")
   check(path, values)
@@ -120,18 +114,19 @@ def test_values_come_back(tmp_path, extents, block_runs):
     np.testing.assert_array_equal(plain["counted"], values[1]["counted"])
 
 
-def test_few_blocks_are_not_gathered(tmp_path, monkeypatch):
-  monkeypatch.setattr(results, "FEW_BLOCKS", 3)
+def test_values_of_many_blocks_are_found_without_a_listing(tmp_path, monkeypatch):
+  monkeypatch.setattr(results, "FEW_BLOCKS", 2)
   path = tmp_path / "r"
-  values = values_of(20, 8)
   folder = make(path)
+  values = values_of(7, 3)
   fill(folder, values)
   folder.gather()
-  assert gathered(path) == []
-  growing.extend(folder, 10, {"seed_init": np.arange(10, dtype=np.uint32)})
-  fill(folder, values, [3])
-  folder.gather()
-  assert gathered(path) == [4]
+  for record in (path / "blocks").glob("*.json"):
+    record.write_text("not read")
+  accuracies = Results(path).read("accuracy", np.arange(7))
+  np.testing.assert_array_equal(accuracies, values[0]["accuracy"])
+  with pytest.raises(vs.Mistake, match=r"blocks/0.json cannot be read"):
+    Results(path).read("accuracy", np.arange(4))
 
 
 def test_gathering_waits_for_the_last_block_and_for_nobody(tmp_path):
@@ -182,7 +177,7 @@ def test_a_process_that_ends_while_it_gathers_harms_nothing(
   growing.extend(folder, 20, {"seed_init": np.arange(20, dtype=np.uint32)})
   fill(folder, values, range(3, 8))
 
-  def ended(*_):
+  def ended(*_, **__):
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patch:

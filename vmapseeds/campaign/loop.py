@@ -883,17 +883,16 @@ def store_block(
   # An interruption in between would leave values without a record, and checkpoints of
   # runs that are done.
   with uninterrupted():
-    # A block without checkpoints is quickly trained again after a power failure. The
-    # checkpoints are removed once the record is sure to last.
-    is_written = results.write_block(
-      block, values, record, counts, flush_folder=keeper is not None
-    )
+    is_written = results.write_block(block, values, record, counts)
     if not is_written and plan.options.progress:
       say(
         f"block {block} was finished by another process meanwhile: what was trained here "
         "is not used"
       )
     if keeper:
+      # A block that is not saved is short, so it is quickly trained again after a power
+      # failure.
+      results.flush_records()
       keeper.remove()
 
 

@@ -109,6 +109,7 @@ def merge(
       steps, "merging", console=Console(stderr=True), disable=not progress
     ):
       step()
+    merged.flush_records()
   return open_results(out, *joined["test_sets"][:1])
 
 

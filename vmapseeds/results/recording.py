@@ -320,6 +320,7 @@ class Recorder:
       steps = _steps(count, block_runs, progress, "importing")
       for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps)):
         results.write_block(k, outputs, record)
+      results.flush_records()
     self._open()
 
 

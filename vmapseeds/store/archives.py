@@ -24,7 +24,9 @@ class Form(NamedTuple):
   shape: tuple[int, ...]
 
 
-def write_archive(file: Place, arrays: Mapping[str, np.ndarray]) -> None:
+def write_archive(
+  file: Place, arrays: Mapping[str, np.ndarray], *, flush_file: bool
+) -> None:
   """Write arrays by their names, atomically. Equal arrays make equal bytes.
 
   Whoever relies on the file's name after a power failure flushes its folder.
@@ -36,7 +38,7 @@ def write_archive(file: Place, arrays: Mapping[str, np.ndarray]) -> None:
       member = zipfile.ZipInfo(f"{name}.npy")
       with archive.open(member, "w", force_zip64=True) as stream:
         np.lib.format.write_array(stream, values, allow_pickle=False)
-  replace(file, buffer.getvalue(), flush_folder=False)
+  replace(file, buffer.getvalue(), flush_file=flush_file, flush_folder=False)
 
 
 def read_archive(

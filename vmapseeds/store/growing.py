@@ -82,6 +82,7 @@ def append(
         # A process that ended before it changed the description may have left one.
         remove(results.path / BLOCKS / f"{block}.json")
         grown.write_block(block, outputs, record)
+      grown.flush_records()
       is_held = claims.holds("folder")
       if is_held:
         write_plan(results.path, root, {**columns, **examples})

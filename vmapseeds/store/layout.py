@@ -24,8 +24,8 @@ its own that ends in a CRC-32C. So run i lies at row `block * block_runs + offse
 them, and runs that are not done, as -1 or NaN.
 
 Small ones, of at most `SMALL_BYTES` a run, such as accuracies, are no objects of a block:
-each would cost a request. They stand in the record (`values`, base64). When all of many
-blocks are done, `blocks/values_<n>.npz` gets the values of the first n blocks together.
+each would cost a request. They stand in the record (`values`, base64). When all n blocks
+are done, `blocks/values_<n>.npz` gets their values together, which one request reads.
 The records stay what counts: `verify` compares that file with them, and whoever writes
 one of these blocks again removes it first.
 
@@ -330,11 +330,10 @@ def parse_record(text: bytes, block: int, runs: int) -> Description:
   return record
 
 
-def write_record(path: Place, record: Mapping[str, Any], flush_folder: bool) -> None:
-  """Write a block's record atomically."""
+def write_record(path: Place, record: Mapping[str, Any]) -> None:
+  """Write a block's record atomically. Its name lasts once the folder is flushed."""
   text = json.dumps(signed(record)) + "\n"
-  file = path / BLOCKS / f"{record['block']}.json"
-  replace(file, text, flush_folder=flush_folder)
+  replace(path / BLOCKS / f"{record['block']}.json", text, flush_folder=False)
 
 
 # What Zarr and its codecs raise for bytes that they cannot read; it is not documented.

@@ -186,7 +186,9 @@ class Results:
     name: str,
     runs: int | Int[np.ndarray, " runs"],
   ) -> Shaped[np.ndarray, "..."]:
-    """Return the values of an output, of finished runs or of one."""
+    """Return the values of a column, or of an output of finished runs."""
+    if name in self.columns:
+      return self.read_plan([name])[name][runs]
     rows = self.rows[runs]
     with layout.readable(self.path):
       if name in self.small:
@@ -201,11 +203,10 @@ class Results:
     """
     wanted = np.asarray(blocks, int)
     known = self._small_values.known
-    if (~known[wanted]).sum() > FEW_BLOCKS:
-      if not self.gathered:
-        self.finished_blocks()
-      if self.gathered:
-        self._small_values.read_gathered(self.gathered)
+    if not self.gathered and (~known[wanted]).sum() > FEW_BLOCKS:
+      self.finished_blocks()
+    if not known[wanted[wanted < self.gathered]].all():
+      self._small_values.read_gathered(self.gathered)
     # What is not gathered costs a request for each record.
     unknown = wanted[~known[wanted]]
     for block, record in self.records(unknown.tolist()):
@@ -274,19 +275,15 @@ class Results:
     outputs: Mapping[str, Shaped[np.ndarray, "runs ..."]],
     record: Mapping[str, Any] | None = None,
     counts: Mapping[str, np.ndarray] | None = None,
-    *,
-    flush_folder: bool = True,
   ) -> bool:
     """Write a block: the values, and last its record. Return False, and do nothing, if
-    it has a record.
+    it has a record. A power failure may take the record, unless `flush_records` follows.
 
     Args:
       block: the block.
       outputs: array name -> values of its runs.
       record: what the record says of them besides digests; another block's will do.
       counts: array name -> counts over its runs.
-      flush_folder: whether the record outlasts a power failure in the next seconds.
-        Otherwise the block's runs may have to be trained again.
     """
     if self.is_finished(block):
       return False
@@ -309,9 +306,15 @@ class Results:
       "values": {name: encode(array) for name, array in small.items()},
     }
     # A record that is passed on from another block has that block's entries.
-    layout.write_record(self.path, {**(record or {}), **own}, flush_folder)
+    layout.write_record(self.path, {**(record or {}), **own})
     self._small_values.keep(block, small)
     return True
+
+  def flush_records(self) -> None:
+    """Wait until the records that were written last even after a power failure. Without
+    it, their runs may have to be trained again.
+    """
+    flush(self.path / BLOCKS)
 
   def _write(self, name, values, block):
     """Write a block's values, a whole object."""
@@ -329,10 +332,10 @@ class Results:
 
   def gather(self) -> None:
     """Write the small values of all blocks into one file, which one request reads, if
-    the blocks are many and all finished.
+    all blocks are finished.
     """
     blocks = len(self.blocks)
-    if not self.small or blocks <= FEW_BLOCKS:
+    if not self.small:
       return
     if len(self.finished_blocks()) < blocks or self.gathered == blocks:
       return
@@ -371,7 +374,7 @@ def write_plan(
   plan = {}
   for name, array in values.items():
     plan[name] = np.asarray(array, root["arrays"][name]["dtype"])
-  write_archive(path / layout.PLAN, plan)
+  write_archive(path / layout.PLAN, plan, flush_file=True)
 
 
 def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.Dataset:

@@ -1,5 +1,5 @@
 """The values of runs that are too small for objects of their own, such as accuracies:
-they stand in the records of their blocks, and in one file for many blocks together.
+they stand in the records of their blocks, and in one file for all blocks together.
 """
 
 import base64
@@ -23,7 +23,8 @@ from vmapseeds.store.layout import (
   small_arrays,
 )
 
-# So many records are read in the time of one, with requests side by side.
+# So many records are read in the time of one, with requests side by side: for fewer,
+# nobody looks whether there is a file of all.
 FEW_BLOCKS = 16
 GATHERED = re.compile(r"values_(\d{1,9})\.npz")
 
@@ -124,7 +125,9 @@ class SmallValues:
 
   def write_gathered(self) -> None:
     """Write the values of all blocks, which are known, into one file."""
-    write_archive(self.path / gathered_file(len(self.blocks)), self.arrays)
+    # Not flushed: it is ignored where a power failure has damaged it.
+    file = self.path / gathered_file(len(self.blocks))
+    write_archive(file, self.arrays, flush_file=False)
 
   def gathered_fault(self, blocks: int) -> str | None:
     """Return what is wrong with the file of the first blocks, None if it has the values
