@@ -997,8 +997,8 @@ def link(name, target):
 
 
 def pickles():
-  """Makes the predictions a Zarr 2 array of pickled objects, and puts a pickle codec
-  into the votes' metadata.
+  """Makes the logits a Zarr 2 array of pickled objects, and adds an array with a pickle
+  codec to the metadata.
   """
   from numcodecs import Pickle
 
@@ -1012,15 +1012,16 @@ def pickles():
     "order": "C",
     "filters": [{"id": "pickle", "protocol": 5}],
   }
-  Path("r/test/predictions/0.0").write_bytes(
+  Path("r/test/logits/0.0").write_bytes(
     bytes(Pickle().encode(np.array([[Payload()] * 6] * 4)))
   )
-  Path("r/test/predictions/.zarray").write_text(json.dumps(v2))
+  Path("r/test/logits/.zarray").write_text(json.dumps(v2))
 
   def change(root):
     nodes = root["consolidated_metadata"]["metadata"]
-    nodes["test/predictions"] = v2
-    nodes["test/votes"]["codecs"] = [{"name": "numcodecs.pickle", "configuration": {}}]
+    codecs = [{"name": "numcodecs.pickle", "configuration": {}}]
+    nodes["test/accuracy"] = nodes["test/logits"] | {"codecs": codecs}
+    nodes["test/logits"] = v2
 
   edit("r/zarr.json", change)
 

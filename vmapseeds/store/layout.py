@@ -236,7 +236,9 @@ def read_verified_metadata(path: Folder) -> Description | None:
       "a results folder has files and folders alone: put them there, or move it elsewhere",
     )
   try:
-    check_memory(path, unsigned(root))
+    root = unsigned(root)
+    root["digests"] = dict(root["digests"])
+    check_memory(path, root)
   except Mistake:
     raise
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 the format.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,6 @@ from vmapseeds.store.small_values import (
   GATHERED,
   SmallValues,
   encode,
-  gathered_file,
   most_gathered,
 )
 
@@ -341,15 +341,17 @@ class Results:
       return
     self.small_values(range(blocks))
     self._small_values.write_gathered()
-    # Files of fewer blocks have nothing that the new one lacks.
-    self.forget_gathered(but=gathered_file(blocks))
+    # Files of fewer blocks have nothing that the new one lacks. Another process may have
+    # written one of more.
+    self.forget_gathered(below=blocks)
+    self.gathered = blocks
 
-  def forget_gathered(self, but: str | None = None) -> None:
-    """Remove the files of small values, except one."""
+  def forget_gathered(self, below: float = math.inf) -> None:
+    """Remove the files of small values, or those of fewer blocks."""
     for name in names(self.path / BLOCKS):
-      file = f"{BLOCKS}/{name}"
-      if GATHERED.fullmatch(name) and file != but:
-        remove(self.path / file)
+      match = GATHERED.fullmatch(name)
+      if match and int(match[1]) < below:
+        remove(self.path / BLOCKS / name)
     self.gathered = 0
 
   def objects(self, block: int) -> list[str]:
