@@ -1088,7 +1088,7 @@ FOLDERS = {
   "a link to other results": (link("test", "../i/test"), "is a link"),
   "a link to itself": (link("plan.npz", "plan.npz"), "is a link"),
   "a link among the chunks": (
-    link("test/predictions/c/0/0", "/etc/passwd"),
+    link("test/logits/c/0/0/0", "/etc/passwd"),
     "is a link",
   ),
   "a link that the report would write through": (

@@ -71,6 +71,7 @@ def read_archive(
     if form.shape:
       values = values[: form.shape[0]]
     if (values.dtype, values.shape) == form:
+      values.flags.writeable = False  # many may share it
       arrays[name] = values
     else:
       faults[name] = OTHERS

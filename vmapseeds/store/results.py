@@ -70,6 +70,7 @@ class Results:
     self.gathered = 0  # blocks whose small values are in one file, as seen last
     self._small_values = SmallValues(self.path, root)
     self._arrays: dict[str, zarr.Array] | None = None
+    self._plan: dict[str, np.ndarray] = {}  # what was read of the plan
 
     self.columns = root["columns"]
     self.small = layout.small_arrays(root)
@@ -164,11 +165,13 @@ class Results:
     Raises:
       Damage: one of them cannot be read.
     """
-    arrays, faults = self._read_plan(some)
-    for name, fault in faults.items():
-      lost = f"{name} in {layout.PLAN}" if name else layout.PLAN
-      raise layout.Damage(self.path, f"{lost} {fault}")
-    return arrays
+    if not set(some) <= self._plan.keys():
+      arrays, faults = self._read_plan(some)
+      for name, fault in faults.items():
+        lost = f"{name} in {layout.PLAN}" if name else layout.PLAN
+        raise layout.Damage(self.path, f"{lost} {fault}")
+      self._plan |= arrays
+    return {name: self._plan[name] for name in some}
 
   def _read_plan(self, some):
     """Return what `read_archive` does of the plan."""
@@ -265,6 +268,8 @@ class Results:
     for name, values in arrays.items():
       if layout.digest(values) != self.root["digests"].get(name):
         faults[name] = layout.OTHERS
+    # What is sound need not be read again.
+    self._plan = {name: arrays[name] for name in arrays.keys() - faults.keys()}
     return faults
 
   # Writing.
@@ -335,7 +340,7 @@ class Results:
     all blocks are finished.
     """
     blocks = len(self.blocks)
-    if not self.small:
+    if not self.small or self.gathered == blocks:
       return
     if len(self.finished_blocks()) < blocks or self.gathered == blocks:
       return
