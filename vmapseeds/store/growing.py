@@ -72,8 +72,9 @@ def append(
     if {**stored, "digest": ""} != {**results.root, "digest": ""}:
       results.reopen(layout.require_metadata(results.path))
 
-    columns = make_columns(results.table())
-    examples = results.read_plan(results.examples)
+    plan = results.read_plan([*results.columns, *results.examples])
+    examples = {name: plan.pop(name) for name in results.examples}
+    columns = make_columns(plan)
     root = layout.longer(results.root, len(results) + runs, columns)
     grown = Results(results.path, root)
     first = len(results.blocks)

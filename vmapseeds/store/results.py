@@ -389,30 +389,31 @@ def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.
   a group. Large ones are read when they are used.
   """
   runs = np.array([run for block in blocks for run in results.blocks[block]], int)
-  chosen = {"run": runs, "block": np.asarray(blocks, int)}
+  places = {"run": runs, "block": np.asarray(blocks, int)}
+  large_places = places | {"run": results.rows[runs]}
   groups = {"", group or ""}
-  arrays = results.root["arrays"]
-  wanted = [name for name in arrays if name.rpartition("/")[0] in groups]
+  entries = results.root["arrays"]
+  wanted = [name for name in entries if name.rpartition("/")[0] in groups]
+  variables = {}
   with layout.readable(results.path):
     held = results.read_plan([*results.columns, *results.examples])
     if set(wanted) & set(results.small):
       held |= results.small_values(blocks)
     large = _open_large(results, groups)
-
-    variables = {}
     for name in wanted:
-      short = name.rpartition("/")[2]
-      first = layout.first_dimension(arrays[name])
+      entry = entries[name]
+      chosen = large_places
       if name in held:
-        variable = xr.Variable(
-          arrays[name]["dimensions"], held[name], arrays[name]["attributes"]
-        )
-        if first in chosen:
-          variable = variable[chosen[first]]
+        chosen = places
+        variable = xr.Variable(entry["dimensions"], held[name], entry["attributes"])
       else:
-        rows = results.rows[runs] if first == "run" else chosen["block"]
-        variable = large[name].isel({first: rows})
-      variables[short] = variable
+        variable = large[name]
+      first = layout.first_dimension(entry)
+      if first in chosen:
+        variable = variable.isel({first: chosen[first]})
+      elif name in held:
+        variable = variable.copy()  # the user may change it
+      variables[name.rpartition("/")[2]] = variable
     return xr.Dataset(variables, attrs=results.description)
 
 
