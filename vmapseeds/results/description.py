@@ -1,10 +1,10 @@
 """What a campaign keeps in its results folder, and whether a folder belongs to the
 campaign that is to resume there.
 
-The root group holds arrays of runs: `seed_<source>` for each source of randomness, a
-column for each value that the task declares, `poke_step`, `label_map`, `subset`,
-`diverged`. A column of names has the UTF-8 bytes of each, `(run, letter)`, with zeros
-after them. Each test set is a group with `predictions(run, example)`, `accuracy(run)`,
+The runs table has `seed_<source>` for each source of randomness, a column for each value
+that the task declares, `poke_step`, `label_map`, `subset`. A column of names has the
+UTF-8 bytes of each, `(run, letter)`, with zeros after them. `diverged` is an output. Each
+test set is a group with `predictions(run, example)`, `accuracy(run)`,
 `labels(example)` and, on request, `logits(run, example, class)`. The group `variables`
 is there on request, with one array per leaf (`vmapseeds.results.networks`). What an
 array means stands in its attributes: `role` and what belongs to it (`vs.Output`). The
