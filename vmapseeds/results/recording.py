@@ -275,36 +275,16 @@ class Recorder:
     self, runs: Runs, columns: Columns, block_runs: int, progress: bool
   ) -> None:
     """Make the folder with these runs in it."""
-    first = next(iter(runs.values()))
-    count = first.shape[0]
+    count = number_of_runs(runs)
     check_test_sets(runs, self._labels, "the labels")
-    classes = classes_of(runs, self._num_classes)
-    most = classes or MOST_CLASSES
-    labels = {}
-    for name, source in self._labels.items():
-      predicted = runs[name]
-      labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
     block_runs = min(at_least("block_runs", block_runs, 1), count)
-    if first.kind == "predictions":
-      # This pass comes first, because the number of classes must be known before
-      # anything is written.
-      steps = _steps(count, block_runs, progress, "checking")
-      highest = highest_class(runs, most, steps)
-      counted = count_classes(labels, highest, progress)
-      classes = classes or counted
-    assert classes is not None  # logits have an axis of classes
-
-    logits_dtype = first.dtype if self._keep_logits else None
-    tested = Tested(labels, classes, logits_dtype, self._class_names)
-    if self._keep_logits and first.kind == "predictions":
-      raise Mistake(
-        "predictions have no logits to keep: give logits, or do not ask for them"
-      )
+    tested = self._tested_first(runs, block_runs, progress)
     check_runs(runs, tested)
     # Two of the new runs may have the same seeds.
     no_runs = {name: column[:0] for name, column in columns.items()}
     joined(self.path, columns, no_runs)
 
+    labels = {f"{name}/labels": array for name, array in tested.labels.items()}
     origins = [*runs.values(), *self._labels.values()]
     with create_folder(
       self.path,
@@ -312,8 +292,8 @@ class Recorder:
       extents=[count],
       block_runs=block_runs,
       columns=columns,
-      examples={f"{name}/labels": array for name, array in labels.items()},
-      dimensions={f"{name}/labels": ("example",) for name in labels},
+      examples=labels,
+      dimensions=dict.fromkeys(labels, ("example",)),
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
     ) as results:
@@ -322,6 +302,33 @@ class Recorder:
         results.write_block(k, outputs, record)
       results.flush_records()
     self._open()
+
+  def _tested_first(self, runs: Runs, block_runs: int, progress: bool) -> Tested:
+    """Return what the first runs of a folder were tested on, read `block_runs` runs at a
+    time.
+    """
+    first = next(iter(runs.values()))
+    classes = classes_of(runs, self._num_classes)
+    most = classes or MOST_CLASSES
+    labels = {}
+    for name, source in self._labels.items():
+      predicted = runs[name]
+      labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
+    if first.kind == "predictions":
+      # This pass comes first, because the number of classes must be known before
+      # anything is written.
+      steps = _steps(first.shape[0], block_runs, progress, "checking")
+      highest = highest_class(runs, most, steps)
+      counted = count_classes(labels, highest, progress)
+      classes = classes or counted
+    assert classes is not None  # logits have an axis of classes
+
+    if self._keep_logits and first.kind == "predictions":
+      raise Mistake(
+        "predictions have no logits to keep: give logits, or do not ask for them"
+      )
+    logits_dtype = first.dtype if self._keep_logits else None
+    return Tested(labels, classes, logits_dtype, self._class_names)
 
 
 def say_notes(runs: Runs) -> None:
