@@ -963,8 +963,11 @@ def values(name, value):
   """Writes one value all over an array."""
 
   def make():
-    stored = Results("r").arrays[name]
-    stored[:] = np.full(stored.shape, value, stored.dtype)
+    (file,) = (f for f in Path("r").rglob("*.npz") if name in np.load(f))
+    with np.load(file) as stored:
+      arrays = dict(stored)
+    arrays[name] = np.full_like(arrays[name], value)
+    np.savez(file, **arrays)
 
   return make
 
@@ -994,8 +997,8 @@ def link(name, target):
 
 
 def pickles():
-  """Makes the predictions a Zarr 2 array of pickled objects, and puts a pickle codec
-  into the accuracies' metadata.
+  """Makes the logits a Zarr 2 array of pickled objects, and adds an array with a pickle
+  codec to the metadata.
   """
   from numcodecs import Pickle
 
@@ -1009,17 +1012,16 @@ def pickles():
     "order": "C",
     "filters": [{"id": "pickle", "protocol": 5}],
   }
-  Path("r/test/predictions/0.0").write_bytes(
+  Path("r/test/logits/0.0").write_bytes(
     bytes(Pickle().encode(np.array([[Payload()] * 6] * 4)))
   )
-  Path("r/test/predictions/.zarray").write_text(json.dumps(v2))
+  Path("r/test/logits/.zarray").write_text(json.dumps(v2))
 
   def change(root):
     nodes = root["consolidated_metadata"]["metadata"]
-    nodes["test/predictions"] = v2
-    nodes["test/accuracy"]["codecs"] = [
-      {"name": "numcodecs.pickle", "configuration": {}}
-    ]
+    codecs = [{"name": "numcodecs.pickle", "configuration": {}}]
+    nodes["test/accuracy"] = nodes["test/logits"] | {"codecs": codecs}
+    nodes["test/logits"] = v2
 
   edit("r/zarr.json", change)
 
@@ -1058,10 +1060,22 @@ FOLDERS = {
     "which free memory does not hold",
   ),
   "labels cut off": (
-    cut("test/labels/c/0"),
-    "r is damaged: an object cannot be read (Stored and computed checksum",
+    cut("plan.npz"),
+    "r is damaged: plan.npz cannot be read (File is not a zip file",
   ),
-  "no labels": (remove("test/labels"), "r is damaged: test/labels/c/0 is missing"),
+  "no labels": (remove("plan.npz"), "r is damaged: plan.npz is missing"),
+  "labels of pickled objects": (
+    lambda: np.savez("r/plan.npz", **{"test/labels": np.array([Payload()])}),
+    "in plan.npz cannot be read",
+  ),
+  "a plan of 12 TB": (
+    lambda: Path("r/plan.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()),
+    "in plan.npz cannot be read",
+  ),
+  "a compressed plan": (
+    lambda: np.savez_compressed("r/plan.npz", seed_init=np.zeros(10**6, np.uint32)),
+    "r is damaged: plan.npz cannot be read (it is compressed)",
+  ),
   "labels too high": (
     values("test/labels", 5),
     " example",
@@ -1072,7 +1086,7 @@ FOLDERS = {
     "finished",
   ),
   "a link among the chunks": (
-    link("test/labels/c/0", "/etc/passwd"),
+    link("test/logits/c/0/0/0", "/etc/passwd"),
     "r is damaged: an object cannot be read",
   ),
 }
@@ -1388,9 +1402,9 @@ def test_flags_of_experiments_that_tyro_refuses(argv, files, tmp_path, capsys):
       lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow
     ),
     pytest.param(
-      cut("test/labels/c/0"),
+      cut("plan.npz"),
       ["report", "r"],
-      "an object cannot be read",
+      "plan.npz cannot be read",
       marks=pytest.mark.slow,
     ),
     (

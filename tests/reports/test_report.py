@@ -747,7 +747,6 @@ def test_results_open_as_before_beside_a_report(folder, reported):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     assert vs.open_results(folder).sizes["run"] == 4
-    assert "seed_init" in xr.open_zarr(folder)
     assert xr.open_zarr(folder, group="test").sizes["example"] == 797
 
 

@@ -423,7 +423,8 @@ def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
   written = record.read_text()
   rows = np.array(results.blocks[2])
   outputs = {name: results.read(name, rows) for name in results.outputs}
-  counts = {name: np.ones(results.arrays[name].shape[1:]) for name in results.counts}
+  arrays = results.root["arrays"]
+  counts = {name: np.ones(arrays[name]["shape"]) for name in results.counts}
   results.write_block(2, outputs, {}, counts)
   assert record.read_text() == written
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))

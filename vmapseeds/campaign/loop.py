@@ -782,9 +782,6 @@ def train_and_store_block(
   grouped = plan.grouped(runs)
   # Another process may have finished it before it was claimed here.
   while not results.is_finished(block):
-    if not settled:
-      execution = folder_execution(campaign)
-      campaign = campaign._replace(execution=execution)
     keeper = make_keeper(campaign, block, grouped, bar)
     if plan.options.progress:
       say_abandoned(claims, block, runs, keeper)
@@ -802,9 +799,13 @@ def train_and_store_block(
       # All processes take the same width as long as no run is done.
       description.settle(results, provenance(plan, execution))
       continue
-    if settled or folder_execution(campaign) == execution:
+    # Most often nobody has changed the lanes, so the folder is asked once, at the end.
+    due = execution if settled else folder_execution(campaign)
+    if due == execution:
       store_block(campaign, block, (values, record, counts), claims, keeper)
       break
+    execution = due
+    campaign = campaign._replace(execution=execution)
   return campaign
 
 
@@ -890,6 +891,9 @@ def store_block(
         "is not used"
       )
     if keeper:
+      # A block that is not saved is short, so it is quickly trained again after a power
+      # failure.
+      results.flush_records()
       keeper.remove()
 
 

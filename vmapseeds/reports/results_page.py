@@ -539,7 +539,8 @@ def _parts(
       lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
       continue
 
-    summary = summarize(of_group, test_set=test_set, measured=measured)
+    with readable(folder):  # kept logits are read here
+      summary = summarize(of_group, test_set=test_set, measured=measured)
     summary = {"folder": folder, "values": values, **summary}
     measured = [_without_joint_errors(runs) for runs in measured]
     part_name = join_names(name, _group_name(summary))

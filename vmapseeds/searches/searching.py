@@ -43,6 +43,7 @@ from vmapseeds.searches.trials import (
   read_trials,
   tell,
 )
+from vmapseeds.store import growing
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import read_verified_metadata
@@ -527,7 +528,7 @@ def extend(campaign: Campaign, table: Runs) -> Campaign:
   plan, results, _ = campaign
   runs = bind(plan.task, table)
   with loop.writing(results.path):
-    results.extend(len(runs), runs.columns())
+    growing.extend(results, len(runs), runs.columns())
   campaign = campaign._replace(plan=plan._replace(runs=runs))
   check_extended(campaign)
   return campaign
