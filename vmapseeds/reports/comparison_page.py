@@ -151,7 +151,7 @@ class Comparisons(Findings):
     return self.only.outperforming
 
   @property
-  def elsewhere(self) -> stats.Interval | None:
+  def elsewhere(self) -> stats.Estimate | None:
     """Return the interval of the difference over runs and examples, None if unknown."""
     return self.only.elsewhere
 
