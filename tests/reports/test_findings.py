@@ -147,6 +147,9 @@ def test_a_notebook_shows_the_page_in_a_frame(found, undrawn):
     assert page.tags["html"] == 1
     assert findings.document.title in page.text
     assert all(load.startswith("data:image/png") for load in page.loads)
+    # The contents list leads to the frame's own sections, not to the notebook's.
+    assert '<base href="about:srcdoc">' in html.unescape(source)
+    assert {*page.anchors} <= {*page.ids}
     # There are no files beside it.
     assert page.links == []
     assert page.tags["img"] >= len(findings.document.figures)
