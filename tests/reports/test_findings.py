@@ -146,7 +146,11 @@ def test_a_notebook_shows_the_page_in_a_frame(found, undrawn):
     page = test_report.Page(html.unescape(source))
     assert page.tags["html"] == 1
     assert findings.document.title in page.text
-    assert all(load.startswith("data:image/png") for load in page.loads)
+    base, *images = page.loads
+    assert all(image.startswith("data:image/png") for image in images)
+    # The contents list leads to the frame's own sections, not to the notebook's.
+    assert base == "about:srcdoc"
+    assert {*page.anchors} <= {*page.ids}
     # There are no files beside it.
     assert page.links == []
     assert page.tags["img"] >= len(findings.document.figures)

@@ -168,6 +168,7 @@ def to_html(
   files: Sequence[str] = (),
   origin: str = "",
   back: str = "",
+  base: str = "",
 ) -> str:
   """Return a page that loads nothing else.
 
@@ -179,6 +180,7 @@ def to_html(
     files: names of files beside the page that have its numbers.
     origin: where the page comes from: command, date, version.
     back: address of the page above it.
+    base: address from which its links are seen, if not its own.
   """
   # A page in a notebook has no others beside it.
   addresses = pages or {}
@@ -203,6 +205,7 @@ def to_html(
     files=files,
     origin=origin,
     back=back,
+    base=base,
     anchor=_anchor,
     cell_text=cell_text,
   )
@@ -226,8 +229,10 @@ def embedded_html(document: Document) -> str:
     '<iframe srcdoc="{}" style="width: 100%; height: 40rem; border: 0" '
     'title="{}"></iframe>'
   )
+  # Links of a frame are seen from the page around it: the contents list would load that.
+  page = to_html(document, sources, base="about:srcdoc")
   # As text, or Markup would take the page for a part of this one.
-  return str(frame.format(str(to_html(document, sources)), document.title))
+  return str(frame.format(str(page), document.title))
 
 
 # Figures.

@@ -256,6 +256,12 @@ class Report(Findings):
       self.page = write(top, self.document, table=self.table, pages=part_pages)
     return self.page
 
+  def _document_of(self, part: Part) -> Document:
+    # That of a single part is there already.
+    if len(self._parts) == 1 and not self._overviews:
+      return self.document
+    return document_of(part)
+
   def _save_folder(
     self,
     index: int,
@@ -274,7 +280,7 @@ class Report(Findings):
       # One after the other: the pages of many groups do not fit into memory together.
       part_pages[part.name] = write(
         pages.below(top, part.subfolder),
-        document_of(part),
+        self._document_of(part),
         table=statistics_frame([part.summary]),
         back=back,
       )
