@@ -181,7 +181,7 @@ def load(
   if isinstance(task, Recipe):
     if base is not None:
       runs = start_in_turn(runs, base)
-    return make_task(task, runs, keep, memory=memory, base=base, told=says), runs
+    return make_task(task, runs, keep, memory=memory, base=base, says=says), runs
   # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):
     raise Mistake(
