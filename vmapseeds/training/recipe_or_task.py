@@ -156,7 +156,7 @@ def start_folder(task: Recipe | Task) -> str | None:
   return task.start_from if isinstance(task, Recipe) else None
 
 
-def load(
+def load_data(
   task: Recipe | Task,
   runs: Runs,
   keep: Keep,

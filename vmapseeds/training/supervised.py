@@ -44,7 +44,7 @@ from vmapseeds.training.names import (
   TWINS,
 )
 from vmapseeds.training.networks import (
-  check_size,
+  check_network,
   describe_trainable,
   last_layer,
   network,
@@ -227,7 +227,7 @@ def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
   available = len(dataset.train)
   check_runs(recipe, runs, available, dataset.num_classes)
   check_data(recipe, dataset, shared.num_classes)
-  check_size(recipe, train, shared.memory)
+  check_network(recipe, train, shared.memory)
   if shared.says and recipe.trainable != "all":
     say(describe_trainable(recipe, train))
 
@@ -1181,7 +1181,7 @@ def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
 
 def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   """Raise `Mistake` if the recipe does not fit the data."""
-  augment.check_size(recipe.augment, data.train.inputs.shape[1:])
+  augment.check_steps(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
     models.check_size(recipe.model, data.train.inputs.shape[1:])
   targets = data.train.targets
