@@ -36,7 +36,7 @@ from vmapseeds.training.recipe_or_task import (
   data_name,
   file_of_data,
   from_description,
-  load,
+  load_data,
   own_values,
   resolve_task,
   start_folder,
@@ -56,9 +56,9 @@ from vmapseeds.training.task import (
   groups_of,
   num_classes_of,
   program_columns,
+  read_sources,
   rows_by_program,
   shown_output,
-  source_texts,
   trace,
   trace_programs,
   variant_of,
@@ -164,7 +164,7 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   networks = start_folder(task)
   if networks:
     base = StoredNetworks(networks)
-  task, runs = load(
+  task, runs = load_data(
     task, runs, keep, memory=free_memory(device), base=base, says=options.progress
   )
   return bind_trials(task, runs)
@@ -441,7 +441,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     labels=labels,
     outputs=output_entries(plan.stored, traced.shapes),
     counts=entries_of_counts(plan, block_runs),
-    source_texts=source_texts(task),
+    source_texts=read_sources(task),
   )
 
 

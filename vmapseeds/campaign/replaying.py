@@ -15,7 +15,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same
 from vmapseeds.training.outputs import sibling
-from vmapseeds.training.task import lanes_of, source_texts
+from vmapseeds.training.task import lanes_of, read_sources
 
 
 class Replay(NamedTuple):
@@ -72,7 +72,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   if not are_same(plan.identity, record["identity"]):
     # How lanes are run is no part of the identity.
     conditions = provenance(plan, lanes.Execution("", 0))
-    difference = describe_difference(results, conditions, source_texts(plan.task))
+    difference = describe_difference(results, conditions, read_sources(plan.task))
     raise Mistake(f"{out}: its {difference}; undo the change")
 
   paths = compared_arrays(plan)

@@ -169,7 +169,7 @@ def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "
   return single
 
 
-def check_size(steps, shape: tuple[int, ...]) -> None:
+def check_steps(steps, shape: tuple[int, ...]) -> None:
   """Check that the steps fit inputs of this shape.
 
   Raises:

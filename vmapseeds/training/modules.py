@@ -129,10 +129,42 @@ def from_equinox(make: Callable[..., Any]) -> Network:
   It takes one example, and is mapped over a batch whose axis has the name "batch". Its
   call gets what it takes of `state` and `key`. Its arrays of floats are trained.
   """
-  import equinox
+  module = EquinoxModule(make)
+  return Network(module.init, module.apply, module.train)
 
-  def parts(key):
-    model, state = equinox.nn.make_with_state(make)(key)
+
+class EquinoxModule:
+  """The functions of a network that is an Equinox module.
+
+  Attributes:
+    make: makes the module, given a key.
+    state: shapes of the state that it begins with.
+    shapes: of its variables, by collection.
+    rest: all of it but arrays.
+    parameters: of its call after itself and the example, by name.
+    is_stateful: whether its call takes and returns the state.
+  """
+
+  def __init__(self, make: Callable[..., Any]):
+    import equinox
+
+    self.make = make
+    model, self.state = equinox.filter_eval_shape(self.make_parts, jax.random.key(0))
+    # After itself and the example, however that is called.
+    parameters = inspect.signature(type(model).__call__).parameters
+    self.parameters = dict(list(parameters.items())[2:])
+    self.is_stateful = False
+    if "state" in self.parameters:
+      needs_state = self.parameters["state"].default is inspect.Parameter.empty
+      self.is_stateful = needs_state or bool(jax.tree.leaves(self.state))
+    self.shapes = split_equinox(model, self.state)
+    self.rest = equinox.filter(model, is_array, inverse=True)
+
+  def make_parts(self, key):
+    """Return the module and its state."""
+    import equinox
+
+    model, state = equinox.nn.make_with_state(self.make)(key)
 
     # Without weak types, which a loop would change.
     def with_strong_type(leaf):
@@ -142,64 +174,66 @@ def from_equinox(make: Callable[..., Any]) -> Network:
 
     return jax.tree.map(with_strong_type, (model, state))
 
-  model, state = equinox.filter_eval_shape(parts, jax.random.key(0))
-  # After itself and the example, however that is called.
-  parameters = inspect.signature(type(model).__call__).parameters
-  taken = dict(list(parameters.items())[2:])
-  stateful = False
-  if "state" in taken:
-    needs_state = taken["state"].default is inspect.Parameter.empty
-    stateful = needs_state or bool(jax.tree.leaves(state))
+  def init(self, key, inputs):
+    """Return the variables."""
+    return nest(split_equinox(*self.make_parts(key)))
 
-  def arrays(leaf):
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+  def apply(self, variables, inputs):
+    """Return the outputs of a batch in evaluation mode."""
+    outputs, _ = self.call(variables, inputs, None, False)
+    return outputs
 
-  def floats(leaf):
-    return arrays(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+  def train(self, variables, inputs, key):
+    """Return the outputs of a batch in training mode, and the updated collections."""
+    outputs, state = self.call(variables, inputs, key, True)
+    updates = {name: tree for name, tree in variables.items() if name != "params"}
+    if jax.tree.leaves(state):
+      updates |= nest({"batch_stats": state})
+    return outputs, updates
 
-  def split(model, state):
-    params, rest = equinox.partition(model, floats)
-    buffers, _ = equinox.partition(rest, arrays)
-    kinds = {"params": params, "batch_stats": state, "buffers": buffers}
-    return {name: tree for name, tree in kinds.items() if jax.tree.leaves(tree)}
+  def call(self, variables, inputs, key, training):
+    """Return the outputs of a batch, and the state; () without one."""
+    import equinox
 
-  shapes = split(model, state)
-  rest = equinox.filter(model, arrays, inverse=True)
-
-  def init(key, inputs):
-    return nest(split(*parts(key)))
-
-  def called(variables, inputs, key, training):
-    held = unnest(shapes, variables)
-    kept = [held[name] for name in ("params", "buffers") if name in held]
-    whole = equinox.nn.inference_mode(equinox.combine(*kept, rest), not training)
+    collections = unnest(self.shapes, variables)
+    arrays = [collections[n] for n in ("params", "buffers") if n in collections]
+    whole = equinox.combine(*arrays, self.rest)
+    model = equinox.nn.inference_mode(whole, not training)
     keys = None
-    if "key" in taken and key is not None:
+    if "key" in self.parameters and key is not None:
       keys = jax.random.split(key, len(inputs))
 
     # The state is one of the batch, as layers average it over the axis "batch".
     def call_one(example, key):
-      options = _taken(whole, {"key": key})
-      if not stateful:
-        return whole(example, **options), ()
-      return whole(example, held.get("batch_stats", state), **options)
+      options = _taken(model, {"key": key})
+      if not self.is_stateful:
+        return model(example, **options), ()
+      state = collections.get("batch_stats", self.state)
+      return model(example, state, **options)
 
     key_axis = None if keys is None else 0
     call_all = jax.vmap(call_one, (0, key_axis), (0, None), axis_name="batch")
     return call_all(inputs, keys)
 
-  def apply(variables, inputs):
-    outputs, _ = called(variables, inputs, None, False)
-    return outputs
 
-  def train(variables, inputs, key):
-    outputs, after = called(variables, inputs, key, True)
-    updates = {name: tree for name, tree in variables.items() if name != "params"}
-    if jax.tree.leaves(after):
-      updates |= nest({"batch_stats": after})
-    return outputs, updates
+def split_equinox(model, state) -> dict[str, PyTree]:
+  """Return the arrays of an Equinox module and its state, by collection."""
+  import equinox
 
-  return Network(init, apply, train)
+  params, others = equinox.partition(model, is_inexact_array)
+  buffers, _ = equinox.partition(others, is_array)
+  collections = {"params": params, "batch_stats": state, "buffers": buffers}
+  return {name: tree for name, tree in collections.items() if jax.tree.leaves(tree)}
+
+
+def is_array(leaf) -> bool:
+  """Return whether a leaf is an array, or the shape of one."""
+  return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def is_inexact_array(leaf) -> bool:
+  """Return whether a leaf is an array of floats or of complex numbers."""
+  return is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def nest(tree: PyTree) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def start_folder(task: Recipe | Task) -> str | None:
   return task.start_from if isinstance(task, Recipe) else None
 
 
-def load(
+def load_data(
   task: Recipe | Task,
   runs: Runs,
   keep: Keep,
@@ -181,7 +181,7 @@ def load(
   if isinstance(task, Recipe):
     if base is not None:
       runs = start_in_turn(runs, base)
-    return make_task(task, runs, keep, memory=memory, base=base, told=says), runs
+    return make_task(task, runs, keep, memory=memory, base=base, says=says), runs
   # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):
     raise Mistake(

@@ -44,7 +44,7 @@ from vmapseeds.training.names import (
   TWINS,
 )
 from vmapseeds.training.networks import (
-  check_size,
+  check_network,
   describe_trainable,
   last_layer,
   network,
@@ -120,7 +120,7 @@ def make_task(
   *,
   memory: float = math.inf,
   base: Base | None = None,
-  told: bool = False,
+  says: bool = False,
 ) -> Task:
   """Return the recipe's task for these runs, with its data loaded.
 
@@ -131,7 +131,7 @@ def make_task(
     keep: what is kept of each run.
     memory: bytes that a device has.
     base: the stored networks that the recipe starts from.
-    told: whether to say on stderr what is strange in the data and the model.
+    says: whether to say on stderr what is strange in the data and the model.
 
   Raises:
     Mistake: recipe, runs and data do not fit together.
@@ -146,7 +146,7 @@ def make_task(
 
   # Pooling has refused data with an example in two sets.
   twins = {} if splits_all else twins_in_training(dataset)
-  if told:
+  if says:
     say_what_is_strange(recipe, runs, dataset, twins)
 
   num_classes = dataset.num_classes
@@ -173,7 +173,7 @@ def make_task(
     conditions=conditions_of(recipe, runs, train, base, fields),
     memory=memory,
     base=base,
-    says=told,
+    says=says,
   )
 
   return task_of_runs(
@@ -227,11 +227,11 @@ def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
   available = len(dataset.train)
   check_runs(recipe, runs, available, dataset.num_classes)
   check_data(recipe, dataset, shared.num_classes)
-  check_size(recipe, train, shared.memory)
+  check_network(recipe, train, shared.memory)
   if shared.says and recipe.trainable != "all":
     say(describe_trainable(recipe, train))
 
-  paths = []
+  paths: Sequence[str] = ()
   if shared.base is not None:
     paths = compatible_variables(recipe, train, shared.base, runs)
   labels = None
@@ -241,9 +241,7 @@ def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
   class_names = None
   if "label_map" not in runs.values:
     class_names = dataset.class_names
-  derive = functools.partial(
-    derived_columns, available, shared.base, paths, shared.moments, labels
-  )
+  derive = DerivedColumns(available, shared.base, paths, shared.moments, labels)
   swept_values = {name: getattr(recipe, name) for name in shared.traced}
   return recipe_task(
     recipe,
@@ -421,7 +419,7 @@ def recipe_task(
   spec = recipe.to_json()
   internal_fields = dict(
     columns=MADE_COLUMNS,
-    derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
+    derive=DerivedColumns(len(sets[0])),
     code=recipe_code(recipe),
     spec=spec,
     speed_key=recipe_speed_key(recipe, spec, sets[0]),
@@ -483,29 +481,40 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  return runs.lanes(values, derived_columns(num_train, None, (), None, None, runs))
+  derive = DerivedColumns(num_train)
+  return runs.lanes(values, derive(runs))
 
 
-def derived_columns(
-  num_train: int,
-  base: Base | None,
-  paths,
-  moments: InputMoments | None,
-  labels,
-  runs: Runs,
-):
-  """Return what lanes read instead of columns: which examples each run is trained on,
-  their moments, and the variables that it starts from.
+@dataclasses.dataclass(frozen=True, eq=False)
+class DerivedColumns:
+  """What lanes read instead of columns of a table: which examples each run is trained
+  on, their moments, and the variables that it starts from.
+
+  Attributes:
+    num_train: how many training examples there are.
+    base: the networks that runs start from, if any.
+    paths: which of their variables.
+    moments: of each example, where runs are normalised by those of their own.
+    labels: of all examples, which stratified folds need.
   """
-  entries: dict[str, PyTree] = {}
-  entries |= runs.split_examples(num_train, labels)
-  if "subset" in entries:
-    entries["repeats"] = count_repeats(entries["subset"])
-  if moments is not None:
-    entries |= moments.of_runs(entries["subset"])
-  if base is not None:
-    entries["start"] = base.load(runs.values["start"], paths)
-  return entries
+
+  num_train: int
+  base: Base | None = None
+  paths: Sequence[str] = ()
+  moments: InputMoments | None = None
+  labels: Integer[np.ndarray, " examples"] | None = None
+
+  def __call__(self, runs: Runs) -> dict[str, PyTree]:
+    """Return the entries by name, arrays with the run as first axis."""
+    entries: dict[str, PyTree] = {}
+    entries |= runs.split_examples(self.num_train, self.labels)
+    if "subset" in entries:
+      entries["repeats"] = count_repeats(entries["subset"])
+    if self.moments is not None:
+      entries |= self.moments.of_runs(entries["subset"])
+    if self.base is not None:
+      entries["start"] = self.base.load(runs.values["start"], self.paths)
+    return entries
 
 
 def count_repeats(
@@ -1172,7 +1181,7 @@ def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
 
 def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   """Raise `Mistake` if the recipe does not fit the data."""
-  augment.check_size(recipe.augment, data.train.inputs.shape[1:])
+  augment.check_steps(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
     models.check_size(recipe.model, data.train.inputs.shape[1:])
   targets = data.train.targets

@@ -217,7 +217,7 @@ def describe(task: Task) -> str:
   return json.dumps({"name": task.name, **functions, "rounds": task.rounds})
 
 
-def source_texts(task: Task) -> dict[str, str]:
+def read_sources(task: Task) -> dict[str, str]:
   """Return the texts of the user's modules that the task is made of, by module name."""
   return objects.source_texts(
     task.internal.code or [getattr(task, part) for part in STAGES]
