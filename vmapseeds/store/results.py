@@ -401,20 +401,22 @@ def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.
       held |= results.small_values(blocks)
     large = _open_large(results, groups)
     for name in wanted:
-      entry = entries[name]
-      chosen = large_places
+      short = name.rpartition("/")[2]
       if name in held:
-        chosen = places
+        entry = entries[name]
         variable = xr.Variable(entry["dimensions"], held[name], entry["attributes"])
+        variables[short] = _at(variable, places)
       else:
-        variable = large[name]
-      first = layout.first_dimension(entry)
-      if first in chosen:
-        variable = variable.isel({first: chosen[first]})
-      elif name in held:
-        variable = variable.copy()  # the user may change it
-      variables[name.rpartition("/")[2]] = variable
+        variables[short] = _at(large[name], large_places)
     return xr.Dataset(variables, attrs=results.description)
+
+
+def _at(variable, places):
+  """Return a variable's values of some runs or blocks; those of examples are copied."""
+  chosen = {dim: rows for dim, rows in places.items() if dim in variable.dims}
+  if chosen:
+    return variable.isel(chosen)
+  return variable.copy()  # the user may change it, and others share it
 
 
 def _open_large(results, groups):
