@@ -264,6 +264,7 @@ def compare(
 
   first = read_side(a, where, "where", test_set, epoch, output, over)
   sides = {"A": first}
+  # Without a second folder, two values of one folder are compared.
   for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
     side = read_side(folder, against, "against", test_set, epoch, first.output, over)
     check_comparable(first, side)
@@ -306,6 +307,7 @@ def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       f"{option('against', {'lr': 0.05})}"
     )
+  # Sides are called by letters.
   if len(others) >= len(LETTERS):
     raise Mistake(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
@@ -317,6 +319,7 @@ def _pairs_of_names(
 ) -> list[tuple[str, str]]:
   if all_pairs:
     return list(itertools.combinations(sides, 2))
+  # Fewer comparisons leave each of them more power.
   return [("A", name) for name in sides if name != "A"]
 
 
@@ -497,6 +500,7 @@ def _top_section(compared: Compared) -> Section:
     tables.append(_table_of_scores(compared))
 
   paragraphs = [" ".join(lines) for lines in compared.sentences]
+  # Several verdicts in larger type would be read as one text.
   if len(paragraphs) == 1:
     return Section(lead=paragraphs[0], tables=tables)
   return Section(sentences=paragraphs, tables=tables)
@@ -504,6 +508,7 @@ def _top_section(compared: Compared) -> Section:
 
 def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:
   """Return the shortest names that tell the sides apart."""
+  # Paths say where results lie, and hide what tells them apart.
   folders = pages.short_names([side.folder for side in sides.values()])
   names = {}
   for (letter, side), folder in zip(sides.items(), folders, strict=True):
@@ -592,6 +597,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
     interval = show_interval(low, high, "fraction")
 
     verdict = comparison.verdict
+    # Alone it would not say which.
     if verdict == "better":
       verdict = f"{_leader(comparison)} is better"
 
@@ -626,6 +632,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   # A mean over outputs has no meaning if they differ in unit or direction.
   if len(names) < 2 or len(units) > 1:
     return {}
+  # Of returns and costs a mean would reward neither.
   if not all(is_higher_better(outputs[name]) for name in names):
     return {}
 
@@ -703,6 +710,7 @@ def _figure_of_differences(compared: Compared) -> Figure:
     both = comparison.over_runs_and_examples
     rows.append((name, dots, comparison.found[:3], both))
 
+  # One margin was given for all.
   margin = compared.comparisons[0].margin
   return Figure(
     "Differences of means",
@@ -798,12 +806,13 @@ def sides_frame(compared: Compared) -> pd.DataFrame:
   for letter, side in compared.sides.items():
     values = side.finite_values
     mean = stats.mean_over_runs(values)
+    variance = stats.variance_over_runs(values)
     rows[letter] = {
       "results": side.name,
       "runs": len(values),
-      "mean": mean.value,
-      "se": mean.se,
-      "sd": np.sqrt(stats.variance_over_runs(values)),
+      "mean": float(mean),
+      "se": float(mean.se),
+      "sd": float(variance) ** 0.5,
     }
   return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -92,6 +92,7 @@ def table_of(
   """Return such rows as a table."""
 
   def cell(name: str, value: float | str | None) -> str:
+    # An id of the user's.
     if isinstance(value, str):
       return value
     if name in ("mean_loss", "sd") or value is None:

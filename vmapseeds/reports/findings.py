@@ -83,6 +83,7 @@ class Findings:
   @property
   def figures(self) -> dict[str, MatplotlibFigure]:
     """Return the figures as objects of Matplotlib, by the names of their files."""
+    # Drawn anew at each time, so that a figure that was changed changes no page.
     figures = self.document.figures
     return {name: rendering.drawing_of(figures[name]) for name in figures}
 
@@ -149,6 +150,7 @@ def print_page(
   document: Document, console: Console, format: str, page: Path | UPath | None
 ) -> None:
   """Print a document in a format, and where its page is, if there is one."""
+  # Markdown is pasted elsewhere, where a path leads nowhere.
   if format == "md":
     rendering.print_line(rendering.to_markdown(document), console)
     return

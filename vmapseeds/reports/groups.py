@@ -178,6 +178,7 @@ def format_values(values: Mapping[str, Any] | None) -> str:
   >>> format_values({"lr": 0.02, "momentum": [0.9, 0.95]})
   'lr=0.02, momentum=0.9 or 0.95'
   """
+  # As the command line takes them, but for the comma, which ends a value here.
   texts = []
   for name, value in (values or {}).items():
     alternatives = " or ".join(map(format_value, np.atleast_1d(value)))

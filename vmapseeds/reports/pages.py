@@ -95,6 +95,7 @@ def origin_of(call: str) -> str:
   """Return where a page comes from: the call that made it, when, and with which
   version.
   """
+  # In UTC, as the records of blocks.
   now = datetime.now(UTC)
   return f"{call}, vmapseeds {vmapseeds.__version__}, {now:%Y-%m-%d %H:%M} UTC"
 

@@ -100,6 +100,7 @@ def plan(
   side = read_side(a, where, "where", test_set, epoch, output)
   # Joint errors grow with the square of the examples, and no plan asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
+  # Without a spread between runs every question would take one run.
   if not is_pilot(runs):
     raise Mistake(
       f"{a} has {run_count(runs.runs)} that did not diverge: a plan needs at least "
@@ -131,6 +132,7 @@ def plan(
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
   (rows, other_rows), matching = matched_rows(side, other, None)
+  # All against all says nothing of how alike runs of one seed are.
   if not matching:
     raise Mistake(
       f"{side.name} and {other.name} have too few seeds in common: give runs of the "

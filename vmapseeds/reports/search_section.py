@@ -151,6 +151,7 @@ def _describe_luck(
   lost = int((~np.isfinite(trials.performance)).sum())
   if lost:
     sentences.append(f"{lost} of {len(trials.rows)} trials failed or diverged.")
+  # Between searches there is a spread from two on.
   if count < 2:
     one = "One search cannot say how much of what it found is luck: give --searches 10."
     return f"{lead}.", [*sentences, one]

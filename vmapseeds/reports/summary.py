@@ -75,6 +75,7 @@ def summarize(
   measured = measured or measure_outputs(results)
   kept = measured[0].kept
   settings = settings_of(results, kept)
+  # A spread over values is not one over seeds: pages say so beside their title.
   pooled = list(groups.swept_columns(kept))
   if any(not runs.pooled for runs in measured):
     pooled.append("label_map")
@@ -125,6 +126,7 @@ def format_setting(value: Any) -> str:
 
 def _varied_sources(kept: xr.Dataset) -> list[str]:
   sources_of_runs = []
+  # A column may be there with one seed for all runs.
   for name, seeds in groups.seed_columns(kept).items():
     if (seeds != seeds[0]).any():
       sources_of_runs.append(kept[name].attrs.get("source", name))
@@ -196,6 +198,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   else:
     table, orders = table_of_votes(runs.tallies), ORDERS
   table = table.assign_coords(ids_of(runs.kept, runs.examples))
+  # The page has pictures of these alone, without a script.
   for order in orders:
     notable[f"{order}_examples"] = rows_of(table, order, SHOWN_EXAMPLES)
   return notable
@@ -351,6 +354,7 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
       "predictions are left out; the spread of accuracy includes differences between the "
       "tasks."
     )
+  # Whoever pools values on purpose may still send the page to another.
   swept = groups.swept_columns(kept)
   if swept:
     varied = " and ".join(swept)
