@@ -5,9 +5,7 @@ folder that `VMAPSEEDS_EXECUTED` names. It prints the help of every command, and
 public name is missing from the reference or has no docstring.
 """
 
-import contextlib
 import inspect
-import io
 import os
 import re
 import shutil
@@ -22,6 +20,7 @@ from sphinx.util.nodes import make_refnode
 
 import vmapseeds
 from vmapseeds import cli, stats
+from vmapseeds.parsing import written
 
 HERE = Path(__file__).parent
 EXECUTED = os.environ.get("VMAPSEEDS_EXECUTED")
@@ -107,16 +106,19 @@ class Commands(SphinxDirective):
     for name in cli.COMMANDS:
       section = nodes.section(ids=[f"vmapseeds-{name}"], names=[f"vmapseeds {name}"])
       section += nodes.title(text=f"vmapseeds {name}")
-      usage, *paragraphs, flags = parse_help(help_text(name))
+      parser = cli.parser_of(name)
+      usage = parser.format_usage().removeprefix("usage: ").strip()
       section += nodes.literal_block(usage, usage, language="text")
-      section += [nodes.paragraph(text=paragraph) for paragraph in paragraphs]
-      section += (listed := nodes.definition_list())
-      for flag, said in flags:
-        if not said:
-          self.state.document.reporter.warning(f"vmapseeds {name} {flag} has no help")
-        term = nodes.term("", "", nodes.literal(text=flag))
-        definition = nodes.definition("", nodes.paragraph(text=said))
-        listed += nodes.definition_list_item("", term, definition)
+      for paragraph in parser.description.split("\n\n"):
+        section += nodes.paragraph(text=" ".join(paragraph.split()))
+      entries = nodes.definition_list()
+      for action in parser.known:
+        # As argparse does.
+        description = action.help % {}
+        term = nodes.term("", "", nodes.literal(text=written(action)))
+        definition = nodes.definition("", nodes.paragraph(text=description))
+        entries += nodes.definition_list_item("", term, definition)
+      section += entries
       sections.append(section)
     return sections
 
@@ -135,29 +137,6 @@ class Programs(SphinxDirective):
       section += nodes.literal_block(text, text, language="python")
       sections.append(section)
     return sections
-
-
-def help_text(name: str) -> str:
-  """Return what `vmapseeds NAME --help` prints on a wide terminal."""
-  said = io.StringIO()
-  os.environ["COLUMNS"] = "2000"
-  with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-    cli.parser_of(name).print_help()
-  return re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
-
-
-def parse_help(text: str) -> list:
-  """Return usage, paragraphs, and pairs: a flag or an argument, and what it is."""
-  before, _, table = text.partition("\n\n ")
-  flags: list[list[str]] = []
-  for line in table.splitlines():
-    first, _, said = line.strip().partition("  ")
-    if re.match(r" {1,3}(--\w|[A-Z_]+\b)", line):
-      flags.append([first, said])
-    elif flags and line.startswith(" " * 4):
-      flags[-1][1] += f" {line.strip()}"
-  pairs = [(flag, said.strip()) for flag, said in flags]
-  return [*before.removeprefix("usage: ").split("\n\n"), pairs]
 
 
 def public_names() -> dict[str, object]:

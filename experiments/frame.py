@@ -397,13 +397,13 @@ def spread(of: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
   Tallies do not keep the order of the runs.
   """
   if isinstance(of, stats.Tallies):
-    examples, rates = of.examples, of.error_rates()
-    variance, error = of.test_set_variance(), of.distribution_variance_se()
+    examples = of.examples
   else:
-    examples, rates = of.shape[1], stats.error_rates(of)
-    variance, error = stats.test_set_variance(of), stats.distribution_variance_se(of)
+    examples = of.shape[1]
+  rates = stats.error_rates(of)
+  variance = stats.test_set_variance(of)
   runs, sd = len(rates), math.sqrt(variance)
-  sd_se = (1 - 1 / examples) * error / (2 * sd) if sd else math.nan
+  sd_se = variance.se / (2 * sd) if sd else math.nan
   mean = float(1 - rates.mean())
   return Spread(runs, examples, mean, sd / math.sqrt(runs), sd, sd_se, 1 - rates)
 

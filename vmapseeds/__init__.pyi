@@ -1,7 +1,7 @@
 """The public names."""
 
 from . import stats as stats
-from .campaign.loop import Estimate as Estimate
+from .campaign.loop import CostEstimate as CostEstimate
 from .campaign.loop import estimate as estimate
 from .campaign.loop import train as train
 from .campaign.loop import work as work
@@ -18,11 +18,11 @@ from .mistakes import Failure as Failure
 from .mistakes import Mistake as Mistake
 from .mistakes import UnknownField as UnknownField
 from .reports.comparison_page import compare as compare
+from .reports.examples_table import examples as examples
 from .reports.pilots import plan as plan
 from .reports.results_page import report as report
 from .reports.results_page import report_figures as report_figures
 from .reports.results_page import summary_table as summary_table
-from .results.by_example import examples as examples
 from .results.by_run import to_dataframe as to_dataframe
 from .results.description import training_examples as training_examples
 from .results.merging import merge as merge

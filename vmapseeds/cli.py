@@ -55,6 +55,7 @@ if typing.TYPE_CHECKING:
 
 # Those that shtab knows and that are tried.
 SHELLS = ("bash", "zsh", "fish")
+VECTORS = ("svg", "pdf")  # formats of figures beside PNG
 
 
 def demo(flags: Namespace) -> None:
@@ -71,13 +72,15 @@ def demo(flags: Namespace) -> None:
     folders.append(str(place(flags.out) / f"{epochs}_epochs"))
     say(f"digits_cnn, {duration}, {flags.runs} runs")
     vmapseeds.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
-  vmapseeds.report(folders, out=str(place(flags.out) / "report"))
+  report = vmapseeds.report(folders)
+  report.save(place(flags.out) / "report")
+  report.print()
 
 
 def train(flags: Namespace) -> None:
   """Train runs of a recipe or a task, or resume an earlier call."""
   from vmapseeds.campaign import hosts
-  from vmapseeds.campaign.planning import resolve_task
+  from vmapseeds.training.recipe_or_task import resolve_task
 
   check_engine(flags)
   until = parse_until(flags)
@@ -198,8 +201,8 @@ def search(flags: Namespace) -> None:
   Each search draws training, validation and test examples of its own from the whole data
   set. The best trial is chosen by validation examples and measured on test examples.
   """
-  from vmapseeds.campaign.planning import resolve_task
   from vmapseeds.training import objects
+  from vmapseeds.training.recipe_or_task import resolve_task
 
   searches = vmapseeds.Runs.independent(flags.searches, start=flags.first_seed)
   if flags.vary:
@@ -284,12 +287,10 @@ def seeds_of(runs: int, flags: Namespace):
 
 def sweep_values(task, seeds, swept: Mapping[str, str]):
   """Return the runs table of `--sweep`, each combination with all seeds."""
+  from vmapseeds.training.recipe_or_task import check_swept
+
   # Before the texts are read as numbers, so that an unknown name is named first.
-  if isinstance(task, vmapseeds.Recipe):
-    task.check_swept(swept)
-  if isinstance(task, vmapseeds.Task):
-    for name in swept:
-      one_of("value to sweep", name, task.values)
+  check_swept(task, swept)
 
   columns: Any = {}
   for name, text in swept.items():
@@ -463,42 +464,46 @@ def report(flags: Namespace) -> None:
   Each combination of swept values has its own row and page. Several folders are also
   set side by side.
   """
-  vmapseeds.report(
+  one_of("format", flags.format, ("text", "md", *VECTORS))
+  report = vmapseeds.report(
     flags.folders,
     by=flags.by or None,
     where=values(flags.where, "--where"),
     test_set=flags.test_set,
     epoch=flags.epoch,
     images=flags.images,
-    out=flags.out,
-    format=flags.format,
-    open_page=flags.open,
   )
+  vector = flags.format if flags.format in VECTORS else None
+  page = report.save(flags.out, vector=vector)
+  report.print(format="md" if flags.format == "md" else "text")
+  if flags.open:
+    from vmapseeds.reports.pages import open_in_browser
+
+    open_in_browser(page)
 
 
 def list_results(flags: Namespace) -> None:
   """List the results folders in a folder: recipe, values, runs, accuracy, when."""
-  from vmapseeds.reports import listing
-  from vmapseeds.reports.pages import terminal
+  from vmapseeds.reports import listing, rendering
 
-  terminal().print(listing.list_results(flags.folder).for_terminal())
+  table = listing.list_results(flags.folder)
+  rendering.terminal().print(rendering.terminal_table(table))
 
 
 def examples(flags: Namespace) -> None:
   """Print the test examples that are hardest, divide the runs most, or are likely
   mislabelled.
   """
-  from vmapseeds.reports.examples_table import print_examples
-
-  print_examples(
+  at_least("n", flags.n, 1)
+  one_of("order", flags.most, ("split", "hard", "mislabelled"))
+  table = vmapseeds.examples(
     flags.folder,
-    most=flags.most,
-    n=flags.n,
     where=values(flags.where, "--where"),
     output=flags.output,
     test_set=flags.test_set,
     epoch=flags.epoch,
   )
+  table.print(most=flags.most, n=flags.n)
 
 
 def compare(flags: Namespace) -> None:
@@ -510,7 +515,7 @@ def compare(flags: Namespace) -> None:
   """
   if not flags.folders:
     raise Mistake("no results folder given: give two or more to compare")
-  vmapseeds.compare(
+  comparisons = vmapseeds.compare(
     *flags.folders,
     where=values(flags.where, "--where"),
     against=values(flags.against, "--against"),
@@ -522,15 +527,16 @@ def compare(flags: Namespace) -> None:
     epoch=flags.epoch,
     paired=flags.paired or None,
     output=flags.output,
-    out=flags.out,
   )
+  comparisons.save(flags.out)
+  comparisons.print()
 
 
 def plan(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
   """
-  vmapseeds.plan(
+  sizes = vmapseeds.plan(
     flags.a,
     flags.b,
     detect=flags.detect,
@@ -541,6 +547,7 @@ def plan(flags: Namespace) -> None:
     epoch=flags.epoch,
     output=flags.output,
   )
+  sizes.print()
 
 
 def recipes(flags: Namespace) -> None:

@@ -212,7 +212,7 @@ def train_flags(parser: Parser) -> None:
     "--bootstrap",
     type=whole,
     default=None,
-    metavar="[N]",
+    metavar="N",
     help=(
       "train each run on N examples, drawn with replacement by its data seed; "
       "without N, as many as there are (default: none)"
@@ -222,11 +222,11 @@ def train_flags(parser: Parser) -> None:
     "--k-fold",
     type=whole,
     default=None,
-    metavar="K [REPEATS]",
+    metavar="K",
     help=(
-      "train each run once for each of K folds of all examples, training and "
-      "test: on the others, and test it on those of its own; REPEATS times, "
-      "divided anew (default: none)"
+      "K or K REPEATS: train each run once for each of K folds of all examples, "
+      "training and test: on the others, and test it on those of its own; REPEATS "
+      "times, divided anew (default: none)"
     ),
   )
   parser.switch(

@@ -42,25 +42,36 @@ def left_to_groups() -> Iterator[float]:
   """Yield the bytes left to each control group of this process, a Slurm job's or a
   container's; cached files count as left.
   """
+  for group, limit_name, used_name in control_groups():
+    # A group may be of another machine, and a limit may be "max".
+    with contextlib.suppress(OSError, ValueError):
+      limit = int((group / f"memory.{limit_name}").read_text())
+      used = int((group / f"memory.{used_name}").read_text())
+      statistics = (group / "memory.stat").read_text()
+      cached = re.findall(r"inactive_file (\d+)", statistics)
+      yield float(limit - used + max(map(int, cached), default=0))
+
+
+def control_groups() -> Iterator[tuple[Path, str, str]]:
+  """Yield the folders of this process's control groups and of those above them, and what
+  the limit of memory and the used memory are called there.
+  """
+  lines = []
   with contextlib.suppress(OSError):
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-      _, kind, path = line.split(":", 2)
-      if kind in ("", "memory"):  # versions 2 and 1
-        limit, used = (
-          ("limit_in_bytes", "usage_in_bytes") if kind else ("max", "current")
-        )
-        own = CONTROL_GROUPS / kind / path.lstrip("/")
-        for group in (own, *own.parents[: len(Path(path).parts) - 1]):
-          with contextlib.suppress(
-            OSError, ValueError
-          ):  # a group of another machine; "max"
-            most, taken = (
-              int((group / f"memory.{name}").read_text()) for name in (limit, used)
-            )
-            cached = re.findall(
-              r"inactive_file (\d+)", (group / "memory.stat").read_text()
-            )
-            yield float(most - taken + max(map(int, cached), default=0))
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+  for line in lines:
+    _, kind, path = line.split(":", 2)
+    # Version 2 of control groups has no kinds.
+    if kind == "":
+      names = ("max", "current")
+    elif kind == "memory":
+      names = ("limit_in_bytes", "usage_in_bytes")
+    else:
+      continue
+    own = CONTROL_GROUPS / kind / path.lstrip("/")
+    levels = len(Path(path).parts) - 1
+    for group in (own, *own.parents[:levels]):
+      yield group, *names
 
 
 @functools.cache

@@ -161,8 +161,8 @@ def check_fields(what: str) -> Callable[[Class], Class]:
     generated = cls.__init__  # type: ignore[misc]
     _, *fields = inspect.signature(generated).parameters.values()
     names = [field.name for field in fields]
-    # The package itself sets `origin`.
-    public = [name for name in names if name != "origin"]
+    # The package itself sets these.
+    public = [name for name in names if name not in ("origin", "internal")]
     required = [field.name for field in fields if field.default is field.empty]
 
     @functools.wraps(generated)

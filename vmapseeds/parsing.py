@@ -78,10 +78,8 @@ class Parser(argparse.ArgumentParser):
   def _short_usage(self):
     words = [self.prog]
     for action in self.known:
-      if not action.option_strings:
-        words.append(str(action.metavar))
-      elif action.required:
-        words.append(f"{action.option_strings[0]} {action.metavar}")
+      if action.required or not action.option_strings:
+        words.append(written(action))
     return " ".join([*words, "[flags]"])
 
   def error(self, message: str) -> Any:
@@ -110,6 +108,21 @@ class Parser(argparse.ArgumentParser):
     if near:
       hint = f"did you mean {near[0]}? {hint}"
     raise Mistake(f"unknown flag or word {word!r:.200}: {hint}")
+
+
+def written(action: argparse.Action) -> str:
+  """Return an argument or a flag as the user writes it."""
+  value = str(action.metavar or action.dest.upper())
+  if action.nargs == "?":
+    value = f"[{value}]"
+  elif action.nargs == "*":
+    value = f"{value} ..."
+  if not action.option_strings:
+    return value
+  flag = action.option_strings[0]
+  if action.nargs == 0:
+    return flag
+  return f"{flag} {value}"
 
 
 def with_dashes(word: str) -> str:

@@ -39,7 +39,8 @@ recipe = vs.recipe(
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/adversarial"
   vs.train(recipe, vs.Runs.sweep(radius=[0.0, 0.2], seeds=32), out)
-  vs.report(out)
-  vs.compare(out, where={"radius": 0.2}, against={"radius": 0.0}, test_set="noise-3")
+  vs.report(out).print()
+  attacked, plain = {"radius": 0.2}, {"radius": 0.0}
+  vs.compare(out, where=attacked, against=plain, test_set="noise-3").print()
   # Accuracy with and without attacks on the test set and with noise added to it, and how
   # likely an adversarially trained run is the better one there.

@@ -42,5 +42,5 @@ if __name__ == "__main__":
   for recipe, name in ((distilled, "distilled"), (student, "alone")):
     accuracy = vs.train(recipe, 32, f"{out}/{name}").accuracy
     print(f"{name}: accuracy {100 * accuracy.mean():.2f} %")
-  vs.compare(f"{out}/distilled", f"{out}/alone")
+  vs.compare(f"{out}/distilled", f"{out}/alone").print()
   # Accuracies of students, and the decision whether distillation makes them better.

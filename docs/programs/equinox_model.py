@@ -39,5 +39,5 @@ if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/equinox"
   # The seed of `init` is the key of the module, that of `dropout` the key of its calls.
   vs.train(recipe, vs.Runs.vary(["init", "dropout"], 32), out)
-  vs.report(out)
+  vs.report(out).print()
   # Accuracy, and how much of its variance comes from initialisation and dropout.

@@ -87,7 +87,7 @@ task = vs.Task(
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/gan"
   vs.train(task, vs.Runs.sweep(critic=[2e-3, 6e-3], seeds=64), out)
-  vs.report(out)
-  vs.compare(out, where={"critic": 6e-3}, against={"critic": 2e-3})
+  vs.report(out).print()
+  vs.compare(out, where={"critic": 6e-3}, against={"critic": 2e-3}).print()
   # The distance to the true distribution at two learning rates of the critic, and which
   # is better: lower is.

@@ -62,7 +62,7 @@ recipe = vs.Recipe(
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/neural_ode"
   results = vs.train(recipe, vs.Runs.sweep(lr=[3e-3, 1e-2], seeds=16), out)
-  vs.report(out)
-  vs.compare(out, where={"lr": 1e-2}, against={"lr": 3e-3})
+  vs.report(out).print()
+  vs.compare(out, where={"lr": 1e-2}, against={"lr": 3e-3}).print()
   print(results.losses.groupby("lr").mean(...))
   # The error of a way by learning rate, and which of the two is better.

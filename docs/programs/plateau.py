@@ -30,7 +30,7 @@ recipe = vs.recipe(
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/plateau"
   results = vs.train(recipe, vs.Runs.sweep(lr=[0.02, 0.05], seeds=32), out)
-  vs.report(out)
+  vs.report(out).print()
   print(results.epoch_accuracy.groupby("lr").mean().round(3).values)
   # Accuracy and its variance by the learning rate that training begins with; mean
   # accuracy after 4, 8, 12 and 16 epochs.

@@ -123,6 +123,6 @@ task = vs.Task(
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/ppo"
   vs.train(task, vs.Runs.sweep(clip=[0.2, 100.0], seeds=16), out)
-  vs.report(out)
-  vs.compare(out, where={"clip": 0.2}, against={"clip": 100.0})
+  vs.report(out).print()
+  vs.compare(out, where={"clip": 0.2}, against={"clip": 100.0}).print()
   # How long the pole stands: with clipping longer, and much more alike.

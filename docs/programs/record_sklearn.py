@@ -20,6 +20,6 @@ if __name__ == "__main__":
         forest = RandomForestClassifier(trees, random_state=seed)
         forest.fit(x, train.targets)
         recorder.add(forest.predict(x_test), seed=seed, trees=trees)
-  vs.report(out)
+  vs.report(out).print()
   print(vs.open_results(out).accuracy.groupby("trees").std(ddof=1).values)
   # Accuracy and its variance of 5 and of 20 trees, and the standard deviations.

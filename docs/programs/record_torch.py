@@ -37,6 +37,6 @@ if __name__ == "__main__":
       if not recorder.has(seed=seed, dropout=dropout):
         logits = train_network(seed, dropout)(x_test)
         recorder.add(logits=logits.detach(), seed=seed, dropout=dropout)
-  vs.report(out)
-  vs.compare(out, where={"dropout": 0.0}, against={"dropout": 0.5})
+  vs.report(out).print()
+  vs.compare(out, where={"dropout": 0.0}, against={"dropout": 0.5}).print()
   # Which of the two is better by the mean of its runs, paired by seeds, and how surely.

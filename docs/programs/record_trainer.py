@@ -62,6 +62,6 @@ if __name__ == "__main__":
         trainer = Trainer(Classifier(), arguments, train_dataset=rows)
         trainer.add_callback(callback)
         trainer.train()
-  vs.report(out)
-  vs.compare(out, where={"lr": 3e-2}, against={"lr": 3e-3})
+  vs.report(out).print()
+  vs.compare(out, where={"lr": 3e-2}, against={"lr": 3e-3}).print()
   # Which learning rate is better by the mean of its runs, and how surely.

@@ -34,6 +34,6 @@ if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/schedule_free"
   for name, recipe in recipes.items():
     vs.train(recipe, 64, f"{out}/{name}")
-  vs.report([f"{out}/free", f"{out}/cosine"])
-  vs.compare(f"{out}/free", f"{out}/cosine")
+  vs.report([f"{out}/free", f"{out}/cosine"]).print()
+  vs.compare(f"{out}/free", f"{out}/cosine").print()
   # Both side by side, and with which probability a run of one beats a run of the other.

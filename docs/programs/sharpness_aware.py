@@ -30,5 +30,5 @@ if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/sam"
   results = vs.train(recipe, vs.Runs.sweep(rho=[0, 0.02], seeds=16), out)
   print(results.accuracy.groupby("rho").mean())
-  vs.compare(out, where={"rho": 0.02}, against={"rho": 0})
+  vs.compare(out, where={"rho": 0.02}, against={"rho": 0}).print()
   # Mean accuracies for each rho, and whether 0.02 is better than plain SGD.

@@ -86,7 +86,7 @@ if __name__ == "__main__":
   results = vs.train(task, vs.Runs.sweep(lr=[1e-3, 3e-3], seeds=16), out)
   wrong = results.letters != results.labels  # (run, example), without padding
   print(wrong.groupby(results.token).mean().mean("run"))
-  vs.report(out)
-  vs.compare(out, where={"lr": 3e-3}, against={"lr": 1e-3})
+  vs.report(out).print()
+  vs.compare(out, where={"lr": 3e-3}, against={"lr": 1e-3}).print()
   # Error rates by place in the sequence; token accuracy and its variance by learning
   # rate, and which of the two is better.

@@ -58,7 +58,7 @@ recipe = vs.Recipe(
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/vae"
   results = vs.train(recipe, vs.Runs.sweep(lr=[1e-3, 3e-3], seeds=16), out)
-  vs.report(out)
-  vs.compare(out, where={"lr": 3e-3}, against={"lr": 1e-3})
+  vs.report(out).print()
+  vs.compare(out, where={"lr": 3e-3}, against={"lr": 1e-3}).print()
   print(results.losses.groupby("lr").mean(...))
   # The loss of an image and its variance by learning rate, and which of the two is better.

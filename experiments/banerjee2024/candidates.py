@@ -77,8 +77,8 @@ def halves(results: xr.Dataset) -> Halves:
   """
   kept = np.flatnonzero(~results.diverged.values)
   right = (results.predictions.values[kept] == results.labels.values).mean(1)
-  least, _ = stats.proportion_interval(right, results.sizes["example"])
-  learnt, half = np.asarray(least) > 0.5, len(kept) // 2
+  least = stats.proportion_over_examples(right, results.sizes["example"]).low
+  learnt, half = least > 0.5, len(kept) // 2
   first, second = kept[:half], kept[half:]
   return Halves(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
 

@@ -41,7 +41,7 @@ def compute(trained: Trained) -> Transfer:
 
 def rows(numbers: Transfer) -> list[Row]:
   n, accuracies = numbers.source, numbers.source.accuracy.accuracies
-  ratio, *interval = stats.variance_ratio(accuracies, numbers.whole, paired=False)
+  ratio = stats.variance_ratio(accuracies, numbers.whole, paired=False)
   listed = zip(paper.TABLE14, candidates.like(n, len(paper.TABLE14)), strict=False)
   table = of_runs(
     n.runs,
@@ -50,7 +50,7 @@ def rows(numbers: Transfer) -> list[Row]:
     (
       f"{paper.CLAIMS['transfer'].statistic}, by {' and by '.join(numbers.optimizers)}",
       paper.CLAIMS["transfer"],
-      Estimate(ratio, *interval, "log"),
+      Estimate(ratio.value, *ratio.interval, "log"),
     ),
     ("α̂", ("0.004 to 0.118", "figure 14"), level_span(n)),
     *(

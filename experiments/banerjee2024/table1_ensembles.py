@@ -172,7 +172,7 @@ def rows(numbers: Numbers) -> list[Row]:
 
 
 def share(fraction: float) -> Estimate:
-  low, high = stats.proportion_interval(fraction, DRAWN)
+  low, high = stats.proportion_over_examples(fraction, DRAWN).interval
   return Estimate(fraction, float(low), float(high), unit="%")
 
 

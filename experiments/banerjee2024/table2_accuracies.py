@@ -66,7 +66,9 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       (
         f"{name}: α̂ ≤ {candidates.SMALL}",
         None,
-        between(share, *stats.proportion_interval(share, n.runs), 100, " %"),
+        between(
+          share, *stats.proportion_over_examples(share, n.runs).interval, 100, " %"
+        ),
       ),
       (
         f"{name}: runs that diverged; candidates at chance, which are left out",
@@ -98,8 +100,8 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 
 def of_variances(a: np.ndarray, b: np.ndarray) -> Estimate:
   """The ratio of the variances of some accuracies and others."""
-  ratio, *interval = stats.variance_ratio(a, b, paired=False)
-  return Estimate(ratio, *interval, "log")
+  ratio = stats.variance_ratio(a, b, paired=False)
+  return Estimate(ratio.value, *ratio.interval, "log")
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:

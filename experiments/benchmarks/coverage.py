@@ -121,10 +121,8 @@ def drawn(
   found = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
   # Here the truth is equation 3 on these examples, not the covariance of the two
   # halves.
-  n, independent = errors.shape[1], found["expected disagreement"] / 2
-  found["distribution_variance_interval"] = (n * errors.mean(1).var() - independent) / (
-    n - 1
-  )
+  n, independent = errors.shape[1], found["expected_disagreement"] / 2
+  found["distribution_variance"] = (n * errors.mean(1).var() - independent) / (n - 1)
   return found, campaigns()
 
 
@@ -137,17 +135,17 @@ def truths(
   """
   n = len(p)
   return {
-    "mean_interval": p.mean(),
-    "variance_interval": variance,
+    "mean_over_runs": p.mean(),
+    "variance_over_runs": variance,
     "... were runs normal: chi-square": variance,
-    "distribution_variance_interval": covariance,
-    "split_correlation_interval": covariance / np.sqrt(even * odd),
+    "distribution_variance": covariance,
+    "split_correlation": covariance / np.sqrt(even * odd),
     "variance_ratio, paired": even / odd,
     "variance_ratio, unpaired": 1.0,
-    "expected disagreement": 2 * (p * (1 - p)).mean(),
+    "expected_disagreement": 2 * (p * (1 - p)).mean(),
     "binomial variance": p.mean() * (1 - p.mean()) / n,
     "decide, P(A > B)": 0.5,
-    "proportion_interval, over examples": p.mean(),
+    "proportion_over_examples": p.mean(),
   }
 
 
@@ -167,21 +165,18 @@ def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
   mean, se = rates.mean(), rates.std(ddof=1) / runs**0.5
   predictions = errors.astype(np.int8)
   return {
-    "mean_interval": stats.mean_interval(rates),
-    "variance_interval": stats.variance_interval(rates),
+    "mean_over_runs": stats.mean_over_runs(rates).interval,
+    "variance_over_runs": stats.variance_over_runs(rates).interval,
     "... were runs normal: chi-square": rates.var(ddof=1)
     * (runs - 1)
     / _chi_square(runs - 1),
-    "distribution_variance_interval": stats.distribution_variance_interval(errors),
-    "split_correlation_interval": stats.split_correlation_interval(errors),
-    "variance_ratio, paired": stats.variance_ratio(even, odd)[1:],
+    "distribution_variance": stats.distribution_variance(errors).interval,
+    "split_correlation": stats.split_correlation(errors).interval,
+    "variance_ratio, paired": stats.variance_ratio(even, odd).interval,
     "variance_ratio, unpaired": stats.variance_ratio(
       rates, stats.error_rates(other), paired=False
-    )[1:],
-    "expected disagreement": student(
-      stats.expected_disagreement(predictions, 2),
-      stats.expected_disagreement_se(predictions, 2),
-    ),
+    ).interval,
+    "expected_disagreement": stats.expected_disagreement(predictions, 2).interval,
     "binomial variance": student(mean * (1 - mean) / n, abs(1 - 2 * mean) / n * se),
     "decide, P(A > B)": stats.decide(1 - rates, 1 - stats.error_rates(other))[1:3],
   }
@@ -204,11 +199,11 @@ def coverage(
   held = dict.fromkeys(truth, 0)
   for _ in range(number):
     errors = next(campaigns)
-    seen = rng.binomial(errors.shape[1], truth["mean_interval"]) / errors.shape[1]
+    seen = rng.binomial(errors.shape[1], truth["mean_over_runs"]) / errors.shape[1]
     of_examples = {
-      "proportion_interval, over examples": stats.proportion_interval(
+      "proportion_over_examples": stats.proportion_over_examples(
         seen, errors.shape[1]
-      )
+      ).interval
     }
     for name, (low, high) in (intervals(errors, next(campaigns)) | of_examples).items():
       held[name] += low <= truth[name] <= high

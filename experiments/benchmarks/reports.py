@@ -126,7 +126,9 @@ def report_of(runs: int, examples: int, classes: int) -> tuple[float, float]:
     )
     del predictions
     start = time.process_time()
-    vs.report(f"{folder}/r", console=Console(file=io.StringIO()))
+    report = vs.report(f"{folder}/r")
+    report.save()
+    report.print(Console(file=io.StringIO()))
     seconds = time.process_time() - start
   return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

@@ -74,7 +74,8 @@ class Evaluation:
   def __call__(self) -> int:
     """Return how many bytes were fetched."""
     bar = Progress(len(self.runs), 0, np.array([]), None, False)
-    found, _, counts = loop.run_lanes(self.campaign, self.shared, self.runs, None, bar)
+    runs = self.campaign.plan.grouped(self.runs)
+    found, _, counts = loop.run_lanes(self.campaign, self.shared, runs, None, bar)
     fetched = sum(array.nbytes for array in found.values())
     of_a_device = sum(array.nbytes for array in counts.values())
     return fetched + of_a_device * len(lanes.devices())

@@ -34,11 +34,11 @@ from vmapseeds.campaign.bench import (
   print_table,
 )
 from vmapseeds.campaign.execution import filling_width, product_flops
-from vmapseeds.campaign.planning import resolve_task
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.machine import hide_absent_accelerators
 from vmapseeds.parsing import check_output_file, overrides
+from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.supervised import abstract_task

@@ -76,7 +76,7 @@ def interval(
   found = stats.compare_means(a, b, paired)
   ends = found.low, found.high
   if not np.isfinite(found.low):
-    ends = stats.mean_difference(a, b, paired)[1:]
+    ends = stats.mean_difference(a, b, paired).interval
   return bool(found.p_value <= ALPHA), ends
 
 
@@ -94,7 +94,7 @@ def rates(
     better += called
     held += bool(low <= truth + 1e-9 and truth - 1e-9 <= high)
     if same:
-      low, high = stats.probability_interval(a, b, paired)
+      low, high = stats.probability_of_outperforming(a, b, paired=paired).interval
       won += bool(low <= 0.5 <= high)
   return better / number, held / number, won / number
 
@@ -144,7 +144,7 @@ def pilots(runs: int, law: str, number: int, rng) -> tuple[float, float, float, 
   held, estimates = np.zeros(2), []
   for _ in range(number):
     x = LAWS[law](rng, runs)
-    ends = np.sqrt(stats.variance_interval(x))
+    ends = np.sqrt(stats.variance_over_runs(x).interval)
     found = (
       stats.runs_for_mean(ends, 0.2),
       stats.runs_for_difference(ends, 0.5, paired=False),

@@ -26,7 +26,7 @@ def ideal_est(
 
   Source: bouthillier2021, algorithm 1.
   """
-  return stats.ideal_estimate(
+  return stats.mean_over_runs(
     found(vs.search(recipe, over, trials=trials, searches=k, out=out))
   )
 

@@ -48,7 +48,7 @@ def binomial(
   accuracies: Float[np.ndarray, "repetitions measures"], examples: int
 ) -> Binomial:
   error, within = (1 - accuracies.mean()), accuracies.var(axis=1, ddof=1)
-  variance = np.array([within.mean(), *stats.mean_interval(within)])
+  variance = np.array([within.mean(), *stats.mean_over_runs(within).interval])
   observed = Ratio(*np.sqrt(np.maximum(variance, 0)))
   runs = " × ".join(map(str, accuracies.shape))
   return Binomial(

@@ -58,9 +58,9 @@ class Comparison(NamedTuple):
   power: float  # of the decision, at P(A > B) = γ
   sd: tuple[float, float]  # of A and of B
   sd_se: tuple[float, float]
-  variance_ratio: stats.VarianceRatio
+  variance_ratio: tuple[float, float, float]  # and the ends of its interval
   correlation: float  # of the runs of a pair
-  difference: stats.MeanDifference
+  difference: tuple[float, float, float]  # of the means, likewise
   average: stats.AverageComparison
   rho: dict[str, float]  # 0 for the ideal estimator; as found here of the biased ones
   rates: dict[str, DetectionRates]  # simulated, over GRID
@@ -91,6 +91,7 @@ def compared(
   `biased`.
   """
   decision = stats.decide(a, b, gamma=GAMMA)
+  ratio, difference = stats.variance_ratio(a, b), stats.mean_difference(a, b)
   sd = tuple(x.std(ddof=1) for x in (a, b))
   rho = {"ideal": 0.0, **biased}
   keys = dict(zip(rho, jax.random.split(key, len(rho)), strict=True))
@@ -101,12 +102,12 @@ def compared(
     decision=decision.decision,
     probability=decision.probability,
     interval=(decision.low, decision.high),
-    power=stats.paired_power(len(a), GAMMA, GAMMA),
+    power=stats.power_for_probability_of_outperforming(len(a), GAMMA, GAMMA),
     sd=sd,
     sd_se=(sd_se(a), sd_se(b)),
-    variance_ratio=stats.variance_ratio(a, b),
+    variance_ratio=(ratio.value, *ratio.interval),
     correlation=np.corrcoef(a, b)[0, 1] if all(sd) else math.nan,
-    difference=stats.mean_difference(a, b),
+    difference=(difference.value, *difference.interval),
     average=stats.average_comparison(a, b, threshold=paper.THRESHOLD),
     rho=rho,
     rates={
@@ -283,7 +284,7 @@ def _plot_differences(n: Comparison, ax: Axes) -> None:
   )
   clear = 1 / 1.35  # lines end below the legend
   ax.axvline(0, ymax=clear, color=plots.INK, linewidth=0.8)
-  low, high = 100 * n.difference.low, 100 * n.difference.high
+  low, high = 100 * n.difference[1], 100 * n.difference[2]
   ax.axvspan(
     low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval"
   )

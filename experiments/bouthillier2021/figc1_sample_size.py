@@ -36,15 +36,14 @@ class Sizes(NamedTuple):
 
 def compute(trained: Trained) -> Sizes:
   pairs = np.arange(1, MOST + 1)
-  noether, sign = stats.noether_sample_size(GRID), stats.paired_sample_size(GRID)
+  noether = stats.runs_for_probability_of_outperforming(GRID, paired=False)
+  sign = stats.runs_for_probability_of_outperforming(GRID)
+  power_of = stats.power_for_probability_of_outperforming
   too_few = np.array(
-    [pairs[stats.paired_power(pairs, gamma, gamma) < 0.95][-1] for gamma in GRID]
+    [pairs[power_of(pairs, gamma, gamma) < 0.95][-1] for gamma in GRID]
   )
   power = np.array(
-    [
-      stats.paired_power(n, gamma, gamma)
-      for n, gamma in zip(noether, GRID, strict=True)
-    ]
+    [power_of(n, gamma, gamma) for n, gamma in zip(noether, GRID, strict=True)]
   )
   return Sizes(
     GRID, noether, sign, np.where(too_few < MOST, too_few + 1.0, np.nan), power

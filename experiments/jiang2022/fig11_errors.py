@@ -101,7 +101,9 @@ def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
 
 
 def share(which: Bool[np.ndarray, " examples"]) -> Share:
-  return Share(which.mean(), *stats.proportion_interval(which.mean(), len(which)))
+  return Share(
+    which.mean(), *stats.proportion_over_examples(which.mean(), len(which)).interval
+  )
 
 
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:

@@ -71,12 +71,13 @@ def transfer(group: Group) -> Transfer:
   law = stats.finite_ensemble_calibration(
     stats.vote_fractions(predictions, classes), runs, key=key, replicates=10
   )
+  gap = stats.gde_gap(*group)
   return Transfer(
     runs,
     stats.error_rates(predictions != labels),
     stats.churn(predictions[0::2], predictions[1::2]),
-    stats.gde_gap(*group),
-    stats.gde_gap_se(*group),
+    gap.value,
+    gap.se,
     stats.cace(*group),
     spread["cace"].se,
     law.cace,

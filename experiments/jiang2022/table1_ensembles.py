@@ -96,13 +96,11 @@ def ensemble(group: Group) -> Ensemble:
 
   error = errors.mean()
   disagreement = stats.expected_disagreement(predictions, classes)
-  gap_se = stats.gde_gap_se(*group)
+  gap_se = stats.gde_gap(*group).se
   return Ensemble(
     runs,
     Spread(error, errors.std(ddof=1) / math.sqrt(runs), errors.std(ddof=1)),
-    Spread(
-      disagreement, stats.expected_disagreement_se(predictions, classes), of_pairs.std()
-    ),
+    Spread(disagreement.value, disagreement.se, of_pairs.std()),
     abs(error - disagreement),
     gap_se,
     error / disagreement if disagreement else math.nan,

@@ -51,7 +51,7 @@ def bounds(group: Group, draws: int = 50) -> Bounds:
   drawn = calibrated_gaps(predictions, classes, draws)
   return Bounds(
     len(predictions),
-    stats.gde_gap(*group, self_pairs=True),
+    stats.gde_gap(*group, self_pairs=True).value,
     *(measures.cace_exact_levels(*group, refined=refined) for refined in (True, False)),
     stats.cace(*group),
     drawn.mean(),

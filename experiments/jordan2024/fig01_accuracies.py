@@ -40,7 +40,8 @@ def compute(trained: Trained) -> dict[str, Accuracy]:
 
 def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
   spread = frame.spread(tallies)
-  low, high = (math.sqrt(end) for end in stats.variance_interval(spread.accuracies))
+  ends = stats.variance_over_runs(spread.accuracies).interval
+  low, high = map(math.sqrt, ends)
   return Accuracy(epochs, spread, (low, high))
 
 

@@ -59,11 +59,12 @@ def halves(epochs: int, tallies: stats.Tallies) -> Halves:
   gain = tallies.top_fraction_gain_bootstrap(
     key=jax.random.key(0), replicates=REPLICATES
   )
+  correlation = tallies.split_correlation()
   return Halves(
     epochs,
     tallies.runs,
-    tallies.split_correlation(),
-    tuple(tallies.split_correlation_interval()),
+    correlation.value,
+    correlation.interval,
     tallies.top_fraction_gain().mean,
     (gain.low, gain.high),
     (best.even_to_odd, best.odd_to_even),

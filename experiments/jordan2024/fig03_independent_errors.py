@@ -47,7 +47,7 @@ class Independence(NamedTuple):
 def compute(trained: Trained) -> dict[str, Independence]:
   numbers = {}
   for name in DURATIONS:
-    se = stats.independent_errors_variance_se(trained.errors(name))
+    se = stats.independent_errors_variance(trained.errors(name)).se
     numbers[name] = independence(trained.epochs(name), trained.tallies(name), se)
   return numbers
 
@@ -56,10 +56,10 @@ def independence(
   epochs: int, tallies: stats.Tallies, variance_se: float = math.nan
 ) -> Independence:
   observed = frame.spread(tallies)
-  variance = tallies.independent_errors_variance()
+  variance = tallies.independent_errors_variance().value
   interval = (
     end / variance if variance else math.nan
-    for end in stats.variance_interval(observed.accuracies)
+    for end in stats.variance_over_runs(observed.accuracies).interval
   )
   ratio = observed.sd**2 / variance if variance else math.nan
   predicted, se = root(variance, variance_se)

@@ -47,11 +47,11 @@ def compute(trained: Trained) -> dict[str, Variance]:
 
 
 def variance(epochs: int, tallies: stats.Tallies) -> Variance:
-  observed = tallies.test_set_variance()
+  observed = tallies.test_set_variance().value
   independent = tallies.independent_errors_variance()
-  estimate = tallies.distribution_variance()
-  se = tallies.distribution_variance_se()
-  low, high = tallies.distribution_variance_interval()
+  distribution = tallies.distribution_variance()
+  estimate, se = distribution.value, distribution.se
+  low, high = distribution.interval
   rest = 1 - 1 / tallies.examples
   return Variance(
     epochs,

@@ -83,7 +83,9 @@ def compute(trained: Trained) -> Numbers:
   rates = finetuned.lr.values
   return Numbers(
     linear,
-    tuple(math.sqrt(end) for end in stats.variance_interval(linear.accuracies)),
+    tuple(
+      math.sqrt(end) for end in stats.variance_over_runs(linear.accuracies).interval
+    ),
     ablate(*kept, without.labels.values),
     tuple(
       finetune(rate, wrong[(rates == rate) & ~finetuned.diverged.values])
@@ -112,16 +114,13 @@ def ablate(
   of_runs = [(predictions == labels).mean(0) for predictions in (without, fifth)]
   gains = (votes[0] - of_runs[0]) - (votes[1] - of_runs[1])
   gain_se = gains.std(ddof=1) / math.sqrt(len(labels))
-  interval = ratio.low, ratio.high
-  return Ablations(*both, ratio.ratio, interval, gains.mean(), gain_se)
+  return Ablations(*both, ratio.value, ratio.interval, gains.mean(), gain_se)
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
   validation, test = 1 - errors[:, ::2].mean(1), 1 - errors[:, 1::2].mean(1)
-  low, high = stats.split_correlation_interval(errors)
-  excess = root(
-    stats.distribution_variance(errors), stats.distribution_variance_se(errors)
-  )
+  variance = stats.distribution_variance(errors)
+  excess = root(variance.value, variance.se)
   gain = stats.top_fraction_gain(errors, TOP).even_to_odd
   gain_se = stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se
   correlation = stats.split_correlation(errors)
@@ -130,8 +129,8 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
     spread(errors),
     validation,
     test,
-    correlation,
-    (low, high),
+    correlation.value,
+    correlation.interval,
     *excess,
     gain,
     gain_se,

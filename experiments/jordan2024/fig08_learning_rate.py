@@ -53,13 +53,18 @@ def by_rate(
     errors = wrong[(rates == rate) & ~diverged]
     if len(errors) >= 3:
       independent = math.sqrt(stats.independent_errors_variance(errors))
-      excess = (
-        stats.distribution_variance(errors),
-        stats.distribution_variance_se(errors),
-      )
+      excess = stats.distribution_variance(errors)
       left_out = diverged[rates == rate].sum()
       found.append(
-        Rate(rate, len(errors), left_out, spread(errors), independent, *excess)
+        Rate(
+          rate,
+          len(errors),
+          left_out,
+          spread(errors),
+          independent,
+          excess.value,
+          excess.se,
+        )
       )
   return found
 

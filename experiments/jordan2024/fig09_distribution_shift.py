@@ -83,7 +83,8 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
 
 def excess(shift: Shift) -> Estimate:
   """Equation 3, signed; what independent errors give is taken as known."""
-  observed = shift.accuracy.sd**2, *stats.variance_interval(shift.accuracy.accuracies)
+  ends = stats.variance_over_runs(shift.accuracy.accuracies).interval
+  observed = shift.accuracy.sd**2, *ends
   return Estimate(*(x - shift.variance.independent**2 for x in observed))
 
 
@@ -107,7 +108,10 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
     of_each = [s.variance for s in shifts.values()]
     series = {
       "test set": [
-        (s.accuracy.sd, *np.sqrt(stats.variance_interval(s.accuracy.accuracies)))
+        (
+          s.accuracy.sd,
+          *np.sqrt(stats.variance_over_runs(s.accuracy.accuracies).interval),
+        )
         for s in shifts.values()
       ],
       "errors independent": [(v.independent, None, None) for v in of_each],

@@ -55,8 +55,8 @@ def by_source(
   found = {}
   for source, s in spreads.items():
     everything = spreads["all"].accuracies
-    ratio, *interval = stats.variance_ratio(s.accuracies, everything, paired=False)
-    found[source] = Source(s.runs, s, ratio, interval)
+    ratio = stats.variance_ratio(s.accuracies, everything, paired=False)
+    found[source] = Source(s.runs, s, ratio.value, ratio.interval)
   return found
 
 

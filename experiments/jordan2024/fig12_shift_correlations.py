@@ -81,10 +81,10 @@ def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlat
   for i, second in enumerate(names):
     for first in names[:i]:
       x, y = accuracies[first][:, 0], accuracies[second][:, 1]
-      low, high = stats.correlation_interval(x, y)
       r = np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan
       p_value = stats.correlation_p_value(r, runs)
-      pairs.append(Pair(first, second, r, (low, high), p_value))
+      interval = stats.correlation_over_runs(x, y).interval
+      pairs.append(Pair(first, second, r, interval, p_value))
   return Correlations(runs, accuracies, pairs)
 
 

@@ -43,9 +43,9 @@ def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
   observed, n = frame.spread(tallies), tallies.examples
   predicted = {
     "binomial": stats.binomial_variance(1 - observed.mean, n),
-    "independent": tallies.independent_errors_variance(),
+    "independent": tallies.independent_errors_variance().value,
   }
-  low, high = stats.variance_interval(observed.accuracies)
+  low, high = stats.variance_over_runs(observed.accuracies).interval
   drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
   return Binomial(
     epochs,

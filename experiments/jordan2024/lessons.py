@@ -39,14 +39,14 @@ def intervals(
   independent errors would give.
   """
   rates = halves.sum(0) / examples
-  variance = stats.variance_interval(rates)
+  variance = stats.variance_over_runs(rates).interval
   scale = examples / (examples - 1)
   found = (
-    stats.mean_interval(rates),
+    stats.mean_over_runs(rates).interval,
     variance,
-    # As in `stats.distribution_variance_interval`.
+    # As in `stats.distribution_variance`.
     [min(scale * (end - independent), 0.25) for end in variance],
-    stats.correlation_interval(*halves),
+    stats.correlation_over_runs(*halves).interval,
   )
   return Intervals(*((low, high) for low, high in found))
 
@@ -57,9 +57,9 @@ def truths(tallies: stats.Tallies) -> Intervals:
   """
   mean = tallies.example_error_rates().mean()
   rest = (
-    tallies.test_set_variance(),
-    tallies.distribution_variance(),
-    tallies.split_correlation(),
+    tallies.test_set_variance().value,
+    tallies.distribution_variance().value,
+    tallies.split_correlation().value,
   )
   return Intervals(*((x, x) for x in (mean, *rest)))
 
@@ -86,7 +86,7 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   Equation 3's interval is left out: it is the variance's, moved by a constant, and
   holds when that does.
   """
-  independent, truth = tallies.independent_errors_variance(), truths(tallies)
+  independent, truth = tallies.independent_errors_variance().value, truths(tallies)
   drawn = groups(tallies, size)
   found = [intervals(group, independent, tallies.examples) for group in drawn]
   ends = {
@@ -114,7 +114,7 @@ def reach(tallies: stats.Tallies, size: int) -> float:
   """Half the width of equation 3's interval from `size` runs, relative to the value
   from all runs: the median over disjoint groups.
   """
-  independent = tallies.independent_errors_variance()
+  independent = tallies.independent_errors_variance().value
   found = [
     intervals(group, independent, tallies.examples).distribution
     for group in groups(tallies, size)
@@ -180,7 +180,7 @@ def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, fl
   """
   rng = np.random.default_rng(size)
   halves = [
-    (t.halves, t.independent_errors_variance(), t.examples) for t in (short, long)
+    (t.halves, t.independent_errors_variance().value, t.examples) for t in (short, long)
   ]
   shown = dict.fromkeys(CLAIMS, 0)
   for _ in range(DRAWS):

@@ -40,7 +40,9 @@ def compute(trained: Trained) -> dict[str, Share]:
 
 
 def share(epochs: int, tallies: stats.Tallies) -> Share:
-  total, part = tallies.test_set_variance(), tallies.distribution_variance()
+  total = tallies.test_set_variance().value
+  distribution = tallies.distribution_variance()
+  part = distribution.value
   # Both have the same error, up to this factor.
   rest = 1 - 1 / tallies.examples
 
@@ -48,8 +50,7 @@ def share(epochs: int, tallies: stats.Tallies) -> Share:
     whole = rest * (end - part) + total
     return end / whole if whole > 0 else math.nan
 
-  ends = tallies.distribution_variance_interval()
-  return Share(epochs, tallies.runs, of(part), tuple(map(of, ends)))
+  return Share(epochs, tallies.runs, of(part), tuple(map(of, distribution.interval)))
 
 
 def factor(short: Share, long: Share) -> Estimate:

@@ -36,7 +36,7 @@ def halves_of(rng: np.random.Generator, ratio: float, spread: float) -> Halves:
 
 def variance(halves: Halves) -> Estimate:
   rates = halves.mean(0)
-  return Estimate(rates.var(ddof=1), *stats.variance_interval(rates), "log")
+  return Estimate(rates.var(ddof=1), *stats.variance_over_runs(rates).interval, "log")
 
 
 def sd(halves: Halves) -> Estimate:
@@ -50,7 +50,7 @@ def narrows(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
 
 def correlation(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
   even, odd = halves_of(rng, ratio, spread)
-  ends = map(float, stats.correlation_interval(even, odd))
+  ends = map(float, stats.correlation_over_runs(even, odd).interval)
   return Estimate(float(np.corrcoef(even, odd)[0, 1]), *ends, "atanh")
 
 

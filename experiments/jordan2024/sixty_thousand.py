@@ -287,22 +287,24 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   """The statistics of a duration's runs; intervals are of 95 %, over runs."""
   accuracy = fig01_accuracies.accuracy(0, tallies)
   variance = fig05_distribution_variance.variance(0, tallies)
+  on_distribution = tallies.distribution_variance()
+  correlation = tallies.split_correlation()
   return {
     "runs": tallies.runs,
     "examples": tallies.examples,
     # How many runs have so many errors
     "errors": np.bincount(tallies.halves.sum(0).astype(int)).tolist(),
     "mean": accuracy.spread.mean,
-    "mean_interval": (*stats.mean_interval(accuracy.spread.accuracies),),
+    "mean_interval": stats.mean_over_runs(accuracy.spread.accuracies).interval,
     "sd": accuracy.spread.sd,
     "sd_interval": accuracy.interval,
     "independent_sd": variance.independent,
-    "distribution_variance": tallies.distribution_variance(),
-    "distribution_variance_interval": (*tallies.distribution_variance_interval(),),
+    "distribution_variance": on_distribution.value,
+    "distribution_variance_interval": on_distribution.interval,
     "distribution_sd": variance.distribution,
     "distribution_sd_interval": variance.interval,
-    "split_correlation": tallies.split_correlation(),
-    "split_correlation_interval": (*tallies.split_correlation_interval(),),
+    "split_correlation": correlation.value,
+    "split_correlation_interval": correlation.interval,
     "top_quarter_gain": tallies.top_fraction_gain().mean,
   }
 
@@ -346,8 +348,8 @@ def disagreeing(
   """How often two runs disagree, beside how often one errs."""
   rows = []
   for name, t in tallies.items():
-    errors, apart = t.error_rates(), t.expected_disagreement()
-    low, high = stats.mean_interval(errors)
+    errors, apart = t.error_rates(), t.expected_disagreement().value
+    low, high = stats.mean_over_runs(errors).interval
     rows.append(
       (
         frame.duration(names[name]),
@@ -379,7 +381,7 @@ def held_shares(
   return {
     WORDS[statistic]: (
       hits / groups,
-      *stats.proportion_interval(hits / groups, groups),
+      *stats.proportion_over_examples(hits / groups, groups).interval,
     )
     for statistic, hits in held.items()
   }
@@ -391,7 +393,7 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
   for name, t in tallies.items():
     groups, held = lessons.coverage(t, few)
     for statistic, hits in held.items():
-      low, high = stats.proportion_interval(hits / groups, groups)
+      low, high = stats.proportion_over_examples(hits / groups, groups).interval
       share = between(hits / groups, low, high, 100, " %")
       rows.append(
         (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
@@ -412,7 +414,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
   rows, few = [], few_of(tallies)
   for name, t in tallies.items():
     n, reach = fig05_distribution_variance.variance(0, t), lessons.reach(t, few)
-    needed = t.runs_for_precision(PRECISE)
+    needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
         frame.duration(names[name]),

@@ -59,15 +59,16 @@ def calibrated(
 ) -> Calibrated:
   errors = predictions != labels
   runs, rates = len(errors), errors.mean(0)
+  variance = stats.distribution_variance(errors)
   return Calibrated(
     runs,
     classes,
     errors.mean(),
-    stats.expected_disagreement(predictions, classes),
-    stats.gde_gap_se(predictions, labels, classes),
+    stats.expected_disagreement(predictions, classes).value,
+    stats.gde_gap(predictions, labels, classes).se,
     ((rates * (1 - rates)).mean() * runs / (runs - 1)),
-    stats.distribution_variance(errors),
-    stats.distribution_variance_se(errors),
+    variance.value,
+    variance.se,
     stats.calibration_curve(predictions, labels, classes),
     stats.cace(predictions, labels, classes),
   )

@@ -11,7 +11,14 @@ from jaxtyping import Float, Int
 
 from experiments.measures.fits import identity_r_squared
 from vmapseeds.stats import calibration_curve, disagreement_matrix
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  as_float64,
+  centred,
+  correlation,
+  safe_divide,
+)
 from vmapseeds.stats.calibration import calibration_error
 from vmapseeds.stats.counts import (
   Counts,
@@ -87,7 +94,7 @@ def cace_exact_levels(
   >>> P, y = [[0, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], [0, 0, 1]
   >>> bounds = [cace_exact_levels(P, y, 2, refined) for refined in (True, False)]
   >>> from vmapseeds.stats import gde_gap
-  >>> print(gde_gap(P, y, 2, self_pairs=True).round(4), bounds[0].round(4), bounds[1].round(4))
+  >>> print(round(gde_gap(P, y, 2, self_pairs=True), 4), bounds[0].round(4), bounds[1].round(4))
   0.125 0.25 0.5
   """
   counts = counts_of_votes(predictions, num_classes, labels)
@@ -118,7 +125,7 @@ def relative_deviation(
   """
   error = read_within("error", error, "[0, 1]", nan=True)
   disagreement = read_within("disagreement", disagreement, "[0, 1]", nan=True)
-  return ratio(abs(error - disagreement), 0.5 * (error + disagreement))
+  return safe_divide(abs(error - disagreement), 0.5 * (error + disagreement))
 
 
 def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
@@ -137,7 +144,7 @@ def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   0.547723
   """
   x, y = read_series("points", x=x, y=y)
-  return real(scipy.stats.kendalltau(x, y).statistic if len(x) > 1 else np.nan)
+  return as_float64(scipy.stats.kendalltau(x, y).statistic if len(x) > 1 else np.nan)
 
 
 def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
@@ -196,13 +203,13 @@ def scatter_agreement(
   0.972 0.915 0.9
   """
   y, x = read_series("configurations", error=error, disagreement=disagreement)
-  deviation, ratios = relative_deviation(y, x), ratio(x, y)
+  deviation, ratios = relative_deviation(y, x), safe_divide(x, y)
   known = np.isfinite(deviation)
   return ScatterAgreement(
     r_squared(x, y),
     identity_r_squared(y, x),
     kendall_tau(x, y),
-    ratio(np.where(known, deviation, 0).sum(), known.sum()),
+    safe_divide(np.where(known, deviation, 0).sum(), known.sum()),
     *(
       np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)
     ),  # which ignore NaN
@@ -253,11 +260,11 @@ def disagreement_variance(
   predictions, labels = read_votes(predictions, labels, num_classes)
   runs, examples = predictions.shape
   if runs < 2:
-    return DisagreementVariance(*(real(np.nan),) * 4)
+    return DisagreementVariance(*(as_float64(np.nan),) * 4)
   rows, columns = np.triu_indices(runs, 1)
   dis = disagreement_matrix(predictions)[rows, columns]
-  error = ratio(count_errors(predictions != labels, 1), examples)
-  apart = ratio(dis, error[rows] + error[columns])
+  error = safe_divide(count_errors(predictions != labels, 1), examples)
+  apart = safe_divide(dis, error[rows] + error[columns])
   kappa = np.fmax.reduce(apart)  # of those that are not NaN
   ete, edr = error.mean(), dis.mean()
   bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
@@ -314,12 +321,15 @@ def beta_of_counts(
   wrong: Int[Array, "examples"], runs: int, unbiased: bool = True
 ) -> BetaFit:
   """Return `beta_of_error_rates` from how many runs have each example wrong."""
-  wrong = real(wrong)
-  mean = ratio(wrong.sum(), len(wrong) * runs)
+  wrong = as_float64(wrong)
+  mean = safe_divide(wrong.sum(), len(wrong) * runs)
   # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
   within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
   if unbiased:
-    within, between = ratio(within, runs - 1) * runs, between - ratio(within, runs - 1)
-  size = ratio(within, between)
+    within, between = (
+      safe_divide(within, runs - 1) * runs,
+      between - safe_divide(within, runs - 1),
+    )
+  size = safe_divide(within, between)
   size = np.where((within > 0) & (between > 0), size, np.nan)
   return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))

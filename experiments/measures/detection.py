@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
 from vmapseeds.mistakes import at_least
-from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.comparison import PUBLISHED, check_rule, fewest_wins
 from vmapseeds.stats.reading import read_key, read_number, read_positive, read_within
 
@@ -143,7 +143,7 @@ def detection_rates(
     read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates
   )
   rates = np.where(
-    np.isnan(difference.ravel()), np.nan, ratio(np.asarray(counts), replicates)
+    np.isnan(difference.ravel()), np.nan, safe_divide(np.asarray(counts), replicates)
   )
   both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
   return DetectionRates(*both.reshape(6, *difference.shape))
@@ -211,7 +211,8 @@ def operating_characteristics(
   """Return the exact rates that `detection_rates` estimates by simulation.
 
       single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2
-      Φ⁻¹(P) P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 -
+      Φ⁻¹(P) P(A > B): the binomial tail of
+      `power_for_probability_of_outperforming` at Φ((d + √(2ρ) z)/√(2(1 -
       ρ))), averaged over normal z
 
   Args:

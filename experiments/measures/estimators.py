@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vmapseeds.stats import Estimate
-from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import read_number, read_positive, read_reals, read_within
 
@@ -45,22 +45,21 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
     correlation: ρ, at least 0 and below 1.
 
   Returns:
-    `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN),
-    none has no `mean`.
+    An `Estimate` without an interval (NaN); one measure has no standard error, none has
+    no mean.
 
   Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as
     the total variance V.
 
-  >>> estimate = biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
-  >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
-  0.75 0.25 0.288675
+  >>> biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
+  0.75 ± 0.29
   """
   x = read_reals("performances", performances, "k")
   rho = read_number("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
   se = estimator_se(k, variance / (1 - rho), rho) if k else variance
-  return Estimate(*map(np.asarray, (ratio(x.sum(), k), np.sqrt(variance), se)))
+  return Estimate(safe_divide(x.sum(), k), se)
 
 
 def estimator_se(
@@ -140,16 +139,16 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   x = read_reals("performances", performances, "repetitions k")
   repetitions, k = x.shape
   if repetitions < 2 or not k:
-    return real(np.nan)
+    return as_float64(np.nan)
   of_means, total = _moments(x)
-  return ratio(k * of_means - total, (k - 1) * total)
+  return safe_divide(k * of_means - total, (k - 1) * total)
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
   """Return the population variance of the rows' means, and of all entries."""
   x = x - x[:1, :1]  # so that a large common part costs no digits
-  means = ratio(x.sum(1), x.shape[1])
-  return ratio((centred(means) ** 2).sum(), len(x)), ratio(
+  means = safe_divide(x.sum(1), x.shape[1])
+  return safe_divide((centred(means) ** 2).sum(), len(x)), safe_divide(
     (centred(x.reshape(-1)) ** 2).sum(), x.size
   )
 
@@ -185,7 +184,11 @@ def mse_decomposition(
   repetitions, k = x.shape
   x = x - truth
   of_means, total = _moments(x)
-  mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
+  mse = safe_divide((safe_divide(x.sum(1), k) ** 2).sum(), repetitions)
   return MseDecomposition(
-    mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances)
+    mse,
+    safe_divide(x.sum(), x.size),
+    of_means,
+    total,
+    average_correlation(performances),
   )

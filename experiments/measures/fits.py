@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import calibration_variance_bound, correlation_p_value
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, safe_divide
 from vmapseeds.stats.counts import count_errors
 from vmapseeds.stats.reading import read_errors, read_reals, read_series, read_within
 
@@ -70,14 +70,14 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
     r_squared_sd=np.asarray(correlation(*of_sd) ** 2),
     identity_r_squared=identity_r_squared(x, y),
     identity_r_squared_sd=identity_r_squared(*of_sd),
-    mean_squared_error=ratio(((x - y) ** 2).sum(), len(x)),
+    mean_squared_error=safe_divide(((x - y) ** 2).sum(), len(x)),
   )
 
 
 def identity_r_squared(observed: Array, predicted: Array) -> Array:
   """Return R² of the line observed = predicted."""
   return np.asarray(
-    1 - ratio(((observed - predicted) ** 2).sum(), (centred(observed) ** 2).sum())
+    1 - safe_divide(((observed - predicted) ** 2).sum(), (centred(observed) ** 2).sum())
   )
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats import ks_threshold
-from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide, times_drawn
 from vmapseeds.stats.reading import (
   read_classes,
   read_key,
@@ -97,7 +97,7 @@ def gap_ece(
   bin_of = np.minimum(np.floor((confidence - lowest) / (1 - lowest) * bins), bins - 1)
   excess = ((gaps >= 0) == (labels == 1)) - confidence
   totals = [np.where(bin_of == b, excess, 0.0).sum(-1) for b in range(bins)]
-  return ratio(sum(map(abs, totals)), gaps.shape[-1])
+  return safe_divide(sum(map(abs, totals)), gaps.shape[-1])
 
 
 def ensemble_gaps(
@@ -127,13 +127,15 @@ def ensemble_gaps(
   """
   gaps = read_reals("gaps", gaps, "models examples")
   if members is None:
-    return ratio(gaps.sum(0), len(gaps))
+    return safe_divide(gaps.sum(0), len(gaps))
   members = np.asarray(
     read_classes(
       "members", members, "ensembles members", len(gaps), contents="model indices,"
     )
   )
-  return ratio(real(times_drawn(members, len(gaps))) @ gaps, members.shape[1])
+  return safe_divide(
+    as_float64(times_drawn(members, len(gaps))) @ gaps, members.shape[1]
+  )
 
 
 def ecdf(
@@ -162,7 +164,7 @@ def ecdf(
   below = np.stack(
     [np.searchsorted(np.sort(row), at, side="right") for row in np.atleast_2d(gaps)]
   )
-  return ratio(below, gaps.shape[-1]).reshape(*gaps.shape[:-1], len(at))
+  return safe_divide(below, gaps.shape[-1]).reshape(*gaps.shape[:-1], len(at))
 
 
 def reference_ecdf(
@@ -423,7 +425,9 @@ def trimming_level(
       levels[block, b] = levels_of(block, climbed, for_candidates)
   levels = levels.reshape(*shape, replicates)
   return TrimmingLevel(
-    ratio(levels.sum(-1), replicates), levels, np.asarray(np.isnan(levels).sum(-1))
+    safe_divide(levels.sum(-1), replicates),
+    levels,
+    np.asarray(np.isnan(levels).sum(-1)),
   )
 
 
@@ -457,7 +461,7 @@ def _least_accepted(
       np.take_along_axis(x, k, axis=1)[:, 0]
       for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
     )
-    least = np.where(t_i > t_j, ratio(high - low - bound, t_i - t_j), np.inf)
+    least = np.where(t_i > t_j, safe_divide(high - low - bound, t_i - t_j), np.inf)
     accepted = (drop <= bound) | (tried == len(slopes))
     return np.where(
       accepted, tried, np.maximum(tried + 1, np.searchsorted(slopes, least))

@@ -23,7 +23,7 @@ from experiments.command import parse
 from experiments.reliability import kills
 from vmapseeds import cli
 from vmapseeds.mistakes import at_least
-from vmapseeds.store.layout import read_metadata
+from vmapseeds.store.small_values import gathered_file
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
 
@@ -102,7 +102,7 @@ def disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
     ended(process)
   look()
   problems = vs.verify(out).problems
-  if read_metadata(out)["gathered"] < len(seen):
+  if not (out / gathered_file(len(seen))).exists():
     problems.append("values were not gathered")
   same = kills.is_as_undisturbed(out, folder / "undisturbed", recipe, runs)
   return Outcome(hits, runs, sorted(changed), statuses, problems, same)

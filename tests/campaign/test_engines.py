@@ -333,21 +333,21 @@ folders.token = elsewhere
 DYING = """
 import os, pathlib, signal
 import vmapseeds as vs
-from vmapseeds.store.results import Results
+from vmapseeds.store import folders
 
 recipe = vs.recipe("digits_cnn")
-fill = Results.write_plan
+fill = folders.write_plan
 
 
-def die_once(results, *args):
-  fill(results, *args)
+def die_once(path, *args):
+  fill(path, *args)
   died = pathlib.Path(__file__).with_name("died")
   if not died.exists():
-    died.write_text(" ".join(path.name for path in results.path.rglob("*")))
+    died.write_text(" ".join(file.name for file in path.rglob("*")))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-Results.write_plan = die_once
+folders.write_plan = die_once
 """
 
 

@@ -442,7 +442,7 @@ def timed(monkeypatch):
   asked = []
 
   def measure(task, how):
-    precision = task.speed_key["precision"]
+    precision = task.internal.speed_key["precision"]
     asked.append((precision, how))
     return execution.Speed(9.0, 0.0, processor_seconds=took[precision])
 

@@ -98,3 +98,39 @@ def test_a_search_without_a_folder_is_in_memory(at_exit):
     call()
   assert not os.path.exists(folder)
   np.testing.assert_allclose(results.reward, -results.lr, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  "function",
+  [
+    vs.train,
+    vs.work,
+    vs.estimate,
+    vs.search,
+    vs.replay,
+    vs.tally,
+    vs.measure,
+    vs.held_out,
+    vs.examples,
+    vs.report,
+    vs.compare,
+    vs.plan,
+    vs.summary_table,
+    vs.report_figures,
+    vs.training_examples,
+    vs.export_networks,
+    vs.import_runs,
+  ],
+)
+def test_what_starts_jax_asks_for_all_cores_first(function, monkeypatch):
+  """A training may follow, and JAX starts once."""
+
+  class Asked(Exception):
+    pass
+
+  def ask():
+    raise Asked
+
+  monkeypatch.setattr("vmapseeds.target.ask_for_all_cores", ask)
+  with pytest.raises(Asked):
+    function()

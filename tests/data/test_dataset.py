@@ -134,8 +134,8 @@ def test_names_of_classes_are_no_part_of_a_campaign(tmp_path):
   recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=1, batch_size=8)
   for dataset, out in ((plain, "plain"), (named, "named"), (named, "plain")):
     vs.train(recipe.replace(dataset=dataset), 2, tmp_path / out, progress=False)
-  assert vs.examples(tmp_path / "named").attrs["class_names"] == tuple(names)
-  assert "class_names" not in vs.examples(tmp_path / "plain").attrs
+  assert vs.examples(tmp_path / "named").dataset.attrs["class_names"] == tuple(names)
+  assert "class_names" not in vs.examples(tmp_path / "plain").dataset.attrs
   with pytest.raises(vs.Mistake, match="go from 0 to 3: classes lie in 0 to 1"):
     vs.Dataset(**sets, class_names=["a", "b"])
   with pytest.raises(vs.Mistake, match="which has no classes: leave them out"):
@@ -230,7 +230,7 @@ def test_a_regression_has_a_report_of_its_losses(regression):
   assert summary["statistics"]["mean_loss"]["value"] == pytest.approx(
     losses.mean(), rel=1e-5
   )
-  assert vs.compare(out, out)[0].verdict != "better"
+  assert vs.compare(out, out).verdict != "better"
 
 
 @pytest.mark.slow

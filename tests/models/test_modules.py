@@ -39,7 +39,7 @@ def recipe_of(model, **changes):
 
 def trained(recipe):
   """The variables of a recipe's first run, and its predictions."""
-  task = make_task(recipe, Runs.independent(1), told=True)
+  task = make_task(recipe, Runs.independent(1), says=True)
   run = jax.tree.map(lambda column: column[0], lanes_of(task, Runs.independent(1)))
   state = jax.jit(functools.partial(loop.train, recipe))(task.data[0], run)
   return state.variables

@@ -173,7 +173,7 @@ def test_distribution_variance(name):
     0.25,
     EXAMPLES
     / (EXAMPLES - 1)
-    * (stats.variance_interval(errors.mean(1)).high - independent),
+    * (stats.variance_over_runs(errors.mean(1)).high - independent),
   )
   assert n.interval[1] == pytest.approx(largest**0.5)
   assert n.ratio_interval[0] == pytest.approx(

@@ -106,7 +106,7 @@ def test_numbers(sat):
     pairs = (covariance.sum() - np.trace(covariance)) / (797 * 796)
     assert n["distribution_variance"] == pytest.approx(pairs)
     assert n["distribution_variance_interval"] == pytest.approx(
-      [*map(float, stats.distribution_variance_interval(errors))]
+      [*map(float, stats.distribution_variance(errors).interval)]
     )
     assert n["seconds"] > 0
     assert n["epochs"] == epochs
@@ -212,13 +212,15 @@ def test_intervals_are_those_of_the_errors():
   errors, tallies = simulated(60, 0.1)
   halves = np.stack([errors[:, ::2].sum(1), errors[:, 1::2].sum(1)])
   found = lessons.intervals(halves, float(tallies.independent_errors_variance()), 40)
-  np.testing.assert_allclose(found.mean, stats.mean_interval(errors.mean(1)))
-  np.testing.assert_allclose(found.variance, stats.variance_interval(errors.mean(1)))
+  np.testing.assert_allclose(found.mean, stats.mean_over_runs(errors.mean(1)).interval)
   np.testing.assert_allclose(
-    found.distribution, stats.distribution_variance_interval(errors)
+    found.variance, stats.variance_over_runs(errors.mean(1)).interval
   )
   np.testing.assert_allclose(
-    found.correlation, stats.split_correlation_interval(errors)
+    found.distribution, stats.distribution_variance(errors).interval
+  )
+  np.testing.assert_allclose(
+    found.correlation, stats.split_correlation(errors).interval
   )
 
 
@@ -231,7 +233,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert scipy.stats.binomtest(hits, 120, 0.95).pvalue > 0.001
   reaches = [lessons.reach(tallies, size) for size in (200, 800, 6000)]
   assert reaches[0] == pytest.approx(2 * reaches[1], rel=0.1)
-  low, high = tallies.distribution_variance_interval()
+  low, high = tallies.distribution_variance().interval
   assert reaches[2] == pytest.approx(
     (high - low) / 2 / tallies.distribution_variance(), rel=1e-6
   )

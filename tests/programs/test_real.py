@@ -28,7 +28,7 @@ def test_share_is_that_of_covariances():
   found = share.share(3, tallies_of(errors))
   assert found.share == pytest.approx(pairs / errors.mean(1).var(ddof=1))
   assert found.interval[0] < found.share < found.interval[1]
-  low, high = stats.distribution_variance_interval(errors)
+  low, high = stats.distribution_variance(errors).interval
   rest = errors.mean(1).var(ddof=1) - (1 - 1 / n) * pairs  # what independent errors add
   assert found.interval == pytest.approx(
     tuple(end / ((1 - 1 / n) * end + rest) for end in (low, high))

@@ -58,7 +58,7 @@ def study(folder):
   options = {"lowering": "sequential", "lane_width": 2, "progress": False}
   for name, lr in (("a", 0.1), ("b", 0.03)):
     vs.train(small.replace(lr=lr), 4, folder / name, **options)
-  vs.report(folder / "a")
+  vs.report(folder / "a").save()
   (comparison,) = vs.compare(folder / "a", folder / "b")
   written = json.loads((folder / "a" / "report" / "report.json").read_text())
   return json.dumps(written["statistics"]), repr(comparison)

@@ -47,10 +47,10 @@ def test_letters_that_an_encoding_lacks(encoding, printed):
 @pytest.mark.parametrize("encoding", mostly_slow(["ascii", "cp1252"]))
 def test_reports_are_printed_whole(folder, encoding, monkeypatch):
   for print_all in (
-    lambda: vs.report(folder),
+    lambda: vs.report(folder).print(),
     lambda: cli.main(["report", str(folder)]),
-    lambda: vs.plan(folder),
-    lambda: vs.compare(folder, folder),
+    lambda: vs.plan(folder).print(),
+    lambda: vs.compare(folder, folder).print(),
   ):
     out = stream(encoding)
     monkeypatch.setattr(sys, "stdout", out)
@@ -80,13 +80,14 @@ def test_a_full_disk_behind_what_is_printed_is_one_line():
 
 @pytest.mark.slow
 def test_figures_are_written_as_vectors_too(folder, tmp_path):
-  vs.report(folder, out=tmp_path / "a", format="pdf")
+  report = vs.report(folder)
+  report.save(tmp_path / "a", vector="pdf")
   drawn = {path.stem for path in (tmp_path / "a").glob("*.png")}
   pdfs = [*(tmp_path / "a").glob("*.pdf")]
   assert {path.stem for path in pdfs} == drawn != set()
   assert all(path.read_bytes().startswith(b"%PDF") for path in pdfs)
   for name in ("b", "c"):
-    vs.report(folder, out=tmp_path / name, format="svg")
+    report.save(tmp_path / name, vector="svg")
   svgs = [*(tmp_path / "b").glob("*.svg")]
   assert {path.stem for path in svgs} == drawn
   assert all(
@@ -95,13 +96,15 @@ def test_figures_are_written_as_vectors_too(folder, tmp_path):
   for path in svgs:  # the same bytes again
     assert path.read_bytes() == (tmp_path / "c" / path.name).read_bytes()
   with pytest.raises(
-    vs.Mistake, match="unknown format 'png': choose one of text, md, svg"
+    vs.Mistake, match="unknown vector format 'png': choose one of svg, pdf"
   ):
-    vs.report(folder, format="png")
+    report.save(vector="png")
+  with pytest.raises(vs.Mistake, match="unknown format 'pdf': choose one of text, md"):
+    report.print(format="pdf")
 
 
 def test_figures_are_objects_too(folder, tmp_path):
-  vs.report(folder, out=tmp_path / "a")
+  vs.report(folder).save(tmp_path / "a")
   figures = vs.report_figures(folder)
   assert {*figures} == {path.stem for path in (tmp_path / "a").glob("*.png")}
   for figure in figures.values():

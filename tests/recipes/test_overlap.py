@@ -64,7 +64,7 @@ def test_it_is_said_of_each_runs_own_examples(kind, tmp_path, capsys):
   assert said in capsys.readouterr().err
   summary = summarize(vs.open_results(tmp_path / "a"))
   assert any(f"On average {due:.4g} of the 60" in of for of in summary["warnings"])
-  for name in ("distribution_variance", "distribution_sd", "runs_for_precision"):
+  for name in ("distribution_variance", "distribution_sd", "runs_for_variance"):
     assert summary["statistics"][name]["value"] is None
   assert summary["statistics"]["distribution_sd"]["reading"] == SEEN
   assert "endless" not in summary["summary"]

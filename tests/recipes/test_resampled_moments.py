@@ -190,7 +190,7 @@ def test_the_page_says_whose_moments_they_are(tmp_path):
   data = vs.Dataset(train=(x, y), test=(x, y))
   runs = vs.Runs.independent(2).bootstrap()
   vs.train(identity_recipe(data), runs, tmp_path / "own", **HOW)
-  vs.report(tmp_path / "own")
+  vs.report(tmp_path / "own").save()
   page = (tmp_path / "own" / "report" / "report.html").read_text()
   assert "each run's own training examples" in html.unescape(page)
 
@@ -239,6 +239,6 @@ def test_runs_start_from_networks_with_moments_of_their_own(tmp_path):
 def test_shared_examples_have_shared_moments():
   """No bit of the tasks of such runs changes: the entries of a run are what they were."""
   task = task_of(vs.Runs.independent(2))
-  assert [*task.derive(vs.Runs.independent(2))] == []
-  assert task.conditions["normalized_by"] == "the training set"
-  assert json.dumps(task.conditions)
+  assert [*task.internal.derive(vs.Runs.independent(2))] == []
+  assert task.internal.conditions["normalized_by"] == "the training set"
+  assert json.dumps(task.internal.conditions)

@@ -232,7 +232,8 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
     assert (
       "epoch 4 of 5" if epoch else "digits_cnn, 5 epochs"
     ) in capsys.readouterr().out
-  (found,) = vs.compare(tmp_path / "all", tmp_path / "all", epoch=2)
+  found = vs.compare(tmp_path / "all", tmp_path / "all", epoch=2)
+  found.save()
   assert found.outperforming[0] == 0.5
   compared = json.loads(
     (tmp_path / "all/report/epoch=2/against_all/compare.json").read_text()

@@ -42,7 +42,7 @@ def reported(tmp_path_factory):
     progress=False,
   )
   images = np.random.default_rng(0).random((EXAMPLES, 8, 8))
-  vs.report(folder / "r", images=images)
+  vs.report(folder / "r", images=images).save()
   return predictions, labels, folder / "r" / "report" / "report.html"
 
 
@@ -97,7 +97,7 @@ def test_all_are_there_hardest_first(opened, reported):
   assert len(found) == 24
   assert rates[found].tolist() == sorted(rates, reverse=True)[:24]
   text = page.locator(".explore .card").first.inner_text().replace("\u00a0", " ")
-  agree = vs.examples(vs.open_results(reported[2].parents[1])).agreement.values
+  agree = vs.examples(vs.open_results(reported[2].parents[1])).dataset.agreement.values
   assert f"wrong in {100 * rates[found[0]]:.1f} %" in text
   assert f"agree {100 * agree[found[0]]:.1f} %" in text
   assert f"#{found[0]}, label {NAMES[labels[found[0]]]}" in text
@@ -116,7 +116,7 @@ def test_filters_and_order(opened, reported):
   assert status(page).startswith(f"{expected.sum()} of ")
   page.get_by_label("order").select_option("by number")
   assert shown(page) == np.flatnonzero(expected)[:24].tolist()
-  agree = vs.examples(vs.open_results(folder.parents[1])).agreement.values
+  agree = vs.examples(vs.open_results(folder.parents[1])).dataset.agreement.values
   page.get_by_label("agree at most %").fill("60")
   few = np.flatnonzero(expected & (agree <= 0.6))
   assert shown(page) == few[:24].tolist()
@@ -125,7 +125,7 @@ def test_filters_and_order(opened, reported):
   page.get_by_role("button", name="Reset").click()
   assert status(page).startswith(f"{(rates > 0).sum()} of ")
   page.get_by_label("order").select_option("likely mislabelled first")
-  table = vs.examples(vs.open_results(folder.parents[1]))
+  table = vs.examples(vs.open_results(folder.parents[1])).dataset
   shares = table.other_share.values
   assert shares[shown(page)].tolist() == sorted(shares, reverse=True)[:24]
 
@@ -221,7 +221,7 @@ def test_pictures_are_of_their_examples(opened, reported, tmp_path):
 def test_without_a_script(opened):
   page = opened(java_script_enabled=False)
   assert not page.locator(".explore").is_visible()
-  assert page.locator("section > .cards .card").count() > 20
+  assert page.locator("section > details > .cards .card").count() > 20
   assert page.locator("h3", has_text="go wrong together").is_visible()
 
 

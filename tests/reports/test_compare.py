@@ -84,10 +84,18 @@ def folder(
 
 
 def said(*args, **options):
-  """The first comparison, and what was printed."""
+  """The first comparison, and what is printed of it and its page."""
+  found, text = compared(*args, **options)
+  return found[0], text
+
+
+def compared(*args, out=None, **options):
+  """All comparisons, and what is printed of them and their page."""
   text = io.StringIO()
-  found = vs.compare(*args, **options, console=Console(width=300, file=text))
-  return found[0], text.getvalue()
+  found = vs.compare(*args, **options)
+  found.save(out)
+  found.print(Console(width=300, file=text))
+  return found, text.getvalue()
 
 
 A = np.array([0.95, 0.9, 0.85, 0.95, 0.8, 0.75, 0.9, 1.0])
@@ -113,16 +121,16 @@ def test_pairs_of_the_same_seeds(tmp_path):
   sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
   assert f"A leads by {(A - B).mean() / sigma:.2f}, which is less" in text
   assert "P(A > B) = 0.812, bootstrap interval 0.562 to 1.000" in text
-  low, high = (f"{100 * end**0.5:.0f}" for end in stats.variance_interval(A))
+  low, high = (f"{100 * end**0.5:.0f}" for end in stats.variance_over_runs(A).interval)
   assert f"A {100 * A.std(ddof=1):.2f} % ({low} to {high} %)" in text
   assert f"{100 * A.mean():.1f} ± {100 * A.std(ddof=1) / 8**0.5:.1f} % " in text
   ratio = stats.variance_ratio(A, B)
   assert (
-    f"{ratio.ratio:.3g}, 95 % interval {ratio.low:.3g} to {ratio.high:.3g} (jackknife of pairs)"
+    f"{float(ratio):.3g}, 95 % interval {ratio.low:.3g} to {ratio.high:.3g} (jackknife of pairs)"
     in text
   )
   assert f"Shapiro-Wilk: p {scipy.stats.shapiro(A).pvalue:.2g} for A" in text
-  power = stats.paired_power(8, 0.75)
+  power = stats.power_for_probability_of_outperforming(8, 0.75)
   assert f"takes 44 pairs (Noether 1987); the 8 here do in {100 * power:.0f} %" in text
   assert "12 % of the comparisons are ties" in text
 
@@ -168,7 +176,7 @@ def test_too_few_runs_are_not_called_better(tmp_path):
     assert "That asks something else than the first sentence" in text
     if number == 3 and paired:
       assert "of two equal algorithms it calls one better in 25 % of cases" in text
-      ends = [f"{100 * x:.0f}" for x in stats.mean_difference(a, b)[1:]]
+      ends = [f"{100 * x:.0f}" for x in stats.mean_difference(a, b).interval]
       assert f"({ends[0]} to {ends[1]} if runs were normal)" in first
 
 
@@ -248,7 +256,7 @@ def test_other_examples(tmp_path):
   ]
   found, text = said(*sides)
   both = stats.compare_means_on_other_examples(*(~wrong))
-  assert tuple(found.elsewhere) == tuple(both)
+  assert found.elsewhere.interval == both.interval
   assert found.found.low > 0 > both.low
   assert "on these 60 test examples" in text
   ends = f"{100 * both.low:.0f} to {100 * both.high:.0f} points"
@@ -258,7 +266,7 @@ def test_other_examples(tmp_path):
   ) in text
   found, text = said(*sides, paired=False)
   unpaired = stats.compare_means_on_other_examples(*(~wrong), paired=False)
-  assert tuple(found.elsewhere) == tuple(unpaired) != tuple(both)
+  assert found.elsewhere.interval == unpaired.interval != both.interval
 
 
 def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
@@ -269,9 +277,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
     folder(tmp_path / name, accuracies + shift + rng.integers(0, 2, 12) / 20, range(12))
     for name, shift in shifts.items()
   ]
-  console = Console(width=300, file=io.StringIO())
-  found = vs.compare(*sides, console=console)
-  text = console.file.getvalue()
+  found, text = compared(*sides)
   assert [c.names for c in found] == [("A", "B"), ("A", "C"), ("A", "D")]
   assert [c.verdict for c in found] == ["better", "no difference shown", "better"]
   p = stats.holm([c.found.p_value for c in found])
@@ -289,17 +295,16 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
     )
   cli.main(["compare", *map(str, sides), "--all-pairs"])
   assert "C - D" in capsys.readouterr().out
-  found = vs.compare(*sides, all_pairs=True, console=console)
-  assert len(found) == 6
+  assert len(vs.compare(*sides, all_pairs=True)) == 6
   # Of 6 comparisons a p-value of 0.02 shows nothing, and the sentence says so.
   few = [
     folder(tmp_path / n, np.full(7, 0.5) + s, range(7))
     for n, s in (("e", [0.1] * 7), ("f", [0] * 7), ("g", [0.1] * 7), ("h", [0] * 7))
   ]
-  assert vs.compare(*few[:2], console=console)[0].verdict == "better"
-  found = vs.compare(*few, all_pairs=True, console=console)
+  assert vs.compare(*few[:2]).verdict == "better"
+  found, text = compared(*few, all_pairs=True)
   assert {c.verdict for c in found} == {"too few runs"}
-  assert "at least 8 pairs" in console.file.getvalue()
+  assert "at least 8 pairs" in text
 
 
 @pytest.mark.slow
@@ -492,6 +497,7 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
   )
   assert "lr=0.01 or 0.02" in text
   assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+    "compare.csv",
     "compare.html",
     "compare.json",
     "differences.png",
@@ -561,9 +567,11 @@ def test_warnings_where_numbers_mean_little(a, b, expected, tmp_path):
 def test_power_is_that_of_the_gamma_asked_for(tmp_path):
   both = folder(tmp_path / "a", A), folder(tmp_path / "b", B)
   _, text = said(*both, paired=True, gamma=0.9)
-  power = 100 * stats.paired_power(8, 0.9, 0.9)
+  power = 100 * stats.power_for_probability_of_outperforming(8, 0.9, 0.9)
   assert f"takes 17 pairs (Noether 1987); the 8 here do in {power:.0f} %" in text
-  assert round(power) != round(100 * stats.paired_power(8, 0.75, 0.9))
+  assert round(power) != round(
+    100 * stats.power_for_probability_of_outperforming(8, 0.75, 0.9)
+  )
 
 
 def test_mistakes(tmp_path):

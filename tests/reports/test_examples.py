@@ -57,7 +57,7 @@ def test_classes_by_hand(runs):
   predictions = results.predictions.values
   predictions[: runs // 2, 3] = -1
   predictions[:, 5] = -1
-  found = vs.examples(results)
+  found = vs.examples(results).dataset
   expected = by_hand(predictions, results.labels.values)
   assert {*found.data_vars} == {*expected}
   for name, column in expected.items():
@@ -73,7 +73,7 @@ def test_classes_by_hand(runs):
 @pytest.mark.parametrize("runs", [1, 2, 40])
 def test_losses_by_hand(runs):
   losses = test_roles.LOSSES[:runs]
-  found = vs.examples(test_roles.dataset(nats=(losses, test_roles.LOSS)))
+  found = vs.examples(test_roles.dataset(nats=(losses, test_roles.LOSS))).dataset
   columns = [[float(x) for x in column] for column in losses.T]
   mean = [sum(column) / runs for column in columns]
   sd = [np.std(column, ddof=1) if runs > 1 else np.nan for column in columns]
@@ -111,7 +111,7 @@ def test_examples_that_runs_held_out_by_hand(tmp_path):
   )
   runs = vs.Runs.independent(6).out_of_bootstrap()
   vs.train(recipe, runs, tmp_path / "r", progress=False)
-  table = vs.examples(tmp_path / "r")
+  table = vs.examples(tmp_path / "r").dataset
   results = vs.open_results(tmp_path / "r", "held_out")
   mask, predictions = results.mask.values, results.predictions.values
   assert {0, 1, 2} <= {*mask.sum(0)}
@@ -138,7 +138,7 @@ def test_runs_that_diverged_are_left_out():
   results = test_report.dataset(6, 20)
   results.diverged[2] = True
   kept = results.isel(run=[0, 1, 3, 4, 5])
-  assert vs.examples(results).identical(vs.examples(kept))
+  assert vs.examples(results).dataset.identical(vs.examples(kept).dataset)
   results.diverged[:] = True
   with pytest.raises(Mistake, match="no run is left: 6 are finished, and all of them"):
     vs.examples(results)
@@ -159,7 +159,10 @@ def counted(tmp_path_factory):
 
 @pytest.mark.slow
 def test_stored_votes_are_enough(counted, monkeypatch):
-  alone, beside = vs.examples(counted["none"]), vs.examples(str(counted["all"]))
+  alone, beside = (
+    vs.examples(counted["none"]).dataset,
+    vs.examples(str(counted["all"])).dataset,
+  )
   assert alone.identical(beside)
   results = vs.open_results(counted["all"])
   expected = by_hand(results.predictions.values, results.labels.values)
@@ -167,17 +170,17 @@ def test_stored_votes_are_enough(counted, monkeypatch):
   # Where votes are stored, no predictions are read; of some runs only, they are.
   read = []
   monkeypatch.setattr("vmapseeds.results.opening.prediction_blocks", read.append)
-  assert vs.examples(counted["all"]).identical(beside)
+  assert vs.examples(counted["all"]).dataset.identical(beside)
   assert read == []
   monkeypatch.undo()
-  some = vs.examples(results.isel(run=[0, 5]))
+  some = vs.examples(results.isel(run=[0, 5])).dataset
   expected = by_hand(results.predictions.values[[0, 5]], results.labels.values)
   np.testing.assert_allclose(some.error_rate, expected["error_rate"])
 
 
 @pytest.mark.slow
 def test_the_terminal_shows_them(counted, capsys):
-  table = vs.examples(counted["all"]).to_dataframe()
+  table = vs.examples(counted["all"]).table
   for most in ("split", "hard"):
     cli.main(["examples", str(counted["none"]), "--most", most, "--n", "5"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -239,7 +242,7 @@ def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
   assert vs.verify("s").problems == []
   capsys.readouterr()
   for folder in "rs":
-    assert vs.examples(folder).attrs["class_names"] == tuple(NAMES)
+    assert vs.examples(folder).dataset.attrs["class_names"] == tuple(NAMES)
     cli.main(["examples", folder, "--most", "hard"])
     out = capsys.readouterr().out.replace("│", " ")
     rows = [line.split() for line in out.splitlines()]
@@ -251,9 +254,9 @@ def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
     assert "owl: 100.0" in page
     assert r'"class_names": ["cat", "[red]dog", "owl"]' in page
   vs.merge(["r"], "t", progress=False)
-  assert vs.examples("t").attrs["class_names"] == tuple(NAMES)
+  assert vs.examples("t").dataset.attrs["class_names"] == tuple(NAMES)
   unnamed = vs.import_runs("u", predictions=predictions, labels=labels, progress=False)
-  assert "class_names" not in vs.examples(unnamed).attrs
+  assert "class_names" not in vs.examples(unnamed).dataset.attrs
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_what_has_no_examples(tmp_path):
   path = folders.outputs_folder(
     tmp_path / "l", {"nats": (test_roles.LOSSES, test_roles.LOSS)}
   )
-  assert isinstance(vs.examples(path), xr.Dataset)
+  assert isinstance(vs.examples(path).dataset, xr.Dataset)
   with pytest.raises(SystemExit):
     cli.main(["examples", str(path), "--most", "mislabelled"])
   with pytest.raises(Mistake, match="unknown output of role class or loss 'x'"):

@@ -7,7 +7,7 @@ import scipy.stats
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.reports.comparison_page import averaged_over, read_side
+from vmapseeds.reports.sides import averaged_over, read_side
 
 LABELS = np.arange(40) % 2
 OPTIMIZERS = (0, 1)

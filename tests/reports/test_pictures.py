@@ -233,7 +233,7 @@ def test_the_script_gets_exact_counts(runs):
   assert data["errors"] == errors.sum()
   np.testing.assert_array_equal(decode(data["label"]), labels[ids])
   np.testing.assert_array_equal(decode(data["wrong"]), errors[:, ids].sum(0))
-  agree = vs.examples(results).agreement.values[ids]
+  agree = vs.examples(results).dataset.agreement.values[ids]
   np.testing.assert_allclose(decode(data["agree"]), agree, rtol=1e-6)
   classes, votes = (decode(data[n]).reshape(len(ids), 4) for n in ("classes", "votes"))
   for i, of, counts in zip(ids, classes, votes, strict=True):

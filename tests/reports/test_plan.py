@@ -22,7 +22,8 @@ SCORES = 100 + 10 * RNG.standard_normal(20)
 
 def said(*args, **options):
   text = io.StringIO()
-  found = vs.plan(*args, **options, console=Console(width=200, file=text))
+  found = vs.plan(*args, **options)
+  found.print(Console(width=200, file=text))
   return found, text.getvalue()
 
 
@@ -35,7 +36,7 @@ def of_scores(path, scores, seeds=None):
 def test_numbers_follow_from_the_pilots_standard_deviation(tmp_path):
   a = of_scores(tmp_path / "a", SCORES)
   (mean, difference, variance), text = said(a, detect=4, power=0.9)
-  sds = np.sqrt([SCORES.var(ddof=1), *stats.variance_interval(SCORES)])
+  sds = np.sqrt([SCORES.var(ddof=1), *stats.variance_over_runs(SCORES).interval])
   assert mean[1:4] == pytest.approx(tuple(stats.runs_for_mean(sds, 4)))
   expected = stats.runs_for_difference(sds, 4, paired=False, power=0.9)
   assert difference[1:4] == pytest.approx(tuple(expected))
@@ -78,8 +79,8 @@ def test_the_variance_on_the_distribution_of_a_class(tmp_path):
     predictions=wrong.astype(np.int8),
   )
   (mean, _, variance), text = said(path, detect=0.5)
-  assert variance.runs == stats.runs_for_precision(wrong, 0.1)
-  low, high = stats.distribution_variance_interval(wrong)
+  assert variance.runs == stats.runs_for_variance(wrong, 0.1)
+  low, high = stats.distribution_variance(wrong).interval
   total = stats.test_set_variance(wrong)
   independent = total - stats.distribution_variance(wrong)
   # Normal runs: 2 (S²/σ²)² (1.96/0.1)², at both ends of σ².
@@ -114,13 +115,13 @@ def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(pages, "_save_figure", save)
   a = of_scores(tmp_path / "a", SCORES)
-  vs.report(a, console=Console(file=io.StringIO()))
+  vs.report(a).save()
   page = (a / "report" / "report.html").read_text()
   assert "How many runs?" in page
   (mean, *_), _ = said(a)
   assert mean.question in page
   few = of_scores(tmp_path / "few", SCORES[:2])
-  vs.report(few, console=Console(file=io.StringIO()))
+  vs.report(few).save()
   assert "How many runs?" not in (few / "report" / "report.html").read_text()
   cli.plan_hint(str(a))
   cli.plan_hint(str(tmp_path / "none"))

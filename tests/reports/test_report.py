@@ -25,7 +25,7 @@ from zarr.errors import ZarrUserWarning
 import vmapseeds as vs
 from vmapseeds import cli, stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import pages, plots, results_page, sweeps
+from vmapseeds.reports import pages, plots, rendering, results_page, sweeps
 from vmapseeds.reports.groups import group_runs
 from vmapseeds.reports.pictures import Inputs
 from vmapseeds.reports.results_page import (
@@ -50,7 +50,7 @@ NAMES = [
   "independent_errors_sd",
   "distribution_variance",
   "distribution_sd",
-  "runs_for_precision",
+  "runs_for_variance",
   "binomial_sd",
   "calibration_sd",
   "split_correlation",
@@ -118,7 +118,8 @@ def usual():
 
 
 def page_of(summary):
-  return pages.html(sources={}, **results_page.page_of(Part("", None, [], summary)))
+  document = results_page.document_of(Part("", "", [], summary))
+  return rendering.to_html(document, sources={})
 
 
 def values(summary):
@@ -249,7 +250,7 @@ def test_which_numbers_have_an_interval_and_which_an_error_alone():
     "min_accuracy",
     "max_accuracy",
     "normality",
-    "runs_for_precision",
+    "runs_for_variance",
     "dependent_pairs",
   }
   # Few examples bias these upwards in every resample.
@@ -353,7 +354,7 @@ def test_one_run_has_an_accuracy_and_no_variance():
     "independent_errors_sd",
     "distribution_variance",
     "distribution_sd",
-    "runs_for_precision",
+    "runs_for_variance",
     "split_correlation",
     "top_quarter_gain",
     "expected_disagreement",
@@ -580,16 +581,21 @@ class Page(html.parser.HTMLParser):
 
   def __init__(self, page):
     super().__init__()
-    self.loads, self.tags, self.text = [], Counter(), ""
+    self.loads, self.links, self.anchors, self.ids = [], [], [], []
+    self.tags, self.text = Counter(), ""
     self.feed(page)
 
   def handle_starttag(self, tag, attrs):
     self.tags[tag] += 1
-    self.loads += [
-      value
-      for name, value in attrs
-      if name in ("src", "href", "srcset", "data", "action")
-    ]
+    for name, value in attrs:
+      if tag == "a" and name == "href" and value.startswith("#"):
+        self.anchors.append(value[1:])
+      elif tag == "a" and name == "href":
+        self.links.append(value)
+      elif name in ("src", "href", "srcset", "data", "action"):
+        self.loads.append(value)
+      elif name == "id":
+        self.ids.append(value)
 
   def handle_data(self, data):
     self.text += data
@@ -610,9 +616,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reported(folder):
   console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-  summaries = vs.report([folder, str(folder)], console=console)
+  report = vs.report([folder, str(folder)])
+  report.save()
+  report.print(console)
   console.file.close()
-  return summaries, console.export_text()
+  return list(report), console.export_text()
 
 
 @pytest.mark.slow
@@ -659,6 +667,8 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
   page = Page(raw)
   assert page.tags["img"] == 5 + raw.count('<img class="picture"')
   assert all(source.startswith("data:image/png;base64,") for source in page.loads)
+  assert page.links == ["report.json", "report.csv"]
+  assert page.anchors == page.ids
   assert not re.search(
     r"https?:|@import|url\((?!\$\{tiles)|<link|fetch\(|import\(", raw
   )
@@ -737,7 +747,6 @@ def test_results_open_as_before_beside_a_report(folder, reported):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     assert vs.open_results(folder).sizes["run"] == 4
-    assert "seed_init" in xr.open_zarr(folder)
     assert xr.open_zarr(folder, group="test").sizes["example"] == 797
 
 
@@ -777,12 +786,10 @@ def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path, undrawn)
     Mistake,
     match=r"report cannot be written .*: make it writable, or give another .* out=",
   ):
-    vs.report([full], console=Console(quiet=True))
-  assert (
-    vs.report(full, out=tmp_path / "elsewhere", console=Console(quiet=True))[0]["runs"]
-    == 4
-  )
-  assert (tmp_path / "elsewhere" / "report.html").exists()
+    vs.report([full]).save()
+  page = vs.report(full).save(tmp_path / "elsewhere")
+  assert page == tmp_path / "elsewhere" / "report.html"
+  assert json.loads(page.with_suffix(".json").read_text())["runs"] == 4
 
 
 # Groups of runs, and several folders.
@@ -845,14 +852,18 @@ def undrawn(monkeypatch):
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "data:")
 
 
-def quietly(report, *args, **options):
+def saved_report(*args, out=None, **options):
+  """What is reported and printed, after its pages were saved."""
   console = Console(width=80, record=True, file=io.StringIO())
-  return report(*args, **options, console=console), console.export_text()
+  report = vs.report(*args, **options)
+  report.save(out)
+  report.print(console)
+  return list(report), console.export_text()
 
 
 @pytest.mark.slow
 def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
-  summaries, text = quietly(vs.report, sweep, out=tmp_path / "out")
+  summaries, text = saved_report(sweep, out=tmp_path / "out")
   results = vs.open_results(sweep)
   assert [s["values"] for s in summaries] == [{"lr": value} for value in LR[:3]]
   for summary in summaries:
@@ -875,8 +886,10 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
   assert "note: lr=100000: all 12 runs diverged." in text
   assert "lr=100000: all 12 runs diverged." in overview.text
   assert overview.tags["img"] == 3  # two of all values, and the response curve
-  links = [load for load in overview.loads if not load.startswith("data:")]
-  assert links == [f"lr%3D{value}/report.html" for value in LR[:3]]
+  groups = [f"lr%3D{value}/report.html" for value in LR[:3]]
+  assert overview.links == [*groups, "report.json", "report.csv"]
+  of_group = Page((tmp_path / "out" / "lr=0.02" / "report.html").read_text("utf-8"))
+  assert of_group.links == ["../report.html", "report.json", "report.csv"]
   assert (
     json.loads((tmp_path / "out" / "report.json").read_text())["reports"] == summaries
   )
@@ -885,14 +898,14 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
 
 @pytest.mark.slow
 def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
-  (chosen,), text = quietly(
-    vs.report, sweep, where={"lr": 0.02, "seed_init": [3, 4, 5]}, out=tmp_path
+  (chosen,), text = saved_report(
+    sweep, where={"lr": 0.02, "seed_init": [3, 4, 5]}, out=tmp_path
   )
   assert (chosen["values"], chosen["runs"], chosen["pooled"]) == ({"lr": 0.02}, 3, [])
   assert "digits_cnn, 16 epochs, lr=0.02: 3 runs" in text
   assert (tmp_path / "lr=0.02" / "report.html").exists()
-  (pooled,), text = quietly(
-    vs.report, sweep, where={"lr": LR[:2]}, by="momentum", out=tmp_path
+  (pooled,), text = saved_report(
+    sweep, where={"lr": LR[:2]}, by="momentum", out=tmp_path
   )
   assert (pooled["values"], pooled["runs"], pooled["pooled"]) == (
     {"momentum": 0.9},
@@ -902,8 +915,7 @@ def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
   assert "digits_cnn, 16 epochs, momentum=0.9, lr pooled: 24 runs" in text
   assert "includes the effect of lr" in text
   assert pooled["settings"]["lr"] == LR[:2]
-  nested, _ = quietly(
-    vs.report,
+  nested, _ = saved_report(
     sweep,
     where={"lr": 0.01, "seed_init": [3, 4, 7]},
     by=["seed_init"],
@@ -967,10 +979,9 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
     ),
   ],
 )
-def test_mistakes_in_choosing_runs(options, message, sweep, tmp_path):
+def test_mistakes_in_choosing_runs(options, message, sweep):
   with pytest.raises(Mistake, match=message):
-    vs.report(sweep, **options, out=tmp_path / "out")
-  assert not (tmp_path / "out").exists()
+    vs.report(sweep, **options)
 
 
 def test_the_table_side_by_side_cuts_no_name_and_no_number():
@@ -978,10 +989,9 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
   for name in section["headline"].values():
     section["statistics"][name] = {"value": 0.12345, "unit": "fraction"}
   console = Console(width=80, record=True, file=io.StringIO())
-  part = Part("weight_decay=0.0005, momentum=0.95", None, [], section)
-  console.print(
-    short_side_by_side("test accuracy", [Row(part, None, section)]).for_terminal()
-  )
+  part = Part("weight_decay=0.0005, momentum=0.95", "", [], section)
+  table = short_side_by_side("test accuracy", [Row(part, None, section)])
+  console.print(rendering.terminal_table(table))
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
   assert (
@@ -997,9 +1007,7 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
   monkeypatch.setattr(
     statistics, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
   )
-  (part,), _ = results_page._parts(
-    group_runs(results), "", Path("r"), "r", "test", Inputs()
-  )
+  (part,), _ = results_page._parts(group_runs(results), "", "r", "test", Inputs())
   assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)
@@ -1024,7 +1032,7 @@ def test_imported_runs_have_no_columns(tmp_path):
 def test_folders_side_by_side_are_written(sweep, tmp_path):
   a = saved(tmp_path / "x" / "a", dataset(5))
   b = saved(tmp_path / "y" / "a", dataset(2, seed=1))
-  summaries, text = quietly(vs.report, [a, b])
+  summaries, text = saved_report([a, b])
   top = a / "report" / "side_by_side"
   written = json.loads((top / "report.json").read_text())
   assert (
@@ -1034,9 +1042,7 @@ def test_folders_side_by_side_are_written(sweep, tmp_path):
   )
   assert "With only 2 runs" in " ".join(written["warnings"])
   page = Page((top / "report.html").read_text("utf-8"))
-  for link, folder in zip(
-    [load for load in page.loads if not load.startswith("data:")], (a, b), strict=True
-  ):
+  for link, folder in zip(page.links[:2], (a, b), strict=True):
     assert (top / link).resolve() == folder / "report" / "report.html"
   for s in summaries:
     accuracy = s["statistics"]["mean_accuracy"]
@@ -1054,12 +1060,12 @@ def test_folders_side_by_side_are_written(sweep, tmp_path):
 def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   a, b = (saved(tmp_path / parent / "a", dataset(2)) for parent in "xy")
   before = sorted(p for f in (a, b, sweep) for p in f.rglob("*"))
-  summaries, text = quietly(vs.report, [a, b, sweep], out=tmp_path / "out")
+  summaries, text = saved_report([a, b, sweep], out=tmp_path / "out")
   assert len(summaries) == 5
   assert sorted(p for f in (a, b, sweep) for p in f.rglob("*")) == before
   # One path is the end of the other.
   inner = saved(tmp_path / "in" / "/".join(a.parts[1:]), dataset(2))
-  quietly(vs.report, [inner, a], out=tmp_path / "ends")
+  saved_report([inner, a], out=tmp_path / "ends")
   assert not (a / "report.html").exists()
   assert (tmp_path / "ends" / "/".join(a.parts[1:]) / "report.html").exists()
   written = {
@@ -1072,7 +1078,7 @@ def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
 
 @pytest.mark.slow
 def test_a_sweep_says_which_value_is_best_and_how_sure(sweep, tmp_path, undrawn):
-  _, text = quietly(vs.report, sweep, out=tmp_path)
+  _, text = saved_report(sweep, out=tmp_path)
   results = vs.open_results(sweep)
   columns = [results.accuracy.values[results.lr == value] for value in LR[:3]]
   expected = stats.probability_of_best(*columns)
@@ -1087,7 +1093,7 @@ def test_a_sweep_says_which_value_is_best_and_how_sure(sweep, tmp_path, undrawn)
   assert f"Best is {best}" in page.text
   assert "Test accuracy against lr" in page.text
   # Groups of seeds are no values to choose, and pooled ones have seeds several times.
-  vs.report(sweep, by=["seed_init"], out=tmp_path / "seeds")
+  vs.report(sweep, by=["seed_init"]).save(tmp_path / "seeds")
   record = json.loads((tmp_path / "seeds" / "report.json").read_text())
   assert record["probability_of_best"] == {}
 
@@ -1145,7 +1151,7 @@ def test_the_variance_of_crossed_runs_is_taken_apart(tmp_path, undrawn):
     found["variance"], stats.source_variances(table[1:]).variance, atol=1e-12
   )
   results["diverged"][:3] = False
-  _, text = quietly(vs.report, saved(tmp_path / "r", results))
+  _, text = saved_report(saved(tmp_path / "r", results))
   assert "Variance between runs by source" in text
   assert re.search(r"│ interaction +│ +│ [\d.]+ %", text)
   independent = dataset(12)

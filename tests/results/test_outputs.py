@@ -150,7 +150,9 @@ def test_errors_of_a_class(answered):
 @pytest.mark.optimized
 def test_a_report_of_a_class(answered, tmp_path):
   out, results = answered
-  (summary,) = vs.report(out, out=tmp_path)
+  report = vs.report(out)
+  report.save(tmp_path)
+  (summary,) = report
   assert (summary["output"], summary["role"]) == ("answers", "class")
   assert (summary["examples"], summary["classes"]) == (21, 4)
   numbers = summary["statistics"]
@@ -220,7 +222,7 @@ def test_counts_alone_of_a_class(answered, tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     counted_alone(patch)
     equal(vs.tally(out), expected)
-  (ours,), (theirs,) = (vs.report(f, out=tmp_path / f.name) for f in (out, whole))
+  (ours,), (theirs,) = map(vs.report, (out, whole))
   assert ours["output"] == "answers"
   for name in ("mean_accuracy", "distribution_variance", "expected_disagreement"):
     assert ours["statistics"][name]["value"] == theirs["statistics"][name]["value"]
@@ -324,13 +326,15 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
 def test_pages_of_the_group_declared_first(tmp_path):
   out = tmp_path / "r"
   train(two, 5, out)
-  (summary,) = vs.report(out)
+  report = vs.report(out)
+  report.save()
+  (summary,) = report
   assert (summary["test_set"], summary["output"]) == ("b", "guesses")
   assert (out / "report" / "report.html").exists()
-  vs.compare(out, out)
+  vs.compare(out, out).save()
   page = out / "report" / "against_r" / "compare.json"
   assert json.loads(page.read_text())["test_set"] == "b"
-  vs.report(out, test_set="a")
+  vs.report(out, test_set="a").save()
   assert (out / "report" / "a" / "report.html").exists()
 
 

@@ -172,9 +172,11 @@ def trained(tmp_path_factory):
 def test_ids_are_shown(trained, capsys):
   results = vs.open_results(trained)
   assert results.example_id.values.tolist() == FRAME.index[TEST].tolist()
-  table = vs.examples(trained)
+  table = vs.examples(trained).dataset
   assert table.to_dataframe().example_id.tolist() == FRAME.index[TEST].tolist()
-  (summary,) = vs.report(trained)
+  report = vs.report(trained)
+  report.save()
+  (summary,) = report
   hard = summary["hard_examples"]
   assert hard
   for row in hard:

@@ -351,10 +351,11 @@ def test_imports_are_added_once(tmp_path, capsys):
 PROGRAM = """
 import numpy as np, os, sys
 import vmapseeds as vs
-from vmapseeds.store import results
+from vmapseeds.store import folders, growing
 
 if sys.argv[2] == "killed":
-  results.Results.write_plan = lambda *_: os._exit(9)  # the block is written by now
+  folders.write_plan = lambda *_: os._exit(9)
+  growing.write_plan = lambda *_: os._exit(9)  # the block is written by now
 recorder = vs.Recorder(sys.argv[1], labels=[0, 1, 2])
 for seed in map(int, sys.argv[3:]):
   try:

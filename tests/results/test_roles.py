@@ -56,8 +56,11 @@ def dataset(columns=None, **outputs):
 
 
 def quietly(function, *args, **options):
+  """What is returned, and what is printed of it and its pages."""
   text = io.StringIO()
-  found = function(*args, **options, console=Console(width=200, file=text))
+  found = function(*args, **options)
+  found.save()
+  found.print(Console(width=200, file=text))
   return found, text.getvalue()
 
 
@@ -71,7 +74,7 @@ def test_losses_of_0_and_1_have_the_statistics_of_errors():
     "independent_errors_sd": "independent_losses_sd",
     **{name: name for name in ("distribution_variance", "distribution_sd")},
     "split_correlation": "split_correlation",
-    "runs_for_precision": "runs_for_precision",
+    "runs_for_variance": "runs_for_variance",
     "normality": "normality",
   }
   for theirs, ours in same.items():
@@ -141,7 +144,7 @@ def test_statistics_of_scores():
   assert (mean["low"], mean["high"]) == pytest.approx((low, high))
   assert numbers["sd"]["value"] == pytest.approx(SCORES.std(ddof=1))
   assert numbers["sd"]["high"] == pytest.approx(
-    np.sqrt(vs.stats.variance_interval(SCORES).high)
+    np.sqrt(vs.stats.variance_over_runs(SCORES).high)
   )
   assert (numbers["min"]["value"], numbers["max"]["value"]) == (ordered[0], ordered[-1])
   assert "%" not in found["summary"]

@@ -102,7 +102,7 @@ def test_learning_curves(tmp_path):
   runs = vs.Runs.sweep(lr=[0.05, 0.2], seeds=3)
   recipe = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)
   results = vs.train(recipe, runs, tmp_path / "r", progress=False)
-  vs.report(tmp_path / "r")
+  vs.report(tmp_path / "r").save()
   assert (tmp_path / "r/report/learning_curves.png").is_file()
   assert (tmp_path / "r/report/lr=0.2/learning_curve.png").is_file()
   of = results.isel(run=results.lr.values == 0.2)

@@ -347,8 +347,9 @@ def test_rungs_that_are_interrupted_repeated_and_extended(rungs, tmp_path, monke
   more = vs.search(linear, over, rungs=(1, 2), out=out, **RUNGS | {"trials": 12})
   assert (more.epochs.values == 1).sum() == 24
   assert vs.verify(out).problems == []
-  (reported,) = vs.report(out)
-  assert reported["runs"] == 2
+  report = vs.report(out)
+  report.save()
+  assert report[0]["runs"] == 2
   page = (out / "report" / "report.html").read_text()
   assert "trials (random; of all epochs, after rungs of 1 and 2)" in page
   assert "digits_cnn, 4 epochs" in page
@@ -495,8 +496,9 @@ def test_reports_and_comparisons_take_searches_as_the_unit(tmp_path, capsys):
   a, b = tmp_path / "a", tmp_path / "b"
   search(a, "tpe", trials=10, searches=5, repeats=3)
   vs.search("hill:task", {"lr": "log 1e-2..0.5"}, trials=4, searches=5, out=b, **HOW)
-  (reported,) = vs.report(a)
-  capsys.readouterr()
+  report = vs.report(a)
+  report.save()
+  (reported,) = report
   trials = read_trials(a)
   best = [trials.measured[place] for place in trials.best().values()]
   assert reported["runs"] == 5
@@ -507,10 +509,13 @@ def test_reports_and_comparisons_take_searches_as_the_unit(tmp_path, capsys):
   page = (a / "report" / "report.html").read_text()
   said = ("The best so far", "Regret over trials", "lr against reward", "Importance")
   assert all(text in page for text in (*said, "by luck alone", "between seeds"))
-  (comparison,) = vs.compare(a, b)
+  compared = vs.compare(a, b)
+  (comparison,) = compared
   assert comparison.matching == "the same seeds"
   np.testing.assert_array_equal(comparison.a, best)
-  assert "A run of A and of B is the best trial of a search." in capsys.readouterr().out
+  assert compared.notes == ["A run of A and of B is the best trial of a search."]
+  compared.print()
+  assert compared.notes[0] in capsys.readouterr().out
 
 
 def test_variance_between_searches_and_between_seeds():
@@ -558,7 +563,7 @@ def test_regret_is_what_the_best_so_far_lacks(tmp_path):
 
 def test_a_search_of_one_trial_is_reported(tmp_path, capsys):
   search(tmp_path / "s", trials=1, searches=1, lane_width=1)
-  vs.report(tmp_path / "s")
+  vs.report(tmp_path / "s").print()
   assert "One search cannot say how much" in capsys.readouterr().out
 
 

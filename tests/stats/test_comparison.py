@@ -167,13 +167,16 @@ def test_decisions_on_little():
 
 def test_sample_sizes():
   z = 2 * 1.6448536269514722
-  assert stats.noether_sample_size() == int(np.ceil(z**2 / (6 * 0.25**2))) == 29
-  assert stats.paired_sample_size() == int(np.ceil(z**2 / (4 * 0.25**2))) == 44
+  runs_for = stats.runs_for_probability_of_outperforming
+  assert runs_for(paired=False) == int(np.ceil(z**2 / (6 * 0.25**2))) == 29
+  assert runs_for() == int(np.ceil(z**2 / (4 * 0.25**2))) == 44
   np.testing.assert_array_equal(
-    stats.noether_sample_size([0.55, 0.6, 0.56]), [722, 181, 502]
+    runs_for([0.55, 0.6, 0.56], paired=False), [722, 181, 502]
   )
-  z = scipy.stats.norm.ppf(0.99) - scipy.stats.norm.ppf(0.2)
-  assert stats.noether_sample_size(0.7, 0.01, 0.2) == np.ceil(z**2 / 6 / 0.2**2)
+  z = scipy.stats.norm.ppf(0.99) + scipy.stats.norm.ppf(0.8)
+  assert runs_for(0.7, False, 0.8, 0.01) == np.ceil(z**2 / 6 / 0.2**2)
+  # The more power, the more runs; as many as the rule of the numbers of arguments.
+  assert runs_for(0.7, True, [0.5, 0.8, 0.99], 0.05).tolist() == [17, 39, 99]
 
 
 def test_power_equals_all_outcomes():
@@ -188,30 +191,36 @@ def test_power_equals_all_outcomes():
     for wins in range(k + 1):
       result = stats.decide(*pairs(wins, 0, k - wins), gamma=gamma, alpha=alpha)
       expected += scipy.stats.binom.pmf(wins, k, p) * bool(result.meaningful)
-    assert stats.paired_power(k, p, gamma, alpha) == pytest.approx(
-      expected, abs=1e-12
-    ), (k, p, gamma, alpha)
+    assert stats.power_for_probability_of_outperforming(
+      k, p, gamma, alpha
+    ) == pytest.approx(expected, abs=1e-12), (k, p, gamma, alpha)
 
 
 def test_power_of_29_pairs_is_not_what_the_paper_promises():
-  assert stats.paired_power(29, 0.75) == pytest.approx(0.834, abs=5e-4)
-  assert stats.paired_power(29, 0.5) == pytest.approx(0.031, abs=5e-4)
-  power = stats.paired_power(np.arange(1, 300))
+  assert stats.power_for_probability_of_outperforming(29, 0.75) == pytest.approx(
+    0.834, abs=5e-4
+  )
+  assert stats.power_for_probability_of_outperforming(29, 0.5) == pytest.approx(
+    0.031, abs=5e-4
+  )
+  power = stats.power_for_probability_of_outperforming(np.arange(1, 300))
   assert power[49] < 0.95
   assert (power[50:] >= 0.95).all()
-  np.testing.assert_array_equal(stats.paired_power(50, [0.0, 1.0]), [0, 1])
+  np.testing.assert_array_equal(
+    stats.power_for_probability_of_outperforming(50, [0.0, 1.0]), [0, 1]
+  )
   # With gamma = 1 no result is meaningful: P cannot exceed 1.
-  assert stats.paired_power(50, 1.0, gamma=1.0) == 0
+  assert stats.power_for_probability_of_outperforming(50, 1.0, gamma=1.0) == 0
 
 
 def test_gamma_is_inert_up_to_58_pairs():
   for k in (50, 58):
-    assert stats.paired_power(k, 0.7, gamma=0.75) == stats.paired_power(
-      k, 0.7, gamma=0.5001
-    )
-  assert stats.paired_power(59, 0.7, gamma=0.75) < stats.paired_power(
-    59, 0.7, gamma=0.5001
-  )
+    assert stats.power_for_probability_of_outperforming(
+      k, 0.7, gamma=0.75
+    ) == stats.power_for_probability_of_outperforming(k, 0.7, gamma=0.5001)
+  assert stats.power_for_probability_of_outperforming(
+    59, 0.7, gamma=0.75
+  ) < stats.power_for_probability_of_outperforming(59, 0.7, gamma=0.5001)
 
 
 TRUE_P = [0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99]
@@ -226,7 +235,9 @@ def test_operating_characteristics_of_section_4_2():
   rates = measures.operating_characteristics(TRUE_P)
   np.testing.assert_allclose(rates, [SINGLE, AVERAGE, IDEAL], atol=5.1e-4)
   np.testing.assert_allclose(
-    rates.outperforming, stats.paired_power(50, TRUE_P), atol=1e-12
+    rates.outperforming,
+    stats.power_for_probability_of_outperforming(50, TRUE_P),
+    atol=1e-12,
   )
   biased = measures.operating_characteristics(TRUE_P, correlation=0.05)
   np.testing.assert_allclose(biased.outperforming, BIASED, atol=5.1e-4)
@@ -366,17 +377,21 @@ def test_mean_difference_is_students_and_welchs():
   d = a - b
   reach = scipy.stats.t.ppf(0.975, 8) * d.std(ddof=1) / 3
   expected = d.mean() - reach, d.mean() + reach
+  found = stats.mean_difference(a, b)
   np.testing.assert_allclose(
-    stats.mean_difference(a, b), [d.mean(), *expected], rtol=1e-10
+    [found.value, found.se, *found.interval],
+    [d.mean(), d.std(ddof=1) / 3, *expected],
+    rtol=1e-10,
   )
   c = b[:4]
   of_a, of_c = a.var(ddof=1) / 9, c.var(ddof=1) / 4
   freedom = (of_a + of_c) ** 2 / (of_a**2 / 8 + of_c**2 / 3)
   mean = a.mean() - c.mean()
   reach = scipy.stats.t.ppf(0.9, freedom) * np.sqrt(of_a + of_c)
+  found = stats.mean_difference(a, c, paired=False, level=0.8)
   np.testing.assert_allclose(
-    stats.mean_difference(a, c, paired=False, level=0.8),
-    [mean, mean - reach, mean + reach],
+    [found.value, found.se, *found.interval],
+    [mean, np.sqrt(of_a + of_c), mean - reach, mean + reach],
     rtol=1e-10,
   )
 
@@ -386,14 +401,14 @@ def test_variance_ratio_equals_leaving_pairs_out():
   a = rng.exponential(size=12)
   b = 0.7 * a + rng.normal(size=12)
   paired = stats.variance_ratio(a, b)
-  assert paired.ratio == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
+  assert paired.value == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
   left = np.array(
     [np.log(np.delete(a, h).var() / np.delete(b, h).var()) for h in range(12)]
   )
   freedom = 2 * 12 / (scipy.stats.kurtosis(left, fisher=False) - 1)
   reach = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(11 * left.var())
   np.testing.assert_allclose(
-    np.log(paired[1:]), np.log(paired.ratio) + [-reach, reach], rtol=1e-9
+    np.log(paired.interval), np.log(paired.value) + [-reach, reach], rtol=1e-9
   )
   swapped = stats.variance_ratio(b, a)
   np.testing.assert_allclose(
@@ -404,10 +419,11 @@ def test_variance_ratio_equals_leaving_pairs_out():
 def test_variance_ratio_without_pairs_is_made_of_both_intervals():
   rng = np.random.default_rng(4)
   a, b = rng.normal(size=12), rng.exponential(size=9)
-  ratio, low, high = stats.variance_ratio(a, b, paired=False, level=0.9)
+  ratio = stats.variance_ratio(a, b, paired=False, level=0.9)
+  low, high = ratio.interval
   variance_a, variance_b = a.var(ddof=1), b.var(ddof=1)
-  a_low, a_high = stats.variance_interval(a, level=0.9)
-  b_low, b_high = stats.variance_interval(b, level=0.9)
+  a_low, a_high = stats.variance_over_runs(a, level=0.9).interval
+  b_low, b_high = stats.variance_over_runs(b, level=0.9).interval
   assert low == pytest.approx(
     ratio * np.exp(-np.hypot(np.log(variance_a / a_low), np.log(b_high / variance_b)))
   )
@@ -444,27 +460,28 @@ def test_intervals_of_ratios_cover_where_runs_are_not_normal(paired):
 
 def test_differences_and_ratios_of_little():
   one = stats.mean_difference([0.75], [0.5])
-  assert one.difference == 0.25
+  assert one.value == 0.25
   assert np.isnan([one.low, one.high]).all()
-  assert np.isnan(stats.mean_difference([], [])).all()
+  none = stats.mean_difference([], [])
+  assert np.isnan([none.value, none.se, *none.interval]).all()
   assert np.isnan(stats.mean_difference([0.75], [0.5, 0.25], paired=False).low)
-  np.testing.assert_array_equal(
-    stats.mean_difference([0.75, 0.5], [0.5, 0.25]), [0.25, 0.25, 0.25]
-  )
-  np.testing.assert_array_equal(
-    stats.mean_difference([0.5, 0.5], [0.25, 0.25], paired=False), [0.25, 0.25, 0.25]
-  )
-  assert np.isnan(stats.variance_ratio([1.0], [2.0])).all()
+  for same in (
+    stats.mean_difference([0.75, 0.5], [0.5, 0.25]),
+    stats.mean_difference([0.5, 0.5], [0.25, 0.25], paired=False),
+  ):
+    np.testing.assert_array_equal([same.value, *same.interval], [0.25, 0.25, 0.25])
+  single = stats.variance_ratio([1.0], [2.0])
+  assert np.isnan([single.value, *single.interval]).all()
   two = stats.variance_ratio([1.0, 3.0], [1.0, 2.0])
-  assert two.ratio == 4
+  assert two.value == 4
   assert np.isnan([two.low, two.high]).all()
-  assert np.isnan(stats.variance_ratio([1.0, 2.0, 3.0], [0.1, 0.1, 0.1])).all()
+  over_0 = stats.variance_ratio([1.0, 2.0, 3.0], [0.1, 0.1, 0.1])
+  assert np.isnan([over_0.value, *over_0.interval]).all()
   constant = stats.variance_ratio([0.1, 0.1, 0.1], [1.0, 2.0, 3.0], paired=False)
-  assert constant.ratio == 0
+  assert constant.value == 0
   assert np.isnan([constant.low, constant.high]).all()
-  np.testing.assert_allclose(
-    stats.variance_ratio([1, 2, 3, 5], [2, 4, 6, 10]), [0.25] * 3, rtol=1e-12
-  )
+  doubled = stats.variance_ratio([1, 2, 3, 5], [2, 4, 6, 10])
+  np.testing.assert_allclose([doubled.value, *doubled.interval], [0.25] * 3, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -499,29 +516,35 @@ def test_differences_and_ratios_of_little():
       "replicates is 0",
     ),
     (
-      lambda: stats.noether_sample_size(0.5),
+      lambda: stats.runs_for_probability_of_outperforming(0.5),
       "gamma is 0.5: give a number above 0.5 and at most 1",
     ),
     (
-      lambda: stats.paired_sample_size(0.7, 0.5, 0.5),
-      "alpha is 0.5 and beta 0.5: give rates above 0",
+      lambda: stats.runs_for_probability_of_outperforming(0.7, power=0.5, alpha=0.5),
+      "alpha is 0.5 and power 0.5: give a power above the rate of false positives",
     ),
     (
       lambda: stats.decide([1], [2], alpha=[0.1, 0.2]),
       r"alpha is \[0.1, 0.2\]: give a number",
     ),
-    (lambda: stats.paired_power(0), "pairs is 0: give a number of at least 1"),
-    (lambda: stats.paired_power(2.5), "pairs is 2.5: give whole numbers of at least 1"),
     (
-      lambda: stats.paired_power([[1], [1, 2]]),
+      lambda: stats.power_for_probability_of_outperforming(0),
+      "pairs is 0: give a number of at least 1",
+    ),
+    (
+      lambda: stats.power_for_probability_of_outperforming(2.5),
+      "pairs is 2.5: give whole numbers of at least 1",
+    ),
+    (
+      lambda: stats.power_for_probability_of_outperforming([[1], [1, 2]]),
       r"pairs is \[\[1\], \[1, 2\]\]: give numbers",
     ),
     (
-      lambda: stats.paired_power(5, 1.5),
+      lambda: stats.power_for_probability_of_outperforming(5, 1.5),
       "probability is 1.5: give a number of at least 0 and at most 1",
     ),
     (
-      lambda: stats.paired_power(5, gamma=0.4),
+      lambda: stats.power_for_probability_of_outperforming(5, gamma=0.4),
       "gamma is 0.4: give a number above 0.5 and at most 1",
     ),
     (

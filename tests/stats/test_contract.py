@@ -84,21 +84,18 @@ def elementwise(high, *args):
   return Case(args, ("points",) * len(args), ("points",), 0, high)
 
 
-def sample_size():
-  return Case((0.55 + RATES / 5,), ("points",), ("points",), 1, 2000)
-
-
+# An estimate with its standard error and both ends.
+KNOWN = ("",) * 4
 # Halves are made of even and odd examples.
 halves = partial(of_errors, ordered=("examples",))
 
 CASES = {
   "error_rates": of_errors(("runs",), 0, 1),
   "example_error_rates": of_errors(("examples",), 0, 1),
-  "test_set_variance": of_errors(("",), 0, 0.5),
-  "independent_errors_variance": of_errors(("",), 0, 0.5 / EXAMPLES),
-  "distribution_variance": of_errors(("",), -0.5, 0.5),
-  "distribution_variance_se": of_errors(("",), 0, 1),
-  "split_correlation": halves(("",), -1, 1),
+  "test_set_variance": of_errors(KNOWN, 0, 0.5),
+  "independent_errors_variance": of_errors(KNOWN, 0, 0.5 / EXAMPLES),
+  "distribution_variance": of_errors(KNOWN, -0.5, 0.5),
+  "split_correlation": halves(KNOWN, -1, 1),
   "split_covariance": halves(("",), -0.5, 0.5),
   "top_fraction_gain": halves(("", "", ""), -1, 1),
   # Pairs name examples by place.
@@ -112,7 +109,7 @@ CASES = {
   ),
   "variance_fit": of_pairs(*("",) * 5)._replace(low=-9),
   "loss_variance": Case(
-    (LOSSES,), ("runs examples",), ("",) * 6, -1, 9, ordered=("examples",)
+    (LOSSES,), ("runs examples",), ("",) * 14, -1, 9, ordered=("examples",)
   ),  # its halves
   "cross_entropy": Case(
     (LOGITS, LABELS),
@@ -139,13 +136,13 @@ CASES = {
     (PREDICTIONS, PREDICTIONS[::-1]), ("runs examples",) * 2, ("runs",), 0, 1
   ),
   "disagreement_matrix": of_predictions(("runs runs",), 0, 1),
-  "expected_disagreement": of_predictions(("",), 0, 1, num_classes=CLASSES),
+  "expected_disagreement": of_predictions(KNOWN, 0, 1, num_classes=CLASSES),
   "vote_fractions": of_predictions(("examples classes",), 0, 1, num_classes=CLASSES),
   "plurality": of_predictions(("examples",), -1, CLASSES - 1, num_classes=CLASSES),
   "ensemble_accuracy": of_votes(("",), 0, 1),
   "cace": of_votes(("",), 0, CLASSES),
   "ece": of_votes(("",), 0, 1),
-  "gde_gap": of_votes(("",), 0, 1),
+  "gde_gap": of_votes(KNOWN, 0, 1),
   "cace_exact_levels": of_votes(("",), 0, CLASSES),
   "calibration_curve": Case(
     (PREDICTIONS, LABELS),
@@ -228,17 +225,20 @@ CASES = {
     {"key": jax.random.key(0), "replicates": 5, "threshold": 0.77},
     ordered=("examples",),
   ),
-  "probability_of_outperforming": of_pairs(""),
+  # It has an interval and no standard error, as `variance_ratio` below.
+  "probability_of_outperforming": of_pairs(*KNOWN[1:]),
   "decide": of_pairs("", "", "", "", ""),
-  "noether_sample_size": sample_size(),
-  "paired_sample_size": sample_size(),
-  "paired_power": Case((PAIRS, RATES), ("points", "points"), ("points",), 0, 1),
-  "mean_difference": of_pairs("", "", "")._replace(low=-1),
+  "runs_for_probability_of_outperforming": Case(
+    (0.55 + RATES / 5,), ("points",), ("points",), 1, 2000
+  ),
+  "power_for_probability_of_outperforming": Case(
+    (PAIRS, RATES), ("points", "points"), ("points",), 0, 1
+  ),
+  "mean_difference": of_pairs(*KNOWN)._replace(low=-1),
   "compare_means": of_pairs("", "", "", "")._replace(low=-1),
   "compare_means_on_other_examples": Case(
-    (ERRORS, ~ERRORS), ("runs examples",) * 2, ("", ""), -2, 2
+    (ERRORS, ~ERRORS), ("runs examples",) * 2, KNOWN, -2, 2
   ),
-  "probability_interval": of_pairs("", ""),
   "interquartile_mean": Case((MEASURES,), ("runs tasks",), ("",), -9, 9),
   "probability_of_improvement": Case(
     (MEASURES, MEASURES[:4] + 0.2), ("runs tasks", "others tasks"), ("",), 0, 1
@@ -251,7 +251,7 @@ CASES = {
   "runs_for_difference": Case(
     (RATES,), ("points",), ("points",), 6, 999, {"difference": 0.2}
   ),
-  "variance_ratio": of_pairs("", "", "")._replace(high=20),
+  "variance_ratio": of_pairs(*KNOWN[1:])._replace(high=20),
   "difference_sd": elementwise(2, RATES, RATES[::-1]),
   "equivalent_threshold": elementwise(9, (1 + RATES) / 3)._replace(low=-9),
   "average_comparison": of_pairs("", "", "", "", "")._replace(low=-1),
@@ -266,8 +266,7 @@ CASES = {
   "operating_characteristics": Case(
     (RATES,), ("points",), ("points",) * 3, 0, 1, {"correlation": 0.1}
   ),
-  "ideal_estimate": Case((RATES,), ("runs",), ("",) * 3, 0, 1),
-  "biased_estimate": Case((RATES,), ("runs",), ("",) * 3, 0, 1, {"correlation": 0.25}),
+  "biased_estimate": Case((RATES,), ("runs",), ("",) * 2, 0, 1, {"correlation": 0.25}),
   "estimator_se": elementwise(1, 1 + 9 * RATES, RATES, RATES[::-1] / 2),
   "equivalent_ideal_size": elementwise(10, 1 + 9 * RATES, RATES / 2),
   "normality": Case((RATES,), ("runs",), ("", ""), 0, 1),
@@ -275,21 +274,15 @@ CASES = {
   "mse_decomposition": Case(
     (MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}
   ),
-  "mean_interval": Case((RATES,), ("runs",), ("", ""), 0, 1),
-  "variance_interval": Case((RATES,), ("runs",), ("", ""), 0, 20),
-  "distribution_variance_interval": of_errors(("", ""), -0.25, 0.25),
-  "correlation_interval": of_pairs("", "")._replace(low=-1),
-  "split_correlation_se": halves(("",), 0, 2),
-  "split_correlation_interval": halves(("", ""), -1, 1),
-  "proportion_interval": Case(
-    (RATES,), ("points",), ("points",) * 2, 0, 1, {"examples": 40}
+  "mean_over_runs": Case((RATES,), ("runs",), KNOWN, 0, 1),
+  "variance_over_runs": Case((RATES,), ("runs",), KNOWN, 0, 20),
+  "correlation_over_runs": of_pairs(*KNOWN)._replace(low=-1),
+  "proportion_over_examples": Case(
+    (RATES,), ("points",), ("points",) * 4, 0, 1, {"examples": 40}
   ),
-  "runs_for_precision": of_errors(
+  "runs_for_variance": of_errors(
     ("",), 1, 999, options={"statistic": "test_set_variance", "relative": 0.2}
   ),
-  "independent_errors_variance_se": of_errors(("",), 0, 1),
-  "expected_disagreement_se": of_predictions(("",), 0, 1, num_classes=CLASSES),
-  "gde_gap_se": of_votes(("",), 0, 1),
   "from_replicates": Case((GAPS,), ("replicates examples",), ("examples",) * 3, -9, 9),
   # The bootstrap draws runs by their place.
   "top_fraction_gain_bootstrap": of_errors(
@@ -313,9 +306,7 @@ RESULTS = {
   "DisagreementVariance",
   "Estimate",
   "FiniteEnsemble",
-  "Interval",
   "LossVariance",
-  "MeanDifference",
   "MseDecomposition",
   "Normality",
   "OperatingCharacteristics",
@@ -324,15 +315,14 @@ RESULTS = {
   "TopFractionGain",
   "TrimmingLevel",
   "VarianceFit",
-  "VarianceRatio",
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
 # test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
-  "difference_power",
-  "fewest_runs",
   "least_p_value",
+  "power_for_difference",
   "probability_of_best",
+  "runs_for_significance",
   "source_variances",
   "stratified_bootstrap",
 }
@@ -345,7 +335,13 @@ def function(name):
 
 
 def leaves(result):
-  return list(result) if isinstance(result, tuple) else [result]
+  """The arrays of a result; of estimates also what is known of their uncertainty."""
+  if isinstance(result, stats.Estimate):
+    uncertainty = [result.se, result.low, result.high]
+    return [result.value, *(x for x in uncertainty if not np.isnan(x).all())]
+  if isinstance(result, tuple):
+    return [leaf for part in result for leaf in leaves(part)]
+  return [result]
 
 
 def call(name, *args):

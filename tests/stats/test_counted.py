@@ -423,7 +423,8 @@ def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
   written = record.read_text()
   rows = np.array(results.blocks[2])
   outputs = {name: results.read(name, rows) for name in results.outputs}
-  counts = {name: np.ones(results.arrays[name].shape[1:]) for name in results.counts}
+  arrays = results.root["arrays"]
+  counts = {name: np.ones(arrays[name]["shape"]) for name in results.counts}
   results.write_block(2, outputs, {}, counts)
   assert record.read_text() == written
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
@@ -444,7 +445,9 @@ def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypat
   with pytest.raises(vs.Mistake, match=r"test/predictions/c/./0 is missing"):
     vs.report(folder)
   monkeypatch.setattr(results_page, "MOST_READ", 0)
-  (given,) = vs.report(folder)
+  report = vs.report(folder)
+  report.save()
+  (given,) = report
   whole = summarize(vs.open_results(reference))
   assert "Predictions were not kept, or are too many to read" in given["warnings"][-1]
   assert whole["statistics"].keys() - given["statistics"].keys() == {"dependent_pairs"}
@@ -479,4 +482,4 @@ def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
 
 
 def test_a_comparison_reads_accuracies_alone(reference, none_kept):
-  assert vs.compare(none_kept, reference)[0].verdict
+  assert vs.compare(none_kept, reference).verdict

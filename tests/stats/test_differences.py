@@ -97,7 +97,8 @@ def test_of_many_runs_some_rearrangements_are_drawn(paired):
   # Beyond a thousand runs it is Student's or Welch's.
   a, b = RNG.normal(size=(2, 1001))
   ends = stats.compare_means(a, b, paired)[:3]
-  np.testing.assert_allclose(ends, stats.mean_difference(a, b, paired))
+  student = stats.mean_difference(a, b, paired)
+  np.testing.assert_allclose(ends, [student.value, *student.interval])
 
 
 def test_runs_that_are_equal_or_too_few():
@@ -111,15 +112,16 @@ def test_runs_that_are_equal_or_too_few():
     assert (found.low, found.high, found.p_value) == (-np.inf, np.inf, 1)
   alone = stats.compare_means([1.0], np.arange(60.0), paired=False)
   assert alone.p_value == 1
-  assert stats.probability_interval([], []) == (0, 1)
+  assert stats.probability_of_outperforming([], []).interval == (0, 1)
 
 
-def test_fewest_runs():
+def test_runs_for_significance():
   assert [stats.least_p_value(n, n) for n in (0, 1, 5, 6)] == [1, 1, 1 / 16, 1 / 32]
   assert stats.least_p_value(3, 4, paired=False) == pytest.approx(2 / 35)
   assert stats.least_p_value(1, 99, paired=False) == 1
-  assert (stats.fewest_runs(), stats.fewest_runs(alpha=0.05 / 6)) == (6, 8)
-  assert stats.fewest_runs(False) == 4
+  assert stats.runs_for_significance() == 6
+  assert stats.runs_for_significance(alpha=0.05 / 6) == 8
+  assert stats.runs_for_significance(False) == 4
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 8, 30])
@@ -128,9 +130,9 @@ def test_the_interval_of_a_probability_holds_for_every_law_of_wins_and_ties(pair
   wins, ties = (x.ravel() for x in np.indices((pairs + 1,) * 2))
   wins, ties = (x[wins + ties <= pairs] for x in (wins, ties))
   outcomes = [
-    stats.probability_interval(
+    stats.probability_of_outperforming(
       np.repeat([1, 0, -1], [w, t, pairs - w - t]), np.zeros(pairs)
-    )
+    ).interval
     for w, t in zip(wins, ties, strict=True)
   ]
   low, high = np.array(outcomes).T
@@ -164,17 +166,23 @@ def test_an_analysis_of_variance_by_hand():
   freedom = variance**2 / (v_rows**2 / 4 + v_columns**2 / 6)
   reach = scipy.stats.t.ppf(0.975, freedom) * variance**0.5
   found = stats.compare_means_on_other_examples(a, b)
-  np.testing.assert_allclose(found, [grand - reach, grand + reach])
+  np.testing.assert_allclose(
+    [found.value, found.se, *found.interval],
+    [grand, variance**0.5, grand - reach, grand + reach],
+  )
   # What is hard for both does not count.
   hard = RNG.normal(0, 9, 7)
   for paired in (True, False):
     np.testing.assert_allclose(
-      stats.compare_means_on_other_examples(a + hard, b + hard, paired),
-      stats.compare_means_on_other_examples(a, b, paired),
+      stats.compare_means_on_other_examples(a + hard, b + hard, paired).interval,
+      stats.compare_means_on_other_examples(a, b, paired).interval,
     )
-  assert stats.compare_means_on_other_examples(a[:1], b[:1]) == (-np.inf, np.inf)
+  alone = stats.compare_means_on_other_examples(a[:1], b[:1])
+  assert alone.interval == (-np.inf, np.inf)
+  assert alone.value == pytest.approx(a[0].mean() - b[0].mean())
+  assert np.isnan(stats.compare_means_on_other_examples(a[:0], b[:0]).value)
   same = stats.compare_means_on_other_examples(np.ones((2, 3)), np.zeros((2, 3)))
-  assert same == (1, 1)
+  assert same.interval == (1, 1)
   with pytest.raises(Mistake, match=r"a has shape \(5, 7\) and b \(5, 6\)"):
     stats.compare_means_on_other_examples(a, b[:, :6])
 

@@ -9,7 +9,7 @@ import scipy.stats
 from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import losses
+from vmapseeds.stats import scoring
 
 
 def some_predictions(runs=6, examples=13, classes=4, seed=0, least=0):
@@ -228,7 +228,7 @@ def some_logits(runs=9, examples=60, classes=4, seed=0):
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", 480)
+  monkeypatch.setattr(scoring, "_AT_ONCE", 480)
   logits, y = some_logits()
   logits[7, 11, 2] = wrong
   with pytest.raises(

@@ -13,21 +13,22 @@ from vmapseeds.mistakes import Mistake
 
 def test_estimates():
   x = np.random.default_rng(0).normal(0.9, 0.01, 7)
-  ideal, biased = stats.ideal_estimate(x), measures.biased_estimate(x, 0.3)
+  ideal, biased = stats.mean_over_runs(x), measures.biased_estimate(x, 0.3)
   np.testing.assert_allclose(
-    ideal, [x.mean(), x.std(ddof=1), scipy.stats.sem(x)], rtol=1e-10
+    [ideal.value, ideal.se], [x.mean(), scipy.stats.sem(x)], rtol=1e-10
   )
-  np.testing.assert_allclose(biased[:2], ideal[:2], rtol=1e-12)
+  assert biased.value == pytest.approx(ideal.value, rel=1e-12)
   total = x.var(ddof=1) / 0.7
   assert biased.se == pytest.approx((total / 7 + 6 / 7 * 0.3 * total) ** 0.5)
 
 
 def test_estimates_of_little():
-  for estimate in (stats.ideal_estimate([0.5]), measures.biased_estimate([0.5], 0.2)):
-    assert estimate.mean == 0.5
-    assert np.isnan([estimate.sd, estimate.se]).all()
-  assert np.isnan(stats.ideal_estimate([])).all()
-  np.testing.assert_array_equal(stats.ideal_estimate([0.1, 0.1, 0.1])[1:], [0, 0])
+  for estimate in (stats.mean_over_runs([0.5]), measures.biased_estimate([0.5], 0.2)):
+    assert estimate.value == 0.5
+    assert np.isnan([estimate.se, *estimate.interval]).all()
+  for none in (stats.mean_over_runs([]), measures.biased_estimate([], 0.2)):
+    assert np.isnan([none.value, none.se, *none.interval]).all()
+  assert stats.mean_over_runs([0.1, 0.1, 0.1]).se == 0
 
 
 def test_biased_standard_error_is_that_of_repetitions():
@@ -142,8 +143,8 @@ def test_average_correlation_on_little():
       "truth is nan: give a number that is finite",
     ),
     (
-      lambda: stats.ideal_estimate([[1.0]]),
-      r"performances has shape \(1, 1\): give \(k,\)",
+      lambda: stats.mean_over_runs([[1.0]]),
+      r"values has shape \(1, 1\): give \(runs,\)",
     ),
     (
       lambda: measures.biased_estimate([1.0], 1.0),

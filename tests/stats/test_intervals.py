@@ -31,30 +31,36 @@ def jackknife(statistic, *arrays):
 
 def test_standard_errors_are_those_of_leaving_runs_out():
   signed_gap = lambda p: (p != LABELS).mean() - stats.expected_disagreement(p, 3)  # noqa: E731
-  assert stats.independent_errors_variance_se(ERRORS) == pytest.approx(
+  assert stats.independent_errors_variance(ERRORS).se == pytest.approx(
     jackknife(stats.independent_errors_variance, ERRORS)
   )
-  assert stats.expected_disagreement_se(PREDICTIONS, 3) == pytest.approx(
+  assert stats.expected_disagreement(PREDICTIONS, 3).se == pytest.approx(
     jackknife(lambda p: stats.expected_disagreement(p, 3), PREDICTIONS)
   )
-  assert stats.gde_gap_se(PREDICTIONS, LABELS, 3) == pytest.approx(
+  assert stats.gde_gap(PREDICTIONS, LABELS, 3).se == pytest.approx(
     jackknife(signed_gap, PREDICTIONS)
   )
 
 
 @pytest.mark.parametrize("runs", [0, 1, 2])
 def test_too_few_runs_for_a_jackknife(runs):
-  assert np.isnan(stats.independent_errors_variance_se(ERRORS[:runs]))
-  assert np.isnan(stats.gde_gap_se(PREDICTIONS[:runs], LABELS, 3))
+  assert np.isnan(stats.independent_errors_variance(ERRORS[:runs]).se)
+  assert np.isnan(stats.gde_gap(PREDICTIONS[:runs], LABELS, 3).se)
 
 
 def test_intervals_are_scipys():
   x = RNG.normal(size=12)
   expected = scipy.stats.t.interval(0.9, 11, x.mean(), scipy.stats.sem(x))
-  np.testing.assert_allclose(stats.mean_interval(x, level=0.9), expected)
+  mean = stats.mean_over_runs(x, level=0.9)
+  np.testing.assert_allclose(mean.interval, expected)
+  np.testing.assert_allclose([mean.value, mean.se], [x.mean(), scipy.stats.sem(x)])
+  assert mean.level == 0.9
   for k, n in ((0, 7), (3, 50), (50, 50)):
     wilson = scipy.stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
-    np.testing.assert_allclose(stats.proportion_interval(k / n, n), wilson, atol=1e-15)
+    proportion = stats.proportion_over_examples(k / n, n)
+    np.testing.assert_allclose(proportion.interval, wilson, atol=1e-15)
+    se = scipy.stats.binom.std(n, k / n) / n
+    np.testing.assert_allclose([proportion.value, proportion.se], [k / n, se])
 
 
 def jackknife_ends(estimate, left, level):
@@ -75,103 +81,151 @@ def test_intervals_by_the_jackknife_equal_loops(level):
   logs = [np.log(a.var(ddof=1)) for a, _ in without]
   down, up = jackknife_ends(0, logs, level)
   expected = x.var(ddof=1) / (1 - down), x.var(ddof=1) * (1 + up + up**2 + up**3)
-  np.testing.assert_allclose(
-    stats.variance_interval(x, level=level), expected, rtol=1e-9
-  )
+  variance = stats.variance_over_runs(x, level=level)
+  np.testing.assert_allclose(variance.interval, expected, rtol=1e-9)
+  assert variance.value == pytest.approx(x.var(ddof=1))
+  assert variance.se == pytest.approx(jackknife(lambda some: some.var(ddof=1), x))
   # A shift changes nothing; a factor of 3 multiplies the variance's interval by 9.
   np.testing.assert_allclose(
-    stats.variance_interval(3 * x + 5, level=level), 9 * np.array(expected), rtol=1e-9
+    stats.variance_over_runs(3 * x + 5, level=level).interval,
+    9 * np.array(expected),
+    rtol=1e-9,
   )
   z = [np.arctanh(scipy.stats.pearsonr(a, b).statistic) for a, b in without]
   expected = np.tanh(
     jackknife_ends(np.arctanh(scipy.stats.pearsonr(x, y).statistic), z, level)
   )
-  np.testing.assert_allclose(
-    stats.correlation_interval(x, y, level=level), expected, rtol=1e-9
+  correlation = stats.correlation_over_runs(x, y, level=level)
+  np.testing.assert_allclose(correlation.interval, expected, rtol=1e-9)
+  pearson = scipy.stats.pearsonr
+  assert correlation.value == pytest.approx(pearson(x, y).statistic)
+  assert correlation.se == pytest.approx(
+    jackknife(lambda pairs: pearson(*pairs.T).statistic, np.stack([x, y], 1))
   )
   even, odd = ERRORS[:, 0::2].mean(1), ERRORS[:, 1::2].mean(1)
   np.testing.assert_allclose(
-    stats.split_correlation_interval(ERRORS, level=level),
-    stats.correlation_interval(even, odd, level=level),
+    stats.split_correlation(ERRORS, level=level).interval,
+    stats.correlation_over_runs(even, odd, level=level).interval,
     rtol=1e-9,
   )
-  assert stats.split_correlation_se(ERRORS) == pytest.approx(
+  assert stats.split_correlation(ERRORS).se == pytest.approx(
     jackknife(stats.split_correlation, ERRORS)
   )
   n = ERRORS.shape[1]
   ends = np.array(
-    stats.variance_interval(ERRORS.mean(1), level=level)
+    stats.variance_over_runs(ERRORS.mean(1), level=level).interval
   ) - stats.independent_errors_variance(ERRORS)
   expected = np.minimum(n / (n - 1) * ends, 0.25)
   np.testing.assert_allclose(
-    stats.distribution_variance_interval(ERRORS, level=level), expected, rtol=1e-9
+    stats.distribution_variance(ERRORS, level=level).interval, expected, rtol=1e-9
+  )
+  test_set = stats.test_set_variance(ERRORS, level=level)
+  of_rates = stats.variance_over_runs(ERRORS.mean(1), level=level)
+  np.testing.assert_allclose(
+    [test_set.value, test_set.se, *test_set.interval],
+    [of_rates.value, of_rates.se, of_rates.low, min(of_rates.high, 0.25)],
+    rtol=1e-9,
   )
 
 
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_means_over_pairs_have_students_interval_from_0_on(level):
+  quantile = scipy.stats.t.ppf((1 + level) / 2, len(ERRORS) - 1)
+  for estimate in (
+    stats.independent_errors_variance(ERRORS, level=level),
+    stats.expected_disagreement(PREDICTIONS, 3, level=level),
+    stats.gde_gap(PREDICTIONS, LABELS, 3, level=level),
+  ):
+    low, high = estimate + quantile * np.array([-1, 1]) * estimate.se
+    np.testing.assert_allclose(estimate.interval, [max(low, 0), high], rtol=1e-9)
+
+
+def test_what_has_no_standard_error():
+  """The plug-ins, and tallies, which have no single runs."""
+  tallies = stats.tally(PREDICTIONS, LABELS, 3)
+  for estimate in (
+    stats.distribution_variance(ERRORS, unbiased=False),
+    stats.independent_errors_variance(ERRORS, unbiased=False),
+    stats.expected_disagreement(PREDICTIONS, 3, self_pairs=True),
+    stats.gde_gap(PREDICTIONS, LABELS, 3, self_pairs=True),
+    tallies.independent_errors_variance(),
+    tallies.expected_disagreement(),
+    tallies.gde_gap(),
+  ):
+    assert np.isfinite(estimate.value)
+    assert np.isnan([estimate.se, estimate.low, estimate.high]).all()
+
+
 def test_ends_of_the_domains():
-  assert np.isnan(stats.mean_interval([0.5])).all()
-  assert stats.mean_interval([0.5, 0.5]) == (0.5, 0.5)
+  assert np.isnan(stats.mean_over_runs([0.5]).interval).all()
+  assert stats.mean_over_runs([0.5, 0.5]).interval == (0.5, 0.5)
   for few in ([], [0.1], [0.1, 0.2], [0.1, 0.1, 0.1]):
-    assert np.isnan(stats.variance_interval(few)).all()
-    assert np.isnan(stats.correlation_interval(few, few)).all()
+    assert np.isnan(stats.variance_over_runs(few).interval).all()
+    assert np.isnan(stats.correlation_over_runs(few, few).interval).all()
   # One run that differs bounds the variance from below, and hardly from above.
-  low, high = stats.variance_interval([0.1, 0.1, 0.1, 0.1, 0.2])
+  low, high = stats.variance_over_runs([0.1, 0.1, 0.1, 0.1, 0.2]).interval
   assert 0 < low < 0.002
   assert high > 1e6 * low
   x = np.arange(10.0)
   np.testing.assert_allclose(
-    [*stats.correlation_interval(x, x), *stats.correlation_interval(x, -x)],
+    [
+      *stats.correlation_over_runs(x, x).interval,
+      *stats.correlation_over_runs(x, -x).interval,
+    ],
     [1, 1, -1, -1],
   )
-  assert np.isnan(stats.correlation_interval(x, x == 3)).all()
-  assert np.isnan(stats.split_correlation_se(ERRORS[:3]))
-  assert np.isnan(stats.split_correlation_interval(np.zeros((9, 4), bool))).all()
-  assert np.isnan(stats.proportion_interval(0.5, 0)).all()
-  assert np.isnan(stats.distribution_variance_interval(ERRORS[:1])).all()
-  assert np.isnan(stats.distribution_variance_interval(ERRORS[:, :1])).all()
+  assert np.isnan(stats.correlation_over_runs(x, x == 3).interval).all()
+  assert np.isnan(stats.split_correlation(ERRORS[:3]).se)
+  assert np.isnan(stats.split_correlation(np.zeros((9, 4), bool)).interval).all()
+  assert np.isnan(stats.proportion_over_examples(0.5, 0).interval).all()
+  assert np.isnan(stats.distribution_variance(ERRORS[:1]).interval).all()
+  assert np.isnan(stats.distribution_variance(ERRORS[:, :1]).interval).all()
   assert np.isnan(
-    stats.distribution_variance_interval(np.eye(5, dtype=bool)[[0, 0, 0, 0, 0]])
+    stats.distribution_variance(np.eye(5, dtype=bool)[[0, 0, 0, 0, 0]]).interval
   ).all()
   for call, x in (
-    (stats.mean_interval, ERRORS[0]),
-    (stats.variance_interval, ERRORS[0]),
-    (stats.distribution_variance_interval, ERRORS),
-    (stats.split_correlation_interval, ERRORS),
+    (stats.mean_over_runs, ERRORS[0]),
+    (stats.variance_over_runs, ERRORS[0]),
+    (stats.distribution_variance, ERRORS),
+    (stats.split_correlation, ERRORS),
   ):
     with pytest.raises(Mistake, match="level is 1"):
       call(x, level=1)
   with pytest.raises(
     Mistake, match="examples is -2: give a whole number of at least 0"
   ):
-    stats.proportion_interval(0.5, -2)
+    stats.proportion_over_examples(0.5, -2)
   with pytest.raises(
     Mistake, match=r"x of shape \(3,\) and y of shape \(2,\): give series"
   ):
-    stats.correlation_interval([1, 2, 3], [1, 2])
+    stats.correlation_over_runs([1, 2, 3], [1, 2])
 
 
-def test_runs_for_precision_is_where_the_standard_error_is_small_enough():
+def test_runs_for_variance_is_where_the_standard_error_is_small_enough():
   z = scipy.stats.norm.ppf(0.975)
-  se, variance = (
-    stats.distribution_variance_se(ERRORS),
-    stats.distribution_variance(ERRORS),
-  )
+  variance = stats.distribution_variance(ERRORS)
   assert variance > 0
-  runs = stats.runs_for_precision(ERRORS, np.array([0.5, 0.01]))
-  reach = z * se * np.sqrt((len(ERRORS) - 1) / (runs - 1)) / variance
+  runs = stats.runs_for_variance(ERRORS, np.array([0.5, 0.01]))
+  reach = z * variance.se * np.sqrt((len(ERRORS) - 1) / (runs - 1)) / variance
   np.testing.assert_allclose(reach, [0.5, 0.01], rtol=0.02)
-  assert np.isinf(stats.runs_for_precision(np.eye(6, dtype=bool)))
-  assert np.isnan(stats.runs_for_precision(ERRORS[:1]))
-  assert np.isnan(stats.runs_for_precision(ERRORS[:2], 0.1, "test_set_variance"))
+  assert np.isinf(stats.runs_for_variance(np.eye(6, dtype=bool)))
+  assert np.isnan(stats.runs_for_variance(ERRORS[:1]))
+  assert np.isnan(stats.runs_for_variance(ERRORS[:2], 0.1, "test_set_variance"))
+  # On a single example there is no other variance.
+  one_example = ERRORS[:, :1]
+  assert np.isnan(stats.runs_for_variance(one_example))
+  variance = stats.variance_over_runs(one_example[:, 0])
+  needed = np.ceil(1 + (len(ERRORS) - 1) * (z * variance.se / (0.1 * variance)) ** 2)
+  assert stats.runs_for_variance(one_example, 0.1, "test_set_variance") == needed
   with pytest.raises(Mistake, match="relative is 0"):
-    stats.runs_for_precision(ERRORS, 0.0)
+    stats.runs_for_variance(ERRORS, 0.0)
   with pytest.raises(Mistake, match="relative is '10%': give numbers"):
-    stats.runs_for_precision(ERRORS, "10%")
+    stats.runs_for_variance(ERRORS, "10%")
   with pytest.raises(Mistake, match="statistic"):
-    stats.runs_for_precision(ERRORS, 0.1, "variance")
+    stats.runs_for_variance(ERRORS, 0.1, "variance")
 
 
-def test_runs_for_precision_by_the_law_of_the_runs():
+def test_runs_for_variance_by_the_law_of_the_runs():
   """Normal runs need 1 + 2 (z/p)², exponential ones 1 + 8 (z/p)²: in both cases 1 + (κ
   - 1)(z/p)².
   """
@@ -181,7 +235,7 @@ def test_runs_for_precision_by_the_law_of_the_runs():
     # errors matters.
     wrong = 100 + 20 * draw(20_000)
     errors = np.arange(400) < wrong[:, None].round()
-    named = stats.runs_for_precision(errors, 0.1, "test_set_variance")
+    named = stats.runs_for_variance(errors, 0.1, "test_set_variance")
     assert named == pytest.approx(1 + (kurtosis - 1) * 19.6**2, rel=0.15)
 
 

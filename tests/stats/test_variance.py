@@ -75,7 +75,7 @@ def test_rates_and_variances_equal_loops(shape):
     / (n - 1)
     * math.sqrt((runs - 1) / runs * sum((x - np.mean(left)) ** 2 for x in left))
   )
-  np.testing.assert_allclose(stats.distribution_variance_se(errors), se, rtol=1e-10)
+  np.testing.assert_allclose(stats.distribution_variance(errors).se, se, rtol=1e-10)
 
 
 LAW = [([0, 1, 1, 0, 0], 0.5), ([1, 1, 0, 0, 1], 0.3), ([0, 0, 0, 0, 1], 0.2)]
@@ -183,8 +183,8 @@ def test_distribution_variance_se_is_the_spread_over_campaigns():
     for _ in range(2000)
   ]
   counted = [counts_of_errors(sample) for sample in samples]
-  estimates = [float(stats.distribution_variance(counts)) for counts in counted]
-  stated = np.mean([stats.distribution_variance_se(counts) for counts in counted])
+  estimates = [stats.distribution_variance(counts) for counts in counted]
+  stated = np.mean([estimate.se for estimate in estimates])
   assert np.mean(estimates) == pytest.approx(
     shift**2 / 3, abs=3 * np.std(estimates) / 2000**0.5
   )
@@ -299,7 +299,7 @@ def test_one_run_or_one_example():
     "distribution_variance",
   ):
     assert np.isnan(getattr(stats, name)(one_run)), name
-  for name in ("distribution_variance_se", "split_correlation", "split_covariance"):
+  for name in ("distribution_variance", "split_correlation", "split_covariance"):
     assert np.isnan(getattr(stats, name)(one_run)), name
     assert np.isnan(getattr(stats, name)(one_example)), name
   assert np.isnan(stats.distribution_variance(one_run, unbiased=False))

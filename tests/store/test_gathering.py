@@ -1,15 +1,15 @@
-"""Small values of runs: in the records of their blocks, and gathered when all are done."""
+"""Small values of runs: in the records of their blocks, and in one file when all are done."""
 
 import base64
 import json
 import os
+import re
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import vmapseeds as vs
-from vmapseeds.store import layout, results
+from vmapseeds.store import growing, layout, results, small_values
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.folders import create_folder
 from vmapseeds.store.layout import array
@@ -24,6 +24,12 @@ OUTPUTS = {
   "counted": array("int16", ("block", "two"), (2,)),
 }
 SMALL = ["accuracy", "test/marks", "test/eight", "counted"]
+
+
+def gathered(path):
+  """The numbers of blocks whose values are in one file."""
+  found = (path / "blocks").glob("values_*.npz")
+  return sorted(int(f.stem.removeprefix("values_")) for f in found)
 
 
 def values_of(runs, blocks, seed=0):
@@ -80,7 +86,7 @@ def files(path):
 
 @pytest.mark.parametrize("block_runs", [1, 3, 10_000])
 @pytest.mark.parametrize("extents", [(1,), (7,), (2, 7)])
-def test_values_come_back(tmp_path, extents, block_runs):
+def test_values_come_back(tmp_path, monkeypatch, extents, block_runs):
   path = tmp_path / "r"
   folder = make(path, extents, block_runs)
   assert folder.small == SMALL
@@ -94,19 +100,33 @@ def test_values_come_back(tmp_path, extents, block_runs):
   assert {f.partition("/")[0] for f in files(path)} == {
     "blocks",
     "nine",
-    "seed_init",
+    "plan.npz",
     "zarr.json",
   }
-  assert np.isnan(xr.open_zarr(path).accuracy).all(), "not gathered yet"
   folder.gather()
-  assert Results(path).gathered == blocks
+  assert gathered(path) == [blocks]
+  monkeypatch.setattr(results, "FEW_BLOCKS", 0)
   for record in (path / "blocks").glob("*.json"):
     record.write_text("no longer read")
   check(path, values)
-  plain = xr.open_zarr(path)
-  np.testing.assert_array_equal(
-    plain.accuracy.values[folder.rows], values[0]["accuracy"]
-  )
+  with np.load(path / f"blocks/values_{blocks}.npz") as plain:
+    np.testing.assert_array_equal(plain["accuracy"], values[0]["accuracy"])
+    np.testing.assert_array_equal(plain["counted"], values[1]["counted"])
+
+
+def test_values_of_many_blocks_are_found_without_a_listing(tmp_path, monkeypatch):
+  monkeypatch.setattr(results, "FEW_BLOCKS", 2)
+  path = tmp_path / "r"
+  folder = make(path)
+  values = values_of(7, 3)
+  fill(folder, values)
+  folder.gather()
+  for record in (path / "blocks").glob("*.json"):
+    record.write_text("not read")
+  accuracies = Results(path).read("accuracy", np.arange(7))
+  np.testing.assert_array_equal(accuracies, values[0]["accuracy"])
+  with pytest.raises(vs.Mistake, match=r"blocks/0.json cannot be read"):
+    Results(path).read("accuracy", np.arange(4))
 
 
 def test_gathering_waits_for_the_last_block_and_for_nobody(tmp_path):
@@ -116,14 +136,12 @@ def test_gathering_waits_for_the_last_block_and_for_nobody(tmp_path):
   fill(folder, values, [0, 2])
   assert folder.read("test/eight", [3]).tolist() == [[-1] * 8], "not there"
   folder.gather()
-  assert Results(path).gathered == 0
+  assert gathered(path) == []
   fill(folder, values, [1])
   with Claims(path) as other:
     assert other.take("folder")
-    folder.gather()
-    assert Results(path).gathered == 0
-  Results(path).gather()  # which reads the records
-  assert Results(path).gathered == 3
+    Results(path).gather()  # which reads the records
+  assert gathered(path) == [3]
   check(path, values)
 
 
@@ -133,7 +151,7 @@ def test_an_extension_is_gathered_too(tmp_path):
   values = values_of(20, 8)
   fill(folder, values)
   folder.gather()
-  folder.extend(20, {"seed_init": np.arange(20, dtype=np.uint32)})
+  growing.extend(folder, 20, {"seed_init": np.arange(20, dtype=np.uint32)})
   assert len(folder.blocks) == 8
   check(path, values, range(3))
   fill(folder, values, [4])
@@ -141,37 +159,39 @@ def test_an_extension_is_gathered_too(tmp_path):
   fill(folder, values, [3, 5, 6, 7])
   check(path, values)
   folder.gather()
-  assert Results(path).gathered == 8
+  assert gathered(path) == [8], "the file of three blocks is removed"
   check(path, values)
   assert vs.verify(path).problems == []
 
 
-@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("step", range(2))
 def test_a_process_that_ends_while_it_gathers_harms_nothing(
   tmp_path, monkeypatch, step
 ):
-  """After any of the four objects, or before the description says so."""
+  """Before the new file, or before the old one is removed."""
   path = tmp_path / "r"
   folder = make(path)
-  values = values_of(7, 3)
+  values = values_of(20, 8)
   fill(folder, values)
-  steps = []
+  folder.gather()
+  growing.extend(folder, 20, {"seed_init": np.arange(20, dtype=np.uint32)})
+  fill(folder, values, range(3, 8))
 
-  def counted(*given):
-    steps.append(given)
-    if len(steps) > step:
-      raise KeyboardInterrupt
+  def ended(*_, **__):
+    raise KeyboardInterrupt
 
-  monkeypatch.setattr(results, "flush", counted)
-  monkeypatch.setattr(results, "replace", counted)
-  with pytest.raises(KeyboardInterrupt):
-    folder.gather()
-  monkeypatch.undo()
-  assert Results(path).gathered == 0
+  with monkeypatch.context() as patch:
+    if step == 0:
+      patch.setattr(small_values, "write_archive", ended)
+    else:
+      patch.setattr(results, "remove", ended)
+    with pytest.raises(KeyboardInterrupt):
+      folder.gather()
+  assert gathered(path) == [3, 8][: step + 1]
   check(path, values)
-  assert vs.verify(path) == (7, 7, [], [], [])
+  assert vs.verify(path) == (20, 20, [], [], [])
   Results(path).gather()
-  assert Results(path).gathered == 3
+  assert gathered(path)[-1] == 8
   check(path, values)
 
 
@@ -186,12 +206,14 @@ def test_a_block_that_is_trained_again_may_have_other_values(tmp_path, how):
   if how == "repaired":
     (path / "nine/c/1/0").unlink()
     assert vs.verify(path, repair=True).problems == []
-    assert Results(path).gathered == 1
+    assert gathered(path) == []
   else:
     (path / "blocks/1.json").unlink()
-    assert Results(path).gathered == 3
+    assert gathered(path) == [3]
   folder = Results(path)
+  assert folder.finished_blocks() == {0, 2}
   fill(folder, others, [1])
+  assert gathered(path) == []
   for part in (0, 1):
     for name, of in others[part].items():
       rows = [1] if part else [*folder.blocks[1]]
@@ -202,21 +224,50 @@ def test_a_block_that_is_trained_again_may_have_other_values(tmp_path, how):
   assert vs.verify(path) == (7, 7, [], [], [])
 
 
-def test_gathered_values_are_compared_with_the_records(tmp_path):
+def exchanged(path):
+  """One value is another."""
+  with np.load(path) as stored:
+    arrays = dict(stored)
+  arrays["accuracy"][4] = 2.0
+  np.savez(path, **arrays)
+
+
+def shorter(path):
+  with np.load(path) as stored:
+    arrays = {name: values[:-1] for name, values in stored.items()}
+  np.savez(path, **arrays)
+
+
+def flipped(path):
+  content = bytearray(path.read_bytes())
+  content[content.index(b"accuracy") + 300] ^= 1
+  path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [exchanged, shorter, flipped, "emptied", "torn"])
+def test_gathered_values_are_compared_with_the_records(tmp_path, damage):
   path = tmp_path / "r"
   folder = make(path)
   values = values_of(7, 3)
   fill(folder, values)
   folder.gather()
-  folder.arrays["accuracy"][4] = 2.0
-  (path / "test/eight/c/0/0").write_bytes(b"")
-  problems = vs.verify(path).problems
-  assert problems[0] == "accuracy holds other values than were written"
-  assert problems[1].startswith("test/eight cannot be read")
-  assert len(problems) == 2
+  file = path / "blocks/values_3.npz"
+  if callable(damage):
+    damage(file)
+  else:
+    file.write_bytes(b"" if damage == "emptied" else file.read_bytes()[:-50])
+  if damage is not exchanged:
+    check(path, values)  # from the records
+  (problem,) = vs.verify(path).problems
+  assert re.match(
+    r"blocks/values_3.npz (holds other values than were written|cannot be read \(.+\))$",
+    problem,
+  )
   verdict = vs.verify(path, repair=True)
-  assert verdict == (7, 7, [], [], ["values were gathered again from the records"])
+  assert verdict == (7, 7, [], [], ["blocks/values_3.npz was removed"])
   check(path, values)
+  Results(path).gather()
+  assert vs.verify(path) == (7, 7, [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -250,18 +301,19 @@ def test_a_folder_made_whole_is_gathered_at_once(tmp_path):
   vs.import_runs(
     tmp_path / "r", predictions=predictions, labels=[0, 1, 2, 0], block_runs=2
   )
-  assert Results(tmp_path / "r").gathered == 3
+  assert gathered(tmp_path / "r") == [3]
   assert not os.path.exists(tmp_path / "r/blocks/folder.claim")
-  plain = xr.open_zarr(tmp_path / "r", group="test").accuracy.values[[0, 1, 2, 3, 4]]
-  np.testing.assert_array_equal(plain, (predictions == [0, 1, 2, 0]).mean(1))
+  with np.load(tmp_path / "r/blocks/values_3.npz") as plain:
+    accuracies = plain["test/accuracy"]
+  np.testing.assert_array_equal(accuracies, (predictions == [0, 1, 2, 0]).mean(1))
 
 
 def test_another_format_is_named(tmp_path):
   path = tmp_path / "r"
   text = (make(path).path / "zarr.json").read_text()
-  (path / "zarr.json").write_text(text.replace(layout.FORMAT, "vmapseeds results 3"))
+  (path / "zarr.json").write_text(text.replace(layout.FORMAT, "vmapseeds results 4"))
   with pytest.raises(
-    vs.Mistake, match=r"has the format 'vmapseeds results 3', .* take the version that"
+    vs.Mistake, match=r"has the format 'vmapseeds results 4', .* take the version that"
   ):
     Results(path)
 

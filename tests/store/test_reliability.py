@@ -30,8 +30,9 @@ import vmapseeds as vs
 from experiments.reliability import crowd, kills, spot
 from vmapseeds.campaign import loop, replaying
 from vmapseeds.data import load
-from vmapseeds.store import claims, folders, layout, results
+from vmapseeds.store import archives, claims, folders, growing, layout
 from vmapseeds.store.claims import Claims, claimed
+from vmapseeds.store.large_arrays import zarr_rows
 from vmapseeds.store.layout import read_metadata, readable
 from vmapseeds.store.results import Results
 
@@ -69,7 +70,7 @@ def same(folder, reference):
 
 
 def test_a_block_is_on_the_disk_before_its_record_is(tmp_path, monkeypatch):
-  """And the record's text before its name, and the name before anything says so."""
+  """And the text of the record before its name, which lasts where that is asked for."""
   out, flushed = tmp_path / "r", []
 
   def fsync(descriptor):
@@ -84,7 +85,26 @@ def test_a_block_is_on_the_disk_before_its_record_is(tmp_path, monkeypatch):
   before = [number for number, recorded in flushed if not recorded]
   after = [number for number, recorded in flushed if recorded]
   assert {chunk.stat().st_ino, record.stat().st_ino} <= {*before}
-  assert record.parent.stat().st_ino in after
+  assert record.parent.stat().st_ino not in after
+  Results(out).flush_records()
+  assert flushed[-1] == (record.parent.stat().st_ino, True)
+
+
+def test_recorded_runs_last_before_the_folder_counts_them(tmp_path, monkeypatch):
+  """Nobody here could train them again."""
+  out, flushed = tmp_path / "r", []
+
+  def fsync(descriptor):
+    runs = read_metadata(out).get("extents", [0])[-1]
+    flushed.append((os.fstat(descriptor).st_ino, runs))
+
+  monkeypatch.setattr(os, "fsync", fsync)
+  recorder = vs.Recorder(out, labels=[0, 1])
+  recorder.add([0, 1], seed=0)
+  recorder.add([0, 0], seed=1)
+  blocks = (out / "blocks").stat().st_ino
+  assert [runs for number, runs in flushed if number == blocks] == [0, 1]
+  assert flushed[-1] == (out.stat().st_ino, 2)
 
 
 @pytest.fixture
@@ -576,9 +596,24 @@ def exchanged(file):
   )
 
 
-def other_values(array):
-  stored = Results(array.parent).arrays[array.name]
-  stored[:] = stored[:][::-1]
+def other_values(file):
+  """Exchanges seeds in the plan, and leaves its checksums right."""
+  with np.load(file) as stored:
+    arrays = dict(stored)
+  arrays["seed_order"] = arrays["seed_order"][::-1]
+  np.savez(file, **arrays)
+
+
+def flipped_in(name):
+  def flip(file):
+    """Changes one bit in the middle of an array of the plan."""
+    with np.load(file) as stored:
+      values = stored[name].tobytes()
+    content = bytearray(file.read_bytes())
+    content[content.index(values) + len(values) // 2] ^= 4
+    file.write_bytes(content)
+
+  return flip
 
 
 def mangled(file):
@@ -592,9 +627,9 @@ def other_recipe(file):
 def other_chunks(file):
   """Changes a chunk shape that Zarr reads, not the description."""
   node = json.loads(file.read_text())
-  node["consolidated_metadata"]["metadata"]["seed_init"]["chunk_grid"]["configuration"][
-    "chunk_shape"
-  ][0] = 2
+  node["consolidated_metadata"]["metadata"]["test/predictions"]["chunk_grid"][
+    "configuration"
+  ]["chunk_shape"][0] = 2
   file.write_text(json.dumps(node))
 
 
@@ -619,17 +654,16 @@ PREDICTIONS = "test/predictions/c/2/0"
     (flipped, PREDICTIONS, range(8, 12), False),
     (deleted, PREDICTIONS, range(8, 12), False),
     (exchanged, PREDICTIONS, range(8, 12), True),
-    (flipped, "test/accuracy/c/0", [], False),
-    (deleted, "diverged/c/0", [], False),
     (flipped, "blocks/3.json", range(12, 16), True),
-    (flipped, "seed_init/c/0", [], False),
-    (deleted, "seed_order/c/0", [], False),
-    (other_values, "seed_order", [], True),
-    (flipped, "test/labels/c/0", [], False),
-    (deleted, "test/labels/c/0", [], False),
+    (truncated, "plan.npz", [], False),
+    (emptied, "plan.npz", [], False),
+    (deleted, "plan.npz", [], False),
+    (flipped_in("seed_init"), "plan.npz", [], False),
+    (flipped_in("test/labels"), "plan.npz", [], False),
+    (other_values, "plan.npz", [], True),
     (other_chunks, "zarr.json", [], True),
     (added, "test/predictions/c/9/0", [], True),
-    (added, "test/accuracy/c/mine", [], True),
+    (added, "test/votes/c/mine", [], True),
     (added, "blocks/77.json", [], True),
   ],
 )
@@ -643,9 +677,9 @@ def test_damage_is_named_and_repaired(
   status, out, err = run(capsys, "verify", folder)
   assert status == 1
   (problem,) = (line for line in out.splitlines() if line.startswith("problem: "))
-  plan = file.startswith("seed") or "labels" in file
-  whole = plan or file.endswith(("accuracy/c/0", "diverged/c/0"))
-  assert problem.startswith(f"problem: {file.partition('/c/')[0] if whole else file} ")
+  plan = file == "plan.npz"
+  names = "plan.npz|seed_init|seed_order|test/labels" if plan else re.escape(file)
+  assert re.match(f"problem: ({names}) ", problem)
   if not silent:
     with (
       pytest.raises(
@@ -787,8 +821,8 @@ def test_an_extension_rewrites_no_block(
   """A short block stays short: the extension begins a new one, whatever happens."""
   train(tmp_path / "r", 6)
   root = read_metadata(tmp_path / "r")
-  # Their last objects are written again, with the same values in front.
-  grown = (*root["columns"], *layout.small_arrays(root), "zarr.json")
+  # They are written again, with the same values in front.
+  grown = ("plan.npz", "zarr.json", "blocks/values_")
   blocks = {
     file: file.read_bytes()
     for file in (tmp_path / "r").rglob("*")
@@ -827,28 +861,46 @@ def test_an_extension_rewrites_no_block(
 
 
 @pytest.fixture
-def short_columns(tmp_path, monkeypatch):
-  """A folder of 6 runs whose columns have a chunk for each 4 runs."""
-  monkeypatch.setattr(layout, "COLUMN_BYTES", 1)
-  layout._zarr_json.cache_clear()
-  yield outputs_folder(tmp_path / "r", {"x": (np.zeros(6), {})}, block_runs=4)
-  layout._zarr_json.cache_clear()
+def six_runs(tmp_path):
+  return outputs_folder(tmp_path / "r", {"x": (np.zeros(6), {})}, block_runs=4)
 
 
-def test_an_extension_writes_columns_from_its_first_run_on(short_columns):
+def test_an_extension_writes_the_table_of_all_runs(six_runs):
   seeds = np.arange(15, dtype=np.uint32)
-  Results(short_columns).extend(15, {"seed_init": seeds})
-  found = Results(short_columns)
+  growing.extend(Results(six_runs), 15, {"seed_init": seeds})
+  found = Results(six_runs)
   assert found.plan_faults() == {}
   np.testing.assert_array_equal(found.table()["seed_init"], seeds)
 
 
-def test_a_lost_column_is_restored_from_the_same_runs_alone(short_columns):
-  (short_columns / "seed_init/c/1").unlink()
-  found, seeds = Results(short_columns), np.arange(6, dtype=np.uint32)
-  found.restore({"seed_init": seeds + 1})
-  assert found.plan_faults() == {"seed_init": "is missing"}
-  found.restore({"seed_init": seeds})
+def test_an_extension_that_ends_before_the_description_changes_nothing(
+  six_runs, monkeypatch
+):
+  def ended(*_):
+    raise KeyboardInterrupt
+
+  seeds = np.arange(15, dtype=np.uint32)
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(growing, "replace", ended)
+    growing.extend(Results(six_runs), 15, {"seed_init": seeds})
+  found = Results(six_runs)
+  assert found.plan_faults() == {}
+  np.testing.assert_array_equal(found.table()["seed_init"], seeds[:6])
+  assert vs.verify(six_runs) == (6, 6, [], [], [])
+
+
+@pytest.mark.parametrize("lost", ["the file", "an array"])
+def test_a_lost_plan_is_restored_from_the_same_runs_alone(six_runs, lost):
+  if lost == "the file":
+    (six_runs / "plan.npz").unlink()
+    faults = {"plan.npz": "is missing"}
+  else:
+    np.savez(six_runs / "plan.npz", seed_init=np.arange(6, 0, -1).astype(np.uint32))
+    faults = {"seed_init": "holds other values than were written"}
+  found, seeds = Results(six_runs), np.arange(6, dtype=np.uint32)
+  growing.restore(found, {"seed_init": seeds + 1})
+  assert found.plan_faults() == faults
+  growing.restore(found, {"seed_init": np.arange(9)})
   assert found.plan_faults() == {}
   np.testing.assert_array_equal(found.table()["seed_init"], seeds)
 
@@ -890,15 +942,16 @@ def test_plain_xarray_shows_holes_as_missing(tmp_path, reference):
   for runs in (6, 9, 11):
     train(tmp_path / "r", runs)
   opened = xr.open_zarr(tmp_path / "r", group="test").load()
-  there = np.flatnonzero(np.isfinite(opened.accuracy))
+  there = np.flatnonzero((opened.predictions != -1).any("example"))
   assert there.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13]
   assert opened.sizes["run"] == 14
   assert (opened.predictions[[6, 7, 11]] == -1).all()
   whole = vs.open_results(reference).isel(run=slice(11))
   np.testing.assert_array_equal(opened.predictions[there], whole.predictions)
-  np.testing.assert_array_equal(
-    xr.open_zarr(tmp_path / "r").seed_init[there], np.arange(11)
-  )
+  with np.load(tmp_path / "r/plan.npz") as plan:
+    assert plan["seed_init"].tolist() == list(range(11))
+    right = opened.predictions[there].values == plan["test/labels"]
+  np.testing.assert_array_equal(right.mean(1), whole.accuracy)
   assert vs.replay(tmp_path / "r", 7).same
   assert vs.verify(tmp_path / "r") == (11, 11, [], [], [])
 
@@ -907,9 +960,16 @@ def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   rng = np.random.default_rng(0)
-  for file in (folder / "test/predictions/c/0/0", folder / "seed_init/c/0"):
+  with np.load(folder / "plan.npz") as plan:
+    seeds = plan["seed_order"].tobytes()
+  start = (folder / "plan.npz").read_bytes().index(seeds)
+  for file, places in (
+    (folder / "test/predictions/c/0/0", None),
+    (folder / "plan.npz", range(start, start + len(seeds))),
+  ):
     whole = file.read_bytes()
-    for place in rng.choice(len(whole), min(len(whole), 12), replace=False):
+    places = places or range(len(whole))
+    for place in rng.choice(places, 12, replace=False):
       broken = bytearray(whole)
       broken[place] ^= 1 << rng.integers(8)
       file.write_bytes(bytes(broken))
@@ -947,28 +1007,19 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
 
 @pytest.mark.slow
 @pytest.mark.optimized
-@pytest.mark.parametrize("calls", range(6))
-def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, calls):
-  """It stops after one of the five columns, or before the description, is written."""
-  put, left = results.replace, [calls]
-  flush = results.flush
+@pytest.mark.parametrize("module", [archives, growing])
+def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, module):
+  """It stops before the plan, or before the description, is written."""
 
-  def interrupted(write):
-    def counted(*args):
-      left[0] -= 1
-      if left[0] < 0:
-        raise OSError(errno.ENOSPC, "No space left on device")
-      write(*args)
-
-    return counted
+  def interrupted(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
   train(tmp_path / "r", 6)
   with (
     monkeypatch.context() as patch,
     pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"),
   ):
-    patch.setattr(results, "flush", interrupted(flush))
-    patch.setattr(results, "replace", interrupted(put))
+    patch.setattr(module, "replace", interrupted)
     train(tmp_path / "r", 12)
   verdict = vs.verify(tmp_path / "r")
   assert (verdict.problems, verdict.notes, verdict.done) == ([], [], 6)
@@ -1166,4 +1217,4 @@ def test_blocks_of_a_description(size, extents, blocks):
     return
   assert layout.blocks_of(root) == blocks
   rows = [size * k + i for k, block in enumerate(blocks) for i in range(len(block))]
-  assert layout.zarr_rows(blocks, size).tolist() == rows
+  assert zarr_rows(blocks, size).tolist() == rows

@@ -520,14 +520,14 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
 def test_a_store_that_cannot_be_reached_is_no_damage(
   store, campaign, monkeypatch, capsys
 ):
-  look = Results._faults
+  look = Results._fault
 
   def refused(self, *args):
     with store.refusing():
       return look(self, *args)
 
   before = files.names(place(campaign))
-  monkeypatch.setattr(Results, "_faults", refused)
+  monkeypatch.setattr(Results, "_fault", refused)
   status, out, err = run(capsys, "verify", campaign, "--repair")
   assert (status, out, err.count("\n")) == (1, "", 1)
   assert re.match(

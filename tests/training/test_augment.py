@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.training.augment import apply, check_size, draws, parse
+from vmapseeds.training.augment import apply, check_steps, draws, parse
 from vmapseeds.training.inputs import DeviceExamples, draw_augmentation
 from vmapseeds.training.runs import Run
 
@@ -94,11 +94,11 @@ def test_no_step_leaves_the_image():
 
 
 def test_sizes_are_checked_against_the_images():
-  check_size("flip translate=5 cutout=5", (5, 6, 3))
+  check_steps("flip translate=5 cutout=5", (5, 6, 3))
   with pytest.raises(
     vs.Mistake,
     match="augmentation 'cutout=6' on images of 5×6 pixels: at most cutout=5",
   ):
-    check_size("flip cutout=6", (5, 6, 3))
+    check_steps("flip cutout=6", (5, 6, 3))
   with pytest.raises(vs.Mistake, match="at most reflect=4"):
-    check_size("reflect=5", (5, 6, 3))
+    check_steps("reflect=5", (5, 6, 3))

@@ -502,7 +502,7 @@ def test_each_program_of_values_read_in_python_is_traced_once(monkeypatch):
   traced, trace = [], task_module.trace
 
   def counted(task, runs):
-    traced.append((*task.fixed, *runs.values["lr"][:1]))
+    traced.append((*task.internal.fixed, *runs.values["lr"][:1]))
     return trace(task, runs)
 
   def branches(run, steps):
@@ -515,7 +515,7 @@ def test_each_program_of_values_read_in_python_is_traced_once(monkeypatch):
   runs, options = vs.Runs.sweep(lr=[0.01, 0.1], seeds=2), vs.Options(progress=False)
   task, runs = planning.load_task(recipe, runs, options)
   task, programs = task_module.trace_programs(task, runs)
-  assert [*task.fixed] == ["lr"]
+  assert [*task.internal.fixed] == ["lr"]
   assert [*programs] == [(0.01,), (0.1,)]
   assert [traced.count(("lr", lr)) for lr in (0.01, 0.1)] == [1, 1]
 

@@ -22,7 +22,7 @@ from vmapseeds.campaign.execution import (
 )
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.training.networks import check_size
+from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MAX_RUNS, Runs
 from vmapseeds.training.supervised import abstract_task, check_runs
@@ -68,7 +68,7 @@ def bench(
   run = Runs.independent(1)
   check_runs(recipe, run, len(task.data[0]), task.data[0].num_classes)
   # No limit here: what does not fit in memory is a row of the table.
-  check_size(recipe, task.data[0], math.inf)
+  check_network(recipe, task.data[0], math.inf)
   lane = lanes_of(task, run)
   wide = 1
   if platform == "cpu" and not widths:

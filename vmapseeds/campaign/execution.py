@@ -372,8 +372,8 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
   devices = lanes.devices()
   if (
     not other
-    or task.make_variant is None
-    or "precision" in task.fields
+    or task.internal.make_variant is None
+    or "precision" in task.internal.fields
     or devices[0].platform != "cpu"
     or (other == "bfloat16" and not half.has_units())
   ):
@@ -386,7 +386,7 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
     return ""
   # A model that nobody meant to train in the other precision may fail in any way.
   with contextlib.suppress(Exception):
-    variant = task.make_variant({"precision": other})
+    variant = task.internal.make_variant({"precision": other})
     # Both now: timings of another hour may be of a busier machine.
     with Console(stderr=True).status(f"measuring {other}"):
       mine = processor_seconds_of(measure(task, execution))

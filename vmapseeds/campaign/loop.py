@@ -31,7 +31,7 @@ from vmapseeds.campaign.execution import (
   known_speed,
 )
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import Plan
+from vmapseeds.campaign.planning import GroupedRuns, Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import (
   commit,
@@ -60,6 +60,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training import outputs
 from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs, as_runs
 from vmapseeds.training.task import (
@@ -69,7 +70,6 @@ from vmapseeds.training.task import (
   as_stored,
   describe,
   lanes_of,
-  rows_by_program,
   shown_output,
 )
 
@@ -208,7 +208,7 @@ def say_estimate(campaign: Campaign) -> None:
       say(advice)
 
 
-class Estimate(NamedTuple):
+class CostEstimate(NamedTuple):
   """What a campaign will take.
 
   Attributes:
@@ -252,7 +252,7 @@ def estimate(
   force_mixed: bool = False,
   allow_upgrade: bool = False,
   progress: bool = True,
-) -> Estimate:
+) -> CostEstimate:
   """Return what `train` would take with these arguments. It checks them as `train` does,
   times the training step for a few seconds, and trains and writes no runs.
 
@@ -309,7 +309,7 @@ def estimate_plan(
   execution: lanes.Execution,
   block_runs: int,
   done: int,
-) -> Estimate:
+) -> CostEstimate:
   """Return what the runs that are left will take, from timings made earlier."""
   remaining = len(plan.runs) - done
   blocks = math.ceil(remaining / block_runs)
@@ -325,7 +325,7 @@ def estimate_plan(
     # looked at.
     steps = plan.model_steps(plan.runs) * remaining / len(plan.runs)
     seconds = seconds_a_step * steps
-  return Estimate(remaining, seconds, size)
+  return CostEstimate(remaining, seconds, size)
 
 
 def plan_campaign(
@@ -337,7 +337,7 @@ def plan_campaign(
   """Do what `train` does before it opens the folder: load the data, and check that all
   fits together.
   """
-  task = planning.resolve_task(task)
+  task = resolve_task(task)
   runs = as_runs(runs)
   most = options.seed_batch or len(runs)
   if options.lane_width is not None and options.lane_width > most:
@@ -346,8 +346,7 @@ def plan_campaign(
   if out is not None:
     # Before the data are loaded, which may take long.
     root = check_folder(out)
-    if isinstance(task, Recipe):
-      task = planning.with_recorded_precision(task, root)
+    task = planning.with_recorded_precision(task, root)
   task, runs = planning.load_task(task, runs, options)
   return planning.make_plan(task, runs, options)
 
@@ -488,7 +487,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
     **unknown,
-    **plan.task.conditions,
+    **plan.task.internal.conditions,
     "recipe": describe(plan.task),
     "identity": plan.identity,
     "data_digest": plan.identity["data"],
@@ -780,17 +779,15 @@ def train_and_store_block(
   """
   plan, results, execution = campaign
   runs = plan.runs[np.array(results.blocks[block])]
+  grouped = plan.grouped(runs)
   # Another process may have finished it before it was claimed here.
   while not results.is_finished(block):
-    if not settled:
-      execution = folder_execution(campaign)
-      campaign = campaign._replace(execution=execution)
-    keeper = make_keeper(campaign, block, runs, bar)
+    keeper = make_keeper(campaign, block, grouped, bar)
     if plan.options.progress:
       say_abandoned(claims, block, runs, keeper)
     # Nothing is written before all of the block's runs are trained.
     try:
-      values, record, counts = run_lanes(campaign, shared, runs, keeper, bar)
+      values, record, counts = run_lanes(campaign, shared, grouped, keeper, bar)
     except KeyboardInterrupt:
       if plan.options.progress:
         say_interrupted(runs, keeper)
@@ -802,22 +799,27 @@ def train_and_store_block(
       # All processes take the same width as long as no run is done.
       description.settle(results, provenance(plan, execution))
       continue
-    if settled or folder_execution(campaign) == execution:
+    # Most often nobody has changed the lanes, so the folder is asked once, at the end.
+    due = execution if settled else folder_execution(campaign)
+    if due == execution:
       store_block(campaign, block, (values, record, counts), claims, keeper)
       break
+    execution = due
+    campaign = campaign._replace(execution=execution)
   return campaign
 
 
 def make_keeper(
   campaign: Campaign,
   block: int,
-  runs: Runs,
+  grouped: GroupedRuns,
   bar: Progress,
 ) -> checkpoints.Checkpoints | None:
   """Return what saves a block's runs in training, None if they are not saved."""
   plan, results, execution = campaign
+  runs, groups = grouped
   # Runs of several programs have no step at which all of their states could be saved.
-  if len(rows_by_program(plan.task, runs)) > 1:
+  if len(groups) > 1:
     return None
   interval = checkpoint_interval(plan, execution, runs)
   if interval is None:
@@ -889,6 +891,9 @@ def store_block(
         "is not used"
       )
     if keeper:
+      # A block that is not saved is short, so it is quickly trained again after a power
+      # failure.
+      results.flush_records()
       keeper.remove()
 
 
@@ -925,7 +930,7 @@ def checkpoint_interval(
 def run_lanes(
   campaign: Campaign,
   shared,
-  runs: Runs,
+  grouped: GroupedRuns,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
 ) -> Trained:
@@ -937,14 +942,13 @@ def run_lanes(
   devices = lanes.devices()
   nothing = empty_counts(campaign)
   tallied = list(nothing)
+  runs, groups = grouped
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
   counts: dict[str, np.ndarray] = {}
   begun = time.perf_counter()
   compiled = compile_seconds()  # of this process so far
-  groups = list(rows_by_program(plan.task, runs).values())
-  for rows in groups:
-    traced = plan.traced_for(runs[rows])
+  for rows, traced in groups:
     table = lanes_of(traced.task, runs[rows])
     carry = nothing
     spread = spread_task(plan, execution, traced, tallied)
@@ -970,7 +974,7 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  return join_steps(finished, groups), record, counts
+  return join_steps(finished, [rows for rows, _ in groups]), record, counts
 
 
 def empty_counts(campaign: Campaign) -> dict[str, reducing.Votes]:
@@ -1128,7 +1132,7 @@ def spread_task(
     *identity["fixed"].items(),
     traced.lane.fixed,
     # Where runs vary fields of the recipe, its programs share an identity.
-    describe(traced.task) if plan.task.fields else "",
+    describe(traced.task) if plan.task.internal.fields else "",
   )
   program = Program(
     key,

@@ -5,11 +5,12 @@ trace the functions. Each step returns a value that the next one takes.
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
@@ -26,13 +27,25 @@ from vmapseeds.results.description import (
 from vmapseeds.results.networks import StoredNetworks
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import Description
-from vmapseeds.training import objects, outputs
+from vmapseeds.training import outputs
 from vmapseeds.training.identity import Identity, identify
-from vmapseeds.training.names import SAMPLER, SOURCES, TRIAL_COLUMNS
+from vmapseeds.training.names import SAMPLER, TRIAL_COLUMNS
 from vmapseeds.training.outputs import Output
-from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
+from vmapseeds.training.recipe_or_task import (
+  all_sources,
+  data_name,
+  file_of_data,
+  from_description,
+  load_data,
+  own_values,
+  resolve_task,
+  start_folder,
+  with_dataset,
+  with_precision,
+)
+from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, format_value
-from vmapseeds.training.supervised import Keep, make_task, start_in_turn
+from vmapseeds.training.supervised import Keep
 from vmapseeds.training.task import (
   Task,
   Traced,
@@ -43,13 +56,28 @@ from vmapseeds.training.task import (
   groups_of,
   num_classes_of,
   program_columns,
+  read_sources,
   rows_by_program,
   shown_output,
-  source_texts,
   trace,
   trace_programs,
   variant_of,
+  with_internal,
 )
+
+
+class Group(NamedTuple):
+  """Runs that share a program."""
+
+  rows: Int[np.ndarray, " rows"]  # of a table
+  traced: Traced
+
+
+class GroupedRuns(NamedTuple):
+  """A table, and which of its runs share a program."""
+
+  runs: Runs
+  groups: Sequence[Group]
 
 
 class Plan(NamedTuple):
@@ -70,37 +98,30 @@ class Plan(NamedTuple):
     """The task, traced for the first run."""
     return next(iter(self.programs.values()))
 
-  def traced_for(self, runs: Runs) -> Traced:
-    """Return the task, traced for runs that share a program. A block may have runs that
-    the plan does not.
+  def grouped(self, runs: Runs) -> GroupedRuns:
+    """Return runs by the programs that they share. They may be others than the plan's:
+    a block is trained whole.
     """
-    (values,) = rows_by_program(self.task, runs)
-    if values in self.programs:
-      return self.programs[values]
-    return trace(variant_of(self.task, runs), runs)
+    groups = []
+    for values, rows in rows_by_program(self.task, runs).items():
+      traced = self.programs.get(values)
+      if traced is None:
+        first_run = runs[rows[:1]]
+        traced = trace(variant_of(self.task, first_run), first_run)
+      groups.append(Group(rows, traced))
+    return GroupedRuns(runs, groups)
+
+  def traced_for(self, runs: Runs) -> Traced:
+    """Return the task, traced for runs that share a program."""
+    (group,) = self.grouped(runs).groups
+    return group.traced
 
   def model_steps(self, runs: Runs) -> int:
     """Return how many training steps these runs take together."""
     steps = 0
-    for rows in rows_by_program(self.task, runs).values():
-      task = self.traced_for(runs[rows[:1]]).task
-      steps += len(rows) * task.rounds * task.steps
+    for rows, traced in self.grouped(runs).groups:
+      steps += len(rows) * traced.task.rounds * traced.task.steps
     return steps
-
-
-def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
-  """Return the recipe or the task that is given: the object itself, a recipe's name, or
-  an import string.
-  """
-  if isinstance(task, str) and task not in RECIPES:
-    text = plugins().get(task, task)
-    imported = None
-    if objects.is_import(text):
-      imported = objects.imported(text)
-    if isinstance(imported, Task):
-      # Another process imports it by the same text.
-      return dataclasses.replace(imported, origin=text)
-  return task if isinstance(task, Task) else recipe(task)
 
 
 @door
@@ -126,13 +147,8 @@ def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
   if values:
     columns: dict[str, Any] = dict(values)
     table = Runs.sweep(seeds=table, **columns)
-  if isinstance(task, Recipe):
-    sources = (*SOURCES, *task.sources)
-    own_values = task.hyperparameters
-  else:
-    sources = task.sources
-    own_values = task.values
-  run = table.filled(sources, own_values).lanes(own_values, {})
+  own = own_values(task)
+  run = table.filled(all_sources(task), own).lanes(own, {})
   return jax.tree.map(lambda column: column[0], run)
 
 
@@ -144,20 +160,13 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   """
   device = lanes.start_jax()[0]
   keep = Keep(options.predictions == "all", options.logits, options.keep_params)
-  if isinstance(task, Recipe):
-    base = None  # stored networks that the runs begin with
-    if task.start_from:
-      base = StoredNetworks(task.start_from)
-      runs = start_in_turn(runs, base)
-    memory = free_memory(device)
-    task = make_task(task, runs, keep, memory=memory, base=base, told=options.progress)
-    return bind_trials(task, runs)
-  # `predictions` works for a task, too: its classes are known by their role.
-  if keep != Keep(keep.predictions):
-    raise Mistake(
-      f"{task.name} is a task, whose finish says what is kept: leave logits, "
-      "keep_params out"
-    )
+  base = None  # stored networks that the runs begin with
+  networks = start_folder(task)
+  if networks:
+    base = StoredNetworks(networks)
+  task, runs = load_data(
+    task, runs, keep, memory=free_memory(device), base=base, says=options.progress
+  )
   return bind_trials(task, runs)
 
 
@@ -166,10 +175,11 @@ def bind_trials(task: Task, runs: Runs) -> tuple[Task, Runs]:
   source of their own, which the task does not read.
   """
   if "trial" in runs.values:
+    columns = (*task.internal.columns, *TRIAL_COLUMNS)
     task = dataclasses.replace(
       task,
       sources=(*task.sources, SAMPLER),
-      columns=(*task.columns, *TRIAL_COLUMNS),
+      internal=dataclasses.replace(task.internal, columns=columns),
     )
   return task, bind(task, runs)
 
@@ -196,70 +206,40 @@ def reload_plan(
     Mistake: the task is not found, has changed, or its data have.
   """
   source = from_description(spec, root.get("origin", ""), out)
-  if isinstance(source, Recipe):
-    source = with_recorded_precision(source, root)
-    if dataset is not None:
-      source = source.replace(dataset=dataset)
-    if str(source.dataset).endswith(".npz") and not os.path.exists(source.dataset):
-      raise Mistake(
-        f"no such file {source.dataset!r}, the data of {out}: say where they are with "
-        f"{option('dataset', 'PATH')}"
-      )
+  source = with_recorded_precision(source, root)
+  if dataset is not None:
+    source = with_dataset(source, dataset)
+  file = file_of_data(source)
+  if file is not None and not os.path.exists(file):
+    raise Mistake(
+      f"no such file {file!r}, the data of {out}: say where they are with "
+      f"{option('dataset', 'PATH')}"
+    )
   task, runs = load_task(source, runs, options)
   # The folder has only the path of the networks that its runs begin with.
-  if task.conditions.get("networks_digest") != root.get("networks_digest"):
+  if task.internal.conditions.get("networks_digest") != root.get("networks_digest"):
     folder = json.loads(describe(task))["start_from"]
     raise Mistake(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
   plan = make_plan(task, runs, options)
   if plan.identity["data"] != root["data_digest"]:
-    name = source.dataset if isinstance(source, Recipe) else task.name
     raise Mistake(
-      f"the data {objects.name_of(name)} are not those of {out}: say where those are "
+      f"the data {data_name(source)} are not those of {out}: say where those are "
       f"with {option('dataset', 'PATH')}"
     )
   return plan
 
 
-def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:
-  """Return the recipe or the task that a folder describes.
-
-  Args:
-    spec: what `task.describe` returned.
-    origin: the import string that it was found by, if any.
-    out: the folder, for error messages.
-
-  Raises:
-    Mistake: the import string finds none, or another one.
-  """
-  imported = None
-  if origin:
-    imported = objects.imported(origin)
-  is_task = "start" in json.loads(spec)
-  if not is_task:
-    # The folder's fields count: the recipe of that name may have changed since.
-    described = Recipe.from_json(spec)
-    if isinstance(imported, Recipe):
-      described = described.found_in(imported)
-    return dataclasses.replace(described, origin=origin)
-  if not isinstance(imported, Task):
-    raise Mistake(
-      f"{out} was created from a task that cannot be imported by name: resume it from "
-      "the program that created it, or start it as `vmapseeds train package.module:task`"
-    )
-  return dataclasses.replace(imported, origin=origin)
-
-
-def with_recorded_precision(recipe: Recipe, root: Description) -> Recipe:
-  """Return the recipe with what its precision `auto` resolved to where its folder was
+def with_recorded_precision(task: Recipe | Task, root: Description) -> Recipe | Task:
+  """Return a recipe with what its precision `auto` resolved to where its folder was
   made: other devices may mean another one.
   """
-  # A folder whose records have several precisions says nothing.
   recorded = root.get("precision")
-  if recipe.precision != "auto" or recorded in (None, MIXED):
-    return recipe
-  return recipe.replace(precision=recorded)
+  # A folder whose records have several precisions says nothing.
+  if recorded in (None, MIXED):
+    return task
+  return with_precision(task, recorded)
 
 
 def with_recorded_paths(plan: Plan, root: Description) -> Plan:
@@ -270,13 +250,15 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
   theirs = json.loads(root.get("recipe", "{}"))
   if "dataset" not in mine:  # a task, whose data have no path
     return plan
-  digests = {"data_digest": plan.identity["data"], **plan.task.conditions}
+  digests = {"data_digest": plan.identity["data"], **plan.task.internal.conditions}
   for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
     are_paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
     if are_paths and root.get(digest) == digests[digest]:
       mine[field] = theirs[field]
-  task = dataclasses.replace(plan.task, spec=json.dumps(mine))
-  return plan._replace(task=task)
+  spec = json.dumps(mine)
+  if spec == describe(plan.task):
+    return plan
+  return plan._replace(task=with_internal(plan.task, spec=spec))
 
 
 def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
@@ -306,7 +288,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   check_stored_alike(task, programs)
   if len(programs) > 1:
     check_several_programs(task, len(programs), options)
-  tallied = outputs.tested(traced.outputs)
+  tallied = traced.classes
   if "label_map" in runs.values:
     # Runs have labels of their own, so their classes cannot be added up.
     tallied = {}
@@ -369,7 +351,7 @@ def identify_programs(
   with_own_values = dataclasses.replace(one_run, values=one_run.values | own_values)
   named = {name_program(task, values): traced for values, traced in programs.items()}
   identity = identify(trace(task, with_own_values), named)
-  if task.fields:
+  if task.internal.fields:
     check_distinct(identity["fixed"])
   return identity
 
@@ -433,7 +415,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   """
   task, runs, traced, options = plan.task, plan.runs, plan.traced, plan.options
   labels = {}
-  for name, output in outputs.tested(traced.outputs).items():
+  for name, output in traced.classes.items():
     of_predictions = {"of": name.rpartition("/")[2]}
     labels[outputs.sibling(name, "labels")] = output.of_labels | of_predictions
   sampling = None
@@ -442,7 +424,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     sampling = [*runs.sampling, len(task.data[0])]
   about_task: Description = {
     "recipe": describe(task),
-    "origin": task.origin,
+    "origin": task.internal.origin,
     "test_sets": groups_of(traced),
     "num_classes": num_classes_of(traced),
     "sampling": sampling,
@@ -459,7 +441,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     labels=labels,
     outputs=output_entries(plan.stored, traced.shapes),
     counts=entries_of_counts(plan, block_runs),
-    source_texts=source_texts(task),
+    source_texts=read_sources(task),
   )
 
 

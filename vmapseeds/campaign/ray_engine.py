@@ -21,7 +21,6 @@ import xarray as xr
 
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import from_description, resolve_task
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.mistakes import Failure, Mistake, at_least, say
 from vmapseeds.results.description import check_folder
@@ -38,9 +37,16 @@ from vmapseeds.store.files import (
 )
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.results import Results
+from vmapseeds.training.recipe_or_task import (
+  check_importable,
+  from_description,
+  origin_of,
+  resolve_task,
+  spec_of,
+)
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.task import Task, describe
+from vmapseeds.training.task import Task
 
 POLL = 1.0  # seconds between two looks at the folder
 REACH = 4.0  # seconds in which a cluster must answer
@@ -120,12 +126,7 @@ def train(
     at_least("workers", workers, 1)
   task = resolve_task(task)
   options = Options(**options)
-  if isinstance(task, Recipe):
-    task.check_found("Ray")
-  elif not task.origin:
-    raise Mistake(
-      f"task {task.name} is an object of this program: Ray needs it in a module, as package.module:name"
-    )
+  check_importable(task, "Ray")
   try:
     import ray
   except ImportError:
@@ -279,11 +280,11 @@ def _create_folder(ray, task, runs, out, options, token, idle, start_worker, pro
   Raises:
     Failure: several died.
   """
-  spec = task.to_json() if isinstance(task, Recipe) else describe(task)
+  spec = spec_of(task)
   for _ in range(TRIES):
     write(token, b"")  # who creates a folder clears it first, and may die then
     actor, placement = idle[0]
-    future = actor.begin.remote(spec, task.origin, runs, out, options, str(token))
+    future = actor.begin.remote(spec, origin_of(task), runs, out, options, str(token))
     if _lived(ray, future):
       write(token, b"")
       return

@@ -14,8 +14,8 @@ from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same
-from vmapseeds.training.outputs import sibling, tested
-from vmapseeds.training.task import lanes_of, source_texts
+from vmapseeds.training.outputs import sibling
+from vmapseeds.training.task import lanes_of, read_sources
 
 
 class Replay(NamedTuple):
@@ -72,7 +72,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   if not are_same(plan.identity, record["identity"]):
     # How lanes are run is no part of the identity.
     conditions = provenance(plan, lanes.Execution("", 0))
-    difference = describe_difference(results, conditions, source_texts(plan.task))
+    difference = describe_difference(results, conditions, read_sources(plan.task))
     raise Mistake(f"{out}: its {difference}; undo the change")
 
   paths = compared_arrays(plan)
@@ -106,7 +106,7 @@ def compared_arrays(plan: Plan) -> dict[str, str]:
   """Return the arrays that a replay compares. Of classes: the predictions by their test
   sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """
-  classes = tested(plan.traced.outputs)
+  classes = plan.traced.classes
   if not classes:
     # The folder has counts as fractions of their totals.
     return {name: name for name, output in plan.stored.items() if not output.total}

@@ -11,7 +11,6 @@ from typing import Any
 import xarray as xr
 
 from vmapseeds.campaign import loop
-from vmapseeds.data import Dataset
 from vmapseeds.mistakes import Mistake, one_of, say
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.statistics import (
@@ -21,9 +20,9 @@ from vmapseeds.results.statistics import (
   roles,
   statistics_of,
 )
-from vmapseeds.training.objects import is_object
+from vmapseeds.training.recipe_or_task import declared_roles
 from vmapseeds.training.recipes import Recipe
-from vmapseeds.training.runs import POOLED, Runs
+from vmapseeds.training.runs import Runs
 from vmapseeds.training.task import Task
 
 # Role -> names of the statistics whose interval is over runs, so that more runs narrow
@@ -144,27 +143,6 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   if is_described and (low < statistic["low"] or high > statistic["high"]):
     statistic["width"] = float(high - low)
   return statistic
-
-
-def declared_roles(recipe: Recipe | Task, runs: Runs) -> dict[str, str]:
-  """Return the roles that outputs of runs may have, by their names in results."""
-  if isinstance(recipe, Task):
-    outputs = recipe.outputs.items()
-    return {name.rpartition("/")[2]: output.role for name, output in outputs}
-  dataset = recipe.dataset
-  # Names of data sets are taken as classifications before they are loaded.
-  classes = not (isinstance(dataset, Dataset) and dataset.num_classes is None)
-  if runs.sampling and runs.sampling[0] in POOLED:
-    # Each run has examples of its own, so that there is one number of each.
-    number = "accuracy" if classes else "loss"
-    names = [number, *recipe.metrics]
-    return {f"{part}_{name}": "score" for part in ("test", "valid") for name in names}
-  metrics = dict.fromkeys(recipe.metrics, "score")
-  if classes:
-    return {"predictions": "class"} | metrics
-  if is_object(recipe.loss):  # one that depends on its batch is a score
-    metrics["loss"] = "score"
-  return {"losses": "loss"} | metrics
 
 
 def train_until(

@@ -30,7 +30,7 @@ def check_size(name: str, shape: Sequence[int]) -> None:
   Raises:
     Mistake: they are not.
   """
-  least = MODELS[name][1]
+  _, least = MODELS[name]
   if not least:
     return
   if len(shape) != 3:
@@ -42,8 +42,10 @@ def check_size(name: str, shape: Sequence[int]) -> None:
     )
   height, width = shape[:2]
   if min(height, width) < least:
-    given = f"model {name!r} on images of {height}×{width} pixels"
-    raise Mistake(f"{given}: give at least {least}×{least}, or another model")
+    raise Mistake(
+      f"model {name!r} on images of {height}×{width} pixels: give at least "
+      f"{least}×{least}, or another model"
+    )
 
 
 def resolve_precision(precision: str) -> str:
@@ -61,5 +63,7 @@ def load(name: str):
   """Return the class of the network `name`: a Flax module on (batch, height, width,
   channels) that computes in its `dtype`; parameters and batch statistics are float32.
   """
-  module, _, network = MODELS[name][0].partition(".")
-  return getattr(importlib.import_module(f"vmapseeds.models.{module}"), network)
+  place, _ = MODELS[name]
+  module_name, _, class_name = place.partition(".")
+  module = importlib.import_module(f"vmapseeds.models.{module_name}")
+  return getattr(module, class_name)

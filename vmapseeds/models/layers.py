@@ -3,7 +3,7 @@ lanes.
 """
 
 import functools
-import itertools
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -43,6 +43,8 @@ def scale_channels(channels: int, width: float) -> int:
 # pooling tile, over which the maximum is taken, and `beside` pooled pixels of a row.
 # The next layer takes this form as it is, so no data moves; a reshape gives images.
 
+CHANNELS_LAST = ("NHWC", "HWIO", "NHWC")
+
 # Least pixels for this; with 64 the digits' network takes 12 µs by the compiler's
 # estimate, instead of 7
 LARGE = 256
@@ -52,7 +54,9 @@ def _neighbours(width, inside):
   """Return how many blocks of `inside` pixels a kernel of this width reaches to the left
   and to the right.
   """
-  return -(-((width - 1) // 2) // inside), -(-(width // 2) // inside)
+  to_left = math.ceil((width - 1) // 2 / inside)
+  to_right = math.ceil(width // 2 / inside)
+  return to_left, to_right
 
 
 def _beside(images, kernel):
@@ -62,22 +66,25 @@ def _beside(images, kernel):
   There are as many as fill the registers, while the kernel is at most twice as large as
   the output. A large batch needs only one, because its images fill the registers.
   """
-  batch, height, columns, together = images
+  batch, height, columns, inside_channels = images
   rows, width, channels, features = kernel
-  inside = together // channels
+  inside = inside_channels // channels
   if inside == 1 and height * columns < LARGE:
     return 0
+  is_small_batch = 4 * batch <= PLACES
+  pooled_columns = columns * inside // 2
+  pixels_of_neighbours = sum(_neighbours(width, inside)) * inside
+  numbers = batch * height * columns * inside
+
+  def is_better(beside):
+    """Return whether so many are better than half as many."""
+    kernel_columns = pixels_of_neighbours + 2 * beside
+    kernel_size = (rows + 1) * kernel_columns * channels * 2 * beside
+    fits_register = beside * features <= PLACES
+    return pooled_columns % beside == 0 and fits_register and kernel_size <= numbers
+
   beside = max(1, inside // 2)
-  while (
-    columns * inside // 2 % (2 * beside) == 0
-    and 2 * beside * features <= PLACES >= 4 * batch
-    and (rows + 1)
-    * (sum(_neighbours(width, inside)) * inside + 4 * beside)
-    * channels
-    * 4
-    * beside
-    <= batch * height * columns * inside
-  ):
+  while is_small_batch and is_better(2 * beside):
     beside *= 2
   return beside
 
@@ -87,23 +94,30 @@ def _widen(kernel, inside, beside):
   of the tile, pooled pixel, feature); its strides and its padding.
   """
   height, width, channels, features = kernel.shape
-  left, right = _neighbours(width, inside)
+  to_left, to_right = _neighbours(width, inside)
   strides = (2, 2 * beside // inside)
-  padding = [((height - 1) // 2, height // 2), (left, right)]
+  padding = [((height - 1) // 2, height // 2), (to_left, to_right)]
   # A product with ones and zeros, which is exact, places the columns in one pass over a
   # large array; pads need many.
+  no_padding = (0, 0)
   rows = jnp.stack(
-    [jnp.pad(kernel, ((i, 1 - i), (0, 0), (0, 0), (0, 0))) for i in (0, 1)], -2
+    [
+      jnp.pad(kernel, (row_padding, no_padding, no_padding, no_padding))
+      for row_padding in ((0, 1), (1, 0))
+    ],
+    -2,
   )
-  blocks = left + right + strides[1]
+  blocks = to_left + to_right + strides[1]
+  # Indices: k of the kernel's columns, j of a tile's two, `pixel` of those pooled.
   k, column, j, pixel = np.ogrid[:width, : blocks * inside, :2, :beside]
-  there = column == left * inside - (width - 1) // 2 + k + 2 * pixel + j
-  ones = np.einsum("kcjp,ab,fg->kafcbjpg", there, np.eye(2), np.eye(features))
-  ones = jnp.asarray(
-    ones.reshape(width, 2, features, blocks * inside, -1), kernel.dtype
-  )
-  wide = jnp.einsum("rkiaf,kafco->rcio", rows, ones, precision="highest")
-  return wide.reshape(height + 1, blocks, inside * channels, -1), strides, padding
+  first = to_left * inside - (width - 1) // 2
+  is_place = column == first + k + 2 * pixel + j
+  ones = np.einsum("kcjp,ab,fg->kafcbjpg", is_place, np.eye(2), np.eye(features))
+  ones = ones.reshape(width, 2, features, blocks * inside, -1)
+  placing = jnp.asarray(ones, kernel.dtype)
+  wide = jnp.einsum("rkiaf,kafco->rcio", rows, placing, precision="highest")
+  wide = wide.reshape(height + 1, blocks, inside * channels, -1)
+  return wide, strides, padding
 
 
 def _strips(images, kernel):
@@ -113,11 +127,16 @@ def _strips(images, kernel):
   There is more than one only if images have far fewer numbers than the output, as
   strips overlap and are joined again.
   """
-  (batch, height, _, channels), features = images, kernel[-1]
-  rows = height // 2 if 4 * channels <= features else 1
-  return max(
-    (n for n in range(1, rows + 1) if rows % n == 0 and n * batch <= PLACES), default=1
-  )
+  batch, height, _, channels = images
+  features = kernel[-1]
+  if 4 * channels > features:
+    return 1
+  rows = height // 2
+  strips = 1
+  for number in range(1, rows + 1):
+    if rows % number == 0 and number * batch <= PLACES:
+      strips = number
+  return strips
 
 
 def _cut_strips(x, strips, above, below):
@@ -126,18 +145,19 @@ def _cut_strips(x, strips, above, below):
   """
   rows = x.shape[1] // 2 // strips * 2
   x = jnp.pad(x, ((0, 0), (above, below), (0, 0), (0, 0)))
-  return jnp.concatenate(
-    [x[:, i * rows : (i + 1) * rows + above + below] for i in range(strips)]
-  )
+  parts = []
+  for first in range(0, strips * rows, rows):
+    parts.append(x[:, first : first + rows + above + below])
+  return jnp.concatenate(parts)
 
 
 def _join_strips(x, strips):
   """Join strips to images."""
   batch = len(x) // strips
   rows = x.shape[1]
-  return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(
-    batch, strips * rows, *x.shape[2:]
-  )
+  apart = x.reshape(strips, batch, *x.shape[1:])
+  of_images = jnp.moveaxis(apart, 0, 1)
+  return of_images.reshape(batch, strips * rows, *x.shape[2:])
 
 
 def conv_relu_pool(
@@ -153,28 +173,41 @@ def conv_relu_pool(
   may form a larger batch. The result is the same except for rounding, and for which of
   the pixels that rounding makes equal gets the gradient.
   """
-  numbers = ("NHWC", "HWIO", "NHWC")
   device = platform()
-  if device == "tpu" and (beside := _beside(x.shape, kernel.shape)):
-    wide, strides, padding = _widen(kernel, x.shape[-1] // kernel.shape[2], beside)
-    x = jax.lax.conv_general_dilated(
-      x, wide, strides, padding, dimension_numbers=numbers
-    )
-    pooled = _largest_part(4, x)
-    beside_bias = jnp.tile(bias.astype(x.dtype), beside)
-    return nn.relu(pooled + of_channels(beside_bias, pooled))
+  strips = 1
+  if device == "tpu":
+    beside = _beside(x.shape, kernel.shape)
+    if beside:
+      return _conv_relu_pool_beside(x, kernel, bias, beside)
+    strips = _strips(x.shape, kernel.shape)
   padding = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
-  if (strips := _strips(x.shape, kernel.shape) if device == "tpu" else 1) > 1:
-    x, padding[0] = _cut_strips(x, strips, *padding[0]), (0, 0)
+  if strips > 1:
+    x = _cut_strips(x, strips, *padding[0])
+    padding[0] = (0, 0)
   x = jax.lax.conv_general_dilated(
-    x, kernel, (1, 1), padding, dimension_numbers=numbers
+    x, kernel, (1, 1), padding, dimension_numbers=CHANNELS_LAST
   )
-  x = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
+  rows, columns = x.shape[1:3]
+  whole_tiles = x[:, : rows // 2 * 2, : columns // 2 * 2]
   if device == "cpu":
-    return _relu_pool(x, bias.astype(x.dtype))
+    return _relu_pool(whole_tiles, bias.astype(x.dtype))
   # The bias stays in float32, because its conversion would be one more kernel on a GPU.
-  x = _pool_relu(x, bias)
-  return _join_strips(x, strips) if strips > 1 else x
+  pooled = _pool_relu(whole_tiles, bias)
+  if strips > 1:
+    return _join_strips(pooled, strips)
+  return pooled
+
+
+def _conv_relu_pool_beside(x, kernel, bias, beside):
+  """Do the same with `beside` pooled pixels side by side as channels."""
+  inside = x.shape[-1] // kernel.shape[2]
+  wide, strides, padding = _widen(kernel, inside, beside)
+  x = jax.lax.conv_general_dilated(
+    x, wide, strides, padding, dimension_numbers=CHANNELS_LAST
+  )
+  pooled = _largest_part(4, x)  # the four pixels of a tile
+  beside_bias = jnp.tile(bias.astype(x.dtype), beside)
+  return nn.relu(pooled + of_channels(beside_bias, pooled))
 
 
 @jax.custom_vjp
@@ -191,16 +224,17 @@ def _relu_pool_forward(x, bias):
   y = nn.relu(x + of_channels(bias, x))
   # Slices, because with a reshape between `y` and the next convolution the gradient
   # would compute `y` again.
-  y = functools.reduce(jnp.maximum, [y[:, i::2, j::2] for i in (0, 1) for j in (0, 1)])
+  pixels = [y[:, row::2, column::2] for row in (0, 1) for column in (0, 1)]
+  y = functools.reduce(jnp.maximum, pixels)
   return y, (x, y)
 
 
 def _relu_pool_backward(residuals, gradient):
   x, y = residuals
   d = jnp.where(y > 0, gradient, 0)
-  return tiles_to_images(
-    place_values(d, largest_of(pixels_of(x, 2, 1))[1], 2, 1), 1
-  ), d.sum((0, 1, 2))
+  _, which = largest_of(pixels_of(x, 2, 1))
+  dx = tiles_to_images(place_values(d, which, 2, 1), 1)
+  return dx, d.sum((0, 1, 2))
 
 
 _relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
@@ -226,7 +260,8 @@ def _pool_relu_forward(x, bias):
 def _pool_relu_backward(which, gradient):
   d = rows_first(0, gradient)
   dbias = jnp.where(which >= 0, d, 0).sum((0, 1, 2), jnp.float32)
-  return tiles_to_images(place_values(d, which, 2, 0), 0), dbias
+  dx = tiles_to_images(place_values(d, which, 2, 0), 0)
+  return dx, dbias
 
 
 _pool_relu.defvjp(_pool_relu_forward, _pool_relu_backward)
@@ -239,11 +274,8 @@ def _largest_part(parts, x):
 
 
 def _largest_part_backward(parts, which, gradient):
-  return (
-    jnp.concatenate(
-      [jnp.where(which == part, gradient, 0) for part in range(parts)], -1
-    ),
-  )
+  gradients = [jnp.where(which == part, gradient, 0) for part in range(parts)]
+  return (jnp.concatenate(gradients, -1),)
 
 
 _largest_part.defvjp(
@@ -273,9 +305,8 @@ def patches(x: Images, size: int) -> Real[Array, "batch h w pixels"]:
   """Return the pixels of size × size tiles as channels, row by row, dropping a remainder."""
   height = x.shape[1] // size
   width = x.shape[2] // size
-  tiles = x[:, : height * size, : width * size].reshape(
-    len(x), height, size, width, size, -1
-  )
+  whole_tiles = x[:, : height * size, : width * size]
+  tiles = whole_tiles.reshape(len(x), height, size, width, size, -1)
   return tiles.swapaxes(2, 3).reshape(len(x), height, width, -1)
 
 
@@ -326,7 +357,8 @@ FEW_PIXELS = 16
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _side_by_side(shape, x):
-  return jnp.concatenate([x[:, i, j] for i, j in np.ndindex(shape[1:3])], -1)
+  pixels = [x[:, row, column] for row, column in np.ndindex(shape[1:3])]
+  return jnp.concatenate(pixels, -1)
 
 
 _side_by_side.defvjp(
@@ -362,19 +394,20 @@ class Classifier(nn.Module):
     """Apply one `ConvReluPool` for each number of features (times the width factor), and
     flatten.
     """
-    channels = (
-      x.shape[-1],
-      *(scale_channels(wanted, self.width) for wanted in features),
-    )
-    for number, pair in enumerate(itertools.pairwise(channels)):
-      x = ConvReluPool(*pair, self.dtype, name=f"Conv_{number}")(x)
+    channels = x.shape[-1]
+    for number, wanted in enumerate(features):
+      scaled = scale_channels(wanted, self.width)
+      x = ConvReluPool(channels, scaled, self.dtype, name=f"Conv_{number}")(x)
+      # Not of `x`, whose channels may hold pixels.
+      channels = scaled
     return flatten(x)
 
   def last(self, x: Float[Array, "batch features"], train: bool, **options) -> Logits:
     """Return the logits of features, by dropout and a linear layer."""
     kept = x
     if isinstance(self.dropout, jax.Array):
-      kept = TracedDropout(self.dropout, name="Dropout_0")(x) if train else x
+      if train:
+        kept = TracedDropout(self.dropout, name="Dropout_0")(x)
     elif self.dropout:
       # A Python float would draw float64 numbers under `jax_enable_x64`.
       rate: Any = np.float32(self.dropout)

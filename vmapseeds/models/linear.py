@@ -19,9 +19,8 @@ class Linear(nn.Module):
   @nn.compact
   def __call__(self, x: Inputs, train: bool) -> Logits:
     dot_general = _product if platform() == "cpu" else None
-    return nn.Dense(self.num_classes, dtype=self.dtype, dot_general=dot_general)(
-      flatten(x)
-    )
+    dense = nn.Dense(self.num_classes, dtype=self.dtype, dot_general=dot_general)
+    return dense(flatten(x))
 
 
 def _product(x, kernel, dimensions, precision=None):

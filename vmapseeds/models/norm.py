@@ -38,17 +38,17 @@ class NormReluPool(nn.BatchNorm):
     whole = x.shape[1] % self.size == x.shape[2] % self.size == 0
     if not (train and whole) or self.is_initializing():
       x = nn.relu(super().__call__(x, use_running_average=not train))
-      return max_pool(x, self.size) if self.size > 1 else x
+      if self.size > 1:
+        x = max_pool(x, self.size)
+      return x
     params = self.variables["params"]
     stats = self.variables["batch_stats"]
-    y, *moments = _norm_relu_pool(
+    y, mean, var = _norm_relu_pool(
       self.size, self.epsilon, x, params["scale"], params["bias"]
     )
-    for name, moment in zip(("mean", "var"), moments, strict=True):
-      running = stats[name]
-      self.put_variable(
-        "batch_stats", name, self.momentum * running + (1 - self.momentum) * moment
-      )
+    for name, moment in (("mean", mean), ("var", var)):
+      running = self.momentum * stats[name] + (1 - self.momentum) * moment
+      self.put_variable("batch_stats", name, running)
     return y
 
 
@@ -71,11 +71,12 @@ def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
   shift = bias - mean * slope
   pooled, which = x, None
   if size > 1:
+    # With a negative scale the smallest pixel becomes the largest.
     sign = jnp.where(scale < 0, -1, 1).astype(x.dtype)
     ahead = leading_axes(x)
-    largest, which = largest_of(
-      [pixel * of_channels(sign, pixel) for pixel in pixels_of(x, size, ahead)]
-    )
+    pixels = pixels_of(x, size, ahead)
+    signed = [pixel * of_channels(sign, pixel) for pixel in pixels]
+    largest, which = largest_of(signed)
     pooled = as_images(largest * of_channels(sign, largest), ahead)
   y = nn.relu((pooled * spread(slope) + spread(shift)).astype(x.dtype))
   return (y, mean, var), (x, pooled, which, scale, mean, reciprocal, shift)
@@ -98,13 +99,13 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   if size > 1:
     x = as_tiles(x, size, ahead)
     d = place_values(rows_first(ahead, d), which, size, ahead)
-  slope, line, offset = (
-    of_channels(slope, d),
-    of_channels(line, x),
-    of_channels(offset, x),
-  )
+  slope = of_channels(slope, d)
+  line = of_channels(line, x)
+  offset = of_channels(offset, x)
   dx = (slope * d - line * x - offset).astype(x.dtype)
-  return tiles_to_images(dx, ahead) if size > 1 else dx, dscale, dbias
+  if size > 1:
+    dx = tiles_to_images(dx, ahead)
+  return dx, dscale, dbias
 
 
 _norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)

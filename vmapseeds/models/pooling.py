@@ -45,9 +45,8 @@ def as_tiles(x, size, ahead):
   """Reshape images of whole tiles to tiles."""
   x = rows_first(ahead, x)
   height, width = x.shape[ahead : ahead + 2]
-  return x.reshape(
-    *x.shape[:ahead], height // size, size, width // size, size, *x.shape[ahead + 2 :]
-  )
+  tiles = (height // size, size, width // size, size)
+  return x.reshape(*x.shape[:ahead], *tiles, *x.shape[ahead + 2 :])
 
 
 def pixels_of(x, size, ahead):
@@ -56,31 +55,40 @@ def pixels_of(x, size, ahead):
   """
   tiles = as_tiles(x, size, ahead)
   everything = (slice(None),) * ahead
-  return [tiles[*everything, :, i, :, j] for i in range(size) for j in range(size)]
+  pixels = []
+  for row in range(size):
+    for column in range(size):
+      pixels.append(tiles[*everything, :, row, :, column])
+  return pixels
 
 
 def largest_of(pixels):
   """Return the elementwise maximum of some arrays, and the number of the array it is
   from: the first of equal ones.
   """
-  number = np.min_scalar_type(-len(pixels)).type
+  dtype = np.min_scalar_type(-len(pixels)).type
   largest = pixels[0]
-  which = jnp.zeros_like(pixels[0], number)
-  for i, pixel in enumerate(pixels[1:], 1):
-    which = jnp.where(pixel > largest, number(i), which)
+  which = jnp.zeros_like(pixels[0], dtype)
+  for number, pixel in enumerate(pixels[1:], 1):
+    which = jnp.where(pixel > largest, dtype(number), which)
     largest = jnp.maximum(largest, pixel)
-  # XLA would store partial maxima that are read twice; this makes one kernel.
-  for i, pixel in reversed([*enumerate(pixels)]) if platform() == "gpu" else ():
-    which = jnp.where(pixel == largest, number(i), which)
+  if platform() == "gpu":
+    # XLA would store partial maxima that are read twice; this makes one kernel. The
+    # first of equal ones comes last, and stays.
+    for number, pixel in reversed(list(enumerate(pixels))):
+      which = jnp.where(pixel == largest, dtype(number), which)
   return largest, which
 
 
 def place_values(values, which, size, ahead):
   """Return tiles that are zero except for one value each, at the pixel `which`."""
-  pixels = jnp.arange(size * size, dtype=which.dtype).reshape(
-    *(1,) * (ahead + 1), size, 1, size, *(1,) * (values.ndim - ahead - 2)
-  )
-  which, values = (jnp.expand_dims(a, (ahead + 1, ahead + 3)) for a in (which, values))
+  axes_before = (1,) * (ahead + 1)
+  axes_behind = (1,) * (values.ndim - ahead - 2)
+  pixels = jnp.arange(size * size, dtype=which.dtype)
+  pixels = pixels.reshape(*axes_before, size, 1, size, *axes_behind)
+  axes_in_tiles = (ahead + 1, ahead + 3)
+  which = jnp.expand_dims(which, axes_in_tiles)
+  values = jnp.expand_dims(values, axes_in_tiles)
   return jnp.where(pixels == which, values, 0)
 
 
@@ -88,12 +96,13 @@ def tiles_to_images(tiles, ahead):
   """Reshape tiles to images. On a TPU the barrier makes XLA write tiles, and not the
   arrays broadcast in them.
   """
-  tiles = jax.lax.optimization_barrier(tiles) if platform() == "tpu" else tiles
+  if platform() == "tpu":
+    tiles = jax.lax.optimization_barrier(tiles)
   h, size, w, _ = tiles.shape[ahead : ahead + 4]
-  return as_images(
-    tiles.reshape(*tiles.shape[:ahead], h * size, w * size, *tiles.shape[ahead + 4 :]),
-    ahead,
-  )
+  before = tiles.shape[:ahead]
+  behind = tiles.shape[ahead + 4 :]
+  pixels = tiles.reshape(*before, h * size, w * size, *behind)
+  return as_images(pixels, ahead)
 
 
 def max_pool(
@@ -104,7 +113,8 @@ def max_pool(
   XLA's select-and-scatter.
   """
   height, width = x.shape[-3:-1]
-  return _max(size, x[..., : height // size * size, : width // size * size, :])
+  whole_tiles = x[..., : height // size * size, : width // size * size, :]
+  return _max(size, whole_tiles)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -120,11 +130,9 @@ def _max_forward(size, x):
 
 def _max_backward(size, which, gradient):
   ahead = leading_axes(gradient)
-  return (
-    tiles_to_images(
-      place_values(rows_first(ahead, gradient), which, size, ahead), ahead
-    ),
-  )
+  values = rows_first(ahead, gradient)
+  tiles = place_values(values, which, size, ahead)
+  return (tiles_to_images(tiles, ahead),)
 
 
 _max.defvjp(_max_forward, _max_backward)

@@ -4,7 +4,6 @@ a run of one beats a run of the other.
 
 import functools
 import itertools
-import json
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,16 +12,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-import xarray as xr
 from matplotlib.axes import Axes
-from rich.console import Console
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, number, one_of, option
-from vmapseeds.reports import groups, pages, plots
+from vmapseeds.mistakes import Mistake, door, doors, number, option
+from vmapseeds.reports import pages, plots
+from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
+from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.results_page import MOST_READ
+from vmapseeds.reports.sides import (
+  Side,
+  check_comparable,
+  matched_rows,
+  performance_on_examples,
+  read_side,
+  settings_of_side,
+  varying_sources,
+)
 from vmapseeds.reports.verdict import (
   Comparison,
   compare_values,
@@ -35,32 +42,25 @@ from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
   capitalized,
-  difference_of_labels,
   finite_or_none,
   run_count,
   show,
   show_difference,
   show_interval,
 )
-from vmapseeds.results.opening import (
-  COUNTS,
-  loaded,
-  open_results,
-  resolve_test_set,
-  with_role,
-)
+from vmapseeds.results.opening import resolve_test_set
 from vmapseeds.results.statistics import (
   is_higher_better,
   quantity_of,
   roles,
   values_of_runs,
 )
-from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
+MOST_LINES = 200  # pairs of runs that are drawn as lines
 _FOOTER = """Intervals of 95 %. Those over runs are what other runs on the same test \
 examples would give; those over runs and examples what other runs on other examples of the \
 same kind would. If two recipes are the same, the first sentence calls one of them better in \
@@ -69,31 +69,114 @@ _INTERVALS = """Difference of means with its 95 % interval: thick over runs, on 
 examples; thin over runs and examples. Dots: differences of paired runs."""
 
 
-class Side(NamedTuple):
-  """Runs of A or of B, and what is compared of them."""
+@doors
+class Comparisons(Findings):
+  """Which of two or more recipes is better: what `vs.compare` returns.
 
-  folder: Folder
-  where: Where
-  name: str
-  first_output: str
-  output: str
-  info: Mapping[str, Any]  # of the output: its role, labels, unit
-  results: xr.Dataset  # the output's number of each run under its name
-  opened: xr.Dataset  # the same runs, with all of their arrays, not read
-  tested: Any  # labels, or how many examples
-  levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
+  It is the sequence of what is compared, a `Comparison` for each two. Of two recipes that
+  one can be asked directly: `vs.compare(a, b).verdict`.
+
+  `tables` are "comparisons" and "sides". `notes` are what a reader must know before
+  believing the numbers. `print`, `save` and a notebook show it.
+  """
+
+  def __init__(
+    self,
+    comparisons: Sequence[Comparison],
+    notes: Sequence[str],
+    document: Document,
+    tables: Mapping[str, pd.DataFrame],
+    folder: Path | UPath,
+    call: str,
+  ):
+    super().__init__(document, tables, folder, call)
+    self._comparisons = list(comparisons)
+    self._notes = list(notes)
+
+  def __len__(self) -> int:
+    return len(self._comparisons)
+
+  def __iter__(self) -> Iterator[Comparison]:
+    return iter(self._comparisons)
+
+  def __getitem__(self, index: int) -> Comparison:
+    return self._comparisons[index]
 
   @property
-  def values(self) -> np.ndarray:
-    return self.results[self.output].values
+  def notes(self) -> list[str]:
+    # They are among the first sentences, where nobody misses them.
+    return self._notes
 
   @property
-  def examples(self) -> int:
-    """Return how many test examples the values are about, 0 for scores."""
-    if self.info["role"] == "score":
-      return 0
-    shape = self.tested if isinstance(self.tested, tuple) else self.tested.shape
-    return int(np.prod(shape))
+  def only(self) -> Comparison:
+    """Return the comparison of two recipes.
+
+    Raises:
+      Mistake: more than two are compared.
+    """
+    if len(self) > 1:
+      raise Mistake(
+        f"{len(self)} comparisons were made: take one of them, such as comparisons[0]"
+      )
+    return self[0]
+
+  @property
+  def sentence(self) -> str:
+    """Return which is better and by how much, or why that cannot be said."""
+    return self.only.sentence
+
+  @property
+  def verdict(self) -> str:
+    """Return "better", "equal", "no difference shown" or "too few runs"."""
+    return self.only.verdict
+
+  @property
+  def leads(self) -> bool:
+    """Return whether A has the better mean."""
+    return self.only.leads
+
+  @property
+  def found(self) -> stats.Difference:
+    """Return the difference A - B, its interval and its p-value."""
+    return self.only.found
+
+  @property
+  def p_value(self) -> float:
+    """Return the p-value of the difference."""
+    return self.only.p_value
+
+  @property
+  def outperforming(self) -> tuple[float, float, float]:
+    """Return P(A > B) and its exact interval."""
+    return self.only.outperforming
+
+  @property
+  def elsewhere(self) -> stats.Estimate | None:
+    """Return the interval of the difference over runs and examples, None if unknown."""
+    return self.only.elsewhere
+
+  @property
+  def decision(self) -> stats.Decision:
+    """Return Bouthillier's decision, of who leads."""
+    return self.only.decision
+
+
+class Compared(NamedTuple):
+  """What is compared, and what came out: all that tables and pages are made of."""
+
+  sides: Mapping[str, Side]
+  comparisons: Sequence[Comparison]
+  sentences: Sequence[Sequence[str]]  # of each comparison
+  scores: Mapping[str, np.ndarray]  # of each side, if they are set together
+  quantity: Quantity
+  test_set: str
+
+  @property
+  def single(self) -> Comparison | None:
+    """Return the comparison, if there is but one."""
+    if len(self.comparisons) > 1:
+      return None
+    return self.comparisons[0]
 
 
 @door
@@ -111,11 +194,16 @@ def compare(
   epoch: int | None = None,
   paired: bool | None = None,
   output: str | None = None,
-  out: Folder | None = None,
-  console: Console | None = None,
-) -> list[Comparison]:
-  """Print and return which recipe is better by the mean accuracy, mean loss or score of
-  its runs, by how much, and how often its run beats one of the other.
+) -> Comparisons:
+  """Return which recipe is better by the mean accuracy, mean loss or score of its runs, by
+  how much, and how often its run beats one of the other. Nothing is printed or written.
+
+  ::
+
+    comparison = vs.compare("results/a", "results/b")
+    comparison.sentence
+    comparison.print()
+    comparison.save()  # results/a/report/against_b/compare.html
 
   The first sentence of a comparison is two-sided. If A and B are the same, it calls one
   of them better in at most 5 % of cases, at any number of runs; of several comparisons
@@ -124,9 +212,9 @@ def compare(
   predictions or losses, at most 256 MiB of them.
 
   A is better if its loss, or a score of which lower is better, is lower. Diverged runs
-  are left out. `compare.html`, `compare.json` and figures are written into the folder
-  `report` of A's results, in its subfolder `against_<B>`. A test set other than the
-  recipe's first, a chosen epoch, `where` and an output other than the first add a
+  are left out. `save` writes `compare.html`, `compare.json`, `compare.csv` and figures
+  into the folder `report` of A's results, in its subfolder `against_<B>`. A test set other
+  than the recipe's first, a chosen epoch, `where` and an output other than the first add a
   subfolder each above that, such as `report/lr=0.02/against_lr=0.05`.
 
   Args:
@@ -149,79 +237,60 @@ def compare(
       imported and have no seeds) it compares all against all. True pairs the finished
       runs row by row, False compares all against all.
     output: which output of role class, loss or score; by default the first of A.
-    out: folder for the page instead.
-    console: where to print.
 
   Of a folder of searches the best trial of each search is compared: searches are the runs.
 
   Returns:
-    a `Comparison` for each two that are compared: `sentence`, `verdict`, `found` (the
-    difference, its interval, p), `outperforming` (P(A > B) and its interval),
-    `elsewhere` (over runs and examples), `decision` (Bouthillier's, of who leads).
+    a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
+    it has `sentence`, `verdict`, `found` (the difference, its interval, p),
+    `outperforming` (P(A > B) and its interval), `elsewhere` (over runs and examples) and
+    `decision` (Bouthillier's, of who leads). It is also the sequence of these for each two
+    that are compared.
 
   Raises:
     Mistake: a folder has no finished runs, the test examples differ, columns, values or
       the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
-      the margin is not above 0, paired=True with unequal numbers of runs, or the page
-      cannot be written.
+      the margin is not above 0, or paired=True with unequal numbers of runs.
   """
+  # All that can be said without reading results comes first.
   gamma = number("gamma", gamma)
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
     raise Mistake(f"paired is {paired!r:.100}: give True, False or None")
   _check_number_of_sides(others, against)
+  # A text is a sequence of letters, not of columns.
   over = (over,) if isinstance(over, str) else tuple(over)
 
   first = read_side(a, where, "where", test_set, epoch, output, over)
-  test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   sides = {"A": first}
   for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
     side = read_side(folder, against, "against", test_set, epoch, first.output, over)
-    _check_comparable(first, side)
+    check_comparable(first, side)
     sides[letter] = side
 
+  test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
+  # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
   pairs = _pairs_of_names(sides, all_pairs)
   comparisons = _compare_all(pairs, sides, paired, gamma, margin, quantity)
 
+  warnings = [_warnings(sides, c.names) for c in comparisons]
+  remarks = _remarks(sides, over)
   # Scores are set together only if the user did not ask for one of them.
   scores = {} if output or over else _scores_together(sides)
-  tables = _tables(sides, comparisons, scores, quantity)
-  sentences = _sentences(sides, comparisons, over)
-  details = _details(comparisons)
-  console = console or pages.terminal()
-  _print_comparison(console, sentences, tables, details)
-
-  if out is None:
-    out = _page_folder(a, others, first, where, against, test_set)
-  record = {
-    "output": first.output,
-    "test_set": test_set,
-    "epoch": first.results.attrs.get("epoch"),
-    "gamma": gamma,
-    "margin": margin,
-    "sides": {name: _record_of_side(side, quantity) for name, side in sides.items()},
-    "comparisons": [
-      _record_of_comparison(comparison, lines)
-      for comparison, lines in zip(comparisons, sentences, strict=True)
-    ],
-  }
-  figures = _figures(sides, comparisons, scores, quantity)
-  names = [side.name for side in sides.values()]
-  page = pages.write_page(
-    place(out),
-    "compare",
-    record,
-    _page_sections(sentences, tables, figures, details),
-    title=f"{names[0]} against {', '.join(names[1:])}",
-    under=f"{quantity.name} · test set: {test_set}",
-    footer=_FOOTER,
+  sentences = _sentences(comparisons, warnings, remarks)
+  compared = Compared(sides, comparisons, sentences, scores, quantity, test_set)
+  return Comparisons(
+    comparisons,
+    [*itertools.chain(*warnings), *remarks],
+    comparison_document(compared),
+    {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
+    _page_folder(a, others, first, where, against, test_set),
+    command("compare", (a, *others), where=where, against=against, epoch=epoch),
   )
-  console.print(page, highlight=False, markup=False, soft_wrap=True)
-  return comparisons
 
 
 def _check_margin(margin: float) -> float:
@@ -241,29 +310,6 @@ def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
     raise Mistake(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
-
-
-def _check_comparable(first: Side, other: Side) -> None:
-  """Raise `Mistake` if means of the two sides are not about the same values and examples."""
-  if other.levels != first.levels:
-    raise Mistake(
-      f"{first.name} is averaged over {format_values(first.levels)}, {other.name} over "
-      f"{format_values(other.levels)}: give runs of the same values"
-    )
-  if np.array_equal(first.tested, other.tested):
-    return
-  difference = ""
-  if _has_label_vector(first) and _has_label_vector(other):
-    labels = np.asarray(first.tested), np.asarray(other.tested)
-    difference = f", {difference_of_labels(*labels)}"
-  raise Mistake(
-    f"{first.name} and {other.name} were tested on different examples{difference}: "
-    "compare results of one test set"
-  )
-
-
-def _has_label_vector(side: Side) -> bool:
-  return not isinstance(side.tested, tuple) and np.ndim(side.tested) <= 1
 
 
 def _pairs_of_names(
@@ -286,6 +332,7 @@ def _compare_all(
   comparisons = [
     _compare(names, sides, paired, gamma, margin, quantity) for names in pairs
   ]
+  # Any of many would be called better by chance sooner or later.
   adjusted = stats.holm([comparison.p_value for comparison in comparisons])
   return [
     comparison._replace(p_value=float(p_value), comparisons=len(comparisons))
@@ -304,9 +351,10 @@ def _compare(
   a, b = sides[names[0]], sides[names[1]]
   (rows_a, rows_b), matching = matched_rows(a, b, paired)
 
+  # It needs predictions or losses, which need not be kept.
   elsewhere = None
-  examples_of_a = _performance_on_examples(a, rows_a)
-  examples_of_b = _performance_on_examples(b, rows_b)
+  examples_of_a = performance_on_examples(a, rows_a)
+  examples_of_b = performance_on_examples(b, rows_b)
   if examples_of_a is not None and examples_of_b is not None:
     elsewhere = stats.compare_means_on_other_examples(
       examples_of_a, examples_of_b, bool(matching)
@@ -326,157 +374,159 @@ def _compare(
   )
 
 
-def _fixed_seeds(a: Side, b: Side, names: tuple[str, str]) -> Iterator[str]:
-  """Yield a sentence if one side has a single seed of a source that varies on the other:
+# Sentences.
+
+
+def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
+  """Return a sentence if one side has a single seed of a source that varies on the other:
   its mean rests on that seed.
   """
-  of_a, of_b = _varying(a), _varying(b)
+  a, b = names
+  varying_a, varying_b = varying_sources(sides[a]), varying_sources(sides[b])
   clauses = []
-  for name, own, other in ((names[0], of_a, of_b), (names[1], of_b, of_a)):
-    fixed = [source for source in own if not own[source] and other.get(source)]
+  for name, own, other in ((a, varying_a, varying_b), (b, varying_b, varying_a)):
+    fixed = []
+    for source, varies in own.items():
+      if not varies and other.get(source):
+        fixed.append(source)
+    # Of a single run nothing varies, and nobody takes it for a mean.
     if fixed and any(own.values()):
       clauses.append(
         f"{name} has one seed of {' and '.join(fixed)}, which the other varies"
       )
-  if clauses:
-    yield (
-      f"The means are not comparable: {'; '.join(clauses)}. Such a mean rests on that one "
-      "seed: vary the same sources, or cross them, as --vary init --repeat order=5 does."
-    )
+  if not clauses:
+    return []
+  return [
+    f"The means are not comparable: {'; '.join(clauses)}. Such a mean rests on that one "
+    "seed: vary the same sources, or cross them, as --vary init --repeat order=5 does."
+  ]
 
 
-def _varying(side: Side) -> dict[str, bool]:
-  """Return whether its seeds differ between runs, for each source that training reads, as
-  far as is known.
-  """
-  attrs = side.results.attrs
-  settings = json.loads(attrs["recipe"])
-  own_model = isinstance(settings.get("model"), dict)
-  unread = {
-    "data": attrs.get("sampling") is None and "model" in settings,
-    "augment": settings.get("augment") == "",
-    "dropout": settings.get("dropout") == 0 and not own_model,
-  }
-  varying = {}
-  for column, seeds in groups.seed_columns(side.results).items():
-    source = column.removeprefix("seed_")
-    # Seeds of a source that training does not read change nothing.
-    if not unread.get(source):
-      varying[source] = bool((seeds != seeds[:1]).any())
-  return varying
-
-
-def _performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
-  """Return each run's performance on each example: whether it is right, or its loss
-  with the sign changed. None if that is not kept, or too much to read.
-  """
-  if side.levels:
-    return None
-  role = side.info["role"]
-  if role == "score" or side.output not in side.opened:
-    return None
-  outputs = side.opened[side.output]
-  if outputs.nbytes > MOST_READ:
-    return None
-
-  with readable(side.folder):
-    outputs = outputs.isel(run=rows)
-    if role == "loss":
-      performance = -outputs.values
-    else:
-      performance = (outputs == _labels(side, rows)).values
-  return performance.reshape(len(rows), -1)
-
-
-def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:
-  labels = side.opened[side.info["labels"]]
-  # If label maps differ between runs, each run has labels of its own.
-  return labels.isel(run=rows) if "run" in labels.dims else labels
-
-
-# The page.
-
-
-def _tables(
-  sides: Mapping[str, Side],
-  comparisons: Sequence[Comparison],
-  scores: Mapping[str, np.ndarray],
-  quantity: Quantity,
-) -> list[pages.Table]:
-  tables = [_table_of_sides(sides, quantity)]
-  if len(comparisons) > 1:
-    tables.append(_table_of_comparisons(comparisons))
-  if scores:
-    tables.append(_table_of_scores(scores, comparisons))
-  return tables
-
-
-def _sentences(
-  sides: Mapping[str, Side], comparisons: Sequence[Comparison], over: Sequence[str]
-) -> list[list[str]]:
-  """Return the sentences of each comparison; what is about all is in the first."""
-  sentences = []
-  for comparison in comparisons:
-    first, second = comparison.names
-    warnings = _fixed_seeds(sides[first], sides[second], comparison.names)
-    sentences.append([*warnings, *headline(comparison)])
-
-  searched = [name for name, side in sides.items() if "search" in side.opened.attrs]
+def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
+  """Return what a run stands for, if it is not a run of its own."""
+  remarks = []
+  searched = []
+  for name, side in sides.items():
+    if "search" in side.opened.attrs:
+      searched.append(name)
   if searched:
-    note = f"A run of {' and of '.join(searched)} is the best trial of a search."
-    sentences[0].append(note)
+    remarks.append(
+      f"A run of {' and of '.join(searched)} is the best trial of a search."
+    )
   if over:
-    sentences[0].append(
+    remarks.append(
       f"A run stands for the mean over {format_values(sides['A'].levels)} of runs of "
       "the same seeds."
     )
+  return remarks
+
+
+def _sentences(
+  comparisons: Sequence[Comparison],
+  warnings: Sequence[Sequence[str]],
+  remarks: Sequence[str],
+) -> list[list[str]]:
+  """Return the sentences of each comparison; what is about all is in the first."""
+  sentences = []
+  for comparison, lines in zip(comparisons, warnings, strict=True):
+    sentences.append([*lines, *headline(comparison)])
+  sentences[0].extend(remarks)
   return sentences
 
 
-def _details(comparisons: Sequence[Comparison]) -> dict[str, list[str]]:
-  """Return heading -> sentences of what else a comparison says; of several comparisons
-  nothing, which would bury the verdicts.
+# The document.
+
+
+def comparison_document(compared: Compared) -> Document:
+  """Return what there is to say of a comparison."""
+  sides, quantity = compared.sides, compared.quantity
+  details = _details(compared)
+  sentences = list(itertools.chain(*compared.sentences))
+  names = list(_short_names(sides).values())
+  return Document(
+    name="compare",
+    title=f"{names[0]} against {', '.join(names[1:])}",
+    under=f"{quantity.name} · test set: {compared.test_set}",
+    brief=[Section(sentences=sentences, tables=_brief_tables(compared)), *details],
+    # They are among the first sentences.
+    notes=(),
+    sections=[
+      _top_section(compared),
+      Section("Figures", figures=_figures(compared)),
+      *details,
+      _differing_settings(sides),
+    ],
+    record=_record(compared),
+    footer=_FOOTER,
+  )
+
+
+def _details(compared: Compared) -> list[Section]:
+  """Return what else a comparison says; of several comparisons nothing, which would bury
+  the verdicts.
   """
-  if len(comparisons) > 1:
-    return {}
-  return {
-    "Criteria of the papers": list(criteria(comparisons[0])),
-    "What else the runs say": list(spread(comparisons[0])),
-  }
+  comparison = compared.single
+  if comparison is None:
+    return []
+  return [
+    Section("Criteria of the papers", sentences=list(criteria(comparison))),
+    Section("What else the runs say", sentences=list(spread(comparison))),
+  ]
 
 
-def _print_comparison(
-  console: Console,
-  sentences: Sequence[Sequence[str]],
-  tables: Sequence[pages.Table],
-  details: Mapping[str, Sequence[str]],
-) -> None:
-  for sentence in itertools.chain(*sentences):
-    # Only the terminal wraps sentences, so that output can be searched and piped.
-    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
-  for table in tables:
-    console.print(table.for_terminal())
-  for heading, lines in details.items():
-    console.print(f"\n{heading}", style="bold")
-    for line in lines:
-      console.print(line, soft_wrap=True, highlight=False, markup=False)
+def _brief_tables(compared: Compared) -> list[Table]:
+  names = {letter: side.name for letter, side in compared.sides.items()}
+  tables = [_table_of_sides(compared, names)]
+  # A single comparison has said all of it in its sentences.
+  if compared.single is None:
+    tables.append(_table_of_comparisons(compared.comparisons))
+  if compared.scores:
+    tables.append(_table_of_scores(compared))
+  return tables
 
 
-def _page_sections(
-  sentences: Sequence[Sequence[str]],
-  tables: Sequence[pages.Table],
-  figures: Mapping[str, pages.Figure],
-  details: Mapping[str, Sequence[str]],
-) -> list[pages.Section]:
-  paragraphs = [" ".join(lines) for lines in sentences]
+def _top_section(compared: Compared) -> Section:
+  names: dict[str, str | Cell] = {}
+  for letter, name in _short_names(compared.sides).items():
+    names[letter] = Cell(name, small=compared.sides[letter].name)
+  tables = [
+    _table_of_sides(compared, names),
+    _table_of_comparisons(compared.comparisons),
+  ]
+  if compared.scores:
+    tables.append(_table_of_scores(compared))
+
+  paragraphs = [" ".join(lines) for lines in compared.sentences]
   if len(paragraphs) == 1:
-    top = pages.Section(lead=paragraphs[0], tables=tables)
-  else:
-    top = pages.Section(sentences=paragraphs, tables=tables)
-  sections = [top, pages.Section("Figures", figures=figures)]
-  for heading, lines in details.items():
-    sections.append(pages.Section(heading, sentences=lines))
-  return sections
+    return Section(lead=paragraphs[0], tables=tables)
+  return Section(sentences=paragraphs, tables=tables)
+
+
+def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:
+  """Return the shortest names that tell the sides apart."""
+  folders = pages.short_names([side.folder for side in sides.values()])
+  names = {}
+  for (letter, side), folder in zip(sides.items(), folders, strict=True):
+    # What follows the folder: the selected runs, and the epoch.
+    rest = side.name.removeprefix(str(side.folder))
+    names[letter] = f"{folder}{rest}"
+  return names
+
+
+def _differing_settings(sides: Mapping[str, Side]) -> Section:
+  """Return in which settings the recipes differ."""
+  heading = "What differs between the recipes"
+  settings = {letter: settings_of_side(side) for letter, side in sides.items()}
+  names = dict.fromkeys(itertools.chain(*settings.values()))
+  rows = []
+  for name in names:
+    # Recipes of two versions may have other settings.
+    values = [settings[letter].get(name, "–") for letter in sides]
+    if len(set(values)) > 1:
+      rows.append((name, *values))
+  if not rows:
+    return Section(heading, sentences=["No setting that is stored with the results."])
+  return Section(heading, tables=[Table("", ("setting", *sides), rows)])
 
 
 def _page_folder(
@@ -489,48 +539,51 @@ def _page_folder(
 ) -> Path | UPath:
   """Return the folder for the page of A's comparison with the others, in A's report."""
   other_names = ", ".join(pages.path_parts(other)[-1] for other in others)
-  output = "" if first.output == first.first_output else first.output
+  output = ""
+  # The first output's page is where a reader looks first.
+  if first.output != first.first_output:
+    output = first.output
   return pages.below(
-    pages.of_test_set(place(a) / "report", first.results, test_set),
+    place(a) / "report",
+    *pages.subfolders_of(first.results, test_set),
     format_values(where),
     output,
     f"against_{pages.join_names(other_names, format_values(against))}",
   )
 
 
-def _table_of_sides(sides: Mapping[str, Side], quantity: Quantity) -> pages.Table:
+def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Table:
+  quantity = compared.quantity
   rows = []
-  for name, side in sides.items():
-    values = _finite_values(side)
-    mean, _, se = stats.ideal_estimate(values)
+  for letter, side in compared.sides.items():
+    values = side.finite_values
+    mean = stats.mean_over_runs(values)
     rows.append(
       (
-        name,
+        letter,
         str(len(values)),
-        show(mean, se, quantity.unit),
+        show(mean, mean.se, quantity.unit),
         sd_of(values, quantity),
-        side.name,
+        names[letter],
       )
     )
   headings = ("", "runs", quantity.name, "sd of a run (95 % interval)", "results")
-  return pages.Table("", headings, rows)
-
-
-def _finite_values(side: Side) -> np.ndarray:
-  """Return the numbers of the runs that did not diverge."""
-  return side.values[np.isfinite(side.values)]
+  return Table("", headings, rows)
 
 
 def _leader(comparison: Comparison) -> str:
   a, b = comparison.names
-  return a if comparison.leads else b
+  if comparison.leads:
+    return a
+  return b
 
 
-def _table_of_comparisons(comparisons: Sequence[Comparison]) -> pages.Table:
+def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
     value, ends, sign = show_difference(comparison.found[:3], comparison.of.unit)
     difference = f"{value}{sign}"
+    # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
       difference = f"{value} ({ends}){sign}"
 
@@ -552,10 +605,12 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> pages.Table:
       )
     )
   headings = ("", "difference (95 % interval)", "P(first > second)", "p", "verdict")
-  caption = """p and verdict by Holm's method: in at most 5 % of cases is any of equal \
+  caption = "The difference is positive where the first is better."
+  if len(comparisons) > 1:
+    caption = """p and verdict by Holm's method: in at most 5 % of cases is any of equal \
 recipes called better. Each interval is for itself. Differences are positive where the \
 first is better."""
-  return pages.Table(caption, headings, rows)
+  return Table(caption, headings, rows)
 
 
 def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
@@ -563,7 +618,10 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   score in one unit, of which higher is better; else nothing.
   """
   outputs = roles(sides["A"].opened)
-  names = [name for name, info in outputs.items() if info["role"] == "score"]
+  names = []
+  for name, info in outputs.items():
+    if info["role"] == "score":
+      names.append(name)
   units = {outputs[name].get("unit") for name in names}
   # A mean over outputs has no meaning if they differ in unit or direction.
   if len(names) < 2 or len(units) > 1:
@@ -573,11 +631,13 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
 
   scores = {}
   for letter, side in sides.items():
+    # The other side may have declared other outputs.
     if not set(names) <= set(side.opened.variables):
       return {}
     with readable(side.folder):
       columns = [values_of_runs(side.opened, name) for name in names]
     of_runs = np.stack(columns, axis=1)
+    # A run counts with all of its scores, or not.
     finite = of_runs[np.isfinite(of_runs).all(axis=1)]
     if not len(finite):
       return {}
@@ -585,9 +645,9 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   return scores
 
 
-def _table_of_scores(
-  scores: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]
-) -> pages.Table:
+def _table_of_scores(compared: Compared) -> Table:
+  scores = compared.scores
+
   def cells(statistic, *samples):
     # A fixed key, so that a page that is written again has the same numbers.
     interval = stats.stratified_bootstrap(statistic, *samples, key=jax.random.key(0))
@@ -598,7 +658,7 @@ def _table_of_scores(
   for name, of_side in scores.items():
     point, ends = cells(stats.interquartile_mean, of_side)
     rows.append((f"interquartile mean of {name}", point, ends))
-  for comparison in comparisons:
+  for comparison in compared.comparisons:
     a, b = comparison.names
     point, ends = cells(stats.probability_of_improvement, scores[a], scores[b])
     rows.append((f"P({a} > {b}) on one of them", point, ends))
@@ -606,67 +666,74 @@ def _table_of_scores(
   outputs = scores["A"].shape[1]
   caption = f"""All {outputs} scores together (Agarwal 2021), as they are: they must be \
 comparable. Intervals: bootstrap of the runs, on each score for itself."""
-  return pages.Table(caption, ("", "value", "95 % interval"), rows)
+  return Table(caption, ("", "value", "95 % interval"), rows)
 
 
-def _figures(
-  sides: Mapping[str, Side],
-  comparisons: Sequence[Comparison],
-  scores: Mapping[str, np.ndarray],
-  quantity: Quantity,
-) -> dict[str, pages.Figure]:
+# Figures.
+
+
+def _figures(compared: Compared) -> dict[str, Figure]:
   figures = {
-    "differences": _figure_of_differences(comparisons, quantity),
-    "distributions": _figure_of_distributions(sides, comparisons, quantity),
+    "differences": _figure_of_differences(compared),
+    "distributions": _figure_of_distributions(compared),
   }
-  if scores:
-    figures["profiles"] = pages.Figure(
+  comparison = compared.single
+  if comparison is not None and _has_lines(comparison):
+    figures["pairs"] = _figure_of_pairs(comparison)
+  if compared.scores:
+    figures["profiles"] = Figure(
       "Performance profiles",
       "The fraction of all scores, of all runs and outputs, above each value.",
-      functools.partial(plots.performance_profiles, scores),
+      functools.partial(plots.performance_profiles, compared.scores),
     )
   return figures
 
 
-def _figure_of_differences(
-  comparisons: Sequence[Comparison], quantity: Quantity
-) -> pages.Figure:
+def _figure_of_differences(compared: Compared) -> Figure:
+  quantity = compared.quantity
   rows = []
-  for comparison in comparisons:
+  for comparison in compared.comparisons:
     dots = None
     if comparison.paired:
+      dots = comparison.a - comparison.b
       # As the interval: positive where the first is better.
-      sign = 1 if comparison.higher_is_better else -1
-      dots = sign * (comparison.a - comparison.b)
+      if not comparison.higher_is_better:
+        dots = -dots
     name = " - ".join(comparison.names)
     both = comparison.over_runs_and_examples
     rows.append((name, dots, comparison.found[:3], both))
 
-  margin = comparisons[0].margin
-  return pages.Figure(
+  margin = compared.comparisons[0].margin
+  return Figure(
     "Differences of means",
     _INTERVALS,
     lambda ax: plots.differences(rows, ax, of=quantity, margin=margin),
     1.8 + 0.6 * len(rows),
+    " ".join(comparison.sentence for comparison in compared.comparisons),
   )
 
 
-def _figure_of_distributions(
-  sides: Mapping[str, Side], comparisons: Sequence[Comparison], quantity: Quantity
-) -> pages.Figure:
+def _figure_of_distributions(compared: Compared) -> Figure:
   """Return histograms of two sides over each other, or boxes of more beside each other."""
+  sides, quantity = compared.sides, compared.quantity
   if len(sides) == 2:
     # Of paired runs those alone that are compared.
-    values = comparisons[0].sides
+    values = compared.comparisons[0].sides
     draw = _histograms(values, sides["A"].examples, quantity)
   else:
-    values = {name: _finite_values(side) for name, side in sides.items()}
+    values = {name: side.finite_values for name, side in sides.items()}
     draw = functools.partial(plots.accuracies_side_by_side, values, of=quantity)
-  return pages.Figure(
+
+  means = []
+  for name, numbers in values.items():
+    mean = show(numbers.mean(), None, quantity.unit)
+    means.append(f"{name} has {run_count(len(numbers))} with a mean of {mean}")
+  return Figure(
     f"{capitalized(quantity.name)} over runs",
     "The runs that are compared.",
     draw,
     max(4.0, 1 + 0.5 * len(values)),
+    f"{'; '.join(means)}.",
   )
 
 
@@ -674,7 +741,9 @@ def _histograms(
   values: Mapping[str, np.ndarray], examples: int, quantity: Quantity
 ) -> Callable[[Axes], Axes]:
   # Accuracies are multiples of one over the number of examples, on which bins are laid.
-  tested = examples if quantity is ACCURACY else None
+  tested = None
+  if quantity is ACCURACY:
+    tested = examples
   edges = plots.bin_edges(list(values.values()), tested, quantity)
 
   def draw(ax: Axes) -> Axes:
@@ -687,29 +756,106 @@ def _histograms(
   return draw
 
 
-def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
-  values = _finite_values(side)
-  mean, sd, _ = stats.ideal_estimate(values)
-  where = {
-    column: np.atleast_1d(selected).tolist()
-    for column, selected in (side.where or {}).items()
+def _has_lines(comparison: Comparison) -> bool:
+  # More lines than that are a band.
+  return comparison.paired and len(comparison.a) <= MOST_LINES
+
+
+def _figure_of_pairs(comparison: Comparison) -> Figure:
+  a, b = comparison.names
+  higher = int((comparison.a > comparison.b).sum())
+  equal = int((comparison.a == comparison.b).sum())
+  count = len(comparison.a)
+  return Figure(
+    f"{capitalized(comparison.of.name)} of paired runs",
+    f"A line is a pair of runs with {comparison.matching}; the thick one joins the means.",
+    lambda ax: plots.paired_lines(comparison.sides, ax, of=comparison.of),
+    finding=(
+      f"{a} is higher than {b} in {higher} of {count} pairs, and equal in {equal}."
+    ),
+  )
+
+
+# Numbers.
+
+
+def comparisons_frame(compared: Compared) -> pd.DataFrame:
+  """Return a row for each comparison; fractions are not in percent."""
+  rows = []
+  for comparison in compared.comparisons:
+    first, second = comparison.names
+    row = {"first": first, "second": second}
+    row |= _numbers_of_comparison(comparison)
+    rows.append(row)
+  return pd.DataFrame(rows).set_index(["first", "second"])
+
+
+def sides_frame(compared: Compared) -> pd.DataFrame:
+  """Return a row for each side: results, runs, mean, its standard error, and the standard
+  deviation of a run.
+  """
+  rows = {}
+  for letter, side in compared.sides.items():
+    values = side.finite_values
+    mean = stats.mean_over_runs(values)
+    rows[letter] = {
+      "results": side.name,
+      "runs": len(values),
+      "mean": mean.value,
+      "se": mean.se,
+      "sd": np.sqrt(stats.variance_over_runs(values)),
+    }
+  return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _record(compared: Compared) -> dict[str, Any]:
+  """Return all numbers, ready for JSON."""
+  first = compared.sides["A"]
+  comparison = compared.comparisons[0]
+  sides = {}
+  for letter, side in compared.sides.items():
+    sides[letter] = _record_of_side(side, compared.quantity)
+  records = []
+  for c, lines in zip(compared.comparisons, compared.sentences, strict=True):
+    sentences = [*lines, *criteria(c), *spread(c)]
+    record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
+    record["runs"] = [len(c.a), len(c.b)]
+    records.append(record)
+  return {
+    "output": first.output,
+    "test_set": compared.test_set,
+    "epoch": first.results.attrs.get("epoch"),
+    "gamma": comparison.gamma,
+    "margin": comparison.margin,
+    "sides": sides,
+    "comparisons": records,
   }
+
+
+def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
+  values = side.finite_values
+  mean = stats.mean_over_runs(values)
+  sd = np.sqrt(stats.variance_over_runs(values))
+  where = {}
+  for column, selected in (side.where or {}).items():
+    where[column] = np.atleast_1d(selected).tolist()
+  # What is no accuracy is named by "output" alone.
   suffix = "_accuracy" if quantity is ACCURACY else ""
   return {
     "folder": str(side.folder),
     "where": where,
-    "runs": len(values),
+    "runs": len(side.finite_values),
     f"mean{suffix}": finite_or_none(mean),
     f"sd{suffix}": finite_or_none(sd),
   }
 
 
-def _record_of_comparison(c: Comparison, lines: Sequence[str]) -> dict[str, Any]:
+def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
   p, low, high = c.outperforming
   both = c.over_runs_and_examples or (None, None)
+  # JSON has no infinite ends, which too few runs have.
   return {
-    "names": c.names,
-    "runs": [len(c.a), len(c.b)],
+    "runs": min(len(c.a), len(c.b)),
     "matching": c.matching or None,
     "verdict": c.verdict,
     "difference": finite_or_none(c.found.difference),
@@ -724,151 +870,4 @@ def _record_of_comparison(c: Comparison, lines: Sequence[str]) -> dict[str, Any]
     "probability_high": high,
     "leads": _leader(c),
     "decision": c.decision.decision,
-    "sentences": [*lines, *criteria(c), *spread(c)],
   }
-
-
-def read_side(
-  folder: Folder,
-  where: Where,
-  chosen_by: str,
-  test_set: str,
-  epoch: int | None,
-  output: str | None,
-  over: Sequence[str] = (),
-) -> Side:
-  """Read the selected runs of a folder, without predictions, logits and counts. Those of
-  the same seeds are averaged over the columns `over`.
-  """
-  opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-  outputs = roles(opened)
-  first = next(iter(outputs))
-  search = opened.attrs.get("search")
-  if search:
-    opened = best_runs(opened)
-    first = search["measure"].rpartition("/")[2]
-  results = opened
-
-  name = first if output is None else output
-  one_of("output", name, outputs)
-  info = outputs[name]
-  shape = np.shape(results.get(name, 0))[1:]
-  unread = set(with_role(results, "logits")).union(COUNTS)
-  # Predictions are the largest array, and the accuracy of each run is stored.
-  if "accuracy" in results.variables and info["role"] == "class":
-    unread.add(name)
-  results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
-  results = loaded(results, folder)
-  try:
-    results = results.assign({name: ("run", values_of_runs(results, name))})
-    results = groups.select_runs(results, where)
-    opened = groups.select_runs(opened, where)
-    groups.check_columns(results, over)
-    groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
-    levels = {column: groups.values_of(results, column) for column in over}
-    if over:
-      results = opened = averaged_over(results, name, over)
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
-
-  # Under label maps only the data set's own labels say that examples are the same.
-  labels = results.get(info.get("labels", ""), shape)
-  tested = results.get("original_labels", labels)
-  after = "" if epoch is None else f"epoch={epoch}"
-  title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, info, results, opened, tested, levels)
-
-
-def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dataset:
-  """Return the means of an output's numbers over all values of the columns `over`, of runs
-  that agree in all seeds: a run for each seeds.
-
-  Raises:
-    Mistake: runs have no seeds, or none has all values.
-  """
-  seeds = groups.seed_columns(results)
-  count = np.prod([len(groups.values_of(results, column)) for column in over])
-  table = pd.DataFrame({column: results[column].values for column in (*seeds, *over)})
-  table[name] = results[name].values
-  if not seeds or table.duplicated([*seeds, *over]).any():
-    raise Mistake(
-      f"runs do not differ by their seeds and {', '.join(over)} alone: name the other "
-      "columns in where, or in over"
-    )
-
-  same_seeds = table.groupby(list(seeds))[name]
-  means = pd.DataFrame(
-    {
-      "size": same_seeds.size(),
-      # A run that diverged makes the mean NaN, so that its seeds are left out.
-      "mean": same_seeds.apply(lambda x: x.mean(skipna=False)),
-    }
-  )
-  whole = means[means["size"] == count].reset_index()
-  if not len(whole):
-    raise Mistake(f"no seeds have runs of all {count} values of {', '.join(over)}")
-  columns = {
-    column: ("run", whole[column].to_numpy(), results[column].attrs) for column in seeds
-  }
-  values = {name: ("run", whole["mean"].to_numpy(), results[name].attrs)}
-  return xr.Dataset(values, coords=columns, attrs=results.attrs)
-
-
-def matched_rows(
-  ours: Side, theirs: Side, paired: bool | None
-) -> tuple[list[np.ndarray], str]:
-  """Return the rows of the runs that did not diverge, those of a pair at the same place,
-  and what paired runs have in common (empty if they are not paired).
-  """
-  kept_a, kept_b = np.isfinite(ours.values), np.isfinite(theirs.values)
-  if paired:
-    if len(kept_a) != len(kept_b):
-      raise Mistake(
-        f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
-        f"{len(kept_b)}: to pair them row by row, give as many of each"
-      )
-    kept_a = kept_b = kept_a & kept_b
-
-  for side, kept in ((ours, kept_a), (theirs, kept_b)):
-    if not kept.any():
-      missing = "runs that did not diverge"
-      if paired:
-        missing = f"pairs of which neither diverged, with {theirs.name}"
-      raise Mistake(f"{side.name} has no finished {missing}: train some first")
-
-  rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
-  if paired:
-    return [rows_a, rows_b], "rows of the same number"
-  if paired is None:
-    same_seeds = _rows_of_same_seeds(ours, rows_a, theirs, rows_b)
-    if same_seeds is not None:
-      return same_seeds, "the same seeds"
-  return [rows_a, rows_b], ""
-
-
-def _rows_of_same_seeds(
-  ours: Side, our_rows: np.ndarray, theirs: Side, their_rows: np.ndarray
-) -> list[np.ndarray] | None:
-  """Return the rows of runs that have the same seeds on both sides; None if seeds do not
-  say which runs belong together, or belong to too few.
-  """
-  our_seeds = groups.seed_columns(ours.results)
-  their_seeds = groups.seed_columns(theirs.results)
-  names = list(our_seeds)
-  if not names or names != list(their_seeds):
-    return None
-
-  our_table = pd.DataFrame({name: our_seeds[name][our_rows] for name in names})
-  their_table = pd.DataFrame({name: their_seeds[name][their_rows] for name in names})
-  # If they repeat (a sweep), they do not say which runs belong together.
-  if our_table.duplicated().any() or their_table.duplicated().any():
-    return None
-
-  pairs = our_table.assign(row=our_rows).merge(
-    their_table.assign(row=their_rows), on=names
-  )
-  # With few common seeds, such as one run where each side varies another source,
-  # pairs would leave out most runs.
-  if 2 * len(pairs) <= min(len(our_rows), len(their_rows)):
-    return None
-  return [pairs.row_x.to_numpy(), pairs.row_y.to_numpy()]

@@ -75,9 +75,12 @@ def notable_cards(
       groups.append(Cards(title, cards))
 
   # Those below independence are right together less often, which is no riddle.
-  pairs = [p for p in section.get("pairs", ()) if p["joint"] > p["product"]]
+  pairs = []
+  for pair in section.get("pairs", ()):
+    if pair["joint"] > pair["product"]:
+      pairs.append(pair)
   if pairs:
-    cards = [_pair(p, runs, inputs) for p in pairs]
+    cards = [_pair(pair, runs, inputs) for pair in pairs]
     groups.append(Cards(PAIRS, cards))
   return groups
 
@@ -193,6 +196,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   if runs.predictions is not None:
     record["bins"] = _bins(runs.predictions, tallies.labels, first)
   if inputs.extremes:
+    # They are most of what a page weighs.
     pictured = first[:MOST_TILES].tolist()
     record["tiles"] = {"count": len(pictured), **tiles(inputs, pictured)}
   return record
@@ -218,6 +222,7 @@ def _confusions(tallies: Tallies) -> list[list[int]]:
   label = tallies.labels[cells.example[wrong]].astype(np.int64)
   pair_of_cell = label * classes + cells.class_index[wrong]
   pairs, place = np.unique(pair_of_cell, return_inverse=True)
+  # Sums of weights are floats, exact up to 2⁵³.
   votes = np.bincount(place, cells.votes[wrong], len(pairs)).astype(np.int64)
   order = np.argsort(-votes, kind="stable")[:MOST_CONFUSIONS]
   label, predicted = np.divmod(pairs[order], classes)

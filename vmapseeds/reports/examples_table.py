@@ -1,20 +1,26 @@
 """Tables of single test examples, for pages and the terminal."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from rich.console import Console
 
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.mistakes import at_least, door, doors, one_of
+from vmapseeds.reports import plots, rendering
+from vmapseeds.reports.documents import Document, Figure, Section, Table
+from vmapseeds.reports.findings import Findings, check_format, command, print_page
 from vmapseeds.reports.groups import Where, select_runs
-from vmapseeds.reports.pages import Table, terminal
-from vmapseeds.results.by_example import examples
+from vmapseeds.results.by_example import open_with_held_out, table_of_examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
-from vmapseeds.results.opening import open_results
-from vmapseeds.store.files import Folder
+from vmapseeds.store.files import Folder, place
+from vmapseeds.store.layout import readable
+from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
 
+SHOWN = 20  # examples of an order
 ORDERS = {
   "split": "The test examples on which runs agree least",
   "hard": "The test examples that most runs have wrong",
@@ -47,28 +53,37 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   hard ones those that any run has wrong, of those that split runs which do not agree,
   and of the mislabelled ones those of which most runs agree on another class.
   """
+  # Ranks, as shares of many runs tie.
   first = np.argsort(table[f"rank_{most}"].values)[:n]
-  chosen = table.isel(example=first)
+  listed = table.isel(example=first)
+  # A list of examples that all runs have right would tell nothing.
   if "label" in table:
     telling = {
-      "hard": chosen.error_rate > 0,
-      "split": chosen.agreement < 1,
-      "mislabelled": chosen.other_share > 0.5,
+      "hard": listed.error_rate > 0,
+      "split": listed.agreement < 1,
+      "mislabelled": listed.other_share > 0.5,
     }[most].values
-    first, chosen = first[telling], chosen.isel(example=telling)
-  names = [name for name in HEADINGS if name in chosen.data_vars]
-  columns = [first.tolist(), *(chosen[name].values.tolist() for name in names)]
-  rows: list[Row] = [
-    {
-      name: value if isinstance(value, int) else finite_or_none(value)
-      for name, value in zip(("example", *names), row, strict=True)
-    }
-    for row in zip(*columns, strict=True)
-  ]
-  if EXAMPLE_ID in chosen.coords:
-    for row, text in zip(rows, chosen[EXAMPLE_ID].values.tolist(), strict=True):
-      row["id"] = text
+    first = first[telling]
+    listed = listed.isel(example=telling)
+
+  names = [name for name in HEADINGS if name in listed.data_vars]
+  columns = [listed[name].values.tolist() for name in names]
+  rows = []
+  for index, example in enumerate(first.tolist()):
+    row: Row = {"example": example}
+    for name, column in zip(names, columns, strict=True):
+      row[name] = _ready_for_json(column[index])
+    if EXAMPLE_ID in listed.coords:
+      row["id"] = listed[EXAMPLE_ID].values[index].item()
+    rows.append(row)
   return rows
+
+
+def _ready_for_json(value: int | float) -> int | float | None:
+  # Classes and counts stay whole numbers.
+  if isinstance(value, int):
+    return value
+  return finite_or_none(value)
 
 
 def table_of(
@@ -85,38 +100,198 @@ def table_of(
       return f"{100 * value:.1f}"
     return show_class(value, class_names if name in CLASSES else None)
 
-  titles = OF_LOSSES if rows and "mean_loss" in rows[0] else ORDERS
-  rows = [
-    {
-      n: row["id"] if n == "example" and "id" in row else row[n]
-      for n in row
-      if n != "id"
-    }
-    for row in rows
-  ]
-  headings = [HEADINGS[name] for name in (rows[0] if rows else ("example",))]
-  cells = [[cell(name, value) for name, value in row.items()] for row in rows]
+  titles = ORDERS
+  names = ["example"]
+  if rows:
+    names = [name for name in rows[0] if name != "id"]
+  if "mean_loss" in names:
+    titles = OF_LOSSES
+  cells = []
+  for row in rows:
+    values = dict(row)
+    # Examples with ids of their own are called by these.
+    values["example"] = row.get("id", row["example"])
+    cells.append([cell(name, values[name]) for name in names])
+  headings = [HEADINGS[name] for name in names]
   return Table(titles[most], headings, cells)
 
 
-def print_examples(
-  folder: Folder,
+@doors
+class ExampleTable(Findings):
+  """The test examples: what `vs.examples` returns.
+
+  `table` is a frame with a row for each example, `dataset` the same in xarray. `figures`
+  has "error_rates" or "losses". `print`, `save` and a notebook show the examples that come
+  first.
+  """
+
+  def __init__(self, dataset: xr.Dataset, folder: Folder | None, call: str):
+    self.dataset = dataset
+    self._name = str(folder) if folder is not None else "these results"
+    reports = None
+    if folder is not None:
+      reports = place(folder) / "report"
+    super().__init__(
+      examples_document(dataset, self._name),
+      {"examples": dataset.to_dataframe()},
+      reports,
+      call,
+    )
+
+  def print(
+    self,
+    console: Console | None = None,
+    *,
+    format: str = "text",
+    most: str = "split",
+    n: int = SHOWN,
+  ) -> None:
+    """Print the examples that come first in an order.
+
+    Args:
+      console: where to print; by default to the standard output.
+      format: "text", or "md" for Markdown.
+      most: "split", where runs agree least; "hard", where most are wrong; "mislabelled",
+        where most agree on another class than the label.
+      n: the most examples to print.
+
+    Raises:
+      Mistake: there is no such format or order, or `n` is below 1.
+    """
+    check_format(format)
+    at_least("n", n, 1)
+    orders = orders_of(self.dataset)
+    what = "order" if "label" in self.dataset else "order of losses"
+    one_of(what, most, orders)
+    section = _section(self.dataset, most, n)
+    if not section.has_contents:
+      text = f"{self._name} has no such examples: {orders[most].lower()}"
+      section = Section(sentences=[text])
+    document = self.document._replace(brief=[section])
+    print_page(document, console or rendering.terminal(), format, self.page)
+
+
+@door
+@moves_data
+def examples(
+  results: xr.Dataset | Folder,
   *,
-  most: str,
-  n: int,
-  where: Where,
-  output: str | None,
-  test_set: str,
-  epoch: int | None,
-) -> None:
-  """Print the examples of `vs.examples` that come first in an order."""
-  at_least("n", n, 1)
-  one_of("order", most, ORDERS)
-  results = select_runs(open_results(folder, test_set, epoch), where)
-  table = examples(results, output=output)
-  one_of("order of losses", most, ORDERS if "label" in table else OF_LOSSES)
-  rows = rows_of(table, most, n)
-  if rows:
-    names = table.attrs.get("class_names")
-    return terminal().print(table_of(rows, most, names).for_terminal())
-  print(f"{folder} has no such examples: {ORDERS[most].lower()}")
+  where: Where = None,
+  output: str | None = None,
+  test_set: str = "test",
+  epoch: int | None = None,
+) -> ExampleTable:
+  """Return a table of the test examples over the runs that did not diverge. Nothing is
+  printed or written.
+
+  ::
+
+    examples = vs.examples("results/a")
+    examples.table  # a frame of pandas, a row for each example
+    examples.dataset  # the same in xarray, with the dimension `example`
+    examples.print(most="hard", n=10)
+
+  Of an output of role class it has the columns
+
+  - `label`; `most_voted`, the class that most runs predict, the lowest on ties, -1 if
+    no run predicts any; `votes`, how many runs predict it. `vs.tally(results).votes`
+    has those of all classes.
+  - `error_rate`, the share of runs that are wrong.
+  - `agreement`, the share of pairs of runs that predict the same; NaN for one run. Its
+    mean is 1 less the expected disagreement.
+  - `other_class`, the class that most runs predict besides the label, the lowest on
+    ties, -1 if there is none; `other_share`, the share of runs that predict it.
+  - `margin`, the share of runs that are right less `other_share`.
+  - `rank_hard`, 0 for the highest error rate and, among equal ones, the lowest margin;
+    `rank_split`, 0 for the lowest agreement; `rank_mislabelled`, 0 for the highest
+    `other_share`: where nearly all runs agree on another class, the label may be wrong.
+    Examples that tie are ranked in their order.
+
+  Of an output of role loss it has `mean_loss`, `sd` between runs (NaN for one run),
+  `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
+  deviation. More axes of examples are flattened.
+
+  Where runs hold examples out (`Runs.k_fold`, `Runs.out_of_bootstrap`,
+  `Runs.bootstrap`), the shares of an example are of the runs that held it out, `runs` of
+  them, and NaN where there are none. Examples without such runs are ranked last.
+
+  Classes are numbers; where they have names, the attribute `class_names` of the
+  dataset has these, the first of class 0.
+
+  Where a campaign has stored the votes of exactly these runs, no predictions are read.
+
+  Args:
+    results: a results folder, or what `open_results` returned for it, or some of its
+      runs.
+    where: column -> value or values. Takes only the runs that have them.
+    output: the output of role class or loss; None for the first.
+    test_set: which test set, if `results` is a folder.
+    epoch: after which epoch, if `results` is a folder; None for the end.
+
+  Returns:
+    an `ExampleTable`: `table`, `dataset` and `figures`; `print` and `save` it.
+
+  Raises:
+    Mistake: no output has such a role or this name; no run is left; label maps differ
+      between runs; or neither votes nor predictions were kept.
+  """
+  # Of arrays in memory nobody knows where they are from.
+  folder = None
+  call = "vmapseeds.examples(results)"
+  if isinstance(results, Folder):
+    folder = results
+    call = command("examples", [folder], where=where, test_set=test_set, epoch=epoch)
+    results = open_with_held_out(folder, test_set, epoch)
+  results = select_runs(results, where)
+  with readable(folder if folder is not None else "the results' folder"):
+    dataset = table_of_examples(results, output)
+  return ExampleTable(dataset, folder, call)
+
+
+def orders_of(dataset: xr.Dataset) -> dict[str, str]:
+  """Return the orders of examples, with their titles."""
+  return ORDERS if "label" in dataset else OF_LOSSES
+
+
+def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
+  """Return the examples that come first in an order; without contents if there are
+  none.
+  """
+  rows = rows_of(dataset, most, n)
+  if not rows:
+    return Section()
+  return Section(tables=[table_of(rows, most, dataset.attrs.get("class_names"))])
+
+
+def examples_document(dataset: xr.Dataset, name: str) -> Document:
+  """Return the examples that come first in each order."""
+  record = {}
+  sections = []
+  for order in orders_of(dataset):
+    record[order] = rows_of(dataset, order, SHOWN)
+    sections.append(_section(dataset, order, SHOWN))
+  count = dataset.sizes["example"]
+  # Without examples there are no axes to draw.
+  if count:
+    sections.append(Section("Figures", figures=_figures(dataset)))
+  return Document(
+    name="examples",
+    title=f"Test examples of {name}",
+    under=f"{count} examples",
+    brief=sections[:1],
+    notes=(),
+    sections=sections,
+    record=record,
+  )
+
+
+def _figures(dataset: xr.Dataset) -> dict[str, Figure]:
+  if "label" not in dataset:
+    losses = dataset.mean_loss.values
+    draw = functools.partial(plots.loss_histogram, losses)
+    return {"losses": Figure("How large the loss of each example is", "", draw)}
+  rates = dataset.error_rate.values
+  # Examples that no run has held out have no rate.
+  rates = rates[np.isfinite(rates)]
+  draw = functools.partial(plots.error_rate_histogram, rates)
+  return {"error_rates": Figure("How often each example is wrong", "", draw)}

@@ -29,7 +29,12 @@ class Group(NamedTuple):
 
 def columns(results: xr.Dataset) -> list[str]:
   """Return the columns of the runs table with one number per run, seeds last."""
-  names = (str(name) for name, x in results.coords.items() if x.dims == ("run",))
+  # Coordinates of runs and examples are outputs.
+  names = []
+  for name, column in results.coords.items():
+    if column.dims == ("run",):
+      names.append(str(name))
+  # False before True, and each in the order of the table.
   return sorted(names, key=lambda name: _is_seed(results, name))
 
 
@@ -37,16 +42,20 @@ def _is_seed(results: xr.Dataset, column: str) -> bool:
   """Return whether runs that differ in this column repeat one another: true of seeds,
   of networks that runs start from, and of folds.
   """
-  return results[column].attrs.get("role") == "seed" or column in ("start", FOLD)
+  if column in ("start", FOLD):
+    return True
+  return results[column].attrs.get("role") == "seed"
 
 
 def seed_columns(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
   """Return column -> its values for the columns in which repetitions differ: seeds,
   where runs start, and folds.
   """
-  return {
-    name: results[name].values for name in columns(results) if _is_seed(results, name)
-  }
+  seeds = {}
+  for name in columns(results):
+    if _is_seed(results, name):
+      seeds[name] = results[name].values
+  return seeds
 
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:
@@ -80,6 +89,7 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
       f"the values wanted are {where!r:.100}: give column -> value or values, such as "
       "{'lr': 0.02}"
     )
+  # A run is taken if all conditions hold.
   kept = np.ones(results.sizes["run"], bool)
   for name, condition in where.items():
     _check_column(results, name)
@@ -90,6 +100,7 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
       values = _format_column(name, values_of(results, name))
       raise Mistake(f"no run has {name}={format_value(unknown[0])}: {values}")
     kept &= np.isin(column, wanted)
+  # Of a grid that was not trained whole, some combinations have no run.
   if not kept.any():
     raise Mistake(
       f"no run has {' and '.join(where)} as given: each value occurs, but not together"
@@ -199,6 +210,7 @@ def check_columns(results: xr.Dataset, names: Sequence[str]) -> None:
 
 def _check_column(results: xr.Dataset, name: str) -> None:
   known = columns(results)
+  # "choose one of" nothing would help nobody.
   if not known:
     raise Mistake(
       f"unknown column {name!r}: these runs have no runs table, as they were imported"

@@ -8,7 +8,7 @@ import numpy as np
 
 from vmapseeds.mistakes import Failure, Mistake, one_line
 from vmapseeds.reports import groups
-from vmapseeds.reports.pages import Table
+from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs

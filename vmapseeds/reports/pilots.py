@@ -1,26 +1,48 @@
 """Plan a study from the runs of a pilot."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import numpy as np
-from rich.console import Console
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, number
-from vmapseeds.reports.comparison_page import matched_rows, read_side
+from vmapseeds.mistakes import Mistake, door, doors, number
+from vmapseeds.reports import pages, planning
+from vmapseeds.reports.documents import Document, Section
+from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where
-from vmapseeds.reports.pages import terminal
-from vmapseeds.reports.planning import (
-  LEAST_PILOT,
-  Need,
-  is_pilot,
-  needs,
-  seconds_of_a_run,
-  table_of,
-)
+from vmapseeds.reports.planning import LEAST_PILOT, Need, is_pilot, needs
+from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
-from vmapseeds.results.formatting import run_count
-from vmapseeds.results.statistics import measure_runs
-from vmapseeds.store.files import Folder
+from vmapseeds.results.formatting import finite_or_none, run_count
+from vmapseeds.results.statistics import MeasuredRuns, measure_runs
+from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data
+
+Pairs = tuple[np.ndarray, np.ndarray]  # numbers of runs with the same seeds
+
+
+@doors
+class SampleSizes(Findings):
+  """How many runs each question takes: what `vs.plan` returns.
+
+  It is the sequence of the questions, each a `Need`: `question`, `runs`, `low`, `high`,
+  `unit`. `tables["runs"]` has a row for each, with its time in `seconds`. `print`, `save`
+  and a notebook show it.
+  """
+
+  def __init__(self, questions: Sequence[Need], *args, **options):
+    super().__init__(*args, **options)
+    self._questions = list(questions)
+
+  def __len__(self) -> int:
+    return len(self._questions)
+
+  def __iter__(self) -> Iterator[Need]:
+    return iter(self._questions)
+
+  def __getitem__(self, index: int) -> Need:
+    return self._questions[index]
 
 
 @door
@@ -36,10 +58,13 @@ def plan(
   test_set: str = "test",
   epoch: int | None = None,
   output: str | None = None,
-  console: Console | None = None,
-) -> list[Need]:
-  """Print and return how many runs it takes for a mean, a difference and a variance, from
-  a pilot of some runs: 10 to 30 are enough for the first two.
+) -> SampleSizes:
+  """Return how many runs it takes for a mean, a difference and a variance, from a pilot
+  of some runs: 10 to 30 are enough for the first two. Nothing is printed or written.
+
+  ::
+
+    vs.plan("results/pilot", detect=0.5).print()
 
   Args:
     a: results folder of the pilot.
@@ -54,12 +79,16 @@ def plan(
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
     output: which output of role class, loss or score; by default the first of A.
-    console: where to print.
+
+  Returns:
+    a `SampleSizes`: `tables` and `notes`; `print` and `save` it. It is also the sequence
+    of a `Need` for each question: `question`, `runs`, `low`, `high`, `unit`.
 
   Raises:
     Mistake: a folder has fewer than three finished runs that differ, x is not above 0,
       the power is not between 0 and 1, or as `compare` for the other arguments.
   """
+  # All that can be said without reading results comes first.
   power = number("power", power)
   if not 0 < power < 1:
     raise Mistake(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
@@ -67,7 +96,9 @@ def plan(
     detect = number("detect", detect)
     if not 0 < detect < np.inf:
       raise Mistake(f"detect is {detect}: give a number above 0, in the unit printed")
+
   side = read_side(a, where, "where", test_set, epoch, output)
+  # Joint errors grow with the square of the examples, and no plan asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
   if not is_pilot(runs):
     raise Mistake(
@@ -75,32 +106,86 @@ def plan(
       f"{LEAST_PILOT} that differ, and better 10 to 30"
     )
   pairs = None
+  correlation = ""
   if b is not None or against:
     other = read_side(b or a, against, "against", test_set, epoch, side.output)
-    rows, matching = matched_rows(side, other, None)
-    if not matching:
-      raise Mistake(
-        f"{side.name} and {other.name} have too few seeds in common: give runs of the "
-        "same seeds"
-      )
-    pairs = side.values[rows[0]], other.values[rows[1]]
-  wanted = None if detect is None else detect / runs.of.scale
+    pairs = _pairs_of_runs(side, other)
+    correlation = _describe_correlation(side, other, pairs)
+
+  # The user gives it as it is printed, such as in percentage points.
+  wanted = None
+  if detect is not None:
+    wanted = detect / runs.of.scale
   questions = needs(runs, wanted, power, pairs)
+  seconds = planning.seconds_of_a_run(a)
+  subfolders = pages.subfolders_of(side.results, test_set)
+  folders = [a] if b is None else [a, b]
+  return SampleSizes(
+    questions,
+    document=plan_document(side, runs, questions, correlation, seconds),
+    tables={"runs": planning.frame_of(questions, seconds)},
+    folder=pages.below(place(a) / "report", *subfolders),
+    call=command("plan", folders, where=where, against=against, epoch=epoch),
+  )
+
+
+def _pairs_of_runs(side: Side, other: Side) -> Pairs:
+  (rows, other_rows), matching = matched_rows(side, other, None)
+  if not matching:
+    raise Mistake(
+      f"{side.name} and {other.name} have too few seeds in common: give runs of the "
+      "same seeds"
+    )
+  return side.values[rows], other.values[other_rows]
+
+
+def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
+  low, high = stats.correlation_over_runs(*pairs).interval
+  # Of three pairs Fisher's z has no standard error.
+  if np.isnan(low):
+    raise Mistake(
+      f"{side.name} and {other.name} have {len(pairs[0])} pairs of runs: a correlation "
+      "needs at least 4 that differ, and better 10 to 30"
+    )
+  r = np.corrcoef(*pairs)[0, 1]
+  return (
+    f"Runs of the same seeds have a correlation of {r:.2f} ({low:.2f} to {high:.2f})."
+  )
+
+
+def plan_document(
+  side: Side,
+  runs: MeasuredRuns,
+  questions: Sequence[Need],
+  correlation: str,
+  seconds: float | None,
+) -> Document:
+  """Return how many runs each question takes; `seconds` is how long a run took."""
   sd = sd_of(runs.values, runs.of)
-  text = f"{run_count(runs.runs)}: the standard deviation of a run is {sd}."
-  if pairs:
-    low, high = stats.correlation_interval(*pairs)
-    if np.isnan(low):
-      raise Mistake(
-        f"{side.name} and {other.name} have {len(pairs[0])} pairs of runs: a correlation "
-        "needs at least 4 that differ, and better 10 to 30"
-      )
-    r = np.corrcoef(*pairs)[0, 1]
-    text += f" Runs of the same seeds have a correlation of {r:.2f} ({low:.2f} to {high:.2f})."
-  else:
-    text += """ Paired by seeds, a difference takes fewer runs if their correlation is \
-above 0: a second folder with the same seeds measures it."""
-  console = console or terminal()
-  console.print(text, highlight=False, soft_wrap=True, markup=False)
-  console.print(table_of(questions, seconds_of_a_run(a)).for_terminal())
-  return questions
+  if not correlation:
+    correlation = """Paired by seeds, a difference takes fewer runs if their correlation \
+is above 0: a second folder with the same seeds measures it."""
+  count = run_count(runs.runs)
+  lead = f"{count}: the standard deviation of a run is {sd}. {correlation}"
+  section = Section(lead=lead, tables=[planning.table_of(questions, seconds)])
+  return Document(
+    name="plan",
+    title=f"How many runs? {side.name}",
+    under=f"{runs.of.name} of {count}",
+    brief=[section],
+    notes=(),
+    sections=[section],
+    record=[_record_of_need(need, seconds) for need in questions],
+  )
+
+
+def _record_of_need(need: Need, seconds: float | None) -> dict[str, Any]:
+  # Infinite numbers of runs are not in JSON.
+  return {
+    "question": need.question,
+    "runs": finite_or_none(need.runs),
+    "low": finite_or_none(need.low),
+    "high": finite_or_none(need.high),
+    "unit": need.unit,
+    "seconds": finite_or_none(need.seconds(seconds)),
+  }

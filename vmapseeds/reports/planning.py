@@ -1,21 +1,23 @@
 """How many runs a question takes, from the runs of a pilot."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtri
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports.pages import Table
+from vmapseeds.reports.documents import Table
 from vmapseeds.reports.verdict import POWER, amount, round_difference
 from vmapseeds.results.statistics import (
   PRECISION,
   MeasuredRuns,
   standard_deviation,
 )
-from vmapseeds.stats.intervals import runs_needed
+from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results
@@ -135,31 +137,49 @@ def _for_variance(runs: MeasuredRuns) -> Need:
     if not variance > 0:
       return np.inf
     shared = (variance + independent) / variance
-    return float(np.ceil(1 + relative * (ndtri(0.975) * shared / PRECISION) ** 2))
+    reach = ndtri(0.975) * shared / PRECISION
+    return float(np.ceil(1 + relative * reach**2))
 
   # The smaller the variance, the more runs it takes to know it to 10 %.
-  low, high = runs_at(float(ends[1])), runs_at(float(ends[0]))
+  low = runs_at(float(ends[1]))
+  high = runs_at(float(ends[0]))
+  # The law of normal runs and the jackknife differ: the interval holds the point.
   return Need(question, point, min(low, point), max(high, point))
+
+
+def record_of_a_block(folder: Folder) -> tuple[Mapping[str, Any], int]:
+  """Return the record of the first block that is finished, which says when and how it was
+  trained, and its number of runs; nothing if it cannot be read.
+  """
+  # What is damaged is said by `verify`.
+  with contextlib.suppress(Mistake), readable(folder):
+    results = Results(folder)
+    block = min(results.finished_blocks(), default=0)
+    return results.record(block) or {}, len(results.blocks[block])
+  return {}, 0
 
 
 def seconds_of_a_run(folder: Folder) -> float | None:
   """Return how long a run took in the first block that is finished, without compiling;
   None if that was not recorded, as of imported runs.
   """
-  record = None
-  # What is damaged is said by `verify`.
-  with contextlib.suppress(Mistake), readable(folder):
-    results = Results(folder)
-    block = min(results.finished_blocks(), default=0)
-    record = results.record(block)
-  if not record or "seconds" not in record:
+  record, runs = record_of_a_block(folder)
+  if "seconds" not in record or not runs:
     return None
   seconds = record["seconds"] - record.get("compile_seconds", 0)
   # The two were measured by different clocks.
-  return max(0.0, seconds) / len(results.blocks[block])
+  return max(0.0, seconds) / runs
 
 
-def table_of(questions: list[Need], seconds: float | None) -> Table:
+def frame_of(questions: Sequence[Need], seconds: float | None) -> pd.DataFrame:
+  """Return a row for each question: runs, the ends of the interval, their unit, and how
+  many seconds they take if a run takes `seconds`.
+  """
+  rows = [need._asdict() | {"seconds": need.seconds(seconds)} for need in questions]
+  return pd.DataFrame(rows).set_index("question")
+
+
+def table_of(questions: Sequence[Need], seconds: float | None) -> Table:
   """Return what each question takes, and for how long it trains where the pilot did."""
   rows = []
   for need in questions:

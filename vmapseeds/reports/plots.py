@@ -213,8 +213,9 @@ def accuracies_side_by_side(
     ax: where to draw.
     of: what the numbers are.
   """
+  samples = [of.scale * np.asarray(values, np.float64) for values in groups.values()]
   ax.boxplot(
-    [of.scale * np.asarray(values, np.float64) for values in groups.values()],
+    samples,
     positions=range(len(groups)),
     orientation="horizontal",
     whis=(0, 100),
@@ -252,8 +253,10 @@ def learning_curves(
     mean = values.mean(0)
     if runs > 1:
       quantile = scipy.stats.t.ppf(0.975, runs - 1)
-      half = quantile * values.std(0, ddof=1) / np.sqrt(runs)
-      ax.fill_between(epochs, mean - half, mean + half, color=color, alpha=0.35, lw=0)
+      standard_error = values.std(0, ddof=1) / np.sqrt(runs)
+      low = mean - quantile * standard_error
+      high = mean + quantile * standard_error
+      ax.fill_between(epochs, low, high, color=color, alpha=0.35, lw=0)
     # Bands of runs of several groups would hide each other.
     if len(groups) == 1 and runs > 1:
       low, high = np.quantile(values, [0.025, 0.975], axis=0)
@@ -322,6 +325,27 @@ def _draw_interval(ax: Axes, ends: np.ndarray, y: float, width: float) -> None:
     ax.plot(ends, [y, y], color=BLUE, linewidth=width, solid_capstyle="butt")
 
 
+def paired_lines(
+  sides: Mapping[str, OfRuns], ax: Axes, *, of: Quantity = ACCURACY
+) -> Axes:
+  """Draw a line for each pair of runs from its number on one side to that on the other,
+  and a thick one between the means.
+
+  Args:
+    sides: name -> (pairs,), fractions or what else `of` says, of two sides; those of a
+      pair at the same place.
+    ax: where to draw.
+    of: what the numbers are.
+  """
+  values = np.array(list(sides.values()), np.float64)
+  values *= of.scale
+  ax.plot([0, 1], values, color=SKY, linewidth=0.8, alpha=0.6)
+  ax.plot([0, 1], values.mean(1), "o-", color=VERMILION, linewidth=2.2, label="mean")
+  ax.set_xticks([0, 1], list(sides))
+  ax.set_xlim(-0.3, 1.3)
+  return finish_axes(ax, "", of.label)
+
+
 def response_curve(
   lines: Mapping[str, Sequence[Point]],
   ax: Axes,
@@ -339,7 +363,9 @@ def response_curve(
     name: of the values.
     of: what the numbers are.
   """
-  values = list(dict.fromkeys(x for points in lines.values() for x, *_ in points))
+  all_points = itertools.chain(*lines.values())
+  # Lines need not have all values, nor the same ones.
+  values = list(dict.fromkeys(value for value, *_ in all_points))
   named = any(isinstance(x, str) for x in values)
   if named:
     places = {x: float(k) for k, x in enumerate(values)}
@@ -361,12 +387,14 @@ def response_curve(
       x = x * np.exp(shift)
     else:
       x = x + shift
-    mean, low, high = of.scale * np.array([p[1:] for p in points], np.float64).T
+    numbers = np.array([point[1:] for point in points], np.float64)
     order = np.argsort(x)
-    bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))[:, order]
+    mean, low, high = of.scale * numbers[order].T
+    # An end that is unknown is NaN; one on the wrong side is a rounding error.
+    bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))
     ax.errorbar(
       x[order],
-      mean[order],
+      mean,
       yerr=bars,
       fmt=marker,
       color=PALETTE[k % len(PALETTE)],
@@ -421,7 +449,8 @@ def sds_side_by_side(
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
-    sd, low, high = of.scale * np.array(rows, np.float64).reshape(-1, 3).T
+    numbers = np.array(rows, np.float64).reshape(-1, 3)
+    sd, low, high = of.scale * numbers.T
     # 0 where there is an interval, NaN (which is not drawn) where there is none.
     sd = np.where(np.isnan(sd), 0 * high, sd)
     # Where an interval has no width, its ends may be a rounding error on the wrong
@@ -457,7 +486,10 @@ def error_rate_histogram(
   rates = np.asarray(example_error_rates, np.float64)
   # The tiny shift puts rates such as 3/20 into the bin that starts there, whatever
   # their rounding.
-  edges = np.linspace(0, 1, 21) + np.r_[np.full(20, -1e-9), 1e-9]
+  edges = np.linspace(0, 1, 21)
+  edges[:-1] -= 1e-9
+  # All examples are in some bin: the last edge goes the other way.
+  edges[-1] += 1e-9
   never = int((rates == 0).sum())
   always = int((rates == 1).sum())
   label = f"{len(rates)} examples: {never} never wrong, {always} always"
@@ -505,6 +537,7 @@ def calibration_plot(
   if not ax.lines:
     ax.plot([0, 100], [0, 100], label="perfect calibration", **DOTTED)
   x, y = 100 * np.array([confidence, accuracy], np.float64)
+  # No point, and no gap in the line, where a bin is empty.
   known = ~np.isnan(x)
   ax.plot(x[known], y[known], "o-", color=color, markersize=5, label=label)
   if low is not None and high is not None:
@@ -529,6 +562,7 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
   x, y = 100 * np.array([error, disagreement], np.float64)
   label = f"{count_of(len(x), 'pair')} of runs"
   ax.scatter(x, y, 14, BLUE, alpha=0.35, linewidths=0, label=label)
+  # A line through no point has no place.
   if len(x):
     middle = (x.mean(), x.mean())
     ax.axline(middle, slope=1, label="disagreement = error", **DOTTED)
@@ -554,8 +588,8 @@ def ecdf_band(
   """
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.
-  places = np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))
-  points = pooled[places]
+  places = np.linspace(0, pooled.size - 1, 1000).astype(int)
+  points = pooled[np.unique(places)]
 
   def ecdf(values: np.ndarray) -> np.ndarray:
     return np.searchsorted(values, points, side="right") / values.size
@@ -693,6 +727,7 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   ax.spines[["top", "right"]].set_visible(False)
   ax.grid(alpha=0.25, linewidth=0.7)
   place: dict[str, Any] = {}
+  # Where marks fill the axes, a legend inside them would hide some.
   if above:
     place = {
       "loc": "lower left",

@@ -3,39 +3,55 @@ self-contained pages.
 """
 
 import dataclasses
+import functools
 import itertools
-import webbrowser
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-import rich.table
 import xarray as xr
 from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
-from rich.markup import escape
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, one_of
+from vmapseeds.mistakes import Mistake, door, doors
 from vmapseeds.reports import (
   groups,
   pages,
   planning,
   plots,
+  rendering,
   search_section,
   sources,
   sweeps,
 )
+from vmapseeds.reports.documents import (
+  Cell,
+  Document,
+  Figure,
+  GroupedTable,
+  Section,
+  Table,
+  note_section,
+)
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
+from vmapseeds.reports.findings import (
+  Findings,
+  check_format,
+  check_vector,
+  command,
+  print_page,
+)
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.pages import Figure, Table, join_names, with_small
+from vmapseeds.reports.pages import join_names
 from vmapseeds.reports.pictures import Inputs, find_inputs
 from vmapseeds.reports.summary import (
   BY_VERSIONS,
+  format_setting,
   headline,
   measure_outputs,
   summarize,
@@ -52,13 +68,12 @@ from vmapseeds.results.formatting import (
 from vmapseeds.results.opening import loaded, open_results, resolve_test_set
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.searches.trials import best_runs
-from vmapseeds.store.files import Folder, is_remote, place
+from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
-VECTORS = ("svg", "pdf")
 MOST_PAIRED = 50  # runs whose pairs are drawn
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
@@ -88,15 +103,191 @@ runs on other examples would give, all others what other runs on the same test e
 would."""
 
 
+# Label, value with standard error, 95 % interval, reading and definition.
+StatisticRow = tuple[str, str, str, Cell]
+
+
 class Part(NamedTuple):
   """Runs that have a page of their own: all of a folder, or a group of its runs."""
 
   name: str
-  out: Path | UPath
+  subfolder: str  # of its page, below that of the folder; empty of all runs
   measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: Summary
   inputs: Inputs = Inputs()
-  searches: Sequence[pages.Section] = ()  # what there is to say of searches
+  searches: Sequence[Section] = ()  # what there is to say of searches
+
+
+class FolderReport(NamedTuple):
+  """What a folder has to report.
+
+  Attributes:
+    folder: the results folder.
+    name: the shortest that tells it from the others; empty of a single folder.
+    subfolders: of its pages, for a test set and an epoch.
+    parts: its runs, or groups of them.
+    lost: a sentence for each group whose runs all diverged.
+  """
+
+  folder: Folder
+  name: str
+  subfolders: tuple[str, str]
+  parts: list[Part]
+  lost: list[str]
+
+  @property
+  def has_overview(self) -> bool:
+    return len(self.parts) > 1 or bool(self.lost)
+
+  def pages_folder(self, out: Folder | None) -> Path | UPath:
+    """Return where its pages are: in the results, or in `out`."""
+    top = place(self.folder) / "report"
+    if out is not None:
+      top = place(out) / self.name
+    return pages.below(top, *self.subfolders)
+
+
+@doors
+class Report(Findings):
+  """The statistics of results folders: what `vs.report` returns.
+
+  A report is a sequence of what `summarize` returns for each group of runs of each
+  folder, with its `folder` and `values`, column -> value.
+
+  `tables["statistics"]` is what `summary_table` returns. `figures` are those of
+  `report_figures`, of several folders after the folder's name, and those with groups side
+  by side. `notes` are the warnings. `print`, `save` and a notebook show it.
+  """
+
+  def __init__(self, folders: Sequence[FolderReport], call: str):
+    self._folders = list(folders)
+    self._parts = [part for reported in folders for part in reported.parts]
+    # Place of a folder -> its page, once it was saved.
+    self._pages: dict[int, Path | UPath] = {}
+    self._overviews: dict[int, Document] = {}
+    for index, reported in enumerate(self._folders):
+      if reported.has_overview:
+        self._overviews[index] = overview(reported.parts, reported.lost)
+
+    if len(self._folders) > 1:
+      lost = [sentence for reported in folders for sentence in reported.lost]
+      document = overview(self._parts, lost)
+    elif self._overviews:
+      document = self._overviews[0]
+    else:
+      document = document_of(self._parts[0])
+    frame = statistics_frame(list(self))
+    top = place(folders[0].folder) / "report"
+    super().__init__(document, {"statistics": frame}, top, call)
+
+  def __len__(self) -> int:
+    return len(self._parts)
+
+  def __iter__(self) -> Iterator[Summary]:
+    return iter([part.summary for part in self._parts])
+
+  def __getitem__(self, index: int) -> Summary:
+    return self._parts[index].summary
+
+  @property
+  def figures(self) -> dict[str, MatplotlibFigure]:
+    """Return the figures as objects of Matplotlib."""
+    if len(self._parts) == 1:
+      return drawings_of(figures_of(self._parts[0]))
+    drawings = drawings_of(self.document.figures)
+    for part in self._parts:
+      drawings |= drawings_of(figures_of(part), part.name)
+    return drawings
+
+  @moves_data
+  def print(self, console: Console | None = None, *, format: str = "text") -> None:
+    """Print the statistics, the notes and, once they were saved, where the pages are.
+
+    Args:
+      console: where to print; by default to the standard output.
+      format: "text", or "md" for tables in Markdown.
+
+    Raises:
+      Mistake: there is no such format.
+    """
+    check_format(format)
+    console = console or rendering.terminal()
+    for index, reported in enumerate(self._folders):
+      # What is brief needs no pictures and no cards of single examples.
+      document = self._overviews.get(index) or brief_of(reported.parts[0])
+      print_page(document, console, format, self._pages.get(index))
+      # Pages of several folders follow one another.
+      if format == "text":
+        console.print()
+    if len(self._folders) > 1:
+      print_page(self.document, console, format, self.page)
+
+  @moves_data
+  def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
+    """Write `report.html`, `report.json`, `report.csv` and PNG figures of all runs and of
+    each group, and return the path of the page with all of them.
+
+    The page is in `report` in the results folder, or in `report/<test set>` if this is
+    not the recipe's first test set. A chosen epoch adds a subfolder `epoch=8`, and a group
+    of runs a subfolder `lr=0.02`. The page with groups side by side is in the folder above
+    theirs. The page with several results folders side by side is in `report/side_by_side`
+    of the first.
+
+    Args:
+      out: folder for the pages instead. With several results folders, each has a
+        subfolder of its name in it.
+      vector: another format of the figures: "svg" or "pdf".
+
+    Raises:
+      Mistake: the folder cannot be written, or there is no such format.
+    """
+    vector = check_vector(vector)
+    origin = pages.origin_of(self._call)
+    write = functools.partial(pages.write_page, vector=vector, origin=origin)
+    part_pages: dict[str, Path | UPath] = {}
+    for index in range(len(self._folders)):
+      self._pages[index] = self._save_folder(index, out, part_pages, write)
+
+    self.page = self._pages[0]
+    if len(self._folders) > 1:
+      top = place(self._folders[0].folder) / "report" / "side_by_side"
+      if out is not None:
+        top = place(out)
+      self.page = write(top, self.document, table=self.table, pages=part_pages)
+    return self.page
+
+  def _document_of(self, part: Part) -> Document:
+    # That of a single part is there already.
+    if len(self._parts) == 1 and not self._overviews:
+      return self.document
+    return document_of(part)
+
+  def _save_folder(
+    self,
+    index: int,
+    out: Folder | None,
+    part_pages: dict[str, Path | UPath],
+    write: Callable[..., Path | UPath],
+  ) -> Path | UPath:
+    """Write the pages of a folder, add those of its groups to `part_pages`, and return
+    its own.
+    """
+    reported = self._folders[index]
+    document = self._overviews.get(index)
+    top = reported.pages_folder(out)
+    back = top / "report.html" if document else None
+    for part in reported.parts:
+      # One after the other: the pages of many groups do not fit into memory together.
+      part_pages[part.name] = write(
+        pages.below(top, part.subfolder),
+        self._document_of(part),
+        table=statistics_frame([part.summary]),
+        back=back,
+      )
+    if document is None:
+      return part_pages[reported.parts[0].name]
+    frame = statistics_frame([part.summary for part in reported.parts])
+    return write(top, document, table=frame, pages=part_pages)
 
 
 @door
@@ -109,23 +300,21 @@ def report(
   test_set: str = "test",
   epoch: int | None = None,
   images: Any = None,
-  out: Folder | None = None,
-  console: Console | None = None,
-  format: str = "text",
-  open_page: bool = False,
-) -> list[Summary]:
-  """Print the statistics of results folders and write `report.html`, `report.json` and
-  PNG figures, with a section for each output of role class, loss or score.
+) -> Report:
+  """Return the statistics of results folders, with a section for each output of role
+  class, loss or score. Nothing is printed or written.
+
+  ::
+
+    report = vs.report("results/a")
+    report.print()
+    report.save()  # results/a/report/report.html
+    report.tables["statistics"]
 
   Of searches the runs are the best of each, and more sections say how they were found.
 
   Runs of different swept values are never pooled unless `by` asks for it: each
-  combination of values has its own row in a table, and its own page. The page is in
-  `report` in the results folder, or in `report/<test set>` if this is not the recipe's
-  first test set. A chosen epoch adds a subfolder `epoch=8`, and a group of runs a
-  subfolder `lr=0.02`. The page with groups side by side is in the folder above theirs.
-  The page with several results folders side by side is in `report/side_by_side` of the
-  first.
+  combination of values has its own row in a table, and its own page.
 
   Args:
     folders: results folders, or one.
@@ -139,67 +328,50 @@ def report(
       `.npz` file with `x_<test set>` or one array, or a data set as recipes name it.
       They may be pictures, rows of numbers or texts. None means the recipe's data set,
       if it is on the disk.
-    out: folder for the pages instead. With several results folders, each has a
-      subfolder of its name in it.
-    console: where to print.
-    format: of what is printed: "text", or "md" for tables in Markdown; or "svg" or "pdf":
-      text, and figures in that format, too, beside the PNG files.
-    open_page: whether to show the last page in a browser.
 
   Returns:
-    what `summarize` returns for each group of each folder, with its `folder` and
-    `values`, column -> value.
+    a `Report`: `tables`, `figures` and `notes`; `print` and `save` it. It is also the
+    sequence of what `summarize` returns for each group of each folder, with its `folder`
+    and `values`, column -> value.
 
   Raises:
-    Mistake: a folder holds no results, no output with such a role or no finished run,
-      has no such test set, columns or values, or a page cannot be written. Nothing is
-      written then, unless writing itself fails.
+    Mistake: a folder holds no results, no output with such a role or no finished run, or
+      has no such test set, columns or values.
   """
-  one_of("format", format, ("text", "md", *VECTORS))
-  vector = format if format in VECTORS else ""
-  console = console or pages.terminal()
   folders = _list_of_folders(folders)
-  names = _names(folders) if len(folders) > 1 else [""]
-
-  # All folders are read before the first page is written, so that a mistake in one of
-  # them leaves nothing half written.
+  names = pages.short_names(folders) if len(folders) > 1 else [""]
   reported = []
   for folder, name in zip(folders, names, strict=True):
-    results = _open(folder, test_set, epoch, by, where)
-    above = place(folder) / "report" if out is None else place(out) / name
-    resolved = resolve_test_set(results.attrs.get("test_sets"), test_set)
-    above = pages.of_test_set(above, results, resolved)
-    try:
-      inputs = find_inputs(images, results, resolved)
-      grouped = groups.group_runs(results, by, where)
-      parts, lost = _parts(grouped, name, above, str(folder), resolved, inputs)
-      if "search" in results.attrs:
-        parts = _with_searches(parts, folder)
-      reported.append((parts, lost))
-    except Mistake as mistake:
-      raise Mistake(f"{folder}: {mistake}") from None
+    reported.append(_read(folder, name, by, where, test_set, epoch, images))
+  call = command("report", folders, by=by, where=where, test_set=test_set, epoch=epoch)
+  return Report(reported, call)
 
-  for parts, lost in reported:
-    for part in parts:
-      page = pages.write_page(
-        part.out, "report", part.summary, vector=vector, **page_of(part)
-      )
-    if len(parts) > 1 or lost:
-      page = _side_by_side(parts, lost, parts[0].out.parent, console, format)
-    else:
-      _print_part(parts[0], page, console, format)
 
-  all_parts = [part for parts, _ in reported for part in parts]
-  if len(folders) > 1:
-    top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
-    all_lost = [sentence for _, lost in reported for sentence in lost]
-    page = _side_by_side(all_parts, all_lost, top, console, format)
-  if open_page:
-    webbrowser.open(str(page) if is_remote(page) else page.absolute().as_uri())
-  return [part.summary for part in all_parts]
+def _read(
+  folder: Folder,
+  name: str,
+  by: Sequence[str] | None,
+  where: Where,
+  test_set: str,
+  epoch: int | None,
+  images: Any,
+) -> FolderReport:
+  results = _open(folder, test_set, epoch, by, where)
+  resolved = resolve_test_set(results.attrs.get("test_sets"), test_set)
+  try:
+    inputs = find_inputs(images, results, resolved)
+    grouped = groups.group_runs(results, by, where)
+    parts, lost = _parts(grouped, name, str(folder), resolved, inputs)
+    if "search" in results.attrs:
+      parts = _with_searches(parts, folder)
+  except Mistake as mistake:
+    raise Mistake(f"{folder}: {mistake}") from None
+  subfolders = pages.subfolders_of(results, resolved)
+  return FolderReport(folder, name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
+  # What is no folder is said where it is opened.
   if isinstance(folders, Folder) or not np.iterable(folders):
     return [folders]
   folders = list(folders)
@@ -219,24 +391,8 @@ def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
   ]
 
 
-def _print_part(part: Part, page: Path | UPath, console: Console, format: str) -> None:
-  """Print the statistics of each output, and which page has more."""
-  for section in sections(part.summary):
-    if format == "md":
-      _print_markdown(markdown_of(part.summary, section), console)
-    else:
-      console.print(terminal_table(part.summary, section))
-    for table in _table_of_sources(section):
-      _print_table(table, console, format)
-  # The first section has the numbers, the others are figures.
-  for section in part.searches[:1]:
-    lines = "\n".join((section.lead, *section.sentences))
-    console.print(lines, soft_wrap=True, highlight=False, markup=False)
-    _print_table(section.tables[0], console, format)
-  _print_notes(_notes([part]), page, console, format)
-
-
 @door
+@moves_data
 def summary_table(
   folders: Folder | Sequence[Folder],
   *,
@@ -267,21 +423,32 @@ def summary_table(
   Raises:
     Mistake: as `report`.
   """
-  rows = []
-  columns = dict.fromkeys(["folder"])
+  summaries = []
   for folder in [folders] if isinstance(folders, Folder) else folders:
     results = _open(folder, test_set, epoch, by, where)
     for values, of_group in groups.group_runs(results, by, where):
-      columns |= dict.fromkeys(values)
-      for section in sections(summarize(of_group, test_set=test_set)):
-        index = {"folder": str(folder), **values, "output": section["output"]}
-        for name, statistic in section["statistics"].items():
-          cells = {column: statistic[column] for column in _COLUMNS}
-          rows.append({**index, "statistic": name, **cells, "runs": section["runs"]})
+      summary = summarize(of_group, test_set=test_set)
+      summaries.append({"folder": str(folder), "values": values, **summary})
+  return statistics_frame(summaries)
+
+
+def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
+  """Return the frame of `summary_table` of groups of runs."""
+  rows = []
+  columns = dict.fromkeys(["folder"])
+  for summary in summaries:
+    values = summary["values"]
+    columns |= dict.fromkeys(values)
+    for section in sections(summary):
+      group = {"folder": summary["folder"], **values, "output": section["output"]}
+      for name, statistic in section["statistics"].items():
+        cells = {column: statistic[column] for column in _COLUMNS}
+        rows.append({**group, "statistic": name, **cells, "runs": section["runs"]})
   return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
 
 
 @door
+@moves_data
 def report_figures(
   folder: Folder,
   *,
@@ -315,20 +482,42 @@ def report_figures(
     Mistake: as `report`.
   """
   results = _open(folder, test_set, epoch, by, where)
-  drawings = {}
+  drawings: dict[str, MatplotlibFigure] = {}
   for values, of_group in groups.group_runs(results, by, where):
     try:
       measured = measure_outputs(of_group)
     except AllDiverged:
       continue
-    for runs in measured:
-      output = runs.output if len(measured) > 1 else ""
-      for key, figure in figures(runs, summarize_output(runs)).items():
-        drawing, axes = plots.figure(height=figure.height)
-        figure.draw(axes)
-        name = join_names(output, key, by=".")
-        drawings[join_names(format_values(values), name, by="/")] = drawing
+    measured_sections = [summarize_output(runs) for runs in measured]
+    named = named_figures(measured, measured_sections)
+    drawings |= drawings_of(named, format_values(values))
   return drawings
+
+
+def named_figures(
+  measured: Sequence[MeasuredRuns], measured_sections: Sequence[Summary]
+) -> Figures:
+  """Return the figures of all outputs of a group of runs by name: of several outputs
+  after the output's.
+  """
+  named: Figures = {}
+  for runs, section in zip(measured, measured_sections, strict=True):
+    output = runs.output if len(measured) > 1 else ""
+    for key, figure in figures(runs, section).items():
+      named[join_names(output, key, by=".")] = figure
+  return named
+
+
+def figures_of(part: Part) -> Figures:
+  return named_figures(part.measured, sections(part.summary))
+
+
+def drawings_of(named: Figures, group: str = "") -> dict[str, MatplotlibFigure]:
+  """Draw figures; their names stand after that of a group of runs."""
+  return {
+    join_names(group, name, by="/"): rendering.drawing_of(figure)
+    for name, figure in named.items()
+  }
 
 
 def sections(summary: Summary) -> list[Summary]:
@@ -336,22 +525,9 @@ def sections(summary: Summary) -> list[Summary]:
   return [summary, *summary["further"]]
 
 
-def _names(folders: Sequence[Folder]) -> list[str]:
-  """Return the shortest path endings that tell the folders apart."""
-  parts = [pages.path_parts(folder) for folder in folders]
-  longest = max(len(path) for path in parts)
-  for length in range(1, longest + 1):
-    names = ["/".join(path[-length:]).strip("/") for path in parts]
-    # A folder that is given twice has one name.
-    if len(set(names)) == len(set(parts)):
-      break
-  return names
-
-
 def _parts(
   grouped: Sequence[groups.Group],
   name: str,
-  above: Path | UPath,
   folder: str,
   test_set: str,
   inputs: Inputs,
@@ -362,18 +538,19 @@ def _parts(
     group_name = format_values(values)
     try:
       measured = measure_outputs(of_group)
+    # One group that learns nothing does not hide the others.
     except AllDiverged as mistake:
       all_lost = mistake
       runs = run_count(of_group.sizes["run"])
       lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
       continue
 
-    summary = summarize(of_group, test_set=test_set, measured=measured)
+    with readable(folder):  # kept logits are read here
+      summary = summarize(of_group, test_set=test_set, measured=measured)
     summary = {"folder": folder, "values": values, **summary}
     measured = [_without_joint_errors(runs) for runs in measured]
     part_name = join_names(name, _group_name(summary))
-    out = pages.below(above, group_name)
-    parts.append(Part(part_name, out, measured, summary, inputs))
+    parts.append(Part(part_name, group_name, measured, summary, inputs))
   if not parts:
     raise all_lost
   return parts, lost
@@ -408,31 +585,11 @@ def _notes(parts: Sequence[Part]) -> list[str]:
 
   lines = []
   for warning, names in names_of.items():
+    # What holds of all needs no names.
     if len(names) < len(pairs):
       warning = f"{'; '.join(names)}: {warning}"
     lines.append(warning)
   return lines
-
-
-def _print_markdown(text: str, console: Console) -> None:
-  console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _print_table(table: Table, console: Console, format: str) -> None:
-  if format == "md":
-    _print_markdown(pages.markdown(table), console)
-  else:
-    console.print(table.for_terminal())
-
-
-def _print_notes(
-  notes: Iterable[str], page: Path | UPath, console: Console, format: str
-) -> None:
-  if format == "md":
-    return _print_markdown("".join(f"- {note}\n" for note in notes), console)
-  for note in notes:
-    console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
-  console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def _title(summary: Summary) -> str:
@@ -454,6 +611,7 @@ def _title(summary: Summary) -> str:
 def _about(summary: Summary, section: Summary) -> str:
   """Return how many runs and examples an output has."""
   runs = run_count(section["runs"])
+  # A score is of a run, not of examples.
   if not section["examples"]:
     return f"{runs}, {section['output']}"
   examples = f"{section['examples']} examples"
@@ -462,78 +620,87 @@ def _about(summary: Summary, section: Summary) -> str:
   return f"{runs}, {examples}"
 
 
-def _statistics(section: Summary) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+def _statistics(section: Summary) -> Iterator[tuple[str, list[StatisticRow]]]:
   """Yield the heading of each group of statistics, and its rows: label, value with
   standard error, 95 % interval, reading and definition.
   """
   statistics = section["statistics"].values()
+  # They stand in the order of their groups already.
   for group, members in itertools.groupby(statistics, key=lambda s: s["group"]):
     yield GROUPS[group], [_row_of_statistic(statistic) for statistic in members]
 
 
-def _row_of_statistic(statistic: Summary) -> tuple[str, ...]:
+def _row_of_statistic(statistic: Summary) -> StatisticRow:
   unit = statistic["unit"]
   interval = show_interval(statistic["low"], statistic["high"], unit)
+  # Two kinds of uncertainty must not be mistaken for each other.
   if statistic["over"] == "examples":
     interval = f"* {interval}"
   return (
     statistic["label"],
     show(statistic["value"], statistic["se"], unit),
     interval,
-    with_small(statistic["reading"], statistic["definition"]),
+    Cell(statistic["reading"], small=statistic["definition"]),
   )
 
 
-def terminal_table(summary: Summary, section: Summary) -> rich.table.Table:
+def _grouped_table(summary: Summary, section: Summary) -> GroupedTable:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
   title = f"{_title(summary)}: {_about(summary, section)}"
-  table = Table(title, HEADINGS[:3], []).for_terminal()
-  table.caption, table.caption_justify = _STARS, "left"
+  by_group = {}
   for group, rows in _statistics(section):
-    table.add_section()
-    table.add_row(f"[bold]{group}")
-    for row in rows:
-      table.add_row(*row[:3])
-  return table
+    by_group[group] = [row[:3] for row in rows]
+  return GroupedTable(title, HEADINGS[:3], by_group, _STARS)
 
 
-def markdown_of(summary: Summary, section: Summary) -> str:
-  """Return the same as tables in Markdown."""
-  title = f"{_title(summary)}: {_about(summary, section)}"
-  tables = (
-    pages.markdown(Table(group, HEADINGS[:3], [row[:3] for row in rows]))
-    for group, rows in _statistics(section)
+# One part.
+
+
+def brief_of(part: Part) -> Document:
+  """Return what a terminal shows of a part."""
+  summary = part.summary
+  brief = []
+  for section in sections(summary):
+    tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
+    tables += _table_of_sources(section)
+    brief.append(Section(tables=tables))
+  # The first section has the numbers, the others are figures.
+  for section in part.searches[:1]:
+    brief.append(section._replace(heading="", tables=section.tables[:1]))
+  return Document(
+    name="report",
+    title=_title(summary),
+    under=_about(summary, summary),
+    brief=brief,
+    notes=_notes([part._replace(name="")]),
+    sections=(),
+    record=summary,
+    footer=_FOOTER,
   )
-  return "\n".join([f"## {title}\n", *tables, _STARS.replace("*", r"\*"), ""])
 
 
-# The page of one part.
-
-
-def page_of(part: Part) -> dict[str, Any]:
-  """Return what the page of a part shows: see `pages.html`."""
+def document_of(part: Part) -> Document:
+  """Return what there is to say of a part, with its page."""
+  document = brief_of(part)
   summary = part.summary
   folder = summary.get("folder")
-  seconds = planning.seconds_of_a_run(folder) if folder else None
+  seconds = None
+  if folder:
+    seconds = planning.seconds_of_a_run(folder)
 
-  notes = pages.notes(_notes([part._replace(name="")]))
   page_sections = list(part.searches)
-  outputs = itertools.zip_longest(sections(summary), part.measured)
-  for section, runs in outputs:
+  # Without runs, from numbers alone, a page has no figures.
+  for section, runs in itertools.zip_longest(sections(summary), part.measured):
     # A single output needs no name before its headings.
     name = section["output"] if summary["further"] else ""
     page_sections += _sections_of_output(part, section, runs, name, seconds)
   # Notes stand under the headline of a single output, or above all of several.
-  page_sections.insert(0 if summary["further"] else 1, notes)
-  page_sections.append(_settings(summary))
-  return {
-    "sections": page_sections,
-    "title": _title(summary),
-    "under": _about(summary, summary),
-    "footer": _FOOTER,
-  }
+  place_of_notes = 0 if summary["further"] else 1
+  page_sections.insert(place_of_notes, note_section(document.notes))
+  page_sections.append(_settings(summary, folder))
+  return document._replace(sections=page_sections)
 
 
 def _sections_of_output(
@@ -542,43 +709,47 @@ def _sections_of_output(
   runs: MeasuredRuns | None,
   name: str,
   seconds: float | None,
-) -> list[pages.Section]:
+) -> list[Section]:
   """Return what the page shows of one output; `seconds` is how long a run took."""
 
   def heading(text: str) -> str:
     return join_names(name, text, by=": ")
 
   tables = [_headline_table(section), *_table_of_sources(section)]
-  named_figures = {}
+  drawn = {}
   if runs:
     for key, figure in figures(runs, section).items():
-      named_figures[join_names(name, key, by=".")] = figure
+      drawn[join_names(name, key, by=".")] = figure
   page_sections = [
-    pages.Section(name, section["summary"], tables=tables),
-    pages.Section(heading("Figures"), figures=named_figures),
-    pages.Section(heading("Statistics"), tables=_tables(section)),
+    Section(name, section["summary"], tables=tables),
+    Section(heading("Figures"), figures=drawn),
+    Section(heading("Statistics"), tables=_tables(section)),
   ]
   if not runs:
     return page_sections
 
   cards = notable_cards(runs, section, part.inputs)
   if cards:
-    page_sections.append(
-      pages.Section(
-        heading("Examples"),
-        lead=BARS if runs.role == "class" else "",
-        sentences=[part.inputs.why] if part.inputs.why else [],
-        cards=cards,
-        explorer=explorer_of(runs, part.inputs),
-      )
+    # Losses have no votes, so their cards have no bars.
+    lead = BARS if runs.role == "class" else ""
+    missing_inputs = [part.inputs.why] if part.inputs.why else []
+    explorer = explorer_of(runs, part.inputs)
+    examples = Section(
+      heading("Examples"), lead, missing_inputs, cards=cards, explorer=explorer
     )
+    page_sections.append(examples)
+  # Fewer runs say nothing of how many more it takes.
   if planning.is_pilot(runs):
     table = planning.table_of(planning.needs(runs), seconds)
-    page_sections.append(pages.Section(heading("How many runs?"), tables=[table]))
+    page_sections.append(Section(heading("How many runs?"), tables=[table]))
   return page_sections
 
 
-def _settings(summary: Summary) -> pages.Section:
+def _settings(summary: Summary, folder: Folder | None) -> Section:
+  record: Mapping[str, Any] = {}
+  # Summaries of arrays in memory have no folder.
+  if folder:
+    record, _ = planning.record_of_a_block(folder)
   settings = {
     **summary["settings"],
     "runs": summary["runs"],
@@ -589,24 +760,23 @@ def _settings(summary: Summary) -> pages.Section:
     "device": summary["device_kind"],
     "lane width": summary["lane_width"],
     "lowering": summary["lowering"],
+    "trained": record.get("when"),
+    "commit": record.get("commit"),
     **summary["versions"],
   }
-  rows = [(name, _setting(value)) for name, value in settings.items()]
-  return pages.Section("Settings", tables=[Table("", (), rows)])
+  rows = []
+  for name, value in settings.items():
+    text = format_setting(value)
+    # What a recipe leaves at nothing needs no row.
+    if text:
+      rows.append((name, text))
+  return Section("Settings", tables=[Table("", (), rows)], kind="settings")
 
 
-def _setting(value: Any) -> str:
-  if isinstance(value, Mapping):
-    value = format_values(value)
-  elif isinstance(value, list):
-    value = ", ".join(map(str, value))
-  return "–" if value in (None, "") else str(value)
-
-
-def _cell(statistic: Summary) -> str:
+def _cell(statistic: Summary) -> Cell:
   unit = statistic["unit"]
   interval = show_interval(statistic["low"], statistic["high"], unit)
-  return with_small(show(statistic["value"], statistic["se"], unit), interval)
+  return Cell(show(statistic["value"], statistic["se"], unit), small=interval)
 
 
 def _headline_table(section: Summary) -> Table:
@@ -627,6 +797,7 @@ def _table_of_sources(section: Summary) -> list[Table]:
 def _tables(section: Summary) -> list[Table]:
   tables = [Table(group, HEADINGS, rows) for group, rows in _statistics(section)]
   pairs = section.get("pairs")
+  # There are none of losses, of one run, and of examples that are too many to pair.
   if pairs:
     tables.append(_table_of_pairs(pairs))
   return tables
@@ -662,6 +833,7 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
   drawn: Figures = {}
   noun = "accuracy" if runs.role == "class" else runs.role
   drawn[f"{noun}_distribution"] = _distribution(runs, section)
+  # Of runs that were evaluated at their end alone there is none.
   curves = learning_curves(runs)
   if curves is not None:
     drawn["learning_curve"] = _learning_curve(runs, *curves)
@@ -669,10 +841,12 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
     drawn["losses"] = _losses(runs)
   if runs.role == "class":
     drawn["error_rates"] = _error_rates(runs)
+  # A score, and a single example, have no halves.
   if runs.role in _PARTS and runs.examples > 1:
     drawn["split"] = _split(runs, statistics["split_correlation"])
   if "cace" in statistics:
     drawn["calibration"] = _calibration(runs, statistics["cace"])
+  # Votes alone do not say which pairs of runs disagree.
   if "gde_gap" in statistics and runs.predictions is not None:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
   if "gap_accepted" in statistics:
@@ -689,44 +863,63 @@ def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
   }
   sds = {name: curve["value"] for name, curve in curves.items() if curve}
   caption = "The curve has the runs' mean and standard deviation."
+  if parts:
+    caption = _DISTRIBUTION
   return Figure(
     f"{capitalized(runs.of.name)} over runs",
-    _DISTRIBUTION if parts else caption,
+    caption,
     lambda ax: plots.accuracy_histogram(
       runs.values, ax, examples=runs.examples, sds=sds, of=runs.of
     ),
+    finding=f"Histogram of {run_count(runs.runs)}. {section['summary']}",
   )
 
 
 def _learning_curve(
   runs: MeasuredRuns, epochs: np.ndarray, values: np.ndarray
 ) -> Figure:
+  first = show(values[:, 0].mean(), None, runs.of.unit)
+  last = show(values[:, -1].mean(), None, runs.of.unit)
   return Figure(
     f"{capitalized(runs.of.name)} after each epoch",
     """Mean over the runs with its 95 % interval, and the middle 95 % of the runs.""",
     lambda ax: plots.learning_curves({"": values}, epochs, ax, of=runs.of),
-  )
-
-
-def _losses(runs: MeasuredRuns) -> Figure:
-  return Figure(
-    "How large the loss of each example is",
-    """Mean over the runs. The examples at the far right are the hardest; the page lists \
-them below. The count is on a logarithmic axis.""",
-    # Sums of many float32 losses would be rounded.
-    lambda ax: plots.loss_histogram(
-      runs.losses.mean(0, dtype=np.float64), ax, unit=runs.of.unit
+    finding=(
+      f"Mean {runs.of.name} goes from {first} after epoch {epochs[0]} to {last} after "
+      f"epoch {epochs[-1]}."
     ),
   )
 
 
+def _losses(runs: MeasuredRuns) -> Figure:
+  # Sums of many float32 losses would be rounded.
+  losses = runs.losses.mean(0, dtype=np.float64)
+  unit = runs.of.unit
+  median = show(np.median(losses), None, unit)
+  largest = show(losses.max(), None, unit)
+  return Figure(
+    "How large the loss of each example is",
+    """Mean over the runs. The examples at the far right are the hardest; the page lists \
+them below. The count is on a logarithmic axis.""",
+    lambda ax: plots.loss_histogram(losses, ax, unit=unit),
+    finding=f"Half of the examples have a loss below {median}; the largest is {largest}.",
+  )
+
+
 def _error_rates(runs: MeasuredRuns) -> Figure:
+  rates = runs.tallies.example_error_rates()
+  never = 100 * np.mean(rates == 0)
+  always = 100 * np.mean(rates == 1)
   return Figure(
     "How often each example is wrong",
     """Examples at the far left are right in nearly every run, those at the far right \
 wrong in nearly every run. Runs differ on the ones between, and these make up the \
 independent-errors prediction. The count is on a logarithmic axis.""",
-    lambda ax: plots.error_rate_histogram(runs.tallies.example_error_rates(), ax),
+    lambda ax: plots.error_rate_histogram(rates, ax),
+    finding=(
+      f"{never:.1f} % of the examples are right in every run, {always:.1f} % wrong in "
+      "every run."
+    ),
   )
 
 
@@ -740,6 +933,7 @@ others, those good on the even examples would be good on the odd ones. \
     lambda ax: plots.split_scatter(
       even, odd, ax, correlation=correlation["value"], of=runs.of
     ),
+    finding=correlation["reading"],
   )
 
 
@@ -755,6 +949,7 @@ classes: how often the class was right, with 95 % of the bootstrap over examples
     lambda ax: plots.calibration_plot(
       curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
     ),
+    finding=cace["reading"],
   )
 
 
@@ -773,16 +968,19 @@ calibrated the points lie around the line. {gap["reading"]}""",
       stats.disagreement_matrix(predictions)[first_run, second_run],
       ax,
     ),
+    finding=gap["reading"],
   )
 
 
 def _logit_gaps(runs: MeasuredRuns, accepted: Summary) -> Figure:
+  # As far as the law of n examples reaches by chance (Banerjee 2024, equation 16).
   threshold = float(stats.ks_threshold(runs.examples))
   return Figure(
     "Distribution functions of the logit gaps",
     f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
 of all runs together, and the band its ± δ_a. {accepted["reading"]}""",
     lambda ax: plots.ecdf_band(runs.gaps, ax, threshold=threshold),
+    finding=accepted["reading"],
   )
 
 
@@ -819,6 +1017,7 @@ class Row(NamedTuple):
 
 def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
   rows: dict[str, list[Row]] = {}
+  # By what they are called: folders may have different outputs.
   for part in parts:
     for runs, section in zip(part.measured, sections(part.summary), strict=True):
       rows.setdefault(runs.of.name, []).append(Row(part, runs, section))
@@ -828,10 +1027,11 @@ def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
 def side_by_side_table(
   title: str,
   rows: Sequence[Row],
-  name: Callable[[Row], str],
-  cell: Callable[[Summary], str],
+  name: Callable[[Row], str | Cell],
+  cell: Callable[[Summary], str | Cell],
 ) -> Table:
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
+  # All rows have the headings of the first.
   first = headline(rows[0].section)
   # Two lines each, because a terminal has no room for all of them in one.
   two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
@@ -840,7 +1040,9 @@ def side_by_side_table(
     statistics = headline(row.section)
     cells = [name(row), str(row.section["runs"])]
     for heading in first:
-      cells.append(cell(statistics[heading]) if heading in statistics else "–")
+      # Groups need not have the same statistics: a single run has no variance.
+      known = heading in statistics
+      cells.append(cell(statistics[heading]) if known else "–")
     table_rows.append(cells)
   return Table(title, ("runs of", "runs", *two_lines), table_rows)
 
@@ -864,9 +1066,12 @@ def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
   quantity = rows[0].runs.of
   # As many inches as the longest of the names has lines for, on every row.
   lines = 2 + max(name.count("\n") for name in names)
-  height = min(30.0, 1.6 + len(rows) * max(0.45, 0.1 + 0.16 * lines))
+  inches_a_row = max(0.45, 0.1 + 0.16 * lines)
+  # Matplotlib refuses images of more than 2¹⁶ pixels a side.
+  height = min(30.0, 1.6 + len(rows) * inches_a_row)
 
   values = {row.name: row.runs.values for row in rows}
+  # By name, in the order of the page.
   drawn = {
     "accuracies": Figure(
       f"{capitalized(noun)} of the runs",
@@ -883,6 +1088,7 @@ their mean; the whiskers reach to the lowest and the highest.""",
     if curve is not None:
       axes.append(curve[0])
       curves[row.name.replace("\n", ", ")] = curve[1]
+  # More lines than colours could not be told apart.
   if len(curves) == len(rows) <= MOST_COLORED:
     epochs = axes[0]
     drawn["learning_curves"] = Figure(
@@ -892,6 +1098,7 @@ their mean; the whiskers reach to the lowest and the highest.""",
     )
 
   first = [headline(row.section) for row in rows]
+  # Of single runs there is nothing to draw.
   single = all(statistics["sd"]["value"] is None for statistics in first)
   if rows[0].runs.role != "score" and not single:
     parts = _PARTS[rows[0].runs.role]
@@ -909,7 +1116,10 @@ def _standard_deviations(
     ("distribution", "distr. sd"),
   ):
     statistics = [headline(row.section)[heading] for row in rows]
-    series[label] = [(s["value"], s["low"], s["high"]) for s in statistics]
+    numbers = []
+    for statistic in statistics:
+      numbers.append((statistic["value"], statistic["low"], statistic["high"]))
+    series[label] = numbers
 
   names = [row.name for row in rows]
   quantity = rows[0].runs.of
@@ -946,11 +1156,13 @@ def _open(
   results = results.drop_vars(by_example)
   outputs = roles(results)
   results = results.assign_attrs(roles=outputs)
+  # Blocks may be many, so their records are read where they differ alone.
   if results.attrs.get(UPGRADED):
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
   with readable(folder):
+    # Votes of a selection are not stored.
     all_runs = not where and len(groups.group_runs(results, by)) == 1
     if "votes" in results and all_runs:
       classes = [name for name, info in outputs.items() if info["role"] == "class"]
@@ -966,6 +1178,7 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
   and were not chosen by a search.
   """
   folders = {part.summary["folder"] for part in parts}
+  # A search has one run of each value, which it chose by what others gave.
   repeated = all(p.summary["runs"] > 1 and not p.searches for p in parts)
   swept = sweeps.is_sweep([p.summary["values"] for p in parts])
   return len(folders) == 1 and repeated and swept
@@ -976,35 +1189,21 @@ def _outcome(row: Row) -> sweeps.Outcome:
   return sweeps.Outcome(row.part.summary["values"], row.runs, mean)
 
 
-def _side_by_side(
-  parts: Sequence[Part],
-  lost: Sequence[str],
-  out: Path | UPath,
-  console: Console,
-  format: str,
-) -> Path | UPath:
-  """Print the tables of groups side by side, write their page and return its path."""
-  notes = [*lost, *_notes(parts)]
+def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
+  """Return what there is to say of groups of runs side by side."""
   outputs = _by_output(parts)
-  titles = [_title(part.summary | {"values": {}}) for part in parts]
-  several = len(outputs) > 1
-
-  def link(row: Row) -> str:
-    return pages.link(row.part.name, row.part.out / "report.html", out)
-
   tables = []
+  brief_tables = []
   drawn: Figures = {}
-  for noun, rows in outputs.items():
-    tables.append(side_by_side_table(noun, rows, link, _cell))
-    for name, figure in side_by_side_figures(noun, rows).items():
-      drawn[join_names(noun if several else "", name, by=".")] = figure
-
   leads, probabilities = [], {}
-  if _is_one_sweep(parts):
-    for noun, rows in outputs.items():
+  for noun, rows in outputs.items():
+    prefix = noun if len(outputs) > 1 else ""
+    tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
+    brief_tables.append(short_side_by_side(noun, rows))
+    named = side_by_side_figures(noun, rows)
+    if _is_one_sweep(parts):
       outcomes = [_outcome(row) for row in rows]
-      for name, figure in sweeps.response_curves(outcomes).items():
-        drawn[join_names(noun if several else "", name, by=".")] = figure
+      named |= sweeps.response_curves(outcomes)
       best = sweeps.best_of(outcomes)
       if best:
         leads.append(sweeps.describe_best(outcomes, best))
@@ -1012,28 +1211,31 @@ def _side_by_side(
         names = [format_values(outcome.values) for outcome in outcomes]
         by_name = dict(zip(names, best.probabilities, strict=True))
         probabilities[rows[0].section["output"]] = by_name
+    for name, figure in named.items():
+      drawn[join_names(prefix, name, by=".")] = figure
 
-  page = pages.write_page(
-    out,
-    "report",
-    {
+  notes = [*lost, *_notes(parts)]
+  # Without their values, which tell groups of one recipe apart.
+  titles = dict.fromkeys(_title(part.summary | {"values": {}}) for part in parts)
+  return Document(
+    name="report",
+    title=f"{', '.join(titles)}: side by side",
+    under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
+    brief=[Section(tables=brief_tables), Section(sentences=leads)],
+    notes=notes,
+    sections=[
+      Section(lead=" ".join(leads), tables=tables),
+      note_section(notes),
+      Section("Figures", figures=drawn),
+    ],
+    record={
       "warnings": notes,
       "probability_of_best": probabilities,
       "reports": [part.summary for part in parts],
     },
-    [
-      pages.Section(lead=" ".join(leads), tables=tables),
-      pages.notes(notes),
-      pages.Section("Figures", figures=drawn),
-    ],
-    vector=format if format in VECTORS else "",
-    title=f"{', '.join(dict.fromkeys(titles))}: side by side",
-    under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
     footer=_SIDE_BY_SIDE,
   )
-  for noun, rows in outputs.items():
-    _print_table(short_side_by_side(noun, rows), console, format)
-  for lead in leads:
-    console.print(lead, soft_wrap=True, highlight=False, markup=False)
-  _print_notes(notes, page, console, format)
-  return page
+
+
+def _name_with_link(row: Row) -> Cell:
+  return Cell(row.part.name, leads_to=row.part.name)

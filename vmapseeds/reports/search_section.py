@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import plots
-from vmapseeds.reports.pages import Figure, Section, Table
+from vmapseeds.reports.documents import Figure, Section, Table
 from vmapseeds.reports.verdict import sd_of
 from vmapseeds.results.formatting import (
   Quantity,
@@ -147,6 +147,7 @@ def _describe_luck(
     f"of a search is {mean} on average"
   )
   sentences = []
+  # They are no mistake: a search tries learning rates that diverge.
   lost = int((~np.isfinite(trials.performance)).sum())
   if lost:
     sentences.append(f"{lost} of {len(trials.rows)} trials failed or diverged.")
@@ -233,6 +234,7 @@ def _best(trials: Trials) -> Table:
   """Return the table of the best trial of each search."""
   best = list(trials.best().items())
   rows = []
+  # A page has room for some; report.json has all.
   for number, place in best[:MOST_SEARCHES]:
     row = [str(number), str(trials.trial[place])]
     row.append(show(trials.objective[place], None, trials.unit))
@@ -255,6 +257,7 @@ def figures(trials: Trials) -> dict[str, Figure]:
   """Return the figures of searches, by name."""
   drawn = {}
   incumbents = trials.incumbents()
+  # Without a trial that succeeded there is no best one.
   if incumbents.size:
     drawn["best_so_far"] = Figure(
       "The best so far", _CURVES, functools.partial(draw_curves, trials, incumbents)
@@ -300,9 +303,11 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
     numbers = quantity.scale * _numbers(values, incumbents)
     # A mean over all searches: of trials before which one of them has no best, none.
     kept = np.isfinite(numbers).all(0)
-    mean, sd = numbers[:, kept].mean(0), numbers[:, kept].std(0)
+    mean = numbers[:, kept].mean(0)
+    sd = numbers[:, kept].std(0)
+    low, high = mean - sd, mean + sd
     ax.plot(count[kept], mean, color=color, label=name)
-    ax.fill_between(count[kept], mean - sd, mean + sd, color=color, alpha=0.2, lw=0)
+    ax.fill_between(count[kept], low, high, color=color, alpha=0.2, lw=0)
   ax.legend()
   label = "of the best so far"
   sign = quantity.label.strip(" ()")
@@ -315,6 +320,7 @@ def draw_regret(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
   """Draw the final best objective less the best so far, over trials."""
   quantity = Quantity("regret", trials.unit)
   best = quantity.scale * _numbers(trials.sign * trials.objective, incumbents)
+  # As of the curves: from where all searches have a best trial.
   kept = np.isfinite(best).all(0)
   regret = (best[:, -1:] - best)[:, kept]
   count = (1 + np.arange(best.shape[1]))[kept]
@@ -337,6 +343,7 @@ def draw_value(trials: Trials, name: str, ax: Axes) -> Axes:
     x = trials.values[name][places]
     y = quantity.scale * trials.objective[places]
     ax.scatter(x, y, s=size, alpha=alpha, color=color, linewidths=0)
+  # As it was drawn: trials are even along the axis.
   if trials.about["over"][name][2]:
     ax.set_xscale("log")
   return plots.finish_axes(ax, name, quantity.label)
@@ -369,9 +376,10 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
     of_searches.append(shares)
   if not of_searches:
     return {}
-  return {
-    name: np.array([shares[name] for shares in of_searches]) for name in trials.values
-  }
+  by_name = {}
+  for name in trials.values:
+    by_name[name] = np.array([shares[name] for shares in of_searches])
+  return by_name
 
 
 def draw_importance(

@@ -8,7 +8,7 @@ import pandas as pd
 
 from vmapseeds import stats
 from vmapseeds.reports import groups
-from vmapseeds.reports.pages import Table
+from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.statistics import MeasuredRuns, values_of_runs
 
@@ -26,7 +26,10 @@ def seeds_by_source(runs: MeasuredRuns) -> dict[str, np.ndarray]:
     source = str(runs.kept[column].attrs.get("source", column))
     # Seeds by the order in which they occur, so that sources that vary together agree.
     number = pd.factorize(seeds)[0]
-    same = [name for name, other in numbers.items() if np.array_equal(other, number)]
+    same = []
+    for name, other in numbers.items():
+      if np.array_equal(other, number):
+        same.append(name)
     if same:
       numbers[f"{same[0]} and {source}"] = numbers.pop(same[0])
     elif number.any():
@@ -55,13 +58,14 @@ def decompose(runs: MeasuredRuns) -> dict[str, Any] | None:
   if min(whole.shape) < 2 or 2 * whole.size < len(table):
     return None
   by_source = stats.source_variances(whole.to_numpy())
+  # Accuracies lie between 0 and 1, which bounds their variance.
+  high = np.minimum(by_source.high, runs.largest)
   return {
     "names": [a, b],
     "seeds": list(whole.shape),
     "variance": by_source.variance.tolist(),
     "low": by_source.low.tolist(),
-    # Accuracies lie between 0 and 1, which bounds their variance.
-    "high": np.minimum(by_source.high, runs.largest).tolist(),
+    "high": high.tolist(),
     "mean_se": float(by_source.mean_se),
   }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.stats
 import xarray as xr
 
@@ -73,7 +74,7 @@ def summarize(
   """
   measured = measured or measure_outputs(results)
   kept = measured[0].kept
-  settings = _settings(results, kept)
+  settings = settings_of(results, kept)
   pooled = list(groups.swept_columns(kept))
   if any(not runs.pooled for runs in measured):
     pooled.append("label_map")
@@ -99,15 +100,27 @@ def summarize(
   }
 
 
-def _settings(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
+def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
   names = set(settings).union(settings.get("values", {}))
+  # Swept ones have several values, others the one that all runs have.
   for name in groups.columns(kept):
     if name in names:
       values = groups.values_of(kept, name)
       settings[name] = values[0] if len(values) == 1 else values
   return settings
+
+
+def format_setting(value: Any) -> str:
+  """Return a setting as a text; that of nothing is empty."""
+  if isinstance(value, Mapping):
+    value = groups.format_values(value)
+  elif isinstance(value, list):
+    value = ", ".join(map(str, value))
+  if value is None:
+    return ""
+  return str(value)
 
 
 def _varied_sources(kept: xr.Dataset) -> list[str]:
@@ -140,6 +153,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   rows = statistics_of(runs)
   statistics = {row.name: describe_statistic(row, runs) for row in rows}
   pairs = statistics.get("dependent_pairs", {})
+  # Their number alone reads like a finding.
   if pairs.get("value") and runs.runs < RUNS_FOR_PAIRS:
     pairs["reading"] += (
       f" With {run_count(runs.runs)}, many pairs pass 2 points by chance: do not "
@@ -191,17 +205,25 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   """Return the pairs of examples farthest from independence, each with the standard
   error of its deviation.
   """
+  # Joint errors of many examples are not counted unless asked for.
   if runs.paired is None or runs.runs < 2 or runs.examples < 2:
     return []
   pairs = runs.pairs.most_dependent
   right = 1 - runs.tallies.example_error_rates()
   a, b = right[pairs.i], right[pairs.j]
   # The standard error for independent examples, where only noise makes a deviation.
-  se = np.sqrt(a * (1 - a) * b * (1 - b) / runs.tallies.runs)
-  names = ("i", "j", "right_i", "right_j", "joint", "product", "se")
-  columns = (pairs.i, pairs.j, a, b, pairs.joint, pairs.product, se)
-  rows = zip(*(column.tolist() for column in columns), strict=True)
-  return [dict(zip(names, row, strict=True)) for row in rows]
+  variance = a * (1 - a) * b * (1 - b)
+  se = np.sqrt(variance / runs.tallies.runs)
+  columns = {
+    "i": pairs.i,
+    "j": pairs.j,
+    "right_i": a,
+    "right_j": b,
+    "joint": pairs.joint,
+    "product": pairs.product,
+    "se": se,
+  }
+  return pd.DataFrame(columns).to_dict(orient="records")
 
 
 # Warnings and the summary in words.
@@ -209,6 +231,7 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
 
 def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
   """Yield how many steps of runs that did not diverge had a loss that was not finite."""
+  # Tasks of one's own, and imported runs, do not count them.
   if "nonfinite_steps" not in kept.variables:
     return
   steps = [number for number in kept["nonfinite_steps"].values.tolist() if number]
@@ -274,6 +297,7 @@ def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
 
 
 def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
+  # Whoever forced this knows it; the reader of the page may be another.
   if kept.attrs.get("mixed"):
     yield (
       "Runs of different programs are in this folder (--force-mixed): they are not "
@@ -335,6 +359,7 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
     )
   if section["sources"]:
     yield sources.warning_of(section["sources"], runs.of.unit)
+  # Standard errors take runs as independent.
   if FOLD in kept.variables:
     yield (
       "Runs of different folds share most of their training examples: no estimate of that "
@@ -352,7 +377,9 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
 
 def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   first = headline(section)
-  text = {name: show(s["value"], s["se"], s["unit"]) for name, s in first.items()}
+  text = {}
+  for heading, statistic in first.items():
+    text[heading] = show(statistic["value"], statistic["se"], statistic["unit"])
   noun = runs.of.name
   variance = section["statistics"].get("distribution_variance")
   # Of few examples the estimate may be undefined.
@@ -372,6 +399,7 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     f"{parts} that are independent between examples would give "
     f"{text['sd if indep.']}."
   )
+  # Memorised examples say nothing of new ones.
   if runs.seen:
     return f"{lead} Runs were trained on some of these examples."
   if (variance["low"] or 0) > 0:

@@ -12,8 +12,8 @@ import pandas as pd
 
 from vmapseeds import stats
 from vmapseeds.reports import groups, plots
+from vmapseeds.reports.documents import Figure, Table
 from vmapseeds.reports.groups import Value, format_values
-from vmapseeds.reports.pages import Figure, Table
 from vmapseeds.results.formatting import capitalized, show, show_interval
 from vmapseeds.results.statistics import (
   MeasuredRuns,
@@ -66,8 +66,10 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
     if not higher_is_better:
       performance = -performance
     samples.append(performance)
-    tables.append(pd.DataFrame({"value": performance, **groups.seed_columns(kept)}))
+    seeds = groups.seed_columns(kept)
+    tables.append(pd.DataFrame({"value": performance, **seeds}))
   fewest = min(len(performance) for performance in samples)
+  # One run says nothing about how sure its mean is.
   if fewest < 2:
     return None
 
@@ -82,6 +84,7 @@ def best_of(outcomes: Sequence[Outcome]) -> Best | None:
       samples = list(joined.to_numpy().T)
       pairs = len(joined)
   probabilities = stats.probability_of_best(*samples, paired=pairs > 0)
+  # Runs that are all equal have no spread to compare with.
   if np.isnan(probabilities).any():
     return None
   return Best(probabilities.tolist(), pairs, int(probabilities.argmax()))
@@ -108,7 +111,8 @@ def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
 
 def table_of_best(outcomes: Sequence[Outcome], best: Best) -> Table:
   """Return a row for each combination, the best first."""
-  order = np.argsort([-p for p in best.probabilities], kind="stable")
+  # Stable: equal ones stay in the order of their values.
+  order = np.argsort(-np.array(best.probabilities), kind="stable")
   rows = []
   for k in order[:MOST_ROWS]:
     values, runs, mean = outcomes[k]
@@ -146,6 +150,7 @@ def response_curves(outcomes: Sequence[Outcome]) -> dict[str, Figure]:
       point = (outcome.values[name], mean["value"], mean["low"], mean["high"])
       lines.setdefault(format_values(others), []).append(point)
 
+    # More lines than that are a tangle.
     drawn = dict(itertools.islice(lines.items(), MOST_LINES))
     note = ""
     if len(lines) > MOST_LINES:

@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
   found: stats.Difference
   p_value: float
   outperforming: tuple[float, float, float]
-  elsewhere: stats.Interval | None
+  elsewhere: stats.Estimate | None
   decision: stats.Decision
   gamma: float = 0.75
   margin: float | None = None
@@ -81,7 +81,8 @@ class Comparison(NamedTuple):
     """
     if self.p_value <= ALPHA:
       return "better"
-    if self.margin and max(-self.found.low, self.found.high) <= self.margin:
+    farthest = max(-self.found.low, self.found.high)
+    if self.margin and farthest <= self.margin:
       return "equal"
     # Not even if all runs of one were ahead would Holm's method call it better.
     if self.comparisons * self.least_p_value > ALPHA:
@@ -99,8 +100,10 @@ class Comparison(NamedTuple):
     """
     if self.elsewhere is None:
       return None
-    low, high = float(self.elsewhere.low), float(self.elsewhere.high)
-    return min(low, float(self.found.low)), max(high, float(self.found.high))
+    # Its estimate of a variance may fall below that over runs alone.
+    low = min(float(self.elsewhere.low), float(self.found.low))
+    high = max(float(self.elsewhere.high), float(self.found.high))
+    return low, high
 
   @property
   def sentence(self) -> str:
@@ -125,19 +128,21 @@ def compare_values(
   if not attributes.get("higher_is_better", True):
     ours, theirs = -a, -b
 
+  # By rearranging the runs: means of few are far from normal.
   difference = stats.compare_means(ours, theirs, paired)
   probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
-  ends = stats.probability_interval(ours, theirs, paired)
   # Bouthillier's test is one-sided, so it is asked of the side that leads.
   leader, other = ours, theirs
   if difference.difference < 0:
     leader, other = theirs, ours
+  low, high = probability.interval
+  outperforming = float(probability), float(low), float(high)
   return Comparison(
     a=a,
     b=b,
     found=difference,
     p_value=float(difference.p_value),
-    outperforming=(float(probability), float(ends.low), float(ends.high)),
+    outperforming=outperforming,
     decision=stats.decide(leader, other, gamma=gamma, paired=paired),
     gamma=gamma,
     matching=matching,
@@ -313,16 +318,17 @@ def _too_few(c: Comparison) -> Iterator[str]:
       f"with {here}, chance alone puts {ahead} of one ahead in "
       f"{100 * c.least_p_value:.2g} % of cases"
     )
+  # An interval that asks for normal runs is better than none, if it is called that.
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
-    _, ends, _ = show_difference(normal, c.of.unit)
+    _, ends, _ = show_difference((normal, *normal.interval), c.of.unit)
     known = f" ({ends} if runs were normal)"
   yield (
     f"Too few runs to say which is better{among}: {_a_less_b(c)} here{known}, but {why}."
   )
   # Holm's method tests the least of several p-values at this level.
-  fewest = stats.fewest_runs(c.paired, alpha=ALPHA / c.comparisons)
+  fewest = stats.runs_for_significance(c.paired, alpha=ALPHA / c.comparisons)
   yield f"At an error rate of 5 % it takes at least {fewest} {unit}."
 
 
@@ -342,7 +348,8 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
     sd = (c.a - c.b).std(ddof=1)
   else:
     # The two may differ in their variances: their mean is what both add to a difference.
-    sd = math.sqrt((c.a.var(ddof=1) + c.b.var(ddof=1)) / 2)
+    mean_variance = (c.a.var(ddof=1) + c.b.var(ddof=1)) / 2
+    sd = math.sqrt(mean_variance)
   power = POWER
   # To see equality within a margin takes an interval that is as narrow.
   if c.margin:
@@ -397,7 +404,7 @@ def criteria(c: Comparison) -> Iterator[str]:
     text = "That asks something else than the first sentence"
     if c.paired and c.decision.significant:
       # It is one-sided, and asked of whoever leads: so twice.
-      rate = 2 * float(stats.paired_power(runs, 0.5, c.gamma))
+      rate = 2 * float(stats.power_for_probability_of_outperforming(runs, 0.5, c.gamma))
       text += (
         f", and of two equal algorithms it calls one better in {100 * rate:.2g} % of "
         f"cases with {count_of(runs, 'pair')}"
@@ -406,14 +413,11 @@ def criteria(c: Comparison) -> Iterator[str]:
   if runs > 1:
     yield from _average_comparison(c, first, p)
 
+  size = stats.runs_for_probability_of_outperforming(c.gamma, c.paired)
   here = ""
-  if c.paired:
-    size = stats.paired_sample_size(c.gamma)
-    if runs > 1:
-      power = 100 * float(stats.paired_power(runs, c.gamma, c.gamma))
-      here = f"; the {runs} here do in {power:.0f} %"
-  else:
-    size = stats.noether_sample_size(c.gamma)
+  if c.paired and runs > 1:
+    power = stats.power_for_probability_of_outperforming(runs, c.gamma, c.gamma)
+    here = f"; the {runs} here do in {100 * float(power):.0f} %"
   yield (
     f"To call {p} = {c.gamma} significant by that criterion in about 95 % of cases takes "
     f"{int(size)} {unit} (Noether 1987){here}."
@@ -453,7 +457,7 @@ def spread(c: Comparison) -> Iterator[str]:
       if c.paired:
         law = "jackknife of pairs"
       yield (
-        f"Variance of {a} over that of {b}: {ratio.ratio:.3g}, 95 % interval "
+        f"Variance of {a} over that of {b}: {float(ratio):.3g}, 95 % interval "
         f"{ratio.low:.3g} to {ratio.high:.3g} ({law})."
       )
     yield from _normality(c)
@@ -472,7 +476,9 @@ def spread(c: Comparison) -> Iterator[str]:
 
 
 def _normality(c: Comparison) -> Iterator[str]:
-  p_values = {side: float(stats.normality(x).p_value) for side, x in c.sides.items()}
+  p_values = {}
+  for side, values in c.sides.items():
+    p_values[side] = float(stats.normality(values).p_value)
   # NaN where the test is not defined.
   if any(np.isnan(p) for p in p_values.values()):
     return
@@ -493,7 +499,8 @@ def _ties(c: Comparison) -> tuple[int, int]:
   ordered = np.sort(c.b)
   not_above = np.searchsorted(ordered, c.a, "right")
   below = np.searchsorted(ordered, c.a, "left")
-  return int((not_above - below).sum()), len(c.a) * len(c.b)
+  ties = int((not_above - below).sum())
+  return ties, len(c.a) * len(c.b)
 
 
 def sds(c: Comparison) -> Iterator[str]:

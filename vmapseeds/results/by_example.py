@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, door, one_of
+from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.results.opening import (
   class_names_of,
   class_of,
@@ -15,95 +15,44 @@ from vmapseeds.results.opening import (
   tally,
 )
 from vmapseeds.results.statistics import roles, values_of_runs
-from vmapseeds.stats._arrays import ratio
+from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import readable
-from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 
 
-@door
-@moves_data
-def examples(
-  results: xr.Dataset | Folder,
-  *,
-  output: str | None = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-) -> xr.Dataset:
-  """Return a table of the test examples over the runs that did not diverge.
-  `examples(folder).to_dataframe()` is a table of pandas with a row for each example.
-
-  Of an output of role class it has, each with the dimension `example`:
-
-  - `label`; `most_voted`, the class that most runs predict, the lowest on ties, -1 if
-    no run predicts any; `votes`, how many runs predict it. `vs.tally(results).votes`
-    has those of all classes.
-  - `error_rate`, the share of runs that are wrong.
-  - `agreement`, the share of pairs of runs that predict the same; NaN for one run. Its
-    mean is 1 less the expected disagreement.
-  - `other_class`, the class that most runs predict besides the label, the lowest on
-    ties, -1 if there is none; `other_share`, the share of runs that predict it.
-  - `margin`, the share of runs that are right less `other_share`.
-  - `rank_hard`, 0 for the highest error rate and, among equal ones, the lowest margin;
-    `rank_split`, 0 for the lowest agreement; `rank_mislabelled`, 0 for the highest
-    `other_share`: where nearly all runs agree on another class, the label may be wrong.
-    Examples that tie are ranked in their order.
-
-  Of an output of role loss it has `mean_loss`, `sd` between runs (NaN for one run),
-  `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
-  deviation. More axes of examples are flattened.
-
-  Where runs hold examples out (`Runs.k_fold`, `Runs.out_of_bootstrap`,
-  `Runs.bootstrap`), the shares of an example are of the runs that held it out, `runs` of
-  them, and NaN where there are none. Examples without such runs are ranked last.
-
-  Classes are numbers; where they have names, the attribute `class_names` of the table
-  has these, the first of class 0.
-
-  Where a campaign has stored the votes of exactly these runs, no predictions are read.
-
-  Args:
-    results: a results folder, or what `open_results` returned for it, or some of its
-      runs.
-    output: the output of role class or loss; None for the first.
-    test_set: which test set, if `results` is a folder.
-    epoch: after which epoch, if `results` is a folder; None for the end.
+def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Dataset:
+  """Return the table of `vs.examples`, which says what it has.
 
   Raises:
-    Mistake: no output has such a role or this name; no run is left; label maps differ
-      between runs; or neither votes nor predictions were kept.
+    Mistake: as `vs.examples`.
   """
-  with readable(results if isinstance(results, Folder) else "the results' folder"):
-    if isinstance(results, Folder):
-      results = open_with_held_out(results, test_set, epoch)
-    # A score is a number of a run, not of its examples.
-    role_of_output = {
-      name: attributes["role"]
-      for name, attributes in roles(results).items()
-      if attributes["role"] != "score"
-    }
-    if "mask" in results:
-      return table_of_held_out(results)
-    if not role_of_output:
-      raise Mistake(
-        "these outputs have no numbers of examples: give results of role class or loss"
-      )
-    if output is None:
-      output = next(iter(role_of_output))
-    one_of("output of role class or loss", output, role_of_output)
-    alive = np.isfinite(values_of_runs(results, output))
-    if not alive.any():
-      raise Mistake(
-        f"no run is left: {len(alive)} are finished, and all of them diverged"
-      )
-    if role_of_output[output] == "loss":
-      # Losses may have further axes, such as the tokens of a text.
-      losses = results[output].values[alive]
-      table = table_of_losses(losses.reshape(len(losses), -1))
-      return table.assign_coords(ids_of(results, table.sizes["example"]))
-    return with_columns_of_examples(table_of_votes(tally(results)), results)
+  # A score is a number of a run, not of its examples.
+  role_of_output = {
+    name: attributes["role"]
+    for name, attributes in roles(results).items()
+    if attributes["role"] != "score"
+  }
+  if "mask" in results:
+    return table_of_held_out(results)
+  if not role_of_output:
+    raise Mistake(
+      "these outputs have no numbers of examples: give results of role class or loss"
+    )
+  if output is None:
+    output = next(iter(role_of_output))
+  one_of("output of role class or loss", output, role_of_output)
+  alive = np.isfinite(values_of_runs(results, output))
+  if not alive.any():
+    raise Mistake(
+      f"no run is left: {len(alive)} are finished, and all of them diverged"
+    )
+  if role_of_output[output] == "loss":
+    # Losses may have further axes, such as the tokens of a text.
+    losses = results[output].values[alive]
+    table = table_of_losses(losses.reshape(len(losses), -1))
+    return table.assign_coords(ids_of(results, table.sizes["example"]))
+  return with_columns_of_examples(table_of_votes(tally(results)), results)
 
 
 def open_with_held_out(
@@ -133,7 +82,7 @@ def num_classes_of(results: xr.Dataset) -> int:
 
 
 def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
-  """Return the table of `examples` of runs that held examples out.
+  """Return the table of `vs.examples` of runs that held examples out.
 
   Raises:
     Mistake: predictions of classes were not kept.
@@ -181,7 +130,7 @@ def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
 def table_of_votes(
   counts: VoteCounts, runs: Int[np.ndarray, " examples"] | None = None
 ) -> xr.Dataset:
-  """Return the table of `examples` of the votes of one or more runs.
+  """Return the table of `vs.examples` of the votes of one or more runs.
 
   Args:
     counts: the votes.
@@ -204,10 +153,10 @@ def table_of_votes(
   agreeing = of_a_class.astype(np.int64) + none * (none - 1)
 
   # Each is one division of whole numbers, so that equal shares tie.
-  error_rate = ratio(wrong, runs)
-  agreement = ratio(agreeing, runs * (runs - 1))
-  other_share = ratio(other_votes, runs)
-  margin = ratio(runs - wrong - other_votes, runs)
+  error_rate = safe_divide(wrong, runs)
+  agreement = safe_divide(agreeing, runs * (runs - 1))
+  other_share = safe_divide(other_votes, runs)
+  margin = safe_divide(runs - wrong - other_votes, runs)
   columns = {
     "label": labels,
     "most_voted": np.where(votes > 0, most_voted, -1),
@@ -225,7 +174,7 @@ def table_of_votes(
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:
-  """Return the table of `examples` of the losses of one or more runs."""
+  """Return the table of `vs.examples` of the losses of one or more runs."""
   mean = losses.mean(0, dtype=np.float64)
   # NumPy would warn of a standard deviation of one run.
   sd = np.full(len(mean), np.nan)

@@ -1,10 +1,10 @@
 """What a campaign keeps in its results folder, and whether a folder belongs to the
 campaign that is to resume there.
 
-The root group holds arrays of runs: `seed_<source>` for each source of randomness, a
-column for each value that the task declares, `poke_step`, `label_map`, `subset`,
-`diverged`. A column of names has the UTF-8 bytes of each, `(run, letter)`, with zeros
-after them. Each test set is a group with `predictions(run, example)`, `accuracy(run)`,
+The runs table has `seed_<source>` for each source of randomness, a column for each value
+that the task declares, `poke_step`, `label_map`, `subset`. A column of names has the
+UTF-8 bytes of each, `(run, letter)`, with zeros after them. `diverged` is an output. Each
+test set is a group with `predictions(run, example)`, `accuracy(run)`,
 `labels(example)` and, on request, `logits(run, example, class)`. The group `variables`
 is there on request, with one array per leaf (`vmapseeds.results.networks`). What an
 array means stands in its attributes: `role` and what belongs to it (`vs.Output`). The
@@ -30,6 +30,7 @@ from vmapseeds.data.dataset import count_seen
 from vmapseeds.mistakes import Mistake, door, option, wording
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
+from vmapseeds.store.growing import extend, restore, revise
 from vmapseeds.store.layout import (
   Description,
   array,
@@ -37,6 +38,7 @@ from vmapseeds.store.layout import (
   require_metadata,
 )
 from vmapseeds.store.results import Results
+from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same, describe_change
 from vmapseeds.training.names import FOLD_GROUPS, HELD_OUT, TWINS, seed_column
 from vmapseeds.training.objects import fields_of
@@ -180,7 +182,7 @@ def open_or_create(
   if root:
     results = Results(path, root)
     mixed = check_same(results, contents, description, force_mixed, allow_upgrade)
-    results.extend(_count_runs(contents.columns), contents.columns)
+    extend(results, _count_runs(contents.columns), contents.columns)
     settle(results, description, mixed)
     return results
 
@@ -243,6 +245,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
 
 
 @door
+@moves_data
 def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
   in the training set.
@@ -260,8 +263,9 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   available = sampling[2] if sampling else 0
   # Stratified folds are drawn anew from the labels of the pool.
   labels = None
-  if f"{HELD_OUT}/labels" in results.arrays:
-    labels = np.asarray(results.arrays[f"{HELD_OUT}/labels"])
+  pool_labels = f"{HELD_OUT}/labels"
+  if pool_labels in results.examples:
+    labels = results.read_plan([pool_labels])[pool_labels]
   examples = finished.training_examples(available, labels)
   if examples is None:
     remedy = wording(
@@ -345,7 +349,7 @@ def check_same(
   )
   # The task makes these arrays anew, so that damaged ones of the folder can be mended.
   constants = {name: values for name, (_, values) in contents.constants.items()}
-  results.restore(columns | constants)
+  restore(results, columns | constants)
 
   shared = min(_count_runs(columns), len(results))
   for name, stored in results.table().items():
@@ -614,7 +618,7 @@ def settle(results: Results, current: Description, mixed: str = "") -> None:
 
   # A revision waits for the folder's claim, and writes the description anew.
   if settled(results.root) != results.root:
-    results.revise(settled)
+    revise(results, settled)
 
 
 def join(root: Description, current: Description, mixed: str) -> Description:

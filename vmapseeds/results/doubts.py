@@ -138,7 +138,7 @@ def _cause(counts: VoteCounts, q: np.ndarray, chance: float) -> str:
     )
   if counts.runs < 2:
     return "look at the order of the labels, the learning rate and the loss"
-  agree = 1 - stats.expected_disagreement(counts)
+  agree = 1 - stats.expected_disagreement(counts).value
   by_chance = (q**2).sum()
   if agree > by_chance + EXPLAINED * (1 - by_chance):
     return (

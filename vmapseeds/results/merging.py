@@ -80,35 +80,29 @@ def merge(
   # The new folder takes its columns and arrays of examples from the first.
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
-
-  tables = [source.table() for source in sources]
-  arrays = first.root["arrays"]
-  roles = {entry["attributes"].get("role") for entry in arrays.values()}
-  if "seed" not in roles:
-    _number_runs(tables, sources)
-  rows, table = matched(tables)
-  table.pop(NUMBERS, None)
+  rows, table = _merge_tables(sources)
   origin = find_origins(sources, rows)
+
+  arrays = first.root["arrays"]
+  planned = (*first.columns, *first.examples)
   with create_folder(
     out,
     joined,
     extents=[*_cuts(sources, origin), len(origin)],
     block_runs=max(source.block_runs for source in sources),
     columns=table,
-    examples={name: first.arrays[name][...] for name in first.examples},
+    examples=first.read_plan(first.examples),
     dimensions={name: tuple(entry["dimensions"]) for name, entry in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
-    attributes={
-      name: arrays[name]["attributes"] for name in (*first.columns, *first.examples)
-    },
+    attributes={name: arrays[name]["attributes"] for name in planned},
   ) as merged:
     texts = description.read_source_texts(first.path)
     description.write_source_texts(merged.path, texts)
     steps = _merge_steps(sources, rows, origin, merged)
-    for step in track(
-      steps, "merging", console=Console(stderr=True), disable=not progress
-    ):
+    console = Console(stderr=True)
+    for step in track(steps, "merging", console=console, disable=not progress):
       step()
+    merged.flush_records()
   return open_results(out, *joined["test_sets"][:1])
 
 
@@ -128,6 +122,20 @@ def _merge_steps(
     if origin[runs.start, 0] >= 0:
       steps.append(functools.partial(copy_block, sources, origin, merged, block))
   return steps
+
+
+def _merge_tables(
+  sources: Sequence[Results],
+) -> tuple[list[Int[np.ndarray, " runs"]], dict[str, np.ndarray]]:
+  """Return what `matched` does of the folders' runs tables."""
+  tables = [source.table() for source in sources]
+  entries = sources[0].root["arrays"].values()
+  # Without seeds, equal values do not make two runs the same.
+  if all(entry["attributes"].get("role") != "seed" for entry in entries):
+    _number_runs(tables, sources)
+  rows, table = matched(tables)
+  table.pop(NUMBERS, None)
+  return rows, table
 
 
 def _number_runs(
@@ -218,7 +226,8 @@ def check_alike(
     difference = ""
     # Labels are of an output, other arrays of examples are not.
     if name in first.examples and mine["arrays"][name]["attributes"].get("of"):
-      labels, first_labels = source.arrays[name][...], first.arrays[name][...]
+      labels = source.read_plan([name])[name]
+      first_labels = first.read_plan([name])[name]
       difference = f", {difference_of_labels(labels, first_labels)}"
     raise Mistake(f"{other}: its {name} are others{difference}; {use}")
   if mine["num_classes"] != theirs["num_classes"]:

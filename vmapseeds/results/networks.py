@@ -10,7 +10,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,8 +25,9 @@ from vmapseeds.mistakes import Failure, Mistake, door, option
 from vmapseeds.results.description import MIXED, campaign_of, variables_of
 from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
-from vmapseeds.store.layout import read_verified_metadata, require_metadata
+from vmapseeds.store.layout import bytes_of, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
+from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.networks import layers_of, network, product_precision
@@ -121,6 +121,7 @@ def _evaluated(recipe):
 
 
 @door
+@moves_data
 def export_networks(
   path: Folder, out: Folder, runs: int | Sequence[int] | None = None
 ) -> None:
@@ -190,10 +191,8 @@ def _read(results, rows, names):
   Raises:
     Mistake: they do not fit in memory.
   """
-  arrays = {name: results.arrays[f"{VARIABLES}/{name}"] for name in names}
-  bytes_of_run = 0
-  for array in arrays.values():
-    bytes_of_run += math.prod(array.shape[1:]) * array.dtype.itemsize
+  arrays = results.root["arrays"]
+  bytes_of_run = sum(bytes_of(arrays[f"{VARIABLES}/{name}"]) for name in names)
   needed = rows.size * bytes_of_run
   # Said here, because the system would end the process without a word.
   if needed > free_host_memory():

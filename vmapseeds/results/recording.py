@@ -50,6 +50,7 @@ from vmapseeds.store.folders import (
   create_folder,
   occupied,
 )
+from vmapseeds.store.growing import append, revise
 from vmapseeds.store.layout import Description, array, digest, read_verified_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
@@ -85,7 +86,7 @@ class Recorder:
     for seed in range(100):
       if not recorder.has(seed=seed):
         recorder.add(train(seed).predict(images), seed=seed)
-    vs.report("results/mine")
+    vs.report("results/mine").print()
 
   Args:
     out: the results folder. The first run that is added makes a new one.
@@ -225,7 +226,7 @@ class Recorder:
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
     # The table is joined while the folder's claim is held: two processes may add at once.
-    results.append(count, functools.partial(joined, self.path, columns), blocks)
+    append(results, count, functools.partial(joined, self.path, columns), blocks)
 
   def _open(self) -> Results:
     """Open the folder that is there, and check that it is as this recorder was told."""
@@ -238,20 +239,23 @@ class Recorder:
       )
     results = Results(self.path, root)
     test_sets, classes = root["test_sets"], root["num_classes"]
-    labels = {name: results.arrays[f"{name}/labels"][:] for name in test_sets}
+    examples = results.read_plan([f"{name}/labels" for name in test_sets])
+    labels = {name: examples[f"{name}/labels"] for name in test_sets}
     self._check_labels(labels, classes)
     if self._num_classes not in (None, classes):
       raise Mistake(f"{self.path} has {classes} classes, not {self._num_classes!r:.50}")
 
-    logits = results.arrays.get(f"{test_sets[0]}/logits")
+    logits = root["arrays"].get(f"{test_sets[0]}/logits")
     if self._keep_logits and logits is None:
       raise Mistake(f"{self.path} keeps no logits: leave keep_logits out")
-    logits_dtype = None if logits is None else logits.dtype
+    logits_dtype = None
+    if logits is not None:
+      logits_dtype = np.dtype(logits["dtype"])
     self._tested = Tested(labels, classes, logits_dtype)
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
-      results.revise(functools.partial(renamed, self._class_names))
+      revise(results, functools.partial(renamed, self._class_names))
     self._results = results
     return results
 
@@ -271,36 +275,16 @@ class Recorder:
     self, runs: Runs, columns: Columns, block_runs: int, progress: bool
   ) -> None:
     """Make the folder with these runs in it."""
-    first = next(iter(runs.values()))
-    count = first.shape[0]
+    count = number_of_runs(runs)
     check_test_sets(runs, self._labels, "the labels")
-    classes = classes_of(runs, self._num_classes)
-    most = classes or MOST_CLASSES
-    labels = {}
-    for name, source in self._labels.items():
-      predicted = runs[name]
-      labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
     block_runs = min(at_least("block_runs", block_runs, 1), count)
-    if first.kind == "predictions":
-      # This pass comes first, because the number of classes must be known before
-      # anything is written.
-      steps = _steps(count, block_runs, progress, "checking")
-      highest = highest_class(runs, most, steps)
-      counted = count_classes(labels, highest, progress)
-      classes = classes or counted
-    assert classes is not None  # logits have an axis of classes
-
-    logits_dtype = first.dtype if self._keep_logits else None
-    tested = Tested(labels, classes, logits_dtype, self._class_names)
-    if self._keep_logits and first.kind == "predictions":
-      raise Mistake(
-        "predictions have no logits to keep: give logits, or do not ask for them"
-      )
+    tested = self._tested_first(runs, block_runs, progress)
     check_runs(runs, tested)
     # Two of the new runs may have the same seeds.
     no_runs = {name: column[:0] for name, column in columns.items()}
     joined(self.path, columns, no_runs)
 
+    labels = {f"{name}/labels": array for name, array in tested.labels.items()}
     origins = [*runs.values(), *self._labels.values()]
     with create_folder(
       self.path,
@@ -308,15 +292,43 @@ class Recorder:
       extents=[count],
       block_runs=block_runs,
       columns=columns,
-      examples={f"{name}/labels": array for name, array in labels.items()},
-      dimensions={f"{name}/labels": ("example",) for name in labels},
+      examples=labels,
+      dimensions=dict.fromkeys(labels, ("example",)),
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
     ) as results:
       steps = _steps(count, block_runs, progress, "importing")
       for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps)):
         results.write_block(k, outputs, record)
+      results.flush_records()
     self._open()
+
+  def _tested_first(self, runs: Runs, block_runs: int, progress: bool) -> Tested:
+    """Return what the first runs of a folder were tested on, read `block_runs` runs at a
+    time.
+    """
+    first = next(iter(runs.values()))
+    classes = classes_of(runs, self._num_classes)
+    most = classes or MOST_CLASSES
+    labels = {}
+    for name, source in self._labels.items():
+      predicted = runs[name]
+      labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
+    if first.kind == "predictions":
+      # This pass comes first, because the number of classes must be known before
+      # anything is written.
+      steps = _steps(first.shape[0], block_runs, progress, "checking")
+      highest = highest_class(runs, most, steps)
+      counted = count_classes(labels, highest, progress)
+      classes = classes or counted
+    assert classes is not None  # logits have an axis of classes
+
+    if self._keep_logits and first.kind == "predictions":
+      raise Mistake(
+        "predictions have no logits to keep: give logits, or do not ask for them"
+      )
+    logits_dtype = first.dtype if self._keep_logits else None
+    return Tested(labels, classes, logits_dtype, self._class_names)
 
 
 def say_notes(runs: Runs) -> None:
@@ -459,7 +471,7 @@ def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]
   # One test set is enough: other runs differ in it.
   name = f"{results.root['test_sets'][0]}/predictions"
   # A record has the digest of what is stored, in the folder's dtype.
-  dtype = results.arrays[name].dtype
+  dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
     (results.record(k) or {})["digests"][name]: runs.start
     for k, runs in enumerate(results.blocks)

@@ -33,14 +33,14 @@ from vmapseeds.results.opening import class_names_of, stored_tallies, with_role
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
 from vmapseeds.stats.counts import Counts, sparse_votes
 from vmapseeds.stats.intervals import (
-  correlation_se,
+  disagreement_of_each_run,
+  mean_over_pairs_se,
   nonnegative_interval,
-  runs_needed,
 )
 from vmapseeds.stats.pairs import PairScan, scan_pairs
 from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
-from vmapseeds.stats.variance import variance_se
+from vmapseeds.stats.sample_sizes import runs_needed
 
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
@@ -233,6 +233,11 @@ class MeasuredRuns:
     return [even_means, odd_means]
 
   @functools.cached_property
+  def disagreements(self) -> Float[np.ndarray, " runs"]:
+    """Each run's mean disagreement with the others, of kept predictions."""
+    return disagreement_of_each_run(self.predictions, self.num_classes)
+
+  @functools.cached_property
   def gaps(self) -> Float[np.ndarray, "runs examples"]:
     """Logit gaps of the first runs of a two-class network."""
     (name,) = with_role(self.kept, "logits")
@@ -413,20 +418,13 @@ def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
 
 def _spread_of_tallies(tallies: stats.Tallies, counts: Counts | None) -> Spread:
   # Tallies have no errors of single runs, which the jackknife leaves out in turn.
-  independent_se = np.nan
-  if counts is not None:
-    independent_se = stats.independent_errors_variance_se(counts.errors)
-  distribution = Measurement(
-    tallies.distribution_variance(),
-    tallies.distribution_variance_se(),
-    tallies.distribution_variance_interval(),
-  )
+  independent = stats.independent_errors_variance(tallies if counts is None else counts)
   return Spread(
-    independent=(tallies.independent_errors_variance(), independent_se),
-    distribution=distribution,
+    independent=(independent.value, independent.se),
+    distribution=_measured(tallies.distribution_variance()),
     halves=tallies.halves,
-    correlation=tallies.split_correlation(),
-    runs_needed=tallies.runs_for_precision(PRECISION),
+    correlation=tallies.split_correlation().value,
+    runs_needed=tallies.runs_for_variance(PRECISION),
   )
 
 
@@ -434,13 +432,14 @@ def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   runs, examples = losses.shape
   estimate = stats.loss_variance(losses)
 
-  low, high = stats.variance_interval(means)
+  low, high = stats.variance_over_runs(means).interval
   scale = _ratio(examples, examples - 1)
   ends = (
     scale * (low - estimate.independent),
     scale * (high - estimate.independent),
   )
-  distribution = Measurement(estimate.distribution, estimate.distribution_se, ends)
+  variance, se = estimate.distribution.value, estimate.distribution.se
+  distribution = Measurement(variance, se, ends)
 
   # Runs differ by little beside the losses themselves, which would cost float32 digits.
   first_run = losses[0].astype(np.float64)
@@ -451,10 +450,8 @@ def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
     independent=(estimate.independent, _independent_losses_se(losses)),
     distribution=distribution,
     halves=np.stack([even_differences, odd_differences]),
-    correlation=estimate.split_correlation,
-    runs_needed=runs_needed(
-      estimate.distribution, estimate.distribution_se, runs, PRECISION
-    ),
+    correlation=estimate.split_correlation.value,
+    runs_needed=runs_needed(variance, se, runs, PRECISION),
     common=(even_first.sum(), odd_first.sum()),
   )
 
@@ -482,9 +479,12 @@ def _ratio(a: Any, b: Any) -> Any:
   return a / b if b else np.nan
 
 
+def _measured(estimate: stats.Estimate) -> Measurement:
+  return Measurement(estimate.value, estimate.se, estimate.interval)
+
+
 def _mean(values: np.ndarray) -> Measurement:
-  estimate = stats.ideal_estimate(values)
-  return Measurement(estimate.mean, estimate.se, stats.mean_interval(values))
+  return _measured(stats.mean_over_runs(values))
 
 
 def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
@@ -508,12 +508,11 @@ def standard_deviation(
   """Return the standard deviation over runs of numbers whose variance is at most
   `largest`.
   """
-  # The factor n/(n - 1) of the standard error is 2 for two examples.
-  se = variance_se(values, 2) / 2
-  interval = stats.variance_interval(values)
-  sd = stats.ideal_estimate(values).sd
+  variance = stats.variance_over_runs(values)
+  sd = np.sqrt(variance)
   # The root of the square would change the last digit.
-  return _root(sd**2, se, interval, largest)._replace(value=sd)
+  root = _root(sd**2, variance.se, variance.interval, largest)
+  return root._replace(value=sd)
 
 
 def _distribution_sd(runs: MeasuredRuns) -> Measurement:
@@ -533,10 +532,12 @@ def _distribution_sd(runs: MeasuredRuns) -> Measurement:
 def _split_correlation(runs: MeasuredRuns) -> Measurement:
   r = runs.spread.correlation
   even, odd = runs.spread.halves
+  # Its standard error and interval are the same of errors and of losses.
+  of_halves = stats.correlation_over_runs(even, odd)
   return Measurement(
     r,
-    correlation_se(even, odd),
-    stats.correlation_interval(even, odd),
+    of_halves.se,
+    of_halves.interval,
     also={
       "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
       "explained": (r**2, "fraction"),
@@ -554,7 +555,8 @@ def _top_quarter_gain(runs: MeasuredRuns) -> Measurement:
 
 
 def _proportion(rate: Any, count: int, **also: tuple[Any, str]) -> Measurement:
-  return Measurement(rate, None, stats.proportion_interval(rate, count), also)
+  interval = stats.proportion_over_examples(rate, count).interval
+  return Measurement(rate, None, interval, also)
 
 
 def _of_probability(
@@ -567,7 +569,7 @@ def _of_probability(
   se = np.nan
   if len(values) > 1:
     se = np.std(values, ddof=1) / np.sqrt(len(values))
-  return Measurement(values.mean(), se, stats.mean_interval(values))
+  return Measurement(values.mean(), se, stats.mean_over_runs(values).interval)
 
 
 def _negative_log(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -616,13 +618,21 @@ def _calibration_sd(runs: MeasuredRuns) -> Measurement:
   return _nonnegative_root(runs, variance, se / (n * classes))
 
 
-def _of_votes(
-  runs: MeasuredRuns, value: Any, error: Callable, *arguments: Any
-) -> Measurement:
-  """Measure a nonnegative statistic of votes. Its error needs predictions."""
+def _expected_disagreement(runs: MeasuredRuns) -> Measurement:
+  value = runs.tallies.expected_disagreement().value
   se = np.nan
   if runs.predictions is not None:
-    se = error(runs.predictions, *arguments, runs.num_classes)
+    se = mean_over_pairs_se(runs.disagreements)
+  return Measurement(value, se, nonnegative_interval(value, se, runs.runs))
+
+
+def _gde_gap(runs: MeasuredRuns) -> Measurement:
+  value = runs.tallies.gde_gap().value
+  se = np.nan
+  if runs.predictions is not None:
+    # In the order of the predictions, which that of the values need not be.
+    errors = (runs.predictions != runs.tallies.labels).sum(1) / runs.examples
+    se = mean_over_pairs_se(runs.disagreements, errors)
   return Measurement(value, se, nonnegative_interval(value, se, runs.runs))
 
 
@@ -856,7 +866,7 @@ n/(n - 1) times those of the variance over runs, by the jackknife.""",
       heading="distr. sd",
     ),
     Statistic(
-      "runs_for_precision",
+      "runs_for_variance",
       "variance",
       "count",
       "runs for distr. variance ± 10 %",
@@ -987,9 +997,7 @@ the runs.""",
     "Two runs predict different classes on {} of the test examples.",
     """Mean over pairs of distinct runs of the fraction of test examples they predict \
 differently (Jiang 2022, section 2); error: jackknife over runs.""",
-    lambda runs: _of_votes(
-      runs, runs.tallies.expected_disagreement(), stats.expected_disagreement_se
-    ),
+    _expected_disagreement,
     "runs",
     VOTES,
     "disagr.",
@@ -1003,9 +1011,7 @@ differently (Jiang 2022, section 2); error: jackknife over runs.""",
     """|mean test error - expected disagreement|, the gap of the \
 generalization-disagreement equality (Jiang 2022, section 3); error: jackknife over \
 runs.""",
-    lambda runs: _of_votes(
-      runs, runs.tallies.gde_gap(), stats.gde_gap_se, runs.tallies.labels
-    ),
+    _gde_gap,
     "runs",
     VOTES,
   ),

@@ -225,13 +225,12 @@ def _check_metric(name: str, value: Any, targets: np.ndarray, classes: int | Non
 
 def _summarize(values: np.ndarray) -> dict[str, Any]:
   """Return what is known of a metric over the runs, as the attributes that have it."""
-  estimate = stats.ideal_estimate(values)
-  low, high = stats.mean_interval(values)
+  mean = stats.mean_over_runs(values)
   return {
-    "mean": float(estimate.mean),
-    "se": float(estimate.se),
-    "low": float(low),
-    "high": float(high),
+    "mean": float(mean),
+    "se": float(mean.se),
+    "low": float(mean.low),
+    "high": float(mean.high),
   }
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Float, UInt32
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.loop import Campaign
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import Plan, resolve_task
+from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import INTERVAL
 from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
 from vmapseeds.results import description
@@ -43,12 +43,19 @@ from vmapseeds.searches.trials import (
   read_trials,
   tell,
 )
+from vmapseeds.store import growing
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import read_verified_metadata
 from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.names import SAMPLER, TRIAL_COLUMNS
+from vmapseeds.training.recipe_or_task import (
+  epochs_of,
+  has_dataset,
+  own_values,
+  resolve_task,
+)
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Runs, as_runs
 from vmapseeds.training.task import Task, bind, reads
@@ -184,7 +191,7 @@ def search(
   task = resolve_task(task)
   lengths = check_rungs(task, rungs, sampler, space)
   seeds = as_runs(searches)
-  if isinstance(task, Recipe):
+  if has_dataset(task):
     seeds = with_splits(seeds)
   grid: Mapping[str, int] = {}
   if sampler == "noisy_grid":
@@ -251,7 +258,8 @@ def check_rungs(
   """
   if not rungs:
     return []
-  if not isinstance(task, Recipe) or "epochs" in space:
+  all_epochs = epochs_of(task)
+  if all_epochs is None or "epochs" in space:
     raise Mistake(
       "rungs are epochs of a recipe: leave them out for a task, or where epochs are "
       "searched"
@@ -262,10 +270,10 @@ def check_rungs(
       "noisy_grid, or leave rungs out"
     )
   lengths = [float(at_least("rungs", epochs, 1)) for epochs in rungs]
-  lengths.append(float(task.epochs))
+  lengths.append(float(all_epochs))
   if any(short >= long for short, long in itertools.pairwise(lengths)):
     raise Mistake(
-      f"rungs {list(rungs)} of a recipe of {task.epochs} epochs: give epochs that "
+      f"rungs {list(rungs)} of a recipe of {all_epochs} epochs: give epochs that "
       "ascend, and fewer than the recipe's"
     )
   return lengths
@@ -297,7 +305,7 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
   """Raise `Mistake` unless the task declares the values, and allows all that may be
   drawn.
   """
-  own = task.hyperparameters if isinstance(task, Recipe) else task.values
+  own = own_values(task)
   why = ""
   if grid:
     why = ", as a noisy grid moves the ends by up to half a step"
@@ -409,7 +417,7 @@ def check_search(
   itself, or the folder has another objective.
   """
   for name, dimension in space.items():
-    is_compiled = name in plan.task.fixed
+    is_compiled = name in plan.task.internal.fixed
     if is_compiled and not dimension.choices:
       raise Mistake(
         f"{name} is read in Python by {plan.task.name}, so each value is compiled: give "
@@ -520,7 +528,7 @@ def extend(campaign: Campaign, table: Runs) -> Campaign:
   plan, results, _ = campaign
   runs = bind(plan.task, table)
   with loop.writing(results.path):
-    results.extend(len(runs), runs.columns())
+    growing.extend(results, len(runs), runs.columns())
   campaign = campaign._replace(plan=plan._replace(runs=runs))
   check_extended(campaign)
   return campaign

@@ -7,9 +7,13 @@ These rules hold for all of them and are not repeated:
   class indices; -1 means no prediction, which counts as an error and not as a vote.
   `labels` are class indices (examples,), `errors` bool or 0/1.
 - NumPy arrays, JAX arrays and nested lists are all accepted. Counts are exact, and made
-  on the device of a JAX array; what follows is NumPy float64. A single number comes
-  back as a 0-d array, several as a named tuple. Traced arrays are refused: call these
-  functions outside `jit` and `vmap`.
+  on the device of a JAX array; what follows is NumPy float64. A number whose standard
+  error or interval is known comes back as an `Estimate`, another one as a 0-d array,
+  several as a named tuple. Traced arrays are refused: call these functions outside
+  `jit` and `vmap`.
+- `runs_for_mean`, `runs_for_variance`, ... say how many runs a question takes,
+  `power_for_difference` and `power_for_probability_of_outperforming` how often so many
+  runs answer it.
 - A statistic that needs no more than counts takes `Tallies` in place of errors, or of
   predictions, labels and num_classes, and is a method of `Tallies`.
 - Rates and variances are fractions, not per cent. Variances have ddof = 1 unless a
@@ -47,14 +51,9 @@ from vmapseeds.stats.calibration import (
 from vmapseeds.stats.comparison import (
   AverageComparison as AverageComparison,
   Decision as Decision,
-  MeanDifference as MeanDifference,
-  VarianceRatio as VarianceRatio,
   average_comparison as average_comparison,
   decide as decide,
   mean_difference as mean_difference,
-  noether_sample_size as noether_sample_size,
-  paired_power as paired_power,
-  paired_sample_size as paired_sample_size,
   probability_of_outperforming as probability_of_outperforming,
   variance_ratio as variance_ratio,
 )
@@ -62,10 +61,8 @@ from vmapseeds.stats.differences import (
   Difference,
   compare_means,
   compare_means_on_other_examples,
-  fewest_runs,
   holm,
   least_p_value,
-  probability_interval,
   probability_of_best,
 )
 from vmapseeds.stats.disagreement import (
@@ -77,9 +74,8 @@ from vmapseeds.stats.disagreement import (
   vote_fractions as vote_fractions,
 )
 from vmapseeds.stats.estimators import (
-  Estimate as Estimate,
   Normality as Normality,
-  ideal_estimate as ideal_estimate,
+  mean_over_runs as mean_over_runs,
   normality as normality,
 )
 from vmapseeds.stats.gaps import (
@@ -88,20 +84,11 @@ from vmapseeds.stats.gaps import (
   logit_gap as logit_gap,
 )
 from vmapseeds.stats.intervals import (
-  Interval as Interval,
-  correlation_interval as correlation_interval,
-  distribution_variance_interval as distribution_variance_interval,
-  expected_disagreement_se as expected_disagreement_se,
-  gde_gap_se as gde_gap_se,
-  independent_errors_variance_se as independent_errors_variance_se,
-  mean_interval as mean_interval,
-  proportion_interval as proportion_interval,
-  runs_for_precision as runs_for_precision,
-  split_correlation_interval as split_correlation_interval,
-  split_correlation_se as split_correlation_se,
-  variance_interval as variance_interval,
+  correlation_over_runs as correlation_over_runs,
+  proportion_over_examples as proportion_over_examples,
+  variance_over_runs as variance_over_runs,
 )
-from vmapseeds.stats.losses import (
+from vmapseeds.stats.scoring import (
   LossVariance as LossVariance,
   brier_score as brier_score,
   cross_entropy as cross_entropy,
@@ -113,10 +100,14 @@ from vmapseeds.stats.pairs import (
   expected_false_pairs as expected_false_pairs,
   most_dependent_pairs as most_dependent_pairs,
 )
-from vmapseeds.stats.planning import (
-  difference_power,
+from vmapseeds.stats.sample_sizes import (
+  power_for_difference,
+  power_for_probability_of_outperforming,
   runs_for_difference,
   runs_for_mean,
+  runs_for_probability_of_outperforming,
+  runs_for_significance,
+  runs_for_variance,
 )
 from vmapseeds.stats.resampling import (
   Bootstrap as Bootstrap,
@@ -134,12 +125,12 @@ from vmapseeds.stats.theory import (
   binomial_variance as binomial_variance,
   calibration_variance_bound as calibration_variance_bound,
 )
+from vmapseeds.stats.uncertainty import Estimate as Estimate
 from vmapseeds.stats.variance import (
   SourceVariances as SourceVariances,
   TopFractionGain as TopFractionGain,
   correlation_p_value as correlation_p_value,
   distribution_variance as distribution_variance,
-  distribution_variance_se as distribution_variance_se,
   error_rates as error_rates,
   example_error_rates as example_error_rates,
   independent_errors_variance as independent_errors_variance,

@@ -27,15 +27,15 @@ else:
       return ArrayLike | Sequence
 
 
-def real(x: Given[""]) -> np.ndarray:
+def as_float64(x: Given[""]) -> np.ndarray:
   """Convert to float64."""
   return np.asarray(x, np.float64)
 
 
-def ratio(a: Given[""], b: Given[""]) -> np.ndarray:
+def safe_divide(a: Given[""], b: Given[""]) -> np.ndarray:
   """Return a / b, NaN where b is 0."""
-  a = real(a)
-  b = real(b)
+  a = as_float64(a)
+  b = as_float64(b)
   # Where b is 0, 1 stands in its place, so that NumPy does not warn.
   is_zero = b == 0
   divisor = np.where(is_zero, 1.0, b)
@@ -74,8 +74,8 @@ def centred(x: Array) -> np.ndarray:
   """Return x minus its mean. The first entry is subtracted first: counts stay exact and
   a constant becomes exactly 0.
   """
-  x = real(x - x[:1])
-  return x - ratio(x.sum(0), len(x))
+  x = as_float64(x - x[:1])
+  return x - safe_divide(x.sum(0), len(x))
 
 
 def correlation(x: Array, y: Array) -> np.ndarray:
@@ -85,6 +85,6 @@ def correlation(x: Array, y: Array) -> np.ndarray:
   # Each is divided by its own norm: the product of both norms could underflow.
   x_norm = np.sqrt((x**2).sum(0))
   y_norm = np.sqrt((y**2).sum(0))
-  r = (ratio(x, x_norm) * ratio(y, y_norm)).sum(0)
+  r = (safe_divide(x, x_norm) * safe_divide(y, y_norm)).sum(0)
   # An empty sum would be 0.
   return np.where(len(x) > 1, np.clip(r, -1.0, 1.0), np.nan)

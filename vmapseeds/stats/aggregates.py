@@ -9,8 +9,8 @@ import scipy.stats
 from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import Array, Given, ratio, real
-from vmapseeds.stats.comparison import probability_of_outperforming
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
+from vmapseeds.stats.comparison import outperforming_share
 from vmapseeds.stats.reading import read_key, read_reals
 from vmapseeds.stats.resampling import Bootstrap, from_replicates
 
@@ -34,8 +34,8 @@ def interquartile_mean(scores: Given["runs tasks"]) -> Float[Array, ""]:
   scores = read_reals("scores", scores, AXES)
   # SciPy would warn.
   if not scores.size:
-    return real(np.nan)
-  return real(scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None))
+    return as_float64(np.nan)
+  return as_float64(scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None))
 
 
 def probability_of_improvement(
@@ -60,8 +60,8 @@ def probability_of_improvement(
   a, b = _of_same_tasks(a, b)
   by_task = []
   for scores_a, scores_b in zip(a.T, b.T, strict=True):
-    by_task.append(probability_of_outperforming(scores_a, scores_b, paired=False))
-  return ratio(sum(by_task), len(by_task))
+    by_task.append(outperforming_share(scores_a, scores_b, "half", paired=False))
+  return safe_divide(sum(by_task), len(by_task))
 
 
 def performance_profile(
@@ -87,7 +87,7 @@ def performance_profile(
   ordered = np.sort(scores, axis=None)
   # Scores that are equal to a threshold are not above it.
   not_above = np.searchsorted(ordered, thresholds, side="right")
-  return ratio(len(ordered) - not_above, len(ordered))
+  return safe_divide(len(ordered) - not_above, len(ordered))
 
 
 def stratified_bootstrap(

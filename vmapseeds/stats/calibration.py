@@ -14,12 +14,18 @@ import scipy.sparse
 from jaxtyping import Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
-from vmapseeds.stats.disagreement import expected_disagreement, plurality
+from vmapseeds.stats.disagreement import mean_disagreement, plurality
+from vmapseeds.stats.intervals import (
+  disagreement_of_each_run,
+  mean_over_pairs_se,
+  nonnegative_interval,
+)
 from vmapseeds.stats.reading import (
   read_key,
   read_level,
+  read_predictions,
   read_reals,
   read_within,
 )
@@ -28,6 +34,7 @@ from vmapseeds.stats.resampling import (
   from_replicates,
   parts_of_resamples,
 )
+from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 # Examples whose votes are simulated together, so that they stay in a core's cache.
 EXAMPLES_AT_ONCE = 1024
@@ -124,7 +131,7 @@ def calibration_error(
   excess = _by_bin(items, excess_of_items, counts.runs, bins)[0]
   # A vote of a run on an example counts 1 / (n R).
   votes = counts.examples * counts.runs
-  return ratio((abs(excess) * weights).sum(), votes)
+  return safe_divide((abs(excess) * weights).sum(), votes)
 
 
 class CalibrationCurve(NamedTuple):
@@ -191,9 +198,9 @@ def calibration_curve(
     votes = votes[0]
     right = right[0]
   return CalibrationCurve(
-    confidence=ratio(votes, size * runs),
-    accuracy=ratio(right, size),
-    weight=ratio(size, counts.examples),
+    confidence=safe_divide(votes, size * runs),
+    accuracy=safe_divide(right, size),
+    weight=safe_divide(size, counts.examples),
     items=size.astype(np.int64),
   )
 
@@ -254,7 +261,7 @@ def _by_bin(
   """Sum the weights of each curve's items in each bin."""
   bins = at_least("bins", bins, 1)
   places = bins * items.curve + bins_of(items.votes, runs, bins)
-  sums = np.bincount(places, real(weights), items.curves * bins)
+  sums = np.bincount(places, as_float64(weights), items.curves * bins)
   sums = sums.reshape(items.curves, bins)
   if not runs:
     # There are no votes, and nothing is in a bin.
@@ -312,8 +319,8 @@ def calibration_band(
   coordinates = items.example, places
   shape = examples, items.curves * bins
   ones = np.ones_like(items.votes)
-  right = scipy.sparse.csr_array((real(items.right), coordinates), shape)
-  size = scipy.sparse.csr_array((real(ones), coordinates), shape)
+  right = scipy.sparse.csr_array((as_float64(items.right), coordinates), shape)
+  size = scipy.sparse.csr_array((as_float64(ones), coordinates), shape)
   if not counts.runs:
     # Nothing is in a bin.
     right *= 0
@@ -321,14 +328,14 @@ def calibration_band(
 
   accuracies = []
   for drawn in parts_of_resamples(examples, key=key, replicates=replicates):
-    times = real(drawn)
+    times = as_float64(drawn)
     curves_shape = len(drawn), items.curves, bins
     right_of = (times @ right).reshape(curves_shape)
     size_of = (times @ size).reshape(curves_shape)
     if counts.runs:
       # Every resample has as many examples.
       size_of[..., 0] += items.total * examples - size_of.sum(-1)
-    accuracies.append(ratio(right_of, size_of))
+    accuracies.append(safe_divide(right_of, size_of))
   curves = np.concatenate(accuracies)
   if of != "classes":
     curves = curves[:, 0]
@@ -475,7 +482,7 @@ def _simulate_calibrated(
     for law, block_labels in zip(laws, labels, strict=True):
       votes = rng.multinomial(runs, law)[:, :-1]
       excess += _excess_by_bin(votes, block_labels, runs, bins)
-    simulated[replicate] = ratio(abs(excess).sum(1), examples * runs)
+    simulated[replicate] = safe_divide(abs(excess).sum(1), examples * runs)
   mean = simulated.mean(0)
   sd = from_replicates(simulated).se
   return FiniteEnsemble(
@@ -517,9 +524,9 @@ def _sum_excess(
   bins: int,
 ) -> Float[np.ndarray, "bins"]:
   places = bins_of(votes, runs, bins)
-  excess = real(right * runs - votes)
+  excess = as_float64(right * runs - votes)
   # Of no items, NumPy returns whole numbers.
-  return real(np.bincount(places, excess, bins))
+  return as_float64(np.bincount(places, excess, bins))
 
 
 def gde_gap(
@@ -527,9 +534,15 @@ def gde_gap(
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   self_pairs: bool = False,
-) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return the gap of the generalization-disagreement equality: |mean test error -
   expected disagreement|.
+
+  The standard error is that of the signed gap, by the jackknife in closed form; the
+  interval is Student's, from 0 on. They read the predictions anew, which takes longer
+  than the value.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error, and one class more in
@@ -538,16 +551,31 @@ def gde_gap(
     num_classes: K.
     self_pairs: as in `expected_disagreement`; False is the gap that the paper reports,
       True the one that theorem 4.2 bounds by the exact-level CACE of the same runs.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, from 0 to 1; NaN for a single run (without self_pairs) or without examples.
+    An `Estimate`, from 0 to 1; NaN for a single run (without self_pairs) or without
+    examples. There is neither a standard error nor an interval (NaN) for fewer than
+    three runs, with self_pairs, or of tallies, which have no single runs.
 
-  Source: jiang2022, section 3 and tables 1 to 3.
+  Source: jiang2022, section 3 and tables 1 to 3; Arvesen 1969 for the jackknife.
 
-  >>> print(gde_gap([[0, 1], [0, 0], [1, 0]], labels=[0, 0], num_classes=2).round(6))
-  0.333333
+  >>> P = [[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]]
+  >>> gde_gap(P, labels=[0, 1, 2], num_classes=3)
+  0.278 ± 0.096 [0.000, 0.584]
   """
   counts = counts_of_votes(predictions, num_classes, labels)
-  error = ratio(counts.wrong.sum(), counts.runs * counts.examples)
-  disagreement = expected_disagreement(counts, self_pairs=self_pairs)
-  return np.asarray(abs(error - disagreement))
+  read_level(level)
+  error = safe_divide(counts.wrong.sum(), counts.runs * counts.examples)
+  value = abs(error - mean_disagreement(counts, self_pairs))
+  if self_pairs or isinstance(predictions, VoteCounts):
+    return Estimate(value, level=level)
+
+  def uncertainty() -> Uncertainty:
+    array = read_predictions(predictions, counts.classes)
+    errors = safe_divide((array != counts.labels).sum(1), counts.examples)
+    of_pairs = disagreement_of_each_run(array, counts.classes)
+    se = mean_over_pairs_se(of_pairs, errors)
+    return se, *nonnegative_interval(value, se, counts.runs, level)
+
+  return Estimate.deferred(value, uncertainty, level)

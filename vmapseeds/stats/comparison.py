@@ -6,7 +6,6 @@ an accuracy, not a risk.
 """
 
 import warnings
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,17 +16,17 @@ from scipy.special import ndtri
 
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.stats import resampling
-from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.estimators import sample_variance
-from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
+from vmapseeds.stats.intervals import log_ratio_reach, variance_ends
 from vmapseeds.stats.reading import (
   read_key,
   read_level,
   read_number,
   read_positive,
   read_reals,
-  read_within,
 )
+from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 # Section 4.2: the average published improvement, in standard deviations of a run, from
 # the paper's regression.
@@ -53,22 +52,6 @@ class Decision(NamedTuple):
     return "significant and meaningful"
 
 
-class MeanDifference(NamedTuple):
-  """mean A - mean B and its interval."""
-
-  difference: Float[Array, ""]
-  low: Float[Array, ""]
-  high: Float[Array, ""]
-
-
-class VarianceRatio(NamedTuple):
-  """Var(A) / Var(B) and its interval."""
-
-  ratio: Float[Array, ""]
-  low: Float[Array, ""]
-  high: Float[Array, ""]
-
-
 class AverageComparison(NamedTuple):
   """mean A - mean B against a threshold δ, and against the differences that noise alone
   gives.
@@ -82,11 +65,13 @@ class AverageComparison(NamedTuple):
 
 
 def probability_of_outperforming(
-  a: Given["pairs"],
-  b: Given["pairs"],
+  a: Given["runs"],
+  b: Given["runs"],
   ties: str = "half",
   paired: bool = True,
-) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return the probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [
   1{a_i > b_i} + ½ 1{a_i = b_i} ].
 
@@ -94,24 +79,68 @@ def probability_of_outperforming(
   = 1. `"strict"` gives ties none, as equation 9 is printed, and so favours B; `"drop"`
   leaves tied pairs out.
 
+  The interval is Clopper and Pearson's, in which a tie is half a win:
+
+      low = B(α/2; w, k - w + 1),    high = B(1 - α/2; w + 1, k - w),    B the quantile of a Beta law
+
+  There are w = P(A > B) k wins in k pairs. Without ties it is exact; ties only make it
+  hold more often. Of unpaired runs k is the smaller number of runs: no smaller interval
+  holds for every law, since all runs of A may beat or lose to all of B together.
+
   Args:
-    a: (pairs,) performances of A, higher is better; give risks with their sign changed.
-    b: (pairs,) performances of B, run i under the same splits and seeds as a's run i.
+    a: (runs,) performances of A, higher is better; give risks with their sign changed.
+    b: (runs,) performances of B, run i under the same splits and seeds as a's run i.
     ties: "half", "strict" or "drop".
     paired: False compares every run of A with every run of B, U/(n m), for runs that
       are not paired; A and B may then have different numbers of runs.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, from 0 to 1; NaN without pairs, or if all are dropped.
+    An `Estimate`, from 0 to 1; NaN without runs, where the interval is from 0 to 1, or
+    if all pairs are dropped. It has no standard error (NaN), and an interval only where
+    a tie is half a win.
 
-  Source: bouthillier2021, equation 9 (written in risks) and appendix C.4.
+  Source: bouthillier2021, equation 9 (written in risks) and appendix C.4; Clopper and
+    Pearson 1934.
 
-  >>> print(probability_of_outperforming([0.9, 0.8, 0.7, 0.6], [0.8, 0.8, 0.6, 0.7]))
-  0.625
+  >>> probability_of_outperforming([0.9, 0.8, 0.7, 0.6], [0.8, 0.8, 0.6, 0.7])
+  0.62 [0.12, 0.97]
+  >>> probability_of_outperforming(np.arange(40) + 1, np.arange(40)).low.round(3)
+  np.float64(0.912)
   """
   a, b = read_performances(a, b, paired)
+  read_level(level)
+  value = outperforming_share(a, b, ties, paired)
+  if ties != "half":
+    return Estimate(value, level=level)
+
+  def uncertainty() -> Uncertainty:
+    outside, inside = read_level(level)
+    k = min(len(a), len(b))
+    # Without pairs, the value is NaN.
+    wins = 0.0
+    if k:
+      wins = value * k
+    # A Beta law has no parameter of 0: the interval then ends at 0 or 1.
+    low, high = 0.0, 1.0
+    if wins > 0:
+      low = scipy.special.betaincinv(wins, k - wins + 1, outside)
+    if wins < k:
+      high = scipy.special.betaincinv(wins + 1, k - wins, inside)
+    return np.nan, low, high
+
+  return Estimate.deferred(value, uncertainty, level)
+
+
+def outperforming_share(
+  a: Array,
+  b: Array,
+  ties: str,
+  paired: bool,
+) -> Float[Array, ""]:
+  """Return the value of `probability_of_outperforming`."""
   won, tied, decided = _outcomes(a, b, ties, paired)
-  return ratio(won + 0.5 * tied, decided)
+  return safe_divide(won + 0.5 * tied, decided)
 
 
 def read_performances(
@@ -210,7 +239,8 @@ def decide(
 
   The interval answers what other runs on the same task would give. With up to 58 pairs
   γ = 0.75 never changes the decision, and if A wins every pair, even a single one, the
-  interval is [1, 1]: see `paired_sample_size`.
+  interval is [1, 1]: see
+  `runs_for_probability_of_outperforming`.
 
   Args:
     a: (pairs,) performances of A, higher is better.
@@ -244,7 +274,7 @@ def decide(
   significant = low > 0.5
   meaningful = significant & (high > gamma)
   return Decision(
-    probability=ratio(won + 0.5 * tied, decided),
+    probability=safe_divide(won + 0.5 * tied, decided),
     low=low,
     high=high,
     significant=np.asarray(significant),
@@ -267,8 +297,8 @@ def _exact_interval(
   are decided; `pmf` counts half credits.
   """
   pairs = int(decided)
-  p_win = ratio(won, pairs)
-  p_tie = ratio(tied, pairs)
+  p_win = safe_divide(won, pairs)
+  p_tie = safe_divide(tied, pairs)
   # A draw is 2 for a win, 1 for a tie and 0 for a loss: sums are 0 to 2 pairs.
   draw = [1 - p_win - p_tie, p_tie, p_win]
   sums = 2 * pairs + 1
@@ -277,8 +307,8 @@ def _exact_interval(
   pmf = np.fft.irfft(transform**pairs, sums)
   # The tolerance lets a sum that equals a level count as equal, however it was rounded.
   cdf = np.cumsum(pmf) + 1e-12
-  low = ratio(np.argmax(cdf >= alpha / 2), 2 * pairs)
-  high = ratio(np.argmax(cdf >= 1 - alpha / 2), 2 * pairs)
+  low = safe_divide(np.argmax(cdf >= alpha / 2), 2 * pairs)
+  high = safe_divide(np.argmax(cdf >= 1 - alpha / 2), 2 * pairs)
   return low, high
 
 
@@ -301,127 +331,14 @@ def _resampled_interval(
     won, tied, compared = _compare_all(a, b, times_a, times_b)
     counts.append(_credit(won, tied, compared, ties))
   won, tied, decided = np.concatenate(counts, axis=1)
-  means = ratio(2 * won + tied, 2 * decided)
+  means = safe_divide(2 * won + tied, 2 * decided)
   # A resample in which all pairs are dropped says nothing.
   means = means[~np.isnan(means)]
   if not means.size:
-    return real(np.nan), real(np.nan)
+    return as_float64(np.nan), as_float64(np.nan)
   levels = alpha / 2, 1 - alpha / 2
   low, high = np.quantile(means, levels, method="inverted_cdf")
-  return real(low), real(high)
-
-
-def noether_sample_size(
-  gamma: Given["..."] = 0.75,
-  alpha: Given["..."] = 0.05,
-  beta: Given["..."] = 0.05,
-) -> Int[Array, "..."]:
-  """Return how many runs of each algorithm it takes to detect P(A > B) > γ without
-  pairing: N ≥ (z_{1-α} - z_β)² / (6 (γ - ½)²).
-
-  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
-  N trainings. For pairs see `paired_sample_size`.
-
-  Args:
-    gamma: γ, above ½ and at most 1, a number or an array.
-    alpha: one-sided rate of false positives.
-    beta: rate of false negatives.
-
-  Returns:
-    The arguments' broadcast shape, whole numbers.
-
-  Source: bouthillier2021, appendix C.3; Noether 1987.
-
-  >>> print(noether_sample_size())
-  29
-  """
-  return _sample_size(gamma, alpha, beta, 6)
-
-
-def paired_sample_size(
-  gamma: Given["..."] = 0.75,
-  alpha: Given["..."] = 0.05,
-  beta: Given["..."] = 0.05,
-) -> Int[Array, "..."]:
-  """Return how many pairs of runs it takes to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)²
-  / (4 (γ - ½)²).
-
-  On pairs, equation 9 is a sign statistic, and `noether_sample_size` gives too few.
-
-  Args:
-    gamma: γ, above ½ and at most 1, a number or an array.
-    alpha: one-sided rate of false positives.
-    beta: rate of false negatives.
-
-  Returns:
-    The arguments' broadcast shape, whole numbers.
-
-  Source: Noether 1987, the sign test; bouthillier2021 uses the Mann-Whitney size
-    instead.
-
-  >>> print(paired_sample_size())
-  44
-  """
-  return _sample_size(gamma, alpha, beta, 4)
-
-
-def _sample_size(
-  gamma: object,
-  alpha: object,
-  beta: object,
-  factor: int,
-) -> np.ndarray:
-  gamma = read_within("gamma", gamma, "(0.5, 1]")
-  alpha = read_positive("alpha", alpha)
-  beta = read_positive("beta", beta)
-  if not (alpha + beta < 1).all():
-    raise Mistake(
-      f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1"
-    )
-  z = ndtri(1 - alpha) - ndtri(beta)
-  size = np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))
-  return np.asarray(size).astype(int)
-
-
-def paired_power(
-  pairs: Given["..."],
-  probability: Given["..."] = 0.75,
-  gamma: float = 0.75,
-  alpha: float = 0.05,
-) -> Float[Array, "..."]:
-  """Return the power of `decide` on pairs without ties: how often it finds A
-  significantly and meaningfully better.
-
-      Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
-
-  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have
-  0.834; 0.95 takes 51 pairs.
-
-  Args:
-    pairs: k, whole numbers of at least 1.
-    probability: the true P(A > B).
-    gamma: γ of the decision.
-    alpha: α of the decision.
-
-  Returns:
-    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false
-    positives.
-
-  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021,
-    appendices C.5 and C.6.
-
-  >>> paired_power([29, 51], 0.75).round(3)
-  array([0.834, 0.965])
-  """
-  check_rule(gamma, alpha)
-  numbers = read_within("pairs", pairs, "[1, inf)")
-  pairs = numbers.astype(int)
-  if not (pairs == numbers).all():
-    raise Mistake(f"pairs is {numbers}: give whole numbers of at least 1")
-  probability = read_within("probability", probability, "[0, 1]", nan=True)
-  fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
-  fewest = np.vectorize(fewest_of, otypes=[int])(pairs)
-  return real(scipy.stats.binom.sf(fewest - 1, pairs, probability))
+  return as_float64(low), as_float64(high)
 
 
 def fewest_wins(
@@ -456,7 +373,7 @@ def mean_difference(
   paired: bool = True,
   *,
   level: float = 0.95,
-) -> MeanDifference:
+) -> Estimate:
   """Return mean A - mean B with Student's interval of the differences of pairs, or
   Welch's interval for unpaired runs.
 
@@ -471,20 +388,25 @@ def mean_difference(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs or,
-    unpaired, two runs of A or of B.
+    An `Estimate`; neither a standard error nor an interval (NaN) for fewer than two
+    pairs or, unpaired, two runs of A or of B.
 
   Source: Student 1908; Welch 1947. bouthillier2021 has the z test of section 3.1: see
     `average_comparison`.
 
-  >>> result = mean_difference([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
-  >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
-  0.1 -0.148414 0.348414
+  >>> mean_difference([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
+  0.100 ± 0.058 [-0.148, 0.348]
   """
   read_level(level)
   a, b = read_performances(a, b, paired)
   difference, low, high, _ = student(a, b, paired, level)
-  return MeanDifference(difference, low, high)
+  if paired:
+    variance = safe_divide(sample_variance(a - b), len(a))
+  else:
+    of_mean_a = safe_divide(sample_variance(a), len(a))
+    of_mean_b = safe_divide(sample_variance(b), len(b))
+    variance = of_mean_a + of_mean_b
+  return Estimate(difference, np.sqrt(variance), low, high, level)
 
 
 def student(
@@ -496,7 +418,7 @@ def student(
   """Return the difference of means, the ends of Student's or Welch's interval, and the
   two-sided p-value.
   """
-  difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
+  difference = safe_divide(a.sum(), len(a)) - safe_divide(b.sum(), len(b))
   with warnings.catch_warnings():
     # SciPy warns of runs that are too few, or all equal.
     warnings.simplefilter("ignore", RuntimeWarning)
@@ -509,7 +431,12 @@ def student(
   if np.isnan(p):
     # Of runs that do not vary, no quotient is defined.
     p = float(difference == 0)
-  return [real(difference), real(ends.low), real(ends.high), real(p)]
+  return [
+    as_float64(difference),
+    as_float64(ends.low),
+    as_float64(ends.high),
+    as_float64(p),
+  ]
 
 
 def variance_ratio(
@@ -518,17 +445,17 @@ def variance_ratio(
   paired: bool = True,
   *,
   level: float = 0.95,
-) -> VarianceRatio:
+) -> Estimate:
   """Return Var(A) / Var(B) with its interval, whatever the law of the performances.
 
-  - paired: log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval`
-    has it
+  - paired: log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as in
+    `variance_over_runs`
   - unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² +
     b_low²)
 
   Runs with the same seeds are correlated, which makes the paired interval narrower. For
-  unpaired runs, a_low and a_high are how far A's `variance_interval` reaches down and
-  up from s_A² on the log scale, b_low and b_high likewise for B. It answers what
+  unpaired runs, a_low and a_high are how far the interval of A's variance reaches down
+  and up from s_A² on the log scale, b_low and b_high likewise for B. It answers what
   infinitely many runs on the same test examples would give.
 
   Args:
@@ -538,40 +465,39 @@ def variance_ratio(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or if the runs of B are
-    equal. There is no interval for fewer than three runs of either, or if those of A
-    are equal.
+    An `Estimate` without a standard error (NaN); NaN for fewer than two runs or if the
+    runs of B are equal. There is no interval for fewer than three runs of either, or if
+    those of A are equal.
 
   Source: ours; Miller 1968 for the jackknife, Zou and Donner 2008 for the interval from
     two. Not in bouthillier2021.
 
-  >>> result = variance_ratio([1.0, 2.0, 3.0, 4.0, 6.0], [1.0, 3.0, 5.0, 6.0, 8.0])
-  >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
-  0.5068 0.1495 1.718
+  >>> variance_ratio([1.0, 2.0, 3.0, 4.0, 6.0], [1.0, 3.0, 5.0, 6.0, 8.0])
+  0.51 [0.15, 1.72]
   """
   read_level(level)
   a, b = read_performances(a, b, paired)
   variance_a = sample_variance(a)
   variance_b = sample_variance(b)
-  quotient = ratio(variance_a, variance_b)
+  ratio = safe_divide(variance_a, variance_b)
   # A variance of 0 has no logarithm.
-  if min(len(a), len(b)) < 3 or not quotient > 0:
-    return VarianceRatio(quotient, np.asarray(np.nan), np.asarray(np.nan))
+  if min(len(a), len(b)) < 3 or not ratio > 0:
+    return Estimate(ratio, level=level)
 
   if paired:
     down = log_ratio_reach(a, b, level)
     up = down
   else:
-    # The quotient is low where A's variance is low, or B's is high.
-    ends_a = variance_interval(a, level=level)
-    ends_b = variance_interval(b, level=level)
+    # The ratio is low where A's variance is low, or B's is high.
+    ends_a = variance_ends(a, level)
+    ends_b = variance_ends(b, level)
     a_down, a_up = abs(np.log(ends_a) - np.log(variance_a))
     b_down, b_up = abs(np.log(ends_b) - np.log(variance_b))
     down = np.hypot(a_down, b_up)
     up = np.hypot(a_up, b_down)
-  low = quotient * np.exp(-down)
-  high = quotient * np.exp(up)
-  return VarianceRatio(quotient, np.asarray(low), np.asarray(high))
+  low = ratio * np.exp(-down)
+  high = ratio * np.exp(up)
+  return Estimate(ratio, low=low, high=high, level=level)
 
 
 def average_comparison(
@@ -609,7 +535,7 @@ def average_comparison(
   0.1 0.282 False False
   """
   a, b = read_performances(a, b, paired=False)
-  difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
+  difference = safe_divide(a.sum(), len(a)) - safe_divide(b.sum(), len(b))
   variance_a = sample_variance(a)
   variance_b = sample_variance(b)
   if sigma is None:
@@ -620,8 +546,8 @@ def average_comparison(
 
   quantile = -ndtri(read_number("alpha", alpha, "(0, 1)"))
   # Of a mean, the variance is that of a run over their number.
-  of_mean_a = ratio(variance_a, len(a))
-  of_mean_b = ratio(variance_b, len(b))
+  of_mean_a = safe_divide(variance_a, len(a))
+  of_mean_b = safe_divide(variance_b, len(b))
   least = quantile * np.sqrt(of_mean_a + of_mean_b)
   return AverageComparison(
     difference=np.asarray(difference),

@@ -12,13 +12,8 @@ import scipy.special
 from jaxtyping import Bool, Float, Real
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import Array, Given, ratio, real
-from vmapseeds.stats.comparison import (
-  probability_of_outperforming,
-  read_performances,
-  student,
-)
-from vmapseeds.stats.intervals import Interval
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
+from vmapseeds.stats.comparison import read_performances, student
 from vmapseeds.stats.reading import (
   read_key,
   read_level,
@@ -26,6 +21,7 @@ from vmapseeds.stats.reading import (
   read_reals,
   read_within,
 )
+from vmapseeds.stats.uncertainty import Estimate
 
 # Rearrangements that are drawn at random where there are more. One more, the runs as
 # they are, makes 10,000.
@@ -102,15 +98,17 @@ def compare_means(
     return normal
   if few < 2:
     # A single run of one side says nothing of its spread.
-    return Difference(normal.difference, real(-np.inf), real(np.inf), real(1.0))
+    return Difference(
+      normal.difference, as_float64(-np.inf), as_float64(np.inf), as_float64(1.0)
+    )
   if normal.difference < 0:
     # The same rearrangements, in whatever order A and B are given.
     mirrored = compare_means(b, a, paired, key=key, level=level)
     return Difference(
-      difference=real(-mirrored.difference),
-      low=real(-mirrored.high),
-      high=real(-mirrored.low),
-      p_value=real(mirrored.p_value),
+      difference=as_float64(-mirrored.difference),
+      low=as_float64(-mirrored.high),
+      high=as_float64(-mirrored.low),
+      p_value=as_float64(mirrored.p_value),
     )
 
   if paired:
@@ -127,7 +125,7 @@ def compare_means(
     low = np.fmin(low, normal.low)
     high = np.fmax(high, normal.high)
     p = max(p, normal.p_value)
-  return Difference(normal.difference, real(low), real(high), real(p))
+  return Difference(normal.difference, as_float64(low), as_float64(high), as_float64(p))
 
 
 def _typical_interval(
@@ -213,7 +211,7 @@ def probability_of_best(
     means[j] = mean + weights @ (x - mean) / np.sqrt(runs * freedom)
   # Algorithms that are best together share the replicate.
   is_best = means == means.max(0)
-  return ratio(is_best, is_best.sum(0)).mean(1)
+  return safe_divide(is_best, is_best.sum(0)).mean(1)
 
 
 def _generator(key: jax.Array | None) -> np.random.Generator:
@@ -238,7 +236,7 @@ def _means_of_subsets(
     chosen = numbers[:, None] >> np.arange(pairs) & 1
   else:
     chosen = rng.integers(0, 2, (DRAWN, pairs), np.int8)
-  return ratio(chosen @ differences, chosen.sum(1))
+  return safe_divide(chosen @ differences, chosen.sum(1))
 
 
 def _differences_of_subsets(
@@ -267,7 +265,7 @@ def _differences_of_subsets(
   # The runs that change sides, as many of each.
   from_a = ~is_a[:, :n]
   from_b = is_a[:, n:]
-  return ratio(from_a @ a - from_b @ b, from_a.sum(1))
+  return safe_divide(from_a @ a - from_b @ b, from_a.sum(1))
 
 
 def _some(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -309,78 +307,14 @@ def least_p_value(
   return min(1.0, 2 * math.exp(log_share))
 
 
-def fewest_runs(paired: bool = True, *, alpha: float = 0.05) -> int:
-  """Return the fewest pairs, or runs of each, of which `compare_means` can say at an
-  error rate of `alpha` that A and B differ.
-
-  Args:
-    paired: False for runs that are not paired.
-    alpha: the rate of errors, two-sided.
-
-  >>> fewest_runs(), fewest_runs(paired=False)
-  (6, 4)
-  """
-  read_level(alpha)
-  runs = 1
-  while least_p_value(runs, runs, paired) > alpha:
-    runs += 1
-  return runs
-
-
-def probability_interval(
-  a: Given["runs"],
-  b: Given["runs"],
-  paired: bool = True,
-  *,
-  level: float = 0.95,
-) -> Interval:
-  """Return the interval of `probability_of_outperforming`, Clopper and Pearson's, in
-  which a tie is half a win.
-
-      low = B(α/2; w, k - w + 1),    high = B(1 - α/2; w + 1, k - w),    B the quantile of a Beta law
-
-  There are w = P(A > B) k wins in k pairs. Without ties it is exact; ties only make it
-  hold more often. Of unpaired runs k is the smaller number of runs: no smaller interval
-  holds for every law, since all runs of A may beat or lose to all of B together.
-
-  Args:
-    a: (runs,) performances of A, higher is better.
-    b: (runs,) performances of B.
-    paired: False for runs that are not paired.
-    level: the coverage of the interval, between 0 and 1.
-
-  Returns:
-    `low` and `high`, 0-d; from 0 to 1 without runs.
-
-  Source: Clopper and Pearson 1934.
-
-  >>> print(*(x.round(3) for x in probability_interval(np.arange(40) + 1, np.arange(40))))
-  0.912 1.0
-  """
-  p = probability_of_outperforming(a, b, paired=paired)
-  outside, inside = read_level(level)
-  k = min(len(np.asarray(a)), len(np.asarray(b)))
-  # Without pairs, p is NaN.
-  wins = 0.0
-  if k:
-    wins = p * k
-  # A Beta law has no parameter of 0: the interval then ends at 0 or 1.
-  low, high = 0.0, 1.0
-  if wins > 0:
-    low = scipy.special.betaincinv(wins, k - wins + 1, outside)
-  if wins < k:
-    high = scipy.special.betaincinv(wins + 1, k - wins, inside)
-  return Interval(real(low), real(high))
-
-
 def compare_means_on_other_examples(
   a: Given["runs examples"],
   b: Given["runs examples"],
   paired: bool = True,
   *,
   level: float = 0.95,
-) -> Interval:
-  """Return the interval of mean A - mean B over runs and examples: what other runs on
+) -> Estimate:
+  """Return mean A - mean B with its interval over runs and examples: what other runs on
   other examples of the same kind would give.
 
       d ± t_ν √V,    V = V_runs + V_examples - V_both
@@ -399,15 +333,16 @@ def compare_means_on_other_examples(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d; infinite for fewer than two runs or examples.
+    An `Estimate` with se = √V. For fewer than two runs or examples there is no standard
+    error (NaN), and the ends are infinite.
 
   Source: ours; the two-way random effects model, Cornfield and Tukey 1956;
     Satterthwaite 1946.
 
   >>> a = np.array([[1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 1]])
   >>> b = np.array([[1, 0, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0]])
-  >>> print(*(end.round(3) for end in compare_means_on_other_examples(a, b)))
-  -0.185 1.185
+  >>> compare_means_on_other_examples(a, b)
+  0.50 ± 0.22 [-0.18, 1.18]
   """
   _, upper = read_level(level)
   a = read_numbers("a", a, "runs examples")
@@ -418,7 +353,9 @@ def compare_means_on_other_examples(
       "or paired=False"
     )
   if min(*a.shape, *b.shape) < 2:
-    return Interval(real(-np.inf), real(np.inf))
+    difference = safe_divide(a.sum(dtype=np.float64), a.size)
+    difference = difference - safe_divide(b.sum(dtype=np.float64), b.size)
+    return Estimate(difference, low=-np.inf, high=np.inf, level=level)
 
   if paired:
     parts = [_two_way(a, b)]
@@ -441,12 +378,13 @@ def compare_means_on_other_examples(
 
   # An estimate of the interactions may be above the variances that contain them.
   variance = max(of_runs, of_examples, of_runs + of_examples - of_both)
-  freedom = ratio(variance**2, terms + of_examples**2 / (examples - 1))
+  freedom = safe_divide(variance**2, terms + of_examples**2 / (examples - 1))
+  se = np.sqrt(variance)
   reach = 0.0
   if variance:
-    reach = scipy.special.stdtrit(freedom, upper) * np.sqrt(variance)
-  middle = by_example.mean()
-  return Interval(real(middle - reach), real(middle + reach))
+    reach = scipy.special.stdtrit(freedom, upper) * se
+  difference = by_example.mean()
+  return Estimate(difference, se, difference - reach, difference + reach, level)
 
 
 class _TwoWay(NamedTuple):
@@ -470,9 +408,9 @@ def _two_way(a: Numbers, minus: Numbers | None = None) -> _TwoWay:
   step = max(1, _AT_ONCE // n)
   for start in range(0, runs, step):
     rows = slice(start, start + step)
-    x = real(a[rows])
+    x = as_float64(a[rows])
     if minus is not None:
-      x = x - real(minus[rows])
+      x = x - as_float64(minus[rows])
     of_runs[rows] = x.mean(1)
     of_examples += x.sum(0) / runs
     squares += (x**2).sum()

@@ -9,9 +9,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
-from vmapseeds.stats.reading import read_classes
+from vmapseeds.stats.intervals import (
+  disagreement_of_each_run,
+  mean_over_pairs_se,
+  nonnegative_interval,
+)
+from vmapseeds.stats.reading import read_classes, read_level, read_predictions
+from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 
 def churn(
@@ -44,7 +50,7 @@ def churn(
       f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, "
       "examples) of one shape, or (examples,) for one run"
     )
-  return ratio((a != b).sum(-1), a.shape[-1])
+  return safe_divide((a != b).sum(-1), a.shape[-1])
 
 
 def disagreement_matrix(
@@ -73,14 +79,16 @@ def disagreement_matrix(
   # Run after run: all pairs at once would take runs times the memory.
   for i in range(runs):
     differ[i] = (predictions[i : i + 1] != predictions).sum(1)
-  return ratio(differ, examples)
+  return safe_divide(differ, examples)
 
 
 def expected_disagreement(
   predictions: Given["runs examples"] | VoteCounts,
   num_classes: int | None = None,
   self_pairs: bool = False,
-) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return the expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c
   (N_c - 1) / (R (R - 1)).
 
@@ -90,32 +98,55 @@ def expected_disagreement(
   ensemble, the disagreement in theorem 4.2, and (R - 1)/R times the mean over distinct
   runs.
 
+  The standard error is the jackknife's of a mean over pairs, in closed form, as in
+  `independent_errors_variance`; the interval is Student's, from 0 on. They read the
+  predictions anew, which takes longer than the value.
+
   Args:
     predictions: (runs, examples), class indices.
     num_classes: how many classes there are.
     self_pairs: True to count each run's agreement with itself.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, from 0 to 1; a single run gives NaN, and 0 with self_pairs; no examples give
-    NaN.
+    An `Estimate`, from 0 to 1; a single run gives NaN, and 0 with self_pairs; no
+    examples give NaN. There is neither a standard error nor an interval (NaN) for fewer
+    than three runs, with self_pairs, or of tallies, which have no single runs.
 
-  Source: jiang2022, section 2 and equation 32.
+  Source: jiang2022, section 2 and equation 32; Arvesen 1969 for the jackknife.
 
-  >>> P = [[0, 1], [0, 2], [1, 2]]
-  >>> print(expected_disagreement(P, 3).round(6), expected_disagreement(P, 3, self_pairs=True).round(6))
-  0.666667 0.444444
+  >>> P = [[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]]
+  >>> expected_disagreement(P, 3)
+  0.61 ± 0.22 [0.00, 1.30]
+  >>> expected_disagreement(P, 3, self_pairs=True)
+  0.458333
   """
   counts = counts_of_votes(predictions, num_classes)
+  read_level(level)
+  value = mean_disagreement(counts, self_pairs)
+  if self_pairs or isinstance(predictions, VoteCounts):
+    return Estimate(value, level=level)
+
+  def uncertainty() -> Uncertainty:
+    array = read_predictions(predictions, counts.classes)
+    se = mean_over_pairs_se(disagreement_of_each_run(array, counts.classes))
+    return se, *nonnegative_interval(value, se, counts.runs, level)
+
+  return Estimate.deferred(value, uncertainty, level)
+
+
+def mean_disagreement(counts: VoteCounts, self_pairs: bool) -> Float[Array, ""]:
+  """Return the value of `expected_disagreement`."""
   runs = counts.runs
-  votes = real(counts.cells.votes)
+  votes = as_float64(counts.cells.votes)
   # Runs without a prediction agree with each other.
-  no_vote = real(runs - counts.voted)
+  no_vote = as_float64(runs - counts.voted)
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   with_vote = (votes * (runs - votes)).sum()
   without_vote = (no_vote * (runs - no_vote)).sum()
   disagreeing = with_vote + without_vote
   pairs = runs**2 if self_pairs else runs * (runs - 1)
-  return ratio(disagreeing, counts.examples * pairs)
+  return safe_divide(disagreeing, counts.examples * pairs)
 
 
 def vote_fractions(
@@ -143,7 +174,7 @@ def vote_fractions(
   votes = counts.votes
   if not isinstance(votes, np.ndarray):
     votes = votes.toarray()
-  return ratio(votes, counts.runs)
+  return safe_divide(votes, counts.runs)
 
 
 def plurality(
@@ -193,4 +224,4 @@ def ensemble_accuracy(
   """
   counts = counts_of_votes(predictions, num_classes, labels)
   is_right = plurality(counts) == counts.labels
-  return ratio(is_right.sum(), counts.examples)
+  return safe_divide(is_right.sum(), counts.examples)

@@ -7,20 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
+import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
-from vmapseeds.stats.reading import read_reals
-
-
-class Estimate(NamedTuple):
-  """A mean of k measures, their standard deviation (ddof = 1), and the standard error
-  of the mean.
-  """
-
-  mean: Float[Array, ""]
-  sd: Float[Array, ""]
-  se: Float[Array, ""]
+from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
+from vmapseeds.stats.reading import read_level, read_reals
+from vmapseeds.stats.uncertainty import Estimate
 
 
 class Normality(NamedTuple):
@@ -30,37 +22,40 @@ class Normality(NamedTuple):
   p_value: Float[Array, ""]
 
 
-def ideal_estimate(performances: Given["k"]) -> Estimate:
-  """Return the mean of k independent measures with its error, the ideal estimator: se = s/√k.
+def mean_over_runs(values: Given["runs"], *, level: float = 0.95) -> Estimate:
+  """Return the mean over runs, with Student's interval: mean ± t_{R-1} sd/√R.
+
+  It answers what the mean over infinitely many runs is, on the same test examples. Of k
+  runs in which all sources of randomness vary this is the ideal estimator.
 
   Args:
-    performances: (k,), measures in which all sources of variation vary.
+    values: (runs,), one number a run, such as its accuracy.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `mean`, `sd` (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none
-    has no `mean`.
+    An `Estimate` with se = sd/√R (ddof = 1). A single run has no standard error and no
+    interval (NaN), no run has no mean.
 
-  Source: bouthillier2021, algorithm 1 and equation 6 (ddof unstated there).
+  Source: Student 1908; bouthillier2021, algorithm 1 and equation 6 (ddof unstated
+    there).
 
-  >>> estimate = ideal_estimate([0.5, 0.75, 1.0])
-  >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
-  0.75 0.25 0.144338
+  >>> mean_over_runs([0.1, 0.2, 0.3])
+  0.200 ± 0.058 [-0.048, 0.448]
   """
-  x = read_reals("performances", performances, "k")
-  k = len(x)
-  variance = sample_variance(x)
-  return Estimate(
-    mean=np.asarray(ratio(x.sum(), k)),
-    sd=np.asarray(np.sqrt(variance)),
-    se=np.asarray(np.sqrt(ratio(variance, k))),
-  )
+  _, upper = read_level(level)
+  values = read_reals("values", values, "runs")
+  runs = len(values)
+  mean = safe_divide(values.sum(), runs)
+  se = np.sqrt(safe_divide(sample_variance(values), runs))
+  reach = scipy.special.stdtrit(runs - 1, upper) * se
+  return Estimate(mean, se, mean - reach, mean + reach, level)
 
 
 def sample_variance(x: Array) -> Array:
   """Return the variance with ddof = 1; NaN for fewer than two entries."""
   squares = centred(x) ** 2
   # Without runs the divisor would be -1, and the variance 0.
-  return ratio(squares.sum(), max(len(x) - 1, 0))
+  return safe_divide(squares.sum(), max(len(x) - 1, 0))
 
 
 def normality(performances: Given["runs"]) -> Normality:
@@ -85,9 +80,9 @@ def normality(performances: Given["runs"]) -> Normality:
   """
   x = read_reals("performances", performances, "runs")
   if len(x) < 3 or np.ptp(x) == 0:
-    return Normality(real(np.nan), real(np.nan))
+    return Normality(as_float64(np.nan), as_float64(np.nan))
   with warnings.catch_warnings():
     # The docstring tells of the extrapolation that SciPy warns of.
     warnings.filterwarnings("ignore", "scipy.stats.shapiro: For N > 5000", UserWarning)
     test = scipy.stats.shapiro(centred(x))
-  return Normality(real(test.statistic), real(test.pvalue))
+  return Normality(as_float64(test.statistic), as_float64(test.pvalue))

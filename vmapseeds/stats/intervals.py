@@ -6,105 +6,94 @@ other runs on the same test examples would have given (over runs), or the same r
 other test examples (over examples).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
-from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.counts import Counts, counts_of_errors, vote_blocks
-from vmapseeds.stats.estimators import ideal_estimate
-from vmapseeds.stats.reading import (
-  read_errors,
-  read_level,
-  read_positive,
-  read_predictions,
-  read_reals,
-  read_series,
-  read_votes,
-  read_within,
+from vmapseeds.mistakes import at_least
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  as_float64,
+  centred,
+  correlation,
+  safe_divide,
 )
-from vmapseeds.stats.variance import (
-  distribution_variance,
-  distribution_variance_se,
-  error_rates,
-  independent_errors_variance,
-  test_set_variance,
-)
+from vmapseeds.stats.counts import vote_blocks
+from vmapseeds.stats.estimators import sample_variance
+from vmapseeds.stats.reading import read_level, read_reals, read_series, read_within
+from vmapseeds.stats.uncertainty import UNKNOWN, Estimate, Uncertainty
+
+Ends = tuple[Any, Any]
 
 
-class Interval(NamedTuple):
-  """The ends of an interval."""
-
-  low: Float[Array, "..."]
-  high: Float[Array, "..."]
-
-
-def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Return Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
-
-  It answers what the mean over infinitely many runs is, on the same test examples.
-
-  Args:
-    values: (runs,), one number a run, such as its accuracy.
-    level: the coverage of the interval, between 0 and 1.
-
-  Returns:
-    `low` and `high`, 0-d; NaN for fewer than two runs.
-
-  Source: Student 1908.
-
-  >>> print(mean_interval([0.1, 0.2, 0.3]).high.round(4))
-  0.4484
-  """
-  _, upper = read_level(level)
-  values = read_reals("values", values, "runs")
-  mean, _, se = ideal_estimate(values)
-  reach = scipy.special.stdtrit(len(values) - 1, upper) * se
-  return Interval(np.asarray(mean - reach), np.asarray(mean + reach))
-
-
-def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Return the interval of the variance between runs, whatever their law: the jackknife
-  of log S².
+def variance_over_runs(values: Given["runs"], *, level: float = 0.95) -> Estimate:
+  """Return the variance between runs (ddof = 1), with an interval that holds whatever
+  their law: the jackknife of log S².
 
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
   The jackknife takes the fourth moment into account. Its standard error is uncertain
-  itself, the more so the heavier the tails: ν is Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the R values
-  of log S² with one run left out. An outlying run raises S² and its error together, so
-  u reaches equally far up and down on the scale of 1/S². The high end takes the first
-  terms of 1/(1 - u), which is infinite at u = 1. The scale and the terms are chosen by
-  simulation. The interval answers what the variance of infinitely many runs is, on the
-  same test examples. Its square roots are the interval of the standard deviation.
+  itself, the more so the heavier the tails: ν is Satterthwaite's, 2 R/(k - 1), where k
+  is the kurtosis of the R values of log S² with one run left out. An outlying run
+  raises S² and its error together, so u reaches equally far up and down on the scale of
+  1/S². The high end takes the first terms of 1/(1 - u), which is infinite at u = 1. The
+  scale and the terms are chosen by simulation. The interval answers what the variance
+  of infinitely many runs is, on the same test examples. For a standard deviation, take
+  the square roots of the value and of both ends.
 
   Args:
     values: (runs,), one number a run, such as its accuracy.
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d, squares; NaN for fewer than three runs or where all are
-    equal.
+    An `Estimate`, of squares; its se is that of `test_set_variance`. A single run has
+    no variance. For fewer than three runs there is neither a standard error nor an
+    interval (NaN), and no interval where all are equal.
 
   Source: ours; Miller 1968 for the jackknife of log S², Satterthwaite 1946.
 
-  >>> low, high = variance_interval(np.arange(50) / 10)
-  >>> print(low.round(3), high.round(3))
-  1.682 2.872
+  >>> variance_over_runs(np.arange(50) / 10)
+  2.12 ± 0.28 [1.68, 2.87]
   """
+  read_level(level)
+  values = read_reals("values", values, "runs")
+  variance = sample_variance(values)
+
+  def uncertainty() -> Uncertainty:
+    return variance_se(values), *variance_ends(values, level)
+
+  return Estimate.deferred(variance, uncertainty, level)
+
+
+def variance_ends(values: Float[np.ndarray, "runs"], level: float) -> Ends:
+  """Return the ends of the interval of `variance_over_runs`."""
   _, upper = read_level(level)
-  values = np.sort(read_reals("values", values, "runs"))
+  values = np.sort(values)
   runs = len(values)
   if runs < 3 or values[0] == values[-1]:
-    return _unknown()
+    return np.nan, np.nan
   squares = centred(values) ** 2
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
-  low = variance / (1 + u)
-  high = variance * (1 + u + u**2 + u**3)
-  return Interval(np.asarray(low), np.asarray(high))
+  return variance / (1 + u), variance * (1 + u + u**2 + u**3)
+
+
+def variance_se(values: Float[Array, "runs"]) -> Float[Array, ""]:
+  """Return the standard error of S², the variance of so many numbers: the jackknife in
+  closed form.
+
+      SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h the distance of h from the mean
+  """
+  runs = len(values)
+  # Sorted, so that the order of the runs does not change even the last bit.
+  squares = centred(np.sort(values)) ** 2
+  fourth = runs * (centred(squares) ** 2).sum()
+  # Without runs the divisor would be below 0.
+  divisor = max((runs - 1) * (runs - 2) ** 2, 0)
+  return np.asarray(safe_divide(fourth, divisor) ** 0.5)
 
 
 def log_ratio_reach(
@@ -150,60 +139,16 @@ def _reach(without_each: np.ndarray, upper: float) -> float:
   return float(scipy.special.stdtrit(freedom, upper) * se)
 
 
-def _unknown() -> Interval:
-  return Interval(real(np.nan), real(np.nan))
-
-
-def distribution_variance_interval(
-  errors: Given["runs examples"] | Counts,
-  *,
-  level: float = 0.95,
-) -> Interval:
-  """Return the interval of `distribution_variance` over runs: n/(n - 1) times that of
-  S² minus the independent-errors variance.
-
-  S² has its `variance_interval`. The independent-errors variance is estimated far more
-  precisely and is taken as known. The low end is negative if there may be no variance
-  at all. The high end is at most 1/4, which no error rate's variance exceeds. It
-  answers what infinitely many runs would give on the same examples. The sampling of the
-  examples adds uncertainty that one test set cannot show.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-    level: the coverage of the interval, between 0 and 1.
-
-  Returns:
-    `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single
-    example, or where the runs' errors are equal.
-
-  Source: ours; jordan2024 gives none.
-
-  >>> low, high = distribution_variance_interval([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
-  >>> print(low.round(4), high.round(4))
-  -0.0052 0.25
-  """
-  counts = counts_of_errors(errors)
-  if not counts.examples:
-    return _unknown()
-  scale = ratio(counts.examples, counts.examples - 1)
-  independent = independent_errors_variance(counts)
-  low, high = variance_interval(error_rates(counts), level=level)
-  # No variance of a number from 0 to 1 is larger than 1/4.
-  low = np.minimum(scale * (low - independent), 0.25)
-  high = np.minimum(scale * (high - independent), 0.25)
-  return Interval(np.asarray(low), np.asarray(high))
-
-
-def correlation_interval(
+def correlation_over_runs(
   x: Given["runs"],
   y: Given["runs"],
   *,
   level: float = 0.95,
-) -> Interval:
-  """Return the interval of Pearson's correlation over runs, whatever their law:
-  tanh(artanh r ± t_ν SE), by the jackknife.
+) -> Estimate:
+  """Return Pearson's correlation over runs, with an interval that holds whatever their
+  law: tanh(artanh r ± t_ν SE), by the jackknife.
 
-  ν is Satterthwaite's, as in `variance_interval`. It answers what infinitely many runs
+  ν is Satterthwaite's, as in `variance_over_runs`. It answers what infinitely many runs
   would give on the same test examples.
 
   Args:
@@ -212,37 +157,60 @@ def correlation_interval(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d; NaN for fewer than four runs, or where x or y is the same in
-    all runs but one.
+    An `Estimate`. A single run, or an x or y that is the same in all runs, has no
+    correlation (NaN). For fewer than four runs, or where x or y is the same in all runs
+    but one, there is neither a standard error nor an interval.
 
   Source: ours; Fisher 1921 for the scale, Hinkley 1978 for the jackknife of a
     correlation, Satterthwaite 1946.
 
-  >>> low, high = correlation_interval([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 9])
-  >>> print(low.round(3), high.round(3))
-  0.053 0.989
+  >>> correlation_over_runs([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 9])
+  0.87 ± 0.11 [0.05, 0.99]
   """
   x, y = read_series("runs", x=x, y=y)
-  _, upper = read_level(level)
-  # Sorted, so that the order of the runs does not change even the last bit.
+  read_level(level)
+  x, y = _in_order(x, y)
+
+  def uncertainty() -> Uncertainty:
+    return correlation_uncertainty(x, y, level)
+
+  return Estimate.deferred(correlation(x, y), uncertainty, level)
+
+
+def _in_order(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Return sorted pairs, so that the order of the runs does not change even the last
+  bit.
+  """
   order = np.lexsort((y, x))
-  x = x[order]
-  y = y[order]
+  return x[order], y[order]
+
+
+def correlation_uncertainty(
+  x: Real[np.ndarray, "runs"],
+  y: Real[np.ndarray, "runs"],
+  level: float,
+) -> Uncertainty:
+  """Return the standard error and the ends of the interval of Pearson's correlation
+  over runs.
+  """
+  _, upper = read_level(level)
+  x, y = _in_order(as_float64(x), as_float64(y))
+  runs = len(x)
   without_each = _correlations_without_each(x, y)
+  if runs < 4 or np.isnan(without_each).any():
+    return UNKNOWN
+  squares = centred(without_each) ** 2
+  se = np.sqrt((runs - 1) / runs * squares.sum())
   r = correlation(x, y)
-  if len(x) < 4 or np.isnan(without_each).any():
-    return _unknown()
   if abs(r) == 1:
-    return Interval(r, r)
+    return se, r, r
 
   # Fisher's transform of 1 is infinite.
   most = 1 - np.finfo(float).eps
   transformed = np.arctanh(np.clip(without_each, -most, most))
   reach = _reach(transformed, upper)
   middle = np.arctanh(r)
-  low = np.tanh(middle - reach)
-  high = np.tanh(middle + reach)
-  return Interval(np.asarray(low), np.asarray(high))
+  return se, np.tanh(middle - reach), np.tanh(middle + reach)
 
 
 def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -253,7 +221,7 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   x = centred(x)
   y = centred(y)
   # Without a run the mean moves too: its product counts R/(R - 1) times.
-  factor = ratio(runs, runs - 1)
+  factor = safe_divide(runs, runs - 1)
   xx = (x * x).sum() - factor * x * x
   yy = (y * y).sum() - factor * y * y
   xy = (x * y).sum() - factor * x * y
@@ -266,93 +234,30 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   return np.clip(correlations, -1, 1)
 
 
-def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
-  """Return the standard error over runs of `split_correlation`, by the jackknife.
-
-  It answers what other runs on the same test examples would give.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-
-  Returns:
-    0-d; NaN for fewer than four runs, or where a half's error is the same in all runs
-    but one.
-
-  Source: ours; Hinkley 1978.
-
-  >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
-  0.1339
-  """
-  even, odd = counts_of_errors(errors).halves
-  return correlation_se(even, odd)
-
-
-def correlation_se(x: np.ndarray, y: np.ndarray) -> Float[Array, ""]:
-  """Return the jackknife standard error of Pearson's correlation over runs."""
-  runs = len(x)
-  if runs < 4:
-    return real(np.nan)
-  # Sorted, so that the order of the runs does not change even the last bit.
-  order = np.lexsort((y, x))
-  without_each = _correlations_without_each(x[order], y[order])
-  squares = centred(without_each) ** 2
-  return np.asarray(np.sqrt((runs - 1) / runs * squares.sum()))
-
-
-def split_correlation_interval(
-  errors: Given["runs examples"] | Counts,
-  *,
-  level: float = 0.95,
-) -> Interval:
-  """Return the `correlation_interval` of `split_correlation`.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-    level: the coverage of the interval, between 0 and 1.
-
-  Returns:
-    `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the
-    same in all runs but one.
-
-  Source: ours; jordan2024 gives none.
-
-  >>> low, high = split_correlation_interval([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]])
-  >>> print(low.round(3), high.round(3))
-  0.089 0.966
-  """
-  even, odd = counts_of_errors(errors).halves
-  return correlation_interval(even, odd, level=level)
-
-
 def nonnegative_interval(
   value: Any,
   se: Any,
   runs: int,
-) -> Interval:
-  """Return Student's 95 % interval of a quantity that cannot be negative, from its
-  standard error over runs.
+  level: float = 0.95,
+) -> Ends:
+  """Return Student's interval of a quantity that cannot be negative, from its standard
+  error over runs.
   """
+  _, upper = read_level(level)
   reach = np.nan
   if runs > 1:
-    reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se
-  return Interval(np.maximum(0.0, value - reach), value + reach)
+    reach = float(scipy.special.stdtrit(runs - 1, upper)) * se
+  return np.maximum(0.0, value - reach), value + reach
 
 
-def sd_interval(ends: Interval) -> Interval:
-  """Return the interval of a standard deviation between runs from that of the variance,
-  which is at most 1/4 for accuracies.
-  """
-  return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
-
-
-def proportion_interval(
+def proportion_over_examples(
   rate: Given["..."],
   examples: int,
   *,
   level: float = 0.95,
-) -> Interval:
-  """Return Wilson's interval of a proportion of test examples, such as one network's
-  accuracy.
+) -> Estimate:
+  """Return a proportion of test examples, such as one network's accuracy, with Wilson's
+  interval.
 
   It answers what the same network, or ensemble, would have on infinitely many examples.
 
@@ -362,14 +267,14 @@ def proportion_interval(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, of the rate's shape; NaN without examples.
+    An `Estimate` of the rate's shape, with se = √(rate (1 - rate)/n); without examples
+    there is neither a standard error nor an interval (NaN).
 
   Source: Wilson 1927; bouthillier2021, figure 2, has the binomial variance of
     accuracies.
 
-  >>> low, high = proportion_interval(0.9, examples=100)
-  >>> print(low.round(4), high.round(4))
-  0.8256 0.9448
+  >>> proportion_over_examples(0.9, examples=100)
+  0.900 ± 0.030 [0.826, 0.945]
   """
   rate = read_within("rate", rate, "[0, 1]", nan=True)
   _, upper = read_level(level)
@@ -378,170 +283,20 @@ def proportion_interval(
   n = at_least("examples", examples, 0) or np.nan
   shrink = 1 + z**2 / n
   middle = (rate + z**2 / (2 * n)) / shrink
-  spread = np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+  variance = rate * (1 - rate) / n
+  spread = np.sqrt(variance + z**2 / (4 * n**2))
   reach = z / shrink * spread
   # Rounding can carry an end over 0 or 1.
   low = np.clip(middle - reach, 0, 1)
   high = np.clip(middle + reach, 0, 1)
-  return Interval(np.asarray(low), np.asarray(high))
-
-
-def runs_for_precision(
-  errors: Given["runs examples"] | Counts,
-  relative: Given["..."] = 0.1,
-  statistic: str = "distribution_variance",
-  *,
-  level: float = 0.95,
-) -> Float[Array, "..."]:
-  """Return how many runs it takes until the interval of a variance has at most this
-  relative half-width.
-
-      R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
-
-  V is the test-set variance or the distribution-wise one. The latter has the noise of
-  the former too, so it takes many more runs where most of the test-set variance comes
-  from independent errors. SE is the jackknife's: it takes the fourth moment into
-  account and is as uncertain as that. From few runs of a long-tailed law the answer is
-  too small.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-    relative: p, half the interval's width as a fraction of the estimate, above 0.
-    statistic: "distribution_variance" or "test_set_variance".
-    level: the coverage of the interval, between 0 and 1.
-
-  Returns:
-    The shape of `relative`: a whole number as a float; infinite where the estimated
-    variance is not above 0, NaN for fewer than three runs or, for the distribution-wise
-    variance, a single example.
-
-  Source: ours, from `distribution_variance_se`.
-
-  >>> errors = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
-  >>> print(runs_for_precision(errors, 0.1, "test_set_variance"))
-  555.0
-  """
-  one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
-  counts = counts_of_errors(errors)
-  variance = distribution_variance(counts)
-  se = distribution_variance_se(counts)
-  if statistic == "test_set_variance":
-    variance = test_set_variance(counts)
-    se = ratio(counts.examples - 1, counts.examples) * se
-  return runs_needed(variance, se, counts.runs, relative, level=level)
-
-
-def runs_needed(
-  variance: Any,
-  se: Any,
-  runs: int,
-  relative: Given["..."],
-  *,
-  level: float = 0.95,
-) -> Float[Array, "..."]:
-  """Return `runs_for_precision` from a variance by so many runs and its standard
-  error.
-  """
-  _, upper = read_level(level)
-  z = scipy.special.ndtri(upper)
-  relative = read_positive("relative", relative)
-  # How many times the interval is too wide.
-  excess = z * ratio(se, relative * variance)
-  needed = np.ceil(1 + (runs - 1) * excess**2)
-  # Of a variance that is not above 0, no number of runs gives a relative precision.
-  otherwise = np.where(np.isnan(variance), np.nan, np.inf)
-  return np.where(variance > 0, needed, otherwise)
+  return Estimate(rate, np.sqrt(variance), low, high, level)
 
 
 # Pairs of runs: the independent-errors variance and disagreement are means over pairs,
 # so a run's share is known.
 
 
-def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Return the standard error over runs of `independent_errors_variance`, by the
-  jackknife, in closed form.
-
-  The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of
-  examples that exactly one of the two has wrong. With h_r the mean over run r's pairs
-  and U the mean over all pairs,
-
-      SE² = 4 (R - 1) / (R (R - 2)²) Σ_r (h_r - U)²
-
-  It answers what other runs on the same test examples would give.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-
-  Returns:
-    0-d, squared fractions; NaN for fewer than three runs or without examples.
-
-  Source: ours; Arvesen 1969 for the jackknife of such means.
-
-  >>> print(independent_errors_variance_se([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]]).round(4))
-  0.0321
-  """
-  errors = read_errors(errors).astype(np.int8)
-  # H/n is the disagreement of two runs whose predictions are their errors.
-  disagreement_se = _jackknife(_pairs_of_each_run(errors, 2))
-  return ratio(disagreement_se, 2 * errors.shape[1])
-
-
-def expected_disagreement_se(
-  predictions: Given["runs examples"],
-  num_classes: int,
-) -> Float[Array, ""]:
-  """Return the standard error over runs of `expected_disagreement`, by the jackknife of
-  its pairs, in closed form.
-
-  It answers what other runs on the same test examples would give; see
-  `independent_errors_variance_se`.
-
-  Args:
-    predictions: (runs, examples), class indices.
-    num_classes: how many classes there are.
-
-  Returns:
-    0-d, a fraction; NaN for fewer than three runs or without examples.
-
-  Source: ours; Arvesen 1969.
-
-  >>> print(expected_disagreement_se([[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]], num_classes=3).round(4))
-  0.2152
-  """
-  predictions = read_predictions(predictions, num_classes)
-  return _jackknife(_pairs_of_each_run(predictions, num_classes))
-
-
-def gde_gap_se(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
-) -> Float[Array, ""]:
-  """Return the standard error over runs of mean error - expected disagreement, the
-  signed gap whose size is `gde_gap`.
-
-  By the jackknife, in closed form. It answers what other runs on the same test examples
-  would give.
-
-  Args:
-    predictions: (runs, examples), class indices.
-    labels: (examples,), class indices.
-    num_classes: how many classes there are.
-
-  Returns:
-    0-d, a fraction; NaN for fewer than three runs or without examples.
-
-  Source: ours; Arvesen 1969.
-
-  >>> print(gde_gap_se([[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]], [0, 1, 2], num_classes=3).round(4))
-  0.0962
-  """
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  error = ratio((predictions != labels).sum(1), predictions.shape[1])
-  return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
-
-
-def _pairs_of_each_run(
+def disagreement_of_each_run(
   predictions: Array,
   num_classes: int,
 ) -> Float[np.ndarray, "runs"]:
@@ -557,21 +312,23 @@ def _pairs_of_each_run(
     block = predictions[:, some].astype(np.int64)
     agreeing += votes[np.arange(len(votes)), block].sum(1)
   # A run agrees with itself too, which is no pair.
-  return ratio(runs * examples - agreeing, examples * (runs - 1))
+  return safe_divide(runs * examples - agreeing, examples * (runs - 1))
 
 
-def _jackknife(
+def mean_over_pairs_se(
   of_pairs: Float[Array, "runs"],
   of_runs: Float[Array, "runs"] | None = None,
-) -> Array:
-  """Return the standard error of a mean over pairs of runs, from each run's mean over
-  its pairs.
+) -> Float[Array, ""]:
+  """Return the standard error of U, a mean over pairs of runs, from each run's mean
+  over its pairs; with `of_runs`, that of the mean over runs minus U.
 
-  With `of_runs`, that of the mean over runs minus the mean over pairs.
+      SE² = 4 (R - 1) / (R (R - 2)²) Σ_r (h_r - U)²,    h_r the mean over run r's pairs
+
+  This is the jackknife in closed form: Arvesen 1969.
   """
   runs = len(of_pairs)
   if runs < 3:
-    return real(np.nan)
+    return as_float64(np.nan)
   # How far the mean over pairs moves without each run.
   moved = 2 * (of_pairs - of_pairs.mean()) / (runs - 2)
   if of_runs is not None:

@@ -11,7 +11,7 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least
-from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.counts import Counts, counts_of_errors
 from vmapseeds.stats.reading import read_number, read_reals, read_within
 
@@ -215,7 +215,7 @@ def expected_false_pairs(
   mean = total / np.maximum(size, 1)
   sd = mean[:, None] * mean / runs**0.5
   # No pair passes of an example that is always right or always wrong.
-  passes = scipy.special.erfc(ratio(threshold, 2**0.5 * sd))
+  passes = scipy.special.erfc(safe_divide(threshold, 2**0.5 * sd))
   passes = np.nan_to_num(passes)
   # Both orders of each pair, less each example with itself.
   ordered = (size[:, None] * size * passes).sum()
@@ -284,8 +284,8 @@ def _pairs(counts: Counts, deviating: _Deviating) -> DependentPairs:
   return DependentPairs(
     i=deviating.i,
     j=deviating.j,
-    joint=ratio(expected + deviating.deviation, squared),
-    product=ratio(expected, squared),
+    joint=safe_divide(expected + deviating.deviation, squared),
+    product=safe_divide(expected, squared),
   )
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from vmapseeds.mistakes import Mistake, at_least, number
-from vmapseeds.stats._arrays import Array, Given, real
+from vmapseeds.stats._arrays import Array, Given, as_float64
 
 
 def refuse_traced(what: str, x: object) -> None:
@@ -188,7 +188,7 @@ def read_reals(
   at_least: int = 0,
 ) -> np.ndarray:
   """Return what `read_numbers` does, in float64."""
-  return real(read_numbers(what, x, axes, at_least))
+  return as_float64(read_numbers(what, x, axes, at_least))
 
 
 def read_series(axis: str, **series: object) -> list[np.ndarray]:
@@ -253,7 +253,7 @@ def read_within(
   refuse_traced(what, x)
   # NumPy says neither what the array is called nor what is allowed.
   try:
-    x = real(x)
+    x = as_float64(x)
   except (TypeError, ValueError):
     raise Mistake(f"{what} is {x!r:.200}: give numbers") from None
   low, high = map(float, interval[1:-1].split(","))

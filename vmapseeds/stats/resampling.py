@@ -15,7 +15,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real, times_drawn
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  as_float64,
+  bins_of,
+  safe_divide,
+  times_drawn,
+)
 from vmapseeds.stats.counts import (
   FEW_CLASSES,
   Counts,
@@ -258,26 +265,26 @@ def _statistics(
   pairs_of_runs = runs**2 - (w**2).sum(1)
   pairs_of_examples = examples**2 - (v**2).sum(1)
 
-  mean_error = ratio((w * both).sum(1), runs * examples)
-  squared = ratio(_covariances(w, both, both), pairs_of_runs)
-  independent = ratio(votes["independent"], examples**2 * pairs_of_runs)
-  with_itself = ratio(votes["with_itself"], pairs_of_runs)
-  distribution = ratio(squared - with_itself, pairs_of_examples)
+  mean_error = safe_divide((w * both).sum(1), runs * examples)
+  squared = safe_divide(_covariances(w, both, both), pairs_of_runs)
+  independent = safe_divide(votes["independent"], examples**2 * pairs_of_runs)
+  with_itself = safe_divide(votes["with_itself"], pairs_of_runs)
+  distribution = safe_divide(squared - with_itself, pairs_of_examples)
   spread_even = np.sqrt(_covariances(w, even, even))
   spread_odd = np.sqrt(_covariances(w, odd, odd))
-  split_correlation = ratio(_covariances(w, even, odd), spread_even * spread_odd)
-  disagreement = ratio(votes["disagreeing"], examples * pairs_of_runs)
+  split_correlation = safe_divide(_covariances(w, even, odd), spread_even * spread_odd)
+  disagreement = safe_divide(votes["disagreeing"], examples * pairs_of_runs)
   return {
     "mean_error": mean_error,
-    "test_set_variance": ratio(squared, examples**2),
+    "test_set_variance": safe_divide(squared, examples**2),
     "independent_errors_variance": independent,
     "distribution_variance": distribution,
     "split_correlation": split_correlation,
-    "ensemble_accuracy": ratio(votes["right"], examples),
+    "ensemble_accuracy": safe_divide(votes["right"], examples),
     "expected_disagreement": disagreement,
     "gde_gap": abs(mean_error - disagreement),
-    "cace": ratio(votes["cace"], examples * runs),
-    "ece": ratio(votes["ece"], examples * runs),
+    "cace": safe_divide(votes["cace"], examples * runs),
+    "ece": safe_divide(votes["ece"], examples * runs),
   }
 
 
@@ -354,9 +361,9 @@ def calibration_bootstrap_of_votes(
   _, key_of_examples = jax.random.split(key)
   sums = []
   for drawn in parts_of_resamples(examples, key=key_of_examples, replicates=1000):
-    by_bin = abs(real(drawn) @ excess)
+    by_bin = abs(as_float64(drawn) @ excess)
     sums.append(by_bin.sum(2))
-  cace, ece = ratio(np.concatenate(sums, axis=1), examples * runs)
+  cace, ece = safe_divide(np.concatenate(sums, axis=1), examples * runs)
   return {"cace": from_replicates(cace), "ece": from_replicates(ece)}
 
 
@@ -401,7 +408,7 @@ def _of_votes(
   votes = votes_of(predictions[:, fixed], num_classes)
   terms = _of_each_example(votes, labels[fixed], runs, bins)
   total = {}
-  for name, x in _sums(terms, real(v[:, fixed])).items():
+  for name, x in _sums(terms, as_float64(v[:, fixed])).items():
     # Where only runs are resampled, fixed examples have the same sums in all resamples.
     total[name] = np.broadcast_to(x, (replicates, *x.shape[1:]))
 
@@ -421,7 +428,7 @@ def _of_votes(
       bins,
     )
     for name, x in sums.items():
-      total[name] = total[name] + real(x)
+      total[name] = total[name] + as_float64(x)
   for name in ("cace", "ece"):
     # Bins count by how far they are off, on either side, once all examples are in them.
     total[name] = abs(total[name]).sum(1)

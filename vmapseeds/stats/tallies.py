@@ -25,12 +25,12 @@ from vmapseeds.stats import (
   calibration,
   device_counts,
   disagreement,
-  intervals,
   pairs,
   resampling,
+  sample_sizes,
   variance,
 )
-from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.counts import MANY_CLASSES, VoteCounts, block_pairs, sparse_votes
 from vmapseeds.stats.reading import read_classes, read_votes
 
@@ -235,7 +235,7 @@ class Tallies(VoteCounts):
     both = self._require_joint_errors()[rows].astype(np.int64)
     # Whole numbers until the division, so nothing is rounded before.
     products = self.runs * both - wrong[rows, None] * wrong
-    return ratio(products, self.runs * (self.runs - 1))
+    return safe_divide(products, self.runs * (self.runs - 1))
 
   # Errors and their variance between runs
   error_rates = _method(variance.error_rates)
@@ -243,15 +243,11 @@ class Tallies(VoteCounts):
   test_set_variance = _method(variance.test_set_variance)
   independent_errors_variance = _method(variance.independent_errors_variance)
   distribution_variance = _method(variance.distribution_variance)
-  distribution_variance_se = _method(variance.distribution_variance_se)
-  distribution_variance_interval = _method(intervals.distribution_variance_interval)
   split_correlation = _method(variance.split_correlation)
-  split_correlation_se = _method(intervals.split_correlation_se)
-  split_correlation_interval = _method(intervals.split_correlation_interval)
   split_covariance = _method(variance.split_covariance)
   top_fraction_gain = _method(variance.top_fraction_gain)
   top_fraction_gain_bootstrap = _method(resampling.top_fraction_gain_bootstrap)
-  runs_for_precision = _method(intervals.runs_for_precision)
+  runs_for_variance = _method(sample_sizes.runs_for_variance)
 
   # Pairs of examples, if tallied with pairs
   dependent_pairs = _method(pairs.dependent_pairs)
@@ -303,7 +299,7 @@ def tally(
   Source: ours; the sums that sections 3 of jordan2024 and of jiang2022 need.
 
   >>> tallies = tally([[0, 1], [0, 2]], [0, 2], num_classes=3) + tally([[1, 2]], [0, 2], num_classes=3)
-  >>> print(tallies.runs, tallies.example_error_rates().round(3), tallies.expected_disagreement().round(6))
+  >>> print(tallies.runs, tallies.example_error_rates().round(3), tallies.expected_disagreement().value.round(6))
   3 [0.333 0.333] 0.666667
   """
   return tally_blocks([predictions], labels, num_classes, pairs=pairs)

@@ -7,7 +7,7 @@ go wrong independently.
 
 from jaxtyping import Float
 
-from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.reading import read_positive, read_within
 
 
@@ -29,7 +29,7 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   """
   error = read_within("error", error, "[0, 1]", nan=True)
   n = read_positive("n", n)
-  return ratio(error * (1 - error), n)
+  return safe_divide(error * (1 - error), n)
 
 
 def calibration_variance_bound(
@@ -59,4 +59,4 @@ def calibration_variance_bound(
   error = read_within("error", error, "[0, 1]", nan=True)
   n = read_positive("n", n)
   num_classes = read_positive("num_classes", num_classes)
-  return ratio(error, n * num_classes)
+  return safe_divide(error, n * num_classes)

@@ -12,14 +12,27 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float, Int
 
-from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
-from vmapseeds.stats.counts import Counts, counts_of_errors
+from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
+from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors
+from vmapseeds.stats.intervals import (
+  Ends,
+  correlation_uncertainty,
+  disagreement_of_each_run,
+  mean_over_pairs_se,
+  nonnegative_interval,
+  variance_ends,
+  variance_se,
+)
 from vmapseeds.stats.reading import (
   read_level,
   read_number,
   read_reals,
   read_within,
 )
+from vmapseeds.stats.uncertainty import Estimate, Uncertainty
+
+# Of numbers from 0 to 1, such as error rates.
+LARGEST_VARIANCE = 0.25
 
 
 class TopFractionGain(NamedTuple):
@@ -87,7 +100,7 @@ def source_variances(
   rows, columns = y.shape
   if min(rows, columns) < 2:
     unknown = np.full(3, np.nan)
-    return SourceVariances(unknown, unknown, unknown, real(np.nan))
+    return SourceVariances(unknown, unknown, unknown, as_float64(np.nan))
 
   # The effects of the two-way analysis of variance, and what they leave.
   first = centred(y.mean(1))
@@ -120,7 +133,7 @@ def source_variances(
     low[source] = variance[source] - down / repeats
     high[source] = variance[source] + up / repeats
   spread = max(0.0, squares[0] + squares[1] - squares[2]) / y.size
-  return SourceVariances(variance, low, high, real(math.sqrt(spread)))
+  return SourceVariances(variance, low, high, as_float64(math.sqrt(spread)))
 
 
 def _freedom(effects, normal_freedom):
@@ -168,7 +181,7 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
   array([0.25, 0.75])
   """
   counts = counts_of_errors(errors)
-  return ratio(counts.run_errors, counts.examples)
+  return safe_divide(counts.run_errors, counts.examples)
 
 
 def example_error_rates(
@@ -191,31 +204,62 @@ def example_error_rates(
   array([1. , 0.5, 0. ])
   """
   counts = counts_of_errors(errors)
-  return ratio(counts.wrong, counts.runs)
+  return safe_divide(counts.wrong, counts.runs)
 
 
-def test_set_variance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
+def test_set_variance(
+  errors: Given["runs examples"] | Counts,
+  *,
+  level: float = 0.95,  # noqa: PT028
+) -> Estimate:
   """Return the variance of the test-set error between runs: S² = Σ_h (err_S(h) - mean)²
   / (R - 1).
 
   The errors' and the accuracies' variance are the same. This is the ddof = 1 variance,
   unbiased for Var_h(err_S(h)) on these examples; it overestimates the variance on the
-  whole distribution, for which see `distribution_variance`.
+  whole distribution, for which see `distribution_variance`. Standard error and interval
+  are those of `variance_over_runs`: they answer what other runs on the same examples
+  would give.
+
+      SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
 
   Args:
     errors: (runs, examples), bool or 0/1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, in squared fractions; NaN for a single run or without examples.
+    An `Estimate`, in squared fractions; NaN for a single run or without examples. For
+    fewer than three runs there is neither a standard error nor an interval, and no
+    interval where the runs' errors are equal.
 
-  Source: jordan2024, section 3.3 (which leaves ddof open).
+  Source: jordan2024, section 3.3 (which leaves ddof open); the standard error, the
+    jackknife's in closed form, is ours.
 
-  >>> print(test_set_variance([[True, False, False, False], [True, True, True, False]]))
-  0.125
+  >>> test_set_variance([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
+  0.104 ± 0.072 [0.031, 0.250]
   """
   counts = counts_of_errors(errors)
+  read_level(level)
+
+  def uncertainty() -> Uncertainty:
+    low, high = _ends_of_error_rates(counts, level)
+    high = np.minimum(high, LARGEST_VARIANCE)
+    return variance_se(error_rates(counts)), low, high
+
+  return Estimate.deferred(_variance_of_runs(counts), uncertainty, level)
+
+
+def _variance_of_runs(counts: Counts) -> Float[Array, ""]:
+  """Return S² of `test_set_variance`."""
   variance = _covariance(counts.run_errors, counts.run_errors)
-  return ratio(variance, counts.examples**2)
+  return safe_divide(variance, counts.examples**2)
+
+
+def _ends_of_error_rates(counts: Counts, level: float) -> Ends:
+  """Return the ends of the interval of S²."""
+  if not counts.examples:
+    return np.nan, np.nan
+  return variance_ends(error_rates(counts), level)
 
 
 # Otherwise pytest would collect this function wherever it is imported, as its name is
@@ -233,46 +277,80 @@ def _products(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> int:
 def _covariance(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> Float[Array, ""]:
   """Return the covariance over runs (ddof = 1) of two counts a run."""
   runs = len(x)
-  return ratio(_products(x, y), runs * (runs - 1))
+  return safe_divide(_products(x, y), runs * (runs - 1))
 
 
 def independent_errors_variance(
   errors: Given["runs examples"] | Counts,
   unbiased: bool = True,
-) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return the variance of the test-set error if errors were independent between
   examples: (1/n²) Σ_i ε_i (1 - ε_i).
 
   With ε_i the rates seen in R runs this plug-in is (R - 1)/R of the truth on average;
   `unbiased` multiplies it by R/(R - 1).
 
+  The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of
+  examples that exactly one of the two has wrong. Its standard error is the jackknife's
+  in closed form: with h_r the mean over run r's pairs and U the mean over all pairs,
+
+      SE² = 4 (R - 1) / (R (R - 2)²) Σ_r (h_r - U)²
+
+  The interval is Student's, from 0 on. Both answer what other runs on the same test
+  examples would give. They read the errors anew, which takes longer than the value.
+
   Args:
     errors: (runs, examples), bool or 0/1.
     unbiased: False for the papers' plug-in.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, in squared fractions. A single run gives NaN, and 0 as plug-in; no examples
-    give NaN.
+    An `Estimate`, in squared fractions. A single run gives NaN, and 0 as plug-in; no
+    examples give NaN. There is neither a standard error nor an interval (NaN) for fewer
+    than three runs, of the plug-in, or of tallies, which have no errors of single runs.
 
-  Source: jordan2024, section 3.2 (the plug-in).
+  Source: jordan2024, section 3.2 (the plug-in); Arvesen 1969 for the jackknife of means
+    over pairs.
 
-  >>> E = [[True, False, False, False], [True, True, True, False]]
-  >>> print(independent_errors_variance(E), independent_errors_variance(E, unbiased=False))
-  0.0625 0.03125
+  >>> E = [[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]]
+  >>> independent_errors_variance(E)
+  0.093 ± 0.032 [0.000, 0.195]
+  >>> independent_errors_variance(E, unbiased=False)
+  0.0694444
   """
   counts = counts_of_errors(errors)
+  read_level(level)
+  value = _independent_variance(counts, unbiased)
+  if not unbiased or isinstance(counts, VoteCounts):
+    return Estimate(value, level=level)
+
+  def uncertainty() -> Uncertainty:
+    # H/n is the disagreement of two runs whose predictions are their errors.
+    of_pairs = disagreement_of_each_run(counts.errors.astype(np.int8), 2)
+    se = safe_divide(mean_over_pairs_se(of_pairs), 2 * counts.examples)
+    return se, *nonnegative_interval(value, se, counts.runs, level)
+
+  return Estimate.deferred(value, uncertainty, level)
+
+
+def _independent_variance(counts: Counts, unbiased: bool = True) -> Float[Array, ""]:
+  """Return the value of `independent_errors_variance`."""
   runs = counts.runs
-  wrong = real(counts.wrong)
+  wrong = as_float64(counts.wrong)
   # Pairs of runs of which one is wrong and the other right.
   disagreeing = (wrong * (runs - wrong)).sum()
   pairs = runs * (runs - 1) if unbiased else runs**2
-  return ratio(disagreeing, pairs * counts.examples**2)
+  return safe_divide(disagreeing, pairs * counts.examples**2)
 
 
 def distribution_variance(
   errors: Given["runs examples"] | Counts,
   unbiased: bool = True,
-) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return the variance between runs of the error on the whole distribution, of which
   the examples are a sample:
 
@@ -285,90 +363,92 @@ def distribution_variance(
   add 1/R of the independent-errors variance. The estimate is signed: where there is
   little variance it is often negative.
 
+  The standard error is n/(n - 1) times that of `test_set_variance`, and the interval
+  n/(n - 1) times that of S² minus the independent-errors variance, which is estimated
+  far more precisely and taken as known. The low end is negative if there may be no
+  variance at all; the high end is at most 1/4, which no error rate's variance exceeds.
+  Both answer what other runs on the same examples would give. The sampling of the
+  examples adds uncertainty that one test set cannot show.
+
   Args:
     errors: (runs, examples), bool or 0/1.
     unbiased: False for the plug-in.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, in squared fractions; NaN for a single run or a single example.
+    An `Estimate`, in squared fractions; NaN for a single run or a single example. There
+    is neither a standard error nor an interval (NaN) for fewer than three runs or of
+    the plug-in, and no interval where the runs' errors are equal.
 
   Source: jordan2024, theorem 2, equation 3. The sum over pairs of covariances in its
-  appendix B.2 is misprinted and twice this.
+    appendix B.2 is misprinted and twice this. Standard error and interval are ours;
+    Tukey 1958 and Miller 1968 for the jackknife.
 
-  >>> E = [[True, False, False, False], [True, True, True, False]]
-  >>> print(distribution_variance(E).round(6), distribution_variance(E, unbiased=False).round(6))
-  0.083333 0.041667
+  >>> E = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
+  >>> distribution_variance(E)
+  0.12 ± 0.12 [-0.01, 0.25]
+  >>> distribution_variance(E, unbiased=False)
+  0.1
   """
   counts = counts_of_errors(errors)
-  dependent = test_set_variance(counts) - independent_errors_variance(counts)
-  estimate = ratio(counts.examples, counts.examples - 1) * dependent
+  read_level(level)
+  independent = _independent_variance(counts)
+  scale = safe_divide(counts.examples, counts.examples - 1)
+  value = scale * (_variance_of_runs(counts) - independent)
   if not unbiased:
-    estimate = estimate * ratio(counts.runs - 1, counts.runs)
-  return np.asarray(estimate)
+    value = value * safe_divide(counts.runs - 1, counts.runs)
+    return Estimate(value, level=level)
+
+  def uncertainty() -> Uncertainty:
+    se = scale * variance_se(error_rates(counts))
+    low, high = _ends_of_error_rates(counts, level)
+    low = np.minimum(scale * (low - independent), LARGEST_VARIANCE)
+    high = np.minimum(scale * (high - independent), LARGEST_VARIANCE)
+    return se, low, high
+
+  return Estimate.deferred(value, uncertainty, level)
 
 
-def distribution_variance_se(
+def split_correlation(
   errors: Given["runs examples"] | Counts,
-) -> Float[Array, ""]:
-  """Return the standard error over runs of `distribution_variance`: n/(n - 1) times
-  that of S², the test-set variance.
-
-      SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
-
-  This is the jackknife in closed form. It takes the fourth moment into account, so runs
-  need not be normal. The example rates are taken as known. It answers how far another R
-  runs on the same examples would move the estimate. The sampling of the examples
-  themselves adds uncertainty that one test set cannot show.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-
-  Returns:
-    0-d, in squared fractions; NaN for fewer than three runs or a single example.
-
-  Source: ours; jordan2024 gives none. Tukey 1958 for the jackknife.
-
-  >>> print(distribution_variance_se([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]).round(6))
-  0.083333
-  """
-  counts = counts_of_errors(errors)
-  return variance_se(error_rates(counts), counts.examples)
-
-
-def variance_se(rates: Float[Array, "runs"], examples: int) -> Float[Array, ""]:
-  """Return `distribution_variance_se` from the runs' error rates, or mean losses."""
-  runs = len(rates)
-  # Sorted, so that the order of the runs does not change even the last bit.
-  squares = centred(np.sort(rates)) ** 2
-  fourth = runs * (centred(squares) ** 2).sum()
-  # Without runs the divisor would be below 0.
-  divisor = max((runs - 1) * (runs - 2) ** 2, 0)
-  spread = ratio(fourth, divisor) ** 0.5
-  return np.asarray(ratio(examples, examples - 1) * spread)
-
-
-def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
+  *,
+  level: float = 0.95,
+) -> Estimate:
   """Return Pearson's correlation over runs between the error on the examples of even
   and of odd index (from 0).
 
+  Standard error and interval are those of `correlation_over_runs`.
+
   Args:
     errors: (runs, examples), bool or 0/1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    0-d, from -1 to 1; NaN for a single run, a single example, or where a half's error
-    is the same in all runs.
+    An `Estimate`, from -1 to 1; NaN for a single run, a single example, or where a
+    half's error is the same in all runs. For fewer than four runs, or where a half's
+    error is the same in all runs but one, there is neither a standard error nor an
+    interval (NaN).
 
-  Source: jordan2024, section 3.1, figure 2 (whose R² is the square).
+  Source: jordan2024, section 3.1, figure 2 (whose R² is the square); the standard error
+    and the interval are ours.
 
-  >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
-  0.866025
+  >>> E = [[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]
+  >>> split_correlation(E)
+  0.79 ± 0.13 [0.09, 0.97]
   """
-  even, odd = counts_of_errors(errors).halves
-  spread_even = real(_products(even, even)) ** 0.5
-  spread_odd = real(_products(odd, odd)) ** 0.5
-  r = ratio(_products(even, odd), spread_even * spread_odd)
+  counts = counts_of_errors(errors)
+  read_level(level)
+  even, odd = counts.halves
+  spread_even = as_float64(_products(even, even)) ** 0.5
+  spread_odd = as_float64(_products(odd, odd)) ** 0.5
+  r = safe_divide(_products(even, odd), spread_even * spread_odd)
   # Rounding can carry it over 1.
-  return np.asarray(np.clip(r, -1.0, 1.0))
+  r = np.clip(r, -1.0, 1.0)
+
+  def uncertainty() -> Uncertainty:
+    return correlation_uncertainty(even, odd, level)
+
+  return Estimate.deferred(r, uncertainty, level)
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
@@ -417,7 +497,7 @@ def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""
   counts = counts_of_errors(errors)
   even, odd = counts.halves
   pairs = (counts.examples // 2) * ((counts.examples + 1) // 2)
-  return ratio(_covariance(even, odd), pairs)
+  return safe_divide(_covariance(even, odd), pairs)
 
 
 def top_fraction_gain(
@@ -475,8 +555,8 @@ def gain_of_halves(
   if examples == 1:
     # A single example is even, and nothing is left to select on.
     examples_even = 0
-  even_to_odd = ratio(_gain(runs_by_even, odd_errors, top=top), examples_odd)
-  odd_to_even = ratio(_gain(runs_by_odd, even_errors, top=top), examples_even)
+  even_to_odd = safe_divide(_gain(runs_by_even, odd_errors, top=top), examples_odd)
+  odd_to_even = safe_divide(_gain(runs_by_odd, even_errors, top=top), examples_even)
   mean = np.asarray((even_to_odd + odd_to_even) / 2)
   return TopFractionGain(even_to_odd, odd_to_even, mean)
 
@@ -511,13 +591,13 @@ def _gain(
   """Return how many fewer errors there the `top` runs with the fewest errors here make
   than the mean run.
   """
-  runs_at = real(runs_at)
-  errors_at = real(errors_at)
+  runs_at = as_float64(runs_at)
+  errors_at = as_float64(errors_at)
   # Runs with fewer errors are taken first; those tied at the cut share the places.
   before = np.cumsum(runs_at, axis=-1) - runs_at
   taken = np.clip(top - before, 0, runs_at)
   share = taken / np.maximum(runs_at, 1)
-  mean_errors = ratio(errors_at.sum(-1), runs_at.sum(-1))[..., None]
+  mean_errors = safe_divide(errors_at.sum(-1), runs_at.sum(-1))[..., None]
   excess = errors_at - runs_at * mean_errors
   # Not a minus sign, which would make -0 of 0.
-  return 0.0 - ratio((share * excess).sum(-1), top)
+  return 0.0 - safe_divide((share * excess).sum(-1), top)

@@ -280,9 +280,17 @@ def write(path: Place, data: bytes) -> None:
       path.write_bytes(data)
 
 
-def replace(path: Place, data: str | bytes) -> None:
-  """Write a file atomically: it is there whole or not at all, even after a power
-  failure.
+def replace(
+  path: Place,
+  data: str | bytes,
+  *,
+  flush_file: bool = True,
+  flush_folder: bool = True,
+) -> None:
+  """Write a file atomically: it is there whole or not at all.
+
+  After a power failure in the next seconds, what was there before may be there again
+  unless its folder is flushed, and anything unless the file is.
   """
   if isinstance(data, str):
     data = data.encode()
@@ -293,12 +301,14 @@ def replace(path: Place, data: str | bytes) -> None:
     write(draft, data)
     # Before it is renamed: otherwise the name may outlive a power failure, and the bytes
     # not.
-    flush(draft)
+    if flush_file:
+      flush(draft)
     draft.replace(path)
   except BaseException:
     draft.unlink(missing_ok=True)
     raise
-  flush(path.parent)  # the new name is an entry of its folder
+  if flush_folder:
+    flush(path.parent)  # the new name is an entry of its folder
 
 
 def flush(path: Place) -> None:

@@ -25,15 +25,15 @@ from vmapseeds.store.files import (
   replace,
   write,
 )
+from vmapseeds.store.large_arrays import zarr_json
 from vmapseeds.store.layout import (
   ROOT,
   Description,
   array,
   digest,
   read_metadata,
-  zarr_json,
 )
-from vmapseeds.store.results import Results
+from vmapseeds.store.results import Results, write_plan
 
 MAKING = f"{BLOCKS}/folder.claim"
 
@@ -179,8 +179,8 @@ def create_folder(
         raise _made_meanwhile(path)
       with _cleared_on_failure(path, claims):
         _clear(path)
+        write_plan(path, root, plan)
         results = Results(path, root)
-        results.write_plan(plan)
         yield results
         _publish(results, root, claims)
   except BaseException as error:
@@ -205,9 +205,8 @@ def _plan_entries(columns, examples, dimensions, attributes):
 
 def _publish(results, root, claims):
   """Write the description, which alone makes the folder count."""
-  # An import has written all blocks by now, so their values are gathered at once.
-  if results.knows_all():
-    root = results.write_gathered()
+  # An import has written all blocks by now.
+  results.gather()
   # The claim is lost if this process slept for longer than the lease.
   if not claims.holds("folder"):
     raise _made_meanwhile(results.path)

@@ -1,5 +1,5 @@
-"""The format of a results folder: a Zarr v3 group of immutable blocks, described by one
-metadata file, `zarr.json`.
+"""The format of a results folder: immutable blocks of runs, and one file, `zarr.json`,
+that describes the folder.
 
 The attributes of `zarr.json` are the description:
 
@@ -11,28 +11,28 @@ The attributes of `zarr.json` are the description:
   shapes leave it out.
 - `columns`, the names of the arrays that form the runs table; the other arrays of runs
   are outputs. `digests` of the columns and of arrays without runs (examples).
-- `gathered`, of how many blocks, from the first, the small values are in arrays.
 - whatever the maker of the folder adds. `digest` is a checksum of all of these.
 
-Beside the attributes is Zarr's consolidated metadata for xarray and Zarr. It is derived
-from the description and not read here.
+`plan.npz` has the runs table and the examples: the campaign's plan, known before any run
+is done. An extension writes it again, with the same rows in front, then replaces
+`zarr.json`.
 
-Chunk k of an output is block k, in an object of its own that ends in a CRC-32C. So run
-i lies at row `block * block_runs + offset` (`zarr_rows`). Rows that a short block does
-not have are missing: `xarray.open_zarr` shows them, and runs that are not done, as -1
-or NaN. Columns are the campaign's plan, known before any run is done. They have larger
-chunks, so that many small blocks are not many more files. An extension writes the last
-chunk of each column again, with the same values in front, then replaces `zarr.json`.
+Outputs and counts are large or small. Large ones are Zarr arrays (`large_arrays`), whose
+consolidated metadata stands beside the attributes. Chunk k is block k, in an object of
+its own that ends in a CRC-32C. So run i lies at row `block * block_runs + offset`
+(`zarr_rows`). Rows that a short block does not have are missing: `xarray.open_zarr` shows
+them, and runs that are not done, as -1 or NaN.
+
+Small ones, of at most `SMALL_BYTES` a run, such as accuracies, are no objects of a block:
+each would cost a request. They stand in the record (`values`, base64). When all n blocks
+are done, `blocks/values_<n>.npz` gets their values together, which one request reads.
+The records stay what counts: `verify` compares that file with them, and whoever writes
+one of these blocks again removes it first.
 
 `blocks/<k>.json` is the record of block k. It is written last, by an atomic rename, and
 it alone makes the runs of its block done. It has the number of runs, digests of their
 outputs and counts, and what the writer says of where they come from. Nothing that is
 recorded is ever written again. Two processes that train one block write the same bytes.
-
-Values of at most `SMALL_BYTES` a run, such as accuracies, are no objects of a block:
-each would cost a request. They stand in the record (`values`, base64). When all blocks
-are done, they are gathered into arrays with chunks as large as those of columns, then
-`gathered` is set. A record stays what counts: `verify` compares the arrays with it.
 
 A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder
 `checkpoints`, a report in `report` and, in `measured`, metrics that were measured after
@@ -45,23 +45,15 @@ anything is allocated. Checksums and digests show all other damage.
 """
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
 import math
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import zarr
-from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
-from jaxtyping import Int
-from zarr.abc.store import Store
-from zarr.codecs import Crc32cCodec, ZstdCodec
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake
@@ -70,19 +62,17 @@ from vmapseeds.store.files import (
   Folder,
   Place,
   exists,
-  is_remote,
   parse,
   place,
-  reached,
   read,
   replace,
   short_message,
-  strays,
 )
 
 Description = dict[str, Any]  # a JSON object: of a folder, an array or a block
-FORMAT = "vmapseeds results 4"
+FORMAT = "vmapseeds results 5"
 ROOT = "zarr.json"
+PLAN = "plan.npz"
 OF_RUNS = ("run", "block")  # first dimensions that an entry's shape leaves out
 # Attributes that are set here, not by the maker of the folder
 OWN = (
@@ -92,14 +82,13 @@ OWN = (
   "arrays",
   "columns",
   "digests",
-  "gathered",
   "digest",
 )
 # Dtype kind -> what a missing value reads as
 FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}
-COLUMN_BYTES = 2**15  # of a chunk of a column, unless a block is larger
 SMALL_BYTES = 64  # of a run's values, or of counts over a block, that a record holds
 RUN_BYTES = 100  # what this package needs beside a run's columns
+OTHERS = "holds other values than were written"
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "put that file back as it was"
 NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
@@ -141,15 +130,27 @@ def bytes_of(entry: Description) -> int:
   return math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
 
 
-def small_arrays(root: Description) -> list[str]:
-  """Return the arrays whose values stand in records."""
+def written_arrays(root: Description) -> list[str]:
+  """Return the outputs and counts, which are written block by block."""
   return [
     name
     for name, entry in root["arrays"].items()
-    if first_dimension(entry) in OF_RUNS
-    and name not in root["columns"]
-    and bytes_of(entry) <= SMALL_BYTES
+    if first_dimension(entry) in OF_RUNS and name not in root["columns"]
   ]
+
+
+def small_arrays(root: Description) -> list[str]:
+  """Return the outputs and counts whose values stand in records."""
+  arrays = root["arrays"]
+  return [
+    name for name in written_arrays(root) if bytes_of(arrays[name]) <= SMALL_BYTES
+  ]
+
+
+def large_arrays(root: Description) -> list[str]:
+  """Return the outputs and counts that are Zarr's arrays."""
+  small = small_arrays(root)
+  return [name for name in written_arrays(root) if name not in small]
 
 
 def blocks_of(root: Description) -> list[range]:
@@ -187,68 +188,6 @@ def longer(
     for name, values in columns.items()
   }
   return {**root, "extents": [*kept, runs], "digests": root["digests"] | digests}
-
-
-def zarr_rows(blocks: list[range], block_runs: int) -> Int[np.ndarray, " runs"]:
-  """Return the row of each run in Zarr's arrays."""
-  firsts = np.array([block.start for block in blocks])
-  lengths = np.array([len(block) for block in blocks])
-  shifts = np.arange(len(blocks)) * block_runs - firsts
-  return np.arange(lengths.sum()) + np.repeat(shifts, lengths)
-
-
-def zarr_json(root: Description) -> str:
-  """Return the text of `zarr.json` for a folder with this description."""
-  return _zarr_json(json.dumps(root))
-
-
-# A folder is opened many times, and Zarr takes milliseconds for each array.
-@functools.lru_cache(maxsize=32)
-def _zarr_json(text):
-  root = json.loads(text)
-  blocks = blocks_of(root)
-  block_runs = root["block_runs"]
-  # All blocks but the last have the rows of a whole block, also those that are shorter.
-  rows = (len(blocks) - 1) * block_runs + len(blocks[-1])
-  lengths = {"run": rows, "block": len(blocks)}
-  least_chunks = {"run": block_runs, "block": 1}
-  # Columns and small values have no objects of their own for each block.
-  joined = set(root["columns"]).union(small_arrays(root))
-
-  store = MemoryStore()
-  group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
-  for name, entry in root["arrays"].items():
-    dtype = np.dtype(entry["dtype"])
-    shape = chunks = tuple(entry["shape"])
-    first = first_dimension(entry)
-    if first in OF_RUNS:
-      chunk = least_chunks[first]
-      if name in joined:
-        chunk = max(chunk, COLUMN_BYTES // max(1, bytes_of(entry)))
-      shape, chunks = (lengths[first], *shape), (chunk, *shape)
-    group.create_array(
-      name,
-      shape=shape,
-      chunks=chunks,
-      dtype=dtype,
-      compressors=_codecs(dtype),
-      fill_value=FILL[dtype.kind],
-      attributes=entry["attributes"],
-      dimension_names=entry["dimensions"],
-    )
-  with warnings.catch_warnings():
-    # Zarr warns that its specification lacks consolidated metadata.
-    warnings.simplefilter("ignore")
-    zarr.consolidate_metadata(store)
-  return store._store_dict[ROOT].to_bytes().decode()
-
-
-def _codecs(dtype):
-  """Return how Zarr compresses the bytes of a chunk."""
-  # Floats are not compressed: all but the first bits of a network's values are noise.
-  if dtype.kind == "f":
-    return [Crc32cCodec()]
-  return [ZstdCodec(level=0), Crc32cCodec()]
 
 
 def read_metadata(path: Folder) -> Description:
@@ -289,14 +228,10 @@ def read_verified_metadata(path: Folder) -> Description | None:
     if exists(path / BLOCKS / "0.json"):
       raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
-  for stray in strays(path):
-    raise Damage(
-      path,
-      stray,
-      "a results folder has files and folders alone: put them there, or move it elsewhere",
-    )
   try:
-    check_memory(path, unsigned(root))
+    root = unsigned(root)
+    root["digests"] = dict(root["digests"])
+    check_memory(path, root)
   except Mistake:
     raise
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -349,60 +284,6 @@ def require_metadata(path: Folder) -> Description:
   return root
 
 
-def object_path(root: Description, name: str, chunk: int) -> str:
-  """Return the path, in a results folder, of an array's object."""
-  # Only the first axis is cut into chunks, so the index of the others is 0.
-  zeros = ["0" for _ in root["arrays"][name]["dimensions"][1:]]
-  return "/".join((name, "c", str(chunk), *zeros))
-
-
-class MetadataStore(WrapperStore):
-  """The store of a results folder that Zarr and xarray open. Its metadata is derived
-  from the description.
-
-  Only recorded objects are read, so a missing object is damage. A store that cannot be
-  reached is not damage.
-  """
-
-  def __init__(self, store: Store, path: Place, metadata: bytes):
-    super().__init__(store)
-    self.path, self._metadata = path, metadata
-
-  def _with_store(self, store):
-    return MetadataStore(store, self.path, self._metadata)
-
-  async def get(self, key, prototype, byte_range=None):
-    # What is stored there may not be what the description says.
-    if key == ROOT:
-      return prototype.buffer.from_bytes(self._metadata)
-    with reached(self.path / key, reading=True):
-      data = await super().get(key, prototype, byte_range)
-    # Zarr would take a chunk that is not there as one of fill values.
-    if data is None and "/c/" in key:
-      raise Damage(self.path, f"{key} is missing")
-    return data
-
-  async def set(self, key, value):
-    with reached(self.path / key):
-      await super().set(key, value)
-
-  def __str__(self) -> str:
-    return str(self.path)
-
-
-def open_store(path: Place, root: Description) -> MetadataStore:
-  """Open the store of a results folder, for Zarr and xarray."""
-  if is_remote(path):
-    # Without the wrapper, Zarr would make a second, asynchronous file system, whose
-    # connections nobody closes.
-    files = AsyncFileSystemWrapper(path.fs, asynchronous=True)
-    store: Store = FsspecStore(files, path=path.path)
-  else:
-    # Absolute, so that it is found where a program changes its working folder.
-    store = LocalStore(path.absolute())
-  return MetadataStore(store, path, zarr_json(root).encode())
-
-
 def digest(*arrays: np.ndarray) -> str:
   """Return a checksum of the values of arrays."""
   fingerprint = hashlib.blake2b(digest_size=16)
@@ -445,9 +326,9 @@ def parse_record(text: bytes, block: int, runs: int) -> Description:
 
 
 def write_record(path: Place, record: Mapping[str, Any]) -> None:
-  """Write a block's record atomically."""
+  """Write a block's record atomically. Its name lasts once the folder is flushed."""
   text = json.dumps(signed(record)) + "\n"
-  replace(path / BLOCKS / f"{record['block']}.json", text)
+  replace(path / BLOCKS / f"{record['block']}.json", text, flush_folder=False)
 
 
 # What Zarr and its codecs raise for bytes that they cannot read; it is not documented.

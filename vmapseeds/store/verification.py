@@ -1,6 +1,5 @@
 """Validate a results folder: find what is lost, damaged or foreign, and repair it."""
 
-import math
 import re
 from typing import NamedTuple
 
@@ -17,14 +16,10 @@ from vmapseeds.store.files import (
   replace,
   strays,
 )
-from vmapseeds.store.layout import (
-  ROOT,
-  Damage,
-  object_path,
-  require_metadata,
-  zarr_json,
-)
+from vmapseeds.store.large_arrays import zarr_json
+from vmapseeds.store.layout import PLAN, ROOT, Damage, require_metadata
 from vmapseeds.store.results import Results
+from vmapseeds.store.small_values import GATHERED, gathered_file
 
 # Folders whose files are not checked: their own writers check them, or people do.
 BESIDE = ("checkpoints", "report", "source", "measured")
@@ -45,8 +40,8 @@ class Verdict(NamedTuple):
 class _Problem(NamedTuple):
   file: str
   fault: str
-  # "root": write `zarr.json` again; "gather": gather the array's values again; "remove":
-  # remove the file; a number: remove the record of that block. None: no repair.
+  # "root": write `zarr.json` again; "remove": remove the file; a number: remove the record
+  # of that block. None: no repair.
   fix: str | int | None = None
 
 
@@ -100,11 +95,11 @@ class _Scan:
     try:
       root = require_metadata(path)
     except Damage as damage:
-      # Links and pipes are why it is not trusted: all of them are named, not only the
-      # first.
-      self.problems = [_Problem(stray, "") for stray in strays(path)]
-      if not self.problems:
-        self.problems = [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
+      self.problems = [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
+      return
+    # Repairs must not lead elsewhere. Only here, as looking at every file takes long.
+    self.problems = [_Problem(stray, "") for stray in strays(path)]
+    if self.problems:
       return
     # Here only the description is read, but other programs read Zarr's metadata.
     if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
@@ -148,25 +143,27 @@ class _Scan:
 
   def _check_arrays(self):
     """Check what is written for all blocks together, after their records are known."""
-    for name, fault in self.results.gathered_faults().items():
-      self.problems.append(_Problem(name, fault, "gather"))
+    self.results.finished_blocks()  # which finds the file of small values
+    if self.results.gathered:
+      fault = self.results.gathered_fault()
+      if fault:
+        file = gathered_file(self.results.gathered)
+        self.problems.append(_Problem(file, fault, "remove"))
     for name, fault in self.results.plan_faults().items():
       self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
 
   def _expected_files(self):
     """Return the files that the description speaks of, whether they are there or not."""
     results = self.results
-    files = {ROOT}
+    files = {ROOT, PLAN}
     for block in range(len(results.blocks)):
       files.add(f"{BLOCKS}/{block}.json")
-    for name, array in results.arrays.items():
-      chunks = math.ceil(array.shape[0] / array.chunks[0])
-      files.update(object_path(results.root, name, chunk) for chunk in range(chunks))
+      files.update(results.objects(block))
     return files
 
   def _check_foreign(self):
     """Look for files where there should be none."""
-    folders = {name.split("/")[0] for name in self.results.root["arrays"]}
+    folders = {name.split("/")[0] for name in self.results.large}
     folders.add(BLOCKS)
     end = self._end_of_append()
     for file in sorted(self.there - self._expected_files()):
@@ -177,7 +174,7 @@ class _Scan:
     top, inside, rest = file.partition("/")
     if inside and top in BESIDE:
       return
-    if top == BLOCKS and re.fullmatch(CLAIM, rest):
+    if top == BLOCKS and (re.fullmatch(CLAIM, rest) or GATHERED.fullmatch(rest)):
       return
     if file.endswith(".partial"):
       self.notes.append(f"{file} was left by a process that ended while it wrote")
@@ -205,9 +202,6 @@ class _Scan:
 
   def _is_of_append(self, file, end):
     """Return whether a file can come from a process that ended while it added runs."""
-    columns = "|".join(map(re.escape, self.results.columns))
-    if re.match(rf"({columns})/c/\d+", file):
-      return True
     match = re.fullmatch(rf"{BLOCKS}/(\d+)\.json|.+?/c/(\d+)(/0)*", file)
     if match is None:
       return False
@@ -219,20 +213,15 @@ def _repair(scan):
   """Repair what can be repaired. Return what was done, and what could not be written."""
   repairs: list[str] = []
   failures: list[str] = []
-  try:
-    repairs += _gather_again(scan)
-  except OSError as error:
-    # A record that is removed while its values count as gathered would be believed.
-    failures.append(_describe_failure(ROOT, error))
-    return repairs, failures
   with Claims(scan.path) as claims:
     for problem in _one_a_block(scan.problems):
       try:
-        line = _repair_problem(scan.path, problem, claims)
+        line = _repair_problem(scan.results, problem, claims)
       except _Claimed as claimed:
         failures.append(str(claimed))
       except OSError as error:
-        failures.append(_describe_failure(problem.file, error))
+        reason = error.strerror or error
+        failures.append(f"{problem.file} could not be repaired ({reason})")
       else:
         repairs += line
   return repairs, failures
@@ -257,34 +246,14 @@ class _Claimed(Exception):
   """Another process has claimed a damaged block, and says so."""
 
 
-def _describe_failure(file, error):
-  return f"{file} could not be repaired ({error.strerror or error})"
-
-
-def _gather_again(scan):
-  """Gather small values again where these, or the blocks that they are from, are
-  damaged. Return what was done.
-  """
-  fixes = [problem.fix for problem in scan.problems]
-  damaged_blocks = [fix for fix in fixes if isinstance(fix, int)]
-  # Which of the gathered values are damaged is not known: all are written again.
-  stale = damaged_blocks + [0 for fix in fixes if fix == "gather"]
-  if not stale or min(stale) >= scan.results.gathered:
-    return []
-  scan.results.forget(stale)
-  if damaged_blocks:  # their runs are trained first
-    return []
-  scan.results.gather()
-  return ["values were gathered again from the records"]
-
-
-def _repair_problem(path, problem, claims):
+def _repair_problem(results, problem, claims):
   """Repair one problem. Return what was done.
 
   Raises:
     _Claimed: another process has claimed the block.
     OSError: a file cannot be written or removed.
   """
+  path = results.path
   if problem.fix == "root":
     if not claims.take("folder"):  # its holder writes the description itself
       return []
@@ -294,14 +263,16 @@ def _repair_problem(path, problem, claims):
     remove(path / problem.file)
     return [f"{problem.file} was removed"]
   if isinstance(problem.fix, int):
-    return _remove_record(path, problem.fix, claims)
+    return _remove_record(results, problem.fix, claims)
   return []
 
 
-def _remove_record(path, block, claims):
+def _remove_record(results, block, claims):
   """Remove a block's record, unless another process is training the block."""
   if not claims.take(block):
     raise _Claimed(f"block {block} is claimed by another process: repair it later")
+  # First: values of a block without a record would be believed once it has another.
+  results.forget_gathered()
   record = f"{BLOCKS}/{block}.json"
-  remove(path / record)
+  remove(results.path / record)
   return [f"block {block}: {record} was removed, so that its runs are trained again"]

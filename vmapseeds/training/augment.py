@@ -65,14 +65,12 @@ def translate(size: int, border: str = "constant") -> Step:
     # slices: of rows, then of columns.
     for axis, start in enumerate(corner):
       length = image.shape[axis]
-      bordered = jnp.pad(
-        image,
-        [(size, size) if axis == other else (0, 0) for other in range(3)],
-        mode=border,
-      )
+      padding = [(0, 0)] * 3
+      padding[axis] = (size, size)
+      bordered = jnp.pad(image, padding, mode=border)
       slices = [
-        jax.lax.slice_in_dim(bordered, i, i + length, axis=axis)
-        for i in range(2 * size + 1)
+        jax.lax.slice_in_dim(bordered, first, first + length, axis=axis)
+        for first in range(2 * size + 1)
       ]
       image = jax.lax.select_n(start, *slices)
     return image
@@ -89,14 +87,14 @@ def cutout(size: int) -> Step:
     return _below(np.array([height - size + 1, width - size + 1]), words)
 
   def apply(image, corner, fill):
-    rows, columns = (
-      jnp.arange(length) - start
-      for length, start in zip(image.shape, corner, strict=False)
-    )
-    inside = ((rows >= 0) & (rows < size))[:, None] & (
-      (columns >= 0) & (columns < size)
-    )[None, :]
-    return jnp.where(inside[..., None], fill[None, None], image)
+    places = []  # in the square, of rows and of columns
+    for length, first in zip(image.shape[:2], corner, strict=True):
+      places.append(jnp.arange(length) - first)
+    rows, columns = places
+    in_rows = ((rows >= 0) & (rows < size))[:, None]
+    in_columns = ((columns >= 0) & (columns < size))[None, :]
+    is_inside = in_rows & in_columns
+    return jnp.where(is_inside[..., None], fill[None, None], image)
 
   return Step(draw, apply)
 
@@ -120,10 +118,11 @@ STEPS: dict[str, Callable[..., Step]] = {
 @functools.cache
 def parse(text: str) -> tuple[Step, ...]:
   """Return the steps of a text such as "flip translate=2 cutout=12"."""
-  return tuple(
-    STEPS[name]() if size is None else STEPS[name](size)
-    for name, size in augmentation(text)
-  )
+  steps = []
+  for name, size in augmentation(text):
+    make_step = STEPS[name]
+    steps.append(make_step() if size is None else make_step(size))
+  return tuple(steps)
 
 
 def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
@@ -134,9 +133,10 @@ def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
     return jax.random.key_data(key)
   # One call draws two words for every step: on a CPU the call costs more than the
   # numbers.
-  words = jax.random.bits(key, (len(parse(steps)), 2), np.uint32)
+  parsed = parse(steps)
+  words = jax.random.bits(key, (len(parsed), 2), np.uint32)
   return tuple(
-    step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True)
+    step.draw(two, *shape[:2]) for step, two in zip(parsed, words, strict=True)
   )
 
 
@@ -149,10 +149,13 @@ def alternated(steps, drawn, first, epoch: Int[Array, ""]):
   """Return what was drawn for one input, but of steps that alternate what was drawn in
   the first epoch, inverted in every second.
   """
-  return tuple(
-    begun ^ (epoch % 2 == 1) if step.alternates else now
-    for step, now, begun in zip(parse(steps), drawn, first, strict=True)
-  )
+  draws_of_epoch = []
+  for step, draw, first_draw in zip(parse(steps), drawn, first, strict=True):
+    if step.alternates:
+      is_inverted = epoch % 2 == 1
+      draw = first_draw ^ is_inverted
+    draws_of_epoch.append(draw)
+  return tuple(draws_of_epoch)
 
 
 def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
@@ -166,7 +169,7 @@ def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "
   return single
 
 
-def check_size(steps, shape: tuple[int, ...]) -> None:
+def check_steps(steps, shape: tuple[int, ...]) -> None:
   """Check that the steps fit inputs of this shape.
 
   Raises:
@@ -180,7 +183,9 @@ def check_size(steps, shape: tuple[int, ...]) -> None:
     )
   height, width = shape[:2]
   for name, size in augmentation(steps):
-    limit = min(height, width) - (name == "reflect")
+    limit = min(height, width)
+    if name == "reflect":  # pixels at the border are not repeated
+      limit -= 1
     if size and size > limit:
       raise Mistake(
         f"augmentation '{name}={size}' on images of {height}×{width} pixels: at most {name}={limit}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,20 +60,24 @@ def evaluate(
   predict = predict_of(recipe, data.num_classes)
   loss = loss_of(recipe, run)
   targets = targets_of(data, run)
-  targets = jnp.asarray(targets if subset is None else targets[subset])
-  shown = jnp.asarray(data.inputs if subset is None else subset)
+  if subset is not None:
+    targets = targets[subset]
+  targets = jnp.asarray(targets)
+  # What a step takes its slice of: inputs, or the places of some.
+  rows = jnp.asarray(data.inputs if subset is None else subset)
 
   def outputs_of(inputs):
     return model.apply(trained.variables, inputs).astype(jnp.float32)
 
-  examples = len(shown)
+  examples = len(rows)
   size = recipe.eval_batch_size or fitting_batch(outputs_of, data, examples)
   size = min(size, examples)
 
   # Batch by batch, so that all outputs are in memory only if they are kept.
-  def batch(first):
-    rows = jax.lax.dynamic_slice_in_dim(shown, first, size)
-    inputs = rows if subset is None else jnp.asarray(data.inputs)[rows]
+  def evaluate_batch(first):
+    inputs = jax.lax.dynamic_slice_in_dim(rows, first, size)
+    if subset is not None:
+      inputs = jnp.asarray(data.inputs)[inputs]
     outputs = outputs_of(data.preprocess(inputs))
     losses = None
     if not whole_loss:
@@ -83,29 +87,39 @@ def evaluate(
 
   # The last batch begins earlier instead of being padded: a network that mixes its batch
   # sees nothing but examples.
-  steps = -(-examples // size)
-  again = steps * size - examples  # examples that are in the last two batches
+  steps = math.ceil(examples / size)
+  overlap = steps * size - examples  # examples that are in the last two batches
   firsts = jnp.arange(steps) * size
-  batches = jax.lax.map(batch, jnp.minimum(firsts, examples - size))
+  *batches, sound = jax.lax.map(evaluate_batch, jnp.minimum(firsts, examples - size))
 
-  def joined(parts):
-    whole = parts[: steps - 1].reshape(-1, *parts.shape[2:])
-    return jnp.concatenate([whole, parts[steps - 1, again:]])
+  def join(batches):
+    before_last = batches[: steps - 1].reshape(-1, *batches.shape[2:])
+    return jnp.concatenate([before_last, batches[steps - 1, overlap:]])
 
-  *batches, sound = batches
-  predictions, losses, outputs = jax.tree.map(joined, tuple(batches))
+  predictions, losses, outputs = jax.tree.map(join, tuple(batches))
   if whole_loss:
     losses = loss(outputs, targets)
-  if data.num_classes is not None and (
-    predictions.shape != targets.shape or predictions.dtype.kind not in "iu"
-  ):
-    given = f"predict {name_of(recipe.predict or 'argmax')} gives {predictions.dtype} {predictions.shape}, the targets are classes"
-    raise Mistake(
-      f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
-    )
-  right = predictions == targets if predictions.shape == targets.shape else False
-  correct = jnp.sum(right, dtype=jnp.int32)
+  if data.num_classes is not None:
+    check_predicted_classes(recipe, predictions, targets)
+  is_right: Any = False
+  if predictions.shape == targets.shape:
+    is_right = predictions == targets
+  correct = jnp.sum(is_right, dtype=jnp.int32)
   return Evaluation(predictions, correct, losses, outputs, sound.all())
+
+
+def check_predicted_classes(recipe: Recipe, predictions: Array, targets: Array) -> None:
+  """Raise `Mistake` unless predictions are classes, as the targets are."""
+  are_whole = predictions.dtype.kind in "iu"
+  if are_whole and predictions.shape == targets.shape:
+    return
+  what = (
+    f"predict {name_of(recipe.predict or 'argmax')} gives {predictions.dtype} "
+    f"{predictions.shape}, the targets are classes"
+  )
+  raise Mistake(
+    f"{what}: give whole numbers {targets.shape}, or data with num_classes=None"
+  )
 
 
 def depends_on_batch(recipe: Recipe, data: DeviceExamples) -> bool:
@@ -124,15 +138,19 @@ def depends_on_batch(recipe: Recipe, data: DeviceExamples) -> bool:
   places = np.linspace(0, len(data) - 1, count).astype(int)
   targets = np.asarray(data.targets)[places]
   loss = loss_of(recipe, Run({}, recipe.hyperparameters))
+  half = count // 2
   with before_training(recipe.name):
     like = jax.eval_shape(outputs_of, variables_of(recipe, data))
     shape = (count, *like.shape[1:])
     outputs = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    whole, *halves = (
-      np.asarray(loss(jnp.asarray(outputs[rows]), jnp.asarray(targets[rows])))
-      for rows in (slice(None), slice(count // 2), slice(count // 2, None))
-    )
-  return not np.allclose(whole, np.concatenate(halves), 1e-3, 1e-5, equal_nan=True)
+
+    def losses_of(rows):
+      return np.asarray(loss(jnp.asarray(outputs[rows]), jnp.asarray(targets[rows])))
+
+    together = losses_of(slice(None))
+    apart = np.concatenate([losses_of(slice(half)), losses_of(slice(half, None))])
+  # Not bit for bit: sums of other lengths round in other ways.
+  return not np.allclose(together, apart, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def are_sound(
@@ -156,9 +174,13 @@ def fitting_batch(
   """
   size = min(MOST_EXAMPLES, examples)
   program = jax.make_jaxpr(apply)(batch_like(data, size))
-  made = (variable.aval for e in equations(program) for variable in e.outvars)
-  largest = max((array.size * array.dtype.itemsize for array in made), default=1)
-  return max(1, min(size, MOST_BYTES * size // max(1, largest)))
+  largest = 1  # bytes
+  for equation in equations(program):
+    for variable in equation.outvars:
+      array = variable.aval
+      largest = max(largest, array.size * array.dtype.itemsize)
+  fitting = MOST_BYTES * size // largest
+  return max(1, min(size, fitting))
 
 
 def reaches(
@@ -171,30 +193,31 @@ def reaches(
   begins earlier than it would if there are not enough examples for it.
   """
   subset = run.get("subset")
-  shown = jnp.arange(len(data)) if subset is None else subset
+  trained_on = jnp.arange(len(data)) if subset is None else subset
+  total = len(trained_on)
   # The factor takes off less than one example: in floating point, 0.07 * 100 is
   # slightly above 7, and must give 7.
-  most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
+  most_wrong = total - math.ceil(share * total * (1 - 1e-12))
+  batch_size = recipe.batch_size
   rows = stored_rows(data.inputs)
   targets = targets_of(data, run)
   apply = network(recipe, data.num_classes).apply
   predict = predict_of(recipe, data.num_classes)
 
-  def count(counted):
+  def count_batch(counted):
     first, wrong = counted
-    places = jnp.minimum(first, len(shown) - recipe.batch_size) + jnp.arange(
-      recipe.batch_size
-    )
-    examples = shown[places]
+    places = jnp.minimum(first, total - batch_size) + jnp.arange(batch_size)
+    examples = trained_on[places]
     inputs = data.preprocess(gather_rows(data, rows, examples))
     predictions = predict(apply(trained.variables, inputs).astype(jnp.float32))
-    mistaken = (predictions != targets[examples]) & (places >= first)
-    return first + recipe.batch_size, wrong + mistaken.sum(dtype=jnp.int32)
+    # Of the last batch, only examples that no batch before had.
+    is_wrong = (predictions != targets[examples]) & (places >= first)
+    return first + batch_size, wrong + is_wrong.sum(dtype=jnp.int32)
+
+  def is_undecided(counted):
+    first, wrong = counted
+    return (first < total) & (wrong <= most_wrong)
 
   none = jnp.int32(0)
-  return (
-    jax.lax.while_loop(
-      lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (none, none)
-    )[1]
-    <= most
-  )
+  _, wrong = jax.lax.while_loop(is_undecided, count_batch, (none, none))
+  return wrong <= most_wrong

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.evaluation import Evaluation, evaluate
 from vmapseeds.training.inputs import DeviceExamples, targets_of
 from vmapseeds.training.losses import loss_of
 from vmapseeds.training.metrics import measure_all
@@ -42,7 +42,9 @@ class HeldOut:
     """Return the parts of the examples that are held out."""
     if self.out_of_bag:
       return ()
-    return ("test", "valid") if self.validates else ("test",)
+    if self.validates:
+      return ("test", "valid")
+    return ("test",)
 
   def measure(
     self,
@@ -59,44 +61,73 @@ class HeldOut:
     """
     places = run[f"{name}_examples"]
     kept = self.kept and name == "test"
-    there = places < len(data)
-    shown = jnp.minimum(places, len(data) - 1)
-    keep = bool(recipe.metrics) or self.whole_loss or (kept and logits)
-    found = evaluate(recipe, data, run, trained, shown, keep_outputs=keep)
-    targets = jnp.asarray(targets_of(data, run))[shown]
-    out = {}
+    is_example = places < len(data)
+    examples = jnp.minimum(places, len(data) - 1)
+    evaluation = evaluate(
+      recipe,
+      data,
+      run,
+      trained,
+      examples,
+      keep_outputs=bool(recipe.metrics) or self.whole_loss or (kept and logits),
+    )
+    targets = jnp.asarray(targets_of(data, run))[examples]
+    results = {}
     if data.num_classes is not None:
-      right = found.predictions == targets
-      out[f"{name}_accuracy"] = (right & there).sum() / there.sum()
+      is_right = evaluation.predictions == targets
+      results[f"{name}_accuracy"] = (is_right & is_example).sum() / is_example.sum()
     elif not self.whole_loss:
-      out[f"{name}_loss"] = jnp.where(there, found.losses, 0).sum() / there.sum()
-    # The places of no example come last. A metric is of those before, and their number
-    # is known when it is compiled.
-    of_whole = recipe.metrics or (self.whole_loss and data.num_classes is None)
-    for size in self.sizes if of_whole else ():
-      outputs = jnp.asarray(found.outputs)[:size]
-      values = measure_all(recipe, outputs, targets[:size])
-      if self.whole_loss and data.num_classes is None:
-        values["loss"] = loss_of(recipe, run)(outputs, targets[:size]).mean()
-      for metric, value in values.items():
-        other = out.get(f"{name}_{metric}", value)
-        out[f"{name}_{metric}"] = jnp.where(there.sum() == size, value, other)
+      losses = jnp.where(is_example, evaluation.losses, 0)
+      results[f"{name}_loss"] = losses.sum() / is_example.sum()
+    results |= self._measure_wholes(
+      name, recipe, data, run, evaluation, targets, is_example
+    )
     if not kept:
-      return out, found.sound
+      return results, evaluation.sound
 
     def of_all(values: Array, nothing: Any) -> Array:
       every = jnp.full((len(data), *values.shape[1:]), nothing, values.dtype)
       return every.at[places].set(values, mode="drop")
 
-    none = -1 if found.predictions.dtype.kind == "i" else jnp.nan
-    out[f"{HELD_OUT}/mask"] = of_all(there, False)
+    results[f"{HELD_OUT}/mask"] = of_all(is_example, False)
     if not self.whole_loss:
-      out[f"{HELD_OUT}/losses"] = of_all(found.losses, jnp.nan)
+      results[f"{HELD_OUT}/losses"] = of_all(evaluation.losses, jnp.nan)
     if predictions:
-      out[f"{HELD_OUT}/predictions"] = of_all(found.predictions, none)
-    if logits and found.outputs is not None:
-      out[f"{HELD_OUT}/logits"] = of_all(found.outputs, jnp.nan)
-    return out, found.sound
+      nothing = nothing_of(evaluation.predictions)
+      results[f"{HELD_OUT}/predictions"] = of_all(evaluation.predictions, nothing)
+    if logits and evaluation.outputs is not None:
+      results[f"{HELD_OUT}/logits"] = of_all(evaluation.outputs, jnp.nan)
+    return results, evaluation.sound
+
+  def _measure_wholes(
+    self,
+    name: str,
+    recipe: Recipe,
+    data: DeviceExamples,
+    run: Run,
+    evaluation: Evaluation,
+    targets: Array,
+    is_example: Array,
+  ) -> dict[str, Array]:
+    """Return the numbers of all held-out examples together: the metrics, and a loss that
+    depends on its batch.
+    """
+    has_whole_loss = self.whole_loss and data.num_classes is None
+    results: dict[str, Array] = {}
+    if not recipe.metrics and not has_whole_loss:
+      return results
+    # The places of no example come last. A metric is of those before, and their number
+    # is known when it is compiled.
+    for size in self.sizes:
+      outputs = jnp.asarray(evaluation.outputs)[:size]
+      values = measure_all(recipe, outputs, targets[:size])
+      if has_whole_loss:
+        values["loss"] = loss_of(recipe, run)(outputs, targets[:size]).mean()
+      for metric, value in values.items():
+        array = f"{name}_{metric}"
+        of_other_sizes = results.get(array, value)
+        results[array] = jnp.where(is_example.sum() == size, value, of_other_sizes)
+    return results
 
   def measure_out_of_bag(
     self,
@@ -108,41 +139,51 @@ class HeldOut:
     logits: bool,
   ) -> dict[str, Array]:
     """Return what is kept of the training examples that a run did not draw."""
-    whole = self.whole_loss
     evaluation = evaluate(
-      recipe, data, run, trained, keep_outputs=logits, whole_loss=whole
+      recipe,
+      data,
+      run,
+      trained,
+      keep_outputs=logits,
+      whole_loss=self.whole_loss,
     )
     mask = jnp.ones(len(data), bool).at[run["subset"]].set(False)
 
     def where_held_out(values: Array) -> Array:
-      nothing = -1 if values.dtype.kind == "i" else jnp.nan
-      of_values = mask.reshape(-1, *[1] * (values.ndim - 1))
-      return jnp.where(of_values, values, jnp.asarray(nothing, values.dtype))
+      other_axes = (1,) * (values.ndim - 1)
+      is_held_out = mask.reshape(-1, *other_axes)
+      nothing = jnp.asarray(nothing_of(values), values.dtype)
+      return jnp.where(is_held_out, values, nothing)
 
-    out = {f"{HELD_OUT}/mask": mask}
-    if not whole:
-      out[f"{HELD_OUT}/losses"] = where_held_out(evaluation.losses)
+    results = {f"{HELD_OUT}/mask": mask}
+    if not self.whole_loss:
+      results[f"{HELD_OUT}/losses"] = where_held_out(evaluation.losses)
     if predictions:
-      out[f"{HELD_OUT}/predictions"] = where_held_out(evaluation.predictions)
+      results[f"{HELD_OUT}/predictions"] = where_held_out(evaluation.predictions)
     if logits and evaluation.outputs is not None:
-      out[f"{HELD_OUT}/logits"] = where_held_out(evaluation.outputs)
-    return out
+      results[f"{HELD_OUT}/logits"] = where_held_out(evaluation.outputs)
+    return results
 
   def outputs(
     self,
-    predicted: Sequence[str],
-    given: Sequence[str],
+    prediction_dims: Sequence[str],
+    network_dims: Sequence[str],
     predictions: bool,
     logits: bool,
   ) -> dict[str, Output]:
     """Return what the kept arrays mean, given the axes of predictions and of the
     network's outputs.
     """
-    found = {f"{HELD_OUT}/mask": Output(("example",))}
+    outputs = {f"{HELD_OUT}/mask": Output(("example",))}
     if not self.whole_loss:
-      found[f"{HELD_OUT}/losses"] = Output(("example",))
+      outputs[f"{HELD_OUT}/losses"] = Output(("example",))
     if predictions:
-      found[f"{HELD_OUT}/predictions"] = Output(tuple(predicted))
+      outputs[f"{HELD_OUT}/predictions"] = Output(tuple(prediction_dims))
     if logits:
-      found[f"{HELD_OUT}/logits"] = Output(tuple(given))
-    return found
+      outputs[f"{HELD_OUT}/logits"] = Output(tuple(network_dims))
+    return outputs
+
+
+def nothing_of(predictions: Array) -> float:
+  """Return what stands for an example without a prediction: -1 for classes, else NaN."""
+  return -1 if predictions.dtype.kind == "i" else jnp.nan

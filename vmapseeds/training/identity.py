@@ -61,18 +61,20 @@ def identify(
         "which no identity can show: give version='1', and another after each change "
         "of what is called"
       )
+  digests = {name: program_digest(stage) for name, stage in programs.items()}
+  fixed_digests = {}
+  for name, variant in fixed.items():
+    of_stages = "".join(map(program_digest, variant.stages))
+    fixed_digests[name] = _digest(f"{variant.task.rounds}{of_stages}")
   return {
     "law": LAW,
     "rounds": task.rounds,
     "version": task.version,
-    **{name: program_digest(stage) for name, stage in programs.items()},
+    **digests,
     "runs": _digest(describe_leaves(traced.lane)),
     "data": data_digest(task),
-    "networks": task.conditions.get("networks_digest"),
-    "fixed": {
-      name: _digest(f"{of.task.rounds}{''.join(map(program_digest, of.stages))}")
-      for name, of in fixed.items()
-    },
+    "networks": task.internal.conditions.get("networks_digest"),
+    "fixed": fixed_digests,
   }
 
 
@@ -80,10 +82,10 @@ def are_same(theirs: Identity, mine: Identity) -> bool:
   """Return whether two identities are of one experiment. Programs for fixed values that
   only one of them has are no difference.
   """
+  if theirs | {"fixed": {}} != mine | {"fixed": {}}:
+    return False
   shared = theirs["fixed"].keys() & mine["fixed"].keys()
-  return theirs | {"fixed": {}} == mine | {"fixed": {}} and all(
-    theirs["fixed"][name] == mine["fixed"][name] for name in shared
-  )
+  return all(theirs["fixed"][name] == mine["fixed"][name] for name in shared)
 
 
 def hash_of(identity: Identity) -> str:
@@ -112,24 +114,27 @@ def canonical_text(text: str) -> str:
   symbol = r'@("[^"]*"|[\w.$-]+)'
   names = re.findall(rf"func\.func private {symbol}", text)
   numbers = {name: f"@{n}" for n, name in enumerate(names)}
-  return re.sub(symbol, lambda found: numbers.get(found[1], found[0]), text)
+  return re.sub(symbol, lambda match: numbers.get(match[1], match[0]), text)
 
 
 def describe_change(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
   """Return in a few words what changed between two sets of source texts; empty if
   nothing did.
   """
-  found = []
+  descriptions = []
   for name in dict.fromkeys((*theirs, *mine)):
-    before, after = (of.get(name, "").splitlines() for of in (theirs, mine))
-    lines = [*difflib.unified_diff(before, after, lineterm="", n=0)][2:]
+    before = theirs.get(name, "").splitlines()
+    after = mine.get(name, "").splitlines()
+    difference = list(difflib.unified_diff(before, after, lineterm="", n=0))
+    lines = difference[2:]  # after the two names of files
     changed = [line for line in lines if line[:1] in "+-" and line[1:].strip()]
-    shown = "; ".join(
-      f"{line[0]} {line[1:].strip():.80}" for line in changed[:SHOWN_CHANGES]
-    )
-    if changed:
-      found.append(f"{name}: {shown}{'; ...' * (len(changed) > SHOWN_CHANGES)}")
-  return ", ".join(found[:SHOWN_CHANGES])
+    if not changed:
+      continue
+    texts = [f"{line[0]} {line[1:].strip():.80}" for line in changed[:SHOWN_CHANGES]]
+    if len(changed) > SHOWN_CHANGES:
+      texts.append("...")
+    descriptions.append(f"{name}: {'; '.join(texts)}")
+  return ", ".join(descriptions[:SHOWN_CHANGES])
 
 
 def describe_leaves(tree: PyTree) -> str:

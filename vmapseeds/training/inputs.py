@@ -53,26 +53,26 @@ class DeviceExamples:
     """Return stored inputs as the network sees them."""
     # Without the barrier, XLA for TPUs makes images of stored rows in float32 instead
     # of in bytes.
-    inputs = (
-      jax.lax.optimization_barrier(inputs)
-      if platform() == "tpu" and inputs.ndim == 4
-      else inputs
-    )
-    return normalize(inputs, self.mean, self.std).reshape(
-      len(inputs), *(self.shape or inputs.shape[1:])
-    )
+    if platform() == "tpu" and inputs.ndim == 4:
+      inputs = jax.lax.optimization_barrier(inputs)
+    shape = self.shape or inputs.shape[1:]
+    normalized = normalize(inputs, self.mean, self.std)
+    return normalized.reshape(len(inputs), *shape)
 
 
 def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
   """Return the shape and dtype of a batch as the network sees it."""
-  dtype = data.inputs.dtype if data.mean is None else jnp.float32
-  return jax.ShapeDtypeStruct((size, *(data.shape or data.inputs.shape[1:])), dtype)
+  is_normalized = data.mean is not None
+  dtype = jnp.float32 if is_normalized else data.inputs.dtype
+  shape = data.shape or data.inputs.shape[1:]
+  return jax.ShapeDtypeStruct((size, *shape), dtype)
 
 
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
   """Return how many whole batches the run's training examples make."""
   subset = run.get("subset")
-  return (len(data) if subset is None else len(subset)) // recipe.batch_size
+  examples = len(data) if subset is None else len(subset)
+  return examples // recipe.batch_size
 
 
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
@@ -83,13 +83,18 @@ def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " exam
   take seconds per sort.
   """
 
-  def shuffled(_, at):
-    (key, own), order = jax.random.split(at[0]), at[1]
-    return key, jax.lax.sort_key_val(jax.random.bits(own, (size,), np.uint32), order)[1]
+  def shuffle(_, state):
+    key, order = state
+    key, sort_key = jax.random.split(key)
+    words = jax.random.bits(sort_key, (size,), np.uint32)
+    _, order = jax.lax.sort_key_val(words, order)
+    return key, order
 
+  # As many rounds as in JAX: of equal words, sorting keeps the order.
   rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
-  begun = jax.random.fold_in(run.key("order"), epoch), jnp.arange(size)
-  return jax.lax.fori_loop(0, rounds, shuffled, begun)[1]
+  key = jax.random.fold_in(run.key("order"), epoch)
+  _, order = jax.lax.fori_loop(0, rounds, shuffle, (key, jnp.arange(size)))
+  return order
 
 
 def batches(
@@ -111,7 +116,9 @@ def batches(
 def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
   """Return the examples' targets, mapped by the run's label map if it has one."""
   label_map = run.get("label_map")
-  return data.targets if label_map is None else label_map[data.targets]
+  if label_map is None:
+    return data.targets
+  return label_map[data.targets]
 
 
 def normalize(
@@ -126,20 +133,23 @@ def normalize(
     return inputs
   # Explicit axes, which work under `jax_numpy_rank_promotion=raise`.
   axes = tuple(range(inputs.ndim - 1))
-  mean, std = (jnp.expand_dims(moment, axes) for moment in (mean, std))
+  mean = jnp.expand_dims(mean, axes)
+  std = jnp.expand_dims(std, axes)
   return (inputs.astype(jnp.float32) - mean) / std
 
 
 def as_vectors(data: DeviceExamples) -> DeviceExamples:
   """Return the same examples with each input stored as one vector."""
   inputs = data.inputs.reshape(len(data), -1)
-  mean, std = (
-    m if m is None else jnp.tile(m, inputs.shape[1] // len(m))
-    for m in (data.mean, data.std)
-  )
-  return dataclasses.replace(
-    data, inputs=inputs, mean=mean, std=std, shape=data.inputs.shape[1:]
-  )
+  shape = data.inputs.shape[1:]
+  vectors = dataclasses.replace(data, inputs=inputs, shape=shape)
+  if data.mean is None:
+    return vectors
+  # Channels are the last axis of an input.
+  repeats = inputs.shape[1] // len(data.mean)
+  mean = jnp.tile(data.mean, repeats)
+  std = jnp.tile(data.std, repeats)
+  return dataclasses.replace(vectors, mean=mean, std=std)
 
 
 def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
@@ -150,9 +160,13 @@ def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..
     return inputs
   # One vector for a whole image, if it fits in one register of a TPU, which is 128
   # numbers wide.
-  one = inputs.ndim == 2 or (platform() == "tpu" and math.prod(inputs.shape[1:]) <= 128)
-  rows = inputs.reshape(*inputs.shape[: 1 if one else 2], -1)
-  return with_layout_constraint(rows, Layout(tuple(range(rows.ndim))))
+  fits_register = platform() == "tpu" and math.prod(inputs.shape[1:]) <= 128
+  if inputs.ndim == 2 or fits_register:
+    rows = inputs.reshape(inputs.shape[0], -1)
+  else:
+    rows = inputs.reshape(*inputs.shape[:2], -1)
+  row_major = Layout(tuple(range(rows.ndim)))
+  return with_layout_constraint(rows, row_major)
 
 
 def gather_rows(
@@ -163,10 +177,13 @@ def gather_rows(
   """Return the stored inputs of `examples`, given all rows. On a TPU whole tiles are
   fetched, or it would move lanes one by one.
   """
-  more = -len(examples) % TILE if platform() == "tpu" and rows.ndim == 2 else 0
-  return rows[jnp.pad(examples, (0, more))][: len(examples)].reshape(
-    len(examples), *data.inputs.shape[1:]
-  )
+  count = len(examples)
+  padding = 0
+  if platform() == "tpu" and rows.ndim == 2:
+    padding = -count % TILE
+  padded = jnp.pad(examples, (0, padding))
+  fetched = rows[padded][:count]
+  return fetched.reshape(count, *data.inputs.shape[1:])
 
 
 def draw_augmentation(
@@ -174,8 +191,8 @@ def draw_augmentation(
   data: DeviceExamples,
   run: Run,
   epoch: Int[Array, ""],
-  examples: Int[Array, "*shown"],
-  repeats: Int[Array, "*shown"] | None = None,
+  examples: Int[Array, "*places"],
+  repeats: Int[Array, "*places"] | None = None,
 ) -> Drawn:
   """Draw an epoch's augmentation for each example: a function of the augment seed,
   independent of the order.
@@ -192,20 +209,25 @@ def draw_augmentation(
   key = jax.random.fold_in(run.key("augment"), epoch)
   shape = data.inputs.shape[1:]
 
-  def drawn_with(key, example, repeat):
-    own = jax.random.fold_in(key, example)
+  def draw_with(key, example, repeat):
+    example_key = jax.random.fold_in(key, example)
     if repeat is not None:
-      own = jax.lax.select(repeat > 0, jax.random.fold_in(own, repeat), own)
-    return augment.draws(recipe.augment, own, shape)
+      is_repeated = repeat > 0
+      repeat_key = jax.random.fold_in(example_key, repeat)
+      example_key = jax.lax.select(is_repeated, repeat_key, example_key)
+    return augment.draws(recipe.augment, example_key, shape)
 
-  def one(example, repeat):
-    drawn = drawn_with(key, example, repeat)
+  def draw_one(example, repeat):
+    drawn = draw_with(key, example, repeat)
     if not augment.alternates(recipe.augment):
       return drawn
-    first = drawn_with(jax.random.fold_in(run.key("augment"), 0), example, repeat)
+    first_key = jax.random.fold_in(run.key("augment"), 0)
+    first = draw_with(first_key, example, repeat)
     return augment.alternated(recipe.augment, drawn, first, epoch)
 
-  drawn = jax.vmap(one)(examples.ravel(), None if repeats is None else repeats.ravel())
+  flat_examples = examples.ravel()
+  flat_repeats = None if repeats is None else repeats.ravel()
+  drawn = jax.vmap(draw_one)(flat_examples, flat_repeats)
   return jax.tree.map(
     lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn
   )
@@ -220,21 +242,24 @@ def training_inputs(
   if not recipe.augment:
     return data.preprocess(inputs)
 
-  def one(single, drawn):
-    if own and data.mean is not None:
-      single = single.astype(jnp.float32)
-    return normalize(
-      augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std
-    )
-
+  fill = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
   # Cutout fills with the mean rounded down to whole pixel values, as in the published
   # script.
-  mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
-  fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(
-    data.inputs.dtype
-  )
-  own = not is_name(recipe.augment)
+  if data.inputs.dtype == jnp.uint8:
+    fill = jnp.floor(fill)
+  fill = fill.astype(data.inputs.dtype)
+
+  # A user's own function gets the numbers that will be normalised, in float32.
+  gets_floats = not is_name(recipe.augment) and data.mean is not None
+
+  def augment_one(single, drawn):
+    if gets_floats:
+      single = single.astype(jnp.float32)
+    augmented = augment.apply(recipe.augment, single, drawn, fill)
+    return normalize(augmented, data.mean, data.std)
+
   # On accelerators the batch is the last axis: three channels would leave vector
   # registers almost empty.
   axis = 0 if platform() == "cpu" else -1
-  return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)
+  batched_last = jnp.moveaxis(inputs, 0, axis)
+  return jax.vmap(augment_one, in_axes=(axis, 0))(batched_last, drawn)

@@ -59,9 +59,9 @@ class State(NamedTuple):
   batch_stats: PyTree[Inexact[Array, "..."]]
   opt_state: PyTree[Array]
   nonfinite_steps: Int[Array, ""]  # steps whose loss was not finite
-  epochs: Int[
-    Array, ""
-  ]  # how many it trains in all: the recipe's, or the number after which it reached `stop_at`
+  # How many it trains in all: the recipe's, or the number after which it reached
+  # `stop_at`
+  epochs: Int[Array, ""]
 
 
 def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
@@ -138,13 +138,13 @@ def objective_of(recipe: Recipe):
 
   def checked(model, params, batch, run):
     with calling("objective", recipe.objective):
-      found = objective(model, params, batch, run)
-    if not isinstance(found, tuple) or len(found) != 2 or jnp.shape(found[0]) != ():
+      pair = objective(model, params, batch, run)
+    if not isinstance(pair, tuple) or len(pair) != 2 or jnp.shape(pair[0]) != ():
       raise Mistake(
-        f"objective {name_of(recipe.objective)} gives {type(found).__name__}: give "
+        f"objective {name_of(recipe.objective)} gives {type(pair).__name__}: give "
         "(one number, the updates of model.apply)"
       )
-    return found
+    return pair
 
   return checked
 
@@ -159,13 +159,14 @@ def make_train_step(
   net = network(recipe, data.num_classes, run.get("dropout"))
   loss = loss_of(recipe, run)
   objective = objective_of(recipe)
-  lookahead = isinstance(start.params, optax.LookaheadParams)
-  fast = start.params.fast if lookahead else start.params
+  fast = moved_params(start.params)
   optimizer = optimizer_of(recipe, data, run, fast)
   place = poke_place(fast, jax.random.fold_in(run.key("init"), 1))
 
   parts = (recipe.objective, recipe.loss, recipe.model, recipe.augment)
-  has_own_parts = any(map(is_object, parts))
+  watching: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+  if any(map(is_object, parts)):
+    watching = before_training(recipe.name)
 
   def objective_value(packed, batch_stats, batch):
     key = jax.random.fold_in(run.key("dropout"), batch.step)
@@ -178,27 +179,33 @@ def make_train_step(
 
   def train_step(state, batch):
     params, batch_stats, opt_state, nonfinite_steps, epochs = state
-    fast = params.fast if lookahead else params
-    if (poke_step := run.get("poke_step")) is not None:
+    fast = moved_params(params)
+    poke_step = run.get("poke_step")
+    if poke_step is not None:
       factor = jnp.where(batch.step == poke_step, run["poke_factor"], 1.0)
       fast = poke(fast, place, factor)
-      params = params._replace(fast=fast) if lookahead else fast
+      params = with_moved_params(params, fast)
 
-    def at(params):
+    def value_and_updates(params):
       return objective_value(params, state.batch_stats, batch)
 
+    def value_at(params):
+      value, _ = value_and_updates(params)
+      return value
+
     # Gradients are taken when the user's functions have returned.
-    with before_training(recipe.name) if has_own_parts else contextlib.nullcontext():
-      (value, updates), gradient = jax.value_and_grad(at, has_aux=True)(fast)
+    with watching:
+      differentiate = jax.value_and_grad(value_and_updates, has_aux=True)
+      (value, updates), gradient = differentiate(fast)
     batch_stats = carried(recipe, batch_stats, updates)
     if "params" in updates:  # which the network wrote itself
       fast = pack_vectors(recipe, updates["params"])
-      params = params._replace(fast=fast) if lookahead else fast
+      params = with_moved_params(params, fast)
     gradient = steepest(gradient)
-    more = extra_args(optimizer, value, gradient, lambda params: at(params)[0])
+    extra = extra_args(optimizer, value, gradient, value_at)
     with calling("optimizer", recipe.optimizer):
-      updates, opt_state = optimizer.update(gradient, opt_state, params, **more)
-      params = optax.apply_updates(params, updates)
+      steps, opt_state = optimizer.update(gradient, opt_state, params, **extra)
+      params = optax.apply_updates(params, steps)
     nonfinite_steps += (~jnp.isfinite(value)).astype(jnp.int32)
     check_kept("model", recipe.model, state.batch_stats, batch_stats)
     before, after = (state.params, state.opt_state), (params, opt_state)
@@ -208,18 +215,36 @@ def make_train_step(
   return train_step
 
 
+def moved_params(params: PyTree) -> PyTree:
+  """Return the parameters that steps move: of `optax.lookahead`'s two copies, the fast
+  one.
+  """
+  if isinstance(params, optax.LookaheadParams):
+    return params.fast
+  return params
+
+
+def with_moved_params(params: PyTree, moved: PyTree) -> PyTree:
+  """Return parameters with others in place of those that steps move."""
+  if isinstance(params, optax.LookaheadParams):
+    return params._replace(fast=moved)
+  return moved
+
+
 def check_kept(what: str, value, before: PyTree, after: PyTree) -> None:
   """Raise `Mistake` unless a step leaves shapes and dtypes as they were, as the next one
   needs.
   """
-  types = [
-    jax.tree.map(lambda leaf: f"{leaf.dtype}{[*jnp.shape(leaf)]}", tree)
-    for tree in (before, after)
-  ]
-  if types[0] != types[1]:
+
+  def as_texts(tree):
+    return jax.tree.map(lambda leaf: f"{leaf.dtype}{[*jnp.shape(leaf)]}", tree)
+
+  types_before = as_texts(before)
+  types_after = as_texts(after)
+  if types_before != types_after:
     raise Mistake(
-      f"{what} {name_of(value)} makes {types[1]!s:.300} of {types[0]!s:.300} in a step: "
-      "give one that keeps shapes and dtypes"
+      f"{what} {name_of(value)} makes {types_after!s:.300} of {types_before!s:.300} in a "
+      "step: give one that keeps shapes and dtypes"
     )
 
 
@@ -238,7 +263,9 @@ def carried(recipe: Recipe, collections: PyTree, updates: PyTree) -> PyTree:
       f"objective {objective} gives no updates of {', '.join(map(str, collections))}: "
       "give (one number, the updates of model.apply)"
     )
-  return {name: carried(recipe, of, updates[name]) for name, of in collections.items()}
+  return {
+    name: carried(recipe, inner, updates[name]) for name, inner in collections.items()
+  }
 
 
 def advance(
@@ -268,27 +295,29 @@ def advance(
     inputs = training_inputs(recipe, data, fetched, drawn)
     return train_step(state, Batch(inputs, targets[examples], examples, number)), None
 
-  def one_epoch(at):
-    epoch, state = at
+  def one_epoch(carry):
+    epoch, state = carry
     places = batches(run, epoch, size, recipe.batch_size)
     examples, repeats = places, None
     if subset is not None:
       examples, repeats = subset[places], run["repeats"][places]
     drawn = draw_augmentation(recipe, data, run, epoch, examples, repeats)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
-    state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
+    state, _ = jax.lax.scan(step, state, (numbers, examples, drawn))
     if recipe.stop_at is not None:
-      right = reaches(recipe, data, run, finish(recipe, state), recipe.stop_at)
-      state = state._replace(
-        epochs=jnp.where(right, epoch + 1, state.epochs).astype(jnp.int32)
-      )
+      is_reached = reaches(recipe, data, run, finish(recipe, state), recipe.stop_at)
+      epochs = jnp.where(is_reached, epoch + 1, state.epochs)
+      state = state._replace(epochs=epochs.astype(jnp.int32))
     return epoch + 1, state
 
-  def unfinished(at):
-    epoch, state = at
-    return epoch < (last if recipe.stop_at is None else jnp.minimum(last, state.epochs))
+  def unfinished(carry):
+    epoch, state = carry
+    if recipe.stop_at is None:
+      return epoch < last
+    return epoch < jnp.minimum(last, state.epochs)
 
-  return jax.lax.while_loop(unfinished, one_epoch, (first, state))[1]
+  _, state = jax.lax.while_loop(unfinished, one_epoch, (first, state))
+  return state
 
 
 def finish(recipe: Recipe, state: State) -> Trained:

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import calling, is_name, name_of, resolve_object
+from vmapseeds.training.objects import calling, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -41,9 +41,8 @@ def squared_error(
   outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
 ) -> Float[Array, " batch"]:
   """Return the squared error, averaged over the targets of each example."""
-  return (
-    ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).mean(-1)
-  )
+  squares = (outputs.reshape(targets.shape) - targets) ** 2
+  return squares.reshape(len(targets), -1).mean(-1)
 
 
 def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
@@ -51,7 +50,9 @@ def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
   NaN.
   """
   classes = jnp.where(jnp.isnan(logits).any(-1), -1, logits.argmax(-1))
-  return classes.astype(jnp.int8 if logits.shape[-1] <= 127 else jnp.int16)
+  # Predictions of all runs are stored, so they are as narrow as they can be.
+  dtype = jnp.int8 if logits.shape[-1] <= 127 else jnp.int16
+  return classes.astype(dtype)
 
 
 def loss_of(recipe: Recipe, run: Run) -> Loss:
@@ -61,25 +62,24 @@ def loss_of(recipe: Recipe, run: Run) -> Loss:
   smoothing = run.get("label_smoothing")
   if smoothing is None:
     smoothing = recipe.label_smoothing
-  smoothed = functools.partial(cross_entropy, smoothing=smoothing)
-  built_in: dict[str, Loss] = {
-    "cross_entropy": smoothed,
-    "squared_error": squared_error,
-  }
-  loss = (
-    built_in[recipe.loss]
-    if is_name(recipe.loss)
-    else resolve_object("loss", recipe.loss)
-  )
+  loss: Loss
+  if recipe.loss == "cross_entropy":
+    loss = functools.partial(cross_entropy, smoothing=smoothing)
+  elif recipe.loss == "squared_error":
+    loss = squared_error
+  else:
+    loss = resolve_object("loss", recipe.loss)
 
   def checked(outputs, targets):
     with calling("loss", recipe.loss):
       each = loss(outputs, targets)
-    if (shape := jnp.shape(each)) != (len(outputs),):
-      given = (
-        f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {len(outputs)}"
+    shape = jnp.shape(each)
+    size = len(outputs)
+    if shape != (size,):
+      raise Mistake(
+        f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {size}: give "
+        f"one number an example, ({size},)"
       )
-      raise Mistake(f"{given}: give one number an example, ({len(outputs)},)")
     return each
 
   return checked
@@ -94,20 +94,23 @@ def predict_of(
   name_or_function = recipe.predict
   if name_or_function is None:
     name_or_function = "outputs" if num_classes is None else "argmax"
-  built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
-  predict = (
-    built_in[name_or_function]
-    if is_name(name_or_function)
-    else resolve_object("predict", name_or_function)
-  )
+  if name_or_function == "argmax":
+    predict = argmax
+  elif name_or_function == "outputs":
+    predict = lambda outputs: outputs  # noqa: E731
+  else:
+    predict = resolve_object("predict", name_or_function)
 
   def checked(outputs):
     with calling("predict", name_or_function):
       kept = predict(outputs)
     shape = jnp.shape(kept)
-    if shape[:1] != (len(outputs),) or 0 in shape:
-      given = f"predict {name_of(name_or_function)} gives shape {shape} for {len(outputs)} examples"
-      raise Mistake(f"{given}: give ({len(outputs)}, ...), at least one number each")
+    size = len(outputs)
+    if shape[:1] != (size,) or 0 in shape:
+      raise Mistake(
+        f"predict {name_of(name_or_function)} gives shape {shape} for {size} examples: "
+        f"give ({size}, ...), at least one number each"
+      )
     return kept
 
   return checked

@@ -79,7 +79,9 @@ def brier(
   """
   classes = outputs.shape[1]
   errors = jax.nn.softmax(outputs) - jax.nn.one_hot(targets, classes)
-  return (errors**2).sum(1).mean() / (2 if classes == 2 else 1)
+  # The two errors of two classes are equal.
+  repeats = 2 if classes == 2 else 1
+  return (errors**2).sum(1).mean() / repeats
 
 
 def log_loss(
@@ -95,10 +97,11 @@ def ece(
 ) -> Float[Array, ""]:
   """Return the expected calibration error of the most probable class, in ten bins."""
   probability = jax.nn.softmax(outputs)
-  confidence, right = probability.max(1), probability.argmax(1) == targets
-  place = jnp.minimum((confidence * BINS).astype(int), BINS - 1)
-  of_bin = place[:, None] == jnp.arange(BINS)
-  gaps = jnp.where(of_bin, (right - confidence)[:, None], 0).sum(0)
+  confidence = probability.max(1)
+  is_right = probability.argmax(1) == targets
+  bins = jnp.minimum((confidence * BINS).astype(int), BINS - 1)
+  in_bin = bins[:, None] == jnp.arange(BINS)
+  gaps = jnp.where(in_bin, (is_right - confidence)[:, None], 0).sum(0)
   return jnp.abs(gaps).sum() / len(targets)
 
 
@@ -128,16 +131,19 @@ def concordance_index(
   Targets are (time, whether there was an event), outputs a risk of each example. The
   order is known where the earlier time is of an event; of equal times where only one is.
   """
-  risk, time, event = outputs.reshape(len(targets)), targets[:, 0], targets[:, 1] > 0
+  risk = outputs.reshape(len(targets))
+  time = targets[:, 0]
+  event = targets[:, 1] > 0
 
-  def of_one(at):
-    own_risk, own_time, own_event = at
-    later = (own_time < time) | ((own_time == time) & ~event)
-    known = own_event & later
-    higher = (own_risk > risk) + 0.5 * (own_risk == risk)
-    return jnp.where(known, higher, 0).sum(), known.sum()
+  def count_pairs(example):
+    own_risk, own_time, own_event = example
+    is_later = (own_time < time) | ((own_time == time) & ~event)
+    is_known = own_event & is_later
+    concordance = (own_risk > risk) + 0.5 * (own_risk == risk)
+    return jnp.where(is_known, concordance, 0).sum(), is_known.sum()
 
-  concordant, known = jax.lax.map(of_one, (risk, time, event))
+  # One example at a time: all pairs at once would take the square in memory.
+  concordant, known = jax.lax.map(count_pairs, (risk, time, event))
   return concordant.sum() / known.sum()
 
 
@@ -165,11 +171,11 @@ READY = {
 }
 
 
-def metric_of(name: str, given: Any) -> Metric:
+def metric_of(name: str, name_or_function: Any) -> Metric:
   """Return a metric of a recipe. `of` is "" of a user's own."""
-  if is_name(given):
-    return READY[given]
-  function = resolve_object(f"metric {name}", given)
+  if is_name(name_or_function):
+    return READY[name_or_function]
+  function = resolve_object(f"metric {name}", name_or_function)
   higher = getattr(function, "higher_is_better", True)
   return Metric(function, "", bool(higher))
 
@@ -184,9 +190,9 @@ def check_metric(name: str, metric: Metric, targets: Any, num_classes: int | Non
     "(time, event)": num_classes is None and targets.shape[1:] == (2,),
   }
   if not fits[metric.of]:
-    there = f"{num_classes} classes" if num_classes else f"targets {targets.shape}"
+    present = f"{num_classes} classes" if num_classes else f"targets {targets.shape}"
     raise Mistake(
-      f"metric {name} is of {metric.of}, the data have {there}: leave it out"
+      f"metric {name} is of {metric.of}, the data have {present}: leave it out"
     )
 
 
@@ -212,24 +218,28 @@ def measure_all(
   recipe: Recipe, outputs: Num[Array, "examples ..."], targets: Array
 ) -> dict[str, Float[Array, ""]]:
   """Return all metrics of a recipe, by name."""
-  return {
-    name: measure(name, metric_of(name, given), outputs, targets)
-    for name, given in recipe.metrics.items()
-  }
+  values = {}
+  for name, name_or_function in recipe.metrics.items():
+    metric = metric_of(name, name_or_function)
+    values[name] = measure(name, metric, outputs, targets)
+  return values
 
 
 def _over_classes(of_binary, outputs, targets):
   if outputs.shape[1] == 2:
     return of_binary(outputs[:, 1] - outputs[:, 0], targets == 1)
-  scores = jax.nn.softmax(outputs)
-  each = [of_binary(scores[:, c], targets == c) for c in range(outputs.shape[1])]
-  return jnp.stack(each).mean()
+  probabilities = jax.nn.softmax(outputs)
+  values = []
+  for number in range(outputs.shape[1]):
+    values.append(of_binary(probabilities[:, number], targets == number))
+  return jnp.stack(values).mean()
 
 
 def _binary_auc(scores: Float[Array, " n"], positive: Bool[Array, " n"]):
   ordered = jnp.sort(scores)
   below = jnp.searchsorted(ordered, scores, side="left")
   up_to = jnp.searchsorted(ordered, scores, side="right")
+  # The mean of the ranks that tied scores share; their sum is that of Mann and Whitney.
   ranks = (below + up_to + 1) / 2
   count = positive.sum()
   mean = jnp.where(positive, ranks, 0).sum() / count
@@ -247,7 +257,9 @@ def _binary_average_precision(scores: Float[Array, " n"], positive: Bool[Array, 
 
 def _indicators(outputs, targets):
   classes = jnp.arange(outputs.shape[1])
-  return targets[:, None] == classes, outputs.argmax(1)[:, None] == classes
+  actual = targets[:, None] == classes
+  predicted = outputs.argmax(1)[:, None] == classes
+  return actual, predicted
 
 
 def _recalls(outputs, targets):

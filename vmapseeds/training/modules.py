@@ -52,9 +52,9 @@ def is_equinox(model) -> bool:
     return False
   if isinstance(model, type):
     return issubclass(model, equinox.Module)
-  return isinstance(model, equinox.Module) or (
-    "key" in inspect.signature(model).parameters
-  )
+  if isinstance(model, equinox.Module):
+    return True
+  return "key" in inspect.signature(model).parameters
 
 
 def begins_as_it_is(model) -> bool:
@@ -98,25 +98,27 @@ def from_pair(init: Callable, apply: Callable) -> Network:
     if keys:
       options[keys[0]] = key
     if not rest:  # it takes *args
-      return apply(held["params"], inputs, **options)
-    options[named[0]] = held["params"]
-    options[rest[0]] = inputs
-    if stateful:
-      options["state"] = held["batch_stats"]
-    return apply(**options)
+      outputs = apply(held["params"], inputs, **options)
+    else:
+      options[named[0]] = held["params"]
+      options[rest[0]] = inputs
+      if stateful:
+        options["state"] = held["batch_stats"]
+      outputs = apply(**options)
+    return outputs if stateful else (outputs, ())
 
   def start(key, inputs):
     return nest(make_variables(key, inputs))
 
   def evaluate(variables, inputs):
-    outputs = called(variables, inputs, None, False)
-    return outputs[0] if stateful else outputs
+    outputs, _ = called(variables, inputs, None, False)
+    return outputs
 
   def train(variables, inputs, key):
-    outputs = called(variables, inputs, key, True)
+    outputs, state = called(variables, inputs, key, True)
     if not stateful:
       return outputs, {}
-    return outputs[0], nest({"batch_stats": outputs[1]})
+    return outputs, nest({"batch_stats": state})
 
   return Network(start, evaluate, train)
 
@@ -127,69 +129,111 @@ def from_equinox(make: Callable[..., Any]) -> Network:
   It takes one example, and is mapped over a batch whose axis has the name "batch". Its
   call gets what it takes of `state` and `key`. Its arrays of floats are trained.
   """
-  import equinox
+  module = EquinoxModule(make)
+  return Network(module.init, module.apply, module.train)
 
-  def parts(key):
-    model, state = equinox.nn.make_with_state(make)(key)
+
+class EquinoxModule:
+  """The functions of a network that is an Equinox module.
+
+  Attributes:
+    make: makes the module, given a key.
+    state: shapes of the state that it begins with.
+    shapes: of its variables, by collection.
+    rest: all of it but arrays.
+    parameters: of its call after itself and the example, by name.
+    is_stateful: whether its call takes and returns the state.
+  """
+
+  def __init__(self, make: Callable[..., Any]):
+    import equinox
+
+    self.make = make
+    model, self.state = equinox.filter_eval_shape(self.make_parts, jax.random.key(0))
+    # After itself and the example, however that is called.
+    parameters = inspect.signature(type(model).__call__).parameters
+    self.parameters = dict(list(parameters.items())[2:])
+    self.is_stateful = False
+    if "state" in self.parameters:
+      needs_state = self.parameters["state"].default is inspect.Parameter.empty
+      self.is_stateful = needs_state or bool(jax.tree.leaves(self.state))
+    self.shapes = split_equinox(model, self.state)
+    self.rest = equinox.filter(model, is_array, inverse=True)
+
+  def make_parts(self, key):
+    """Return the module and its state."""
+    import equinox
+
+    model, state = equinox.nn.make_with_state(self.make)(key)
+
     # Without weak types, which a loop would change.
-    return jax.tree.map(
-      lambda leaf: jnp.asarray(leaf, leaf.dtype) if equinox.is_array(leaf) else leaf,
-      (model, state),
-    )
+    def with_strong_type(leaf):
+      if equinox.is_array(leaf):
+        return jnp.asarray(leaf, leaf.dtype)
+      return leaf
 
-  model, state = equinox.filter_eval_shape(parts, jax.random.key(0))
-  # After itself and the example, however that is called.
-  taken = dict([*inspect.signature(type(model).__call__).parameters.items()][2:])
-  stateful = "state" in taken and (
-    taken["state"].default is inspect.Parameter.empty or bool(jax.tree.leaves(state))
-  )
+    return jax.tree.map(with_strong_type, (model, state))
 
-  def arrays(leaf):
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+  def init(self, key, inputs):
+    """Return the variables."""
+    return nest(split_equinox(*self.make_parts(key)))
 
-  def floats(leaf):
-    return arrays(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+  def apply(self, variables, inputs):
+    """Return the outputs of a batch in evaluation mode."""
+    outputs, _ = self.call(variables, inputs, None, False)
+    return outputs
 
-  def split(model, state):
-    params, rest = equinox.partition(model, floats)
-    buffers, _ = equinox.partition(rest, arrays)
-    kinds = {"params": params, "batch_stats": state, "buffers": buffers}
-    return {name: tree for name, tree in kinds.items() if jax.tree.leaves(tree)}
-
-  shapes = split(model, state)
-  rest = equinox.filter(model, arrays, inverse=True)
-
-  def init(key, inputs):
-    return nest(split(*parts(key)))
-
-  def called(variables, inputs, key, training):
-    held = unnest(shapes, variables)
-    kept = [held[name] for name in ("params", "buffers") if name in held]
-    whole = equinox.nn.inference_mode(equinox.combine(*kept, rest), not training)
-    more = (held.get("batch_stats", state),) if stateful else ()
-    keys = None
-    if "key" in taken and key is not None:
-      keys = jax.random.split(key, len(inputs))
-
-    def one(example, key):
-      return whole(example, *more, **_taken(whole, {"key": key}))
-
-    outputs = jax.vmap(
-      one, (0, None if keys is None else 0), (0, None) if stateful else 0, "batch"
-    )(inputs, keys)
-    return outputs if stateful else (outputs, ())
-
-  def apply(variables, inputs):
-    return called(variables, inputs, None, False)[0]
-
-  def train(variables, inputs, key):
-    outputs, after = called(variables, inputs, key, True)
+  def train(self, variables, inputs, key):
+    """Return the outputs of a batch in training mode, and the updated collections."""
+    outputs, state = self.call(variables, inputs, key, True)
     updates = {name: tree for name, tree in variables.items() if name != "params"}
-    if jax.tree.leaves(after):
-      updates |= nest({"batch_stats": after})
+    if jax.tree.leaves(state):
+      updates |= nest({"batch_stats": state})
     return outputs, updates
 
-  return Network(init, apply, train)
+  def call(self, variables, inputs, key, training):
+    """Return the outputs of a batch, and the state; () without one."""
+    import equinox
+
+    collections = unnest(self.shapes, variables)
+    arrays = [collections[n] for n in ("params", "buffers") if n in collections]
+    whole = equinox.combine(*arrays, self.rest)
+    model = equinox.nn.inference_mode(whole, not training)
+    keys = None
+    if "key" in self.parameters and key is not None:
+      keys = jax.random.split(key, len(inputs))
+
+    # The state is one of the batch, as layers average it over the axis "batch".
+    def call_one(example, key):
+      options = _taken(model, {"key": key})
+      if not self.is_stateful:
+        return model(example, **options), ()
+      state = collections.get("batch_stats", self.state)
+      return model(example, state, **options)
+
+    key_axis = None if keys is None else 0
+    call_all = jax.vmap(call_one, (0, key_axis), (0, None), axis_name="batch")
+    return call_all(inputs, keys)
+
+
+def split_equinox(model, state) -> dict[str, PyTree]:
+  """Return the arrays of an Equinox module and its state, by collection."""
+  import equinox
+
+  params, others = equinox.partition(model, is_inexact_array)
+  buffers, _ = equinox.partition(others, is_array)
+  collections = {"params": params, "batch_stats": state, "buffers": buffers}
+  return {name: tree for name, tree in collections.items() if jax.tree.leaves(tree)}
+
+
+def is_array(leaf) -> bool:
+  """Return whether a leaf is an array, or the shape of one."""
+  return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def is_inexact_array(leaf) -> bool:
+  """Return whether a leaf is an array of floats or of complex numbers."""
+  return is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def nest(tree: PyTree) -> dict[str, Any]:

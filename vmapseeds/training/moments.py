@@ -3,6 +3,7 @@ share, or of each run's own.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 import jax
@@ -34,27 +35,36 @@ def moments_of(
   of the training set's inputs.
   """
   inputs = data.train.inputs
-  channels = inputs.shape[-1] if inputs.ndim > 1 else 1
-  moments = []
-  for name, statistic in (("mean", np.mean), ("std", deviation)):
-    given = getattr(recipe, name)
-    if given is not None and len(given) != channels:
+  channels = channels_of(inputs)
+  for name, declared in (("mean", recipe.mean), ("std", recipe.std)):
+    if declared is not None and len(declared) != channels:
       raise Mistake(
-        f"{name} of {len(given)} channels for {data.name} images of {channels}: give {channels} or none"
+        f"{name} of {len(declared)} channels for {data.name} images of {channels}: give "
+        f"{channels} or none"
       )
-    value = (
-      statistic(inputs, axis=tuple(range(max(1, inputs.ndim - 1))), dtype=np.float64)
-      if given is None
-      else given
-    )
-    moments.append(np.asarray(value, np.float32))
-  if not (moments[1] > 0).all():
-    images = ", or x[..., None] if these are images" if inputs.ndim == 3 else ""
+  # Inputs (n,) have one channel.
+  axes = tuple(range(max(1, inputs.ndim - 1)))
+  mean, std = recipe.mean, recipe.std
+  if mean is None:
+    mean = np.mean(inputs, axis=axes, dtype=np.float64)
+  if std is None:
+    std = deviation(inputs, axis=axes, dtype=np.float64)
+  # A deviation may be above 0 and become 0 in float32.
+  std = np.asarray(std, np.float32)
+  if not (std > 0).all():
+    remedy = ""
+    if inputs.ndim == 3:
+      remedy = ", or x[..., None] if these are images"
     raise Mistake(
       f"a channel of {data.name} is constant: give std for each channel, or "
-      f"normalize=False{images}"
+      f"normalize=False{remedy}"
     )
-  return moments[0], moments[1]
+  return np.asarray(mean, np.float32), std
+
+
+def channels_of(inputs: np.ndarray) -> int:
+  """Return how many channels inputs have: the last axis of an input."""
+  return inputs.shape[-1] if inputs.ndim > 1 else 1
 
 
 def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -62,10 +72,10 @@ def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.n
   mean, eight times as large as bytes.
   """
   mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
-  parts = np.array_split(inputs, -(-inputs.size // PART))
-  return np.sqrt(
-    sum(((part - mean) ** 2).sum(axis) for part in parts) / (inputs.size // mean.size)
-  )
+  parts = np.array_split(inputs, math.ceil(inputs.size / PART))
+  squares = sum(((part - mean) ** 2).sum(axis) for part in parts)
+  numbers = inputs.size // mean.size  # of a channel
+  return np.sqrt(squares / numbers)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,16 +100,17 @@ class InputMoments:
   def of(cls, recipe: Recipe, data: Dataset) -> "InputMoments":
     """Return the moments of each example of a training set."""
     inputs = data.train.inputs
-    channels = inputs.shape[-1] if inputs.ndim > 1 else 1
+    channels = channels_of(inputs)
     if inputs.ndim < 3:
       return cls(inputs.reshape(-1, channels), None, 1, recipe.mean, recipe.std)
+    size = inputs[0].size // channels
     means = np.empty((len(inputs), channels))
     squares = np.empty_like(means)
     for part in _parts(len(inputs), inputs[0].size):
-      numbers = inputs[part].reshape(-1, inputs[0].size // channels, channels)
+      numbers = inputs[part].reshape(-1, size, channels)
       means[part] = numbers.mean(1, dtype=np.float64)
       squares[part] = ((numbers - means[part, None]) ** 2).sum(1)
-    return cls(means, squares, inputs[0].size // channels, recipe.mean, recipe.std)
+    return cls(means, squares, size, recipe.mean, recipe.std)
 
   def of_runs(
     self, examples: Integer[np.ndarray, "runs examples"]
@@ -110,26 +121,28 @@ class InputMoments:
     # Runs may share their examples, as those that a table names once for all.
     _, first, same = np.unique(examples, axis=0, return_index=True, return_inverse=True)
     distinct = [self._of_run(examples[row]) for row in first]
-    moments = [distinct[place] for place in same.ravel()]
-    given = (self.mean, self.std)
-    found = {}
-    for k, name in enumerate((INPUT_MEAN, INPUT_STD)):
-      column = np.array([of_run[k] for of_run in moments], np.float32)
-      if given[k] is not None:
-        column = np.broadcast_to(np.asarray(given[k], np.float32), column.shape)
-      found[name] = column
-    return found
+    places = same.ravel()
+    means = np.array([mean for mean, _ in distinct], np.float32)[places]
+    stds = np.array([std for _, std in distinct], np.float32)[places]
+    if self.mean is not None:
+      means = np.broadcast_to(np.asarray(self.mean, np.float32), means.shape)
+    if self.std is not None:
+      stds = np.broadcast_to(np.asarray(self.std, np.float32), stds.shape)
+    return {INPUT_MEAN: means, INPUT_STD: stds}
 
   def _of_run(self, examples):
+    """Return mean and standard deviation of some examples, each as often as it is there."""
     counts = np.bincount(examples, minlength=len(self.means)).astype(np.float64)
     total = len(examples)
     # Deviations from one of the examples, so that those of a constant channel are 0.
     shift = self.means[examples[0]].astype(np.float64)
-    parts = [*_parts(len(self.means), self.means.shape[1])]
+    parts = list(_parts(len(self.means), self.means.shape[1]))
     mean = shift + sum(counts[p] @ (self.means[p] - shift) for p in parts) / total
-    between = sum(counts[p] @ (self.means[p] - mean) ** 2 for p in parts)
-    within = 0 if self.squares is None else counts @ self.squares / self.size
-    std = np.sqrt((between + within) / total)
+    # The variance within examples, and that between their means.
+    squares = sum(counts[p] @ (self.means[p] - mean) ** 2 for p in parts)
+    if self.squares is not None:
+      squares = squares + counts @ self.squares / self.size
+    std = np.sqrt(squares / total)
     return mean, np.where(std > 0, std, 1)
 
 

@@ -612,7 +612,7 @@ def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
   return data
 
 
-def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
+def check_network(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   """Check that a network can be trained.
 
   Raises:

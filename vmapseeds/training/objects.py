@@ -55,17 +55,20 @@ def module_exists(text: str) -> bool:
   """Return whether a text is an import string of a package that exists: names of data
   sets may have the same form.
   """
-  return (
-    is_import(text)
-    and importlib.util.find_spec(text.partition(".")[0].partition(":")[0]) is not None
-  )
+  if not is_import(text):
+    return False
+  module, _, _ = text.partition(":")
+  package, _, _ = module.partition(".")
+  return importlib.util.find_spec(package) is not None
 
 
 def check_no_module(name: object) -> None:
   """Raise `Mistake` if a name is that of a module, or of its file: it says which recipes
   and tasks are in there.
   """
-  module = name.removesuffix(".py").replace("/", ".") if isinstance(name, str) else ""
+  if not isinstance(name, str):
+    return
+  module = name.removesuffix(".py").replace("/", ".")
   if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
     return
   try:
@@ -74,9 +77,14 @@ def check_no_module(name: object) -> None:
     values = vars(importlib.import_module(module))
   except Exception:  # whatever the user's module does
     return
-  there = [n for n, of in values.items() if type(of).__name__ in ("Recipe", "Task")]
-  shown = " or ".join(f"{module}:{n}" for n in there) or f"such as {module}:mine"
-  raise Mistake(f"{name} is a module: give a recipe or task of it, {shown}")
+  # By the names of their classes, because this module comes before theirs.
+  texts = [
+    f"{module}:{attribute}"
+    for attribute, value in values.items()
+    if type(value).__name__ in ("Recipe", "Task")
+  ]
+  choice = " or ".join(texts) or f"such as {module}:mine"
+  raise Mistake(f"{name} is a module: give a recipe or task of it, {choice}")
 
 
 def imported(text: str):
@@ -169,9 +177,9 @@ def _is_common(filename):
   return filename.startswith(sysconfig.get_paths()["stdlib"])
 
 
-def mistake_in_code(said: str) -> Mistake:
+def mistake_in_code(message: str) -> Mistake:
   """Return a mistake whose cause was raised in the user's code, and is shown with it."""
-  mistake = Mistake(said)
+  mistake = Mistake(message)
   mistake.shows_cause = True
   return mistake
 
@@ -180,14 +188,10 @@ def describe_exception(error: Exception) -> str:
   """Return an error of the user's code as one line: the error, and the last line of that
   code in its traceback.
   """
-  frames = [
-    f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)
-  ]
-  place = (
-    f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}"
-    if frames
-    else ""
-  )
+  place = ""
+  for frame in traceback.extract_tb(error.__traceback__):
+    if _is_users(frame.filename):
+      place = f", {os.path.basename(frame.filename)} line {frame.lineno}"
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
@@ -198,17 +202,19 @@ def resolve_object(what: str, value):
   Raises:
     Mistake: it cannot be imported.
   """
-  if isinstance(value, Named):
-    ours = value.name.startswith("__main__:") and hasattr(
-      sys.modules["__main__"], value.name.partition(":")[2]
+  if isinstance(value, str):
+    return imported(value)
+  if not isinstance(value, Named):
+    return value
+  module, _, attribute = value.name.partition(":")
+  # The program that runs may be the one that created the folder.
+  is_in_program = module == "__main__" and hasattr(sys.modules[module], attribute)
+  if not is_in_program and not is_importable(value.name):
+    raise Mistake(
+      f"the {what} {value.name} cannot be imported by name: resume from the program "
+      "that created it"
     )
-    if not (ours or is_importable(value.name)):
-      raise Mistake(
-        f"the {what} {value.name} cannot be imported by name: resume from the program "
-        "that created it"
-      )
-    return imported(value.name)
-  return imported(value) if isinstance(value, str) else value
+  return imported(value.name)
 
 
 def to_spec(value):
@@ -217,7 +223,9 @@ def to_spec(value):
   """
   if is_object(value):
     return {"object": name_of(value)}
-  return value.described() if hasattr(value, "described") else value
+  if hasattr(value, "described"):  # data in memory
+    return value.described()
+  return value
 
 
 def fields_of(recipe) -> dict[str, Any]:
@@ -246,8 +254,10 @@ def name_of(value) -> str:
   """Return the name of a function or a class. For an instance return its class's name
   and (), for a name the name itself.
   """
-  if isinstance(value, str | Named):
-    return value if isinstance(value, str) else value.name
+  if isinstance(value, str):
+    return value
+  if isinstance(value, Named):
+    return value.name
   if is_pair(value):
     return f"({', '.join(map(name_of, value))})"
   if _is_of_an_instance(value):
@@ -259,7 +269,9 @@ def name_of(value) -> str:
 
 def is_importable(name: str) -> bool:
   """Return whether another process can import an object of this name."""
-  return not name.startswith("__main__:") and not {*name} & {*"<("}
+  # As in <locals>, <lambda> and pairs of functions.
+  has_brackets = "<" in name or "(" in name
+  return not name.startswith("__main__:") and not has_brackets
 
 
 def is_importable_again(value) -> bool:
@@ -284,20 +296,20 @@ def source_texts(values: Iterable[Any]) -> dict[str, str]:
 
   They tell a reader what was trained. Nothing is compared by them.
   """
-  found: dict[str, str] = {}
-  left = [*map(_module_of, values)]
-  while left:
-    module = left.pop()
+  texts: dict[str, str] = {}
+  unread = [_module_of(value) for value in values]
+  while unread:
+    module = unread.pop()
     name = getattr(module, "__name__", None)
     path = getattr(module, "__file__", None)
-    if not name or name in found or not path or not _is_users(path):
+    if not name or name in texts or not path or not _is_users(path):
       continue
     try:
-      found[name] = Path(path).read_text()
+      texts[name] = Path(path).read_text()
     except (OSError, UnicodeError):
       continue
-    left += map(_module_of, vars(module).values())
-  return found
+    unread.extend(_module_of(value) for value in vars(module).values())
+  return texts
 
 
 def _module_of(value):
@@ -309,7 +321,9 @@ def _module_of(value):
   if inspect.ismethod(value):
     value = value.__func__
   name = getattr(value, "__module__", None) or type(value).__module__
-  return sys.modules.get(name) if isinstance(name, str) else None
+  if not isinstance(name, str):  # an attribute of the user's
+    return None
+  return sys.modules.get(name)
 
 
 @functools.cache
@@ -318,7 +332,8 @@ def _is_users(path):
   this one.
   """
   # Also of the environment that this one builds on, as `--system-site-packages` does.
-  if {"site-packages", "dist-packages"} & {*Path(path).parts}:
+  parts = Path(path).parts
+  if "site-packages" in parts or "dist-packages" in parts:
     return False
   ours = str(Path(__file__).parents[1])
   python = sysconfig.get_paths()

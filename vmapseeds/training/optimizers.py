@@ -43,24 +43,30 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
   Milestones count from the start of the training, as in PyTorch's `MultiStepLR`.
   """
   an_epoch = max(1, steps // max(1, recipe.epochs))
-  rising = round(recipe.warmup * an_epoch)
-  left = steps - rising
+  warmup_steps = round(recipe.warmup * an_epoch)
+  other_steps = steps - warmup_steps
   milestones = jnp.array(recipe.milestones, jnp.int32) * an_epoch
+
+  def cosine(step):
+    return 0.5 * (1 + jnp.cos(jnp.pi * (step - warmup_steps) / other_steps))
+
   ramps: dict[str, Schedule] = {
     "constant": lambda step: 1.0,
-    "linear": lambda step: 1 - (step - rising) / left,
-    "cosine": lambda step: 0.5 * (1 + jnp.cos(jnp.pi * (step - rising) / left)),
+    "linear": lambda step: 1 - (step - warmup_steps) / other_steps,
+    "cosine": cosine,
     "step": lambda step: run["gamma"] ** (step >= milestones).sum(),
-    "exponential": lambda step: run["gamma"] ** ((step - rising) // an_epoch),
+    "exponential": lambda step: run["gamma"] ** ((step - warmup_steps) // an_epoch),
   }
   height = ramps[recipe.schedule]
 
   def factor(step):
     # Whole numbers become float64 under `jax_enable_x64`.
     step = jnp.asarray(step, jnp.float32)
-    if not rising:
+    if not warmup_steps:
       return height(step)
-    return jnp.where(step < rising, (step + 1) / rising, height(step))
+    is_warmup = step < warmup_steps
+    rising = (step + 1) / warmup_steps
+    return jnp.where(is_warmup, rising, height(step))
 
   return factor
 
@@ -75,45 +81,74 @@ def make_optimizer(
   `adamw` to the update (Loshchilov & Hutter 2019), as in `optax.adamw`.
   """
   if not is_name(recipe.optimizer):
-    optimizer = resolve_object("optimizer", recipe.optimizer)
-    with calling("optimizer", recipe.optimizer):
-      made = optimizer(run, steps)
-    if isinstance(made, optax.MultiSteps):
-      made = made.gradient_transformation()
-    if not isinstance(made, optax.GradientTransformation):
-      given = f"optimizer {name_of(recipe.optimizer)} gives {type(made).__name__}"
-      raise Mistake(f"{given}: give an optax.GradientTransformation")
-    return made
-  if recipe.schedule == "constant" and not recipe.warmup:
-    rate = run["lr"]
-  elif is_name(recipe.schedule):
-    height = ramp(recipe, run, steps)
-    rate = lambda step: run["lr"] * height(step)  # noqa: E731
-  else:
-    schedule = resolve_object("schedule", recipe.schedule)
-    with calling("schedule", recipe.schedule):
-      rate = schedule(run, steps)
-    if not callable(rate):
-      given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
-      raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
+    return own_optimizer(recipe, run, steps)
+  rate = learning_rate(recipe, run, steps)
   moments = MOMENTS[recipe.optimizer](run["momentum"])
   decay = optax.add_decayed_weights(run["weight_decay"])
-  parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
-  return optax.chain(*parts, optax.scale_by_learning_rate(rate))
+  scale = optax.scale_by_learning_rate(rate)
+  if recipe.optimizer == "adamw":
+    return optax.chain(moments, decay, scale)
+  return optax.chain(decay, moments, scale)
+
+
+def own_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransformation:
+  """Return what a user's function gives as the optimizer.
+
+  Raises:
+    Mistake: it gives something else.
+  """
+  make = resolve_object("optimizer", recipe.optimizer)
+  with calling("optimizer", recipe.optimizer):
+    optimizer = make(run, steps)
+  if isinstance(optimizer, optax.MultiSteps):
+    optimizer = optimizer.gradient_transformation()
+  if not isinstance(optimizer, optax.GradientTransformation):
+    raise Mistake(
+      f"optimizer {name_of(recipe.optimizer)} gives {type(optimizer).__name__}: give an "
+      "optax.GradientTransformation"
+    )
+  return optimizer
+
+
+def learning_rate(recipe: Recipe, run: Run, steps: int) -> optax.Schedule | Array:
+  """Return the learning rate of a built-in optimizer, or the function of the step that
+  gives it.
+
+  Raises:
+    Mistake: a user's schedule gives something else.
+  """
+  if recipe.schedule == "constant" and not recipe.warmup:
+    return run["lr"]
+  if is_name(recipe.schedule):
+    height = ramp(recipe, run, steps)
+
+    def rate(step: Any) -> Any:
+      return run["lr"] * height(step)
+
+    return rate
+  make = resolve_object("schedule", recipe.schedule)
+  with calling("schedule", recipe.schedule):
+    schedule = make(run, steps)
+  if not callable(schedule):
+    raise Mistake(
+      f"schedule {name_of(recipe.schedule)} gives {type(schedule).__name__}: give a "
+      "function of the step, such as an optax schedule"
+    )
+  return schedule
 
 
 def optimizer_of(
   recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree
 ) -> optax.GradientTransformation:
   """Return the run's optimizer, which changes only the parameters that are trained."""
+  has_other_dtypes = any(leaf.dtype != jnp.float32 for leaf in jax.tree.leaves(params))
+  values = run
+  if has_other_dtypes and is_name(recipe.optimizer):
+    values = _with_weak_types(run)
   # A user's optimizer is made for at least one epoch: many refuse a training of no
   # steps.
-  narrow = any(leaf.dtype != jnp.float32 for leaf in jax.tree.leaves(params))
-  optimizer = make_optimizer(
-    recipe,
-    _with_weak_types(run) if narrow and is_name(recipe.optimizer) else run,
-    max(1, recipe.epochs) * steps_per_epoch(recipe, data, run),
-  )
+  steps = max(1, recipe.epochs) * steps_per_epoch(recipe, data, run)
+  optimizer = make_optimizer(recipe, values, steps)
   if recipe.trainable == "all":
     return optimizer
   trained = trainable_paths(recipe, data, variables_of(recipe, data))
@@ -127,9 +162,13 @@ def steepest(gradient: PyTree[Array]) -> PyTree[Array]:
   """Return the direction of steepest ascent, as optax takes it, from what `jax.grad`
   returns: of a complex parameter that is the conjugate.
   """
-  return jax.tree.map(
-    lambda leaf: jnp.conj(leaf) if jnp.iscomplexobj(leaf) else leaf, gradient
-  )
+
+  def conjugate(leaf):
+    if jnp.iscomplexobj(leaf):
+      return jnp.conj(leaf)
+    return leaf
+
+  return jax.tree.map(conjugate, gradient)
 
 
 def _with_weak_types(run):
@@ -170,10 +209,10 @@ def extra_args(
     "obj_fn": value_fn,  # of Sophia
     "grad_fn": lambda params, _=0: steepest(jax.grad(value_fn)(params)),  # of SAM
   }
-  taken = inspect.signature(optimizer.update).parameters
-  if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+  parameters = inspect.signature(optimizer.update).parameters
+  if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
     return args
-  return {name: given for name, given in args.items() if name in taken}
+  return {name: value for name, value in args.items() if name in parameters}
 
 
 def initial_params(
@@ -182,15 +221,20 @@ def initial_params(
   """Return parameters in the form that the optimizer begins with: for `optax.lookahead`
   a fast and a slow copy.
   """
+
+  def drop_record(record):
+    return False
+
   # It warns that it gets one copy.
   logger = logging.getLogger("absl")
-  logger.addFilter(hush := lambda _: False)
+  logger.addFilter(drop_record)
   try:
     state = jax.eval_shape(optimizer.init, params)
   finally:
-    logger.removeFilter(hush)
-  pair = _states(state, optax.LookaheadState)
-  return optax.LookaheadParams.init_synced(params) if pair else params
+    logger.removeFilter(drop_record)
+  if _states(state, optax.LookaheadState):
+    return optax.LookaheadParams.init_synced(params)
+  return params
 
 
 def evaluated_params(
@@ -203,24 +247,43 @@ def evaluated_params(
     Mistake: `recipe.eval_params` gives others than parameters.
   """
   if recipe.eval_params is not None:
-    with calling("eval_params", recipe.eval_params):
-      found = resolve_object("eval_params", recipe.eval_params)(opt_state, params)
-    trained = params.fast if isinstance(params, optax.LookaheadParams) else params
-    if _shapes(found) != _shapes(trained):
-      raise Mistake(
-        f"eval_params {name_of(recipe.eval_params)} gives {_shapes(found)!s:.100}: give "
-        "parameters of the names and shapes of those that it gets"
-      )
-    return found
+    return own_eval_params(recipe, opt_state, params)
   if isinstance(params, optax.LookaheadParams):
     params = params.slow
   for state in _states(opt_state, contrib.ScheduleFreeState):
     params = _averaged(state, params)
   for state in _states(opt_state, contrib.SAMState):
-    if state.cache is not None:  # in a step that looks for a sharper place
-      here = state.steps_since_sync == 0
-      params = jax.tree.map(lambda p, c: jnp.where(here, p, c), params, state.cache)
+    # Between two steps it may stand at a sharper place, and caches where it came from.
+    if state.cache is not None:
+      is_synced = state.steps_since_sync == 0
+      params = jax.tree.map(
+        lambda param, cached, is_synced=is_synced: jnp.where(is_synced, param, cached),
+        params,
+        state.cache,
+      )
   return params
+
+
+def own_eval_params(
+  recipe: Recipe, opt_state: PyTree[Array], params: PyTree[Inexact[Array, "..."]]
+) -> PyTree[Inexact[Array, "..."]]:
+  """Return the parameters that `recipe.eval_params` gives.
+
+  Raises:
+    Mistake: it gives others than parameters.
+  """
+  with calling("eval_params", recipe.eval_params):
+    average = resolve_object("eval_params", recipe.eval_params)
+    evaluated = average(opt_state, params)
+  trained = params
+  if isinstance(params, optax.LookaheadParams):
+    trained = params.fast
+  if _shapes(evaluated) != _shapes(trained):
+    raise Mistake(
+      f"eval_params {name_of(recipe.eval_params)} gives {_shapes(evaluated)!s:.100}: give "
+      "parameters of the names and shapes of those that it gets"
+    )
+  return evaluated
 
 
 def _averaged(state, params):
@@ -228,15 +291,15 @@ def _averaged(state, params):
   as it is.
   """
 
-  def masked(leaf):
+  def is_masked(leaf):
     return isinstance(leaf, optax.MaskedNode)
 
   def average(z, param):
-    if masked(z):
+    if is_masked(z):
       return param
     return contrib.schedule_free_eval_params(state._replace(z=z), param)
 
-  return jax.tree.map(average, state.z, params, is_leaf=masked)
+  return jax.tree.map(average, state.z, params, is_leaf=is_masked)
 
 
 def _states(opt_state, kind):
@@ -258,23 +321,24 @@ class PackedParams:
 
   others: Any  # a list of the parameters that are not vectors
   vectors: Any  # (numbers,), after the lane axis if there is one
-  sizes: tuple[int | None, ...] = dataclasses.field(
-    metadata=dict(static=True)
-  )  # of each parameter; None: not a vector
+  # Of each parameter; None: not a vector
+  sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
   def unpack(self) -> PyTree[Inexact[Array, "..."]]:
     """Return the parameters as they were before packing."""
     others = iter(self.others)
-    ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
-    # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations
-    # that read it.
-    return self.structure.unflatten(
-      [
-        next(others) if size is None else self.vectors[end - size : end]
-        for size, end in zip(self.sizes, ends, strict=True)
-      ]
-    )
+    leaves = []
+    begin = 0
+    for size in self.sizes:
+      if size is None:
+        leaves.append(next(others))
+        continue
+      # Slices, not `split`: XLA does not fuse the gradient of `split` with the
+      # operations that read it.
+      leaves.append(self.vectors[begin : begin + size])
+      begin += size
+    return self.structure.unflatten(leaves)
 
 
 def pack_vectors(
@@ -285,21 +349,29 @@ def pack_vectors(
   On accelerators each operation has a cost, so vectors are packed if the optimizer is a
   built-in one: those treat all numbers alike.
   """
-  leaves, structure = jax.tree.flatten(params)
-  sizes = tuple(
-    leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None
-    for leaf in leaves
-  )
-  vectors = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is not None]
-  alike = is_name(recipe.optimizer) and recipe.trainable == "all"
-  if platform() == "cpu" or not alike or len(vectors) < 2:
+  treats_all_alike = is_name(recipe.optimizer) and recipe.trainable == "all"
+  if platform() == "cpu" or not treats_all_alike:
     return params
-  others = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is None]
-  return PackedParams(others, jnp.concatenate(vectors), sizes, structure)
+  leaves, structure = jax.tree.flatten(params)
+  vectors = []
+  others = []
+  sizes: list[int | None] = []
+  for leaf in leaves:
+    if leaf.ndim == 1 and leaf.dtype == jnp.float32:
+      vectors.append(leaf)
+      sizes.append(leaf.size)
+    else:
+      others.append(leaf)
+      sizes.append(None)
+  if len(vectors) < 2:
+    return params
+  return PackedParams(others, jnp.concatenate(vectors), tuple(sizes), structure)
 
 
 def unpack_vectors(
   params: PyTree[Inexact[Array, "..."]],
 ) -> PyTree[Float[Array, "..."]]:
   """Return parameters in the form that the network takes."""
-  return params.unpack() if isinstance(params, PackedParams) else params
+  if isinstance(params, PackedParams):
+    return params.unpack()
+  return params

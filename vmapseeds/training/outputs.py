@@ -2,8 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,23 +92,26 @@ class Output:
     for name in ("labels", "mask"):
       if getattr(self, name) is not None:
         object.__setattr__(self, name, np.asarray(getattr(self, name)))
-    if (self.role == "class") != (self.labels is not None):
+    has_labels = self.labels is not None
+    if (self.role == "class") != has_labels:
+      with_labels = "with labels" if has_labels else "without labels"
       raise Mistake(
-        f"role {self.role!r} {'without' if self.labels is None else 'with'} labels: "
-        "give the right class of each example with role='class', and only there"
+        f"role {self.role!r} {with_labels}: give the right class of each example with "
+        "role='class', and only there"
       )
-    if self.mask is not None and (
-      self.role not in ("class", "loss")
-      or self.mask.dtype != bool
-      or not self.mask.any()
-    ):
-      raise Mistake(
-        "mask: give a bool for each example of a class or a loss, True for at least one"
-      )
+    if self.mask is not None:
+      has_examples = self.role in ("class", "loss")
+      if not has_examples or self.mask.dtype != bool or not self.mask.any():
+        raise Mistake(
+          "mask: give a bool for each example of a class or a loss, True for at least one"
+        )
     if self.labels is not None:
       least = least_classes(self.labels, self.mask)
-      count = least if self.num_classes is None else self.num_classes
-      least = 1 if self.label_map else least  # a map makes fewer classes
+      count = self.num_classes
+      if count is None:
+        count = least
+      if self.label_map:  # which makes fewer classes
+        least = 1
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
     if self.class_names is not None:
       if self.role != "class":
@@ -141,7 +144,9 @@ class Output:
   @property
   def program(self) -> tuple:
     """Return what the program that measures the output depends on, to be hashed."""
-    mask = None if self.mask is None else (self.mask.shape, self.mask.tobytes())
+    mask = None
+    if self.mask is not None:
+      mask = (self.mask.shape, self.mask.tobytes())
     axes = self.example_axes(len(self.dims))
     return self.role, self.series, self.label_map, axes, mask
 
@@ -171,7 +176,9 @@ def least_classes(
       f"mask of shape {mask.shape} with labels of {labels.shape}: give a bool for each "
       "label"
     )
-  counted = labels if mask is None else labels[mask]
+  counted = labels
+  if mask is not None:
+    counted = labels[mask]
   if counted.min() < 0:
     raise Mistake(
       f"labels have {counted.min()}: give classes from 0, and leave examples without "
@@ -193,14 +200,14 @@ def sibling(name: str, array: str, series: str = "") -> str:
 
 
 def declare(
-  name: str, given: Mapping[str, Output], found: Shapes, taken: Iterable[str]
+  name: str, meanings: Mapping[str, Output], shapes: Shapes, taken: Iterable[str]
 ) -> dict[str, Output]:
   """Return the meaning of each array that `finish` returns.
 
   Args:
     name: the task's, for messages.
-    given: what it declares.
-    found: the shapes and dtypes that `finish` returns.
+    meanings: what it declares.
+    shapes: the shapes and dtypes that `finish` returns.
     taken: names that results have already.
 
   Raises:
@@ -208,25 +215,10 @@ def declare(
   """
   declared = {}
   taken = set(taken).union(FOLDER_NAMES)
-  legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
-  for array, leaf in found.items():
+  for array, leaf in shapes.items():
     what = f"finish of {name} gives {array!r}"
-    if not (
-      isinstance(array, str) and array.isprintable() and re.fullmatch(legal, array)
-    ):
-      raise Mistake(f"{what}: give a printable name without \\ and no . in front")
-    if array.split("/")[0] in taken:
-      raise Mistake(f"{what}: results have something else of that name, give another")
-    if getattr(leaf.dtype, "kind", "") not in ("b", "i", "u", "f"):
-      raise Mistake(
-        f"{what} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
-      )
-    if 0 in leaf.shape:
-      raise Mistake(
-        f"{what} of shape {leaf.shape}, which has no number: leave it out, or give at "
-        "least one along each axis"
-      )
-    output = given.get(array, Output())
+    check_storable(what, array, leaf, taken)
+    output = meanings.get(array, Output())
     own = array.rpartition("/")[2]
     dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))
     allowed = set(dims).difference(FOLDER_AXES)
@@ -238,10 +230,32 @@ def declare(
     output = dataclasses.replace(output, dims=tuple(dims))
     check_role(what, output, leaf)
     declared[array] = output
-  for array in given:
-    one_of("array in outputs or dims", array, found)
+  for array in meanings:
+    one_of("array in outputs or dims", array, shapes)
   # JAX sorts dicts: the order is that of the declarations.
-  return {array: declared[array] for array in dict.fromkeys((*given, *declared))}
+  return {array: declared[array] for array in dict.fromkeys((*meanings, *declared))}
+
+
+def check_storable(
+  what: str, array: Any, leaf: jax.ShapeDtypeStruct, taken: Collection[str]
+) -> None:
+  """Raise `Mistake` unless results can have an array of this name, shape and dtype."""
+  # Names between slashes are those of folders and files.
+  legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
+  is_printable = isinstance(array, str) and array.isprintable()
+  if not is_printable or not re.fullmatch(legal, array):
+    raise Mistake(f"{what}: give a printable name without \\ and no . in front")
+  if array.split("/")[0] in taken:
+    raise Mistake(f"{what}: results have something else of that name, give another")
+  if getattr(leaf.dtype, "kind", "") not in ("b", "i", "u", "f"):
+    raise Mistake(
+      f"{what} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
+    )
+  if 0 in leaf.shape:
+    raise Mistake(
+      f"{what} of shape {leaf.shape}, which has no number: leave it out, or give at "
+      "least one along each axis"
+    )
 
 
 def check_role(what: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
@@ -275,36 +289,53 @@ def check_together(
     shapes: of that, without the axis of runs.
     constants: what is stored once.
   """
-  once = [
-    (array, dims, np.shape(values)) for array, (dims, values) in constants.items()
-  ]
-  of_blocks = []
+  # Name, axes and shape of each array: those that are stored once, those of blocks, and
+  # those of runs.
+  arrays: list[tuple[str, Sequence[str], Sequence[Any]]] = []
+  for array, (dims, values) in constants.items():
+    arrays.append((array, dims, np.shape(values)))
   for array, output in kept.items():
     if output.role == "class" and not output.series:
-      votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
-      of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
-  of_runs = [
-    (array, output.dims, shapes[array].shape) for array, output in kept.items()
-  ]
-  taken = set[tuple[str, str]]()
-  sizes = dict[tuple[str, str], int]()
+      shape = (shapes[array].shape[-1], output.num_classes)
+      for count in BLOCK_COUNTS:
+        arrays.append((sibling(array, count), ("example", "class"), shape))
+  for array, output in kept.items():
+    arrays.append((array, output.dims, shapes[array].shape))
+
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
-  for array, dims, shape in (*once, *of_blocks, *of_runs):
+  checked = {group: Opened(set(), {}) for group in (*groups, "")}
+  for array, dims, array_shape in arrays:
     what = f"finish of {name} gives {array!r}"
-    group, _, own = array.rpartition("/")
+    group, _, _ = array.rpartition("/")
     # A group is opened together with the arrays that are in none.
-    opened_with = [group] if group else sorted(groups | {""})
-    for among in opened_with:
-      if (among, own) in taken or array in groups:
+    opened_with = [group] if group else sorted(checked)
+    for opened in opened_with:
+      if array in groups:
         raise Mistake(f"{what}: results have something else of that name, give another")
-      taken.add((among, own))
-      for axis, size in zip(dims, shape, strict=False):
-        other = sizes.setdefault((among, axis), size)
-        if size != other:
-          raise Mistake(
-            f"{what} with {size} along {axis!r}, another array has {other}: give the "
-            "axes other names"
-          )
+      checked[opened].add(what, array, dims, array_shape)
+
+
+class Opened(NamedTuple):
+  """The names and the lengths of axes of arrays that are opened together."""
+
+  names: set[str]
+  lengths: dict[str, int]
+
+  def add(
+    self, what: str, array: str, dims: Sequence[str], shape: Sequence[Any]
+  ) -> None:
+    """Add an array; raise `Mistake` if its name or the length of an axis is another's."""
+    _, _, own = array.rpartition("/")
+    if own in self.names:
+      raise Mistake(f"{what}: results have something else of that name, give another")
+    self.names.add(own)
+    for axis, size in zip(dims, shape, strict=False):
+      other = self.lengths.setdefault(axis, size)
+      if size != other:
+        raise Mistake(
+          f"{what} with {size} along {axis!r}, another array has {other}: give the "
+          "axes other names"
+        )
 
 
 def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
@@ -331,7 +362,6 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
   """Return the meaning of everything that is stored of a run: the outputs that are kept,
   with flattened examples, and the counts that follow from classes.
   """
-  tested(outputs)  # raises if two classes would have one accuracy
   meanings = {}
   for name, output in outputs.items():
     if output.kept:
@@ -353,19 +383,23 @@ def counts_of_class(name: str, output: Output) -> dict[str, Output]:
   axes = output.example_axes(len(output.dims))
   lead = tuple(output.dims[: len(output.dims) - axes])
   total = chosen(output, output.labels, axes).shape[-1]
-  counts = {}
-  for what, dims, part_of in (
-    ("accuracy", (), total),
-    ("half_errors", ("half",), None),
-  ):
-    counts[sibling(name, what, output.series)] = Output(
-      (*lead, *dims),
-      "count",
-      total=part_of,
-      series=output.series,
-      of=what if output.series else name.rpartition("/")[2],
-    )
-  return counts
+
+  def count_in(counted, dims, total):
+    return Output(dims, "count", total=total, series=output.series, of=counted)
+
+  accuracy = sibling(name, "accuracy", output.series)
+  half_errors = sibling(name, "half_errors", output.series)
+  # The last entry of a series is the array of its own name.
+  if output.series:
+    return {
+      accuracy: count_in("accuracy", lead, total),
+      half_errors: count_in("half_errors", (*lead, "half"), None),
+    }
+  _, _, counted = name.rpartition("/")
+  return {
+    accuracy: count_in(counted, lead, total),
+    half_errors: count_in(counted, (*lead, "half"), None),
+  }
 
 
 def stored_dims(output: Output):
@@ -421,7 +455,7 @@ def constants(
 def measured(
   outputs: Mapping[str, Output],
   labels: Mapping[str, Any],
-  found: Mapping[str, Num[Array, "..."]],
+  finished: Mapping[str, Num[Array, "..."]],
   run: Run,
 ) -> dict[str, Array]:
   """Return one run's outputs as they are stored, and the counts that follow from
@@ -431,19 +465,24 @@ def measured(
   Args:
     outputs: what they mean.
     labels: (examples,) of the outputs that are classes.
-    found: what `finish` returned.
+    finished: what `finish` returned.
     run: the run, for its label map.
   """
   results = {}
-  for name, array in found.items():
+  for name, array in finished.items():
     output = outputs[name]
     array = chosen(output, jnp.asarray(array), output.example_axes(jnp.ndim(array)))
     results[name] = array
-    if output.role == "class":
-      right = array == mapped(output, labels[name], run)
-      halves = [(~right[..., half::2]).sum(-1, dtype=jnp.int32) for half in (0, 1)]
-      results[sibling(name, "accuracy", output.series)] = right.sum(-1, dtype=jnp.int32)
-      results[sibling(name, "half_errors", output.series)] = jnp.stack(halves, -1)
+    if output.role != "class":
+      continue
+    is_right = array == mapped(output, labels[name], run)
+    # Examples of even and of odd index: two halves of a test set.
+    even = (~is_right[..., 0::2]).sum(-1, dtype=jnp.int32)
+    odd = (~is_right[..., 1::2]).sum(-1, dtype=jnp.int32)
+    accuracy = sibling(name, "accuracy", output.series)
+    half_errors = sibling(name, "half_errors", output.series)
+    results[accuracy] = is_right.sum(-1, dtype=jnp.int32)
+    results[half_errors] = jnp.stack([even, odd], -1)
   return results
 
 
@@ -479,4 +518,6 @@ def mapped(output: Output, labels, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)
   label_map = run.get(output.label_map)
-  return labels if label_map is None else label_map[labels]
+  if label_map is None:
+    return labels
+  return label_map[labels]

@@ -44,7 +44,7 @@ from vmapseeds.training.names import (
   TWINS,
 )
 from vmapseeds.training.networks import (
-  check_size,
+  check_network,
   describe_trainable,
   last_layer,
   network,
@@ -76,7 +76,7 @@ from vmapseeds.training.runs import (
   Runs,
   as_bytes,
 )
-from vmapseeds.training.task import Task
+from vmapseeds.training.task import Internal, Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
 EPOCH = "epoch"  # the axis of what is evaluated in training
@@ -120,7 +120,7 @@ def make_task(
   *,
   memory: float = math.inf,
   base: Base | None = None,
-  told: bool = False,
+  says: bool = False,
 ) -> Task:
   """Return the recipe's task for these runs, with its data loaded.
 
@@ -131,7 +131,7 @@ def make_task(
     keep: what is kept of each run.
     memory: bytes that a device has.
     base: the stored networks that the recipe starts from.
-    told: whether to say on stderr what is strange in the data and the model.
+    says: whether to say on stderr what is strange in the data and the model.
 
   Raises:
     Mistake: recipe, runs and data do not fit together.
@@ -146,7 +146,7 @@ def make_task(
 
   # Pooling has refused data with an example in two sets.
   twins = {} if splits_all else twins_in_training(dataset)
-  if told:
+  if says:
     say_what_is_strange(recipe, runs, dataset, twins)
 
   num_classes = dataset.num_classes
@@ -173,13 +173,15 @@ def make_task(
     conditions=conditions_of(recipe, runs, train, base, fields),
     memory=memory,
     base=base,
-    says=told,
+    says=says,
   )
 
-  def make_variant(values):
-    return task_of_runs(recipe.with_swept(values), shared)
-
-  return task_of_runs(recipe, shared, fields=fields, make_variant=make_variant)
+  return task_of_runs(
+    recipe,
+    shared,
+    fields=fields,
+    make_variant=functools.partial(variant_task, recipe, shared),
+  )
 
 
 class Shared(NamedTuple):
@@ -200,13 +202,22 @@ class Shared(NamedTuple):
   says: bool
 
 
-def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
+def variant_task(
+  recipe: Recipe, shared: Shared, values: Mapping[str, float | str]
+) -> Task:
+  """Return the task of those runs of a table that have these values of the fields that
+  choose a program.
+  """
+  return task_of_runs(recipe.with_swept(values), shared)
+
+
+def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
   """Return the recipe's task for the runs of a table.
 
   Args:
     recipe: with the swept values that choose the program.
     shared: what it shares with the table's other tasks.
-    **changes: fields of the task.
+    **internal: fields of `task.Internal`.
 
   Raises:
     Mistake: recipe, runs and data do not fit together.
@@ -216,11 +227,11 @@ def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
   available = len(dataset.train)
   check_runs(recipe, runs, available, dataset.num_classes)
   check_data(recipe, dataset, shared.num_classes)
-  check_size(recipe, train, shared.memory)
+  check_network(recipe, train, shared.memory)
   if shared.says and recipe.trainable != "all":
     say(describe_trainable(recipe, train))
 
-  paths = []
+  paths: Sequence[str] = ()
   if shared.base is not None:
     paths = compatible_variables(recipe, train, shared.base, runs)
   labels = None
@@ -230,9 +241,7 @@ def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
   class_names = None
   if "label_map" not in runs.values:
     class_names = dataset.class_names
-  derive = functools.partial(
-    derived_columns, available, shared.base, paths, shared.moments, labels
-  )
+  derive = DerivedColumns(available, shared.base, paths, shared.moments, labels)
   swept_values = {name: getattr(recipe, name) for name in shared.traced}
   return recipe_task(
     recipe,
@@ -241,14 +250,13 @@ def task_of_runs(recipe: Recipe, shared: Shared, **changes: Any) -> Task:
     num_train=runs.num_train(available),
     held_out=shared.held_out,
     own_moments=shared.moments is not None,
-    origin=recipe.origin,
-    derive=derive,
-    values=recipe.hyperparameters | swept_values,
-    conditions=shared.conditions,
     class_names=class_names,
     twins=shared.twins,
     ids=ids_of_sets(dataset, shared.held_out is not None),
-    **changes,
+    internal=dict(
+      origin=recipe.origin, derive=derive, conditions=shared.conditions, **internal
+    ),
+    values=recipe.hyperparameters | swept_values,
   )
 
 
@@ -394,13 +402,14 @@ def recipe_task(
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
   ids: Mapping[str, np.ndarray] = MappingProxyType({}),
+  internal: Mapping[str, Any] = MappingProxyType({}),
   **changes: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples, and
   measured on others that are `held_out`. With `own_moments`, each run's
   inputs are normalised by those of its own training examples. `twins` are those of test
-  examples in the training set, `ids` the ids of a set's examples, `changes` other fields
-  of the task.
+  examples in the training set, `ids` the ids of a set's examples, `internal` and
+  `changes` other fields of `task.Internal` and of the task.
   """
   num_train = num_train or len(sets[0])
   whole_loss = depends_on_batch(recipe, sets[0])
@@ -408,6 +417,14 @@ def recipe_task(
     held_out = dataclasses.replace(held_out, whole_loss=whole_loss)
   start, advance, finish = recipe_stages(recipe, keep, held_out, whole_loss)
   spec = recipe.to_json()
+  internal_fields = dict(
+    columns=MADE_COLUMNS,
+    derive=DerivedColumns(len(sets[0])),
+    code=recipe_code(recipe),
+    spec=spec,
+    speed_key=recipe_speed_key(recipe, spec, sets[0]),
+    make_trial=functools.partial(trial_task, recipe, sets[0]),
+  )
   fields = dict(
     name=recipe.name,
     start=start,
@@ -417,18 +434,13 @@ def recipe_task(
     rounds=recipe.epochs,
     sources=(*SOURCES, *recipe.sources),
     values=recipe.hyperparameters,
-    columns=MADE_COLUMNS,
     outputs=recipe_outputs(
       recipe, sets, keep, num_train, held_out, own_moments, class_names, whole_loss
     ),
     constants=recipe_constants(recipe, sets, twins, held_out, ids),
-    derive=functools.partial(derived_columns, len(sets[0]), None, (), None, None),
     steps=max(1, num_train // recipe.batch_size),
     version=recipe.version,
-    code=recipe_code(recipe),
-    spec=spec,
-    speed_key=recipe_speed_key(recipe, spec, sets[0]),
-    make_trial=functools.partial(trial_task, recipe, sets[0]),
+    internal=Internal(**(internal_fields | dict(internal))),
   )
   return Task(**(fields | changes))
 
@@ -469,29 +481,40 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  return runs.lanes(values, derived_columns(num_train, None, (), None, None, runs))
+  derive = DerivedColumns(num_train)
+  return runs.lanes(values, derive(runs))
 
 
-def derived_columns(
-  num_train: int,
-  base: Base | None,
-  paths,
-  moments: InputMoments | None,
-  labels,
-  runs: Runs,
-):
-  """Return what lanes read instead of columns: which examples each run is trained on,
-  their moments, and the variables that it starts from.
+@dataclasses.dataclass(frozen=True, eq=False)
+class DerivedColumns:
+  """What lanes read instead of columns of a table: which examples each run is trained
+  on, their moments, and the variables that it starts from.
+
+  Attributes:
+    num_train: how many training examples there are.
+    base: the networks that runs start from, if any.
+    paths: which of their variables.
+    moments: of each example, where runs are normalised by those of their own.
+    labels: of all examples, which stratified folds need.
   """
-  entries: dict[str, PyTree] = {}
-  entries |= runs.split_examples(num_train, labels)
-  if "subset" in entries:
-    entries["repeats"] = count_repeats(entries["subset"])
-  if moments is not None:
-    entries |= moments.of_runs(entries["subset"])
-  if base is not None:
-    entries["start"] = base.load(runs.values["start"], paths)
-  return entries
+
+  num_train: int
+  base: Base | None = None
+  paths: Sequence[str] = ()
+  moments: InputMoments | None = None
+  labels: Integer[np.ndarray, " examples"] | None = None
+
+  def __call__(self, runs: Runs) -> dict[str, PyTree]:
+    """Return the entries by name, arrays with the run as first axis."""
+    entries: dict[str, PyTree] = {}
+    entries |= runs.split_examples(self.num_train, self.labels)
+    if "subset" in entries:
+      entries["repeats"] = count_repeats(entries["subset"])
+    if self.moments is not None:
+      entries |= self.moments.of_runs(entries["subset"])
+    if self.base is not None:
+      entries["start"] = self.base.load(runs.values["start"], self.paths)
+    return entries
 
 
 def count_repeats(
@@ -964,7 +987,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     rounds=1,
     finish=lambda sets, run, state: {"diverged": state.nonfinite_steps > 0},
     outputs={},
-    make_trial=None,
+    internal=dict(make_trial=None),
   )
 
 
@@ -1003,12 +1026,38 @@ def check_runs(
       for value in np.unique(column).tolist():
         hyperparameter(name, value)
   label_map = values.get("label_map")
-  subset = values.get("subset")
   if label_map is not None and label_map.shape[1] != num_classes:
     raise Mistake(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
       "one for each"
     )
+  check_sampling(runs, num_train, num_classes)
+  if "start" in values and recipe.start_from is None:
+    raise Mistake(
+      "runs that start from stored networks: give the recipe start_from, the folder "
+      "that has them"
+    )
+  size = runs.num_train(num_train)
+  if size < recipe.batch_size:
+    raise Mistake(
+      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
+      "many"
+    )
+  steps = recipe.epochs * (size // recipe.batch_size)
+  if "poke_step" in values:
+    last = values["poke_step"].max()
+    if last >= steps:
+      raise Mistake(
+        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
+        "earlier one, or -1 for never"
+      )
+
+
+def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
+  """Raise `Mistake` if the training examples that a table chooses are not among those of
+  a data set, which has so many and so many classes.
+  """
+  subset = runs.values.get("subset")
   if subset is not None and subset.max() >= num_train:
     raise Mistake(
       f"training index {subset.max()} in data with {num_train} examples: the last is "
@@ -1016,7 +1065,7 @@ def check_runs(
     )
   size = runs.num_train(num_train)
   kind, count = runs.sampling or ("", None)
-  groups = values.get(FOLD_GROUPS)
+  groups = runs.values.get(FOLD_GROUPS)
   if groups is not None and groups.shape[1] != num_train:
     raise Mistake(
       f"groups of {groups.shape[1]} examples for data with {num_train}, training and test: "
@@ -1037,24 +1086,6 @@ def check_runs(
     raise Mistake(
       f"training subset of {size} of {num_train} examples: give at most {num_train}"
     )
-  if "start" in values and recipe.start_from is None:
-    raise Mistake(
-      "runs that start from stored networks: give the recipe start_from, the folder "
-      "that has them"
-    )
-  if size < recipe.batch_size:
-    raise Mistake(
-      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
-      "many"
-    )
-  steps = recipe.epochs * (size // recipe.batch_size)
-  if "poke_step" in values:
-    last = values["poke_step"].max()
-    if last >= steps:
-      raise Mistake(
-        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
-        "earlier one, or -1 for never"
-      )
 
 
 def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
@@ -1150,7 +1181,7 @@ def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
 
 def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   """Raise `Mistake` if the recipe does not fit the data."""
-  augment.check_size(recipe.augment, data.train.inputs.shape[1:])
+  augment.check_steps(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
     models.check_size(recipe.model, data.train.inputs.shape[1:])
   targets = data.train.targets

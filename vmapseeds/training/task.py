@@ -6,7 +6,8 @@ recipe.
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +39,43 @@ READ_IN_PYTHON = (
 STAGES = ("start", "advance", "finish")  # the functions of a task
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Internal:
+  """What this package knows of a task beside what its author writes: `supervised` sets
+  it of a recipe's, and planning of any.
+
+  Attributes:
+    fixed: which of the values its Python code reads, such as a schedule that branches
+      on the learning rate. Each combination of them is a program of its own. They are
+      found when the task is traced.
+    fields: columns of the runs table that the functions do not read, as each combination
+      of them is a task of its own, which `make_variant` makes.
+    columns: which columns of `names.MADE_COLUMNS` it reads.
+    derive: makes entries of `Run.values` (arrays with the run as first axis) of the runs
+      table, on the host.
+    code: objects of the user's that it is made of; `start`, `advance` and `finish` if
+      it is empty. The source texts of their modules are kept beside the results.
+    origin: the import string that it came from.
+    spec: JSON of what it was made from; of its functions if it is empty.
+    conditions: what results depend on beside `spec`, by name, ready for JSON.
+    speed_key: what its speed depends on; of `spec` and the shapes of `data` if None.
+    make_trial: makes a shortened copy for timing a step; None for the task itself.
+    make_variant: makes the task of runs with these values of `fields`.
+  """
+
+  fixed: Sequence[str] = ()
+  fields: Sequence[str] = ()
+  columns: Sequence[str] = ()
+  derive: Callable[[Runs], Mapping[str, PyTree]] | None = None
+  code: Sequence[Any] = ()
+  origin: str = ""
+  spec: str = ""
+  conditions: Mapping[str, Any] = MappingProxyType({})
+  speed_key: Mapping[str, Any] | None = None
+  make_trial: Callable[[], "Task"] | None = None
+  make_variant: Callable[[Mapping[str, float | str]], "Task"] | None = None
+
+
 @check_fields("task")
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
@@ -59,28 +97,13 @@ class Task:
     rounds: how many there are. Checkpoints are written between rounds.
     sources: names of the sources of randomness; each run has a seed for each.
     values: what a sweep may vary, and the value where none does.
-    fixed: which of the values its Python code reads, such as a schedule that branches
-      on the learning rate. Each combination of them is a program of its own. They are
-      found when the task is traced.
-    fields: columns of the runs table that the functions do not read, as each combination
-      of them is a task of its own, which `make_variant` makes.
     outputs: what the arrays of `finish` mean, by name, as `vs.Output`.
     dims: names of axes by array, for outputs that declare nothing else.
     constants: arrays that are stored once for all runs, by name, with their axes.
-    columns: which columns of `runs.MADE_COLUMNS` it reads.
-    derive: makes entries of `Run.values` (arrays with the run as first axis) of the runs
-      table, on the host.
     steps: training steps in a round; speed is measured in steps.
     version: part of its identity. A task that calls Python (`jax.pure_callback`) needs
       one, and another after each change of what is called.
-    code: objects of the user's that it is made of; `start`, `advance` and `finish` if
-      it is empty. The source texts of their modules are kept beside the results.
-    origin: the import string that it came from.
-    spec: JSON of what it was made from; of its functions if it is empty.
-    conditions: what results depend on beside `spec`, by name, ready for JSON.
-    speed_key: what its speed depends on; of `spec` and the shapes of `data` if None.
-    make_trial: makes a shortened copy for timing a step; None for the task itself.
-    make_variant: makes the task of runs with these values of `fields`.
+    internal: what this package sets. Leave it out.
 
   Raises:
     Mistake: a field is not what it should be.
@@ -96,22 +119,12 @@ class Task:
   rounds: int = 1
   sources: Sequence[str] = ("init", "order")
   values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  fixed: Sequence[str] = ()
-  fields: Sequence[str] = ()
   outputs: Mapping[str, Output] = dataclasses.field(default_factory=dict)
   dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   constants: Constants = dataclasses.field(default_factory=dict)
-  columns: Sequence[str] = ()
-  derive: Callable[[Runs], Mapping[str, PyTree]] | None = None
   steps: int = 1
   version: str = ""
-  code: Sequence[Any] = ()
-  origin: str = ""
-  spec: str = ""
-  conditions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  speed_key: Mapping[str, Any] | None = None
-  make_trial: Callable[[], "Task"] | None = None
-  make_variant: Callable[[Mapping[str, float | str]], "Task"] | None = None
+  internal: Internal = Internal()  # frozen
 
   def __post_init__(self):
     mappings = {
@@ -168,36 +181,47 @@ def bind(task: Task, runs: Runs) -> Runs:
     Mistake: the table has columns that the task does not know.
   """
   for name in MADE_COLUMNS:
-    if name in runs.values and name not in task.columns:
+    if name in runs.values and name not in task.internal.columns:
       raise Mistake(
         f"these runs have {name}, which task {task.name} does not know: leave it out"
       )
-  if runs.sampling and "subset" not in task.columns:
+  if runs.sampling and "subset" not in task.internal.columns:
     raise Mistake(
       f"these runs choose training examples, of which task {task.name} knows none: "
       "leave that out"
     )
-  return runs.filled(task.sources, task.values, task.columns, task.fields)
+  return runs.filled(
+    task.sources, task.values, task.internal.columns, task.internal.fields
+  )
 
 
 def lanes_of(task: Task, runs: Runs) -> Run:
-  """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
-  runs = bind(task, runs)
-  derived = task.derive(runs) if task.derive else {}
-  return runs.lanes(task.values, derived, task.fixed, task.fields)
+  """Return the table as lanes read it: a `Run` of arrays (runs, ...). It is bound to the
+  task if it is not yet.
+  """
+  has_sources = runs.seeds.keys() == set(task.sources)
+  has_values = task.values.keys() <= runs.values.keys()
+  if not has_sources or not has_values:
+    runs = bind(task, runs)
+  derived: Mapping[str, PyTree] = {}
+  if task.internal.derive is not None:
+    derived = task.internal.derive(runs)
+  return runs.lanes(task.values, derived, task.internal.fixed, task.internal.fields)
 
 
 def describe(task: Task) -> str:
   """Return all that defines the task but its data, as JSON."""
-  if task.spec:
-    return task.spec
+  if task.internal.spec:
+    return task.internal.spec
   functions = {part: objects.to_spec(getattr(task, part)) for part in STAGES}
   return json.dumps({"name": task.name, **functions, "rounds": task.rounds})
 
 
-def source_texts(task: Task) -> dict[str, str]:
+def read_sources(task: Task) -> dict[str, str]:
   """Return the texts of the user's modules that the task is made of, by module name."""
-  return objects.source_texts(task.code or [getattr(task, part) for part in STAGES])
+  return objects.source_texts(
+    task.internal.code or [getattr(task, part) for part in STAGES]
+  )
 
 
 def data_digest(task: Task) -> str:
@@ -208,8 +232,8 @@ def data_digest(task: Task) -> str:
 
 def speed_key(task: Task) -> Mapping[str, Any]:
   """Return what the task's speed depends on."""
-  if task.speed_key is not None:
-    return task.speed_key
+  if task.internal.speed_key is not None:
+    return task.internal.speed_key
   shapes = [
     (a.shape, str(a.dtype)) for a in map(np.asarray, jax.tree.leaves(task.data))
   ]
@@ -218,8 +242,24 @@ def speed_key(task: Task) -> Mapping[str, Any]:
 
 def trial_of(task: Task) -> Task:
   """Return a shortened copy of this task for timing one step."""
-  trial = task.make_trial() if task.make_trial else task
-  return dataclasses.replace(trial, fixed=task.fixed)
+  trial = task
+  if task.internal.make_trial is not None:
+    trial = task.internal.make_trial()
+  return with_fixed(trial, task.internal.fixed)
+
+
+def with_fixed(task: Task, names: Iterable[str]) -> Task:
+  """Return the task, whose Python code reads these of its values."""
+  fixed = tuple(sorted(names))
+  if fixed == tuple(task.internal.fixed):
+    return task
+  return with_internal(task, fixed=fixed)
+
+
+def with_internal(task: Task, **changes: Any) -> Task:
+  """Return the task with some of its internal fields changed."""
+  internal = dataclasses.replace(task.internal, **changes)
+  return dataclasses.replace(task, internal=internal)
 
 
 class Traced(NamedTuple):
@@ -230,6 +270,7 @@ class Traced(NamedTuple):
   stages: tuple[Any, Any, Any]  # start, advance and finish, as `jax.stages.Traced`
   state: PyTree[jax.ShapeDtypeStruct]
   outputs: Mapping[str, Output]  # of what `finish` returns
+  classes: Mapping[str, Output]  # those that are classes at the end of training
   stored: Mapping[str, Output]  # of what results hold of a run
   shapes: Mapping[str, jax.ShapeDtypeStruct]  # of what results hold of a run
   constants: Constants  # what results hold once for all runs
@@ -276,13 +317,13 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
 
   def attempt(fixed):
     try:
-      return trace(dataclasses.replace(task, fixed=sorted(fixed)), runs)
+      return trace(with_fixed(task, fixed), runs)
     except Mistake as mistake:
       if not isinstance(mistake.__cause__, READ_IN_PYTHON):
         raise
       return None
 
-  traced = attempt(task.fixed)
+  traced = attempt(task.internal.fixed)
   if traced is not None:
     return traced
   fixed = set(task.values)
@@ -299,16 +340,16 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
 
 def variant_of(task: Task, runs: Runs) -> Task:
   """Return the task of runs that share the values of its `fields`."""
-  if task.make_variant is None or not task.fields:
+  if task.internal.make_variant is None or not task.internal.fields:
     return task
-  values = {name: runs.values[name][0].item() for name in task.fields}
-  variant = task.make_variant(values)
-  return dataclasses.replace(variant, fixed=task.fixed, fields=task.fields)
+  values = {name: runs.values[name][0].item() for name in task.internal.fields}
+  variant = task.internal.make_variant(values)
+  return with_internal(variant, fixed=task.internal.fixed, fields=task.internal.fields)
 
 
 def program_columns(task: Task) -> list[str]:
   """Return the columns of the runs table that choose the program of a run."""
-  return [*sorted(task.fixed), *sorted(task.fields)]
+  return [*sorted(task.internal.fixed), *sorted(task.internal.fields)]
 
 
 def rows_by_program(
@@ -336,30 +377,30 @@ def trace_programs(
     Mistake: as `trace`.
   """
   traced_rows: dict[int, Traced] = {}
-  for rows in rows_by_program(dataclasses.replace(task, fixed=()), runs).values():
+  fixed = set(task.internal.fixed)
+  groups = rows_by_program(with_fixed(task, ()), runs)
+  for rows in groups.values():
     first_run = runs[rows[:1]]
-    traced = trace_with_fixed_values(variant_of(task, first_run), first_run)
+    variant = variant_of(with_fixed(task, fixed), first_run)
+    traced = trace_with_fixed_values(variant, first_run)
     traced_rows[rows[0]] = traced
-    fixed = set(task.fixed).union(traced.task.fixed)
-    task = dataclasses.replace(task, fixed=sorted(fixed))
+    fixed = fixed.union(traced.task.internal.fixed)
+  if fixed:  # which make more groups
+    task = with_fixed(task, fixed)
+    groups = rows_by_program(task, runs)
   programs = {}
-  for values, rows in rows_by_program(task, runs).items():
+  for values, rows in groups.items():
     reusable = traced_rows.get(rows[0])
     # Another program may have turned out to need a value that this one has traced.
-    if reusable is None or reusable.task.fixed != task.fixed:
+    if reusable is None or set(reusable.task.internal.fixed) != fixed:
       first_run = runs[rows[:1]]
       reusable = trace(variant_of(task, first_run), first_run)
     programs[values] = reusable
   return task, programs
 
 
-def trace(task: Task, runs: Runs) -> Traced:
-  """Trace a task's functions for the bound table.
-
-  Raises:
-    Mistake: they fail, do not fit together, or return what results cannot store.
-  """
-  lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+def trace_stages(task: Task, lane: Run) -> tuple[Any, Any, Any]:
+  """Trace a task's functions for one lane, as `jax.stages.Traced`."""
   round_ = jax.ShapeDtypeStruct((), np.int32)
   # As for a CPU, whatever devices there are: programs have other forms on others, and
   # compute the same.
@@ -372,14 +413,20 @@ def trace(task: Task, runs: Runs) -> Traced:
       task.data, lane, state, round_, round_
     )
     finish = jax.jit(task.finish, keep_unused=True).trace(task.data, lane, state)
-  for stage in (start, advance, finish):
+  return start, advance, finish
+
+
+def check_stages(task: Task, stages: tuple[Any, Any, Any]) -> None:
+  """Raise `Mistake` unless a task's traced functions fit together."""
+  start, advance, finish = stages
+  for stage in stages:
     for equation in equations(stage.jaxpr):
       check_divides_nothing(equation, f"task {task.name}")
 
   def as_texts(state):
     return jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", state)
 
-  before = as_texts(state)
+  before = as_texts(start.out_info)
   after = as_texts(advance.out_info)
   if before != after:
     raise Mistake(
@@ -399,9 +446,23 @@ def trace(task: Task, runs: Runs) -> Traced:
       f"finish of task {task.name} gives no arrays by name: give a dict such as "
       "{'loss': loss}"
     )
+
+
+def trace(task: Task, runs: Runs) -> Traced:
+  """Trace a task's functions for the bound table.
+
+  Raises:
+    Mistake: they fail, do not fit together, or return what results cannot store.
+  """
+  lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+  stages = trace_stages(task, lane)
+  check_stages(task, stages)
+  start, _, finish = stages
+  finished = finish.out_info
   meanings = {name: Output(dims) for name, dims in task.dims.items()}
   meanings |= task.outputs
   declared = outputs.declare(task.name, meanings, finished, runs.columns())
+  classes = outputs.tested(declared)
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
@@ -415,7 +476,15 @@ def trace(task: Task, runs: Runs) -> Traced:
   outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
-    task, lane, (start, advance, finish), state, declared, kept, shapes, constants
+    task,
+    lane,
+    stages,
+    start.out_info,
+    declared,
+    classes,
+    kept,
+    shapes,
+    constants,
   )
 
 
@@ -495,7 +564,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   """
   task = traced.task
   names = (*task.sources, *task.values)
-  is_recipe = bool(task.spec)
+  is_recipe = bool(task.internal.spec)
   if not is_recipe and len(runs) > 1 and not any(reads(traced, n) for n in names):
     sources = list(task.sources) or ["init"]
     raise Mistake(
@@ -515,7 +584,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
       f"{', '.join(others)}{condition}"
     )
   # Programs for fixed values differ, whatever they read.
-  swept = [n for n in runs.swept() if n in task.values and n not in task.fixed]
+  swept = [n for n in runs.swept() if n in task.values and n not in task.internal.fixed]
   unread = [name for name in swept if not reads(traced, name)]
   if unread:
     raise Mistake(
@@ -567,7 +636,7 @@ def shown_output(traced: Traced) -> tuple[str, str, str] | None:
   """Return what the progress line shows of a run: the array, what it is called, and its
   unit, "%" for accuracies; None if there is neither a class nor a score.
   """
-  for name in outputs.tested(traced.outputs):
+  for name in traced.classes:
     return outputs.sibling(name, "accuracy"), "accuracy", "%"
   for name, output in traced.stored.items():
     if output.role == "score":
@@ -587,6 +656,6 @@ def groups_of(traced: Traced) -> list[str]:
 
 def num_classes_of(traced: Traced) -> int | None:
   """Return how many classes the first output that is a class tells apart."""
-  for output in outputs.tested(traced.outputs).values():
+  for output in traced.classes.values():
     return output.num_classes
   return None

@@ -10,7 +10,7 @@ import sklearn.metrics
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import losses
+from vmapseeds.stats import scoring
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(0, 3, (5, 7, 4))
@@ -27,7 +27,7 @@ def some_losses(runs=7, examples=11):
 @pytest.mark.parametrize("at_once", [1, 2**22])
 @pytest.mark.parametrize("shape", [(2, 2), (3, 5), (7, 11), (4, 40)])
 def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", at_once)
+  monkeypatch.setattr(scoring, "_AT_ONCE", at_once)
   x, (runs, n) = some_losses(*shape), shape
   covariance = np.cov(x.T)
   v = stats.loss_variance(x)
@@ -42,13 +42,13 @@ def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch)
     else [np.nan]
   )
   jackknife = n / (n - 1) * math.sqrt((runs - 1) * np.var(left))
-  assert v.distribution_se == pytest.approx(jackknife, rel=1e-9, nan_ok=True)
+  assert v.distribution.se == pytest.approx(jackknife, rel=1e-9, nan_ok=True)
   expected = np.corrcoef(x[:, 0::2].mean(1), x[:, 1::2].mean(1))[0, 1]
   assert v.split_correlation == pytest.approx(expected, rel=1e-12)
 
 
 def test_losses_become_float64_a_block_at_a_time(monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", 10_000)
+  monkeypatch.setattr(scoring, "_AT_ONCE", 10_000)
   x = RNG.uniform(size=(100, 5000)).astype(np.float32)
   tracemalloc.start()
   stats.loss_variance(x)
@@ -63,15 +63,25 @@ def test_losses_of_0_and_1_are_errors(shape, dtype):
   errors = RNG.uniform(size=shape) < 0.4
   v = stats.loss_variance(errors.astype(dtype))
   rates = stats.error_rates(errors)
-  expected = [
-    rates.mean() if len(rates) else np.nan,
+  mean = rates.mean() if len(rates) else np.nan
+  np.testing.assert_allclose(v.mean, mean, rtol=1e-12, atol=1e-17)
+  expected = (
     stats.test_set_variance(errors),
     stats.independent_errors_variance(errors),
     stats.distribution_variance(errors),
-    stats.distribution_variance_se(errors),
     stats.split_correlation(errors),
-  ]
-  np.testing.assert_allclose(v, expected, rtol=1e-12, atol=1e-17)
+  )
+  for of_losses, of_errors in zip(v[1:], expected, strict=True):
+    np.testing.assert_allclose(of_losses, of_errors, rtol=1e-12, atol=1e-17)
+    if isinstance(of_losses, stats.Estimate):
+      # No loss is bounded as error rates are.
+      high = np.minimum(of_losses.high, 0.25 if of_losses is not v[-1] else 1)
+      np.testing.assert_allclose(
+        [of_losses.se, of_losses.low, high],
+        [of_errors.se, of_errors.low, of_errors.high],
+        rtol=1e-11,
+        atol=1e-17,
+      )
 
 
 def test_a_constant_half_has_no_correlation():
@@ -112,7 +122,7 @@ def test_half_precision_is_read_in_double():
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 @pytest.mark.parametrize("at_once", [1, 60, 2**22])
 def test_cross_entropy_and_brier_score_equal_scikit_learn(array, at_once, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", at_once)
+  monkeypatch.setattr(scoring, "_AT_ONCE", at_once)
   logits = LOGITS.astype(np.float32)
   entropy, brier = (
     f(array(logits), LABELS) for f in (stats.cross_entropy, stats.brier_score)
@@ -212,6 +222,6 @@ def with_one(value):
   ],
 )
 def test_mistakes(call, text, monkeypatch):
-  monkeypatch.setattr(losses, "_AT_ONCE", 60)  # two runs a block
+  monkeypatch.setattr(scoring, "_AT_ONCE", 60)  # two runs a block
   with pytest.raises(Mistake, match=text):
     call()

@@ -14,10 +14,21 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least
-from vmapseeds.stats._arrays import Array, Given, correlation, ratio, real
+from vmapseeds.stats._arrays import Array, Given, as_float64, correlation, safe_divide
 from vmapseeds.stats.estimators import sample_variance
-from vmapseeds.stats.reading import check_finite, read, read_labels, read_numbers
-from vmapseeds.stats.variance import variance_se
+from vmapseeds.stats.intervals import (
+  correlation_uncertainty,
+  variance_ends,
+  variance_se,
+)
+from vmapseeds.stats.reading import (
+  check_finite,
+  read,
+  read_labels,
+  read_level,
+  read_numbers,
+)
+from vmapseeds.stats.uncertainty import UNKNOWN, Estimate, Uncertainty
 
 # Logits are turned into losses, and losses centred, this many numbers at a time (32 MB
 # in float64).
@@ -30,19 +41,22 @@ class LossVariance(NamedTuple):
 
   `test_set` is the variance of the runs' mean losses, `independent` what it would be if
   the examples' losses were independent. `distribution` is the variance on the whole
-  distribution, `distribution_se` its standard error over runs. `split_correlation` is
-  the correlation between the mean losses on the examples of even and of odd index.
+  distribution. `split_correlation` is the correlation between the mean losses on the
+  examples of even and of odd index.
   """
 
   mean: Float[Array, ""]
-  test_set: Float[Array, ""]
+  test_set: Estimate
   independent: Float[Array, ""]
-  distribution: Float[Array, ""]
-  distribution_se: Float[Array, ""]
-  split_correlation: Float[Array, ""]
+  distribution: Estimate
+  split_correlation: Estimate
 
 
-def loss_variance(losses: Given["runs examples"]) -> LossVariance:
+def loss_variance(
+  losses: Given["runs examples"],
+  *,
+  level: float = 0.95,
+) -> LossVariance:
   """Return the variance between runs of a mean loss: on the test set, if examples were
   independent, and on the distribution.
 
@@ -52,57 +66,78 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
 
   All variances have ddof = 1, so the three are unbiased. For losses of 0 and 1 the
   results after the mean equal `test_set_variance`, `independent_errors_variance`,
-  `distribution_variance`, `distribution_variance_se` and `split_correlation`. The first
+  `distribution_variance` and `split_correlation`, with their standard errors. The first
   run's loss on each example is subtracted before anything is summed, so that a large
   common part costs no digits.
 
   Args:
     losses: (runs, examples), finite numbers, such as `cross_entropy(logits, labels)`.
+    level: the coverage of the intervals, between 0 and 1.
 
   Returns:
-    Six numbers, 0-d. All but the mean are NaN for a single run, `distribution_se` for
-    two runs, `distribution`, `distribution_se` and `split_correlation` for a single
-    example, all without examples. `split_correlation` is NaN also where a half's mean
-    loss is the same in all runs.
+    `mean` and `independent`, 0-d, and three `Estimate`s. All but the mean are NaN for a
+    single run, `distribution` and `split_correlation` for a single example, all without
+    examples. `split_correlation` is NaN also where a half's mean loss is the same in
+    all runs. For fewer than three runs, of the correlation fewer than four, there is
+    neither a standard error nor an interval (NaN).
 
   Source: jordan2024, theorem 2 and equation 3, which its appendix B.2 extends to any
     loss.
 
   >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25], [0.5, 0.5, 0.5]])
-  >>> print(v.mean, v.test_set, v.independent.round(6), v.distribution.round(6), v.distribution_se.round(6))
-  0.5 0.0625 0.048611 0.020833 0.09375
+  >>> print(v.mean, v.test_set.value, v.independent.round(6))
+  0.5 0.0625 0.048611
+  >>> v.distribution
+  0.021 ± 0.094 [-0.054, 7.771]
   """
+  read_level(level)
   losses = read_numbers("losses", losses, "runs examples")
   runs, examples = losses.shape
   # The width is even, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
-  first = real(0)
-  even = real(0)
-  odd = real(0)
-  squares = real(0)
+  first = as_float64(0)
+  even = as_float64(0)
+  odd = as_float64(0)
+  squares = as_float64(0)
   # Without examples, too, there is one block, which has the shapes of the sums.
   for start in range(0, max(examples, 1), width):
-    block = _parts(real(losses[:, start : start + width]))
+    block = _parts(as_float64(losses[:, start : start + width]))
     first = first + block.first
     even = even + block.even
     odd = odd + block.odd
     squares = squares + block.squares
 
   # Each run's mean loss, less that of the first run.
-  above = ratio(even + odd, examples)
-  test_set = sample_variance(above)
-  independent = ratio(squares, max(runs - 1, 0) * examples**2)
-  distribution = ratio(examples, examples - 1) * (test_set - independent)
-  if not examples:
-    test_set = real(np.nan)
-  mean = ratio(first, examples) + ratio(above.sum(), runs)
+  above = safe_divide(even + odd, examples)
+  scale = safe_divide(examples, examples - 1)
+  independent = safe_divide(squares, max(runs - 1, 0) * examples**2)
+  test_set = as_float64(np.nan)
+  if examples:
+    test_set = sample_variance(above)
+
+  def test_set_uncertainty() -> Uncertainty:
+    if not examples:
+      return UNKNOWN
+    return variance_se(above), *variance_ends(above, level)
+
+  def distribution_uncertainty() -> Uncertainty:
+    se, low, high = test_set_uncertainty()
+    # The variance of independent losses is taken as known.
+    return scale * se, scale * (low - independent), scale * (high - independent)
+
+  def correlation_of_halves() -> Uncertainty:
+    return correlation_uncertainty(even, odd, level)
+
   return LossVariance(
-    mean=np.asarray(mean),
-    test_set=test_set,
+    mean=np.asarray(safe_divide(first, examples) + safe_divide(above.sum(), runs)),
+    test_set=Estimate.deferred(test_set, test_set_uncertainty, level),
     independent=independent,
-    distribution=np.asarray(distribution),
-    distribution_se=variance_se(above, examples),
-    split_correlation=correlation(even, odd),
+    distribution=Estimate.deferred(
+      scale * (test_set - independent), distribution_uncertainty, level
+    ),
+    split_correlation=Estimate.deferred(
+      correlation(even, odd), correlation_of_halves, level
+    ),
   )
 
 
@@ -121,7 +156,7 @@ def _parts(losses: Array) -> _Parts:
   """
   above = losses - losses[:1]
   total = above.sum(0, keepdims=True)
-  from_mean = above - ratio(total, len(above))
+  from_mean = above - safe_divide(total, len(above))
   return _Parts(
     first=losses[:1].sum(),
     even=above[:, 0::2].sum(1),
@@ -221,7 +256,7 @@ def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
   runs, examples, classes = logits.shape
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):
-    block = real(logits[start : start + step])
+    block = as_float64(logits[start : start + step])
     # Block by block, as all of a memory-mapped array may be larger than the memory.
     check_finite("logits", block, "runs examples classes", start)
     yield start, block

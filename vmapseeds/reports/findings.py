@@ -1,0 +1,184 @@
+"""What `report`, `compare` and `plan` return: tables, figures and notes, which are
+printed, saved or shown in a notebook when that is asked for.
+"""
+
+import io
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as MatplotlibFigure
+from rich.console import Console
+from upath import UPath
+
+from vmapseeds.mistakes import Mistake, doors, one_of, option
+from vmapseeds.reports import pages, rendering
+from vmapseeds.reports.documents import Document
+from vmapseeds.reports.groups import Where
+from vmapseeds.store.files import Folder, place
+from vmapseeds.target import moves_data
+
+FORMATS = ("text", "md")
+WIDTH = 100  # of what `str` returns, in letters
+
+
+def check_format(format: str) -> None:
+  """Raise `Mistake` unless tables can be printed in this format."""
+  one_of("format", format, FORMATS)
+
+
+def check_vector(vector: str | None) -> str:
+  """Return a format of figures beside PNG, empty for none.
+
+  Raises:
+    Mistake: there is no such format.
+  """
+  if vector is None:
+    return ""
+  one_of("vector format", vector, rendering.VECTORS)
+  return vector
+
+
+@doors
+class Findings:
+  """One document, and the frames that have its numbers.
+
+  `tables`, `figures` and `notes` are what it shows. `print` prints it, `save` writes its
+  page, and a notebook shows the page. Nothing else prints or writes.
+
+  Attributes:
+    document: what is shown.
+    tables: name -> frame of pandas, numbers in their own unit: fractions are not in
+      percent. The first is what the CSV file has.
+    page: where the page is, once it was saved.
+  """
+
+  def __init__(
+    self,
+    document: Document,
+    tables: Mapping[str, pd.DataFrame],
+    folder: Path | UPath | None,
+    call: str,
+  ):
+    self.document = document
+    # A copy, so that nobody else changes which is the first.
+    self.tables = dict(tables)
+    self.page: Path | UPath | None = None
+    self._folder = folder
+    self._call = call
+
+  @property
+  def table(self) -> pd.DataFrame:
+    """Return the first of the tables."""
+    return next(iter(self.tables.values()))
+
+  @property
+  def notes(self) -> list[str]:
+    """Return what a reader must know before believing the numbers."""
+    return list(self.document.notes)
+
+  @property
+  def figures(self) -> dict[str, MatplotlibFigure]:
+    """Return the figures as objects of Matplotlib, by the names of their files."""
+    figures = self.document.figures
+    return {name: rendering.drawing_of(figures[name]) for name in figures}
+
+  @moves_data
+  def print(self, console: Console | None = None, *, format: str = "text") -> None:
+    """Print the numbers, the notes and, once it was saved, where the page is.
+
+    Args:
+      console: where to print; by default to the standard output.
+      format: "text", or "md" for Markdown.
+
+    Raises:
+      Mistake: there is no such format.
+    """
+    check_format(format)
+    print_page(self.document, console or rendering.terminal(), format, self.page)
+
+  @moves_data
+  def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
+    """Write the page, its figures as PNG and its numbers as JSON and CSV, and return the
+    page's path.
+
+    Args:
+      out: the folder; by default one in the folder `report` of the results.
+      vector: another format of the figures: "svg" or "pdf".
+
+    Raises:
+      Mistake: the folder cannot be written, or there is no such format.
+    """
+    vector = check_vector(vector)
+    self.page = pages.write_page(
+      self._folder_of_page(out),
+      self.document,
+      table=self.table,
+      vector=vector,
+      origin=pages.origin_of(self._call),
+    )
+    return self.page
+
+  def _folder_of_page(self, out: Folder | None) -> Path | UPath:
+    if out is not None:
+      return place(out)
+    if self._folder is None:
+      raise Mistake(
+        f"these results were not read from a folder: give {option('out')} to save in"
+      )
+    return self._folder
+
+  @moves_data
+  def _repr_html_(self) -> str:
+    return rendering.embedded_html(self.document)
+
+  def __str__(self) -> str:
+    # `print(report)` is what many try first.
+    console = Console(width=WIDTH, file=io.StringIO(), record=True)
+    self.print(console)
+    return console.export_text()
+
+  def __repr__(self) -> str:
+    return f"<{type(self).__name__}: {self.document.title}>"
+
+
+def print_page(
+  document: Document, console: Console, format: str, page: Path | UPath | None
+) -> None:
+  """Print a document in a format, and where its page is, if there is one."""
+  if format == "md":
+    rendering.print_line(rendering.to_markdown(document), console)
+    return
+  rendering.print_document(document, console, str(page) if page else "")
+
+
+def command(
+  name: str,
+  folders: Sequence[Folder],
+  *,
+  by: Sequence[str] | None = None,
+  where: Where = None,
+  against: Where = None,
+  test_set: str = "test",
+  epoch: int | None = None,
+) -> str:
+  """Return the command that finds the same again."""
+  # As `vmapseeds` takes it, also where the call was made in Python: one form to copy.
+  words = ["vmapseeds", name, *map(str, folders)]
+  if by is not None:
+    words += ["--by", *np.atleast_1d(by).tolist()]
+  for flag, condition in (("--where", where), ("--against", against)):
+    if condition:
+      words.append(flag)
+    for column, values in (condition or {}).items():
+      listed = ",".join(map(str, np.atleast_1d(values).tolist()))
+      # The shell's signs in a value are quoted below.
+      words.append(f"{column}={listed}")
+  if test_set != "test":
+    words += ["--test-set", test_set]
+  if epoch is not None:
+    words += ["--epoch", str(epoch)]
+  return shlex.join(words)

@@ -1,0 +1,275 @@
+"""Show a document: in the terminal, as Markdown, as a page, as JSON."""
+
+import base64
+import io
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib
+import rich.table
+from markupsafe import Markup
+from matplotlib.figure import Figure as MatplotlibFigure
+from rich.console import Console
+from rich.markup import escape
+
+from vmapseeds.machine import print_what_can_be_encoded
+from vmapseeds.reports import plots
+from vmapseeds.reports.documents import (
+  Cell,
+  Document,
+  Figure,
+  GroupedTable,
+  Section,
+  Table,
+  text_of_cell,
+)
+from vmapseeds.target import moves_data
+
+VECTORS = ("svg", "pdf")
+TEMPLATES = jinja2.Environment(
+  loader=jinja2.FileSystemLoader(Path(__file__).parent),
+  autoescape=True,
+  trim_blocks=True,
+  lstrip_blocks=True,
+  undefined=jinja2.StrictUndefined,
+)
+
+
+# The terminal.
+
+
+def terminal() -> Console:
+  """Return a console for the standard output, whatever its encoding."""
+  print_what_can_be_encoded(sys.stdout)
+  return Console()
+
+
+def print_document(document: Document, console: Console, page: str = "") -> None:
+  """Print what is brief of a document, its notes, and where its page is."""
+  for section in document.brief:
+    _print_section(section, console)
+  for note in document.notes:
+    console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+  if page:
+    print_line(page, console)
+
+
+def _print_section(section: Section, console: Console) -> None:
+  if section.heading:
+    console.print(f"\n{section.heading}", style="bold")
+  if section.lead:
+    print_line(section.lead, console)
+  for sentence in section.sentences:
+    print_line(sentence, console)
+  for table in section.tables:
+    console.print(terminal_table(table))
+
+
+def print_line(text: str, console: Console) -> None:
+  """Print a text as it is. Only the terminal wraps it, so that output can be searched
+  and piped.
+  """
+  console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def terminal_table(table: Table | GroupedTable) -> rich.table.Table:
+  """Return a table for the terminal."""
+  lines = rich.table.Table(title=escape(table.caption), title_justify="left")
+  for i, heading in enumerate(table.headings):
+    # The first column has names, all others numbers.
+    justify = "right" if i else "left"
+    lines.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+  if isinstance(table, Table):
+    _add_rows(lines, table.rows)
+    return lines
+
+  # Below the table: a title of two sentences would hide the names of columns.
+  lines.caption = table.note
+  lines.caption_justify = "left"
+  for name, rows in table.groups.items():
+    lines.add_section()
+    lines.add_row(f"[bold]{escape(name)}")
+    _add_rows(lines, rows)
+  return lines
+
+
+def _add_rows(lines: rich.table.Table, rows: Sequence[Sequence[str | Cell]]) -> None:
+  for row in rows:
+    lines.add_row(*(escape(text_of_cell(cell)) for cell in row))
+
+
+# Markdown.
+
+
+def to_markdown(document: Document) -> str:
+  """Return what is brief of a document in Markdown, and its notes."""
+  parts = []
+  for section in document.brief:
+    if section.heading:
+      parts.append(f"## {section.heading}\n")
+    if section.lead:
+      parts.append(f"{section.lead}\n")
+    for sentence in section.sentences:
+      parts.append(f"{sentence}\n")
+    for table in section.tables:
+      parts.append(markdown_table(table))
+  notes = "".join(f"- {note}\n" for note in document.notes)
+  return "\n".join([*parts, notes])
+
+
+def markdown_table(table: Table | GroupedTable) -> str:
+  """Return a table in Markdown, its caption above it; a table for each of its groups."""
+  if isinstance(table, Table):
+    return _markdown_rows(table)
+  parts = [f"## {table.caption}\n"]
+  for name, rows in table.groups.items():
+    parts.append(_markdown_rows(Table(name, table.headings, rows)))
+  # A star would begin emphasis.
+  note = table.note.replace("*", r"\*")
+  return "\n".join([*parts, note, ""])
+
+
+def _markdown_rows(table: Table) -> str:
+  lines = []
+  for row in (table.headings, *table.rows):
+    cells = []
+    for cell in row:
+      # A bar would end the cell, a star begin emphasis, a line end the table.
+      text = re.sub(r"([|*])", r"\\\1", text_of_cell(cell))
+      cells.append(text.replace("\n", " "))
+    lines.append(f"| {' | '.join(cells)} |")
+  numbers = "---:|" * (len(table.headings) - 1)
+  lines.insert(1, f"|---|{numbers}")
+  caption = [f"**{table.caption}**\n"] if table.caption else []
+  return "\n".join([*caption, *lines, ""])
+
+
+# JSON.
+
+
+def to_json(document: Document) -> str:
+  """Return the numbers of a document. NaN, which JSON has not, is a fault of ours."""
+  text = json.dumps(document.record, indent=2, ensure_ascii=False, allow_nan=False)
+  return f"{text}\n"
+
+
+# HTML.
+
+
+def to_html(
+  document: Document,
+  sources: Mapping[str, str],
+  pages: Mapping[str, str] | None = None,
+  files: Sequence[str] = (),
+  origin: str = "",
+  back: str = "",
+  base: str = "",
+) -> str:
+  """Return a page that loads nothing else.
+
+  Args:
+    document: what it shows.
+    sources: name of a figure -> its address, such as a data URI.
+    pages: name of another page -> its address, as seen from this one. Cells that lead
+      to one that is not there are plain text.
+    files: names of files beside the page that have its numbers.
+    origin: where the page comes from: command, date, version.
+    back: address of the page above it.
+    base: address from which its links are seen, if not its own.
+  """
+  # A page in a notebook has no others beside it.
+  addresses = pages or {}
+
+  def cell_text(cell: str | Cell) -> str:
+    if not isinstance(cell, Cell):
+      return cell
+    text = Markup("{}").format(cell.text)
+    address = addresses.get(cell.leads_to)
+    if address:
+      text = Markup('<a href="{}">{}</a>').format(address, text)
+    if cell.small:
+      text += Markup("<small>{}</small>").format(cell.small)
+    return text
+
+  sections = [section for section in document.sections if section.has_contents]
+  page = TEMPLATES.get_template("page.html.j2").render(
+    document=document,
+    sections=sections,
+    headed=[section for section in sections if section.heading],
+    sources=sources,
+    files=files,
+    origin=origin,
+    back=back,
+    base=base,
+    anchor=_anchor,
+    cell_text=cell_text,
+  )
+  # No line may break between a number and its unit.
+  return page.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _anchor(section: Section) -> str:
+  """Return the name by which links reach a section: letters, numbers and hyphens."""
+  return re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
+
+
+def embedded_html(document: Document) -> str:
+  """Return a page within a page, such as a notebook: in a frame, so that neither's styles
+  change the other.
+  """
+  sources = {}
+  for name, figure in document.figures.items():
+    sources[name] = data_uri(png(drawing_of(figure)))
+  frame = Markup(
+    '<iframe srcdoc="{}" style="width: 100%; height: 40rem; border: 0" '
+    'title="{}"></iframe>'
+  )
+  # Links of a frame are seen from the page around it: the contents list would load that.
+  page = to_html(document, sources, base="about:srcdoc")
+  # As text, or Markup would take the page for a part of this one.
+  return str(frame.format(str(page), document.title))
+
+
+# Figures.
+
+
+@moves_data
+def drawing_of(figure: Figure) -> MatplotlibFigure:
+  """Return a figure as an object of Matplotlib."""
+  drawing, axes = plots.figure(height=figure.height)
+  figure.draw(axes)
+  return drawing
+
+
+def png(drawing: MatplotlibFigure) -> bytes:
+  """Return a figure as PNG."""
+  stream = io.BytesIO()
+  # Sharp at the width of a page on screens of two pixels a point.
+  drawing.savefig(stream, dpi=160)
+  return stream.getvalue()
+
+
+def vector_image(drawing: MatplotlibFigure, format: str) -> bytes:
+  """Return a figure as SVG or PDF: text stays text, and the same figure gives the same
+  bytes.
+  """
+  options: Any = {
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "vmapseeds",
+  }
+  dates = {"pdf": "CreationDate", "svg": "Date"}
+  stream = io.BytesIO()
+  with matplotlib.rc_context(options):
+    drawing.savefig(stream, format=format, metadata={dates[format]: None})
+  return stream.getvalue()
+
+
+def data_uri(image: bytes) -> str:
+  """Return a PNG image as an address that holds it."""
+  return f"data:image/png;base64,{base64.b64encode(image).decode()}"

@@ -1,0 +1,295 @@
+"""The two sides of a comparison: which runs of a folder, which number of each, and which
+runs of the other side belong to them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.reports import groups, pages
+from vmapseeds.reports.groups import Where, format_values
+from vmapseeds.reports.results_page import MOST_READ
+from vmapseeds.reports.summary import format_setting, settings_of
+from vmapseeds.results.formatting import difference_of_labels
+from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
+from vmapseeds.results.statistics import roles, values_of_runs
+from vmapseeds.searches.trials import best_runs
+from vmapseeds.store.files import Folder
+from vmapseeds.store.layout import readable
+
+
+class Side(NamedTuple):
+  """Runs of A or of B, and what is compared of them."""
+
+  folder: Folder
+  where: Where
+  name: str
+  first_output: str
+  output: str
+  info: Mapping[str, Any]  # of the output: its role, labels, unit
+  results: xr.Dataset  # the output's number of each run under its name
+  opened: xr.Dataset  # the same runs, with all of their arrays, not read
+  tested: Any  # labels, or how many examples
+  levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
+
+  @property
+  def values(self) -> np.ndarray:
+    return self.results[self.output].values
+
+  @property
+  def finite_values(self) -> np.ndarray:
+    """Return the numbers of the runs that did not diverge."""
+    return self.values[np.isfinite(self.values)]
+
+  @property
+  def examples(self) -> int:
+    """Return how many test examples the values are about, 0 for scores."""
+    if self.info["role"] == "score":
+      return 0
+    if isinstance(self.tested, tuple):
+      return int(np.prod(self.tested))
+    return int(np.prod(self.tested.shape))
+
+
+def read_side(
+  folder: Folder,
+  where: Where,
+  chosen_by: str,
+  test_set: str,
+  epoch: int | None,
+  output: str | None,
+  over: Sequence[str] = (),
+) -> Side:
+  """Read the selected runs of a folder, without predictions, logits and counts. Those of
+  the same seeds are averaged over the columns `over`.
+  """
+  opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  outputs = roles(opened)
+  first = next(iter(outputs))
+  search = opened.attrs.get("search")
+  if search:
+    opened = best_runs(opened)
+    first = search["measure"].rpartition("/")[2]
+  results = opened
+
+  name = output
+  if name is None:
+    name = first
+  one_of("output", name, outputs)
+  info = outputs[name]
+  shape = np.shape(results.get(name, 0))[1:]
+  unread = set(with_role(results, "logits")).union(COUNTS)
+  # Predictions are the largest array, and the accuracy of each run is stored.
+  if "accuracy" in results.variables and info["role"] == "class":
+    unread.add(name)
+  results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
+  results = loaded(results, folder)
+  try:
+    results = results.assign({name: ("run", values_of_runs(results, name))})
+    results = groups.select_runs(results, where)
+    opened = groups.select_runs(opened, where)
+    groups.check_columns(results, over)
+    groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
+    levels = {column: groups.values_of(results, column) for column in over}
+    if over:
+      results = opened = averaged_over(results, name, over)
+  except Mistake as mistake:
+    raise Mistake(f"{folder}: {mistake}") from None
+
+  # Under label maps only the data set's own labels say that examples are the same.
+  labels = results.get(info.get("labels", ""), shape)
+  tested = results.get("original_labels", labels)
+  after = ""
+  if epoch is not None:
+    after = f"epoch={epoch}"
+  title = pages.join_names(str(folder), format_values(where), after)
+  return Side(folder, where, title, first, name, info, results, opened, tested, levels)
+
+
+def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dataset:
+  """Return the means of an output's numbers over all values of the columns `over`, of runs
+  that agree in all seeds: a run for each seeds.
+
+  Raises:
+    Mistake: runs have no seeds, or none has all values.
+  """
+  seeds = groups.seed_columns(results)
+  count = np.prod([len(groups.values_of(results, column)) for column in over])
+  table = pd.DataFrame({column: results[column].values for column in (*seeds, *over)})
+  table[name] = results[name].values
+  if not seeds or table.duplicated([*seeds, *over]).any():
+    raise Mistake(
+      f"runs do not differ by their seeds and {', '.join(over)} alone: name the other "
+      "columns in where, or in over"
+    )
+
+  same_seeds = table.groupby(list(seeds))[name]
+  means = pd.DataFrame(
+    {
+      "size": same_seeds.size(),
+      # A run that diverged makes the mean NaN, so that its seeds are left out.
+      "mean": same_seeds.apply(lambda x: x.mean(skipna=False)),
+    }
+  )
+  whole = means[means["size"] == count].reset_index()
+  if not len(whole):
+    raise Mistake(f"no seeds have runs of all {count} values of {', '.join(over)}")
+  columns = {
+    column: ("run", whole[column].to_numpy(), results[column].attrs) for column in seeds
+  }
+  values = {name: ("run", whole["mean"].to_numpy(), results[name].attrs)}
+  return xr.Dataset(values, coords=columns, attrs=results.attrs)
+
+
+def matched_rows(
+  ours: Side, theirs: Side, paired: bool | None
+) -> tuple[list[np.ndarray], str]:
+  """Return the rows of the runs that did not diverge, those of a pair at the same place,
+  and what paired runs have in common (empty if they are not paired).
+  """
+  kept_a = np.isfinite(ours.values)
+  kept_b = np.isfinite(theirs.values)
+  if paired:
+    if len(kept_a) != len(kept_b):
+      raise Mistake(
+        f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
+        f"{len(kept_b)}: to pair them row by row, give as many of each"
+      )
+    # A pair of which one diverged is left out whole.
+    kept_a = kept_b = kept_a & kept_b
+
+  for side, kept in ((ours, kept_a), (theirs, kept_b)):
+    if not kept.any():
+      missing = "runs that did not diverge"
+      if paired:
+        missing = f"pairs of which neither diverged, with {theirs.name}"
+      raise Mistake(f"{side.name} has no finished {missing}: train some first")
+
+  rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
+  if paired:
+    return [rows_a, rows_b], "rows of the same number"
+  if paired is None:
+    same_seeds = _rows_of_same_seeds(ours, rows_a, theirs, rows_b)
+    if same_seeds is not None:
+      return same_seeds, "the same seeds"
+  return [rows_a, rows_b], ""
+
+
+def _rows_of_same_seeds(
+  ours: Side, our_rows: np.ndarray, theirs: Side, their_rows: np.ndarray
+) -> list[np.ndarray] | None:
+  """Return the rows of runs that have the same seeds on both sides; None if seeds do not
+  say which runs belong together, or belong to too few.
+  """
+  our_seeds = groups.seed_columns(ours.results)
+  their_seeds = groups.seed_columns(theirs.results)
+  names = list(our_seeds)
+  if not names or names != list(their_seeds):
+    return None
+
+  our_table = pd.DataFrame(our_seeds).iloc[our_rows]
+  their_table = pd.DataFrame(their_seeds).iloc[their_rows]
+  # If they repeat (a sweep), they do not say which runs belong together.
+  if our_table.duplicated().any() or their_table.duplicated().any():
+    return None
+
+  pairs = our_table.assign(row=our_rows).merge(
+    their_table.assign(row=their_rows), on=names
+  )
+  # With few common seeds, such as one run where each side varies another source,
+  # pairs would leave out most runs.
+  if 2 * len(pairs) <= min(len(our_rows), len(their_rows)):
+    return None
+  return [pairs.row_x.to_numpy(), pairs.row_y.to_numpy()]
+
+
+def check_comparable(first: Side, other: Side) -> None:
+  """Raise `Mistake` if means of the two sides are not about the same values and examples."""
+  if other.levels != first.levels:
+    raise Mistake(
+      f"{first.name} is averaged over {format_values(first.levels)}, {other.name} over "
+      f"{format_values(other.levels)}: give runs of the same values"
+    )
+  if np.array_equal(first.tested, other.tested):
+    return
+  difference = ""
+  if _has_label_vector(first) and _has_label_vector(other):
+    labels = np.asarray(first.tested), np.asarray(other.tested)
+    difference = f", {difference_of_labels(*labels)}"
+  raise Mistake(
+    f"{first.name} and {other.name} were tested on different examples{difference}: "
+    "compare results of one test set"
+  )
+
+
+def _has_label_vector(side: Side) -> bool:
+  return not isinstance(side.tested, tuple) and np.ndim(side.tested) <= 1
+
+
+def varying_sources(side: Side) -> dict[str, bool]:
+  """Return whether its seeds differ between runs, for each source that training reads, as
+  far as is known.
+  """
+  attrs = side.results.attrs
+  settings = json.loads(attrs["recipe"])
+  own_model = isinstance(settings.get("model"), dict)
+  unread = {
+    "data": attrs.get("sampling") is None and "model" in settings,
+    "augment": settings.get("augment") == "",
+    "dropout": settings.get("dropout") == 0 and not own_model,
+  }
+  varying = {}
+  for column, seeds in groups.seed_columns(side.results).items():
+    source = column.removeprefix("seed_")
+    # Seeds of a source that training does not read change nothing.
+    if not unread.get(source):
+      varying[source] = bool((seeds != seeds[:1]).any())
+  return varying
+
+
+def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
+  """Return each run's performance on each example: whether it is right, or its loss
+  with the sign changed. None if that is not kept, or too much to read.
+  """
+  if side.levels:
+    return None
+  role = side.info["role"]
+  if role == "score" or side.output not in side.opened:
+    return None
+  outputs = side.opened[side.output]
+  if outputs.nbytes > MOST_READ:
+    return None
+
+  with readable(side.folder):
+    outputs = outputs.isel(run=rows)
+    if role == "loss":
+      performance = -outputs.values
+    else:
+      performance = (outputs == _labels(side, rows)).values
+  return performance.reshape(len(rows), -1)
+
+
+def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:
+  labels = side.opened[side.info["labels"]]
+  # If label maps differ between runs, each run has labels of its own.
+  if "run" in labels.dims:
+    labels = labels.isel(run=rows)
+  return labels
+
+
+def settings_of_side(side: Side) -> dict[str, str]:
+  """Return the recipe's settings as texts, those that runs have in columns as they have
+  them.
+  """
+  settings = settings_of(side.results, side.results)
+  # A recorder's runs may have columns that are no setting of a recipe.
+  for name, values in (side.where or {}).items():
+    settings[name] = np.atleast_1d(values).tolist()
+  # They are in columns, too.
+  settings.pop("values", None)
+  return {name: format_setting(value) for name, value in settings.items()}

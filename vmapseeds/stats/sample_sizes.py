@@ -1,0 +1,320 @@
+"""How many runs a question takes, and how often so many runs answer it."""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+from scipy.special import ndtri
+
+from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
+from vmapseeds.stats.comparison import check_rule, fewest_wins
+from vmapseeds.stats.counts import Counts, counts_of_errors
+from vmapseeds.stats.differences import least_p_value
+from vmapseeds.stats.reading import read_level, read_number, read_positive, read_within
+from vmapseeds.stats.variance import distribution_variance, test_set_variance
+
+
+def runs_for_mean(
+  sd: Given["..."],
+  reach: float,
+  *,
+  level: float = 0.95,
+) -> Float[Array, "..."]:
+  """Return how many runs it takes until the interval of their mean is ± `reach`: the
+  least R with t_{R-1} sd/√R ≤ reach.
+
+  Args:
+    sd: the standard deviation of a run, a number or an array.
+    reach: half the width of the interval, in the unit of `sd`.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    The shape of `sd`: whole numbers as floats of at least 2; infinite or NaN where `sd`
+    is.
+
+  Source: Student 1908.
+
+  >>> print(runs_for_mean(0.5, 0.1))
+  99.0
+  """
+  _, upper = read_level(level)
+  reach = read_number("reach", reach, "(0, inf]")
+
+  def guess(sd: float) -> float:
+    return (ndtri(upper) * sd / reach) ** 2
+
+  def enough(runs: int, sd: float) -> bool:
+    quantile = scipy.stats.t.ppf(upper, runs - 1)
+    return quantile * sd / math.sqrt(runs) <= reach
+
+  return _least(sd, 2, guess, enough)
+
+
+def runs_for_variance(
+  errors: Given["runs examples"] | Counts,
+  relative: Given["..."] = 0.1,
+  statistic: str = "distribution_variance",
+  *,
+  level: float = 0.95,
+) -> Float[Array, "..."]:
+  """Return how many runs it takes until the interval of a variance has at most this
+  relative half-width.
+
+      R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
+
+  V is the test-set variance or the distribution-wise one. The latter has the noise of
+  the former too, so it takes many more runs where most of the test-set variance comes
+  from independent errors. SE is the jackknife's: it takes the fourth moment into
+  account and is as uncertain as that. From few runs of a long-tailed law the answer is
+  too small.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    relative: p, half the interval's width as a fraction of the estimate, above 0.
+    statistic: "distribution_variance" or "test_set_variance".
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    The shape of `relative`: a whole number as a float; infinite where the estimated
+    variance is not above 0, NaN for fewer than three runs or, for the distribution-wise
+    variance, a single example.
+
+  Source: ours, from the standard error of `distribution_variance`.
+
+  >>> errors = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
+  >>> print(runs_for_variance(errors, 0.1, "test_set_variance"))
+  555.0
+  """
+  one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
+  counts = counts_of_errors(errors)
+  variance = distribution_variance(counts)
+  if statistic == "test_set_variance":
+    variance = test_set_variance(counts)
+  return runs_needed(variance.value, variance.se, counts.runs, relative, level=level)
+
+
+def runs_needed(
+  variance: Any,
+  se: Any,
+  runs: int,
+  relative: Given["..."],
+  *,
+  level: float = 0.95,
+) -> Float[Array, "..."]:
+  """Return `runs_for_variance` from a variance by so many runs and its standard error."""
+  _, upper = read_level(level)
+  z = ndtri(upper)
+  relative = read_positive("relative", relative)
+  # How many times the interval is too wide.
+  excess = z * safe_divide(se, relative * variance)
+  needed = np.ceil(1 + (runs - 1) * excess**2)
+  # Of a variance that is not above 0, no number of runs gives a relative precision.
+  otherwise = np.where(np.isnan(variance), np.nan, np.inf)
+  return np.where(variance > 0, needed, otherwise)
+
+
+def runs_for_difference(
+  sd: Given["..."],
+  difference: float,
+  paired: bool = True,
+  power: float = 0.8,
+  alpha: float = 0.05,
+) -> Float[Array, "..."]:
+  """Return how many pairs, or runs of each, it takes to show a true difference with this
+  power by `compare_means`.
+
+  It is the power of Student's t test at the error rate that rearranging so many runs
+  allows: of normal runs, whose number `runs_for_significance` bounds from below.
+
+  Args:
+    sd: the standard deviation of the pairs' differences, or of a run of either where
+      runs are not paired, a number or an array.
+    difference: the true difference of means, in the unit of `sd`, above 0.
+    paired: False for runs that are not paired.
+    power: how often the difference is shown.
+    alpha: the two-sided rate of errors.
+
+  Returns:
+    The shape of `sd`: whole numbers as floats; infinite or NaN where `sd` is.
+
+  Source: the noncentral t law; Owen 1965.
+
+  >>> print(runs_for_difference(1.0, 0.5), runs_for_difference(1.0, 0.5, paired=False))
+  34.0 64.0
+  """
+  # Rates lie between 0 and 1, as levels do.
+  read_level(power)
+  read_level(alpha)
+  difference = read_number("difference", difference, "(0, inf]")
+  groups = 1 if paired else 2
+  z = ndtri(1 - alpha / 2) + ndtri(power)
+
+  def guess(sd: float) -> float:
+    return groups * (z * sd / difference) ** 2
+
+  def enough(runs: int, sd: float) -> bool:
+    reached = power_for_difference(runs, sd, difference, paired, alpha=alpha)
+    return float(reached) >= power
+
+  least = runs_for_significance(paired, alpha=alpha)
+  return _least(sd, least, guess, enough)
+
+
+def power_for_difference(
+  runs: int,
+  sd: float,
+  difference: float,
+  paired: bool = True,
+  alpha: float = 0.05,
+) -> Float[Array, ""]:
+  """Return how often so many pairs, or runs of each, show a true difference: see
+  `runs_for_difference`.
+
+  >>> print(power_for_difference(34, 1.0, 0.5).round(3))
+  0.808
+  """
+  # Rearrangements allow p-values that are multiples of the least one.
+  least = least_p_value(runs, runs, paired)
+  level = alpha
+  if least > 1e-6:
+    level = math.floor(alpha / least + 1e-9) * least
+  # No p-value of so few runs is small enough.
+  if not level:
+    return np.asarray(0.0)
+  # Runs that do not vary show any difference.
+  if not sd:
+    return np.asarray(1.0)
+
+  groups = 1 if paired else 2
+  freedom = groups * (runs - 1)
+  shift = difference / sd * math.sqrt(runs / groups)
+  if freedom > 1000:
+    # The t laws are normal by then.
+    return np.asarray(scipy.stats.norm.sf(-ndtri(level / 2) - shift))
+  bound = scipy.stats.t.isf(level / 2, freedom)
+  return np.asarray(scipy.stats.nct.sf(bound, freedom, shift))
+
+
+def runs_for_significance(paired: bool = True, *, alpha: float = 0.05) -> int:
+  """Return the fewest pairs, or runs of each, of which `compare_means` can say at an
+  error rate of `alpha` that A and B differ, however large the difference.
+
+  Args:
+    paired: False for runs that are not paired.
+    alpha: the rate of errors, two-sided.
+
+  >>> runs_for_significance(), runs_for_significance(paired=False)
+  (6, 4)
+  """
+  read_level(alpha)
+  runs = 1
+  while least_p_value(runs, runs, paired) > alpha:
+    runs += 1
+  return runs
+
+
+def runs_for_probability_of_outperforming(
+  gamma: Given["..."] = 0.75,
+  paired: bool = True,
+  power: Given["..."] = 0.95,
+  alpha: Given["..."] = 0.05,
+) -> Int[Array, "..."]:
+  """Return how many pairs, or runs of each, it takes to detect P(A > B) > γ.
+
+      pairs: N ≥ (z_{1-α} + z_power)² / (4 (γ - ½)²);    unpaired: N ≥ (z_{1-α} + z_power)² / (6 (γ - ½)²)
+
+  On pairs, the probability of outperforming is a sign statistic. Unpaired, this is
+  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
+  N trainings; appendix C.3 uses it for pairs too, for which it is too few.
+
+  Args:
+    gamma: γ, above ½ and at most 1, a number or an array.
+    paired: False for runs that are not paired.
+    power: how often it is detected, a number or an array.
+    alpha: one-sided rate of false positives, a number or an array.
+
+  Returns:
+    The arguments' broadcast shape, whole numbers.
+
+  Source: Noether 1987; bouthillier2021, appendix C.3.
+
+  >>> print(runs_for_probability_of_outperforming())
+  44
+  >>> print(runs_for_probability_of_outperforming(paired=False))
+  29
+  """
+  gamma = read_within("gamma", gamma, "(0.5, 1]")
+  power = read_within("power", power, "(0, 1)")
+  alpha = read_within("alpha", alpha, "(0, 1)")
+  if not (alpha < power).all():
+    raise Mistake(
+      f"alpha is {alpha} and power {power}: give a power above the rate of false "
+      "positives"
+    )
+  z = ndtri(1 - alpha) + ndtri(power)
+  factor = 4 if paired else 6
+  size = np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))
+  return np.asarray(size).astype(int)
+
+
+def power_for_probability_of_outperforming(
+  pairs: Given["..."],
+  probability: Given["..."] = 0.75,
+  gamma: float = 0.75,
+  alpha: float = 0.05,
+) -> Float[Array, "..."]:
+  """Return the power of `decide` on pairs without ties: how often it finds A
+  significantly and meaningfully better.
+
+      Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
+
+  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have
+  0.834; 0.95 takes 51 pairs.
+
+  Args:
+    pairs: k, whole numbers of at least 1.
+    probability: the true P(A > B).
+    gamma: γ of the decision.
+    alpha: α of the decision.
+
+  Returns:
+    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false
+    positives.
+
+  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021,
+    appendices C.5 and C.6.
+
+  >>> power_for_probability_of_outperforming([29, 51], 0.75).round(3)
+  array([0.834, 0.965])
+  """
+  check_rule(gamma, alpha)
+  numbers = read_within("pairs", pairs, "[1, inf)")
+  pairs = numbers.astype(int)
+  if not (pairs == numbers).all():
+    raise Mistake(f"pairs is {numbers}: give whole numbers of at least 1")
+  probability = read_within("probability", probability, "[0, 1]", nan=True)
+  fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
+  fewest = np.vectorize(fewest_of, otypes=[int])(pairs)
+  return as_float64(scipy.stats.binom.sf(fewest - 1, pairs, probability))
+
+
+def _least(sd, fewest, guess, enough):
+  """Return the least number of runs that is enough for each sd, searched from a first
+  guess, which the normal law gives and is a little low.
+  """
+
+  def search(sd: float) -> float:
+    if not np.isfinite(sd):
+      return sd
+    runs = max(fewest, math.ceil(guess(sd)) - 1)
+    # Of very many runs the guess is right.
+    while runs < 1000 and not enough(runs, sd):
+      runs += 1
+    return float(runs)
+
+  sd = read_within("sd", sd, "[0, inf]", nan=True)
+  return np.vectorize(search, otypes=[float])(sd)
