@@ -125,6 +125,7 @@ class Trained:
     default_factory=dict
   )  # those that this figure asked for
   kept: Path | None = None  # a folder of runs that need not be trained
+  describes: bool = True  # what runs are trained on, for which it reads the data
 
   def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
     """A campaign's results on its first test set, or on `test_set`. Trains the runs
@@ -145,7 +146,7 @@ class Trained:
       made = [made for _, made in found]
       if lacking:
         made.append(self._made(name, first))
-      said = trained_on(campaign)
+      said = trained_on(campaign) if self.describes else ""
       self.trained[name] = [of | {"trained_on": said} for of in made]
     for part, of in enumerate(self.trained[name], 1):
       self.used[name if part == 1 else f"{name}, part {part}"] = of
@@ -277,14 +278,9 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
 
 
 def trained_on(campaign: Campaign) -> str:
-  """What a campaign's runs are trained on, in words; less of it without the data, which
-  kept runs do not need.
-  """
+  """What a campaign's runs are trained on, in words."""
   recipe, runs = campaign.recipe, campaign.runs
-  try:
-    every = examples_of(str(recipe.dataset), recipe)
-  except Mistake:
-    return f"{recipe.name}, training examples of {gallery.said(recipe.dataset)}"
+  every = examples_of(str(recipe.dataset), recipe)
   how, examples = "", every
   if not isinstance(runs, int) and runs.sampling:
     if runs.sampling[0] == OUT_OF_BOOTSTRAP:

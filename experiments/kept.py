@@ -197,6 +197,7 @@ def opened(
   if "labels" not in results:
     search = (made or {}).get("search")
     return results.assign_attrs({"search": search} if search else {})
+  results = results.assign_attrs(num_classes=int(results.labels.max()) + 1)
   if "predictions" in results:
     wide = results.assign(predictions=results.predictions.astype(np.int32))
     return wide.transpose("run", ...)

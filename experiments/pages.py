@@ -286,6 +286,7 @@ def recompute(
       vs.Options(),
       made,
       kept=out / folder,
+      describes=False,
     )
     frame.save(out / folder, trained, module, module.compute(trained))
 

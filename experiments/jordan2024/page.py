@@ -282,5 +282,5 @@ PAGE = Page(
 def recompute(out: Path) -> None:
   """Make the records of kept predictions anew."""
   for module in real.FIGURES:
-    stored = real.Stored(out / "mnist", "mnist")
+    stored = real.Stored(out / "mnist", "mnist", data=False)
     frame.save(out / "mnist", stored, module, module.compute(stored))

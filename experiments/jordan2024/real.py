@@ -199,8 +199,9 @@ class Stored:
 
   paper = "jordan2024"
 
-  def __init__(self, out: Path, scale: str):
-    self.scale, self._out = scale, out
+  def __init__(self, out: Path, scale: str, data: bool = True):
+    """`data` is whether to read the data set, for its size and its images."""
+    self.scale, self._out, self._data = scale, out, data
     self.used: dict[str, dict[str, Any]] = {}
     self._read: dict[str, dict[str, np.ndarray]] = {}
 
@@ -213,7 +214,7 @@ class Stored:
         raise Mistake(
           f"no runs of {epochs} epochs in {self._out}: train some with --runs"
         )
-      said = frame.trained_on(frame.Campaign(recipe, 0))
+      said = frame.trained_on(frame.Campaign(recipe, 0)) if self._data else ""
       for i, (_, record) in enumerate(found, 1):
         of = name if i == 1 else f"{name}, part {i}"
         self.used[of] = record | {"trained_on": said}
@@ -237,11 +238,10 @@ class Stored:
     return STUDIES[self.scale].epochs[DURATIONS.index(name)]
 
   def images(self, name: str) -> np.ndarray:
-    """The test images; blank ones without the data, which records do not keep."""
-    try:
+    """The test images; blank ones without the data. Records do not keep them."""
+    if self._data:
       return load_dataset(STUDIES[self.scale].recipe).tests["test"].inputs
-    except Mistake:
-      return np.zeros((len(self(name)["labels"]), 1, 1, 1))
+    return np.zeros((len(self(name)["labels"]), 1, 1, 1))
 
 
 def draw(out: Path, scale: str, note: str, runs: str | None) -> None:

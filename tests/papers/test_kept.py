@@ -125,6 +125,7 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
   both = of(tmp_path / "second", RUNS)("few")
   for name in ("predictions", "labels", "diverged"):
     np.testing.assert_array_equal(both[name], expected[name])
+  assert both.attrs["num_classes"] == expected.attrs["num_classes"]
 
 
 @pytest.mark.slow
