@@ -10,8 +10,8 @@ import time
 import pytest
 from cases import mostly_slow
 
+from vmapseeds.errors import Failure
 from vmapseeds.lanes import watching
-from vmapseeds.mistakes import Failure
 
 
 @pytest.fixture

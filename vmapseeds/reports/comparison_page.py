@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, doors, number, option
+from vmapseeds.errors import UserError, door, doors, number, option
 from vmapseeds.reports import pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command
@@ -56,7 +56,7 @@ from vmapseeds.results.statistics import (
   values_of_runs,
 )
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -112,10 +112,10 @@ class Comparisons(Findings):
     """Return the comparison of two recipes.
 
     Raises:
-      Mistake: more than two are compared.
+      UserError: more than two are compared.
     """
     if len(self) > 1:
-      raise Mistake(
+      raise UserError(
         f"{len(self)} comparisons were made: take one of them, such as comparisons[0]"
       )
     return self[0]
@@ -248,7 +248,7 @@ def compare(
     that are compared.
 
   Raises:
-    Mistake: a folder has no finished runs, the test examples differ, columns, values or
+    UserError: a folder has no finished runs, the test examples differ, columns, values or
       the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
       the margin is not above 0, or paired=True with unequal numbers of runs.
   """
@@ -257,7 +257,7 @@ def compare(
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
-    raise Mistake(f"paired is {paired!r:.100}: give True, False or None")
+    raise UserError(f"paired is {paired!r:.100}: give True, False or None")
   _check_number_of_sides(others, against)
   # A text is a sequence of letters, not of columns.
   over = (over,) if isinstance(over, str) else tuple(over)
@@ -297,19 +297,19 @@ def compare(
 def _check_margin(margin: float) -> float:
   margin = number("margin", margin)
   if not 0 < margin < np.inf:
-    raise Mistake(f"margin is {margin}: give a number above 0, in the unit printed")
+    raise UserError(f"margin is {margin}: give a number above 0, in the unit printed")
   return margin
 
 
 def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
   if not others and not against:
-    raise Mistake(
+    raise UserError(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       f"{option('against', {'lr': 0.05})}"
     )
   # Sides are called by letters.
   if len(others) >= len(LETTERS):
-    raise Mistake(
+    raise UserError(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
 
@@ -641,7 +641,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
     # The other side may have declared other outputs.
     if not set(names) <= set(side.opened.variables):
       return {}
-    with readable(side.folder):
+    with wrap_zarr_errors(side.folder):
       columns = [values_of_runs(side.opened, name) for name in names]
     of_runs = np.stack(columns, axis=1)
     # A run counts with all of its scores, or not.

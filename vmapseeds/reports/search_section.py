@@ -13,7 +13,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import plots
 from vmapseeds.reports.documents import Figure, Section, Table
 from vmapseeds.reports.verdict import sd_of
@@ -356,7 +356,7 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
   """
   try:
     optuna = import_optuna("importance")
-  except Mistake:
+  except UserError:
     return {}
   # One value alone has all of the importance.
   if len(trials.values) < 2:
