@@ -27,7 +27,7 @@ from tyro.conf import arg
 from experiments import claims, frame, pages
 from experiments.claims import Claim, Estimate
 from experiments.command import parse
-from vmapseeds.cli import mistakes
+from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
 
 WORST = 0.05  # of the draws of a false claim may be reproduced
@@ -74,7 +74,7 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.calibration")
     found = []
     for name in pages.PAGES:

@@ -8,7 +8,7 @@ from typing import Any
 import tyro
 from tyro.conf import arg
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 
 def hint(metavar: str, default: str) -> Any:
@@ -26,12 +26,12 @@ def parse(
   """Return the flags that words give, a dataclass; of the program's own without words.
 
   Raises:
-    Mistake: a flag is given twice, of which tyro would take the last.
+    UserError: a flag is given twice, of which tyro would take the last.
   """
   words = list(sys.argv[1:] if argv is None else argv)
   flags = [word.partition("=")[0] for word in words if word.startswith("--")]
   for flag, times in collections.Counter(flags).items():
     if times > 1:
-      raise Mistake(f"{flag} is given {times} times: give it once")
+      raise UserError(f"{flag} is given {times} times: give it once")
   config = (tyro.conf.FlagCreatePairsOff,)
   return tyro.cli(target, args=words, prog=prog, description=description, config=config)

@@ -49,14 +49,14 @@ from experiments import gallery, kept
 from experiments.claims import Claim, Estimate, Printed
 from experiments.command import hint, parse
 from vmapseeds import lanes, models, stats
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.results.formatting import count_of
 from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP
-from vmapseeds.training.supervised import load_dataset
+from vmapseeds.training.supervised import dataset_of
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
 PLAIN = vs.Recipe(
@@ -197,7 +197,7 @@ class Trained:
     """Which test examples each run of a campaign gets wrong; without runs that
     diverged.
     """
-    return vs.errors(self(name, test_set))
+    return vs.error_matrix(self(name, test_set))
 
   def tallies(
     self, name: str, test_set: str | None = None, *, pairs: bool = False
@@ -214,7 +214,7 @@ class Trained:
   def images(self, name: str) -> np.ndarray:
     """The images of a campaign's first test set, (examples, height, width, channels)."""
     recipe = self.campaigns[name].recipe
-    return load_dataset(recipe).tests[recipe.test_sets[0]].inputs
+    return dataset_of(recipe).tests[recipe.test_sets[0]].inputs
 
   def place(self, name: str, first: int = 0) -> Path:
     """A campaign's folder, of its runs from some place on. Every recipe has its own; a
@@ -246,12 +246,12 @@ def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
   those of search i modulo `searches`.
 
   Raises:
-    Mistake: in one of these searches all trials failed.
+    UserError: in one of these searches all trials failed.
   """
   trials = trials_of(searched)
   best = trials.best()
   if failed := {*range(searches)} - {*best}:
-    raise Mistake(f"all trials of search {min(failed)} failed: search other values")
+    raise UserError(f"all trials of search {min(failed)} failed: search other values")
   places = [best[i % searches] for i in range(len(runs))]
   found = {name: of[places] for name, of in trials.values.items()}
   return dataclasses.replace(runs, values=runs.values | found)
@@ -284,7 +284,7 @@ def trained_on(campaign: Campaign) -> str:
   how, examples = "", every
   if not isinstance(runs, int) and runs.sampling:
     if runs.sampling[0] == OUT_OF_BOOTSTRAP:
-      every += sum(map(len, load_dataset(recipe).tests.values()))
+      every += sum(map(len, dataset_of(recipe).tests.values()))
     examples = runs.num_train(every)
     if runs.sampling[0] != "subset" or examples < every:
       how = runs.sampling[0].removeprefix("out_of_") + " of "
@@ -301,7 +301,7 @@ _EXAMPLES: dict[str, int] = {}
 def examples_of(dataset: str, recipe: vs.Recipe) -> int:
   """How many training examples a data set has. Loads each only once."""
   if dataset not in _EXAMPLES:
-    _EXAMPLES[dataset] = len(load_dataset(recipe).train.inputs)
+    _EXAMPLES[dataset] = len(dataset_of(recipe).train.inputs)
   return _EXAMPLES[dataset]
 
 
@@ -485,7 +485,7 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
   """
   folder = Path(file).parent
   name = f"experiments.{folder.name}"
-  with mistakes():
+  with one_line_errors():
     doc = importlib.import_module(name).__doc__
     flags = parse(Flags, argv, prog=f"python -m {name}", description=doc)
     make(folder, chosen(folder, flags.figures), flags)
@@ -536,7 +536,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   elif len(modules) == len(every):
     check_data(campaigns)
   if flags.kept and not [*flags.kept.glob(f"{paper}-{flags.scale}-*.npz")]:
-    raise Mistake(
+    raise UserError(
       f"--kept is {flags.kept}, where no runs of {paper} at scale {flags.scale} are kept"
     )
   made: dict[str, list[dict[str, Any]]] = {}
@@ -606,7 +606,7 @@ def without_null(value: Any) -> np.ndarray:
 
 
 def check_data(campaigns: Mapping[str, Campaign]) -> None:
-  """Raises `Mistake` if a data set is not available, before hours go into training on
+  """Raises `UserError` if a data set is not available, before hours go into training on
   the others.
   """
   recipes = {
@@ -614,9 +614,9 @@ def check_data(campaigns: Mapping[str, Campaign]) -> None:
   }
   for recipe in recipes.values():
     try:
-      load_dataset(recipe)
-    except Mistake as mistake:
-      raise Mistake(f"{mistake}; or name the figures that do without it") from None
+      dataset_of(recipe)
+    except UserError as mistake:
+      raise UserError(f"{mistake}; or name the figures that do without it") from None
 
 
 def write(

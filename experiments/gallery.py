@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.store import files
 
 TEMPLATES = jinja2.Environment(
@@ -25,13 +25,13 @@ RECORD = "index.json"
 
 
 def check_same(out: Path, paper: str, scale: str) -> None:
-  """Raises `Mistake` if a folder holds another paper's or scale's gallery, or an
+  """Raises `UserError` if a folder holds another paper's or scale's gallery, or an
   index.html that we did not write.
   """
   path = out / RECORD
   if not path.exists():
     if (out / "index.html").exists():
-      raise Mistake(
+      raise UserError(
         f"{out} has an index.html that no experiment wrote: give another folder with --out"
       )
     return
@@ -39,11 +39,11 @@ def check_same(out: Path, paper: str, scale: str) -> None:
     holds = json.loads(path.read_text())
     theirs = holds["paper"], holds["scale"]
   except (ValueError, TypeError, KeyError):
-    raise Mistake(
+    raise UserError(
       f"{path} is of something else: give another folder with --out"
     ) from None
   if theirs != (paper, scale):
-    raise Mistake(
+    raise UserError(
       f"{out} holds {theirs[0]} at scale {theirs[1]}: give another folder with --out"
     )
 

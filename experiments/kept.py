@@ -24,8 +24,8 @@ from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments.command import parse
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
@@ -65,10 +65,10 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.kept", description=__doc__)
     if not flags.folders:
-      raise Mistake("no folder is given: name one or more that hold trained runs")
+      raise UserError("no folder is given: name one or more that hold trained runs")
     check_writable(flags.out)
     for folder in flags.folders:
       if folder.is_file():  # times that a paper's command leaves beside its folders
@@ -82,11 +82,11 @@ def record(folder: Path) -> dict[str, Any]:
   """How a folder's runs were made.
 
   Raises:
-    Mistake: none of them is finished.
+    UserError: none of them is finished.
   """
   blocks = [Results(folder).record(b) for b in Results(folder).finished_blocks()]
   if not blocks:
-    raise Mistake(
+    raise UserError(
       f"{folder} has no finished runs: train on, they are written by batches"
     )
   made = described(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
@@ -160,7 +160,7 @@ def parts(folder: Path, name: str) -> list[Part]:
   numbers that their names end in: how many runs the files before have.
 
   Raises:
-    Mistake: they have another number of runs.
+    UserError: they have another number of runs.
   """
   found = []
   for path in folder.glob(f"{name}*.npz"):
@@ -174,7 +174,7 @@ def parts(folder: Path, name: str) -> list[Part]:
   before = 0
   for first, _, made in found:
     if first != before:
-      raise Mistake(
+      raise UserError(
         f"{folder} keeps {before} runs of {name} and others from run {first} on: "
         "remove one of the files, or add what is lacking"
       )

@@ -31,7 +31,7 @@ import vmapseeds as vs
 from experiments import claims, frame, gallery
 from experiments.claims import Claim, Estimate
 from experiments.command import parse
-from vmapseeds.cli import mistakes
+from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
@@ -240,7 +240,7 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.pages", description=__doc__)
     modules = [importlib.import_module(f"experiments.{name}") for name in PAGES]
     for module in modules:

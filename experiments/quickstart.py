@@ -19,7 +19,7 @@ figure, axes = plt.subplots(1, 4, figsize=(12, 3), layout="constrained")
 for ax, epochs in zip(axes, (0, 1, 4, 16), strict=True):
   recipe = vs.recipe("digits_cnn", epochs=epochs)
   results = vs.train(recipe, RUNS, OUT / f"{epochs}_epochs")
-  errors = vs.errors(results)  # bool (runs, examples)
+  errors = vs.error_matrix(results)  # bool (runs, examples)
   accuracies = 100 * (1 - errors.mean(axis=1))
 
   # What would be left of the variance on endlessly many test examples

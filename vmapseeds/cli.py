@@ -22,14 +22,9 @@ from typing import Any, NamedTuple
 import vmapseeds
 from vmapseeds import command_flags
 from vmapseeds.campaign.options import Options, WorkOptions
-from vmapseeds.machine import (
-  hide_absent_accelerators,
-  print_what_can_be_encoded,
-  use_cpu_alone,
-)
-from vmapseeds.mistakes import (
+from vmapseeds.errors import (
   Failure,
-  Mistake,
+  UserError,
   at_least,
   naming_flags,
   one_line,
@@ -39,6 +34,11 @@ from vmapseeds.mistakes import (
   printing_notes,
   say,
   warn,
+)
+from vmapseeds.machine import (
+  hide_absent_accelerators,
+  print_what_can_be_encoded,
+  use_cpu_alone,
 )
 from vmapseeds.parsing import (
   Parser,
@@ -86,7 +86,7 @@ def train(flags: Namespace) -> None:
   until = parse_until(flags)
   host = hosts.parse_host(flags.coordinator, flags.processes, flags.process)
   if host and flags.dry_run:
-    raise Mistake("--dry-run with --coordinator: give one of them")
+    raise UserError("--dry-run with --coordinator: give one of them")
   if host and not hosts.is_child():
     return hosts.train_as_child(sys.argv[1:], host.coordinator)
 
@@ -109,12 +109,12 @@ def train(flags: Namespace) -> None:
 
 
 def check_engine(flags: Namespace) -> None:
-  """Raise `Mistake` if the flags that say where to train contradict each other."""
+  """Raise `UserError` if the flags that say where to train contradict each other."""
   one_of("engine", flags.engine, ("local", "ray"))
   if flags.engine == "ray" and flags.coordinator:
-    raise Mistake("--engine ray with --coordinator: give one of them")
+    raise UserError("--engine ray with --coordinator: give one of them")
   if flags.workers is not None and flags.engine != "ray":
-    raise Mistake(
+    raise UserError(
       f"--workers {flags.workers} without --engine ray: it says how many workers Ray has"
     )
 
@@ -123,7 +123,7 @@ def parse_until(flags: Namespace) -> "Until | None":
   """Return the rule of `--until`, None without it.
 
   Raises:
-    Mistake: it is no such rule, or the runs are not independent.
+    UserError: it is no such rule, or the runs are not independent.
   """
   if flags.until is None:
     return None
@@ -132,7 +132,7 @@ def parse_until(flags: Namespace) -> "Until | None":
   until = Until.parse(flags.until)
   for flag in ("sweep", "repeat", "k_fold"):
     if getattr(flags, flag):
-      raise Mistake(
+      raise UserError(
         f"--until with {option(flag)}: a statistic is of independent runs of the same "
         "values, give one of them"
       )
@@ -255,10 +255,10 @@ def search_line(results, folder: str) -> str:
 
 def plan_hint(out: str) -> None:
   """Say that the runs of a folder, if it has some, tell how many a question takes."""
-  with contextlib.suppress(Mistake):
+  with contextlib.suppress(UserError):
     runs = vmapseeds.open_results(out).sizes["run"]
     if runs > 2:
-      command = f"vmapseeds plan {shlex.quote(out)}"
+      command = f"vmapseeds sample-size {shlex.quote(out)}"
       print(f"{runs} runs are there: {command} says how many a question takes")
 
 
@@ -278,7 +278,9 @@ def seeds_of(runs: int, flags: Namespace):
   """Return the runs table of `--first-seed`, `--vary` and `--repeat`."""
   repeats = unique_pairs(flags.repeat, "--repeat", "SOURCE=N", "order=5")
   if repeats and not flags.vary:
-    raise Mistake("--repeat without --vary: say which source varies, e.g. --vary init")
+    raise UserError(
+      "--repeat without --vary: say which source varies, e.g. --vary init"
+    )
   if not flags.vary:
     return vmapseeds.Runs.independent(runs, start=flags.first_seed)
   times = {source: from_text(source, text) for source, text in repeats.items()}
@@ -305,16 +307,16 @@ def choose_examples(table, flags: Namespace):
   ways = ("subset", "bootstrap", "k_fold")
   given = [option(way) for way in ways if getattr(flags, way) is not None]
   if len(given) > 1:
-    raise Mistake(f"{given[0]} with {given[1]}: give one of them")
+    raise UserError(f"{given[0]} with {given[1]}: give one of them")
   if flags.stratified and flags.k_fold is None:
-    raise Mistake("--stratified without --k-fold: it says how folds are made")
+    raise UserError("--stratified without --k-fold: it says how folds are made")
 
   if flags.subset is not None:
     return table.subset(flags.subset)
   if flags.bootstrap is not None:
     if len(flags.bootstrap) > 1:
       numbers = " ".join(map(str, flags.bootstrap))
-      raise Mistake(f"--bootstrap {numbers}: give at most one number")
+      raise UserError(f"--bootstrap {numbers}: give at most one number")
     return table.bootstrap(*flags.bootstrap)
   if flags.k_fold is not None:
     return divide_into_folds(table, flags.k_fold, flags.stratified)
@@ -325,7 +327,7 @@ def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
   """Return the runs table of `--k-fold K [REPEATS]`."""
   if not 1 <= len(k_fold) <= 2:
     numbers = " ".join(str(number) for number in k_fold)
-    raise Mistake(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
+    raise UserError(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
   repeats = k_fold[1] if len(k_fold) == 2 else 1
   return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
 
@@ -335,7 +337,7 @@ def poke_runs(table_of_runs, poke: str):
   step, _, factor = poke.partition(":")
   # `int` would also take signs, spaces and digits of other scripts.
   if not re.fullmatch(r"\d{1,9}", step):
-    raise Mistake(f"--poke {poke}: write STEP or STEP:FACTOR, e.g. --poke 0:1.001")
+    raise UserError(f"--poke {poke}: write STEP or STEP:FACTOR, e.g. --poke 0:1.001")
   if not factor:
     return table_of_runs.poke(int(step))
   return table_of_runs.poke(int(step), factor=from_text("factor", factor))
@@ -347,7 +349,7 @@ def work(flags: Namespace) -> None:
   """
   ends = re.fullmatch(r"(\d{0,9}):(\d{0,9})", flags.blocks)
   if not ends:
-    raise Mistake(f"--blocks {flags.blocks!r}: write A:B, A: or :B, e.g. 0:10")
+    raise UserError(f"--blocks {flags.blocks!r}: write A:B, A: or :B, e.g. 0:10")
   first = int(ends[1]) if ends[1] else None
   stop = int(ends[2]) if ends[2] else None
 
@@ -496,7 +498,7 @@ def examples(flags: Namespace) -> None:
   """
   at_least("n", flags.n, 1)
   one_of("order", flags.most, ("split", "hard", "mislabelled"))
-  table = vmapseeds.examples(
+  table = vmapseeds.example_table(
     flags.folder,
     where=values(flags.where, "--where"),
     output=flags.output,
@@ -514,7 +516,7 @@ def compare(flags: Namespace) -> None:
   one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
   """
   if not flags.folders:
-    raise Mistake("no results folder given: give two or more to compare")
+    raise UserError("no results folder given: name two or more to compare")
   comparisons = vmapseeds.compare(
     *flags.folders,
     where=values(flags.where, "--where"),
@@ -536,7 +538,7 @@ def plan(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
   """
-  sizes = vmapseeds.plan(
+  sizes = vmapseeds.sample_size(
     flags.a,
     flags.b,
     detect=flags.detect,
@@ -649,11 +651,11 @@ def print_completion(shell: str = "", *others: str) -> None:
   """Print a script with which a shell completes commands and flags."""
   one_of("shell", shell, SHELLS)
   if others:
-    raise Mistake(f"--print-completion {shell} {' '.join(others)}: give one shell")
+    raise UserError(f"--print-completion {shell} {' '.join(others)}: give one shell")
   try:
     import shtab
   except ImportError:
-    raise Mistake(
+    raise UserError(
       "shtab, which writes completions, is not installed: pip install shtab"
     ) from None
   print(shtab.complete(program_parser(), shell))
@@ -764,7 +766,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
+def one_line_errors(*, hides_accelerators: bool = True) -> Iterator[None]:
   """Print a user's mistake as one line on stderr, which names flags, and exit with status
   2. Other expected ends print no traceback.
 
@@ -792,11 +794,11 @@ def mistakes(*, hides_accelerators: bool = True) -> Iterator[None]:
     with contextlib.suppress(OSError):
       print_note("error: no space is left on the disk for what is written or printed")
     sys.exit(1)
-  except (Mistake, Failure) as error:
+  except (UserError, Failure) as error:
     print_note(f"error: {one_line(error)}")
-    sys.exit(2 if isinstance(error, Mistake) else 1)
+    sys.exit(2 if isinstance(error, UserError) else 1)
   except KeyboardInterrupt as interrupt:
-    outcome = "what was written stays; run the same command again to resume"
+    outcome = "what was written stays; rerun the same command to resume"
     if str(interrupt):
       outcome = str(interrupt)
     # Statuses of shells: 128 and the number of the signal.
@@ -816,7 +818,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """Run the program `vmapseeds`."""
   for stream in (sys.stdout, sys.stderr):
     print_what_can_be_encoded(stream)
-  with interruptible(), mistakes():
+  with interruptible(), one_line_errors():
     argv = sys.argv[1:] if argv is None else list(argv)
     # `package.module:name` may be in this folder, as with `python -m`.
     folder = os.getcwd()

@@ -12,7 +12,7 @@ import jax
 from jax.extend import core
 from jax.extend.core import Jaxpr, Var
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 # JAX keeps the second name only for those who still use it.
 ClosedJaxpr = getattr(core, "ClosedJaxpr", Jaxpr)
@@ -156,9 +156,9 @@ DIVIDING = frozenset({"shard_map", "xla_pmap"})
 
 
 def check_divides_nothing(equation: Equation, what: str) -> None:
-  """Raise `Mistake` if an equation computes on several devices."""
+  """Raise `UserError` if an equation computes on several devices."""
   if equation.primitive.name in DIVIDING:
-    raise Mistake(
+    raise UserError(
       f"{what} divides its work among devices (jax.pmap or jax.shard_map): it has one "
       "device, as lanes are divided among all, use jax.vmap there"
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.recipes import from_text
 
 
@@ -21,7 +21,7 @@ class Once(argparse.Action):
   def __call__(self, parser, namespace, values, option_string=None):
     self.times += 1
     if option_string is not None and self.times > 1:
-      raise Mistake(f"{option_string} is given {self.times} times: give it once")
+      raise UserError(f"{option_string} is given {self.times} times: give it once")
     setattr(namespace, self.dest, values)
 
 
@@ -84,13 +84,13 @@ class Parser(argparse.ArgumentParser):
 
   def error(self, message: str) -> Any:
     # "argument --runs: is 'x': give a whole number"
-    raise Mistake(message.removeprefix("argument ").replace(": is ", " is ", 1))
+    raise UserError(message.removeprefix("argument ").replace(": is ", " is ", 1))
 
   def parse(self, words: Sequence[str]) -> argparse.Namespace:
     """Return the flags that words of the command line give.
 
     Raises:
-      Mistake: they do not fit.
+      UserError: they do not fit.
     """
     for word in words:
       check_text(word)
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
     near = difflib.get_close_matches(word.split("=")[0], flags, n=1)
     if near:
       hint = f"did you mean {near[0]}? {hint}"
-    raise Mistake(f"unknown flag or word {word!r:.200}: {hint}")
+    raise UserError(f"unknown flag or word {word!r:.200}: {hint}")
 
 
 def written(action: argparse.Action) -> str:
@@ -134,12 +134,14 @@ def with_dashes(word: str) -> str:
 
 
 def check_text(word: str) -> None:
-  """Raise `Mistake` if a word of the command line can be no file name and no text."""
+  """Raise `UserError` if a word of the command line can be no file name and no text."""
   # File names cannot hold a null character, and results cannot hold text that is not
   # UTF-8.
   encodable = word.isascii() or word == word.encode(errors="replace").decode()
   if "\0" in word or not encodable:
-    raise Mistake(f"argument {word!r} holds a null character or is no UTF-8: rename it")
+    raise UserError(
+      f"argument {word!r} holds a null character or is no UTF-8: rename it"
+    )
 
 
 def whole(text: str) -> int:
@@ -173,7 +175,7 @@ def split_pairs(
   for word in words:
     name, equals, text = word.partition("=")
     if not equals:
-      raise Mistake(f"{flag} {name}: write {form}, e.g. {flag} {example}")
+      raise UserError(f"{flag} {name}: write {form}, e.g. {flag} {example}")
     pairs.append((name, text))
   return pairs
 
@@ -184,12 +186,12 @@ def unique_pairs(
   """Return name -> text of `NAME=TEXT ...`.
 
   Raises:
-    Mistake: a name has two texts.
+    UserError: a name has two texts.
   """
   texts: dict[str, str] = {}
   for name, text in split_pairs(words, flag, form, example):
     if texts.setdefault(name, text) != text:
-      raise Mistake(
+      raise UserError(
         f"{flag} gives {name} twice, {texts[name]} and {text}: give it once"
       )
   return texts
@@ -220,11 +222,11 @@ def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
 
 
 def check_output_file(path: Path | None, flag: str = "--json") -> None:
-  """Raise `Mistake` if the file cannot be written."""
+  """Raise `UserError` if the file cannot be written."""
   if path is None:
     return
   folder = path.absolute().parent
   # A file that is there may be writable in a folder that is not.
   written = path if path.exists() else folder
   if path.is_dir() or not folder.is_dir() or not os.access(written, os.W_OK):
-    raise Mistake(f"{flag} {path} cannot be written: give another file")
+    raise UserError(f"{flag} {path} cannot be written: give another file")

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import jax
 
+from vmapseeds.errors import UserError, one_line, one_of
 from vmapseeds.machine import ask_for_all_cores
-from vmapseeds.mistakes import Mistake, one_line, one_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -29,7 +29,7 @@ def start_devices() -> str:
   """Let JAX start the devices that it may use, and return their platform.
 
   Raises:
-    Mistake: there is none.
+    UserError: there is none.
   """
   try:
     return jax.default_backend()
@@ -42,7 +42,7 @@ def start_devices() -> str:
     reason = ""
     if str(error):
       reason = f" ({one_line(error)[:200]})"
-    raise Mistake(
+    raise UserError(
       f"JAX_PLATFORMS is {wanted}: no such device can be used here{reason}, unset it or "
       "give cpu"
     ) from error

@@ -35,6 +35,6 @@ if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/plain"
   results = vs.train(recipe, 64, out, keep_params=True)
   vs.report(out).print()
-  first = vs.load_params(out, 0)["params"]  # in dictionaries by their paths
+  first = vs.load_networks(out, 0).variables["params"]  # in dictionaries by their paths
   print(first["0"]["w"].shape)
   # Accuracy and its variance, and (64, 32).

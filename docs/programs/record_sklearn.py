@@ -10,7 +10,7 @@ import vmapseeds as vs
 
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/record_sklearn"
-  digits = vs.load("digits")
+  digits = vs.load_dataset("digits")
   train, test = digits.train, digits.tests["test"]
   x, x_test = (of.inputs.reshape(len(of), -1) for of in (train, test))
   recorder = vs.Recorder(out, labels=test.targets)

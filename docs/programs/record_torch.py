@@ -9,7 +9,7 @@ from torch import nn
 
 import vmapseeds as vs
 
-digits = vs.load("digits")
+digits = vs.load_dataset("digits")
 train, test = digits.train, digits.tests["test"]
 x, x_test = (torch.tensor(of.inputs).flatten(1) / 16 for of in (train, test))
 y = torch.tensor(train.targets).long()

@@ -36,7 +36,7 @@ class Classifier(nn.Module):
 
 if __name__ == "__main__":
   out = sys.argv[1] if len(sys.argv) > 1 else "results/record_trainer"
-  digits = vs.load("digits")
+  digits = vs.load_dataset("digits")
   train, test = digits.train, digits.tests["test"]
   x, x_test = (np.float32(of.inputs.reshape(len(of), -1)) / 16 for of in (train, test))
   rows = [{"x": a, "labels": int(b)} for a, b in zip(x, train.targets, strict=True)]

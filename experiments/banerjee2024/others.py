@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 import vmapseeds as vs
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 
 NAMES = ("digits", "cifar10")
 LEFT_OUT = (3, 4)
@@ -17,7 +17,7 @@ LEFT_OUT = (3, 4)
 
 @functools.cache
 def others(name: str) -> vs.Dataset:
-  data = load(name)
+  data = load_dataset(name)
 
   def turned(part) -> tuple[np.ndarray, np.ndarray]:
     inputs, targets = map(np.asarray, (part.inputs, part.targets))

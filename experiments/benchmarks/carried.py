@@ -15,7 +15,7 @@ import numpy as np
 
 import vmapseeds as vs
 from vmapseeds.campaign import provenance
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 # Beside the packages, for a copy of the source without its `.git`
@@ -54,10 +54,10 @@ def read_images(path: Path) -> vs.Dataset:
       `train_labels`; and the same of `test`.
 
   Raises:
-    Mistake: the file is absent, or has other arrays.
+    UserError: the file is absent, or has other arrays.
   """
   if not path.is_file():
-    raise Mistake(f"--data {path} is not there: give an .npz of images and labels")
+    raise UserError(f"--data {path} is not there: give an .npz of images and labels")
   with np.load(path) as file:
     names = {*file.files}
     if names.issuperset(DECODED):
@@ -71,7 +71,7 @@ def read_images(path: Path) -> vs.Dataset:
         for s in ("train", "test")
       }
     else:
-      raise Mistake(
+      raise UserError(
         f"--data {path} has {', '.join(sorted(names))}: give {', '.join(DECODED)}, or "
         f"{', '.join(ENCODED)}"
       )

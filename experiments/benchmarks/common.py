@@ -28,8 +28,8 @@ from experiments.command import hint, parse
 from experiments.frame import Count, plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
+from vmapseeds.errors import at_least
 from vmapseeds.machine import cores
-from vmapseeds.mistakes import at_least
 from vmapseeds.store.folders import check_writable
 
 PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")
@@ -76,7 +76,7 @@ def arguments(
 
 
 def check_counts(flags: Any, least: int = 1) -> None:
-  """Raise `Mistake` unless each `Count` is a whole number of at least `least`."""
+  """Raise `UserError` unless each `Count` is a whole number of at least `least`."""
   for field in dataclasses.fields(flags):
     if field.type == Count:
       name = f"--{field.name.replace('_', '-')}"

@@ -36,8 +36,8 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from experiments.command import hint
 from vmapseeds import lanes
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import one_of
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import one_of
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
 
@@ -555,5 +555,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  with one_line_errors():
     main()

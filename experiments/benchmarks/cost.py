@@ -26,7 +26,7 @@ from experiments.benchmarks.estimates import TARGETS
 from experiments.benchmarks.target import estimates, task_of
 from experiments.command import hint
 from vmapseeds.campaign.execution import measure, product_flops
-from vmapseeds.cli import mistakes
+from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import abstract_task
@@ -211,5 +211,5 @@ def main(argv: list[str] | None = None) -> None:
 
 if __name__ == "__main__":
   # It may compile for a GPU that is not here.
-  with mistakes(hides_accelerators=False):
+  with one_line_errors(hides_accelerators=False):
     main()

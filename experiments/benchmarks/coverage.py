@@ -34,8 +34,8 @@ import vmapseeds as vs
 from experiments.benchmarks.common import Count, Table, check_counts, markdown
 from experiments.command import parse
 from vmapseeds import stats
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError, at_least
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"
@@ -234,10 +234,10 @@ def gain_coverage(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     flags = parse(Flags, argv)
     if not (flags.laws and flags.runs):
-      raise Mistake("--laws or --runs without a value: give some")
+      raise UserError("--laws or --runs without a value: give some")
     check_counts(flags)
     at_least("--population", flags.population, 2)
     for runs in flags.runs:
@@ -246,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     real = None
     if REAL in flags.laws:
       recipe = vs.recipe("digits_cnn", epochs=1)
-      real = vs.errors(
+      real = vs.error_matrix(
         vs.train(recipe, vs.Runs.independent(flags.population), flags.out)
       )
     cells = list(itertools.product(flags.laws, flags.runs))

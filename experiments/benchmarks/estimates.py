@@ -15,9 +15,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from experiments.benchmarks.hlo import Chip, Program
 from vmapseeds import lanes
 from vmapseeds.campaign.execution import stages_of
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.spreading import Stages
-from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.training.runs import Run
 from vmapseeds.training.task import Task
 
@@ -83,7 +83,7 @@ def absent(name: str) -> jax.Device:
   """Return a device of the target `name` to compile for, which nothing can run on.
 
   Raises:
-    Mistake: there is no such target, or its compiler is not installed.
+    UserError: there is no such target, or its compiler is not installed.
   """
   one_of("target", name, TARGETS)
   target = TARGETS[name]
@@ -114,7 +114,7 @@ def absent(name: str) -> jax.Device:
     said = " ".join(str(error).split())[:120]
     newer = " 'jax>=0.10'" * (target.platform == "gpu")
     do = f"pip install 'vmapseeds[aot]'{newer}, and start with JAX_PLATFORMS=cpu"
-    raise Mistake(
+    raise UserError(
       f"target {name}: its compiler did not start ({said}): {do}"
     ) from error
 

@@ -42,7 +42,7 @@ from tyro.conf import arg
 
 from experiments.benchmarks.common import Count
 from experiments.command import parse
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 TREE = Path(__file__).parents[2]
 LISTED = Path(__file__).with_suffix(".json")
@@ -98,7 +98,7 @@ class Mutation:
     """Return the line at which the old text stands, the nearest to where it stood.
 
     Raises:
-      Mistake: the old text does not stand in the source.
+      UserError: the old text does not stand in the source.
     """
     lines, old = source.split("\n"), self.old.split("\n")
     numbers = [
@@ -107,7 +107,7 @@ class Mutation:
       if lines[number - 1 : number - 1 + len(old)] == old
     ]
     if not numbers:
-      raise Mistake(f"{self.file} no longer has the line {self.old.strip()!r}")
+      raise UserError(f"{self.file} no longer has the line {self.old.strip()!r}")
     return min(numbers, key=lambda number: abs(number - self.line))
 
   def applied(self, source: str) -> str:
@@ -440,14 +440,14 @@ def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
   those that fail without any mutation.
 
   Raises:
-    Mistake: there was no run with coverage.
+    UserError: there was no run with coverage.
   """
   import coverage
 
   data = coverage.CoverageData(str(work / "coverage"))
   data.read()
   if not data.measured_files():
-    raise Mistake("it is not known which tests reach which line: run --reach first")
+    raise UserError("it is not known which tests reach which line: run --reach first")
   failing = read_lines(work / FAILING)
   reached: dict[str, dict[int, list[str]]] = {}
   counts: dict[str, int] = collections.Counter()
@@ -508,7 +508,7 @@ def judge(
     elif status in (1, 2, 4):  # a file, or conftest.py, could not be imported
       noticed_by = "collection"
     elif status not in (0, 5):
-      raise Mistake(f"pytest ended with {status}: see {log}")
+      raise UserError(f"pytest ended with {status}: see {log}")
   return {
     **dataclasses.asdict(mutation),
     "room": mutation.room,
@@ -635,7 +635,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     status, _ = run_pytest(tree, arguments, 3600, log)
     print(log.read_text()[-2000:])
     if status != 0:
-      raise Mistake("a test that noticed a mutation fails without it, see above")
+      raise UserError("a test that noticed a mutation fails without it, see above")
   else:
     run_all(flags, listed, results, work, written)
 

@@ -67,9 +67,9 @@ from experiments.benchmarks.estimates import make_estimator
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import execution as executions
 from vmapseeds.campaign import provenance
+from vmapseeds.errors import UserError, one_line
 from vmapseeds.lanes import Execution, choice, spreading
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Mistake, one_line
 from vmapseeds.training import loop
 from vmapseeds.training.recipes import from_text
 from vmapseeds.training.supervised import abstract_task, make_task
@@ -344,7 +344,7 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
       if speed := executions.unless_refused(execution, measure, {}):
         speeds[execution] = speed.seconds
   if not speeds:
-    raise Mistake(f"no lowering and lane width of {name} runs on this device")
+    raise UserError(f"no lowering and lane width of {name} runs on this device")
   return platform, min(speeds, key=speeds.__getitem__)
 
 

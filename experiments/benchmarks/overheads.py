@@ -30,12 +30,12 @@ from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
 from experiments.frame import duration
 from vmapseeds import lanes
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import running
 from vmapseeds.campaign.planning import load_task, make_plan
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import at_least
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import at_least
 from vmapseeds.parsing import overrides
-from vmapseeds.reports.summary import summarize
+from vmapseeds.reports.summaries import summarize
 from vmapseeds.store.results import Results
 from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of
 from vmapseeds.training.loop import Batch, make_train_step
@@ -128,20 +128,20 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
       "evaluated": task,
     }.items()
   }
-  shared, rows = loop.on_devices(plans["evaluated"]), lanes_of(task, table)
+  shared, rows = running.on_devices(plans["evaluated"]), lanes_of(task, table)
   parts = {
-    name: loop.spread_task(plan, how, plan.traced_for(plan.runs))
+    name: running.spread_task(plan, how, plan.traced_for(plan.runs))
     for name, plan in plans.items()
   }
   numbers, writing = itertools.count(), []
 
   def campaign(**chosen):
     out = folder / str(next(numbers))
-    begun = loop.open_campaign(
+    begun = running.open_campaign(
       recipe, table, out, dataclasses.replace(options, **chosen)
     )
     results = TimedResults(out)
-    loop.train_blocks(begun._replace(results=results), wait=True)
+    running.train_blocks(begun._replace(results=results), wait=True)
     return results.seconds
 
   def statistics_of_campaign():
@@ -214,5 +214,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  with one_line_errors():
     main()

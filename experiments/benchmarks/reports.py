@@ -30,8 +30,8 @@ import vmapseeds as vs
 from experiments import measures
 from experiments.benchmarks.common import Count, check_counts
 from experiments.command import parse
-from vmapseeds.cli import mistakes
-from vmapseeds.reports import plots, summary
+from vmapseeds.cli import one_line_errors
+from vmapseeds.reports import plots, summaries
 from vmapseeds.reports.results_page import figures
 from vmapseeds.results.statistics import MeasuredRuns
 
@@ -164,7 +164,7 @@ def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     flags = parse(Flags, argv)
     check_counts(flags, least=2)
     if flags.sizes:
@@ -184,11 +184,11 @@ def main(argv: Sequence[str] | None = None) -> None:
       f"predictions of {size} made up", lambda: results(flags.runs, flags.examples)
     )
     measured = timed(
-      "tallies, pairs of examples too", lambda: summary.measure_outputs(of)
+      "tallies, pairs of examples too", lambda: summaries.measure_outputs(of)
     )
     numbers = timed(
       "every statistic of the report, bootstraps too",
-      lambda: summary.summarize(of, measured=measured),
+      lambda: summaries.summarize(of, measured=measured),
     )
     timed("its figures", lambda: draw_all(measured[0], numbers))
     rng = np.random.default_rng(0)

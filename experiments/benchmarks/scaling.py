@@ -29,9 +29,9 @@ from experiments.benchmarks.contenders import (
 )
 from experiments.command import hint
 from vmapseeds import lanes
-from vmapseeds.cli import mistakes
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import at_least
 from vmapseeds.lanes.choice import candidates
-from vmapseeds.mistakes import at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,5 +128,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  with one_line_errors():
     main()

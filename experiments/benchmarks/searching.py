@@ -39,8 +39,8 @@ from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
 from experiments.command import hint
 from experiments.frame import duration
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError
 from vmapseeds.parsing import overrides
 from vmapseeds.searches.trials import create_study, distributions_of, read_trials
 from vmapseeds.training.supervised import make_task
@@ -211,11 +211,11 @@ def factor_of(rungs: tuple[int, ...], epochs: int) -> int:
   """Return how many times as long as the rung before each rung is.
 
   Raises:
-    Mistake: they differ, which optuna's pruner does not know.
+    UserError: they differ, which optuna's pruner does not know.
   """
   factors = {long / short for short, long in itertools.pairwise((*rungs, epochs))}
   if len(factors) > 1 or not (factor := max(factors)).is_integer() or factor < 2:
-    raise Mistake(
+    raise UserError(
       f"--rungs {' '.join(map(str, rungs))} of {epochs} epochs: give epochs of which "
       "each is the same whole number of times the one before, as 1 4 of 16"
     )
@@ -362,5 +362,5 @@ def ratio(of: list[Timing], to: list[Timing], field: str) -> float:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  with one_line_errors():
     main()

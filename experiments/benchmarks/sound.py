@@ -28,7 +28,7 @@ from rich.progress import track
 
 import vmapseeds as vs
 from experiments.benchmarks.common import Count, Flags, Table, arguments, machine, write
-from vmapseeds.reports.summary import summarize
+from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.doubts import doubts
 from vmapseeds.results.formatting import capitalized
 

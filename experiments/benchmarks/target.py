@@ -34,7 +34,7 @@ from vmapseeds.campaign.bench import (
   print_table,
 )
 from vmapseeds.campaign.execution import filling_width, product_flops
-from vmapseeds.cli import mistakes
+from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.machine import hide_absent_accelerators
 from vmapseeds.parsing import check_output_file, overrides
@@ -76,7 +76,7 @@ def estimates(
     `compile_seconds`; `chosen`: whether its estimate is the best.
 
   Raises:
-    Mistake: there is no such target, or its compiler is not installed.
+    UserError: there is no such target, or its compiler is not installed.
   """
   check_wanted(widths, lowerings)
   absent(target)
@@ -164,5 +164,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 if __name__ == "__main__":
   # It may compile for a GPU that is not here.
-  with mistakes(hides_accelerators=False):
+  with one_line_errors(hides_accelerators=False):
     main()

@@ -44,8 +44,8 @@ from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
 from experiments.command import hint
 from vmapseeds import lanes
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError, at_least
 
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")
@@ -254,11 +254,11 @@ def main(argv: list[str] | None = None) -> None:
   if flags.steps is not None:
     at_least("--steps", flags.steps, 1)
   if not flags.limit > 0:
-    raise Mistake(f"--limit is {flags.limit:g}: give seconds above 0")
+    raise UserError(f"--limit is {flags.limit:g}: give seconds above 0")
   if not flags.workloads:
-    raise Mistake(f"--workloads without a name: give some of {', '.join(WORKLOADS)}")
+    raise UserError(f"--workloads without a name: give some of {', '.join(WORKLOADS)}")
   if not set(flags.only) - set(flags.skip):
-    raise Mistake("--only and --skip leave no contender: name fewer in --skip")
+    raise UserError("--only and --skip leave no contender: name fewer in --skip")
   where, operations = common.elsewhere(before, flags.workloads)
   peaks: dict[str, float] = {}
   tables, numbers = [], {}
@@ -287,5 +287,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-  with mistakes():
+  with one_line_errors():
     main()

@@ -7,7 +7,7 @@ import functools
 import flax.linen as nn
 
 import vmapseeds as vs
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 from vmapseeds.models.layers import Classifier, Images, Logits, patches, scale_channels
 
 
@@ -42,7 +42,7 @@ PATCHES = vs.Recipe(
 @functools.cache
 def load_quarter() -> vs.Dataset:
   """Return the first quarter of CIFAR-10's training set, and of its test set."""
-  whole = load("cifar10")
+  whole = load_dataset("cifar10")
   parts = whole.train, whole.tests["test"]
   train, test = ((p.inputs[: len(p) // 4], p.targets[: len(p) // 4]) for p in parts)
   return vs.Dataset(train=train, test=test, name="a quarter of cifar10")

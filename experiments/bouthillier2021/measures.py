@@ -21,7 +21,7 @@ from experiments.bouthillier2021.campaigns import (
 from experiments.claims import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
-from vmapseeds.training.supervised import load_dataset
+from vmapseeds.training.supervised import dataset_of
 
 
 def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
@@ -75,7 +75,7 @@ def by_estimator(
 def test_examples(trained: Trained, name: str) -> int:
   """Return on how many examples a run of a task is tested."""
   recipe = tasks(trained.scale)[name].recipe
-  data = load_dataset(recipe)
+  data = dataset_of(recipe)
   every = len(data.train) + sum(map(len, data.tests.values()))
   return (every - 2 * every // 3) // 2
 

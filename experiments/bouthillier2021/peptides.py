@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import vmapseeds as vs
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.metrics import auc
 
 VARIABLE = "MHCFLURRY_DATA"
@@ -129,11 +129,11 @@ def load_affinities() -> vs.Dataset:
   bootstrap draw from all.
 
   Raises:
-    Mistake: the environment variable `MHCFLURRY_DATA` does not lead to them.
+    UserError: the environment variable `MHCFLURRY_DATA` does not lead to them.
   """
   path = os.environ.get(VARIABLE, "")
   if not os.path.isfile(path):
-    raise Mistake(
+    raise UserError(
       f"{VARIABLE} is {path!r}: give the path of curated_training_data.no_mass_spec.zip, "
       f"see {__name__}"
     )

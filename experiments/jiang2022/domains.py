@@ -25,7 +25,7 @@ def __getattr__(name: str) -> vs.Dataset:
   data, _, domain = name.rpartition("_")
   if domain not in DOMAINS or data.startswith("_"):
     raise AttributeError(f"no domain {name}")
-  loaded = sources.load(data)
+  loaded = sources.load_dataset(data)
   train, test = loaded.train, loaded.tests["test"]
   low, high = train.inputs.min(), train.inputs.max()
 

@@ -96,7 +96,7 @@ def count(results: xr.Dataset, tasks: int) -> Counts:
   counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
   for run in range(runs):
     part = results.isel(run=slice(run * tasks, (run + 1) * tasks)).load()
-    kept, errors = ~part.diverged.values, vs.errors(part)
+    kept, errors = ~part.diverged.values, vs.error_matrix(part)
     counts.error_rates[run, kept] = stats.error_rates(errors)
     counts.wrong[kept] += errors
   return counts

@@ -45,12 +45,12 @@ from experiments.jordan2024 import (
 from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.results.opening import converged
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.supervised import load_dataset
+from vmapseeds.training.supervised import dataset_of
 
 FIGURES = (
   share,
@@ -122,14 +122,14 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     prog = "python -m experiments.jordan2024.real"
     flags = parse(Flags, argv, prog=prog, description=__doc__)
     at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
     if flags.other and not study.other:
       can = ", ".join(name for name, of in STUDIES.items() if of.other)
-      raise Mistake(f"--other is for {can}, not {flags.study}: leave it out")
+      raise UserError(f"--other is for {can}, not {flags.study}: leave it out")
     out = Path(flags.out or f"docs/gallery/{flags.study}")
     for folder in (flags.campaigns, out):
       check_writable(folder)
@@ -211,7 +211,7 @@ class Stored:
       recipe, epochs = STUDIES[self.scale].recipe, self.epochs(name)
       found = parts(self._out, epochs)
       if not found:
-        raise Mistake(
+        raise UserError(
           f"no runs of {epochs} epochs in {self._out}: train some with --runs"
         )
       said = frame.trained_on(frame.Campaign(recipe, 0)) if self._data else ""
@@ -240,7 +240,7 @@ class Stored:
   def images(self, name: str) -> np.ndarray:
     """The test images; blank ones without the data. Records do not keep them."""
     if self._data:
-      return load_dataset(STUDIES[self.scale].recipe).tests["test"].inputs
+      return dataset_of(STUDIES[self.scale].recipe).tests["test"].inputs
     return np.zeros((len(self(name)["labels"]), 1, 1, 1))
 
 

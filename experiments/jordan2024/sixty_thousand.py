@@ -39,12 +39,12 @@ from experiments.jordan2024 import (
 )
 from experiments.kept import described
 from vmapseeds import lanes, stats
-from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.cli import one_line_errors
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.supervised import load_dataset
+from vmapseeds.training.supervised import dataset_of
 
 FEW = 500  # runs of a small campaign, for comparison
 SOME = 1000  # runs of a larger one
@@ -90,7 +90,7 @@ class Sitting(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  with mistakes():
+  with one_line_errors():
     flags = parse(
       Flags,
       argv,
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     recipes = {
       name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()
     }
-    data = load_dataset(recipes["long"])
+    data = dataset_of(recipes["long"])
     out = Path(flags.out)
     for folder in (flags.campaigns, out):
       check_writable(folder)
@@ -121,7 +121,7 @@ def named(epochs: Sequence[int]) -> dict[str, int]:
   """The durations by the figures' names: untrained, short, medium, long."""
   trained = sorted({at_least("--epochs", e, 0) for e in epochs} - {0})
   if not 2 <= len(trained) <= 3:
-    raise Mistake(
+    raise UserError(
       f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like"
     )
   names = ("short", "long") if len(trained) == 2 else ("short", "medium", "long")
@@ -170,7 +170,7 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     )
     earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
   if not earlier:
-    raise Mistake(f"there are no runs of {key}: leave --no-train out")
+    raise UserError(f"there are no runs of {key}: leave --no-train out")
   return earlier
 
 
@@ -207,14 +207,16 @@ def save(path: Path, sitting: Sitting) -> None:
 
 
 def read(path: Path, recipe: vs.Recipe) -> Sitting:
-  """Reads a sitting; `Mistake` if its runs are of another recipe."""
+  """Reads a sitting; `UserError` if its runs are of another recipe."""
   with np.load(path) as file:
     arrays = {
       name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()
     }
   record = json.loads(str(arrays.pop("record", "{}")))
   if record.get("recipe") != json.loads(recipe.to_json()):
-    raise Mistake(f"{path} has runs of another recipe: give another folder with --out")
+    raise UserError(
+      f"{path} has runs of another recipe: give another folder with --out"
+    )
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()

@@ -8,14 +8,14 @@ set, which has more examples.
 import functools
 
 import vmapseeds as vs
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 
 NAMES = ("digits", "mnist")
 
 
 @functools.cache
 def turned(name: str) -> vs.Dataset:
-  data = load(name)
+  data = load_dataset(name)
   return vs.Dataset(
     train=data.tests["test"],
     test=data.train,

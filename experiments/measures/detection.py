@@ -12,7 +12,7 @@ import scipy
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
-from vmapseeds.mistakes import at_least
+from vmapseeds.errors import at_least
 from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.comparison import PUBLISHED, check_rule, fewest_wins
 from vmapseeds.stats.reading import read_key, read_number, read_positive, read_within

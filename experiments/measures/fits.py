@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats import calibration_variance_bound, correlation_p_value
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, safe_divide
 from vmapseeds.stats.counts import count_errors
@@ -155,7 +155,7 @@ def test_set_correlations(
       ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
       or "no test set"
     )
-    raise Mistake(f"errors of {listed}: give the same runs on every test set")
+    raise UserError(f"errors of {listed}: give the same runs on every test set")
   wrong = np.stack([count_errors(e, axis=1) for e in read.values()], axis=1)
   r = correlation(wrong[:, :, None], wrong[:, None, :])
   return Correlations(r, r**2, correlation_p_value(r, len(wrong)))

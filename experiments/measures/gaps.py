@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.stats import ks_threshold
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide, times_drawn
 from vmapseeds.stats.reading import (
@@ -359,7 +359,7 @@ def trimming_level(
     and (alphas < 1).all()
     and (np.diff(alphas) > 0).all()
   ):
-    raise Mistake(
+    raise UserError(
       "alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not"
     )
   replicates = at_least("replicates", replicates, 1)
@@ -369,7 +369,7 @@ def trimming_level(
   )
   if reference.shape[1] != candidates.shape[-1]:
     said = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
-    raise Mistake(f"{said}: give gaps of the same examples, which are the last axis")
+    raise UserError(f"{said}: give gaps of the same examples, which are the last axis")
   models, examples = reference.shape
   half = examples // 2
   shape = candidates.shape[:-1]

@@ -22,7 +22,7 @@ import vmapseeds as vs
 from experiments.command import parse
 from experiments.reliability import kills
 from vmapseeds import cli
-from vmapseeds.mistakes import at_least
+from vmapseeds.errors import at_least
 from vmapseeds.store.small_values import gathered_file
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
@@ -115,7 +115,7 @@ def is_sound(outcome: Outcome) -> bool:
 
 def main(argv: list[str] | None = None) -> None:
   """Print what became of the campaign; exit status 1 when a promise was broken."""
-  with cli.mistakes():
+  with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.crowd")
     for name, value in vars(flags).items():
       at_least(name, value, 0 if name == "seed" else 1)

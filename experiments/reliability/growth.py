@@ -34,8 +34,8 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.command import parse
 from vmapseeds import cli, stats
-from vmapseeds.campaign import loop
-from vmapseeds.mistakes import at_least
+from vmapseeds.campaign import running
+from vmapseeds.errors import at_least
 from vmapseeds.store.files import names, place
 from vmapseeds.store.results import Results
 
@@ -110,7 +110,7 @@ def command(name: str, folder: str, runs: int, block_runs: int) -> None:
   how = dict(seed_batch=block_runs, lane_width=1, lowering="sequential", progress=False)
   if name in ("train", "resume", "extend"):
     made = functools.cache(outputs_of)
-    loop.run_lanes = lambda *_: made(out, block_runs)
+    running.run_lanes = lambda *_: made(out, block_runs)
     more = runs + block_runs * (name == "extend")
     vs.train(guesses, vs.Runs.independent(more), out, **how)
   elif name == "open":
@@ -216,7 +216,7 @@ def exponent(first: tuple[float, float], last: tuple[float, float]) -> float:
 
 def main(argv: list[str] | None = None) -> None:
   """Print a table for each of what a command costs."""
-  with cli.mistakes():
+  with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.growth")
     for count in (*flags.blocks, flags.block_runs):
       at_least("a number of blocks or runs", count, 1)

@@ -27,7 +27,7 @@ import numpy as np
 import vmapseeds as vs
 from experiments.command import parse
 from vmapseeds import cli
-from vmapseeds.mistakes import at_least
+from vmapseeds.errors import at_least
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
@@ -105,7 +105,7 @@ def process(*args) -> multiprocessing.Process:
   started JAX.
   """
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["vmapseeds.campaign.loop", "vmapseeds.cli"])
+  context.set_forkserver_preload(["vmapseeds.campaign.running", "vmapseeds.cli"])
   started = context.Process(target=train, args=args)
   started.start()
   return started
@@ -204,7 +204,7 @@ def is_as_undisturbed(out: Path, other: Path, recipe: vs.Recipe, runs: int) -> b
 
 def main(argv: list[str] | None = None) -> None:
   """Prints what became of the campaign; exit status 1 when a promise was broken."""
-  with cli.mistakes():
+  with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.kills")
     at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:

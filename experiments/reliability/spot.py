@@ -20,7 +20,7 @@ from tyro.conf import arg
 
 from experiments.command import parse
 from vmapseeds import cli
-from vmapseeds.mistakes import Mistake, number
+from vmapseeds.errors import UserError, number
 from vmapseeds.store.checkpoints import SHARE
 from vmapseeds.store.claims import LEASE
 
@@ -200,12 +200,12 @@ def intervals(flags: Flags, batch: int) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> None:
   """Print the table."""
-  with cli.mistakes():
+  with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.spot")
     for name, value in vars(flags).items():
       for each in value if isinstance(value, tuple) else (value,):
         if number(name, each) <= 0:
-          raise Mistake(f"{name} is {each}: give a number above 0")
+          raise UserError(f"{name} is {each}: give a number above 0")
   print(
     "| seed batch | checkpoints | hours | lost | saving | waiting | requests | dollars |"
   )

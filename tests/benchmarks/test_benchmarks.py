@@ -32,9 +32,9 @@ from experiments.benchmarks import (
 )
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import running
 from vmapseeds.campaign.planning import load_task, make_plan
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import initialize, network
@@ -445,7 +445,7 @@ def test_the_race_as_a_command(tmp_path):
   ],
 )
 def test_wrong_flags_are_mistakes_before_any_work(argv, said, tmp_path):
-  with pytest.raises(Mistake, match=said):
+  with pytest.raises(UserError, match=said):
     training_step.main([*argv, "--out", str(tmp_path)])
   assert not list(tmp_path.iterdir())
 
@@ -525,10 +525,10 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
   # A plan refuses runs that vary what the task does not read, so it is of one of them.
   plan = make_plan(overheads.frozen(recipe, task), runs[:1], options)
-  spread = loop.spread_task(
+  spread = running.spread_task(
     plan, lanes.Execution("sequential", 3), plan.traced_for(plan.runs)
   )
-  ((_, trained, _),) = spread(loop.on_devices(plan), lanes_of(task, runs))
+  ((_, trained, _),) = spread(running.on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()
@@ -580,7 +580,7 @@ def test_convolutions_of_other_programs_are_timed(tmp_path, monkeypatch):
     assert 0 <= found["difference"] < 1e-5
     assert all(found[way][0] > 0 for way in ("in lanes", "by hand", "alone"))
   assert len(convolutions.cases()) == len(convolutions.NAMES) == 16
-  with pytest.raises(vs.Mistake, match="unknown row '4-D'"):
+  with pytest.raises(vs.UserError, match="unknown row '4-D'"):
     convolutions.main(["--only", "4-D", "--out", str(tmp_path)])
 
 

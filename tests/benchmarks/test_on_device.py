@@ -23,9 +23,9 @@ from experiments.benchmarks import carried, contenders, cost, on_device
 from experiments.benchmarks.carried import Archive
 from experiments.jordan2024 import real
 from vmapseeds.campaign import execution, provenance
+from vmapseeds.errors import UserError
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Mistake
 from vmapseeds.training import supervised
 from vmapseeds.training.task import lanes_of
 
@@ -95,7 +95,7 @@ def test_images_are_decoded(tmp_path):
     np.testing.assert_array_equal(examples.targets, np.arange(len(each)) % 2)
   np.savez(path, x_train=np.zeros(3))
   with pytest.raises(
-    Mistake, match="has x_train: give x_train, y_train, x_test, y_test"
+    UserError, match="has x_train: give x_train, y_train, x_test, y_test"
   ):
     carried.read_images(path)
 
@@ -365,7 +365,7 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path, capsys):
   on_device.main([*arguments, "--parts", "training", "tallies"])
   failed, done = capsys.readouterr().out.splitlines()
   assert failed.startswith(
-    f"training 4: Mistake: --data {images} has x: give x_train, "
+    f"training 4: UserError: --data {images} has x: give x_train, "
   )
   assert done.startswith("tallies pairs: ")
   assert [*Archive(out).members] == ["tallies-pairs.json"]

@@ -7,7 +7,7 @@ import pytest
 
 import vmapseeds as vs
 from experiments.benchmarks import searching
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.searches.trials import read_trials
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
@@ -71,5 +71,5 @@ def test_plain_search_counts_epochs_and_finds_the_best(rungs, monkeypatch):
 def test_rungs_are_multiples():
   assert searching.factor_of((1, 4), 16) == 4
   for rungs in ((1, 4), (2, 3), (8,)):
-    with pytest.raises(Mistake, match="the same whole number of times"):
+    with pytest.raises(UserError, match="the same whole number of times"):
       searching.factor_of(rungs, 8)

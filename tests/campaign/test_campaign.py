@@ -15,12 +15,13 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds.campaign import execution, loop, progress
+from vmapseeds.campaign import execution, progress, running
 from vmapseeds.campaign.planning import contents_of, load_task, make_plan
 from vmapseeds.campaign.progress import Progress
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.results import description
+from vmapseeds.results.opening import prediction_blocks
 from vmapseeds.store import claims, folders
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
@@ -86,7 +87,9 @@ def test_schema(tmp_path):
   assert results.predictions.dims == ("run", "example")
   assert results.logits.dims == ("run", "example", "class")
   np.testing.assert_array_equal(results.predictions, results.logits.argmax("class"))
-  np.testing.assert_array_equal(results.labels, load("digits").tests["test"].targets)
+  np.testing.assert_array_equal(
+    results.labels, load_dataset("digits").tests["test"].targets
+  )
   np.testing.assert_array_equal(
     results.accuracy, (results.predictions == results.labels).mean("example")
   )
@@ -112,11 +115,9 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
   same(results, reference)
   for folder in (tmp_path / "r", str(tmp_path / "r")):
     np.testing.assert_array_equal(
-      vs.errors(folder), results.predictions.values != results.labels.values
+      vs.error_matrix(folder), results.predictions.values != results.labels.values
     )
-    np.testing.assert_array_equal(
-      next(vs.prediction_blocks(folder)), results.predictions
-    )
+    np.testing.assert_array_equal(next(prediction_blocks(folder)), results.predictions)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
     ),
     (lambda out: vs.work(out, "0:1"), "blocks is '0:1': give"),
     (lambda out: vs.work(out, (0, 1.5)), r"blocks is \(0, 1.5\): give"),
-    (lambda out: vs.work(out, (0, 1)), "is no results folder"),
+    (lambda out: vs.work(out, (0, 1)), "is not a results folder"),
     (lambda out: vs.replay(None, 0), "None is no folder"),
     (lambda out: vs.verify(3), "3 is no folder"),
     (lambda out: vs.open_results(123), "123 is no folder"),
@@ -174,12 +175,12 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
       lambda out: vs.import_runs(None, labels=[0], predictions=[[0]]),
       "None is no folder",
     ),
-    (lambda out: vs.errors(out), "is no results folder"),
+    (lambda out: vs.error_matrix(out), "is not a results folder"),
     (
-      lambda out: vs.errors(np.zeros((2, 3))),
+      lambda out: vs.error_matrix(np.zeros((2, 3))),
       "results is ndarray: give what vs.open_results returns, or the path",
     ),
-    (lambda out: next(vs.prediction_blocks(None)), "results is NoneType: give"),
+    (lambda out: next(prediction_blocks(None)), "results is NoneType: give"),
     (
       lambda out: vs.tally(5),
       "results is int: give what vs.open_results returns, or the path",
@@ -189,7 +190,7 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
   ],
 )
 def test_wrong_kinds_of_things(call, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     call(str(tmp_path / "r"))
   assert list(tmp_path.iterdir()) == []
 
@@ -355,18 +356,18 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
     logits=True,
   )
   assert results.sizes["class"] == 2
-  labels = load("digits").tests["test"].targets
+  labels = load_dataset("digits").tests["test"].targets
   np.testing.assert_array_equal(results.original_labels, labels)
   np.testing.assert_array_equal(results.labels, maps[:, labels])
   np.testing.assert_allclose(
     results.accuracy, (results.predictions == results.labels).mean("example")
   )
   np.testing.assert_array_equal(
-    vs.errors(results), results.predictions.values != maps[:, labels]
+    vs.error_matrix(results), results.predictions.values != maps[:, labels]
   )
   assert 0.6 < results.accuracy.mean() < 1, "two classes are learned, not ten"
-  with pytest.raises(vs.Mistake, match="label map each"):
-    next(vs.prediction_blocks(results))
+  with pytest.raises(vs.UserError, match="label map each"):
+    next(prediction_blocks(results))
 
   results = train(
     tmp_path / "one map", 2, LINEAR, runs=vs.Runs.independent(2).with_label_map(maps[0])
@@ -378,7 +379,7 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   assert vs.stats.ensemble_accuracy(predictions, mapped, 2) == pytest.approx(
     (predictions.min(0) == mapped).mean()
   )
-  np.testing.assert_array_equal(next(vs.prediction_blocks(results)), predictions)
+  np.testing.assert_array_equal(next(prediction_blocks(results)), predictions)
 
 
 @pytest.mark.slow
@@ -387,14 +388,14 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
   results = train(tmp_path / "r", 4, runs=runs)
   assert results.diverged.values.tolist() == [False, True, False, True]
   assert (results.predictions[1] == -1).all()
-  assert vs.errors(results).shape == (2, 797)
+  assert vs.error_matrix(results).shape == (2, 797)
   for runs in (1, 2, 5):
     tallies = vs.stats.tally_blocks(
-      vs.prediction_blocks(results, runs), results.labels.values, 10, pairs=True
+      prediction_blocks(results, runs), results.labels.values, 10, pairs=True
     )
     assert tallies.runs == 2
     np.testing.assert_array_equal(
-      np.diag(tallies.joint_errors), vs.errors(results).sum(0)
+      np.diag(tallies.joint_errors), vs.error_matrix(results).sum(0)
     )
   calm = train(tmp_path / "calm", 2, runs=vs.Runs.sweep(lr=[0.05], seeds=2))
   np.testing.assert_array_equal(results.predictions[::2], calm.predictions)
@@ -403,7 +404,7 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_several_test_sets_from_an_npz(tmp_path):
-  digits = load("digits")
+  digits = load_dataset("digits")
   np.savez(
     tmp_path / "d.npz",
     x_train=digits.train.inputs,
@@ -422,7 +423,7 @@ def test_several_test_sets_from_an_npz(tmp_path):
   small = vs.open_results(tmp_path / "r", "small")
   np.testing.assert_array_equal(small.predictions, digits_alone.predictions[:, :1])
   with pytest.raises(
-    vs.Mistake, match="unknown test set 'large': choose one of test, small"
+    vs.UserError, match="unknown test set 'large': choose one of test, small"
   ):
     vs.open_results(tmp_path / "r", "large")
 
@@ -506,7 +507,7 @@ def snapshot(folder):
 )
 def test_refused_with_nothing_changed(two_runs, options, message):
   before = snapshot(two_runs.parent)
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     train(two_runs, 4, **options)
   assert snapshot(two_runs.parent) == before
 
@@ -517,7 +518,7 @@ def small_memory(monkeypatch):
   were loaded.
   """
   spread, tried, loaded, module = (
-    loop.lanes.spread_stages,
+    running.lanes.spread_stages,
     [],
     [],
     supervised,
@@ -533,17 +534,17 @@ def small_memory(monkeypatch):
       tried.append(width)
       return spread(function, width=width, devices=devices) if width <= most else full
 
-    loop.spread_program.cache_clear()
-    monkeypatch.setattr(loop.lanes, "spread_stages", spread_limited)
+    running.spread_program.cache_clear()
+    monkeypatch.setattr(running.lanes, "spread_stages", spread_limited)
     monkeypatch.setattr(
       module,
-      "load",
-      lambda *args, **options: loaded.append(1) or load(*args, **options),
+      "dataset_of",
+      lambda *args, **options: loaded.append(1) or load_dataset(*args, **options),
     )
     return tried, loaded
 
   yield limited
-  loop.spread_program.cache_clear()
+  running.spread_program.cache_clear()
 
 
 @pytest.mark.slow
@@ -572,13 +573,13 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
 def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_memory):
   small_memory(0)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"lane width 1 does not fit .*99 bytes.*: give a smaller width, batch_size or eval_b",
   ):
     train(tmp_path / "new" / "none", 4, LINEAR, lane_width=2)
   assert list(tmp_path.iterdir()) == [], "nothing was trained"
   (tmp_path / "none").mkdir()
-  with pytest.raises(vs.Mistake, match="lane width 1 does not fit"):
+  with pytest.raises(vs.UserError, match="lane width 1 does not fit"):
     train(tmp_path / "none", 4, LINEAR)
   assert list((tmp_path / "none").iterdir()) == []
   small_memory(2)
@@ -598,21 +599,21 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
 
   def fitting(plan, width, a_state=0):
-    return loop.fitting_seed_batch(plan, Execution("sequential", width), a_state)
+    return running.fitting_seed_batch(plan, Execution("sequential", width), a_state)
 
-  monkeypatch.setattr(loop.lanes, "devices", lambda: [None])
+  monkeypatch.setattr(running.lanes, "devices", lambda: [None])
   assert fitting(plain, 2) == 256
   assert fitting(plain, 100) == 200
   assert fitting(plain, 1000) == 1000, "one step at least"
   monkeypatch.setattr(
-    loop, "free_host_memory", lambda: 8 * (predictions + logits + network) * 11.5
+    running, "free_host_memory", lambda: 8 * (predictions + logits + network) * 11.5
   )
   assert fitting(all_kept, 2) == 10
   assert fitting(all_kept, 64) == 64
   # A checkpoint holds the network, its momentum, the step of the schedule, and whether
   # the run diverged.
   monkeypatch.setattr(
-    loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5
+    running, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5
   )
   assert fitting(plain, 1, plain.traced.bytes_of_a_state) == 5
   # What is derived for a run, such as its examples, takes host memory too.
@@ -722,7 +723,7 @@ def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
   # A process compiles small helpers once, whatever it trains.
   for i, table in enumerate(tables[::2]):
     train(tmp_path / f"before_{i}", 2, runs=table)
-  loop.spread_program.cache_clear()
+  running.spread_program.cache_clear()
   compiled = []
   for i, table in enumerate(tables):
     with jax.log_compiles(), caplog.at_level("WARNING"):
@@ -746,7 +747,7 @@ def test_other_data_under_the_same_name_is_refused(tmp_path):
   train(tmp_path / "r", 2, recipe)
   arrays["x_train"][3, 4, 5] ^= 1
   np.savez(tmp_path / "d.npz", **arrays)
-  with pytest.raises(vs.Mistake, match=r"its data digest is '[0-9a-f]{16}', not"):
+  with pytest.raises(vs.UserError, match=r"its data digest is '[0-9a-f]{16}', not"):
     train(tmp_path / "r", 3, recipe)
 
 
@@ -761,11 +762,11 @@ def test_folders_that_hold_something_else(tmp_path):
     ("full", "holds something else"),
     ("zarr", "holds something else"),
   ):
-    with pytest.raises(vs.Mistake, match=message):
+    with pytest.raises(vs.UserError, match=message):
       train(tmp_path / name, 2)
-    with pytest.raises(vs.Mistake, match="is no results folder"):
+    with pytest.raises(vs.UserError, match="is not a results folder"):
       vs.open_results(tmp_path / name)
-  with pytest.raises(vs.Mistake, match="file/r cannot be written"):
+  with pytest.raises(vs.UserError, match="file/r cannot be written"):
     train(tmp_path / "file" / "r", 2)
   assert snapshot(tmp_path) == before
   (tmp_path / "empty").mkdir()
@@ -775,7 +776,7 @@ def test_folders_that_hold_something_else(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written(tmp_path):
   tmp_path.chmod(0o500)
-  with pytest.raises(vs.Mistake, match="cannot be written"):
+  with pytest.raises(vs.UserError, match="cannot be written"):
     train(tmp_path / "r", 2)
   tmp_path.chmod(0o700)
 
@@ -786,7 +787,9 @@ def test_work_on_a_folder_that_may_not_be_written_says_what_helps(
   train(tmp_path / "r", 1, LINEAR)
   monkeypatch.setattr(folders.os, "access", lambda *_: False)  # root may write anywhere
   for out, remedy in (("r", "train its runs in a copy"), ("new", "another folder")):
-    with pytest.raises(vs.Mistake, match=f"cannot be written .*not writable.*{remedy}"):
+    with pytest.raises(
+      vs.UserError, match=f"cannot be written .*not writable.*{remedy}"
+    ):
       train(tmp_path / out, 2, LINEAR)
 
 
@@ -795,7 +798,7 @@ def test_half_a_folder_that_was_left_behind_does_not_matter(tmp_path, monkeypatc
   for name in ("blocks/folder.claim", "test/logits/c/0/0/0", "seed_init/c/9"):
     (tmp_path / "r" / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "r" / name).write_text("made")
-  with pytest.raises(vs.Mistake, match="is no results folder"):
+  with pytest.raises(vs.UserError, match="is not a results folder"):
     vs.open_results(tmp_path / "r")
   train(tmp_path / "r", 1, LINEAR)
   assert vs.verify(tmp_path / "r") == (1, 1, [], [], [])
@@ -819,7 +822,7 @@ def test_progress_is_drawn_on_stderr(tmp_path, capsys):
   assert out == ""
   assert "2/2" in err
   assert "runs/s" in err
-  assert loop.SEED_BATCH == 256
+  assert running.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")
 
 

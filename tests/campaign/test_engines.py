@@ -71,9 +71,9 @@ def test_what_no_worker_can_import_is_refused_before_ray_is_asked_for(tmp_path):
     return abs(outputs - targets)
 
   recipe = vs.recipe("digits_cnn", loss=loss)
-  with pytest.raises(vs.Mistake, match="no other process can import: Ray needs it"):
+  with pytest.raises(vs.UserError, match="no other process can import: Ray needs it"):
     ray_engine.train(recipe, vs.Runs.independent(2), tmp_path / "out")
-  with pytest.raises(vs.Mistake, match="workers is 0"):
+  with pytest.raises(vs.UserError, match="workers is 0"):
     ray_engine.train("digits_cnn", vs.Runs.independent(2), tmp_path, workers=0)
   assert not (tmp_path / "out").exists()
 
@@ -123,7 +123,7 @@ def test_a_wrong_address_of_ray_is_one_line(what, tmp_path, monkeypatch):
     said = (
       f"RAY_ADDRESS={given} {expected[what]}.*: give HOST:PORT of a running cluster"
     )
-    with pytest.raises(vs.Mistake, match=said):
+    with pytest.raises(vs.UserError, match=said):
       ray_engine._connect(None)
 
 

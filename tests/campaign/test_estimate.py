@@ -26,6 +26,7 @@ from experiments.benchmarks.estimates import (
 )
 from experiments.benchmarks.hlo import Program, size
 from vmapseeds.campaign import bench, execution
+from vmapseeds.errors import Failure
 from vmapseeds.lanes import (
   Execution,
   choice,
@@ -35,7 +36,6 @@ from vmapseeds.lanes import (
   spreading,
 )
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Failure
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import abstract_task, make_task, random_examples
@@ -427,7 +427,7 @@ def test_a_campaign_measures_what_fits(monkeypatch, capsys):
   # A given width is kept, or refused as too large.
   assert choose(1, width=10, progress=False).width == 10
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"digits_cnn lane_width=11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",
   ):
     choose(1, width=11)
@@ -542,7 +542,7 @@ def test_a_campaign_trains_what_it_was_given_whatever_it_says(
 
 def test_a_target_that_cannot_be_compiled_for_is_a_mistake(monkeypatch):
   with pytest.raises(
-    vs.Mistake, match="unknown target 'v7': choose one of v5e, v6e, v4, v3, v2, h100"
+    vs.UserError, match="unknown target 'v7': choose one of v5e, v6e, v4, v3, v2, h100"
   ):
     absent("v7")
 
@@ -551,14 +551,14 @@ def test_a_target_that_cannot_be_compiled_for_is_a_mistake(monkeypatch):
 
   monkeypatch.setattr(estimates.topologies, "get_topology_desc", missing)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=re.escape(
       "topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu"
     ),
   ):
     absent("v5e")
   with pytest.raises(
-    vs.Mistake, match=re.escape("pip install 'vmapseeds[aot]' 'jax>=0.10', and")
+    vs.UserError, match=re.escape("pip install 'vmapseeds[aot]' 'jax>=0.10', and")
   ):
     absent("h100")
 

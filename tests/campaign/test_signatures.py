@@ -61,7 +61,7 @@ def test_results_without_a_folder_are_in_memory(at_exit, tmp_path):
   kept = vs.train(LINEAR, 2, tmp_path / "kept", progress=False)
   assert kept.encoding["source"] == str(tmp_path / "kept")
   # The folder is there for what reads it, such as `vs.load_networks`.
-  np.testing.assert_array_equal(vs.errors(folder), vs.errors(kept))
+  np.testing.assert_array_equal(vs.error_matrix(folder), vs.error_matrix(kept))
   for call in at_exit:
     call()
   assert not os.path.exists(folder)
@@ -111,11 +111,11 @@ def test_a_search_without_a_folder_is_in_memory(at_exit):
     vs.tally,
     vs.measure,
     vs.held_out,
-    vs.examples,
+    vs.example_table,
     vs.report,
     vs.compare,
-    vs.plan,
-    vs.summary_table,
+    vs.sample_size,
+    vs.summary,
     vs.report_figures,
     vs.training_examples,
     vs.export_networks,

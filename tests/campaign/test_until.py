@@ -7,8 +7,8 @@ import xarray as xr
 import vmapseeds as vs
 from vmapseeds.campaign import until
 from vmapseeds.campaign.until import NARROWED, Until
-from vmapseeds.mistakes import Mistake
-from vmapseeds.reports.summary import summarize
+from vmapseeds.errors import UserError
+from vmapseeds.reports.summaries import summarize
 
 OF_LOGITS = {"gap_distance", "gap_accepted"}
 ACCURACY = Until("mean_accuracy", True, 0.1)
@@ -42,7 +42,7 @@ def test_what_is_understood(text, meant):
   ],
 )
 def test_what_is_not(text, said):
-  with pytest.raises(Mistake, match=said):
+  with pytest.raises(UserError, match=said):
     Until.parse(text)
 
 
@@ -113,7 +113,7 @@ def test_numbers_are_those_of_the_report(name, predicted, reported):
 def test_runs_of_which_nothing_can_be_said(predicted):
   predictions, labels = predicted
   with pytest.raises(
-    Mistake, match="all 12 finished runs diverged: train with a lower lr"
+    UserError, match="all 12 finished runs diverged: train with a lower lr"
   ):
     until.measure_statistic(
       results_of(predictions, labels, diverged=range(12)), ACCURACY
@@ -121,12 +121,13 @@ def test_runs_of_which_nothing_can_be_said(predicted):
   each = results_of(predictions, np.stack([labels] * 6 + [labels[::-1]] * 6))
   until.measure_statistic(each, ACCURACY)
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc",
   ):
     until.measure_statistic(each, Until("gde_gap", True, 0.1))
   with pytest.raises(
-    Mistake, match=r"--until gap_distance: logits of two classes were not kept; choose"
+    UserError,
+    match=r"--until gap_distance: logits of two classes were not kept; choose",
   ):
     until.measure_statistic(each, Until("gap_distance", True, 0.1))
 

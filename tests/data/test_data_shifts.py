@@ -5,7 +5,7 @@ import pytest
 import scipy.signal
 
 import vmapseeds as vs
-from vmapseeds.data import load, shifts
+from vmapseeds.data import load_dataset, shifts
 from vmapseeds.data.shifts import SHIFTS, apply_shift
 
 LOW, HIGH = 3.0, 241.0
@@ -121,7 +121,7 @@ def test_noise_is_normal_independent_and_fixed(name, part):
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_a_shift_stays_in_the_range_of_the_training_set(name):
-  digits = load("digits", test_sets=("test", name))
+  digits = load_dataset("digits", test_sets=("test", name))
   plain, other = digits.tests.values()
   assert [*digits.tests] == ["test", name]
   assert other.inputs.dtype == np.uint8
@@ -183,7 +183,7 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
     x_blur=x[2:3],
     y_blur=y[2:3],
   )
-  found = load(tmp_path / "a.npz", test_sets=("noise", "blur"))
+  found = load_dataset(tmp_path / "a.npz", test_sets=("noise", "blur"))
   for name in found.tests:
     np.testing.assert_array_equal(found.tests[name].inputs, chosen.tests[name].inputs)
 
@@ -215,7 +215,7 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
 )
 def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
   data = vs.Dataset(train=(np.ones((2, 3)), [0, 1]), tests=tests)
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     data.select((asked,))
 
 

@@ -24,13 +24,13 @@ from originals import (
 from tensorflow_datasets.core.utils import lazy_imports_utils
 from tensorflow_datasets.image_classification import cifar, mnist
 
-from vmapseeds.data import load, tfds_prepare, tfds_read
-from vmapseeds.mistakes import Mistake
+from vmapseeds.data import load_dataset, tfds_prepare, tfds_read
+from vmapseeds.errors import UserError
 
 
 def test_cifar10_is_downloaded_prepared_and_read(cifar10, capfd):
   (train_images, train_labels, test_images, test_labels), folder = cifar10
-  dataset = load("cifar10")
+  dataset = load_dataset("cifar10")
   assert dataset.name == "cifar10"
   assert dataset.class_names == tuple(f"class{c}" for c in range(10))
   assert dataset.num_classes == 10
@@ -58,11 +58,11 @@ def test_cifar10_is_downloaded_prepared_and_read(cifar10, capfd):
 
 
 def test_a_second_load_needs_no_network_and_gives_the_same(cifar10, monkeypatch):
-  first = load("cifar10", test_sets=["test", "train"])
+  first = load_dataset("cifar10", test_sets=["test", "train"])
   monkeypatch.setattr(
     socket.socket, "connect", lambda *_: pytest.fail("it should not ask the network")
   )
-  second = load("cifar10", test_sets=["test", "train"])
+  second = load_dataset("cifar10", test_sets=["test", "train"])
   np.testing.assert_array_equal(first.tests["train"].inputs, second.train.inputs)
   np.testing.assert_array_equal(
     first.tests["test"].targets, second.tests["test"].targets
@@ -72,7 +72,7 @@ def test_a_second_load_needs_no_network_and_gives_the_same(cifar10, monkeypatch)
 def test_classes_apply_to_tensorflow_datasets(cifar10):
   (_, train_labels, *_), _ = cifar10
   classes = (1, 1, 0, -1, -1, 0, 0, 0, 1, 1)
-  dataset = load("cifar10", classes=classes)
+  dataset = load_dataset("cifar10", classes=classes)
   expected = sorted(classes[label] for label in train_labels if label not in (3, 4))
   assert sorted(dataset.train.targets.tolist()) == expected
   assert dataset.num_classes == 2
@@ -104,7 +104,7 @@ def test_cifar100_is_prepared(serve, monkeypatch, tmp_path):
   )
   register(monkeypatch, cifar.Cifar100, address, archive)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  dataset = load("cifar100")
+  dataset = load_dataset("cifar100")
   assert dataset.num_classes == 100
   assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
     images, labels[1]
@@ -129,7 +129,7 @@ def test_mnist_and_its_kin_are_prepared(serve, monkeypatch, tmp_path, name):
   monkeypatch.setattr(mnist, "_TEST_EXAMPLES", 5)
   register(monkeypatch, builder_class, address, files)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  dataset = load(name)
+  dataset = load_dataset(name)
   assert dataset.train.inputs.shape == (8, 28, 28, 1)
   assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(images, labels)
   assert as_dict(
@@ -159,7 +159,7 @@ def test_svhn_is_prepared(serve, monkeypatch, tmp_path):
   monkeypatch.setattr(svhn, "URL", address)
   register(monkeypatch, svhn.Builder, address, files)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  dataset = load("svhn_cropped", test_sets=["test", "extra"])
+  dataset = load_dataset("svhn_cropped", test_sets=["test", "extra"])
   assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
     *arrays["train"]
   )
@@ -177,7 +177,7 @@ def test_what_is_patched_while_preparing_is_restored(cifar10):
     (tfds_prepare.tqdm_utils, "_active"),
   ]
   before = [getattr(*place) for place in patched]
-  load("cifar10")
+  load_dataset("cifar10")
   assert [getattr(*place) for place in patched] == before
   assert "_module" not in vars(lazy_imports_utils.tensorflow)
 
@@ -226,10 +226,10 @@ def test_a_builder_that_needs_more_of_tensorflow(cifar10, monkeypatch):
 
   monkeypatch.setattr(cifar.Cifar10, "_generate_examples", examples)
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"\(ModuleNotFoundError: it needs TensorFlow's image\): pip install tensorflow",
   ):
-    load("cifar10")
+    load_dataset("cifar10")
 
 
 def test_a_file_with_another_checksum_is_refused(cifar10, monkeypatch, tmp_path):
@@ -242,10 +242,10 @@ def test_a_file_with_another_checksum_is_refused(cifar10, monkeypatch, tmp_path)
     {"cifar-10-binary.tar.gz": b"another"},
   )
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"^data set 'cifar10' is not in '.*' and cannot be prepared there .*wrong checksum",
   ):
-    load("cifar10")
+    load_dataset("cifar10")
   assert not [*tmp_path.glob("cifar10/3*")]
 
 
@@ -259,9 +259,9 @@ def test_a_file_that_is_not_there(cifar10, monkeypatch):
     url + ".moved",
   )
   with pytest.raises(
-    Mistake, match=r"DownloadError: Failed to get url .*\.moved\. HTTP code: 404"
+    UserError, match=r"DownloadError: Failed to get url .*\.moved\. HTTP code: 404"
   ):
-    load("cifar10")
+    load_dataset("cifar10")
 
 
 def test_no_network(cifar10, monkeypatch, capfd):
@@ -280,8 +280,8 @@ def test_no_network(cifar10, monkeypatch, capfd):
     r"^data set 'cifar10' is not in '.*' and cannot be prepared there \(no connection to 127.0.0.1\): "
     r"set TFDS_DATA_DIR to a folder that has it, or give an .npz file$"
   )
-  with pytest.raises(Mistake, match=message):
-    load("cifar10")
+  with pytest.raises(UserError, match=message):
+    load_dataset("cifar10")
   assert time.monotonic() - start < 10
   out, err = capfd.readouterr()
   assert out == err == ""
@@ -317,12 +317,12 @@ def test_a_failed_download_leaves_what_was_there(there, cifar10, monkeypatch, tm
     )
     answering = threading.Thread(target=lambda: half(server.accept()[0]))
     answering.start()
-    with pytest.raises(Mistake, match="cannot be prepared there"):
-      load("cifar10")
+    with pytest.raises(UserError, match="cannot be prepared there"):
+      load_dataset("cifar10")
     answering.join()
   assert sorted(tmp_path.rglob("*")) == before
-  with pytest.raises(Mistake, match=r"no connection to 127.0.0.1"):
-    load("cifar10")
+  with pytest.raises(UserError, match=r"no connection to 127.0.0.1"):
+    load_dataset("cifar10")
   assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -334,10 +334,10 @@ def test_a_server_that_never_answers(cifar10, monkeypatch):
     point_to(monkeypatch, cifar.Cifar10, original, cifar.CifarInfo, url)
     start = time.monotonic()
     with pytest.raises(
-      Mistake,
+      UserError,
       match=r"cannot be prepared there \(no connection to 127.0.0.1\): set TFDS_DATA_DIR",
     ):
-      load("cifar10")
+      load_dataset("cifar10")
   assert time.monotonic() - start < 10
 
 
@@ -345,10 +345,10 @@ def test_a_folder_that_cannot_be_written_to(cifar10, monkeypatch, tmp_path):
   (tmp_path / "file").write_text("in the way")
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "file"))
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"^data set 'cifar10' is not in '.*file' and cannot be prepared there .*Error",
   ):
-    load("cifar10")
+    load_dataset("cifar10")
 
 
 def test_another_process_that_prepared_it_meanwhile(cifar10, monkeypatch):
@@ -359,7 +359,7 @@ def test_another_process_that_prepared_it_meanwhile(cifar10, monkeypatch):
     raise FileExistsError("the folder is there already")
 
   monkeypatch.setattr(cifar.Cifar10, "download_and_prepare", late)
-  assert len(load("cifar10").train) == 25
+  assert len(load_dataset("cifar10").train) == 25
 
 
 @pytest.mark.parametrize(
@@ -403,8 +403,8 @@ def test_another_process_that_prepared_it_meanwhile(cifar10, monkeypatch):
 )
 def test_wrong_names(monkeypatch, tmp_path, capfd, name, message):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  with pytest.raises(Mistake, match=message):
-    load(name)
+  with pytest.raises(UserError, match=message):
+    load_dataset(name)
   out, err = capfd.readouterr()
   assert out == err == ""
 
@@ -451,7 +451,7 @@ def test_a_data_set_that_is_only_in_the_folder(monkeypatch, tmp_path):
     tmp_path,
     {"train": [(PIXELS, 0), (PIXELS + 9, 1)], "test": [(PIXELS + 5, 1)]},
   )
-  dataset = load("own")
+  dataset = load_dataset("own")
   assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
     [PIXELS, PIXELS + 9], [0, 1]
   )
@@ -461,32 +461,32 @@ def test_a_data_set_that_is_only_in_the_folder(monkeypatch, tmp_path):
 def test_unknown_test_set(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"train": [(PIXELS, 0)], "validation": [(PIXELS, 1)]})
   with pytest.raises(
-    Mistake, match=r"^unknown test set 'extra': choose one of train, validation"
+    UserError, match=r"^unknown test set 'extra': choose one of train, validation"
   ):
-    load("own", test_sets=["extra"])
+    load_dataset("own", test_sets=["extra"])
   with pytest.raises(
-    Mistake, match="unknown test set 'test': choose one of train, validation"
+    UserError, match="unknown test set 'test': choose one of train, validation"
   ):
-    load("own")
-  assert len(load("own", test_sets=["validation"]).tests["validation"]) == 1
+    load_dataset("own")
+  assert len(load_dataset("own", test_sets=["validation"]).tests["validation"]) == 1
 
 
 def test_without_a_training_set(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"test": [(PIXELS, 0)]})
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"^data set 'own' has no 'train' set, only test: choose another data set$",
   ):
-    load("own")
+    load_dataset("own")
 
 
 def test_a_test_set_without_labels(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"train": [(PIXELS, 0)], "test": [(PIXELS, -1)]})
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"^targets of 'test' of 'own' go from -1 to -1: classes lie in 0 to 1; where",
   ):
-    load("own")
+    load_dataset("own")
 
 
 def test_grey_images_in_a_colour_set_get_three_channels(monkeypatch, tmp_path):
@@ -503,7 +503,9 @@ def test_grey_images_in_a_colour_set_get_three_channels(monkeypatch, tmp_path):
     {"train": [(png.getvalue(), 0)], "test": [(png.getvalue(), 0)]},
     feature,
   )
-  np.testing.assert_array_equal(load("own").train.inputs[0], np.stack([grey] * 3, -1))
+  np.testing.assert_array_equal(
+    load_dataset("own").train.inputs[0], np.stack([grey] * 3, -1)
+  )
 
 
 def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
@@ -512,7 +514,7 @@ def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
   """
   from array_record.python.array_record_data_source import ArrayRecordDataSource
 
-  first = load("cifar10", test_sets=["test", "train"])
+  first = load_dataset("cifar10", test_sets=["test", "train"])
   (version,) = tmp_path.glob("cifar10/3*")
   for path in version.glob("*array_record*"):
     source = ArrayRecordDataSource([str(path)])
@@ -529,7 +531,7 @@ def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
   )
   (version / "dataset_info.json").write_text(json.dumps(info))
 
-  second = load("cifar10", test_sets=["test", "train"])
+  second = load_dataset("cifar10", test_sets=["test", "train"])
   np.testing.assert_array_equal(first.train.inputs, second.train.inputs)
   np.testing.assert_array_equal(
     first.tests["test"].targets, second.tests["test"].targets
@@ -543,21 +545,21 @@ def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
   ):
     path.write_bytes(cut)
     with pytest.raises(
-      Mistake,
+      UserError,
       match=rf"^the train set in '.*3\..*' cannot be read \(EOFError: .*{complaint}\)",
     ):
-      load("cifar10")
+      load_dataset("cifar10")
 
 
 def test_damaged_record_files(cifar10, tmp_path):
-  load("cifar10")
+  load_dataset("cifar10")
   (path,) = tmp_path.glob("cifar10/3*/*train*array_record*")
   path.write_bytes(path.read_bytes()[:100])
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"^the train set in '.*' cannot be read .*: delete that folder to have it prepared",
   ):
-    load("cifar10")
+    load_dataset("cifar10")
 
 
 def test_home_is_the_default_folder(monkeypatch, tmp_path):
@@ -567,9 +569,9 @@ def test_home_is_the_default_folder(monkeypatch, tmp_path):
 
   def find(name, folder):
     seen.append(folder)
-    raise Mistake("enough")
+    raise UserError("enough")
 
   monkeypatch.setattr(tfds_read, "find", find)
-  with pytest.raises(Mistake, match=r"enough"):
-    load("cifar10")
+  with pytest.raises(UserError, match=r"enough"):
+    load_dataset("cifar10")
   assert seen == [str(tmp_path / "tensorflow_datasets")]

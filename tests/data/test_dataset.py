@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from vmapseeds.results.opening import prediction_blocks
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(24, 3)), np.arange(24) % 4
@@ -122,7 +123,7 @@ def test_whole_numbers_are_classes(targets, given, classes):
   ],
 )
 def test_arrays_that_do_not_fit_are_one_line(given, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.Dataset(**given)
 
 
@@ -134,13 +135,15 @@ def test_names_of_classes_are_no_part_of_a_campaign(tmp_path):
   recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=1, batch_size=8)
   for dataset, out in ((plain, "plain"), (named, "named"), (named, "plain")):
     vs.train(recipe.replace(dataset=dataset), 2, tmp_path / out, progress=False)
-  assert vs.examples(tmp_path / "named").dataset.attrs["class_names"] == tuple(names)
-  assert "class_names" not in vs.examples(tmp_path / "plain").dataset.attrs
-  with pytest.raises(vs.Mistake, match="go from 0 to 3: classes lie in 0 to 1"):
+  assert vs.example_table(tmp_path / "named").dataset.attrs["class_names"] == tuple(
+    names
+  )
+  assert "class_names" not in vs.example_table(tmp_path / "plain").dataset.attrs
+  with pytest.raises(vs.UserError, match="go from 0 to 3: classes lie in 0 to 1"):
     vs.Dataset(**sets, class_names=["a", "b"])
-  with pytest.raises(vs.Mistake, match="which has no classes: leave them out"):
+  with pytest.raises(vs.UserError, match="which has no classes: leave them out"):
     vs.Dataset(train=(X, X), test=(X, X), class_names=["a", "b"], num_classes=None)
-  with pytest.raises(vs.Mistake, match="where they are none, give a vs"):
+  with pytest.raises(vs.UserError, match="where they are none, give a vs"):
     vs.Dataset(train=(X, X), test=(X, X), class_names=["a", "b"])
 
 
@@ -194,7 +197,7 @@ def test_a_regression_is_gradient_descent(regression):
   shrinks = np.linalg.matrix_power(np.eye(4) - 0.1 * x.T @ x / 16, 40)
   for run in range(3):
     before, after = (
-      vs.load_params(folder, run)["params"]["Dense_0"]
+      vs.load_networks(folder, run).variables["params"]["Dense_0"]
       for folder in (out.parent / "start", out)
     )
     first, last = (np.r_[p["kernel"], p["bias"][None]] for p in (before, after))
@@ -209,14 +212,14 @@ def test_a_regression_is_gradient_descent(regression):
 @pytest.mark.parametrize(
   "call",
   [
-    vs.errors,
+    vs.error_matrix,
     vs.tally,
-    lambda out: next(vs.prediction_blocks(out)),
+    lambda out: next(prediction_blocks(out)),
   ],
 )
 def test_what_needs_classes_says_so(regression, call):
   with pytest.raises(
-    vs.Mistake, match=r"no labels, and so no errors|has the role class, loss"
+    vs.UserError, match=r"no labels, and so no errors|has the role class, loss"
   ):
     call(regression[0])
 
@@ -314,7 +317,7 @@ def test_statistics_take_a_losses_matrix(regression):
   ],
 )
 def test_wrong_parts_of_a_recipe_are_one_line(changes, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.train(vs.Recipe(**REGRESSION | changes), 2, tmp_path / "r", progress=False)
   assert not (tmp_path / "r").exists()
 
@@ -331,7 +334,7 @@ def test_predictions_of_classes_are_classes(tmp_path):
     predict="outputs",
   )
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"predict outputs gives float32 \(24, 4\), the targets are classes: give whole numbers \(24,\)",
   ):
     vs.train(recipe, 2, tmp_path / "r", progress=False)

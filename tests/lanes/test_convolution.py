@@ -12,6 +12,7 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vmapseeds.errors import UserError
 from vmapseeds.lanes import (
   LOWERINGS,
   compiling_for,
@@ -23,7 +24,6 @@ from vmapseeds.lanes import (
   lowering,
 )
 from vmapseeds.lanes.convolution import Window
-from vmapseeds.mistakes import Mistake
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -481,7 +481,7 @@ def test_grouped_kernel_gradients_are_one_filter_gradient_on_a_gpu():
 def test_unknown_lowering():
   with (
     pytest.raises(
-      Mistake,
+      UserError,
       match="unknown lowering 'im2row': choose one of im2col, grouped, sequential",
     ),
     lowering("im2row"),
@@ -503,7 +503,7 @@ def test_what_is_traced_is_made_for_the_platform_that_is_said():
   assert loops("cpu"), "one lane after another"
   assert not loops("tpu")
   with pytest.raises(
-    Mistake,
+    UserError,
     match="unknown platform 'gpus': choose one of cpu, gpu, tpu; did you mean 'gpu'",
   ):
     compiling_for("gpus").__enter__()

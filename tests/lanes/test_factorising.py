@@ -150,7 +150,7 @@ def test_values_of_a_task_that_factorises_and_sorts_are_those_of_one_run(
   """Of NumPy's, for every lane width."""
   found = vs.train(FRAMES, 9, tmp_path / "r", lane_width=width, progress=False)
   for seed in (0, 1, 7, 8):
-    run = vs.run_of(FRAMES, seed)
+    run = vs.single_run(FRAMES, seed)
     frame, lengths = map(np.float64, start(None, run).values())
     for by in np.concatenate([turns(run, i) for i in range(2)]):
       q, r = np.linalg.qr(frame + 0.2 * by)

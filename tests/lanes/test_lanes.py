@@ -101,7 +101,7 @@ def test_convolutions_are_spread_with_their_gradients(lowering, convolve, groups
   ],
 )
 def test_lanes_that_cannot_be_spread(width, stacked, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.spread(lambda shared, lane: lane, width=width)(0, stacked)
 
 

@@ -135,7 +135,7 @@ def test_parameters_in_half_precision_are_trained_as_by_optax(name):
     warmup=0,
   )
   ours = theirs = params
-  run = vs.run_of(recipe, lr=0.1, momentum=0.5, weight_decay=0.0)
+  run = vs.single_run(recipe, lr=0.1, momentum=0.5, weight_decay=0.0)
   optimizer = optimizer_of(recipe, four_examples(), run, params)
   plain = OPTIMIZERS[name](0.1, 0.5)
   states = [optimizer.init(ours), plain.init(theirs)]
@@ -181,7 +181,7 @@ def test_runs_that_would_be_equal_are_refused(tmp_path):
     finish=lambda data, run, state: {"x": state},
     rounds=2,
   )
-  with pytest.raises(vs.Mistake, match="reads no seed and no value: its 3 runs"):
+  with pytest.raises(vs.UserError, match="reads no seed and no value: its 3 runs"):
     vs.train(task, vs.Runs.independent(3), tmp_path / "a", progress=False)
 
 
@@ -218,7 +218,7 @@ def test_rounds_that_are_not_counted_are_refused(advance, message, tmp_path):
     finish=lambda data, run, state: {"x": state},
     rounds=3,
   )
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.train(task, vs.Runs.independent(3), tmp_path / "a", progress=False)
   assert not (tmp_path / "a").exists()
 
@@ -285,9 +285,9 @@ def test_a_lane_that_divides_its_work_is_refused(divided, tmp_path):
     finish=lambda data, run, state: {"x": state},
   )
   said = "divides its work among devices .*: it has one device, as lanes are divided"
-  with pytest.raises(vs.Mistake, match=f"task divided {said}"):
+  with pytest.raises(vs.UserError, match=f"task divided {said}"):
     vs.train(task, 2, tmp_path / "a", progress=False)
-  with pytest.raises(vs.Mistake, match=f"a lane {said}"):
+  with pytest.raises(vs.UserError, match=f"a lane {said}"):
     list(vs.spread(lambda _, x: divided(x), width=2)((), np.ones((3, 2))))
 
 
@@ -321,6 +321,6 @@ def test_a_lane_draws_by_its_own_key_of_any_kind(kind):
 
 def test_a_mesh_is_refused():
   mesh = jax.make_mesh((1,), ("x",))
-  refused = pytest.raises(vs.Mistake, match="call this outside of it")
+  refused = pytest.raises(vs.UserError, match="call this outside of it")
   with jax.set_mesh(mesh), refused:
     list(vs.spread(lambda _, x: x, width=1)((), np.arange(3.0)))

@@ -10,8 +10,8 @@ import time
 import pytest
 from cases import mostly_slow
 
+from vmapseeds.errors import Failure
 from vmapseeds.lanes import watching
-from vmapseeds.mistakes import Failure
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def compute(seconds):
 
 def test_a_step_in_which_nothing_runs_is_given_up(watch):
   begun = time.monotonic()
-  with watch() as waiting, pytest.raises(Failure, match="with --lane-width 1"), waiting:
+  with watch() as waiting, pytest.raises(Failure, match="with lane_width=1"), waiting:
     time.sleep(60)
   assert 0.4 < time.monotonic() - begun < 30
 

@@ -196,7 +196,7 @@ class Moded(nn.Module):
 @pytest.mark.slow
 def test_a_mode_in_the_modules_fields():
   both = recipe_of(Moded(False), eval_model=Moded(True), epochs=0)
-  with pytest.raises(vs.Mistake, match=r"needs PRNG for|dropout"):
+  with pytest.raises(vs.UserError, match=r"needs PRNG for|dropout"):
     trace_of(recipe_of(Moded(False)))
   task, found = trace_of(both)
   run = jax.tree.map(lambda column: column[0], lanes_of(task, Runs.independent(1)))
@@ -257,5 +257,5 @@ def trace_of(recipe):
   ],
 )
 def test_what_is_no_model_is_said_by_name(model, said):
-  with pytest.raises(vs.Mistake, match=said):
+  with pytest.raises(vs.UserError, match=said):
     trace_of(recipe_of(model))

@@ -423,7 +423,7 @@ def smaller(num_classes):
   ],
 )
 def test_wrong_models_are_one_line(model, changes, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     variables_of(recipe(model, **changes), DATA)
 
 
@@ -438,7 +438,7 @@ class Embedded(nn.Module):
 def test_a_network_of_whole_numbers_needs_them_as_they_are():
   tokens, one = jnp.arange(48).reshape(12, 4) % 9, np.ones(1, np.float32)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"on inputs of 4 fails \(ValueError: .*\): give another, or normalize=False if it takes",
   ):
     variables_of(
@@ -459,7 +459,7 @@ def test_a_network_of_whole_numbers_needs_them_as_they_are():
 )
 def test_models_of_images_refuse_other_inputs(shape, remedy):
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=rf"model 'nin' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
   ):
     models.check_size("nin", shape)
@@ -504,7 +504,7 @@ class Widened(nn.Module):
 def test_images_without_channels_are_told_so(model):
   images = DeviceExamples(np.ones((12, 8, 8), np.float32), Y, None, None, 3)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"on inputs of 8×8: images have no channel axis: use x\[\.\.\., None\]$",
   ):
     variables_of(recipe(model), images)

@@ -40,7 +40,7 @@ def begin(recipe):
   )
   keep = supervised.Keep(logits=True, params=True)
   task = supervised.make_task(recipe, Runs.independent(2), keep)
-  run = vs.run_of(task, 1)
+  run = vs.single_run(task, 1)
   return task, run, jax.jit(task.start)(task.data, run)
 
 
@@ -83,7 +83,7 @@ def test_the_kernel_whitens_patches(begun):
 @pytest.mark.slow
 def test_runs_share_the_kernel_and_do_not_train_it(begun, trained):
   task, _, state = begun
-  other = jax.jit(task.start)(task.data, vs.run_of(task, 0))
+  other = jax.jit(task.start)(task.data, vs.single_run(task, 0))
   kernel = state.batch_stats["whitening"]["whitening"]["kernel"]
   np.testing.assert_array_equal(
     kernel, other.batch_stats["whitening"]["whitening"]["kernel"]
@@ -381,7 +381,7 @@ def test_initialize_keeps_names_and_shapes():
 
   recipe = vs.recipe("digits_cnn", initialize=wrong)
   with pytest.raises(
-    vs.Mistake, match=r"initialize .*wrong gives .*: give variables of"
+    vs.UserError, match=r"initialize .*wrong gives .*: give variables of"
   ):
     vs.train(recipe, 1, "unused")
 
@@ -398,7 +398,7 @@ def test_initialize_sees_the_training_set_and_the_seed():
   )
   task = supervised.make_task(recipe, Runs.independent(2))
   for seed in range(2):
-    begun = jax.jit(task.start)(task.data, vs.run_of(task, seed))
+    begun = jax.jit(task.start)(task.data, vs.single_run(task, seed))
     bias = begun.params["Dense_0"]["bias"]
     key = jax.random.fold_in(plain.key("init", seed), 2)
     expected = DIGITS.mean() + np.asarray(jax.random.normal(key, (10,)))

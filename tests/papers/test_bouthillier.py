@@ -41,7 +41,7 @@ from experiments.measures import (
   operating_characteristics,
 )
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.searches.trials import Trials
 
 SMOKE = campaigns.tasks("smoke")
@@ -105,7 +105,7 @@ def test_a_search_whose_trials_all_failed_leaves_nothing_to_train(tmp_path):
   over = {"lr": "log 1e30..1e32"}
   searched = vs.search(recipe, over, trials=1, searches=2, out=tmp_path / "s")
   assert np.isnan(algorithms.found(searched)).all()
-  with pytest.raises(vs.Mistake, match="all trials of search 0 failed"):
+  with pytest.raises(vs.UserError, match="all trials of search 0 failed"):
     frame.with_best(vs.Runs.independent(4), searched, 2)
 
 
@@ -583,7 +583,7 @@ def test_peptides_and_affinities_are_read():
 def test_peptides_need_their_file(monkeypatch):
   monkeypatch.setenv(peptides.VARIABLE, "nowhere.zip")
   peptides.load_affinities.cache_clear()
-  with pytest.raises(Mistake, match=r"MHCFLURRY_DATA is 'nowhere\.zip': give"):
+  with pytest.raises(UserError, match=r"MHCFLURRY_DATA is 'nowhere\.zip': give"):
     _ = peptides.affinities
 
 

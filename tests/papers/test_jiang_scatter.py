@@ -23,7 +23,7 @@ from experiments.jiang2022 import theorem4_calibration as theorem4
 from experiments.jiang2022 import theoremB1_variance as corollary
 from experiments.jiang2022.groups import Group
 from experiments.jiang2022.scatter import Estimate, Points
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 from vmapseeds.training.supervised import check_runs
 
 CLASSES = 4
@@ -261,7 +261,7 @@ def test_verdicts_under_a_shift():
 
 def test_a_domain_is_trained_and_tested_on_its_shift():
   clean, turned = domains.digits_clean, domains.digits_inversion
-  digits = load("digits")
+  digits = load_dataset("digits")
   np.testing.assert_array_equal(clean.train.inputs, digits.train.inputs)
   np.testing.assert_array_equal(turned.train.inputs, 16 - digits.train.inputs)
   np.testing.assert_array_equal(

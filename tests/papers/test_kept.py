@@ -9,7 +9,7 @@ import pytest
 
 import vmapseeds as vs
 from experiments import banerjee2024, frame, kept
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.searches.trials import trials_of
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
@@ -194,7 +194,7 @@ def test_searches_are_kept_whole(tmp_path, monkeypatch):
 def test_files_that_overlap_are_refused(two, tmp_path):
   (file,) = (tmp_path / "kept").glob("*.npz")
   shutil.copy(file, file.with_name(f"{file.stem}-1.npz"))
-  with pytest.raises(Mistake, match=r"keeps 2 runs of .* and others from run 1 on"):
+  with pytest.raises(UserError, match=r"keeps 2 runs of .* and others from run 1 on"):
     two("few")
 
 

@@ -166,9 +166,9 @@ def given(*argv):
       ["bench", "digits_cnn", "--set", "width=1000"],
       "more than there is memory for, give a smaller width",
     ),
-    (["report"], "no results folder given: give one or more"),
-    (["report", "{}"], "is no results folder"),
-    (["compare", "{}", "{}"], "is no results folder"),
+    (["report"], "no results folder given: name one or more"),
+    (["report", "{}"], "is not a results folder"),
+    (["compare", "{}", "{}"], "is not a results folder"),
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
     (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
     (
@@ -374,7 +374,7 @@ def test_a_reader_that_has_gone_is_no_error(argv):
 def test_what_trains_nothing_imports_nothing_large():
   program = """
 import contextlib, io, sys
-import vmapseeds, vmapseeds.training.recipes, vmapseeds.mistakes
+import vmapseeds, vmapseeds.training.recipes, vmapseeds.errors
 from vmapseeds import cli, parsing
 with contextlib.redirect_stdout(io.StringIO()):
   for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
@@ -502,7 +502,7 @@ def test_several_values_of_a_column():
     "lr": [0.01, 0.05, 1],
     "momentum": [0.9],
   }
-  with pytest.raises(vs.Mistake, match=r"lr is \[0.1, 'fast'\]: give a number"):
+  with pytest.raises(vs.UserError, match=r"lr is \[0.1, 'fast'\]: give a number"):
     groups.select_runs(
       results_of([0.5], lr=("run", [0.1])), parsing.values(["lr=0.1,fast"], "--where")
     )
@@ -605,7 +605,7 @@ def test_recipes_of_installed_packages(package, capsys):
     "a name of ours stays ours"
   )
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"unknown recipe 'mime': .*, mine, lost, odd, package.module:name; did you mean 'mine'",
   ):
     vs.recipe("mime")
@@ -676,7 +676,7 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
   assert (
-    err == "interrupted: what was written stays; run the same command again to resume\n"
+    err == "interrupted: what was written stays; rerun the same command to resume\n"
   )
 
 
@@ -688,7 +688,7 @@ def test_an_interruption_before_there_is_a_folder_says_so(
   def measure(*_, **__):
     signal.raise_signal(number)
 
-  monkeypatch.setattr("vmapseeds.campaign.loop.choose_execution", measure)
+  monkeypatch.setattr("vmapseeds.campaign.running.choose_execution", measure)
   before = signal.signal(signal.SIGINT, signal.default_int_handler)
   given = "--set", "model=linear", "--runs", 2, "--out", tmp_path / "new" / "r"
   try:
@@ -741,7 +741,7 @@ def test_a_signal_ends_the_program_in_the_middle_of_a_step(number, tmp_path):
     finally:
       process.kill()
   assert process.returncode == 128 + number
-  assert err.splitlines()[-1].endswith("run the same command again to resume")
+  assert err.splitlines()[-1].endswith("rerun the same command to resume")
 
 
 class Garbage:

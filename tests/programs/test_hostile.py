@@ -26,7 +26,7 @@ from cases import mostly_seldom
 import vmapseeds as vs
 from experiments import frame, jordan2024
 from vmapseeds import cli, models
-from vmapseeds.campaign import bench, execution, loop
+from vmapseeds.campaign import bench, execution, running
 from vmapseeds.reports import pages
 from vmapseeds.store import claims, layout
 from vmapseeds.store.results import Results, of_blocks
@@ -147,7 +147,7 @@ def files(made, tmp_path, monkeypatch):
     raise Accepted
 
   for module, name in (
-    (loop, "spread_program"),
+    (running, "spread_program"),
     (execution, "measure"),
     (bench, "measure"),
   ):
@@ -291,11 +291,11 @@ def refused(files, tmp_path, capsys):
     ("test_sets=te\x00st", "holds a null character"),
     (
       "test_sets=diverged",
-      "test set 'diverged': results have something else of that name",
+      "test set 'diverged': that name is already used in the results",
     ),
     (
       "test_sets=seed_init",
-      "test set 'seed_init': results have something else of that name",
+      "test set 'seed_init': that name is already used in the results",
     ),
     ("test_sets=" + "t" * 300, "test set 'ttt"),
     ("dataset=", "data set '' cannot be opened"),
@@ -1026,7 +1026,7 @@ def pickles():
   edit("r/zarr.json", change)
 
 
-NO_RESULTS = "is no results folder"
+NO_RESULTS = "is not a results folder"
 DAMAGED = "r is damaged: zarr.json "
 UNREADABLE = f"{DAMAGED}cannot be read"
 FOLDERS = {
@@ -1278,7 +1278,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["report", "r", "--test-set", "te\nst"], "unknown test set"),
     (["report", "r", "--test-set"], "--test-set"),
     (["report", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
-    (["compare"], "no results folder given: give two or more to compare"),
+    (["compare"], "no results folder given: name two or more to compare"),
     (["compare", "r"], "error"),
     (["compare", "r", "i", "--margin", "-1"], "margin is -1.0"),
     (["compare", "r", "tiny.npz"], NO_RESULTS),
@@ -1555,7 +1555,7 @@ def test_mutated_descriptions(mutations, work):
       {**good["attributes"], name: mutated(good["attributes"][name], rng)}
     )
     Path("r/zarr.json").write_text(json.dumps({**good, "attributes": about}))
-    with contextlib.suppress(vs.Mistake), layout.readable("r"):
+    with contextlib.suppress(vs.UserError), layout.wrap_zarr_errors("r"):
       results = Results("r")
       of_blocks(results, sorted(results.finished_blocks()), "test").load()
       accepted += vs.verify("r").runs > 0
@@ -1592,7 +1592,7 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
   def accepted(*args, **kwargs):
     raise Accepted
 
-  for module, name in ((loop.description, "open_or_create"), (pages, "write_page")):
+  for module, name in ((running.description, "open_or_create"), (pages, "write_page")):
     monkeypatch.setattr(module, name, accepted)
   good = [
     tiny(

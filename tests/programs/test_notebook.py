@@ -85,7 +85,7 @@ def test_it_trains_and_shows(executed):
   for epochs in (1, 16):
     dataset = vs.open_results(results / f"digits_cnn_{epochs}_epochs")
     assert dataset.sizes["run"] == RUNS
-    errors = vs.errors(dataset)
+    errors = vs.error_matrix(dataset)
     (line,) = (
       row for row in shown.splitlines() if row.split()[:2] == [str(epochs), f"{RUNS}.0"]
     )

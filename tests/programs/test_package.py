@@ -29,7 +29,7 @@ recipe = vs.recipe("digits_cnn", epochs=4)
 runs = vs.Runs.sweep(lr=[0.01, 0.02], seeds=4)
 taken: vs.CostEstimate = vs.estimate(recipe, runs)
 results = vs.train(recipe, runs, "results/a", progress=False)
-errors = vs.errors(results)
+errors = vs.error_matrix(results)
 variance: float = float(vs.stats.distribution_variance(errors))
 low, high = vs.stats.distribution_variance(errors).interval
 verdict = vs.stats.decide(1 - errors.mean(1), np.zeros(len(errors)))

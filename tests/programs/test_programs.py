@@ -119,7 +119,7 @@ def test_own_model(tmp_path, printed):
     assert line == expected
   for again in (vs.work, lambda folder: vs.replay(folder, 0)):
     with pytest.raises(
-      vs.Mistake,
+      vs.UserError,
       match=r"tiny were arrays in memory: resume with vs\.train in the program that created",
     ):
       again(out)
@@ -134,7 +134,8 @@ def test_own_models_dropout_has_a_seed_that_matters(tmp_path):
     recipe, vs.Runs.vary("dropout", 2), tmp_path / "r", keep_params=True, progress=False
   )
   one, other = (
-    vs.load_params(tmp_path / "r", i)["params"]["Dense_0"]["kernel"] for i in range(2)
+    vs.load_networks(tmp_path / "r", i).variables["params"]["Dense_0"]["kernel"]
+    for i in range(2)
   )
   assert np.abs(one - other).max() > 1e-4
   assert len(np.unique(results.seed_init)) == 1
@@ -483,7 +484,7 @@ def test_distillation_is_a_plain_loop(tmp_path):
   # What the teachers say is part of what the folder keeps of the student.
   others = functools.partial(made["distillation"], jnp.asarray(taught[::-1]))
   other, kept = student.replace(objective=others), {"keep_params": True}
-  with pytest.raises(vs.Mistake, match=r"its program was another \(advance"):
+  with pytest.raises(vs.UserError, match=r"its program was another \(advance"):
     vs.train(other, 2, tmp_path / "r", progress=False, **kept)
 
 

@@ -70,7 +70,7 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
     assert record["runs"] == RUNS
   page = (out / "index.md").read_bytes()
   record = json.loads((out / "share.json").read_text())
-  wrong = vs.errors(campaigns / "mnist-4")
+  wrong = vs.error_matrix(campaigns / "mnist-4")
   assert record["numbers"]["long"]["share"] == pytest.approx(
     stats.distribution_variance(wrong) / wrong.mean(1).var(ddof=1)
   )

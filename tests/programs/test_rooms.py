@@ -10,7 +10,7 @@ import pytest
 
 import vmapseeds as vs
 
-GROUND = {"jaxprs", "mistakes", "machine", "target"}
+GROUND = {"jaxprs", "errors", "machine", "target"}
 # What each room may import besides itself and the ground floor.
 ROOMS = {
   "lanes": set(),

@@ -49,7 +49,7 @@ def test_reports_are_printed_whole(folder, encoding, monkeypatch):
   for print_all in (
     lambda: vs.report(folder).print(),
     lambda: cli.main(["report", str(folder)]),
-    lambda: vs.plan(folder).print(),
+    lambda: vs.sample_size(folder).print(),
     lambda: vs.compare(folder, folder).print(),
   ):
     out = stream(encoding)
@@ -96,10 +96,12 @@ def test_figures_are_written_as_vectors_too(folder, tmp_path):
   for path in svgs:  # the same bytes again
     assert path.read_bytes() == (tmp_path / "c" / path.name).read_bytes()
   with pytest.raises(
-    vs.Mistake, match="unknown vector format 'png': choose one of svg, pdf"
+    vs.UserError, match="unknown vector format 'png': choose one of svg, pdf"
   ):
     report.save(vector="png")
-  with pytest.raises(vs.Mistake, match="unknown format 'pdf': choose one of text, md"):
+  with pytest.raises(
+    vs.UserError, match="unknown format 'pdf': choose one of text, md"
+  ):
     report.print(format="pdf")
 
 

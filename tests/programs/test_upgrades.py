@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import running
 from vmapseeds.training import identity
 from vmapseeds.training.recipes import recipe
 
@@ -18,10 +18,10 @@ DIGEST = identity.program_digest
 @pytest.fixture
 def upgrade(monkeypatch):
   """Lets JAX have another version, which writes programs in another way."""
-  now = loop.versions()
+  now = running.versions()
 
   def upgraded(jax="99.0"):
-    monkeypatch.setattr(loop, "versions", lambda: {**now, "jax": jax})
+    monkeypatch.setattr(running, "versions", lambda: {**now, "jax": jax})
     monkeypatch.setattr(identity, "program_digest", lambda stage: jax + DIGEST(stage))
     return now["jax"]
 
@@ -32,7 +32,7 @@ def upgrade(monkeypatch):
 def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   before = upgrade()
-  with pytest.raises(vs.Mistake) as caught:
+  with pytest.raises(vs.UserError) as caught:
     vs.train(LINEAR, 4, tmp_path / "a", **HOW)
   assert str(caught.value) == (
     f"{tmp_path / 'a'} was trained with jax {before}, and with jax 99.0 "
@@ -40,7 +40,7 @@ def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrad
     "allow_upgrade=True to train on: runs of both may then differ by more than rounding, "
     "and reports say which are which"
   )
-  with pytest.raises(vs.Mistake, match="allow_upgrade=True to train on"):
+  with pytest.raises(vs.UserError, match="allow_upgrade=True to train on"):
     vs.work(tmp_path / "a", **{"progress": False})
 
   results = vs.train(LINEAR, 4, tmp_path / "a", allow_upgrade=True, **HOW)
@@ -52,7 +52,7 @@ def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrad
   said = f"runs 0 to 1 with jax {before}, runs 2 to 3 with jax 99.0"
   assert any(said in warning for warning in summary["warnings"])
   upgrade("100.0")
-  with pytest.raises(vs.Mistake, match=f"`pip install jax=={before}` restores"):
+  with pytest.raises(vs.UserError, match=f"`pip install jax=={before}` restores"):
     vs.train(LINEAR, 6, tmp_path / "a", **HOW)
 
 
@@ -60,11 +60,11 @@ def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrad
 def test_it_forgives_versions_alone(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   other = LINEAR.replace(label_smoothing=0.5)
-  with pytest.raises(vs.Mistake, match="differ in label_smoothing"):
+  with pytest.raises(vs.UserError, match="differ in label_smoothing"):
     vs.train(other, 4, tmp_path / "a", allow_upgrade=True, **HOW)
   upgrade()
   for changed in (other, LINEAR.replace(epochs=2)):
-    with pytest.raises(vs.Mistake, match="this one differ in"):
+    with pytest.raises(vs.UserError, match="this one differ in"):
       vs.train(changed, 4, tmp_path / "a", allow_upgrade=True, **HOW)
 
 
@@ -74,7 +74,7 @@ def test_folders_of_several_versions_are_merged(tmp_path, upgrade):
   before = upgrade()
   vs.train(LINEAR, vs.Runs.independent(2, start=2), tmp_path / "b", **HOW)
   folders = [tmp_path / name for name in ("a", "b")]
-  with pytest.raises(vs.Mistake, match=r"was trained with jax 99.0, and with jax"):
+  with pytest.raises(vs.UserError, match=r"was trained with jax 99.0, and with jax"):
     vs.merge(folders, tmp_path / "c", progress=False)
   merged = vs.merge(folders, tmp_path / "c", allow_upgrade=True, progress=False)
   np.testing.assert_array_equal(merged.seed_init, range(4))

@@ -61,7 +61,9 @@ def test_a_task_of_ones_own(tmp_path):
   runs = vs.Runs.sweep(lr=[0.125, 0.5], seeds=3)
   results = vs.train(task, runs, tmp_path / "out", progress=False)
   for row, distance in enumerate(results["distance"].to_numpy()):
-    one = vs.run_of(task, int(results["seed_init"][row]), lr=float(results["lr"][row]))
+    one = vs.single_run(
+      task, int(results["seed_init"][row]), lr=float(results["lr"][row])
+    )
     state = np.asarray(start({"target": target}, one))
     for _ in range(5):
       state = state - float(results["lr"][row]) * (state - target)
@@ -106,7 +108,7 @@ def finished_runs(folder):
   """Return how many runs a folder holds; it may not be there yet."""
   try:
     return int(vs.open_results(folder).sizes["run"])
-  except vs.Mistake:
+  except vs.UserError:
     return 0
 
 

@@ -11,7 +11,7 @@ import sklearn.metrics as sk
 
 import vmapseeds as vs
 from vmapseeds.data import splits
-from vmapseeds.reports.summary import summarize
+from vmapseeds.reports.summaries import summarize
 from vmapseeds.training.runs import source_key
 
 HOW = dict(progress=False, lane_width=2, lowering="sequential")
@@ -250,7 +250,7 @@ def test_a_report_of_folds(trained):
   ],
 )
 def test_mistakes(make, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.train(recipe(), make(vs.Runs.independent(2)), tmp_path / "a", **HOW)
   assert not (tmp_path / "a").exists()
 
@@ -261,7 +261,9 @@ def test_examples_that_are_there_twice_are_not_held_out(tmp_path):
     vs.Runs.independent(1).k_fold(3),
     vs.Runs.independent(2).out_of_bootstrap(),
   ):
-    with pytest.raises(vs.Mistake, match="30 of the 30 examples of 'test' of 'twice'"):
+    with pytest.raises(
+      vs.UserError, match="30 of the 30 examples of 'test' of 'twice'"
+    ):
       vs.train(recipe(data), runs, tmp_path / "a", **HOW)
 
 
@@ -269,5 +271,5 @@ def test_examples_that_are_there_twice_are_not_held_out(tmp_path):
 def test_results_without_held_out_examples(tmp_path):
   data = vs.Dataset(train=(X, Y), test=(X[:5] + 9, Y[:5]))
   vs.train(recipe(data, epochs=1), 2, tmp_path / "a", **HOW)
-  with pytest.raises(vs.Mistake, match="these runs hold no examples out"):
+  with pytest.raises(vs.UserError, match="these runs hold no examples out"):
     vs.held_out(tmp_path / "a")

@@ -248,9 +248,9 @@ def test_a_recipe_with_metrics_is_written_and_read_back():
     ({"area": 3}, "metric is 3: give a name"),
     (
       {"accuracy": "auc"},
-      "metric 'accuracy': results have something else of that name",
+      "metric 'accuracy': that name is already used in the results",
     ),
-    ({"lr": "auc"}, "metric 'lr': results have something else of that name"),
+    ({"lr": "auc"}, "metric 'lr': that name is already used in the results"),
     (
       {"two": two},
       r"metric two, .*two, gives float32 of shape \(2,\): give one number",
@@ -260,7 +260,7 @@ def test_a_recipe_with_metrics_is_written_and_read_back():
   ],
 )
 def test_mistakes(metrics, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.train(recipe(metrics=metrics), 2, tmp_path / "a", **HOW)
   assert not (tmp_path / "a").exists()
 
@@ -284,7 +284,9 @@ def test_a_search_maximises_a_metric(tmp_path):
 
 def test_outputs_that_were_not_kept_cannot_be_measured(tmp_path):
   vs.train(recipe(epochs=1), 2, tmp_path / "a", **HOW)
-  with pytest.raises(vs.Mistake, match="outputs of the networks were not kept: train"):
+  with pytest.raises(
+    vs.UserError, match="outputs of the networks were not kept: train"
+  ):
     vs.measure(tmp_path / "a", ["auc"])
 
 
@@ -306,7 +308,7 @@ def test_what_is_measured_later_is_added_to_the_folder(trained, tmp_path):
   sections = {s["output"]: s for s in (summary, *summary["further"])}
   mean = sections["log_loss"]["statistics"]["mean"]["value"]
   assert mean == pytest.approx(found.log_loss.attrs["mean"])
-  assert vs.to_dataframe(folder).log_loss.tolist() == found.log_loss.values.tolist()
+  assert vs.run_table(folder).log_loss.tolist() == found.log_loss.values.tolist()
   assert "late" not in vs.open_results(trained)
   # Again: replaced.
   vs.measure(folder, {"late": accuracy_of_mine})
@@ -332,7 +334,7 @@ def test_runs_that_are_added_later_are_to_be_measured_again(trained, tmp_path):
   vs.measure(folder, ["log_loss"])
   assert np.isfinite(vs.open_results(folder).log_loss.values).all()
   (folder / "measured" / "test.json").write_text('{"log_loss": 3}')
-  with pytest.raises(vs.Mistake, match="holds no metrics; remove that file"):
+  with pytest.raises(vs.UserError, match="holds no metrics; remove that file"):
     vs.open_results(folder)
 
 
@@ -378,7 +380,7 @@ def test_metrics_in_comparisons_plans_and_until(trained, tmp_path):
   a, b = (vs.open_results(folder).area.values for folder in (trained, other))
   (said,) = vs.compare(trained, other, output="area")
   assert said.found.difference == pytest.approx((a - b).mean(), abs=1e-6)
-  vs.plan(trained, other, output="brier")
+  vs.sample_size(trained, other, output="brier")
 
   until = Until.parse("area:mean abs 100")
   how = HOW | {"first": 3}
@@ -387,7 +389,7 @@ def test_metrics_in_comparisons_plans_and_until(trained, tmp_path):
   assert found.sizes["run"] == 3
   of_none = Until.parse("auc:mean abs 1")
   with pytest.raises(
-    vs.Mistake, match="unknown output 'auc': choose one of predictions"
+    vs.UserError, match="unknown output 'auc': choose one of predictions"
   ):
     train_until(of, runs, tmp_path / "d", of_none, **how)
 

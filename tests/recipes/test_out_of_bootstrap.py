@@ -8,7 +8,7 @@ from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.data.splits import out_of_bootstrap
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_validation_and_test_examples_share_what_is_left(n, size, trained, held_
 def test_one_example_is_the_least_to_train_on():
   runs = vs.Runs.independent(2)
   assert runs.out_of_bootstrap(1).sampling[1] == 1
-  with pytest.raises(Mistake, match="training examples"):
+  with pytest.raises(UserError, match="training examples"):
     runs.out_of_bootstrap(0)
 
 
@@ -76,5 +76,5 @@ def test_what_runs_of_a_bootstrap_make_of_other_training_examples_is_kept(tmp_pa
   assert summary["output"] == "predictions"
 
   vs.train(recipe, runs, tmp_path / "b", predictions="none", **how)
-  with pytest.raises(Mistake, match="these runs hold no examples out"):
+  with pytest.raises(UserError, match="these runs hold no examples out"):
     vs.held_out(tmp_path / "b")

@@ -12,8 +12,8 @@ import pytest
 from cases import mostly_slow
 
 import vmapseeds as vs
-from vmapseeds.reports.summary import summarize
-from vmapseeds.results.networks import StoredNetworks
+from vmapseeds.reports.summaries import summarize
+from vmapseeds.results.kept_networks import StoredNetworks
 from vmapseeds.training.moments import InputMoments
 from vmapseeds.training.supervised import Keep, make_task
 

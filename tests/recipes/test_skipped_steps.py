@@ -9,7 +9,7 @@ import pytest
 from cases import mostly_slow
 
 import vmapseeds as vs
-from vmapseeds.reports.summary import summarize
+from vmapseeds.reports.summaries import summarize
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(12, 5)).astype(np.float32)

@@ -18,9 +18,9 @@ import xarray as xr
 from flax import nnx
 
 import vmapseeds as vs
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import running
 from vmapseeds.campaign.planning import load_task
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 from vmapseeds.results import opening
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training import moments, supervised
@@ -91,23 +91,23 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
     np.testing.assert_array_equal(of_epoch.logits, shorter.logits)
     np.testing.assert_array_equal(of_epoch.predictions, shorter.predictions)
     np.testing.assert_array_equal(of_epoch.accuracy, shorter.accuracy)
-    np.testing.assert_array_equal(vs.errors(of_epoch), vs.errors(shorter))
+    np.testing.assert_array_equal(vs.error_matrix(of_epoch), vs.error_matrix(shorter))
     # The stored votes are those at the end.
     np.testing.assert_array_equal(vs.tally(of_epoch).votes, vs.tally(shorter).votes)
   np.testing.assert_array_equal(results.predictions, shorter.predictions)
   assert (results.epoch_predictions[:, 0] != results.epoch_predictions[:, 1]).any()
   for epoch in (3, 0, "5"):
     with pytest.raises(
-      vs.Mistake, match=f"not evaluated after epoch {epoch!r}: give one of 2, 4, 5"
+      vs.UserError, match=f"not evaluated after epoch {epoch!r}: give one of 2, 4, 5"
     ):
       vs.open_results(out, epoch=epoch)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="not evaluated after epoch 2: train with evaluate_every to have any",
   ):
     vs.open_results(tmp_path / "2", epoch=2)
   with pytest.raises(
-    vs.Mistake, match="not evaluated after epoch True: give one of 1, 2"
+    vs.UserError, match="not evaluated after epoch True: give one of 1, 2"
   ):
     opening._of_epoch(xr.Dataset(coords={"epoch": [1, 2]}), "r", True)
 
@@ -116,7 +116,7 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
 @pytest.mark.optimized
 def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
   out, results = evaluated
-  train_set, networks = load("digits").train, vs.load_networks(out)
+  train_set, networks = load_dataset("digits").train, vs.load_networks(out)
   subsets = recipe_lanes(EVERY, vs.Runs.independent(4).subset(100), 1000)["subset"]
   for run, subset in enumerate(subsets):
     variables = jax.tree.map(lambda leaf, run=run: leaf[run], networks.variables)
@@ -310,8 +310,8 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
 )
 def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
   with pytest.raises(
-    vs.Mistake,
-    match=f"value '{name}': results have something else of that name, rename",
+    vs.UserError,
+    match=f"value '{name}': that name is already used in the results, rename",
   ):
     own = ADAM.replace(
       optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1}
@@ -500,7 +500,7 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
   ours, stored, data = (
     variables(tmp_path / "r"),
     variables(tmp_path / "base"),
-    load("digits").train,
+    load_dataset("digits").train,
   )
   theirs = plain.train(
     plain.Linear(),
@@ -528,7 +528,7 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
     (
       {"start_from": "nowhere"},
       2,
-      "start_from is .*nowhere, which is no results folder: train it first, or put it back",
+      "start_from is .*nowhere, which is not a results folder: train it first, or put it back",
     ),
     (
       {"start_from": None},
@@ -558,7 +558,7 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
   ],
 )
 def test_bases_that_do_not_fit(base, tmp_path, changes, runs, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     train(
       tmp_path / "r",
       BASE.replace(**{"start_from": str(base), **OTHERS, **changes}),
@@ -576,7 +576,7 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
   train(first, linear, 2)
   recipe = linear.replace(start_from=first)
   with pytest.raises(
-    vs.Mistake, match="holds no trained parameters: train it with keep_params=True"
+    vs.UserError, match="holds no trained parameters: train it with keep_params=True"
   ):
     train(tmp_path / "r", recipe, 2)
   shutil.rmtree(first)
@@ -588,33 +588,33 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
     lambda: vs.replay(tmp_path / "r", 0),
   ):
     with pytest.raises(
-      vs.Mistake,
-      match=r"first, which is no results folder: train it first, or put it back",
+      vs.UserError,
+      match=r"first, which is not a results folder: train it first, or put it back",
     ):
       go_on()
-  assert loop.open_campaign(
+  assert running.open_campaign(
     recipe.replace(start_from=tmp_path / "kept"),
     3,
     tmp_path / "r",
-    loop.Options(progress=False),
+    running.Options(progress=False),
   ), "the same"
   train(first, linear, vs.Runs.independent(2, start=5), keep_params=True)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"the networks of .*first are not those that .*r began with: put those back",
   ):
     vs.work(tmp_path / "r", progress=False)
   with pytest.raises(
-    vs.Mistake, match="belongs to another campaign: its networks digest is"
+    vs.UserError, match="belongs to another campaign: its networks digest is"
   ):
     train(tmp_path / "r", recipe, 4)
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(
-      loop, "run_lanes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+      running, "run_lanes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     train(tmp_path / "left", linear, 2, keep_params=True)
   with pytest.raises(
-    vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"
+    vs.UserError, match=r"where runs are left to train: `vmapseeds work .*left` first"
   ):
     train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
 
@@ -677,12 +677,12 @@ def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):
 def test_runs_that_saw_all_examples_have_no_list_of_them(tmp_path):
   train(tmp_path / "r", ADAM.replace(epochs=0), 2)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"/r were trained on all examples: train some with Runs.subset or Runs.bootstrap$",
   ):
     vs.training_examples(tmp_path / "r")
   vs.import_runs(
     tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int)
   )
-  with pytest.raises(vs.Mistake, match="imported runs, whose training is not known"):
+  with pytest.raises(vs.UserError, match="imported runs, whose training is not known"):
     vs.training_examples(tmp_path / "i")

@@ -97,7 +97,9 @@ def test_all_are_there_hardest_first(opened, reported):
   assert len(found) == 24
   assert rates[found].tolist() == sorted(rates, reverse=True)[:24]
   text = page.locator(".explore .card").first.inner_text().replace("\u00a0", " ")
-  agree = vs.examples(vs.open_results(reported[2].parents[1])).dataset.agreement.values
+  agree = vs.example_table(
+    vs.open_results(reported[2].parents[1])
+  ).dataset.agreement.values
   assert f"wrong in {100 * rates[found[0]]:.1f} %" in text
   assert f"agree {100 * agree[found[0]]:.1f} %" in text
   assert f"#{found[0]}, label {NAMES[labels[found[0]]]}" in text
@@ -116,7 +118,7 @@ def test_filters_and_order(opened, reported):
   assert status(page).startswith(f"{expected.sum()} of ")
   page.get_by_label("order").select_option("by number")
   assert shown(page) == np.flatnonzero(expected)[:24].tolist()
-  agree = vs.examples(vs.open_results(folder.parents[1])).dataset.agreement.values
+  agree = vs.example_table(vs.open_results(folder.parents[1])).dataset.agreement.values
   page.get_by_label("agree at most %").fill("60")
   few = np.flatnonzero(expected & (agree <= 0.6))
   assert shown(page) == few[:24].tolist()
@@ -125,7 +127,7 @@ def test_filters_and_order(opened, reported):
   page.get_by_role("button", name="Reset").click()
   assert status(page).startswith(f"{(rates > 0).sum()} of ")
   page.get_by_label("order").select_option("likely mislabelled first")
-  table = vs.examples(vs.open_results(folder.parents[1])).dataset
+  table = vs.example_table(vs.open_results(folder.parents[1])).dataset
   shares = table.other_share.values
   assert shares[shown(page)].tolist() == sorted(shares, reverse=True)[:24]
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import vmapseeds as vs
 from vmapseeds import cli, stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import pages, plots, verdict
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.store.files import write
@@ -233,7 +233,7 @@ def test_equal_within_a_margin(tmp_path, capsys):
   cli.main(["compare", *map(str, sides), "--margin", "3"])
   assert "equal within 3 points" in capsys.readouterr().out
   for margin in (0, -1, "x", np.inf):
-    with pytest.raises(Mistake, match="margin is"):
+    with pytest.raises(UserError, match="margin is"):
       said(*sides, margin=margin)
 
 
@@ -423,12 +423,12 @@ def test_paired_row_by_row_and_not_at_all(tmp_path):
     A, B, paired=False
   )
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"has 8 finished runs and .*short 3: to pair them row by row, give as many",
   ):
     said(a, folder(tmp_path / "short", B[:3]), paired=True)
   with pytest.raises(
-    Mistake, match="e has no finished pairs of which neither diverged, with"
+    UserError, match="e has no finished pairs of which neither diverged, with"
   ):
     said(
       folder(tmp_path / "e", [0.5], diverged=[0]),
@@ -478,14 +478,14 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
     ([], {"against": {"lr": 0.01}}),
   ):
     with pytest.raises(
-      Mistake,
+      UserError,
       match=r"sweep: lr takes 0\.01, 0\.02, 0\.05: choose, such as \w+={.lr.: 0.01}",
     ):
       said(sweep, *other, **pooled)
-  with pytest.raises(Mistake, match=r"sweep: no run has lr=0.03: lr takes"):
+  with pytest.raises(UserError, match=r"sweep: no run has lr=0.03: lr takes"):
     said(sweep, where={"lr": 0.03}, against={"lr": 0.02})
   with pytest.raises(
-    Mistake, match=r"one results folder, and nothing to compare it with: .* against="
+    UserError, match=r"one results folder, and nothing to compare it with: .* against="
   ):
     said(sweep, where={"lr": 0.01})
 
@@ -577,9 +577,9 @@ def test_power_is_that_of_the_gamma_asked_for(tmp_path):
 def test_mistakes(tmp_path):
   a, gone = folder(tmp_path / "a", A), folder(tmp_path / "gone", [0.5], diverged=[0])
   other = folder(tmp_path / "other", A, labels=np.zeros(EXAMPLES, np.int32))
-  with pytest.raises(Mistake, match="other were tested on different examples"):
+  with pytest.raises(UserError, match="other were tested on different examples"):
     said(a, other)
-  with pytest.raises(Mistake, match="gone has no finished runs that did not diverge"):
+  with pytest.raises(UserError, match="gone has no finished runs that did not diverge"):
     said(a, gone)
   for options, message in (
     ({"gamma": 0.3}, "gamma is 0.3"),
@@ -587,7 +587,7 @@ def test_mistakes(tmp_path):
     ({"paired": "no"}, "paired is 'no': give True, False or None"),
     ({"where": "lr=0.02"}, "a: the values wanted are 'lr=0.02': give column -> value"),
   ):
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
       said(a, a, **options)
 
 

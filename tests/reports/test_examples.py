@@ -15,8 +15,8 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.mistakes import Mistake
-from vmapseeds.reports.summary import summarize
+from vmapseeds.errors import UserError
+from vmapseeds.reports.summaries import summarize
 from vmapseeds.results import by_example
 
 
@@ -57,7 +57,7 @@ def test_classes_by_hand(runs):
   predictions = results.predictions.values
   predictions[: runs // 2, 3] = -1
   predictions[:, 5] = -1
-  found = vs.examples(results).dataset
+  found = vs.example_table(results).dataset
   expected = by_hand(predictions, results.labels.values)
   assert {*found.data_vars} == {*expected}
   for name, column in expected.items():
@@ -73,7 +73,7 @@ def test_classes_by_hand(runs):
 @pytest.mark.parametrize("runs", [1, 2, 40])
 def test_losses_by_hand(runs):
   losses = test_roles.LOSSES[:runs]
-  found = vs.examples(test_roles.dataset(nats=(losses, test_roles.LOSS))).dataset
+  found = vs.example_table(test_roles.dataset(nats=(losses, test_roles.LOSS))).dataset
   columns = [[float(x) for x in column] for column in losses.T]
   mean = [sum(column) / runs for column in columns]
   sd = [np.std(column, ddof=1) if runs > 1 else np.nan for column in columns]
@@ -111,7 +111,7 @@ def test_examples_that_runs_held_out_by_hand(tmp_path):
   )
   runs = vs.Runs.independent(6).out_of_bootstrap()
   vs.train(recipe, runs, tmp_path / "r", progress=False)
-  table = vs.examples(tmp_path / "r").dataset
+  table = vs.example_table(tmp_path / "r").dataset
   results = vs.open_results(tmp_path / "r", "held_out")
   mask, predictions = results.mask.values, results.predictions.values
   assert {0, 1, 2} <= {*mask.sum(0)}
@@ -138,12 +138,14 @@ def test_runs_that_diverged_are_left_out():
   results = test_report.dataset(6, 20)
   results.diverged[2] = True
   kept = results.isel(run=[0, 1, 3, 4, 5])
-  assert vs.examples(results).dataset.identical(vs.examples(kept).dataset)
+  assert vs.example_table(results).dataset.identical(vs.example_table(kept).dataset)
   results.diverged[:] = True
-  with pytest.raises(Mistake, match="no run is left: 6 are finished, and all of them"):
-    vs.examples(results)
-  with pytest.raises(Mistake, match="no run is left: 0 are finished"):
-    vs.examples(results.isel(run=[]))
+  with pytest.raises(
+    UserError, match="no run is left: 6 are finished, and all of them"
+  ):
+    vs.example_table(results)
+  with pytest.raises(UserError, match="no run is left: 0 are finished"):
+    vs.example_table(results.isel(run=[]))
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +162,8 @@ def counted(tmp_path_factory):
 @pytest.mark.slow
 def test_stored_votes_are_enough(counted, monkeypatch):
   alone, beside = (
-    vs.examples(counted["none"]).dataset,
-    vs.examples(str(counted["all"])).dataset,
+    vs.example_table(counted["none"]).dataset,
+    vs.example_table(str(counted["all"])).dataset,
   )
   assert alone.identical(beside)
   results = vs.open_results(counted["all"])
@@ -170,17 +172,17 @@ def test_stored_votes_are_enough(counted, monkeypatch):
   # Where votes are stored, no predictions are read; of some runs only, they are.
   read = []
   monkeypatch.setattr("vmapseeds.results.opening.prediction_blocks", read.append)
-  assert vs.examples(counted["all"]).dataset.identical(beside)
+  assert vs.example_table(counted["all"]).dataset.identical(beside)
   assert read == []
   monkeypatch.undo()
-  some = vs.examples(results.isel(run=[0, 5])).dataset
+  some = vs.example_table(results.isel(run=[0, 5])).dataset
   expected = by_hand(results.predictions.values[[0, 5]], results.labels.values)
   np.testing.assert_allclose(some.error_rate, expected["error_rate"])
 
 
 @pytest.mark.slow
 def test_the_terminal_shows_them(counted, capsys):
-  table = vs.examples(counted["all"]).table
+  table = vs.example_table(counted["all"]).table
   for most in ("split", "hard"):
     cli.main(["examples", str(counted["none"]), "--most", most, "--n", "5"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -242,7 +244,7 @@ def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
   assert vs.verify("s").problems == []
   capsys.readouterr()
   for folder in "rs":
-    assert vs.examples(folder).dataset.attrs["class_names"] == tuple(NAMES)
+    assert vs.example_table(folder).dataset.attrs["class_names"] == tuple(NAMES)
     cli.main(["examples", folder, "--most", "hard"])
     out = capsys.readouterr().out.replace("│", " ")
     rows = [line.split() for line in out.splitlines()]
@@ -254,9 +256,9 @@ def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
     assert "owl: 100.0" in page
     assert r'"class_names": ["cat", "[red]dog", "owl"]' in page
   vs.merge(["r"], "t", progress=False)
-  assert vs.examples("t").dataset.attrs["class_names"] == tuple(NAMES)
+  assert vs.example_table("t").dataset.attrs["class_names"] == tuple(NAMES)
   unnamed = vs.import_runs("u", predictions=predictions, labels=labels, progress=False)
-  assert "class_names" not in vs.examples(unnamed).dataset.attrs
+  assert "class_names" not in vs.example_table(unnamed).dataset.attrs
 
 
 @pytest.mark.parametrize(
@@ -272,23 +274,23 @@ def test_classes_are_shown_by_their_names(tmp_path, monkeypatch, capsys):
 def test_names_that_do_not_fit_the_classes(names, said, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   vs.Recorder("u", labels=[0, 1, 2]).add([0, 1, 2])
-  with pytest.raises(Mistake, match=said):
+  with pytest.raises(UserError, match=said):
     vs.Recorder("u", class_names=names)
-  with pytest.raises(Mistake, match="2 class names for 3 classes: give one for each"):
+  with pytest.raises(UserError, match="2 class names for 3 classes: give one for each"):
     vs.Output(role="class", labels=[0, 2], class_names=["a", "b"])
-  with pytest.raises(Mistake, match="class_names with role 'score': leave them out"):
+  with pytest.raises(UserError, match="class_names with role 'score': leave them out"):
     vs.Output(role="score", class_names=["a", "b"])
 
 
 def test_what_has_no_examples(tmp_path):
   scores = test_roles.dataset(reward=(test_roles.SCORES, test_roles.SCORE))
-  with pytest.raises(Mistake, match="these outputs have no numbers of examples"):
-    vs.examples(scores)
+  with pytest.raises(UserError, match="these outputs have no numbers of examples"):
+    vs.example_table(scores)
   path = folders.outputs_folder(
     tmp_path / "l", {"nats": (test_roles.LOSSES, test_roles.LOSS)}
   )
-  assert isinstance(vs.examples(path).dataset, xr.Dataset)
+  assert isinstance(vs.example_table(path).dataset, xr.Dataset)
   with pytest.raises(SystemExit):
     cli.main(["examples", str(path), "--most", "mislabelled"])
-  with pytest.raises(Mistake, match="unknown output of role class or loss 'x'"):
-    vs.examples(path, output="x")
+  with pytest.raises(UserError, match="unknown output of role class or loss 'x'"):
+    vs.example_table(path, output="x")

@@ -17,7 +17,7 @@ from rich.console import Console
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import rendering
 
 RNG = np.random.default_rng(0)
@@ -56,8 +56,8 @@ def found(folders):
   return {
     "report": vs.report(folders[0]),
     "compare": vs.compare(*folders),
-    "plan": vs.plan(folders[0]),
-    "examples": vs.examples(folders[0]),
+    "plan": vs.sample_size(folders[0]),
+    "examples": vs.example_table(folders[0]),
   }
 
 
@@ -70,8 +70,8 @@ def test_nothing_is_printed_or_written_unless_asked(folders, capsys, undrawn):
   for findings in (
     vs.report(folders[0]),
     vs.compare(*folders),
-    vs.plan(folders[0]),
-    vs.examples(folders[0]),
+    vs.sample_size(folders[0]),
+    vs.example_table(folders[0]),
   ):
     assert findings.table is next(iter(findings.tables.values()))
     assert isinstance(findings.table, pd.DataFrame)
@@ -118,19 +118,20 @@ def test_pages_stand_in_the_results_by_default(found, folders, undrawn):
     "examples": report / "examples.html",
   }
   text = io.StringIO()
-  findings = vs.plan(folders[0])
+  findings = vs.sample_size(folders[0])
   findings.print(Console(file=text))
   assert "plan.html" not in text.getvalue()
-  with pytest.raises(Mistake, match="not read from a folder: give out= to save in"):
-    vs.examples(vs.open_results(folders[0])).save()
+  with pytest.raises(UserError, match="not read from a folder: give out= to save in"):
+    vs.example_table(vs.open_results(folders[0])).save()
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "plan", "examples"])
+@pytest.mark.parametrize("name", ["report", "compare", "sample_size", "example_table"])
 def test_the_command_prints_what_print_does(folders, name, tmp_path, capsys, undrawn):
   names = [str(folder) for folder in folders]
   given = names if name == "compare" else names[:1]
   out = ["--out", str(tmp_path)] if name in ("report", "compare") else []
-  cli.main([name, *given, *out])
+  command = {"sample_size": "sample-size", "example_table": "examples"}.get(name, name)
+  cli.main([command, *given, *out])
   of_command = capsys.readouterr().out
   getattr(vs, name)(*given).print()
   of_findings = capsys.readouterr().out
@@ -180,7 +181,7 @@ def test_a_comparison_of_two_is_asked_directly(folders):
   )
   several = vs.compare(*folders, folders[0])
   assert len(several) == 2
-  with pytest.raises(Mistake, match="2 comparisons were made: take one of them"):
+  with pytest.raises(UserError, match="2 comparisons were made: take one of them"):
     several.sentence  # noqa: B018
 
 

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from cases import mostly_slow
 
-from vmapseeds.reports import plots, results_page, summary
+from vmapseeds.reports import plots, results_page, summaries
 from vmapseeds.results.formatting import Quantity, show
 
 RUNS, EXAMPLES = 12, 40
@@ -39,8 +39,8 @@ def results(numbers, role):
 
 def summarized(numbers, role="loss"):
   given = results(numbers, role)
-  (runs,) = summary.measure_outputs(given)
-  return runs, summary.summarize(given, measured=[runs])
+  (runs,) = summaries.measure_outputs(given)
+  return runs, summaries.summarize(given, measured=[runs])
 
 
 @pytest.mark.parametrize("role", mostly_slow(["loss", "score"]))

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 
 def accuracies(folder):
-  frame = vs.to_dataframe(folder)
+  frame = vs.run_table(folder)
   means = frame.groupby(["dropout", "seed"]).accuracy.mean()
   return means[0.5], means[0.0]
 
@@ -92,5 +92,5 @@ def test_the_command_line(folder, capsys):
   ],
 )
 def test_mistakes(folder, given, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.compare(folder, **given)

@@ -18,10 +18,10 @@ from PIL import Image
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.data import sources
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import example_cards, pictures
 from vmapseeds.reports.pictures import Inputs, as_inputs, find_inputs
-from vmapseeds.reports.summary import measure_outputs, summarize
+from vmapseeds.reports.summaries import measure_outputs, summarize
 
 DIGITS = vs.Dataset(
   train=(np.ones((4, 8, 8, 1)), [0, 1, 2, 0]), test=(np.ones((61, 8, 8, 1)), [0] * 61)
@@ -31,7 +31,7 @@ DIGITS = vs.Dataset(
 def digits():
   """Results with the labels of the built-in digits."""
   results = test_report.dataset(runs=6, n=797, classes=10)
-  test = sources.load("digits").tests["test"]
+  test = sources.load_dataset("digits").tests["test"]
   return results.assign(labels=("example", test.targets)), test.inputs
 
 
@@ -107,7 +107,7 @@ def test_inputs_that_are_given(tmp_path):
     ("test_pictures:digits", "is function: give the name of a vs.Dataset"),
     ("cifar1", "unknown data set 'cifar1'"),
   ):
-    with pytest.raises(Mistake, match=said):
+    with pytest.raises(UserError, match=said):
       find_inputs(wrong, results, "test")
 
 
@@ -233,7 +233,7 @@ def test_the_script_gets_exact_counts(runs):
   assert data["errors"] == errors.sum()
   np.testing.assert_array_equal(decode(data["label"]), labels[ids])
   np.testing.assert_array_equal(decode(data["wrong"]), errors[:, ids].sum(0))
-  agree = vs.examples(results).dataset.agreement.values[ids]
+  agree = vs.example_table(results).dataset.agreement.values[ids]
   np.testing.assert_allclose(decode(data["agree"]), agree, rtol=1e-6)
   classes, votes = (decode(data[n]).reshape(len(ids), 4) for n in ("classes", "votes"))
   for i, of, counts in zip(ids, classes, votes, strict=True):

@@ -11,8 +11,8 @@ from test_compare import folder
 
 import vmapseeds as vs
 from vmapseeds import cli, stats
-from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import pages, planning
+from vmapseeds.errors import UserError
+from vmapseeds.reports import pages, runs_needed
 from vmapseeds.store.files import write
 from vmapseeds.store.results import Results
 
@@ -22,7 +22,7 @@ SCORES = 100 + 10 * RNG.standard_normal(20)
 
 def said(*args, **options):
   text = io.StringIO()
-  found = vs.plan(*args, **options)
+  found = vs.sample_size(*args, **options)
   found.print(Console(width=200, file=text))
   return found, text.getvalue()
 
@@ -95,11 +95,11 @@ def test_times_are_those_of_the_pilot(tmp_path, monkeypatch):
   a = of_scores(tmp_path / "a", SCORES)
   record = {"seconds": 50.0, "compile_seconds": 2.0}
   monkeypatch.setattr(Results, "record", lambda *_: record)
-  assert planning.seconds_of_a_run(a) == 48 / 16  # runs of a block
+  assert runs_needed.seconds_of_a_run(a) == 48 / 16  # runs of a block
   (mean, difference, _), text = said(a, detect=4)
-  assert planning.show_time(mean.runs * 3) in text
-  assert planning.show_time(2 * difference.runs * 3) in text
-  assert [planning.show_time(s) for s in (0.2, 59, 100, 5000, 200_000)] == [
+  assert runs_needed.show_time(mean.runs * 3) in text
+  assert runs_needed.show_time(2 * difference.runs * 3) in text
+  assert [runs_needed.show_time(s) for s in (0.2, 59, 100, 5000, 200_000)] == [
     "0.2 s",
     "59 s",
     "1.7 min",
@@ -127,7 +127,7 @@ def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
   cli.plan_hint(str(tmp_path / "none"))
   cli.plan_hint(str(few))
   assert capsys.readouterr().out == (
-    f"20 runs are there: vmapseeds plan {a} says how many a question takes\n"
+    f"20 runs are there: vmapseeds sample-size {a} says how many a question takes\n"
   )
 
 
@@ -148,5 +148,5 @@ def test_mistakes_and_the_command(tmp_path, capsys):
     ([a], {"detect": "x"}, "detect is 'x': give a number"),
     ([a], {"power": 1}, "power is 1"),
   ):
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
       said(*args, **options)

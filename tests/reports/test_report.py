@@ -24,7 +24,7 @@ from zarr.errors import ZarrUserWarning
 
 import vmapseeds as vs
 from vmapseeds import cli, stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import pages, plots, rendering, results_page, sweeps
 from vmapseeds.reports.groups import group_runs
 from vmapseeds.reports.pictures import Inputs
@@ -34,7 +34,7 @@ from vmapseeds.reports.results_page import (
   figures,
   short_side_by_side,
 )
-from vmapseeds.reports.summary import measure_outputs, summarize
+from vmapseeds.reports.summaries import measure_outputs, summarize
 from vmapseeds.results import statistics
 from vmapseeds.results.formatting import show
 from vmapseeds.results.statistics import measure_runs
@@ -542,12 +542,12 @@ def test_every_statistic_has_its_definition_and_reading():
 
 def test_no_run_and_only_diverged_runs_are_mistakes():
   with pytest.raises(
-    Mistake, match="no run is finished: start `vmapseeds train` again"
+    UserError, match="no run is finished: start `vmapseeds train` again"
   ):
     summarize(dataset().isel(run=slice(0)))
   results = dataset(runs=2)
   results.diverged[:] = True
-  with pytest.raises(Mistake, match="all 2 finished runs diverged"):
+  with pytest.raises(UserError, match="all 2 finished runs diverged"):
     summarize(results)
 
 
@@ -768,12 +768,12 @@ def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
   shutil.copytree(folder, empty, ignore=shutil.ignore_patterns("report"))
   for record in (empty / "blocks").glob("*.json"):
     record.unlink()
-  with pytest.raises(Mistake, match=r"empty: no run is finished"):
+  with pytest.raises(UserError, match=r"empty: no run is finished"):
     vs.report([empty])
   assert not (empty / "report").exists()
-  with pytest.raises(Mistake, match="is no results folder"):
+  with pytest.raises(UserError, match="is not a results folder"):
     vs.report([tmp_path / "nowhere"])
-  with pytest.raises(Mistake, match=r"unknown test set 'tset'.*did you mean 'test'"):
+  with pytest.raises(UserError, match=r"unknown test set 'tset'.*did you mean 'test'"):
     vs.report([folder], test_set="tset")
 
 
@@ -783,7 +783,7 @@ def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path, undrawn)
   shutil.copytree(folder, full, ignore=shutil.ignore_patterns("report"))
   (full / "report").write_text("in the way")
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"report cannot be written .*: make it writable, or give another .* out=",
   ):
     vs.report([full]).save()
@@ -980,7 +980,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
   ],
 )
 def test_mistakes_in_choosing_runs(options, message, sweep):
-  with pytest.raises(Mistake, match=message):
+  with pytest.raises(UserError, match=message):
     vs.report(sweep, **options)
 
 
@@ -1022,7 +1022,7 @@ def test_imported_runs_have_no_columns(tmp_path):
     progress=False,
   )
   with pytest.raises(
-    Mistake,
+    UserError,
     match="unknown column 'lr': these runs have no runs table, as they were imported",
   ):
     vs.report(tmp_path / "i", where={"lr": 0.1})

@@ -1,4 +1,4 @@
-"""Mistakes that leave results which look sound: each has its line, and sound results
+"""UserErrors that leave results which look sound: each has its line, and sound results
 have none.
 """
 
@@ -15,7 +15,7 @@ import xarray as xr
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.data.dataset import count_seen, twins_in_training
-from vmapseeds.reports.summary import summarize
+from vmapseeds.reports.summaries import summarize
 from vmapseeds.results import doubts
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes
 

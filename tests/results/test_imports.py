@@ -21,6 +21,7 @@ import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.results import given as given_arrays
 from vmapseeds.results import recording
+from vmapseeds.results.opening import prediction_blocks
 from vmapseeds.store import layout
 from vmapseeds.store.results import Results
 
@@ -127,7 +128,7 @@ def test_tensors_of_torch(arrays, tmp_path):
     logits.float().to_sparse(),
   ):
     with pytest.raises(
-      vs.Mistake,
+      vs.UserError,
       match=r"logits (cannot be read as a NumPy array|is a list: give one array, .*) \(",
     ):
       import_runs(tmp_path / "no", labels, logits=unreadable)
@@ -176,7 +177,7 @@ def test_files_in_fortran_order(files, arrays, tmp_path, monkeypatch):
     arrays,
   )
   monkeypatch.setattr(given_arrays, "FORTRAN_BYTES", 100)
-  with pytest.raises(vs.Mistake, match="is in Fortran order"):
+  with pytest.raises(vs.UserError, match="is in Fortran order"):
     import_runs(tmp_path / "no", files["labels"], predictions=files["predictions"])
 
 
@@ -185,9 +186,9 @@ def test_statistics_are_those_of_the_arrays(arrays, tmp_path):
     tmp_path / "r", arrays["labels"], logits=arrays["logits"], block_runs=2
   )
   errors = arrays["predictions"] != arrays["labels"]
-  np.testing.assert_array_equal(vs.errors(results), errors)
+  np.testing.assert_array_equal(vs.error_matrix(results), errors)
   tallied = stats.tally_blocks(
-    vs.prediction_blocks(results, 3), results.labels.values, CLASSES
+    prediction_blocks(results, 3), results.labels.values, CLASSES
   )
   assert tallied.distribution_variance() == stats.distribution_variance(errors)
 
@@ -266,7 +267,10 @@ def test_no_prediction_is_an_error(tmp_path):
     tmp_path / "r", [0, 1, 1], predictions=[[-1, 1, -1], [0, -1, 1]]
   )
   assert results.accuracy.values.tolist() == [1 / 3, 2 / 3]
-  assert vs.errors(results).tolist() == [[True, False, True], [False, True, False]]
+  assert vs.error_matrix(results).tolist() == [
+    [True, False, True],
+    [False, True, False],
+  ]
 
 
 def test_one_run_and_one_example(tmp_path):
@@ -435,7 +439,7 @@ def with_class(value, dtype=int):
   ],
 )
 def test_what_does_not_fit_is_refused(given, message, tmp_path):
-  with pytest.raises(vs.Mistake) as mistake:
+  with pytest.raises(vs.UserError) as mistake:
     import_runs(tmp_path / "new" / "r", **{"labels": LABELS, "block_runs": 2} | given)
   assert message in str(mistake.value)
   assert list(tmp_path.iterdir()) == []
@@ -540,14 +544,16 @@ def test_folders_are_never_overwritten(files, tmp_path):
   out = tmp_path / "r"
   out.mkdir()
   (out / "note.txt").write_text("mine")
-  with pytest.raises(vs.Mistake, match="is not empty"):
+  with pytest.raises(vs.UserError, match="is not empty"):
     import_runs(out, files["labels"], logits=files["logits"])
   assert [f.name for f in out.iterdir()] == ["note.txt"]
   (out / "note.txt").unlink()
   import_runs(out, files["labels"], logits=files["logits"])
-  with pytest.raises(vs.Mistake, match="has these predictions already, from run 0 on"):
+  with pytest.raises(
+    vs.UserError, match="has these predictions already, from run 0 on"
+  ):
     import_runs(out, files["labels"], logits=files["logits"])
-  with pytest.raises(vs.Mistake, match="is a file: give a folder"):
+  with pytest.raises(vs.UserError, match="is a file: give a folder"):
     import_runs(files["labels"], files["labels"], logits=files["logits"])
 
 
@@ -561,12 +567,14 @@ def test_an_empty_folder_by_any_path(files, arrays, tmp_path, monkeypatch):
 
 def test_imported_runs_are_not_trained_further(files, arrays, tmp_path):
   import_runs(tmp_path / "r", files["labels"], logits=files["logits"])
-  with pytest.raises(vs.Mistake, match="holds imported runs, which cannot be extended"):
+  with pytest.raises(
+    vs.UserError, match="holds imported runs, which cannot be extended"
+  ):
     vs.train(
       vs.recipe("digits_cnn"), vs.Runs.independent(9), tmp_path / "r", progress=False
     )
   check(vs.open_results(tmp_path / "r"), arrays)
-  with pytest.raises(vs.Mistake, match="unknown test set 'exam'"):
+  with pytest.raises(vs.UserError, match="unknown test set 'exam'"):
     vs.open_results(tmp_path / "r", "exam")
 
 
@@ -639,7 +647,7 @@ def test_what_cannot_be_written_is_said(files, tmp_path, monkeypatch):
 
   monkeypatch.setattr(layout, "write_record", full)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"cannot be written \(No space left on device\): give another folder",
   ):
     import_runs(tmp_path / "new" / "r", files["labels"], logits=files["logits"])

@@ -9,7 +9,7 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 from vmapseeds.results import merging
 from vmapseeds.results.merging import matched
 from vmapseeds.store.folders import create_folder
@@ -161,7 +161,7 @@ def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(
   assert vs.verify(tmp_path / "b").problems == []
   vs.merge([parts / "a", tmp_path / "b"], tmp_path / "apart", progress=False)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=rf"^run 4 of {tmp_path}/b differs in test/logits from a run of an earlier folder",
   ):
     vs.merge([parts / "all", tmp_path / "b"], tmp_path / "no", progress=False)
@@ -182,7 +182,7 @@ def test_rows_that_a_table_has_twice_are_two_runs():
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
-  digits = load("digits")
+  digits = load_dataset("digits")
   arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
   arrays |= {
     "x_test": digits.tests["test"].inputs,
@@ -230,7 +230,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
     (parts / "b", "test/logits is float32 [797, 10] here, not kept there"),
     ("imported", "one has runs trained here, one imported runs; leave one of them out"),
     ("damaged", "is damaged: test/predictions/c/0"),
-    ("none", "is no results folder"),
+    ("none", "is not a results folder"),
   ):
     status, out, err = run(
       capsys, "merge", a, tmp_path / folder, "--out", tmp_path / "m", "--quiet"
@@ -242,7 +242,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   assert (
     "no results folders to merge" in run(capsys, "merge", "--out", tmp_path / "m")[2]
   )
-  with pytest.raises(vs.Mistake, match="no results folders to merge: give a list"):
+  with pytest.raises(vs.UserError, match="no results folders to merge: give a list"):
     vs.merge(a, tmp_path / "m")
 
   # Values are columns, and the lane width a condition: these are of one experiment.

@@ -14,6 +14,7 @@ import vmapseeds as vs
 from vmapseeds import cli, stats
 from vmapseeds.campaign import until
 from vmapseeds.campaign.until import Until
+from vmapseeds.results.opening import prediction_blocks
 from vmapseeds.training.runs import Run
 
 rng = np.random.default_rng(0)
@@ -141,8 +142,8 @@ def test_tallies_of_a_class(pairs, answered, tmp_path, monkeypatch):
 
 def test_errors_of_a_class(answered):
   out, results = answered
-  np.testing.assert_array_equal(vs.errors(out), results.answers.values != LABELS)
-  blocks = np.concatenate([*vs.prediction_blocks(out, 4)])
+  np.testing.assert_array_equal(vs.error_matrix(out), results.answers.values != LABELS)
+  blocks = np.concatenate([*prediction_blocks(out, 4)])
   np.testing.assert_array_equal(blocks, results.answers)
 
 
@@ -186,7 +187,7 @@ def test_a_class_until_it_is_known(tmp_path):
   assert 8 < len(accuracy) < 400
   assert reach < 0.03
   with pytest.raises(
-    vs.Mistake, match="--until iqm: no output has that; answers has mean_accuracy, "
+    vs.UserError, match="--until iqm: no output has that; answers has mean_accuracy, "
   ):
     until.train_until(
       quiz, vs.Runs.independent(9), "", Until.parse("iqm abs 1"), first=8
@@ -227,8 +228,8 @@ def test_counts_alone_of_a_class(answered, tmp_path, monkeypatch):
   for name in ("mean_accuracy", "distribution_variance", "expected_disagreement"):
     assert ours["statistics"][name]["value"] == theirs["statistics"][name]["value"]
   assert vs.replay(out, 3).same
-  with pytest.raises(vs.Mistake, match=r"predictions were not kept: take vs\.tally"):
-    vs.errors(out)
+  with pytest.raises(vs.UserError, match=r"predictions were not kept: take vs\.tally"):
+    vs.error_matrix(out)
 
 
 def test_the_progress_line_of_a_class(tmp_path, capsys):
@@ -268,7 +269,7 @@ def test_a_folder_keeps_its_labels_and_mask(changes, tmp_path):
   same = dataclasses.replace(first, labels=LABELS.copy())
   assert train(task(answer, {"answers": same}), 4, tmp_path / "r").sizes["run"] == 4
   with pytest.raises(
-    vs.Mistake, match="belongs to another campaign: its data digest is"
+    vs.UserError, match="belongs to another campaign: its data digest is"
   ):
     train(task(answer, {"answers": other}), 6, tmp_path / "r")
 
@@ -308,7 +309,7 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
   ):
     wrong = opened[name].values != labels
     np.testing.assert_array_equal(opened.accuracy, (~wrong).mean(1))
-    np.testing.assert_array_equal(vs.errors(opened), wrong)
+    np.testing.assert_array_equal(vs.error_matrix(opened), wrong)
     classes = opened[name].attrs["num_classes"]
     expected = stats.tally(opened[name].values, labels, classes, pairs=True)
     with monkeypatch.context() as patch:
@@ -406,7 +407,9 @@ def test_runs_that_diverged_are_not_counted(tmp_path, monkeypatch, capsys):
   assert 3 < kept.sum() < 13
   line = without_speed(capsys)
   assert f"accuracy {100 * results.accuracy.values[kept].mean():.3f} ±" in line
-  np.testing.assert_array_equal(vs.errors(results), (results.answers != LABELS)[kept])
+  np.testing.assert_array_equal(
+    vs.error_matrix(results), (results.answers != LABELS)[kept]
+  )
   expected = stats.tally(results.answers.values[kept], LABELS, 4, pairs=True)
   (summary,) = vs.report(tmp_path / "r")
   assert (summary["runs"], summary["diverged"]) == (kept.sum(), 13 - kept.sum())
@@ -499,8 +502,8 @@ def test_scores(tmp_path, capsys):
     scored, vs.Runs.independent(400), tmp_path / "u", rule, first=8, progress=False
   )
   assert 8 < narrowed.sizes["run"] < 400
-  with pytest.raises(vs.Mistake, match="no labels, and so no errors"):
-    vs.errors(tmp_path / "r")
+  with pytest.raises(vs.UserError, match="no labels, and so no errors"):
+    vs.error_matrix(tmp_path / "r")
 
 
 @pytest.mark.parametrize("higher", [True, False])
@@ -601,7 +604,7 @@ CLASSES, FEW = jnp.zeros(3, int), [0, 1, 2]
   ],
 )
 def test_a_wrong_declaration_is_one_line(made, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     made()
 
 
@@ -661,20 +664,20 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
       (
         {"guess": CLASSES, name: jnp.zeros(())},
         {"guess": OF_THREE},
-        f"gives '{name}': results have something else of that name, give another",
+        f"gives '{name}': that name is already used in the results, give another",
       )
       for name in ("labels", "votes", "joint_errors")
     ),
     (
       {"a": jnp.zeros(()), "a/b": jnp.zeros(())},
       {},
-      "gives 'a': results have something else of that name, give another",
+      "gives 'a': that name is already used in the results, give another",
     ),
     *(
       (
         {"a/x": jnp.zeros(2), "x": jnp.zeros(2)},
         {name: vs.Output() for name in order},
-        f"gives '{order[1]}': results have something else of that name, give another",
+        f"gives '{order[1]}': that name is already used in the results, give another",
       )
       for order in (("a/x", "x"), ("x", "a/x"))
     ),
@@ -704,7 +707,7 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
   ],
 )
 def test_an_array_that_is_not_what_was_declared(arrays, outputs, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     train(task(finds(**arrays), outputs), 1, tmp_path / "r", lane_width=1)
   assert not (tmp_path / "r").exists()
 
@@ -719,7 +722,7 @@ def test_an_array_that_is_not_what_was_declared(arrays, outputs, message, tmp_pa
 def test_a_class_that_there_is_not_is_refused_before_it_is_written(
   guess, message, tmp_path
 ):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     train(task(finds(guess=jnp.array(guess)), {"guess": OF_THREE}), 2, tmp_path / "r")
   assert not (tmp_path / "r").exists()
 

@@ -119,7 +119,7 @@ def test_an_index_that_counts_rows_is_no_id():
   ],
 )
 def test_mistakes(given, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.Dataset(**given)
 
 
@@ -148,7 +148,7 @@ def recipe(data, **more):
 )
 def test_labels_of_other_shapes_are_told_what_to_do(targets, remedy, tmp_path):
   data = vs.Dataset(train=(X, targets), test=(X, targets))
-  with pytest.raises(vs.Mistake, match=remedy):
+  with pytest.raises(vs.UserError, match=remedy):
     vs.train(recipe(data), 2, tmp_path / "a", **HOW)
 
 
@@ -172,7 +172,7 @@ def trained(tmp_path_factory):
 def test_ids_are_shown(trained, capsys):
   results = vs.open_results(trained)
   assert results.example_id.values.tolist() == FRAME.index[TEST].tolist()
-  table = vs.examples(trained).dataset
+  table = vs.example_table(trained).dataset
   assert table.to_dataframe().example_id.tolist() == FRAME.index[TEST].tolist()
   report = vs.report(trained)
   report.save()

@@ -158,7 +158,7 @@ def test_runs_without_seeds_merge_as_different_runs(tmp_path):
   ):
     given = {"labels": labels, "predictions": PREDICTIONS, "num_classes": classes}
     vs.import_runs(tmp_path / said[:20], progress=False, **given)
-    with pytest.raises(vs.Mistake, match=said):
+    with pytest.raises(vs.UserError, match=said):
       vs.merge([tmp_path / "a", tmp_path / said[:20]], tmp_path / "no", progress=False)
     assert not (tmp_path / "no").exists()
     shutil.rmtree(tmp_path / said[:20])
@@ -183,7 +183,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
   before = names(tmp_path)
   broken = LOGITS.copy()
   broken[3, 1, 2] = np.nan
-  with pytest.raises(vs.Mistake, match="logits is nan at run 3, example 1, class 2"):
+  with pytest.raises(vs.UserError, match="logits is nan at run 3, example 1, class 2"):
     recorder.add(logits=broken[:6], seed=np.arange(6) + 5)
   assert names(tmp_path) == before
   assert is_sound(tmp_path / "r")
@@ -203,7 +203,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
     ({"seed": 1, "lr": "adam"}, "lr is 'adam' at run 0: give finite numbers"),
     ({"seed": 1, "lr": np.inf}, "lr is inf at run 0: give finite numbers"),
     ({"seed": 1, "lr": [1, 2]}, r"lr has shape \(2,\) beside 1 runs: give one number"),
-    ({"seed": 1, "accuracy": 1}, "value 'accuracy': results have something else of"),
+    ({"seed": 1, "accuracy": 1}, "value 'accuracy': that name is already used in"),
     ({"seed": 1, "a/b": 1}, "value 'a/b' cannot be the name of a file"),
     (
       {"seed": 1, "lr": 1, "predictions": PREDICTIONS[0, 1:]},
@@ -232,7 +232,7 @@ def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   recorder = record("r", range(1))
   before = content("r")
-  with pytest.raises(vs.Mistake, match=said) as mistake:
+  with pytest.raises(vs.UserError, match=said) as mistake:
     recorder.add(**{"predictions": PREDICTIONS[0], **given})
   assert "\n" not in str(mistake.value)
   assert content("r") == before
@@ -253,11 +253,11 @@ def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
 def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   recorder = record("r", range(1))
-  with pytest.raises(vs.Mistake, match=said):
+  with pytest.raises(vs.UserError, match=said):
     vs.Recorder("r", **given)
-  with pytest.raises(vs.Mistake, match="'sed': runs of r have seed, lr"):
+  with pytest.raises(vs.UserError, match="'sed': runs of r have seed, lr"):
     recorder.has(sed=1)
-  with pytest.raises(vs.Mistake, match="new has no runs yet: give labels"):
+  with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
     vs.Recorder("new")
   assert not (tmp_path / "new").exists()
 
@@ -318,9 +318,12 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
     ({"values": "no.csv"}, "no.csv is no file"),
     ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
     ({"values": 3}, "values are 3: give name -> numbers, such as"),
-    ({"values": {"seed": 1, "lr": 1, "labels": 1}}, "value 'labels': results have"),
+    (
+      {"values": {"seed": 1, "lr": 1, "labels": 1}},
+      "value 'labels': that name is already",
+    ),
   ):
-    with pytest.raises(vs.Mistake, match=said):
+    with pytest.raises(vs.UserError, match=said):
       vs.import_runs("r", **{"predictions": PREDICTIONS[:1], "labels": LABELS, **given})
     assert not (tmp_path / "r").exists()
 
@@ -360,7 +363,7 @@ recorder = vs.Recorder(sys.argv[1], labels=[0, 1, 2])
 for seed in map(int, sys.argv[3:]):
   try:
     recorder.add([seed % 3] * 3, seed=seed)
-  except vs.Mistake as mistake:
+  except vs.UserError as mistake:
     print(mistake)
 """
 

@@ -17,10 +17,10 @@ from rich.console import Console
 import vmapseeds as vs
 from vmapseeds.campaign import until
 from vmapseeds.campaign.until import NARROWED, Until
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import plots, results_page
 from vmapseeds.reports.results_page import figures
-from vmapseeds.reports.summary import measure_outputs, summarize
+from vmapseeds.reports.summaries import measure_outputs, summarize
 from vmapseeds.results.formatting import show
 from vmapseeds.results.statistics import STATISTICS
 
@@ -180,7 +180,7 @@ def test_scores_that_are_not_finite_diverged():
   kept = np.delete(SCORES, [3, 5])
   assert found["statistics"]["mean"]["value"] == pytest.approx(kept.mean())
   assert found["further"][0]["runs"] == 40
-  with pytest.raises(Mistake, match="all 40 finished runs diverged"):
+  with pytest.raises(UserError, match="all 40 finished runs diverged"):
     summarize(dataset(returns=(np.full(40, np.nan), SCORE)))
   said = xr.Variable("run", np.arange(40) == 7)
   one = summarize(dataset(returns=(SCORES, SCORE)).assign(diverged=said))
@@ -279,10 +279,10 @@ def test_comparisons_of_scores_and_losses(tmp_path):
   assert (
     "On other test examples of the same kind, with other runs, it is better" in text
   )
-  with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
+  with pytest.raises(UserError, match="unknown output 'return': choose one of returns"):
     quietly(vs.compare, a, b, output="return")
   short = folders.outputs_folder(tmp_path / "short", {"loss": (LOSSES[:, :9], LOSS)})
-  with pytest.raises(Mistake, match="short were tested on different examples"):
+  with pytest.raises(UserError, match="short were tested on different examples"):
     quietly(vs.compare, a, short, output="loss")
 
 
@@ -293,7 +293,7 @@ def test_a_folder_without_a_role_says_how_to_declare_one(tmp_path):
     r"declare .*role='score'"
   )
   for function in (vs.report, lambda *a, **o: vs.compare(*a, path, **o)):
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
       quietly(function, path)
 
 
@@ -318,10 +318,10 @@ def test_until_of_scores_and_losses():
     == summary["further"][0]["statistics"]["sd_loss"]
   )
   assert Until.parse("returns:mean abs 0.1") == Until("mean", False, 0.1, "returns")
-  with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
+  with pytest.raises(UserError, match="unknown output 'return': choose one of returns"):
     until.measure_statistic(results, Until.parse("return:mean abs 0.1"))
   with pytest.raises(
-    Mistake, match="--until mean_accuracy: no output has that; returns has mean, sd"
+    UserError, match="--until mean_accuracy: no output has that; returns has mean, sd"
   ):
     until.measure_statistic(results, Until.parse("mean_accuracy abs 1%"))
 

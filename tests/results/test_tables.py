@@ -27,10 +27,10 @@ def folder(tmp_path_factory):
 
 
 def test_a_row_for_each_run(folder):
-  frame = vs.to_dataframe(folder)
+  frame = vs.run_table(folder)
   wanted = {"seed": SEEDS, "lr": LRS, "accuracy": RIGHT, "diverged": np.zeros(10, bool)}
   pd.testing.assert_frame_equal(frame, pd.DataFrame(wanted).rename_axis("run"))
-  some = vs.to_dataframe(vs.open_results(folder).isel(run=[3, 1]))
+  some = vs.run_table(vs.open_results(folder).isel(run=[3, 1]))
   assert some.accuracy.tolist() == RIGHT[[3, 1]].tolist()
 
 
@@ -41,17 +41,17 @@ def test_losses_and_scores_have_columns(tmp_path):
     "reward": (scores, {"role": "score"}),
     "other": (np.arange(4), {"role": "value"}),
   }
-  frame = vs.to_dataframe(outputs_folder(tmp_path / "r", outputs))
+  frame = vs.run_table(outputs_folder(tmp_path / "r", outputs))
   assert [*frame] == ["seed_init", "reward", "other", "mean_errors"]
   np.testing.assert_allclose(frame.mean_errors, losses.mean(1))
   np.testing.assert_array_equal(frame.reward, scores)
   plain = outputs_folder(tmp_path / "p", {"other": (np.arange(4), {"role": "value"})})
-  assert vs.to_dataframe(plain).other.tolist() == [0, 1, 2, 3]
+  assert vs.run_table(plain).other.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
 def test_statistics_as_a_frame(folder):
-  table = vs.summary_table(folder)
+  table = vs.summary(folder)
   assert table.index.names == ["folder", "lr", "output", "statistic"]
   means = table.xs("mean_accuracy", level="statistic")
   for lr in (0.1, 0.4):
@@ -59,7 +59,7 @@ def test_statistics_as_a_frame(folder):
     assert row.value == pytest.approx(RIGHT[lr == LRS].mean())
     assert row.se == pytest.approx(RIGHT[lr == LRS].std(ddof=1) / np.sqrt(5))
     assert (row.unit, row.runs) == ("fraction", 5)
-  pooled = vs.summary_table([folder, folder], by=())
+  pooled = vs.summary([folder, folder], by=())
   assert pooled.index.names == ["folder", "output", "statistic"]
   found = pooled.xs("sd_accuracy", level="statistic").value
   np.testing.assert_allclose(found, [RIGHT.std(ddof=1)] * 2)
@@ -152,7 +152,7 @@ def test_a_list_says_what_cannot_be_read(tmp_path, monkeypatch):
 
   def opened(path):
     if path.name == "b":
-      raise vs.Mistake("this folder is damaged: " + "x" * 200)
+      raise vs.UserError("this folder is damaged: " + "x" * 200)
     return vs.open_results(path)
 
   monkeypatch.setattr(listing, "open_results", opened)

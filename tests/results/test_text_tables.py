@@ -104,7 +104,7 @@ def test_numbers_that_may_be_names_are_refused(text, kind, rows, tmp_path):
   file = tmp_path / "t.csv"
   file.write_text(text)
   both = f"names, above {rows} rows of {kind}, or numbers, the first of {rows + 1} rows"
-  with pytest.raises(vs.Mistake, match=f"may be {both}: say header=True or False"):
+  with pytest.raises(vs.UserError, match=f"may be {both}: say header=True or False"):
     Source(kind, file)
   expected = np.loadtxt(file, delimiter=",", dtype=int)
   for header in (True, False):
@@ -173,7 +173,7 @@ def test_one_column_with_decimal_commas(tmp_path):
 )
 def test_values_that_are_refused(text, said, tmp_path):
   (tmp_path / "v.csv").write_text(text)
-  with pytest.raises(vs.Mistake, match=said):
+  with pytest.raises(vs.UserError, match=said):
     read_values(tmp_path / "v.csv", 2)
 
 
@@ -187,7 +187,7 @@ def test_values_that_are_refused(text, said, tmp_path):
 )
 def test_predictions_that_are_refused(text, said, tmp_path):
   (tmp_path / "p.csv").write_text(text)
-  with pytest.raises(vs.Mistake, match=said):
+  with pytest.raises(vs.UserError, match=said):
     predictions_of(tmp_path / "p.csv")
 
 

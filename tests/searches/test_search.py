@@ -13,8 +13,8 @@ import scipy.stats
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import loop
-from vmapseeds.data import load
+from vmapseeds.campaign import running
+from vmapseeds.data import load_dataset
 from vmapseeds.reports import plots
 from vmapseeds.reports.search_section import draw_regret, variance_components
 from vmapseeds.searches import searching
@@ -160,7 +160,9 @@ def test_a_noisy_grid_is_that_of_the_paper():
 def test_grids_have_as_many_values_of_each_range():
   space = parse_space({"a": "0..1", "b": "0..1", "c": [1, 2, 3]})
   assert grid_sizes(space, 27) == {"a": 3, "b": 3, "c": 3}
-  with pytest.raises(vs.Mistake, match=r"a grid of 20 trials .* give 12 or 27 trials"):
+  with pytest.raises(
+    vs.UserError, match=r"a grid of 20 trials .* give 12 or 27 trials"
+  ):
     grid_sizes(space, 20)
 
 
@@ -204,7 +206,7 @@ def test_the_best_is_measured_on_examples_that_nothing_else_saw(tmp_path):
   )
   runs = vs.Runs.independent(2).out_of_bootstrap()
   parts = runs.split_examples(1797)
-  data = load("digits")
+  data = load_dataset("digits")
   inputs, labels = (
     np.concatenate([getattr(of, what) for of in (data.train, data.tests["test"])])
     for what in ("inputs", "targets")
@@ -212,7 +214,7 @@ def test_the_best_is_measured_on_examples_that_nothing_else_saw(tmp_path):
   for run in range(4):
     own = inputs[parts["subset"][results.search.values[run]]]
     scaled = (inputs - own.mean((0, 1, 2))) / own.std((0, 1, 2))
-    leaves = jax.tree.leaves(vs.load_params(out, run)["params"])
+    leaves = jax.tree.leaves(vs.load_networks(out, run).variables["params"])
     bias, kernel = sorted(map(np.asarray, leaves), key=np.ndim)
     logits = scaled.reshape(1797, -1) @ kernel + bias
     right = logits.argmax(1) == labels
@@ -325,7 +327,7 @@ def test_rungs_train_the_best_of_each_search_longer(rungs):
 @pytest.mark.slow
 def test_rungs_that_are_interrupted_repeated_and_extended(rungs, tmp_path, monkeypatch):
   base, linear, over = rungs
-  calls, train_blocks = [], loop.train_blocks
+  calls, train_blocks = [], running.train_blocks
 
   def interrupted(*args, **more):
     calls.append(train_blocks(*args, **more))
@@ -333,7 +335,7 @@ def test_rungs_that_are_interrupted_repeated_and_extended(rungs, tmp_path, monke
       raise KeyboardInterrupt
 
   out = tmp_path / "r"
-  monkeypatch.setattr(loop, "train_blocks", interrupted)
+  monkeypatch.setattr(running, "train_blocks", interrupted)
   with pytest.raises(KeyboardInterrupt):
     vs.search(linear, over, rungs=(1, 2), out=out, **RUNGS)
   assert len(vs.open_results(out).run) == 24
@@ -369,7 +371,7 @@ def test_rungs_that_are_interrupted_repeated_and_extended(rungs, tmp_path, monke
 def test_rungs_that_do_not_fit(tmp_path, more, says):
   linear = vs.recipe("digits_cnn", model="linear", epochs=4)
   given = {"task": linear, "over": OVER, "out": tmp_path / "r"} | more
-  with pytest.raises(vs.Mistake, match=says):
+  with pytest.raises(vs.UserError, match=says):
     vs.search(**given)
   assert not (tmp_path / "r").exists()
 
@@ -402,7 +404,7 @@ def test_studies_in_a_storage(tmp_path):
     vs.optuna_studies(tmp_path / "s", storage)
     again = optuna.load_study(study_name=names[1], storage=storage)
     assert again.best_params == studies[1].best_params
-    with pytest.raises(vs.Mistake, match="already: give another storage"):
+    with pytest.raises(vs.UserError, match="already: give another storage"):
       vs.optuna_studies(tmp_path / "s", storage)
   finally:
     storage.remove_session()
@@ -541,7 +543,7 @@ def test_searches_are_not_merged(tmp_path):
   for name in "ab":
     search(tmp_path / name, trials=2, searches=2)
   with pytest.raises(
-    vs.Mistake, match=r"b holds searches.*numbered within their folder"
+    vs.UserError, match=r"b holds searches.*numbered within their folder"
   ):
     vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", progress=False)
   assert not (tmp_path / "m").exists()
@@ -578,7 +580,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("place", ["extend", "train_blocks", "read"])
 def test_an_interrupted_search_resumes_bit_for_bit(place, tmp_path, monkeypatch):
   search(tmp_path / "whole", "tpe", trials=13)
-  home = {"extend": loop.Results, "read": loop.Results}.get(place, loop)
+  home = {"extend": running.Results, "read": running.Results}.get(place, running)
   original, calls = getattr(home, place), []
 
   def fails(*args, **kwargs):
@@ -632,7 +634,7 @@ vs.search("hill:task", {OVER!r}, trials=20, searches=4, sampler="tpe", seed_batc
   assert_same(tmp_path / "whole", tmp_path / "cut")
 
 
-# Mistakes.
+# UserErrors.
 
 
 @pytest.mark.parametrize(
@@ -658,7 +660,7 @@ vs.search("hill:task", {OVER!r}, trials=20, searches=4, sampler="tpe", seed_batc
 )
 def test_a_mistake_is_said_before_anything_is_written(over, more, message, tmp_path):
   how = dict(trials=6, searches=2, out=tmp_path / "s") | HOW | more
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.search("hill:task", over, **how)
   assert not (tmp_path / "s").exists()
 
@@ -666,13 +668,15 @@ def test_a_mistake_is_said_before_anything_is_written(over, more, message, tmp_p
 @pytest.mark.slow
 def test_values_that_a_recipe_does_not_allow_or_read(tmp_path):
   out = tmp_path / "s"
-  with pytest.raises(vs.Mistake, match=r"momentum may be drawn as 1: momentum is 1.0"):
+  with pytest.raises(
+    vs.UserError, match=r"momentum may be drawn as 1: momentum is 1.0"
+  ):
     vs.search("digits_cnn", {"momentum": "0.5..1"}, out=out)
-  with pytest.raises(vs.Mistake, match="as a noisy grid moves the ends"):
+  with pytest.raises(vs.UserError, match="as a noisy grid moves the ends"):
     vs.search(
       "digits_cnn", {"momentum": "0..0.9"}, sampler="noisy_grid", trials=3, out=out
     )
-  with pytest.raises(vs.Mistake, match="does not read gamma: a s"):
+  with pytest.raises(vs.UserError, match="does not read gamma: a s"):
     vs.search(
       "digits_cnn",
       {"gamma": "0..1"},
@@ -681,11 +685,13 @@ def test_values_that_a_recipe_does_not_allow_or_read(tmp_path):
       out=out,
       progress=False,
     )
-  with pytest.raises(vs.Mistake, match="searches that choose their training examples"):
+  with pytest.raises(
+    vs.UserError, match="searches that choose their training examples"
+  ):
     vs.search(
       "digits_cnn", {"lr": "0..1"}, searches=vs.Runs.independent(2).subset(9), out=out
     )
-  with pytest.raises(vs.Mistake, match="1797 of 1797 examples to train on"):
+  with pytest.raises(vs.UserError, match="1797 of 1797 examples to train on"):
     seeds = vs.Runs.independent(2).out_of_bootstrap(1797)
     vs.search("digits_cnn", {"lr": "0..1"}, searches=seeds, out=out, **HOW)
   assert not out.exists()
@@ -694,20 +700,22 @@ def test_values_that_a_recipe_does_not_allow_or_read(tmp_path):
 def test_a_folder_of_another_search(tmp_path):
   out = tmp_path / "s"
   search(out, trials=2)
-  with pytest.raises(vs.Mistake, match="belongs to another search: its sampler is"):
+  with pytest.raises(vs.UserError, match="belongs to another search: its sampler is"):
     search(out, "tpe", trials=2)
-  with pytest.raises(vs.Mistake, match="belongs to another search: its over is"):
+  with pytest.raises(vs.UserError, match="belongs to another search: its over is"):
     vs.search("hill:task", {"lr": "0..1"}, trials=2, searches=3, out=out, **HOW)
-  with pytest.raises(vs.Mistake, match="its objective is 'reward', not 'cost'"):
+  with pytest.raises(vs.UserError, match="its objective is 'reward', not 'cost'"):
     search(out, trials=2, objective="cost")
-  with pytest.raises(vs.Mistake, match="holds 3 searches, not 2: give as many or more"):
+  with pytest.raises(
+    vs.UserError, match="holds 3 searches, not 2: give as many or more"
+  ):
     search(out, trials=2, searches=2)
-  with pytest.raises(vs.Mistake, match="belongs to another campaign"):
+  with pytest.raises(vs.UserError, match="belongs to another campaign"):
     search(out, trials=2, searches=vs.Runs.independent(3, start=5))
   vs.train("hill:task", 4, tmp_path / "t", **HOW)
-  with pytest.raises(vs.Mistake, match="holds runs of no search"):
+  with pytest.raises(vs.UserError, match="holds runs of no search"):
     search(tmp_path / "t", trials=2)
-  with pytest.raises(vs.Mistake, match="these results are of no search"):
+  with pytest.raises(vs.UserError, match="these results are of no search"):
     read_trials(tmp_path / "t")
 
 
@@ -729,5 +737,5 @@ def test_another_optuna_that_draws_otherwise_is_told_apart(tmp_path, monkeypatch
   search(out, "tpe", trials=3)
   other = lambda self, seed: optuna.samplers.TPESampler(seed=seed + 1)  # noqa: E731
   monkeypatch.setattr(searching.Asked, "_tpe", other)
-  with pytest.raises(vs.Mistake, match="use the version that began these searches"):
+  with pytest.raises(vs.UserError, match="use the version that began these searches"):
     search(out, "tpe", trials=4)

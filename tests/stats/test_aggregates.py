@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 A = np.array(
   [
@@ -69,5 +69,5 @@ def test_few_scores_and_mistakes():
   assert np.isnan(stats.performance_profile(np.zeros((0, 3)), [1.0])).all()
   assert np.isnan(stats.probability_of_improvement(np.zeros((0, 3)), np.ones((2, 3))))
   assert stats.performance_profile([[1.0]], [1.0, 0.9]).tolist() == [0, 1]
-  with pytest.raises(Mistake, match="give scores of the same tasks"):
+  with pytest.raises(UserError, match="give scores of the same tasks"):
     stats.probability_of_improvement(A, B[:, :3])

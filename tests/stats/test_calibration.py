@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats.resampling import resamples
 
 
@@ -546,5 +546,5 @@ def test_curves_of_no_runs_and_no_examples():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

@@ -8,7 +8,7 @@ import scipy.stats
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats.resampling import resamples
 
 A, B = [0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.8, 0.6, 0.7, 0.1]
@@ -577,5 +577,5 @@ def test_differences_and_ratios_of_little():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

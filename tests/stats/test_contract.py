@@ -18,7 +18,7 @@ from jaxtyping import jaxtyped
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 RUNS, EXAMPLES, CLASSES = 6, 10, 3
 _rng = np.random.default_rng(7)
@@ -447,7 +447,7 @@ def test_tracers_are_refused(name):
       return call(name, *rest[:place], x, *rest[place + 1 :])
 
     with pytest.raises(
-      Mistake,
+      UserError,
       match="is traced: this statistic is computed in NumPy, call it outside jit",
     ):
       jax.eval_shape(alone, x)
@@ -481,7 +481,7 @@ def test_key_and_level_are_checked(name):
     # A key that may be left out is not always read.
     if option in parameters and parameters[option].default is not None:
       with pytest.raises(
-        Mistake,
+        UserError,
         match=rf"{option} is {re.escape(repr(given))}: give (a number|one JAX random key)",
       ):
         statistic(*case.args, **case.options | {option: given})

@@ -14,8 +14,9 @@ import vmapseeds as vs
 from vmapseeds import cli, stats
 from vmapseeds.campaign import until
 from vmapseeds.reports import results_page
-from vmapseeds.reports.summary import summarize
+from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.description import combinations, count_entries
+from vmapseeds.results.opening import prediction_blocks
 from vmapseeds.store.results import Results
 
 WIDTH = until.Until.parse("mean_accuracy abs 1%")
@@ -220,7 +221,7 @@ def test_with_64_bits(tmp_path, monkeypatch):
   finally:
     jax.config.update("jax_enable_x64", False)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=f"and versions differ: jax: {jax.__version__} with x64, {jax.__version__}: ",
   ):
     train(tmp_path / "r", 4, pairs=True)
@@ -345,9 +346,9 @@ def none_kept(tmp_path_factory):
 @pytest.mark.parametrize(
   ("call", "message"),
   [
-    (lambda out, new: vs.errors(out), "predictions were not kept: take vs.tally"),
+    (lambda out, new: vs.error_matrix(out), "predictions were not kept: take vs.tally"),
     (
-      lambda out, new: next(vs.prediction_blocks(out)),
+      lambda out, new: next(prediction_blocks(out)),
       "predictions were not kept: take vs.tally",
     ),
     (
@@ -390,7 +391,7 @@ def none_kept(tmp_path_factory):
   ],
 )
 def test_what_needs_predictions_says_so(call, message, none_kept, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     call(none_kept, tmp_path / "new")
   assert not (tmp_path / "new").exists()
 
@@ -403,7 +404,7 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   file.unlink() if harm == "removed" else file.write_bytes(
     whole[:9] + bytes([whole[9] ^ 1]) + whole[10:]
   )
-  with pytest.raises(vs.Mistake, match="is damaged"):
+  with pytest.raises(vs.UserError, match="is damaged"):
     vs.tally(tmp_path / "r")
   (problem,) = vs.verify(tmp_path / "r").problems
   assert problem.startswith("test/votes/c/1/0/0/0 ")
@@ -442,7 +443,7 @@ def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypat
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   shutil.rmtree(folder / "test/predictions")
-  with pytest.raises(vs.Mistake, match=r"test/predictions/c/./0 is missing"):
+  with pytest.raises(vs.UserError, match=r"test/predictions/c/./0 is missing"):
     vs.report(folder)
   monkeypatch.setattr(results_page, "MOST_READ", 0)
   report = vs.report(folder)

@@ -12,7 +12,7 @@ from cases import mostly_slow
 
 from experiments.benchmarks import verdicts
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 RNG = np.random.default_rng(0)
 
@@ -183,7 +183,7 @@ def test_an_analysis_of_variance_by_hand():
   assert np.isnan(stats.compare_means_on_other_examples(a[:0], b[:0]).value)
   same = stats.compare_means_on_other_examples(np.ones((2, 3)), np.zeros((2, 3)))
   assert same.interval == (1, 1)
-  with pytest.raises(Mistake, match=r"a has shape \(5, 7\) and b \(5, 6\)"):
+  with pytest.raises(UserError, match=r"a has shape \(5, 7\) and b \(5, 6\)"):
     stats.compare_means_on_other_examples(a, b[:, :6])
 
 
@@ -218,7 +218,7 @@ def test_planned_runs_against_the_power_of_students_test():
     ({"sd": 1, "difference": 0}, "difference is 0"),
     ({"sd": 1, "difference": 1, "power": 1}, "level is 1"),
   ):
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
       stats.runs_for_difference(**given)
 
 
@@ -279,9 +279,9 @@ def test_the_probability_of_the_best_of_equal_and_of_few_runs():
   assert stats.probability_of_best(x).tolist() == [1.0]
   assert np.isnan(stats.probability_of_best([1.0], [2.0])).all()
   assert np.isnan(stats.probability_of_best([], [])).all()
-  with pytest.raises(Mistake, match=r"of 3, 2 runs: give as many of each, or paired"):
+  with pytest.raises(UserError, match=r"of 3, 2 runs: give as many of each, or paired"):
     stats.probability_of_best(x, x[:2])
-  with pytest.raises(Mistake, match="algorithms is 0"):
+  with pytest.raises(UserError, match="algorithms is 0"):
     stats.probability_of_best()
 
 

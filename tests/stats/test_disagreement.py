@@ -8,7 +8,7 @@ import scipy.stats
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats import scoring
 
 
@@ -232,7 +232,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
   logits, y = some_logits()
   logits[7, 11, 2] = wrong
   with pytest.raises(
-    Mistake, match=f"logits is {wrong} at run 7, example 11, class 2: leave"
+    UserError, match=f"logits is {wrong} at run 7, example 11, class 2: leave"
   ):
     stats.brier_score(logits, y)
 
@@ -287,5 +287,5 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

@@ -8,7 +8,7 @@ import scipy.stats
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 
 def test_estimates():
@@ -160,5 +160,5 @@ def test_average_correlation_on_little():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

@@ -9,7 +9,7 @@ from experiments import measures
 from experiments.measures import gaps as measured_gaps
 from experiments.measures.gaps import _least_accepted, _sides, _trimmed
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 KEY = jax.random.key(0)
 
@@ -467,5 +467,5 @@ def test_nothing_to_compare_is_nan():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

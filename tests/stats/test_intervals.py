@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 RNG = np.random.default_rng(5)
 ERRORS = RNG.random((9, 31)) < np.clip(
@@ -189,14 +189,14 @@ def test_ends_of_the_domains():
     (stats.distribution_variance, ERRORS),
     (stats.split_correlation, ERRORS),
   ):
-    with pytest.raises(Mistake, match="level is 1"):
+    with pytest.raises(UserError, match="level is 1"):
       call(x, level=1)
   with pytest.raises(
-    Mistake, match="examples is -2: give a whole number of at least 0"
+    UserError, match="examples is -2: give a whole number of at least 0"
   ):
     stats.proportion_over_examples(0.5, -2)
   with pytest.raises(
-    Mistake, match=r"x of shape \(3,\) and y of shape \(2,\): give series"
+    UserError, match=r"x of shape \(3,\) and y of shape \(2,\): give series"
   ):
     stats.correlation_over_runs([1, 2, 3], [1, 2])
 
@@ -217,11 +217,11 @@ def test_runs_for_variance_is_where_the_standard_error_is_small_enough():
   variance = stats.variance_over_runs(one_example[:, 0])
   needed = np.ceil(1 + (len(ERRORS) - 1) * (z * variance.se / (0.1 * variance)) ** 2)
   assert stats.runs_for_variance(one_example, 0.1, "test_set_variance") == needed
-  with pytest.raises(Mistake, match="relative is 0"):
+  with pytest.raises(UserError, match="relative is 0"):
     stats.runs_for_variance(ERRORS, 0.0)
-  with pytest.raises(Mistake, match="relative is '10%': give numbers"):
+  with pytest.raises(UserError, match="relative is '10%': give numbers"):
     stats.runs_for_variance(ERRORS, "10%")
-  with pytest.raises(Mistake, match="statistic"):
+  with pytest.raises(UserError, match="statistic"):
     stats.runs_for_variance(ERRORS, 0.1, "variance")
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats import counts, device_counts
 
 ARRAYS = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
@@ -197,5 +197,5 @@ def test_expected_false_pairs_at_the_ends():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats import resampling
 
 KEY = jax.random.key(3)
@@ -141,7 +141,9 @@ def test_the_level_is_checked_before_anything_is_drawn(monkeypatch):
     lambda: stats.top_fraction_gain_bootstrap(predictions != labels, key=KEY, level=95),
     lambda: stats.calibration_band(predictions, labels, K, key=KEY, level=95),
   ):
-    with pytest.raises(Mistake, match="level is 95: give a number above 0 and below 1"):
+    with pytest.raises(
+      UserError, match="level is 95: give a number above 0 and below 1"
+    ):
       call()
 
 
@@ -220,16 +222,18 @@ def test_from_replicates_leaves_out_nan():
   assert found.se[0] == pytest.approx(np.std([1, 2, 4], ddof=1))
   assert found.low[0] == pytest.approx(np.percentile([1, 2, 4], 2.5))
   assert np.isnan([found.se[1], found.low[1], found.high[1]]).all()
-  with pytest.raises(Mistake, match="replicates is inf: give a number that is finite"):
+  with pytest.raises(
+    UserError, match="replicates is inf: give a number that is finite"
+  ):
     stats.from_replicates([1, np.inf, 2])
-  with pytest.raises(Mistake, match=r"replicates is .*: give numbers"):
+  with pytest.raises(UserError, match=r"replicates is .*: give numbers"):
     stats.from_replicates([[1], [1, 2]])
 
 
 @pytest.mark.parametrize("size", [-1, 2.5])
 def test_resamples_of_no_number_of_things(size):
   with pytest.raises(
-    Mistake, match=f"size is {size}: give a whole number of at least 0"
+    UserError, match=f"size is {size}: give a whole number of at least 0"
   ):
     resampling.resamples(size, key=KEY, replicates=2)
 
@@ -241,7 +245,7 @@ def test_a_key_is_one_jax_random_key(key):
     lambda: stats.bootstrap(*campaign(), K, key=key),
   ):
     with pytest.raises(
-      Mistake, match=r"key is .*: give one JAX random key, such as jax.random.key"
+      UserError, match=r"key is .*: give one JAX random key, such as jax.random.key"
     ):
       call()
   old = stats.resamples(3, key=jax.random.PRNGKey(3), replicates=2)
@@ -258,8 +262,8 @@ def test_a_key_is_one_jax_random_key(key):
   ],
 )
 def test_mistakes(change, said):
-  with pytest.raises(Mistake, match=said):
+  with pytest.raises(UserError, match=said):
     stats.bootstrap(*campaign(), K, key=KEY, **change)
   if "over" in change:
-    with pytest.raises(Mistake, match="outside jit"):
+    with pytest.raises(UserError, match="outside jit"):
       jax.jit(lambda p: stats.bootstrap(p, campaign()[1], K, key=KEY))(campaign()[0])

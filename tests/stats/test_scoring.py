@@ -9,7 +9,7 @@ import scipy.special
 import sklearn.metrics
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats import scoring
 
 RNG = np.random.default_rng(0)
@@ -223,5 +223,5 @@ def with_one(value):
 )
 def test_mistakes(call, text, monkeypatch):
   monkeypatch.setattr(scoring, "_AT_ONCE", 60)  # two runs a block
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

@@ -18,7 +18,7 @@ import zarr
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats import Tallies, counts, device_counts, tallies, tally, tally_blocks
 from vmapseeds.stats.counts import votes_of
 
@@ -506,7 +506,7 @@ def test_order_of_examples():
   assert_equal(after, dataclasses.replace(before, **moved))
 
 
-# Mistakes
+# UserErrors
 
 P, L = some_predictions(4)
 T = tally(P, L, CLASSES)
@@ -594,7 +594,7 @@ T = tally(P, L, CLASSES)
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()
 
 

@@ -8,7 +8,7 @@ import sklearn.metrics
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 
 def test_predictions_of_the_variance():
@@ -158,5 +158,5 @@ def test_variance_fit_at_the_ends():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()

@@ -10,7 +10,7 @@ import xarray as xr
 
 from experiments import measures
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats.counts import counts_of_errors
 
 
@@ -336,7 +336,7 @@ def test_large_example_counts_are_exact():
 def test_the_first_of_many_wrong_entries_is_found_in_little_memory():
   errors = np.full((1000, 1000), 2, np.int8)
   tracemalloc.start()
-  with pytest.raises(Mistake, match="errors is 2 at run 0, example 0"):
+  with pytest.raises(UserError, match="errors is 2 at run 0, example 0"):
     stats.error_rates(errors)
   most = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
@@ -400,7 +400,7 @@ def test_the_first_of_many_wrong_entries_is_found_in_little_memory():
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text):
+  with pytest.raises(UserError, match=text):
     call()
 
 

@@ -18,9 +18,9 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds.campaign import loop, planning, progress
+from vmapseeds.campaign import planning, progress, running
 from vmapseeds.campaign.options import Options
-from vmapseeds.data import load
+from vmapseeds.data import load_dataset
 from vmapseeds.lanes import Execution
 from vmapseeds.results.description import variables_of
 from vmapseeds.store import checkpoints, claims
@@ -96,7 +96,10 @@ def test_checkpoints_change_no_bit(tmp_path, saved):
   same(results, reference, ("predictions", "accuracy", "diverged", "logits"))
   for row in (0, 5):
     for a, b in zip(
-      *(jax.tree.leaves(vs.load_params(f, row)) for f in (folder, tmp_path / "r")),
+      *(
+        jax.tree.leaves(vs.load_networks(f, row).variables)
+        for f in (folder, tmp_path / "r")
+      ),
       strict=True,
     ):
       np.testing.assert_array_equal(a, b)
@@ -195,7 +198,7 @@ def test_what_a_kill_lost_is_said(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", progress=True)
   said = capsys.readouterr().err
   assert re.search(
-    r"^6 runs begun at 1970-01-0\d \S+ by a process that is gone: they start again$",
+    r"^6 runs begun at 1970-01-0\d \S+ by a process that has ended; starting them again$",
     said,
     re.MULTILINE,
   )
@@ -205,7 +208,7 @@ def test_what_ctrl_c_loses_is_said(tmp_path, monkeypatch, capsys):
   def interrupted(*args):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(loop, "run_lanes", interrupted)
+  monkeypatch.setattr(running, "run_lanes", interrupted)
   with pytest.raises(KeyboardInterrupt):
     train(tmp_path / "r", progress=True)
   assert "6 runs in training: they will start again" in capsys.readouterr().err
@@ -226,26 +229,28 @@ def test_long_blocks_are_saved_by_default(speed, width, options, interval, monke
   plan = planning.make_plan(
     *planning.load_task(ADAM, vs.Runs.independent(6), given), given
   )
-  monkeypatch.setattr(loop, "known_speed", lambda task, execution: speed)
+  monkeypatch.setattr(running, "known_speed", lambda task, execution: speed)
   execution = Execution("sequential", width)
-  assert loop.checkpoint_interval(plan, execution, plan.runs) == interval
-  monkeypatch.setattr(loop, "free_host_memory", lambda: 1000.0)
+  assert running.checkpoint_interval(plan, execution, plan.runs) == interval
+  monkeypatch.setattr(running, "free_host_memory", lambda: 1000.0)
   if not options:
-    assert loop.checkpoint_interval(plan, execution, plan.runs) is None, (
+    assert running.checkpoint_interval(plan, execution, plan.runs) is None, (
       "no memory for states"
     )
   one_round = plan._replace(task=dataclasses.replace(plan.task, rounds=1))
   monkeypatch.undo()
   if not options:
-    assert loop.checkpoint_interval(one_round, execution, plan.runs) is None
+    assert running.checkpoint_interval(one_round, execution, plan.runs) is None
 
 
 def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
   options = Options()
   runs = vs.Runs.independent(50)
   plan = planning.make_plan(*planning.load_task(ADAM, runs, options), options)
-  monkeypatch.setattr(loop, "known_speed", lambda task, execution: None)
-  assert loop.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
+  monkeypatch.setattr(running, "known_speed", lambda task, execution: None)
+  assert (
+    running.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
+  )
 
 
 @pytest.mark.slow
@@ -432,13 +437,13 @@ def test_auto_is_taken_by_train(tmp_path, undisturbed, saved):
   assert saved
   assert not (tmp_path / "r" / "checkpoints").exists()
   for wrong in ("often", 0.5):
-    with pytest.raises(vs.Mistake, match=r"checkpoint_every is .*: give a whole"):
+    with pytest.raises(vs.UserError, match=r"checkpoint_every is .*: give a whole"):
       train(tmp_path / "n", checkpoint_every=wrong)
 
 
 def test_several_hosts_are_refused_checkpoints(tmp_path, monkeypatch):
   monkeypatch.setattr(jax, "process_count", lambda: 2)
-  with pytest.raises(vs.Mistake, match="start `vmapseeds work` on each host instead"):
+  with pytest.raises(vs.UserError, match="start `vmapseeds work` on each host instead"):
     train(tmp_path / "r", checkpoint_every=1)
   assert not (tmp_path / "r").exists()
 
@@ -449,7 +454,7 @@ def test_several_hosts_are_refused_checkpoints(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_kept_parameters_give_the_stored_predictions(tmp_path):
   """Extended twice, with label maps, and with a network that has batch statistics."""
-  rng, images = np.random.default_rng(0), load("digits").train.inputs
+  rng, images = np.random.default_rng(0), load_dataset("digits").train.inputs
   np.savez(
     tmp_path / "d.npz",
     x_train=images[:40],
@@ -505,7 +510,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
 
 
 def test_exported_networks_are_restored_by_orbax_alone(tmp_path, undisturbed, capsys):
-  folder, images = undisturbed[0], load("digits").tests["test"].inputs[:9]
+  folder, images = undisturbed[0], load_dataset("digits").tests["test"].inputs[:9]
   status, out, err = run(
     capsys, "export", folder, tmp_path / "o", "--run", "4", "--run", "1"
   )
@@ -529,7 +534,7 @@ def test_exported_networks_are_restored_by_orbax_alone(tmp_path, undisturbed, ca
     (tmp_path / "n", 6, "run 6 of a folder with 6"),
     ("memory://n", 0, "is behind a URL: give a folder on a disk"),
   ):
-    with pytest.raises(vs.Mistake, match=message):
+    with pytest.raises(vs.UserError, match=message):
       vs.export_networks(folder, target, runs)
   vs.export_networks(folder, tmp_path / "all")
   assert {f.name for f in (tmp_path / "all").iterdir()} == set("012345")
@@ -548,7 +553,7 @@ def test_exported_networks_are_restored_by_orbax_alone(tmp_path, undisturbed, ca
   ],
 )
 def test_runs_that_are_not_there(undisturbed, run, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.load_networks(undisturbed[0], run)
 
 
@@ -556,7 +561,7 @@ def test_images_that_networks_cannot_take(undisturbed):
   networks = vs.load_networks(undisturbed[0], 0)
   for shape in ((8, 8, 1), (2, 8, 8, 2), (2, 9, 12, 1)):
     with pytest.raises(
-      vs.Mistake,
+      vs.UserError,
       match=r"inputs have shape .*: give \(examples, \.\.\., 1\), as in digits",
     ):
       networks.apply(networks.variables, np.zeros(shape, np.uint8))
@@ -573,22 +578,22 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
   )
   for folder in ("r", "i"):
     with pytest.raises(
-      vs.Mistake,
+      vs.UserError,
       match=f"{folder} holds no trained parameters: `vmapseeds train --keep-params`",
     ):
       vs.load_networks(tmp_path / folder, 0)
-  with pytest.raises(vs.Mistake, match="is no results folder"):
+  with pytest.raises(vs.UserError, match="is not a results folder"):
     vs.load_networks(tmp_path / "none", 0)
-  with pytest.raises(vs.Mistake, match="trained parameters are not kept there"):
+  with pytest.raises(vs.UserError, match="trained parameters are not kept there"):
     train(
       tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1, keep_params=True
     )
-  with pytest.raises(vs.Mistake, match="trained parameters are kept there"):
+  with pytest.raises(vs.UserError, match="trained parameters are kept there"):
     train(undisturbed[0], logits=True)
-  with pytest.raises(vs.Mistake, match="imported runs, which cannot be extended"):
+  with pytest.raises(vs.UserError, match="imported runs, which cannot be extended"):
     train(tmp_path / "i", keep_params=True)
   with pytest.raises(
-    vs.Mistake, match="checkpoint_every is 0: give a whole number of at least 1"
+    vs.UserError, match="checkpoint_every is 0: give a whole number of at least 1"
   ):
     train(tmp_path / "n", checkpoint_every=0)
   assert not (tmp_path / "n").exists()
@@ -596,7 +601,7 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
 
 def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
   interrupt(tmp_path / "r", monkeypatch, 1, keep_params=True)
-  with pytest.raises(vs.Mistake, match=r"run 3 of .* is not trained yet"):
+  with pytest.raises(vs.UserError, match=r"run 3 of .* is not trained yet"):
     vs.load_networks(tmp_path / "r", 3)
 
 
@@ -613,13 +618,15 @@ def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   whole = objects[-1].read_bytes()
   flipped(folder / "variables" / name)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"r is damaged: an object cannot be read .*checksum.*`vmapseeds verify",
   ):
     vs.load_networks(folder, 0)
   assert len(vs.verify(folder).problems) == 1
   objects[-1].unlink()
-  with pytest.raises(vs.Mistake, match=rf"damaged: variables/{name}/c/0/.* is missing"):
+  with pytest.raises(
+    vs.UserError, match=rf"damaged: variables/{name}/c/0/.* is missing"
+  ):
     vs.load_networks(folder, 0)
   verdict = vs.verify(folder, repair=True)
   assert (verdict.problems, verdict.done) == ([], 0)
@@ -643,7 +650,7 @@ def test_test_sets_named_as_something_else(tmp_path, name):
     **{f"x_{name}": images, f"y_{name}": labels},
   )
   with pytest.raises(
-    vs.Mistake, match=f"test set '{name}': results have something else of that name"
+    vs.UserError, match=f"test set '{name}': that name is already used in the results"
   ):
     train(
       tmp_path / "r",

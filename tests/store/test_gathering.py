@@ -125,7 +125,7 @@ def test_values_of_many_blocks_are_found_without_a_listing(tmp_path, monkeypatch
     record.write_text("not read")
   accuracies = Results(path).read("accuracy", np.arange(7))
   np.testing.assert_array_equal(accuracies, values[0]["accuracy"])
-  with pytest.raises(vs.Mistake, match=r"blocks/0.json cannot be read"):
+  with pytest.raises(vs.UserError, match=r"blocks/0.json cannot be read"):
     Results(path).read("accuracy", np.arange(4))
 
 
@@ -313,7 +313,8 @@ def test_another_format_is_named(tmp_path):
   text = (make(path).path / "zarr.json").read_text()
   (path / "zarr.json").write_text(text.replace(layout.FORMAT, "vmapseeds results 4"))
   with pytest.raises(
-    vs.Mistake, match=r"has the format 'vmapseeds results 4', .* take the version that"
+    vs.UserError,
+    match=r"has the format 'vmapseeds results 4', .* take the version that",
   ):
     Results(path)
 

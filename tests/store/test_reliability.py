@@ -28,12 +28,12 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import crowd, kills, spot
-from vmapseeds.campaign import loop, replaying
-from vmapseeds.data import load
+from vmapseeds.campaign import replaying, running
+from vmapseeds.data import load_dataset
 from vmapseeds.store import archives, claims, folders, growing, layout
 from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.large_arrays import zarr_rows
-from vmapseeds.store.layout import read_metadata, readable
+from vmapseeds.store.layout import read_metadata, wrap_zarr_errors
 from vmapseeds.store.results import Results
 
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
@@ -333,7 +333,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
   record = (tmp_path / "r/blocks/2.json").read_bytes()
   values = (tmp_path / "r/test/predictions/c/2/0").read_bytes()
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
-  spread = loop.spread_program
+  spread = running.spread_program
 
   def slow(*args):
     def run_lanes(*given):
@@ -345,7 +345,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
 
     return run_lanes
 
-  monkeypatch.setattr(loop, "spread_program", slow)
+  monkeypatch.setattr(running, "spread_program", slow)
   assert vs.work(tmp_path / "r").sizes["run"] == RUNS
   said = "block 2 was finished by another process meanwhile: what was trained here is"
   assert (said in capsys.readouterr().err) == (other == "has finished")
@@ -431,14 +431,14 @@ def test_work_trains_its_blocks_and_leaves_others(
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    (["work", "{}/none"], "is no results folder"),
+    (["work", "{}/none"], "is not a results folder"),
     (["work", "{}", "--blocks", "3"], "--blocks '3': write A:B"),
     (
       ["work", "{}", "--blocks", "4:9"],
       "blocks 4:9 of a folder with 6: give some from 0:6",
     ),
     (["work", "{}", "--blocks", "4:4"], "blocks 4:4 of a folder with 6"),
-    (["verify", "{}/none"], "is no results folder"),
+    (["verify", "{}/none"], "is not a results folder"),
     (["replay", "{}", "--run", "24"], "run 24 of a folder with 24: the last is 23"),
     (["replay", "{}", "--run", "-1"], "run is -1: give a whole number of at least 0"),
   ],
@@ -479,7 +479,7 @@ def test_a_run_is_replayed_as_its_block_was_trained(tmp_path, monkeypatch):
   assert vs.replay(tmp_path / "r", 4).same
   assert widths == [1, 2]
   (tmp_path / "r/blocks/1.json").unlink()
-  with pytest.raises(vs.Mistake, match=r"run 4 of .* is not done"):
+  with pytest.raises(vs.UserError, match=r"run 4 of .* is not done"):
     vs.replay(tmp_path / "r", 4)
 
 
@@ -490,7 +490,7 @@ def moved(tmp_path, monkeypatch, reference):
   """
   (tmp_path / "there").mkdir()
   monkeypatch.chdir(tmp_path)
-  digits = load("digits")
+  digits = load_dataset("digits")
   arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
   arrays |= {
     "x_test": digits.tests["test"].inputs,
@@ -525,7 +525,7 @@ def test_data_that_were_moved_are_known_by_their_digest(
     assert run(capsys, *argv) == (2, "", said)
     said = f"error: the data {moved}/there/other.npz are not those of ../r: say where those are with --dataset PATH\n"
     assert run(capsys, *argv, "--dataset", "other.npz") == (2, "", said)
-  with pytest.raises(vs.Mistake, match="its recipe and this one differ in dataset"):
+  with pytest.raises(vs.UserError, match="its recipe and this one differ in dataset"):
     train("../r", recipe=LINEAR.replace(dataset="other.npz"))
   assert tree(moved / "r") == before
   assert trained == []
@@ -562,7 +562,7 @@ def test_replay_writes_nothing(tmp_path, reference, monkeypatch):
   monkeypatch.setattr(
     os, "access", lambda path, mode: not mode & os.W_OK
   )  # as of a folder that is read-only
-  with pytest.raises(vs.Mistake, match="cannot be written"):
+  with pytest.raises(vs.UserError, match="cannot be written"):
     vs.work(reference, progress=False)
   assert vs.replay(reference, 3).same
   assert tree(reference) == before
@@ -683,10 +683,10 @@ def test_damage_is_named_and_repaired(
   if not silent:
     with (
       pytest.raises(
-        vs.Mistake,
+        vs.UserError,
         match=r"is damaged: .*`vmapseeds verify .*` says what, and --repair helps",
       ),
-      readable(folder),
+      wrap_zarr_errors(folder),
     ):
       vs.open_results(folder).load()
 
@@ -744,7 +744,7 @@ def test_a_damaged_description_is_named_and_nothing_is_done(
     assert re.search(
       "r is damaged: zarr.json (cannot be read|is not as it was written)", err
     )
-  with pytest.raises(vs.Mistake, match=r"r is damaged: zarr.json"):
+  with pytest.raises(vs.UserError, match=r"r is damaged: zarr.json"):
     train(folder)
   status, out, err = run(capsys, "verify", folder, "--repair")
   assert status == 1
@@ -912,10 +912,10 @@ def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
   with (
     pytest.raises(
-      vs.Mistake,
+      vs.UserError,
       match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
     ),
-    readable(tmp_path / "r"),
+    wrap_zarr_errors(tmp_path / "r"),
   ):
     train(tmp_path / "r", 8).load()
   verdict = vs.verify(tmp_path / "r", repair=True)
@@ -996,7 +996,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert (status, out) == (1, "")
   assert re.fullmatch(
-    r"error: .*/r cannot be written \(File too large\): make room, and .* again to resume\n",
+    r"error: .*/r cannot be written \(File too large\): free disk space and .* to resume\n",
     err,
   )
   assert vs.verify(tmp_path / "r").problems == []
@@ -1069,7 +1069,7 @@ def test_signals_finish_the_write_in_hand(
   assert said == (
     status,
     "",
-    f"{word}: what was written stays; run the same command again to resume\n",
+    f"{word}: what was written stays; rerun the same command to resume\n",
   )
   assert claimed(tmp_path / "r") == {}
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4
@@ -1081,11 +1081,11 @@ def test_signals_finish_the_write_in_hand(
 
 def test_settings_of_jax_that_change_results_are_refused(reference):
   usual = jax.__version__
-  assert loop.versions()["jax"] == usual
+  assert running.versions()["jax"] == usual
   with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
     changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
     with pytest.raises(
-      vs.Mistake,
+      vs.UserError,
       match=re.escape(
         "its program was another (start, advance), and versions differ: jax: "
         f"{usual}, {changed}: look at"
@@ -1098,9 +1098,9 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
 @pytest.mark.optimized
 def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
-  now = loop.versions()
-  monkeypatch.setattr(loop, "versions", lambda: {**now, "jax": "99.0"})
-  with pytest.raises(vs.Mistake, match="its recipe and this one differ in lr"):
+  now = running.versions()
+  monkeypatch.setattr(running, "versions", lambda: {**now, "jax": "99.0"})
+  with pytest.raises(vs.UserError, match="its recipe and this one differ in lr"):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
   train(tmp_path / "r", 12, lane_width=2, progress=True)
   assert (
@@ -1129,7 +1129,7 @@ def test_a_forced_recipe_is_recorded(tmp_path):
   train(tmp_path / "r", 8)
   other = LINEAR.replace(label_smoothing=0.5)
   with pytest.raises(
-    vs.Mistake, match=r"differ in label_smoothing: .* or force_mixed=True"
+    vs.UserError, match=r"differ in label_smoothing: .* or force_mixed=True"
   ):
     train(tmp_path / "r", 12, other)
   results = train(tmp_path / "r", 12, other, force_mixed=True)

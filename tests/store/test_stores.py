@@ -168,7 +168,7 @@ def process(store, *args):
   started JAX.
   """
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["vmapseeds.campaign.loop", "vmapseeds.cli"])
+  context.set_forkserver_preload(["vmapseeds.campaign.running", "vmapseeds.cli"])
   started = context.Process(target=worker, args=(environment(store.endpoint), *args))
   started.start()
   return started
@@ -303,9 +303,9 @@ def test_imported_runs(store, capsys, tmp_path):
   )
   np.testing.assert_array_equal(imported.predictions, predictions)
   assert vs.verify(url) == (6, 6, [], [], [])
-  with pytest.raises(vs.Mistake, match="has these predictions already, from run 0"):
+  with pytest.raises(vs.UserError, match="has these predictions already, from run 0"):
     vs.import_runs(url, predictions=predictions, labels=labels, progress=False)
-  with pytest.raises(vs.Mistake, match="holds imported runs"):
+  with pytest.raises(vs.UserError, match="holds imported runs"):
     train(url)
 
 
@@ -366,7 +366,7 @@ def test_a_killed_process_is_gone_on_from(
   assert any(name.endswith(".claim") for name in files.names(place(url)))
   if instant == "at the root":
     assert "test/logits/c" not in files.names(place(url))
-    assert "is no results folder" in run(capsys, "verify", url, "--repair")[2]
+    assert "is not a results folder" in run(capsys, "verify", url, "--repair")[2]
   else:
     assert vs.verify(url).problems == []
   train(url)
@@ -504,7 +504,7 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   data[len(data) // 2] ^= 16
   path.fs.pipe_file((path / altered).path, bytes(data))
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=f"is damaged: {lost} is missing; `vmapseeds verify {url}` says what",
   ):
     vs.open_results(url).predictions.load()
@@ -536,7 +536,7 @@ def test_a_store_that_cannot_be_reached_is_no_damage(
   assert files.names(place(campaign)) == before
 
 
-# Mistakes and failures are one line
+# UserErrors and failures are one line
 
 
 @pytest.mark.slow
@@ -581,7 +581,7 @@ def test_what_lies_there_is_left_alone(store, capsys):
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert (
       f"{url} holds something else than results" in err
-      or f"{url} is no results folder" in err
+      or f"{url} is not a results folder" in err
     )
   assert files.names(path.parent) == before
   path.fs.rm_file((path / "thesis.tex").path)
@@ -595,7 +595,7 @@ def test_no_server_and_no_bucket(store, monkeypatch, capsys):
   for argv in (["train", "digits_cnn", "--out"], ["report"], ["verify"]):
     status, out, err = run(capsys, *argv, url.replace("bucket", "buckle"))
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "there is no such bucket" in err or "is no results folder" in err
+    assert "there is no such bucket" in err or "is not a results folder" in err
   with socket.socket() as closed:
     closed.bind(("127.0.0.1", 0))
     monkeypatch.setenv(
@@ -631,7 +631,7 @@ def test_no_server_and_no_bucket(store, monkeypatch, capsys):
   ],
 )
 def test_other_urls_are_one_line(url, message, capsys):
-  with pytest.raises(vs.Mistake, match=re.escape(message)):
+  with pytest.raises(vs.UserError, match=re.escape(message)):
     vs.open_results(url)
   for argv in (
     ["train", "digits_cnn", "--out", url],

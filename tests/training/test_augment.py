@@ -96,9 +96,9 @@ def test_no_step_leaves_the_image():
 def test_sizes_are_checked_against_the_images():
   check_steps("flip translate=5 cutout=5", (5, 6, 3))
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="augmentation 'cutout=6' on images of 5×6 pixels: at most cutout=5",
   ):
     check_steps("flip cutout=6", (5, 6, 3))
-  with pytest.raises(vs.Mistake, match="at most reflect=4"):
+  with pytest.raises(vs.UserError, match="at most reflect=4"):
     check_steps("reflect=5", (5, 6, 3))

@@ -196,5 +196,5 @@ def forgets(model, params, batch, run):
 
 def test_an_objective_that_forgets_the_updates_is_one_line(tmp_path):
   said = "objective test_collections:forgets gives no updates of batch_stats, counters"
-  with pytest.raises(vs.Mistake, match=re.escape(said)):
+  with pytest.raises(vs.UserError, match=re.escape(said)):
     vs.train(recipe_of(Linen, objective=forgets), 1, tmp_path / "r", progress=False)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import cli, mistakes
+from vmapseeds import cli, errors
 
 X, Y = np.eye(4, dtype=np.float32), np.arange(4) % 2
 DATA = vs.Dataset(train=(X, Y), test=(X, Y))
@@ -27,7 +27,7 @@ class Bad(nn.Module):
 
 @pytest.fixture(autouse=True)
 def as_for_users(monkeypatch):
-  monkeypatch.delenv(mistakes.TRACEBACK, raising=False)
+  monkeypatch.delenv(errors.TRACEBACK, raising=False)
 
 
 def own_frames(error):
@@ -46,14 +46,14 @@ def own_frames(error):
     lambda folder: vs.open_results(folder),
     lambda folder: vs.report(folder),
     lambda folder: vs.train("digits_cnn", 2, folder, lane_width=0),
-    lambda folder: vs.load("none_such"),
+    lambda folder: vs.load_dataset("none_such"),
   ],
 )
 def test_our_frames_are_left_out(call, tmp_path):
-  with pytest.raises(vs.Mistake) as caught:
+  with pytest.raises(vs.UserError) as caught:
     call(tmp_path / "a")
   frames = own_frames(caught.value)
-  assert [*dict.fromkeys(frames)][-1:] == ["mistakes.py"]
+  assert [*dict.fromkeys(frames)][-1:] == ["errors.py"]
   assert len(frames) <= 2  # the door, and a constructor's
   assert caught.value.__cause__ is None
 
@@ -61,16 +61,16 @@ def test_our_frames_are_left_out(call, tmp_path):
 def test_the_cause_in_a_users_code_stays(tmp_path):
   recipe = vs.Recipe(**(GIVEN | {"model": Bad}))
   with pytest.raises(
-    vs.Mistake, match=r"model .* fails .*test_doors.py line"
+    vs.UserError, match=r"model .* fails .*test_doors.py line"
   ) as caught:
     vs.train(recipe, 2, tmp_path / "a", progress=False)
   assert isinstance(caught.value.__cause__, TypeError)
-  assert own_frames(caught.value) == ["mistakes.py"]
+  assert own_frames(caught.value) == ["errors.py"]
 
 
 def test_all_frames_are_shown_on_request(monkeypatch, tmp_path):
-  monkeypatch.setenv(mistakes.TRACEBACK, "1")
-  with pytest.raises(vs.Mistake) as caught:
+  monkeypatch.setenv(errors.TRACEBACK, "1")
+  with pytest.raises(vs.UserError) as caught:
     vs.open_results(tmp_path / "a")
   assert len(own_frames(caught.value)) > 2
 
@@ -88,10 +88,10 @@ def test_all_frames_are_shown_on_request(monkeypatch, tmp_path):
 def test_options_are_arguments_in_python_and_flags_on_the_command_line(
   name, value, argument, flag
 ):
-  assert mistakes.option(name, value) == argument
-  with mistakes.naming_flags():
-    assert mistakes.option(name, value) == flag
-  assert mistakes.option(name, value) == argument
+  assert errors.option(name, value) == argument
+  with errors.naming_flags():
+    assert errors.option(name, value) == flag
+  assert errors.option(name, value) == argument
 
 
 def test_messages_name_arguments_in_python_and_flags_on_the_command_line(
@@ -100,7 +100,7 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1)
   vs.train(recipe, 2, tmp_path / "r", progress=False)
   use = "give another {}, or what it was started with, or {}"
-  with pytest.raises(vs.Mistake) as caught:
+  with pytest.raises(vs.UserError) as caught:
     vs.train(recipe.replace(epochs=2), 2, tmp_path / "r", progress=False)
   assert str(caught.value).endswith(use.format("out=", "force_mixed=True"))
   words = ["digits_cnn", "--set", "model=linear", "epochs=2", "--out", f"{tmp_path}/r"]
@@ -108,7 +108,7 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(
     cli.main(["train", *words])
   assert use.format("--out", "--force-mixed") in capsys.readouterr().err
   error = pickle.loads(pickle.dumps(caught.value))
-  assert (type(error), str(error)) == (vs.Mistake, str(caught.value))
+  assert (type(error), str(error)) == (vs.UserError, str(caught.value))
   with pytest.raises(SystemExit):
     cli.main(["train", "digits_cnn", "--out", "r", "--until", "soon"])
   assert "--until 'soon': write" in capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_messages_name_arguments_in_python_and_flags_on_the_command_line(
   ],
 )
 def test_fields(call, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     call()
 
 
@@ -163,18 +163,18 @@ def test_a_results_folder_is_no_data_set(tmp_path):
   vs.import_runs(
     tmp_path / "a", predictions=labels[None], labels=labels, progress=False
   )
-  with pytest.raises(vs.Mistake, match="is a results folder: open it with"):
-    vs.load(tmp_path / "a")
+  with pytest.raises(vs.UserError, match="is a results folder: open it with"):
+    vs.load_dataset(tmp_path / "a")
 
 
 def test_an_interrupt_is_one_line(capsys, monkeypatch, tmp_path):
   def interrupted(*args):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr("vmapseeds.campaign.loop.run_lanes", interrupted)
+  monkeypatch.setattr("vmapseeds.campaign.running.run_lanes", interrupted)
   with pytest.raises(KeyboardInterrupt) as caught:
     vs.train("digits_cnn", 2, tmp_path / "a", progress=False)
-  assert own_frames(caught.value) == ["mistakes.py"]
+  assert own_frames(caught.value) == ["errors.py"]
   assert capsys.readouterr().err == (
     "interrupted: what was written stays; make the same call again to resume\n"
   )
@@ -182,14 +182,14 @@ def test_an_interrupt_is_one_line(capsys, monkeypatch, tmp_path):
 
 def test_a_script_that_is_interrupted_says_so_once(tmp_path):
   script = (
-    "from vmapseeds import mistakes\n"
-    "@mistakes.door\n"
+    "from vmapseeds import errors\n"
+    "@errors.door\n"
     "def inner(): raise KeyboardInterrupt\n"
-    "@mistakes.door\n"
+    "@errors.door\n"
     "def outer(): inner()\n"
     "outer()\n"
   )
   ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
   assert ended.returncode in (130, -2)
   assert ended.stderr.count("interrupted:") == 1
-  assert ended.stderr.count("mistakes.py") == 1
+  assert ended.stderr.count("errors.py") == 1

@@ -13,7 +13,7 @@ from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import Trained
 
 RNG = np.random.default_rng(0)
-RUN = vs.run_of("digits_cnn")
+RUN = vs.single_run("digits_cnn")
 
 
 def init(key, inputs):

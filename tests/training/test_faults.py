@@ -67,7 +67,7 @@ def test_what_fails_in_the_package_goes_through(module, name, objective, monkeyp
   normalize = name == "normalize"
   with pytest.raises(TypeError, match="add got incompatible shapes") as caught:
     opened(objective=objective, normalize=normalize)
-  assert not isinstance(caught.value, vs.Mistake)
+  assert not isinstance(caught.value, vs.UserError)
   notes = [note for note in caught.value.__notes__ if OURS in note]
   assert len(notes) == 1
   file = module.__file__.rpartition("/")[2]
@@ -135,7 +135,7 @@ def library_optimizer(run, steps):
   ],
 )
 def test_what_fails_in_a_users_object_is_one_line(changes, message):
-  with pytest.raises(vs.Mistake, match=message) as caught:
+  with pytest.raises(vs.UserError, match=message) as caught:
     opened(**changes)
   assert "\n" not in str(caught.value)
   assert not any(OURS in note for note in getattr(caught.value, "__notes__", ()))
@@ -150,5 +150,5 @@ def test_what_fails_in_a_task_is_one_line(stage, function):
     "finish": lambda data, run, state: {"state": state},
   }
   made = vs.Task(name="walk", sources=("init",), **stages | {stage: function})
-  with pytest.raises(vs.Mistake, match="walk fails before it trains"):
+  with pytest.raises(vs.UserError, match="walk fails before it trains"):
     task.trace(made, task.bind(made, vs.Runs.independent(1)))

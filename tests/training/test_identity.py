@@ -13,9 +13,9 @@ from cases import mostly_seldom, mostly_slow, one_in
 from lab import HELPER, MODULE
 
 import vmapseeds as vs
-from vmapseeds.campaign import loop, planning, provenance
+from vmapseeds.campaign import planning, provenance, running
 from vmapseeds.campaign.options import Options
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.store.results import Results
 from vmapseeds.training import task as task_module
 from vmapseeds.training.identity import canonical_text, describe_change, hash_of
@@ -56,7 +56,9 @@ def lab(tmp_path, monkeypatch):
 
 def identity(task, runs=2, **options):
   options = Options(progress=False, **options)
-  loaded = planning.load_task(planning.resolve_task(task), loop.as_runs(runs), options)
+  loaded = planning.load_task(
+    planning.resolve_task(task), running.as_runs(runs), options
+  )
   return planning.make_plan(*loaded, options).identity
 
 
@@ -269,10 +271,10 @@ def test_conditions_are_recorded_and_do_not_change_the_identity(
   vs.train(own.TASK, 2, tmp_path / "r", lane_width=1, **train)
   if what == "versions":
     versions = provenance.versions() | {"jax": "99.0"}
-    monkeypatch.setattr(loop, "versions", lambda: versions)
+    monkeypatch.setattr(running, "versions", lambda: versions)
   elif what != "lane_width":
     machine = provenance.machine_conditions() | {what: "another"}
-    monkeypatch.setattr(loop, "machine_conditions", lambda: machine)
+    monkeypatch.setattr(running, "machine_conditions", lambda: machine)
   width = 2 if what == "lane_width" else 1
   results = vs.train(own.TASK, 4, tmp_path / "r", lane_width=width, **train)
   written = Results(tmp_path / "r")
@@ -290,7 +292,7 @@ def test_an_edit_between_runs_is_refused_and_shown(lab, tmp_path):
   vs.train(lab().TASK, 2, **train)
   edited = ("state - 0.1 *", "state - 0.2 *")
   with pytest.raises(
-    Mistake,
+    UserError,
     match=r"lab_own: - return state - 0.1 .*; \+ return state - 0.2 .*; give another "
     "out=, .* or force_mixed=True",
   ):
@@ -313,7 +315,7 @@ def test_an_edit_before_work_and_replay_is_refused_and_shown(lab, tmp_path):
   lab(helper=[("STRENGTH = 1.0", "STRENGTH = 2.0")])
   for again in (lambda: vs.replay(tmp_path / "r", 0), lambda: vs.work(tmp_path / "r")):
     with pytest.raises(
-      Mistake, match=r"lab_helper: - STRENGTH = 1.0; \+ STRENGTH = 2.0"
+      UserError, match=r"lab_helper: - STRENGTH = 1.0; \+ STRENGTH = 2.0"
     ):
       again()
 
@@ -324,7 +326,7 @@ def test_what_differs_but_is_in_no_source_is_said(lab, tmp_path):
   with (
     jax.threefry_partitionable(False),
     pytest.raises(
-      Mistake,
+      UserError,
       match=r"program was another \(start\), and versions differ: jax: .*partitionable=False",
     ),
   ):
@@ -346,14 +348,14 @@ def test_an_edit_while_runs_are_trained_changes_none_of_them(
   """All blocks of a process run the program that was traced when it began."""
   own = lab()
   reference = vs.train(own.TASK, 4, tmp_path / "a", progress=False, seed_batch=1)
-  loop.spread_program.cache_clear()
-  plan_execution = loop.plan_execution
+  running.spread_program.cache_clear()
+  plan_execution = running.plan_execution
 
   def edited(*args):
     monkeypatch.setattr(sys.modules["lab_helper"], "STRENGTH", 5.0)
     return plan_execution(*args)
 
-  monkeypatch.setattr(loop, "plan_execution", edited)
+  monkeypatch.setattr(running, "plan_execution", edited)
   results = vs.train(own.TASK, 4, tmp_path / "b", progress=False, seed_batch=1)
   np.testing.assert_array_equal(results.distance, reference.distance)
 
@@ -370,7 +372,9 @@ def test_callbacks_need_a_version(lab):
     return own.finish(data, run, state)
 
   task = dataclasses.replace(own.TASK, finish=called)
-  with pytest.raises(Mistake, match=r"calls Python .*pure_callback.* give version='1'"):
+  with pytest.raises(
+    UserError, match=r"calls Python .*pure_callback.* give version='1'"
+  ):
     identity(task)
   one, two = (identity(dataclasses.replace(task, version=v)) for v in "12")
   assert hash_of(one) != hash_of(two)
@@ -482,9 +486,9 @@ def test_values_that_python_reads_are_compiled_in(tmp_path, capsys):
   assert len(drawn) == 4
   more = vs.Runs.concat([runs, vs.Runs.sweep(factor=[4], shift=[0], seeds=1)])
   assert vs.train(branching(), more, tmp_path / "r", progress=False).sizes["run"] == 25
-  with pytest.raises(Mistake, match="its program was another"):
+  with pytest.raises(UserError, match="its program was another"):
     vs.train(branching(gain=3.0), more, tmp_path / "r", progress=False)
-  with pytest.raises(Mistake, match="its program was another"):
+  with pytest.raises(UserError, match="its program was another"):
     vs.train(branching(limit=2.5), more, tmp_path / "r", progress=False)
 
 
@@ -493,7 +497,7 @@ def test_values_that_no_program_can_be_traced_without_are_named():
     return {"score": np.float32(float(state))}
 
   with pytest.raises(
-    Mistake, match=r"branching fails before it trains .*Concretization"
+    UserError, match=r"branching fails before it trains .*Concretization"
   ):
     identity(dataclasses.replace(branching(), finish=finish))
 

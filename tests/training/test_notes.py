@@ -9,7 +9,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.mistakes import printing_notes, say, warn
+from vmapseeds.errors import printing_notes, say, warn
 
 NOTE = "100 % of 2 runs, {braces} and %s"
 
@@ -71,7 +71,7 @@ def test_commands_print_notes_however_a_module_configures_logging(
 ):
   caplog.set_level(logging.INFO)
   own_logger.setLevel("ERROR")
-  with cli.mistakes():
+  with cli.one_line_errors():
     say(NOTE)
     warn(NOTE)
   assert capsys.readouterr().err == f"{NOTE}\n{NOTE}\n"

@@ -125,7 +125,7 @@ def test_packages_of_the_environment_below_are_not_the_users(
 )
 def test_another_process_is_told_what_it_cannot_make(name):
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="cannot be imported by name: resume from the program that created it",
   ):
     resolve_object("loss", Named(name))
@@ -145,7 +145,7 @@ def test_what_cannot_be_imported(module, tmp_path, text, why):
   (tmp_path / "own_broken.py").write_text("\nx = 1 / 0\n")
   (tmp_path / "own_syntax.py").write_text("x = = 1\n")
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute",
   ):
     imported(text)
@@ -158,7 +158,7 @@ def test_a_mistake_in_an_imported_recipe_is_told_as_it_is(module, tmp_path):
   )
   sys.modules.pop("own_objects")
   with pytest.raises(
-    vs.Mistake, match=r"^lr is -1.0: give a finite number of at least 0"
+    vs.UserError, match=r"^lr is -1.0: give a finite number of at least 0"
   ):
     vs.recipe("own_objects:own")
 
@@ -183,7 +183,7 @@ def test_recipes_of_objects_as_json(module):
     == "recipe and this one differ in loss: own_objects:halved, own_objects:other"
   )
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="the dataset of digits_cnn is <four>, which no other process can import: Ray needs it",
   ):
     recipe.check_found("Ray")

@@ -180,7 +180,7 @@ def trained_params(recipe):
 
 def refusal(optimizer):
   recipe = recipe_of(optimizer)
-  with pytest.raises(vs.Mistake) as error:
+  with pytest.raises(vs.UserError) as error:
     task = make_task(recipe, Runs.independent(1))
     trace(task, bind(task, Runs.independent(1)))
   return str(error.value)
@@ -279,7 +279,11 @@ def test_evaluation_parameters_of_ones_own():
   assert (before["Dense_1"]["kernel"] != after["Dense_1"]["kernel"]).all()
   wrong = recipe.replace(eval_params=lambda state, params: state)
   task = make_task(wrong, Runs.independent(1))
-  with pytest.raises(vs.Mistake, match=r"eval_params .* give parameters of the names"):
+  with pytest.raises(
+    vs.UserError, match=r"eval_params .* give parameters of the names"
+  ):
     trace(task, bind(task, Runs.independent(1)))
-  with pytest.raises(vs.Mistake, match=r"eval_params are of an optimizer of your own"):
+  with pytest.raises(
+    vs.UserError, match=r"eval_params are of an optimizer of your own"
+  ):
     recipe.replace(optimizer="sgd", lr=0.1, eval_params=lambda state, params: params)

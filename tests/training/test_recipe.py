@@ -205,7 +205,7 @@ def test_a_recipe_is_read_without_what_has_a_default():
   )
   del given["model"]
   with pytest.raises(
-    vs.Mistake, match="the recipe lacks model: give every field that has no default"
+    vs.UserError, match="the recipe lacks model: give every field that has no default"
   ):
     vs.Recipe.from_json(json.dumps(given))
 
@@ -216,7 +216,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     match=r"unknown recipe field 'epoch': choose one of .*; did you mean 'epochs'\?",
   ):
     vs.recipe("digits_cnn", epoch=3)
-  with pytest.raises(vs.Mistake, match="unknown recipe field 'x'"):
+  with pytest.raises(vs.UserError, match="unknown recipe field 'x'"):
     vs.Recipe.from_json('{"x": 1}')
 
 
@@ -317,27 +317,27 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"values": {1: 2}}, "value is 1: give a text"),
     (
       {"values": {"seed_init": 1}},
-      "value 'seed_init': results have something else of that name, rename it",
+      "value 'seed_init': that name is already used in the results, rename it",
     ),
     (
       {"values": {"epoch": 1}},
-      "value 'epoch': results have something else of that name, rename it",
+      "value 'epoch': that name is already used in the results, rename it",
     ),
     ({"start_from": 3}, "start_from is 3: give a name"),
   ],
 )
 def test_mistakes_name_what_is_allowed(changes, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     vs.recipe("digits_cnn", **changes)
 
 
 def test_an_unknown_recipe():
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=r"unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'",
   ):
     vs.recipe("digit_cnn")
-  with pytest.raises(vs.Mistake, match="unknown recipe 1: choose one of"):
+  with pytest.raises(vs.UserError, match="unknown recipe 1: choose one of"):
     vs.recipe(1)
 
 

@@ -343,7 +343,7 @@ def test_subsets_and_label_maps_are_a_run():
   ],
 )
 def test_mistakes(make, message):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     make()
 
 
@@ -363,5 +363,5 @@ def test_runs_are_repeated_with_seeds_of_another_source():
     ({"order": 1}, "repeats of order is 1: give a whole number of at least 2"),
     ({"order": 10**7}, "runs is 30000000: give at most"),
   ):
-    with pytest.raises(vs.Mistake, match=message):
+    with pytest.raises(vs.UserError, match=message):
       Runs.vary("init", 3, repeat=repeat)

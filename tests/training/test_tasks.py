@@ -13,7 +13,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import loop, ray_engine
+from vmapseeds.campaign import ray_engine, running
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.names import SOURCES
@@ -156,18 +156,20 @@ def test_other_processes_find_a_task_by_its_import_string(
     sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
   )
   # A folder that was made, but has no trained runs yet.
-  loop.open_campaign("test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False))
+  running.open_campaign(
+    "test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False)
+  )
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
   np.testing.assert_allclose(
     vs.open_results(tmp_path / "r").place[2], walked(2, 2, 0.1), rtol=1e-5
   )
   monkeypatch.setitem(globals(), "walk", dataclasses.replace(walk, rounds=4))
   with pytest.raises(
-    vs.Mistake, match="its recipe and this one differ in rounds: 3, 4"
+    vs.UserError, match="its recipe and this one differ in rounds: 3, 4"
   ):
     vs.work(out, progress=False)
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="belongs to another campaign: its recipe and this one differ in rounds: 3, 4",
   ):
     quiet("test_tasks:walk", 3, tmp_path / "r")
@@ -176,12 +178,13 @@ def test_other_processes_find_a_task_by_its_import_string(
 def test_other_processes_do_not_find_an_object(tmp_path):
   quiet(walk, 1, tmp_path / "r")
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="was created from a task that cannot be imported by name",
   ):
     vs.work(tmp_path / "r")
   with pytest.raises(
-    vs.Mistake, match="task walk is an object of this program: Ray needs it in a module"
+    vs.UserError,
+    match="task walk is an object of this program: Ray needs it in a module",
   ):
     ray_engine.train(walk, vs.Runs.independent(1), tmp_path / "ray")
 
@@ -239,7 +242,7 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
 
 
 def begun(changes, runs, out):
-  return loop.open_campaign(
+  return running.open_campaign(
     vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False)
   )
 
@@ -260,7 +263,7 @@ def begun(changes, runs, out):
     ({"values": {"size": "x"}}, "size is 'x': give a number"),
     (
       {"values": {"seed_init": 1}},
-      "value 'seed_init': results have something else of that name, rename it",
+      "value 'seed_init': that name is already used in the results, rename it",
     ),
     (
       {"start": lambda data, run: run.key("order")},
@@ -308,7 +311,7 @@ def begun(changes, runs, out):
     ),
     (
       {"finish": lambda data, run, state: {"place": state["place"], "seed_init": 0.0}},
-      "gives 'seed_init': results have something else",
+      "gives 'seed_init': that name is already used",
     ),
     (
       {"finish": lambda data, run, state: {"place": state["place"] * 1j}},
@@ -339,7 +342,7 @@ def begun(changes, runs, out):
   ],
 )
 def test_a_wrong_task_is_one_line(changes, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     begun(changes, 1, tmp_path / "r")
   assert not (tmp_path / "r").exists()
 
@@ -374,13 +377,13 @@ def test_a_wrong_task_is_one_line(changes, message, tmp_path):
   ],
 )
 def test_runs_that_a_task_does_not_know(runs, message, tmp_path):
-  with pytest.raises(vs.Mistake, match=message):
+  with pytest.raises(vs.UserError, match=message):
     begun({}, runs(), tmp_path / "r")
 
 
 def test_sources_that_a_task_does_not_read(tmp_path):
   with pytest.raises(
-    vs.Mistake, match="walk reads no seed of other: vary some of init, push"
+    vs.UserError, match="walk reads no seed of other: vary some of init, push"
   ):
     begun(
       {"sources": ("init", "push", "other")}, vs.Runs.vary("other", 2), tmp_path / "r"
@@ -417,8 +420,8 @@ def test_a_swept_value_has_no_name_of_another_array(tmp_path):
       "place": run[name] * jnp.ones(2),
     }
     with pytest.raises(
-      vs.Mistake,
-      match=f"a value '{name}': results have something else of that name, rename the value",
+      vs.UserError,
+      match=f"a value '{name}': that name is already used in the results, rename the value",
     ):
       begun(changes, vs.Runs.sweep(**{name: [1, 2]}, seeds=1), tmp_path / "r")
 
@@ -479,7 +482,7 @@ def test_one_run_outside_a_campaign_is_the_campaigns(tmp_path):
     walk, vs.Runs.sweep(size=[0.1, 0.5], seeds=2, start=7), tmp_path / "r"
   )
   for row, (seed, size) in enumerate([(7, 0.1), (7, 0.5), (8, 0.1), (8, 0.5)]):
-    run = vs.run_of(walk, seed, size=size)
+    run = vs.single_run(walk, seed, size=size)
     state = walk.advance(walk.data, run, walk.start(walk.data, run), 0, walk.rounds)
     found = walk.finish(walk.data, run, state)
     for name, value in found.items():
@@ -488,7 +491,7 @@ def test_one_run_outside_a_campaign_is_the_campaigns(tmp_path):
 
 @pytest.mark.parametrize(("n", "size"), [(7, 3), (6, 3), (2, 2), (1, 1)])
 def test_batches_are_those_of_recipes(n, size):
-  run = vs.run_of("digits_cnn", 5)
+  run = vs.single_run("digits_cnn", 5)
   found = np.asarray(jax.jit(vs.batches, static_argnums=(2, 3))(run, 2, n, size))
   key = jax.random.fold_in(plain.key("order", 5), 2)
   order = np.asarray(jax.random.permutation(key, n))
@@ -498,24 +501,30 @@ def test_batches_are_those_of_recipes(n, size):
 @pytest.mark.parametrize(
   ("call", "said"),
   [
-    (lambda: vs.run_of(walk, -1), "seed is -1: give a whole number of at least 0"),
-    (lambda: vs.run_of(walk, 0, seize=1), "unknown value to sweep 'seize': choose one"),
-    (lambda: vs.run_of("digit", 0), "unknown recipe 'digit'"),
+    (lambda: vs.single_run(walk, -1), "seed is -1: give a whole number of at least 0"),
     (
-      lambda: vs.batches(vs.run_of(walk, 0), 0, 3, 4),
+      lambda: vs.single_run(walk, 0, seize=1),
+      "unknown value to sweep 'seize': choose one",
+    ),
+    (lambda: vs.single_run("digit", 0), "unknown recipe 'digit'"),
+    (
+      lambda: vs.batches(vs.single_run(walk, 0), 0, 3, 4),
       "batch_size is 4 with 3 examples",
     ),
-    (lambda: vs.batches(vs.run_of(walk, 0), 0, 3, 0), "batch_size is 0: give a whole"),
+    (
+      lambda: vs.batches(vs.single_run(walk, 0), 0, 3, 0),
+      "batch_size is 0: give a whole",
+    ),
   ],
 )
 def test_mistakes_in_one_run(call, said):
-  with pytest.raises(vs.Mistake, match=said):
+  with pytest.raises(vs.UserError, match=said):
     call()
 
 
 def test_recipes_keep_what_a_task_says_itself(tmp_path):
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match="walk is a task, whose finish says what is kept: leave logits, keep_params",
   ):
     quiet(walk, 1, tmp_path / "r", logits=True)

@@ -610,7 +610,7 @@ def test_depth_counts_layers(model, depth):
 @pytest.mark.parametrize("depth", [1, 2, 8])
 def test_depths_that_nin_cannot_have(depth):
   with pytest.raises(
-    vs.Mistake,
+    vs.UserError,
     match=f"depth is {depth}: nin has blocks of three layers and one more, give 4, 7, 10,",
   ):
     variables_of(vs.recipe("nin_cifar10", depth=depth), examples(32, 3))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import describe_trainable
 from vmapseeds.training.supervised import Keep, recipe_lanes, recipe_stages
@@ -122,7 +122,7 @@ def test_it_is_described():
   ],
 )
 def test_what_names_no_parameter_is_refused(model, trainable, message):
-  with pytest.raises(Mistake, match=message):
+  with pytest.raises(UserError, match=message):
     describe_trainable(recipe(model, trainable), DATA)
-  with pytest.raises(Mistake, match="trainable is 3: give all, last, a list"):
+  with pytest.raises(UserError, match="trainable is 3: give all, last, a list"):
     recipe(model, 3)

@@ -20,8 +20,8 @@ from vmapseeds.campaign.execution import (
   unless_refused,
   wide_width,
 )
+from vmapseeds.errors import UserError, at_least, one_of
 from vmapseeds.lanes import Execution, choice
-from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MAX_RUNS, Runs
@@ -58,7 +58,7 @@ def bench(
     campaigns take it.
 
   Raises:
-    Mistake: a width or a lowering is not valid.
+    UserError: a width or a lowering is not valid.
     Failure: XLA or a library of the device refuses all of them.
   """
   check_wanted(widths, lowerings)
@@ -119,10 +119,10 @@ def bench(
 
 
 def check_wanted(widths: Sequence[int], lowerings: Sequence[str]) -> None:
-  """Raise `Mistake` unless these are lane widths and lowerings."""
+  """Raise `UserError` unless these are lane widths and lowerings."""
   for width in widths:
     if at_least("lane width", width, 1) > MAX_RUNS:
-      raise Mistake(f"lane width is {width}: give at most {MAX_RUNS}")
+      raise UserError(f"lane width is {width}: give at most {MAX_RUNS}")
   for lowering in lowerings:
     one_of("lowering", lowering, lanes.LOWERINGS)
 

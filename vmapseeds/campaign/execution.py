@@ -14,10 +14,10 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
+from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, half, memory
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Failure, Mistake, one_line, option, say, wording
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_of
 
@@ -240,7 +240,7 @@ def choose_execution(
     progress: whether to say on stderr what was chosen.
 
   Raises:
-    Mistake: no candidate fits in memory.
+    UserError: no candidate fits in memory.
     Failure: none runs here.
   """
   platform = platform or lanes.devices()[0].platform
@@ -340,7 +340,7 @@ def nothing_fits(
   fits: Iterable[Fit],
   lowering: str | None,
   width: int | None,
-) -> Mistake:
+) -> UserError:
   """Return the error of a task of which no candidate fits in memory."""
   least = min(fits, key=lambda fit: fit.memory_bytes or math.inf)
   options = ""
@@ -351,7 +351,7 @@ def nothing_fits(
   smaller = "batch_size, eval_batch_size or width"
   if width:
     smaller = f"lane width, {smaller}"
-  return Mistake(
+  return UserError(
     f"{task.name}{options} needs {megabytes(least.memory_bytes or math.nan)} of "
     f"{megabytes(least.available_bytes)} of memory: give a smaller {smaller}"
   )

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax
 
-from vmapseeds.mistakes import Failure, Mistake, at_least, say
+from vmapseeds.errors import Failure, UserError, at_least, say
 from vmapseeds.store.files import short_message
 
 SILENCE = 3.0  # seconds of waiting before it is said
@@ -46,19 +46,19 @@ def parse_host(
   """Return these options as a `Host`, None if none is given.
 
   Raises:
-    Mistake: some are missing or invalid.
+    UserError: some are missing or invalid.
   """
   if coordinator is None or processes is None or process is None:
     if coordinator is processes is process is None:
       return None
     three = "--coordinator HOST:PORT, --processes N and --process I, the number of this one from 0"
-    raise Mistake(f"{three}: give all of them, or none")
+    raise UserError(f"{three}: give all of them, or none")
   if not re.fullmatch(r"[^\s:/]+:\d{1,5}", coordinator):
-    raise Mistake(
+    raise UserError(
       f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234"
     )
   if not 0 <= process < at_least("processes", processes, 1):
-    raise Mistake(f"--process {process} of {processes}: give 0 to {processes - 1}")
+    raise UserError(f"--process {process} of {processes}: give 0 to {processes - 1}")
   return Host(coordinator, processes, process)
 
 

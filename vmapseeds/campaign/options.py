@@ -5,7 +5,7 @@ stored for each run.
 import dataclasses
 from typing import Literal
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.errors import UserError, at_least, one_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class WorkOptions:
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       if isinstance(field.default, bool) and value not in (True, False):
-        raise Mistake(f"{field.name} is {value!r:.100}: give True or False")
+        raise UserError(f"{field.name} is {value!r:.100}: give True or False")
     self._check_number("seed_batch", "seed batch")
     self._check_number("lane_width", "lane width")
     if self.checkpoint_every not in ("auto", "never"):
@@ -72,7 +72,7 @@ class Options(WorkOptions):
       vs.load_networks
 
   Raises:
-    Mistake: a value that is not allowed.
+    UserError: a value that is not allowed.
   """
 
   lane_width: int | None = None

@@ -14,8 +14,8 @@ from jaxtyping import Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
+from vmapseeds.errors import UserError, door, option, say
 from vmapseeds.lanes.memory import free_memory
-from vmapseeds.mistakes import Mistake, door, option, say
 from vmapseeds.results.description import (
   KEPT,
   MIXED,
@@ -24,7 +24,7 @@ from vmapseeds.results.description import (
   count_entries,
   output_entries,
 )
-from vmapseeds.results.networks import StoredNetworks
+from vmapseeds.results.kept_networks import StoredNetworks
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import Description
 from vmapseeds.training import outputs
@@ -125,11 +125,11 @@ class Plan(NamedTuple):
 
 
 @door
-def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
+def single_run(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
   """Return one run as the functions of a task get it, with its keys and values: to hold
   a lane of a campaign against a program that trains it alone.
 
-  >>> run = run_of("digits_cnn", 7, lr=0.1)
+  >>> run = single_run("digits_cnn", 7, lr=0.1)
   >>> float(run["lr"]), run.key("init").dtype
   (0.10000000149011612, key<fry>)
 
@@ -139,7 +139,7 @@ def run_of(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
     **values: instead of the task's own.
 
   Raises:
-    Mistake: the seed is not one, or the task has no such value.
+    UserError: the seed is not one, or the task has no such value.
   """
   task = resolve_task(task)
   # A table of one run, filled up as that of a campaign is.
@@ -156,7 +156,7 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   """Return the task with its data loaded, and the runs bound to it.
 
   Raises:
-    Mistake: recipe, runs and data do not fit together.
+    UserError: recipe, runs and data do not fit together.
   """
   device = lanes.start_jax()[0]
   keep = Keep(options.predictions == "all", options.logits, options.keep_params)
@@ -203,7 +203,7 @@ def reload_plan(
     dataset: where the data are, if they have moved.
 
   Raises:
-    Mistake: the task is not found, has changed, or its data have.
+    UserError: the task is not found, has changed, or its data have.
   """
   source = from_description(spec, root.get("origin", ""), out)
   source = with_recorded_precision(source, root)
@@ -211,7 +211,7 @@ def reload_plan(
     source = with_dataset(source, dataset)
   file = file_of_data(source)
   if file is not None and not os.path.exists(file):
-    raise Mistake(
+    raise UserError(
       f"no such file {file!r}, the data of {out}: say where they are with "
       f"{option('dataset', 'PATH')}"
     )
@@ -219,12 +219,12 @@ def reload_plan(
   # The folder has only the path of the networks that its runs begin with.
   if task.internal.conditions.get("networks_digest") != root.get("networks_digest"):
     folder = json.loads(describe(task))["start_from"]
-    raise Mistake(
+    raise UserError(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
   plan = make_plan(task, runs, options)
   if plan.identity["data"] != root["data_digest"]:
-    raise Mistake(
+    raise UserError(
       f"the data {data_name(source)} are not those of {out}: say where those are "
       f"with {option('dataset', 'PATH')}"
     )
@@ -278,7 +278,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   """Trace a task for the runs bound to it, and check that all fits together.
 
   Raises:
-    Mistake: it does not.
+    UserError: it does not.
   """
   # Traced once: all that follows reads these programs.
   task, programs = trace_programs(task, runs)
@@ -294,7 +294,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
     tallied = {}
   # Without predictions, all statistics come from counts.
   if options.predictions == "none" and not (tallied and options.tallies):
-    raise Mistake(
+    raise UserError(
       "predictions='none' keeps tallies alone: give tallies=True, and classes without "
       "label maps"
     )
@@ -311,13 +311,13 @@ def check_several_programs(task: Task, count: int, options: Options) -> None:
   """Say how many programs are compiled.
 
   Raises:
-    Mistake: their runs cannot be saved in training.
+    UserError: their runs cannot be saved in training.
   """
   names = program_columns(task)
   each = "is compiled once a value" if len(names) == 1 else "are compiled together"
   line = f"{' and '.join(names)} {each}: {count} compilations"
   if options.checkpoint_every not in (None, "never"):
-    raise Mistake(
+    raise UserError(
       f"{line}, and blocks of several programs cannot be saved in training: leave "
       "checkpoint_every out"
     )
@@ -340,7 +340,7 @@ def identify_programs(
   the runs, and the programs for each of the values that choose one.
 
   Raises:
-    Mistake: several of these make the same program.
+    UserError: several of these make the same program.
   """
   if not program_columns(task):
     (traced,) = programs.values()
@@ -357,11 +357,11 @@ def identify_programs(
 
 
 def check_distinct(digests: Mapping[str, str]) -> None:
-  """Raise `Mistake` if two of the programs, given by name, are the same."""
+  """Raise `UserError` if two of the programs, given by name, are the same."""
   names: dict[str, str] = {}
   for name, digest in digests.items():
     if digest in names:
-      raise Mistake(
+      raise UserError(
         f"{names[digest]} and {name} train the same runs: leave one of them out"
       )
     names[digest] = name
@@ -370,7 +370,7 @@ def check_distinct(digests: Mapping[str, str]) -> None:
 def check_stored_alike(
   task: Task, programs: Mapping[tuple[float | str, ...], Traced]
 ) -> None:
-  """Raise `Mistake` unless the runs of all programs store the same arrays."""
+  """Raise `UserError` unless the runs of all programs store the same arrays."""
   (first_values, first), *others = programs.items()
   for values, traced in others:
     both = f"{name_program(task, first_values)} and {name_program(task, values)}"
@@ -378,11 +378,11 @@ def check_stored_alike(
       check_array_alike(both, name, first, traced)
     for name, (_, constant) in first.constants.items():
       if not np.array_equal(constant, traced.constants[name][1]):
-        raise Mistake(f"{both} differ in {name}: train a folder for each")
+        raise UserError(f"{both} differ in {name}: train a folder for each")
 
 
 def check_array_alike(both: str, name: str, first: Traced, second: Traced) -> None:
-  """Raise `Mistake` unless two programs, described by `both`, store an array alike."""
+  """Raise `UserError` unless two programs, described by `both`, store an array alike."""
   forms = [_stored_form(first, name), _stored_form(second, name)]
   if forms[0] == forms[1]:
     return
@@ -391,7 +391,7 @@ def check_array_alike(both: str, name: str, first: Traced, second: Traced) -> No
   if output.role == "variable":
     remedy = f"leave keep_params out, or {remedy}"
   shapes = ", ".join(form[0] for form in forms)
-  raise Mistake(
+  raise UserError(
     f"{both} store different arrays of a run, such as {name} ({shapes}): {remedy}"
   )
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from vmapseeds.mistakes import say
+from vmapseeds.errors import say
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -84,7 +84,7 @@ class Progress:
     self.values = np.append(self.values, values[np.isfinite(values)])
 
   def at_epoch(self, runs: int, epochs: int, reached: int, resumed: bool) -> None:
-    """Show that `runs` runs have trained for `reached` of `epochs` epochs; `resumed` if
+    """Show that `runs` runs have trained for `wrap_io_errors` of `epochs` epochs; `resumed` if
     they continue from a checkpoint there.
     """
     self.training = f"{runs} at epoch {reached}"

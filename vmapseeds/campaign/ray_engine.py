@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import running
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.progress import Progress
-from vmapseeds.mistakes import Failure, Mistake, at_least, say
+from vmapseeds.errors import Failure, UserError, at_least, say
 from vmapseeds.results.description import check_folder
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import folders
@@ -59,7 +59,7 @@ class Worker:
   data once.
   """
 
-  campaign: loop.Campaign | None = None
+  campaign: running.Campaign | None = None
 
   def begin(
     self,
@@ -72,28 +72,28 @@ class Worker:
   ) -> None:
     """Create or extend the folder. The worker does this, because it has the devices."""
     check_shared(out, token)
-    self.campaign = loop.open_campaign(
+    self.campaign = running.open_campaign(
       from_description(task, origin), runs, out, options
     )
 
   def work(self, out: str, block: int, options: Options, token: str) -> None:
     """Train what is left of a block."""
     check_shared(out, token)
-    self.campaign = self.campaign or loop.resume(out, options)
-    loop.train_blocks(self.campaign, range(block, block + 1), wait=False)
+    self.campaign = self.campaign or running.resume(out, options)
+    running.train_blocks(self.campaign, range(block, block + 1), wait=False)
 
 
 def check_shared(out: str, token: str) -> None:
   """Check that this node has the folder that the driver has.
 
   Raises:
-    Mistake: the driver's token is not there.
+    UserError: the driver's token is not there.
   """
   if not exists(place(token)):
     import ray
 
     node = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
-    raise Mistake(
+    raise UserError(
       f"Ray's node {node} does not have the folder {out} of the driver: give one that all "
       "nodes share"
     )
@@ -119,7 +119,7 @@ def train(
     **options: those of `vs.train`.
 
   Raises:
-    Mistake: Ray is not installed, or as `vs.train`.
+    UserError: Ray is not installed, or as `vs.train`.
     Failure: several workers died at the beginning, or of the same block.
   """
   if workers is not None:
@@ -130,7 +130,7 @@ def train(
   try:
     import ray
   except ImportError:
-    raise Mistake(
+    raise UserError(
       "Ray is not installed: pip install 'vmapseeds[ray]', or take another engine"
     ) from None
   out = place(out)
@@ -173,7 +173,7 @@ def _connect(ray):
   """Connect to the cluster that RAY_ADDRESS names, or start one on this machine.
 
   Raises:
-    Mistake: there is no such cluster.
+    UserError: there is no such cluster.
   """
   address = os.environ.get("RAY_ADDRESS", "")
   variable = f"RAY_ADDRESS={address}"
@@ -181,15 +181,15 @@ def _connect(ray):
   if address not in ("", "auto", "local"):
     match = re.fullmatch(r"(?:ray://)?([^\s/]+):(\d{1,5})", address)
     if not match:
-      raise Mistake(f"{variable} is no address: {allowed}")
+      raise UserError(f"{variable} is no address: {allowed}")
     host, port = match.groups()
     fault = _fault(host.strip("[]"), int(port))
     if fault:
-      raise Mistake(f"{variable} cannot be reached ({fault}): {allowed}")
+      raise UserError(f"{variable} cannot be reached ({fault}): {allowed}")
   try:
     ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
   except (OSError, RuntimeError, ValueError) as error:
-    raise Mistake(f"{variable}: Ray says {short_message(error)}: {allowed}") from None
+    raise UserError(f"{variable}: Ray says {short_message(error)}: {allowed}") from None
 
 
 def _fault(host, port):
@@ -235,8 +235,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
     deaths[block] += 1
     if deaths[block] == TRIES:
       raise Failure(
-        f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and run "
-        "the same command again to resume"
+        f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and rerun the same command to resume"
       )
     # Otherwise the next worker would wait for the end of the lease.
     abandon(out, block)
@@ -247,7 +246,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
       say(f"a worker died; block {block} is trained by another one")
 
   done = results.done[: len(runs)]
-  values = loop.stored_values(results, displayed, np.flatnonzero(done))
+  values = running.stored_values(results, displayed, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
     while pending or running:
       while pending and idle:
@@ -266,7 +265,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
           replace_dead(worker, block)
       done_now = results.done[: len(runs)]
       new = np.flatnonzero(done_now & ~done)
-      bar.trained_more(len(new), loop.stored_values(results, displayed, new))
+      bar.trained_more(len(new), running.stored_values(results, displayed, new))
       done = done_now
       if not pending and not running:
         # Blocks that another process held are tried again.
@@ -369,7 +368,7 @@ def _lived(ray, future):
     ray.get(future)
   except ray.exceptions.RayTaskError as error:
     cause = getattr(error, "cause", None)
-    if isinstance(cause, Mistake | Failure):
+    if isinstance(cause, UserError | Failure):
       raise cause from None
     raise error from None
   except ray.exceptions.RayError:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from vmapseeds import lanes
-from vmapseeds.campaign.loop import on_devices, provenance, spread_task
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
-from vmapseeds.mistakes import Mistake, at_least, door
+from vmapseeds.campaign.running import on_devices, provenance, spread_task
+from vmapseeds.errors import UserError, at_least, door
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
@@ -53,16 +53,16 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
     dataset: where the data are, as for `work`.
 
   Raises:
-    Mistake: there is no such run, it is not done, or its data have changed.
+    UserError: there is no such run, it is not done, or its data have changed.
   """
   runs, results = description.campaign_of(out)
   if at_least("run", run, 0) >= len(runs):
-    raise Mistake(
+    raise UserError(
       f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}"
     )
   record = results.record(results.block_of(run))
   if record is None:
-    raise Mistake(
+    raise UserError(
       f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
     )
   # The blocks of a folder may differ in recipe and precision.
@@ -73,7 +73,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
     # How lanes are run is no part of the identity.
     conditions = provenance(plan, lanes.Execution("", 0))
     difference = describe_difference(results, conditions, read_sources(plan.task))
-    raise Mistake(f"{out}: its {difference}; undo the change")
+    raise UserError(f"{out}: its {difference}; undo the change")
 
   paths = compared_arrays(plan)
   # Read first: a run whose values are damaged need not be trained.

@@ -10,8 +10,8 @@ from typing import Any
 
 import xarray as xr
 
-from vmapseeds.campaign import loop
-from vmapseeds.mistakes import Mistake, one_of, say
+from vmapseeds.campaign import running
+from vmapseeds.errors import UserError, one_of, say
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.statistics import (
   STATISTICS,
@@ -59,13 +59,13 @@ class Until:
     """Read "STATISTIC rel X%" or "OUTPUT:STATISTIC abs X"; % divides by 100.
 
     Raises:
-      Mistake: the text is anything else.
+      UserError: the text is anything else.
     """
     match = re.fullmatch(
       r"(?:([^\s:]+):)?(\w+) +(rel|abs) +([0-9.eE+-]+) *(%?)", text.strip()
     )
     if not match:
-      raise Mistake(
+      raise UserError(
         f"--until {text!r}: write STATISTIC rel X% or STATISTIC abs X, such as "
         "'distribution_variance rel 10%'"
       )
@@ -78,7 +78,7 @@ class Until:
     if percent:
       reach /= 100
     if not 0 < reach < math.inf:
-      raise Mistake(f"--until {text!r}: {number!r} is no number above 0")
+      raise UserError(f"--until {text!r}: {number!r} is no number above 0")
     return cls(name, kind == "rel", reach, output)
 
   def reached(self, statistic: Mapping[str, Any]) -> float:
@@ -100,7 +100,7 @@ def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
   """Return the output that has the statistic, from the outputs' roles by their names.
 
   Raises:
-    Mistake: there is no such output, or none has such a statistic.
+    UserError: there is no such output, or none has such a statistic.
   """
   if until.output:
     one_of("output", until.output, outputs)
@@ -115,7 +115,7 @@ def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
     f"{name} has {', '.join(statistics) or 'none'}"
     for name, statistics in statistics_by_output.items()
   )
-  raise Mistake(
+  raise UserError(
     f"--until {until.statistic}: no output has that; {available or NO_ROLE}"
   )
 
@@ -125,7 +125,7 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   and the `width` of its interval if that is shown cut off at what numbers can be.
 
   Raises:
-    Mistake: all runs diverged, or the results have no such output or statistic.
+    UserError: all runs diverged, or the results have no such output or statistic.
   """
   roles_by_output = {name: entry["role"] for name, entry in roles(results).items()}
   name = choose_output(until, roles_by_output)
@@ -133,7 +133,7 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   row = next(row for row in STATISTICS[runs.role] if row.name == until.statistic)
   if row.needs and not row.needs.met(runs):
     others = [other.name for other in statistics_of(runs) if other.over == "runs"]
-    raise Mistake(
+    raise UserError(
       f"--until {until.statistic}: {row.needs.otherwise}; choose one of {', '.join(others)}"
     )
   statistic = describe_statistic(row, runs)
@@ -153,7 +153,7 @@ def train_until(
   *,
   first: int,
   progress: bool = True,
-  trains: Callable[..., xr.Dataset] = loop.train,
+  trains: Callable[..., xr.Dataset] = running.train,
   **how,
 ) -> xr.Dataset:
   """Train as many of the runs with `vs.train` as it takes to make a statistic's
@@ -180,11 +180,11 @@ def train_until(
     how: further options of `vs.train`.
 
   Raises:
-    Mistake: as `vs.train`.
+    UserError: as `vs.train`.
   """
   choose_output(until, declared_roles(recipe, runs))
   if how.get("predictions") == "none":
-    raise Mistake(f"--until {until.statistic} looks at predictions: keep them")
+    raise UserError(f"--until {until.statistic} looks at predictions: keep them")
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)

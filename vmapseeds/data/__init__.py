@@ -3,6 +3,6 @@ is trained on.
 """
 
 from vmapseeds.data.dataset import Dataset, Examples
-from vmapseeds.data.sources import load
+from vmapseeds.data.sources import load_dataset
 
-__all__ = ["Dataset", "Examples", "load"]
+__all__ = ["Dataset", "Examples", "load_dataset"]

@@ -11,8 +11,8 @@ from jaxtyping import Int, PyTree, Shaped
 
 from vmapseeds.data import shifts
 from vmapseeds.data.tables import as_classes, as_ids, ids_of, labels_of, numbers_of
-from vmapseeds.mistakes import (
-  Mistake,
+from vmapseeds.errors import (
+  UserError,
   at_least,
   check_class_names,
   check_fields,
@@ -66,7 +66,7 @@ class Dataset:
       show; None for the index of a frame, if it has one of its own.
 
   Raises:
-    Mistake: arrays that do not fit together.
+    UserError: arrays that do not fit together.
   """
 
   train: Any  # kept as `Examples`, as `tests` are
@@ -79,7 +79,7 @@ class Dataset:
 
   def __post_init__(self, test):
     if not isinstance(self.tests, Mapping):
-      raise Mistake(
+      raise UserError(
         f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)"
       )
 
@@ -93,10 +93,10 @@ class Dataset:
 
     count = self._count_classes(train, names)
     if count is not None and count > MOST_CLASSES:
-      raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
+      raise UserError(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     if names is not None:
       if count is None:
-        raise Mistake(
+        raise UserError(
           f"class_names of {self.name!r}, which has no classes: leave them out"
         )
       names = check_class_names(names, count)
@@ -133,7 +133,7 @@ class Dataset:
     present = np.unique(train.targets)
     count = len(present)
     if not np.array_equal(present, np.arange(count)):
-      raise Mistake(
+      raise UserError(
         f"targets of 'train' of {self.name!r} take {count} values from {present[0]} to {present[-1]}: number the "
         f"classes 0 to {count - 1} without gaps, or give a vs.Dataset with num_classes (None: no classes)"
       )
@@ -145,7 +145,7 @@ class Dataset:
     examples: Examples,
     train: Examples,
   ) -> None:
-    """Raise `Mistake` if a set's arrays are not of the training set's types and shapes
+    """Raise `UserError` if a set's arrays are not of the training set's types and shapes
     of one example.
     """
     for field_name in ("inputs", "targets"):
@@ -154,7 +154,7 @@ class Dataset:
       form = f"{array.dtype} {array.shape[1:]}"
       train_form = f"{train_array.dtype} {train_array.shape[1:]}"
       if form != train_form:
-        raise Mistake(
+        raise UserError(
           f"{field_name} of {name!r} of {self.name!r} are {form}, those of 'train' are {train_form}: give the same"
         )
 
@@ -164,14 +164,14 @@ class Dataset:
     examples: Examples,
     count: int | None,
   ) -> None:
-    """Raise `Mistake` if a set has targets that are none of `count` classes."""
+    """Raise `UserError` if a set has targets that are none of `count` classes."""
     if count is None:
       return
     low = examples.targets.min()
     high = examples.targets.max()
     if not 0 <= low <= high < count:
       remedy = f"classes lie in 0 to {count - 1}; where they are none, give a vs.Dataset with num_classes=None"
-      raise Mistake(
+      raise UserError(
         f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
       )
 
@@ -192,7 +192,7 @@ class Dataset:
     if not named:
       return sets, names
     if "" not in named:
-      raise Mistake(
+      raise UserError(
         f"targets of {places[named[0]]} are names, those of 'train' are none: give the same"
       )
 
@@ -211,7 +211,7 @@ class Dataset:
     if ids is None:
       return
     if not isinstance(ids, Mapping):
-      raise Mistake(
+      raise UserError(
         f"example_ids is {ids!r:.100}: give a dict, the name of a set -> its ids"
       )
     allowed = ["train", *filter(None, sets)]
@@ -223,7 +223,7 @@ class Dataset:
       texts = as_ids(set_ids)
       size = len(sets[key])
       if len(texts) != size:
-        raise Mistake(
+        raise UserError(
           f"{len(texts)} example_ids for the {size} examples of "
           f"{places[key]}: give one for each"
         )
@@ -254,7 +254,7 @@ class Dataset:
     """
     sets = {"train": self.train, **self.tests}
     if not self.tests and "test" in test_sets:
-      raise Mistake(
+      raise UserError(
         f"the data set {self.name!r} has no test set: give test=(inputs, targets), or hold "
         "examples out with Runs.k_fold"
       )
@@ -370,18 +370,18 @@ def _examples(raw, where):
     return raw, None
   try:
     if any(np.ma.is_masked(array) for array in raw):
-      raise Mistake(
+      raise UserError(
         f"{where} has masked entries: fill them, or leave these examples out"
       )
     raw_inputs, raw_targets = raw
     ids = ids_of(raw_inputs)
     inputs = numbers_of(raw_inputs, where)
     targets, categories = labels_of(raw_targets, where)
-  except Mistake:
+  except UserError:
     raise
   # Whatever cannot be unpacked into two, or made an array.
   except (TypeError, ValueError):
-    raise Mistake(
+    raise UserError(
       f"{where} is {raw!r:.100}: give (inputs, targets), two arrays"
     ) from None
 
@@ -398,7 +398,7 @@ def _check_numbers(
   targets: np.ndarray,
   where: str,
 ) -> None:
-  """Raise `Mistake` unless there are as many inputs as targets, at least one, all finite
+  """Raise `UserError` unless there are as many inputs as targets, at least one, all finite
   numbers of 32 bits. Targets may be names.
   """
   arrays = [inputs, targets]
@@ -406,23 +406,23 @@ def _check_numbers(
   if targets.dtype.kind == "U" and targets.ndim == 1:
     numbers = [inputs]
   if any(array.dtype.kind not in "biuf" or not array.ndim for array in numbers):
-    raise Mistake(
+    raise UserError(
       f"{where} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers"
     )
   if len(inputs) != len(targets) or not inputs.size or not targets.size:
     shapes = f"inputs {inputs.shape} and targets {targets.shape}"
-    raise Mistake(f"{where} has {shapes}: give as many of each, at least one")
+    raise UserError(f"{where} has {shapes}: give as many of each, at least one")
 
   for array in arrays:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-      raise Mistake(f"{where} holds NaN or infinite values: give finite ones")
+      raise UserError(f"{where} holds NaN or infinite values: give finite ones")
   for array in arrays:
     if array.dtype.kind not in "iu":
       continue
     low = int(array.min())
     high = int(array.max())
     if low < -(2**31) or high >= 2**31:
-      raise Mistake(
+      raise UserError(
         f"{where} holds whole numbers from {low} to {high}: give some of 32 bits"
       )
 
@@ -443,11 +443,11 @@ def required_splits(
   shifts.
 
   Raises:
-    Mistake: an unknown name.
+    UserError: an unknown name.
   """
   available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
-    raise Mistake(
+    raise UserError(
       f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}"
     )
   # Shifts are made of the test set's images.
@@ -466,7 +466,7 @@ def required_splits(
     if split not in splits:
       splits.append(split)
   if len(set(test_sets)) < len(test_sets):
-    raise Mistake(f"test_sets is {', '.join(test_sets)}: name each set once")
+    raise UserError(f"test_sets is {', '.join(test_sets)}: name each set once")
   return tuple(splits)
 
 
@@ -477,7 +477,7 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
   cats and deer.
 
   Raises:
-    Mistake: unless `classes` has one number for each class and those kept are 0 to K-1
+    UserError: unless `classes` has one number for each class and those kept are 0 to K-1
       without gaps, or when a set is left without examples.
   """
   listed = ", ".join(map(str, classes))
@@ -486,7 +486,7 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
   for name, examples in [*dataset.tests.items(), ("", dataset.train)]:
     relabelled = _relabel_examples(examples, classes)
     if not len(relabelled):
-      raise Mistake(
+      raise UserError(
         f"classes is {listed}, which leaves no examples in the {name or 'train'} set of {dataset.name!r}: "
         "keep a class that it has"
       )
@@ -516,19 +516,19 @@ def _check_classes(
   classes: Sequence[int],
   listed: str,
 ) -> None:
-  """Raise `Mistake` unless each class has a new number, 0 to K-1 or -1."""
+  """Raise `UserError` unless each class has a new number, 0 to K-1 or -1."""
   if dataset.num_classes is None:
-    raise Mistake(
+    raise UserError(
       f"classes is {listed}: the targets of {dataset.name!r} are no classes, leave it out"
     )
   if len(classes) != dataset.num_classes:
-    raise Mistake(
+    raise UserError(
       f"classes is {listed}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
       f"classes of {dataset.name!r}, -1 to drop it"
     )
   kept = set(classes) - {-1}
   if not kept or kept != set(range(len(kept))):
-    raise Mistake(
+    raise UserError(
       f"classes is {listed}: those kept must be 0 to K-1 without gaps, -1 drops a class"
     )
 

@@ -27,7 +27,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 Images = Shaped[np.ndarray, "n height width channels"]
 Values = Float[np.ndarray, "n height width channels"]
@@ -117,10 +117,10 @@ def apply_shift(
   """Apply the shift `name` of `SHIFTS` to images; pixels go from `low` to `high`.
 
   Raises:
-    Mistake: the inputs are not images.
+    UserError: the inputs are not images.
   """
   if images.ndim != 4:
-    raise Mistake(
+    raise UserError(
       f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)"
     )
   apply = SHIFTS[name]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from vmapseeds.data.dataset import Dataset, Examples, required_splits
+from vmapseeds.errors import UserError, door
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Mistake, door
 
 
 @door
-def load(
+def load_dataset(
   name: str | os.PathLike,
   *,
   test_sets: Sequence[str] = ("test",),
@@ -33,11 +33,11 @@ def load(
     The data set, `tests` in the order of `test_sets`.
 
   Raises:
-    Mistake: one line, for whatever is wrong with the name, the data or the arguments.
+    UserError: one line, for whatever is wrong with the name, the data or the arguments.
   """
   name = str(name)
   if os.path.exists(os.path.join(name, "zarr.json")):
-    raise Mistake(f"{name} is a results folder: open it with vs.open_results")
+    raise UserError(f"{name} is a results folder: open it with vs.open_results")
   if name == "digits":
     dataset = load_digits()
   elif name.endswith(".npz"):
@@ -60,10 +60,10 @@ def load_test_set(
   of tensorflow-datasets it reads no training set.
 
   Raises:
-    Mistake: as `load`, or the data set is not there.
+    UserError: as `load`, or the data set is not there.
   """
   if name == "digits" or name.endswith(".npz"):
-    return load(name, test_sets=(test_set,), classes=classes).tests[test_set]
+    return load_dataset(name, test_sets=(test_set,), classes=classes).tests[test_set]
   from vmapseeds.data.tfds_read import load_prepared
 
   return load_prepared(name, test_set).select((test_set,), classes).tests[test_set]
@@ -104,7 +104,7 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   shape: images are (n, height, width, channels), and rows of features (n, features).
 
   Raises:
-    Mistake: when the file cannot be read or does not hold that. Pickled objects are
+    UserError: when the file cannot be read or does not hold that. Pickled objects are
       never loaded.
   """
   sets, names = read_npz(path, test_sets)
@@ -129,13 +129,13 @@ def read_npz(path: str, test_sets):
     "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
   )
   if not os.path.isfile(path):
-    raise Mistake(f"no such file {path!r}: {advice}")
+    raise UserError(f"no such file {path!r}: {advice}")
   try:
     # np.load itself leaves a file open that is not a zip.
     with open(path, "rb") as stream:
       file = np.load(stream, allow_pickle=False)
       return _read_members(file, path, test_sets, advice)
-  except Mistake:
+  except UserError:
     raise
   # Whatever a damaged file makes zipfile and the reader of headers raise.
   except Exception as error:
@@ -143,7 +143,7 @@ def read_npz(path: str, test_sets):
     # So np.load speaks of arrays of objects, and of any file that is no .npz.
     if isinstance(error, ValueError) and "pickle" in str(error):
       what = "is no .npz, or holds pickled objects, which are not loaded"
-    raise Mistake(f"{path!r} {what}: {advice}") from error
+    raise UserError(f"{path!r} {what}: {advice}") from error
 
 
 def _read_members(
@@ -164,7 +164,7 @@ def _read_members(
       available.append(split)
   if "train" not in available:
     listed = ", ".join(keys) or "nothing by name"
-    raise Mistake(f"{path!r} lacks x_train and y_train, it holds {listed}: {advice}")
+    raise UserError(f"{path!r} lacks x_train and y_train, it holds {listed}: {advice}")
 
   test_sets = required_splits(test_sets, available)
   splits = list(dict.fromkeys(("train", *test_sets)))
@@ -189,7 +189,7 @@ def check_room(file, names, path: str) -> None:
   """Check that memory has room for the arrays.
 
   Raises:
-    Mistake: it has not.
+    UserError: it has not.
   """
   members = {f"{name}.npy" for name in names}
   needed = 0
@@ -198,6 +198,6 @@ def check_room(file, names, path: str) -> None:
       # The size that the zip's directory states, before anything is unpacked.
       needed += info.file_size
   if needed > free_host_memory():
-    raise Mistake(
+    raise UserError(
       f"the arrays of {path!r} take {needed / 1e9:.3g} GB, more memory than is free: give smaller ones"
     )

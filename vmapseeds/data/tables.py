@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from vmapseeds.mistakes import Mistake, one_line
+from vmapseeds.errors import UserError, one_line
 
 # Letters of the id of an example: tables of examples show ids in a column.
 MOST_LETTERS = 60
@@ -25,7 +25,7 @@ def numbers_of(data: Any, where: str) -> np.ndarray:
   """Return an array, or the numbers of a table.
 
   Raises:
-    Mistake: a column of the table lacks values or holds no numbers.
+    UserError: a column of the table lacks values or holds no numbers.
   """
   if not is_table(data):
     array = np.asarray(data)
@@ -43,11 +43,11 @@ def numbers_of(data: Any, where: str) -> np.ndarray:
   for name, column in columns.items():
     lacking = int(column.isna().sum())
     if lacking:
-      raise Mistake(_lacks(f"column {name!r}", where, lacking, len(column)))
+      raise UserError(_lacks(f"column {name!r}", where, lacking, len(column)))
     # Some of pandas' own types have no kind.
     kind = getattr(column.dtype, "kind", "")
     if kind not in NUMBER_KINDS:
-      raise Mistake(
+      raise UserError(
         f"column {name!r} of {where} holds {column.dtype}: make numbers of it, such as by "
         f"pandas.get_dummies(table, columns=[{name!r}])"
       )
@@ -63,7 +63,7 @@ def _check_complete(lacks: Shaped[np.ndarray, "examples columns"], where: str) -
   counts = lacks.sum(0)
   if counts.any():
     column = int(counts.argmax())
-    raise Mistake(_lacks(f"column {column}", where, counts[column], len(lacks)))
+    raise UserError(_lacks(f"column {column}", where, counts[column], len(lacks)))
 
 
 def _lacks(
@@ -80,7 +80,7 @@ def labels_of(data: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
   of categories in their order, if they have one.
 
   Raises:
-    Mistake: targets are missing.
+    UserError: targets are missing.
   """
   # A series has its categories under `cat`, pandas' Categorical has them itself.
   categorical = getattr(data, "cat", data)
@@ -118,7 +118,7 @@ def _table_labels(table: Any, where: str) -> np.ndarray:
 
 def _check_present(lacks: Shaped[np.ndarray, " examples"], where: str) -> None:
   if lacks.any():
-    raise Mistake(
+    raise UserError(
       f"{where} has {lacks.sum()} of {len(lacks)} examples without a target: leave these "
       "out"
     )
@@ -151,12 +151,12 @@ def as_classes(
   """Return the number of each class, by its name.
 
   Raises:
-    Mistake: a name is not among `names`.
+    UserError: a name is not among `names`.
   """
   places = {name: place for place, name in enumerate(names)}
   unknown = sorted(set(texts.tolist()) - set(names))
   if unknown:
-    raise Mistake(
+    raise UserError(
       f"{where} has the class {unknown[0]!r:.60}, which is none of {', '.join(names)}: the "
       "training set needs examples of it, or class_names its name"
     )

@@ -31,7 +31,7 @@ from tensorflow_datasets.core.download import downloader
 from tensorflow_datasets.core.features import image_feature
 from tensorflow_datasets.core.utils import lazy_imports_utils, tqdm_utils
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 CONNECT_SECONDS, SILENCE_SECONDS = 5, 30
 
@@ -44,7 +44,7 @@ def prepare(
   """Download a data set to `folder` and write its record files.
 
   Raises:
-    Mistake: when it cannot be fetched, does not have the registered checksum, or needs
+    UserError: when it cannot be fetched, does not have the registered checksum, or needs
       more of TensorFlow.
   """
   config = tfds.download.DownloadConfig(try_download_gcs=False)
@@ -66,7 +66,7 @@ def prepare(
     advice = "set TFDS_DATA_DIR to a folder that has it, or give an .npz file"
     if isinstance(error, ModuleNotFoundError):
       advice = f"pip install {error.name}, or {advice}"
-    raise Mistake(
+    raise UserError(
       f"data set {name!r} is not in {folder!r} and cannot be prepared there ({reason(error)}): "
       f"{advice}"
     ) from error

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from vmapseeds.data.dataset import Dataset, required_splits
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, reason, silence
-from vmapseeds.mistakes import Mistake, check_class_names
+from vmapseeds.errors import UserError, check_class_names
 
 # About 12,000 small images are decoded per second. A progress bar for less than two
 # seconds is only noise.
@@ -36,7 +36,7 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   tensorflow-datasets shuffles them once, always in the same way.
 
   Raises:
-    Mistake: for an unknown name or test set, a set that is not image classification
+    UserError: for an unknown name or test set, a set that is not image classification
       with images of one size, or one that is neither there nor can be fetched.
   """
   builder = open_builder(name)
@@ -50,11 +50,11 @@ def load_prepared(name: str, test_set: str) -> Dataset:
   """Load one test set that is there, as its own training set. Download nothing.
 
   Raises:
-    Mistake: as `load_tfds`, or the set is not there.
+    UserError: as `load_tfds`, or the set is not there.
   """
   builder = open_builder(name)
   if not is_prepared(builder):
-    raise Mistake(f"data set {name!r} is not in {folder_of_sets()!r}")
+    raise UserError(f"data set {name!r} is not in {folder_of_sets()!r}")
   (split,) = required_splits((test_set,), builder.info.splits)
   return load_splits(builder, name, split, (split,))
 
@@ -80,14 +80,14 @@ def load_splits(
   """Load the split to train on, and the test sets."""
   splits = tuple(builder.info.splits)
   if train not in splits:
-    raise Mistake(
+    raise UserError(
       f"data set {name!r} has no {train!r} set, only {', '.join(splits)}: choose another data set"
     )
   test_sets = required_splits(test_sets, splits)
   label = builder.info.features["label"]
   names = None
   # A set's names may be no texts that can be shown.
-  with contextlib.suppress(Mistake):
+  with contextlib.suppress(UserError):
     names = check_class_names(label.int2str(c) for c in range(label.num_classes))
   # Where a set has no names, tensorflow-datasets counts its classes.
   if names == tuple(str(c) for c in range(label.num_classes)):
@@ -99,7 +99,7 @@ def load_splits(
       sets[split] = read(builder, split)
     # Whatever a damaged or unsupported record file makes the readers raise.
     except Exception as error:
-      raise Mistake(
+      raise UserError(
         f"the {split} set in {str(builder.data_path)!r} cannot be read ({reason(error)}): delete "
         "that folder to have it prepared again"
       ) from error
@@ -129,13 +129,13 @@ def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
     hint = ""
     if near:
       hint = f"; did you mean {' or '.join(near)}?"
-    raise Mistake(
+    raise UserError(
       f"unknown data set {name!r}: give digits, the name of a tensorflow-datasets image "
       f"classification set (such as cifar10) or the path of an .npz file{hint}"
     ) from error
   # Builders are third-party code; this is a version or configuration they lack.
   except Exception as error:
-    raise Mistake(
+    raise UserError(
       f"data set {name!r} cannot be opened in {folder!r} ({reason(error)}): give digits, a name "
       "such as cifar10 or emnist/letters, or the path of an .npz file"
     ) from error
@@ -146,7 +146,7 @@ def check_features(features, name: str) -> None:
   `label`.
 
   Raises:
-    Mistake: there are not.
+    UserError: there are not.
   """
   by_name = {}
   if isinstance(features, tfds.features.FeaturesDict):
@@ -157,12 +157,12 @@ def check_features(features, name: str) -> None:
     isinstance(image, tfds.features.Image)
     and isinstance(label, tfds.features.ClassLabel)
   ):
-    raise Mistake(
+    raise UserError(
       f"data set {name!r} is not image classification, with an 'image' and a class 'label': it "
       f"has {', '.join(by_name) or 'neither'}, choose another data set"
     )
   if None in image.shape or image.np_dtype != np.uint8:
-    raise Mistake(
+    raise UserError(
       f"images of data set {name!r} are {np.dtype(image.np_dtype)} of shape {image.shape}: they "
       "must be uint8 and of one size, so bring them to one size and give an .npz file"
     )

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from vmapseeds.errors import one_of
 from vmapseeds.lanes import forward, half, im2col
 from vmapseeds.lanes.xla import XLA, Window
-from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")

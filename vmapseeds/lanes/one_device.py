@@ -23,7 +23,7 @@ def on_one_device(equation: Equation, replace: Replace) -> list[Equation] | None
     replace: what else is exchanged in the programs that it calls.
 
   Raises:
-    Mistake: the equation computes on several devices.
+    UserError: the equation computes on several devices.
   """
   check_divides_nothing(equation, "a lane")
   if equation.primitive.name == "sharding_constraint":

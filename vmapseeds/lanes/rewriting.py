@@ -19,10 +19,10 @@ from jax.extend.core import Var
 from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
+from vmapseeds.errors import say
 from vmapseeds.jaxprs import compute, equations_of, rewritten
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
 from vmapseeds.lanes.one_device import on_one_device
-from vmapseeds.mistakes import say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ def of_a_lane(function: Function) -> Function:
   """Return a lane's function with its convolutions made fast, on the lane's device.
 
   Raises:
-    Mistake: when called, if it computes on several devices.
+    UserError: when called, if it computes on several devices.
   """
   return _with_replacements(function, _equations_of_a_lane)
 

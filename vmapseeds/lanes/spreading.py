@@ -14,13 +14,13 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
+from vmapseeds.errors import UserError, at_least, warn
 from vmapseeds.jaxprs import compute
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.rewriting import of_a_lane
 from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
-from vmapseeds.mistakes import Mistake, at_least, warn
 from vmapseeds.target import start_devices
 
 Shared = TypeVar("Shared")
@@ -156,10 +156,10 @@ def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   many times.
 
   Raises:
-    Mistake: `jax.set_mesh` has set a mesh.
+    UserError: `jax.set_mesh` has set a mesh.
   """
   if not jax.sharding.get_abstract_mesh().empty:
-    raise Mistake(
+    raise UserError(
       f"jax.set_mesh has set {jax.sharding.get_abstract_mesh()!s:.60}: lanes have all "
       "devices for themselves, call this outside of it"
     )
@@ -363,7 +363,7 @@ def spread(
     yielded, so that devices do not wait for the reader.
 
   Raises:
-    Mistake: `width` is no whole number from 1, or the arrays of the lanes are not of
+    UserError: `width` is no whole number from 1, or the arrays of the lanes are not of
       one length.
 
   >>> squares = spread(lambda scale, lane: scale * lane**2, width=2)
@@ -377,7 +377,7 @@ def spread(
   def spread_function(shared, lanes):
     given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
     if not all(given) or len({shape[0] for shape in given}) != 1:
-      raise Mistake(
+      raise UserError(
         f"lanes are arrays of shapes {given}: give at least one, each with as many lanes as first axis"
       )
     shared = replicate(shared, devices)  # copies nothing that is there already

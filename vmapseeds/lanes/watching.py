@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from vmapseeds.mistakes import Failure, option, say
+from vmapseeds.errors import Failure, option, say
 
 POLL = 5.0  # seconds between two looks
 # A step in which nothing runs for so many seconds is given up.
@@ -86,7 +86,7 @@ class Watch:
   def _give_up(self, others: "_OtherThreads") -> None:
     self._failure = (
       f"a step stands still: nothing has run in this process for {PATIENCE / 60:.1f} "
-      "min; what was written stays: run the same command again to resume, with "
+      "min; what was written stays: rerun the same command to resume, with "
       f"{self._one_lane} if it happens again, and please report it"
     )
     numbers = [

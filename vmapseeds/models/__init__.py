@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 # The place of each class, and the least height and width of its images; 0 if it takes
 # inputs of any shape, which it flattens. Classes are
@@ -28,7 +28,7 @@ def check_size(name: str, shape: Sequence[int]) -> None:
   enough for layers that make them smaller.
 
   Raises:
-    Mistake: they are not.
+    UserError: they are not.
   """
   _, least = MODELS[name]
   if not least:
@@ -37,12 +37,12 @@ def check_size(name: str, shape: Sequence[int]) -> None:
     remedy = "give mlp or linear, or a model of your own"
     if len(shape) == 2:
       remedy = "give inputs[..., None] if they are images"
-    raise Mistake(
+    raise UserError(
       f"model {name!r} on inputs {tuple(shape)}: it is of images (height, width, channels), {remedy}"
     )
   height, width = shape[:2]
   if min(height, width) < least:
-    raise Mistake(
+    raise UserError(
       f"model {name!r} on images of {height}×{width} pixels: give at least "
       f"{least}×{least}, or another model"
     )

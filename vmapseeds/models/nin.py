@@ -5,7 +5,7 @@ norm and no dropout.
 import flax.linen as nn
 import jax.numpy as jnp
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.models.layers import (
   ConvBlock,
   Images,
@@ -30,7 +30,7 @@ class NiN(nn.Module):
   def __call__(self, x: Images, train: bool) -> Logits:
     blocks, rest = divmod(self.depth - 1, 3)
     if rest or not blocks:
-      raise Mistake(
+      raise UserError(
         f"depth is {self.depth}: nin has blocks of three layers and one more, give 4, 7, 10, 13 or so"
       )
     features = scale_channels(128, self.width)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, doors, number, option
+from vmapseeds.errors import UserError, door, doors, number, option
 from vmapseeds.reports import pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command
@@ -56,7 +56,7 @@ from vmapseeds.results.statistics import (
   values_of_runs,
 )
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -112,10 +112,10 @@ class Comparisons(Findings):
     """Return the comparison of two recipes.
 
     Raises:
-      Mistake: more than two are compared.
+      UserError: more than two are compared.
     """
     if len(self) > 1:
-      raise Mistake(
+      raise UserError(
         f"{len(self)} comparisons were made: take one of them, such as comparisons[0]"
       )
     return self[0]
@@ -248,7 +248,7 @@ def compare(
     that are compared.
 
   Raises:
-    Mistake: a folder has no finished runs, the test examples differ, columns, values or
+    UserError: a folder has no finished runs, the test examples differ, columns, values or
       the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
       the margin is not above 0, or paired=True with unequal numbers of runs.
   """
@@ -257,13 +257,14 @@ def compare(
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
-    raise Mistake(f"paired is {paired!r:.100}: give True, False or None")
+    raise UserError(f"paired is {paired!r:.100}: give True, False or None")
   _check_number_of_sides(others, against)
   # A text is a sequence of letters, not of columns.
   over = (over,) if isinstance(over, str) else tuple(over)
 
   first = read_side(a, where, "where", test_set, epoch, output, over)
   sides = {"A": first}
+  # Without a second folder, two values of one folder are compared.
   for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
     side = read_side(folder, against, "against", test_set, epoch, first.output, over)
     check_comparable(first, side)
@@ -296,18 +297,19 @@ def compare(
 def _check_margin(margin: float) -> float:
   margin = number("margin", margin)
   if not 0 < margin < np.inf:
-    raise Mistake(f"margin is {margin}: give a number above 0, in the unit printed")
+    raise UserError(f"margin is {margin}: give a number above 0, in the unit printed")
   return margin
 
 
 def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
   if not others and not against:
-    raise Mistake(
+    raise UserError(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       f"{option('against', {'lr': 0.05})}"
     )
+  # Sides are called by letters.
   if len(others) >= len(LETTERS):
-    raise Mistake(
+    raise UserError(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
 
@@ -317,6 +319,7 @@ def _pairs_of_names(
 ) -> list[tuple[str, str]]:
   if all_pairs:
     return list(itertools.combinations(sides, 2))
+  # Fewer comparisons leave each of them more power.
   return [("A", name) for name in sides if name != "A"]
 
 
@@ -497,6 +500,7 @@ def _top_section(compared: Compared) -> Section:
     tables.append(_table_of_scores(compared))
 
   paragraphs = [" ".join(lines) for lines in compared.sentences]
+  # Several verdicts in larger type would be read as one text.
   if len(paragraphs) == 1:
     return Section(lead=paragraphs[0], tables=tables)
   return Section(sentences=paragraphs, tables=tables)
@@ -504,6 +508,7 @@ def _top_section(compared: Compared) -> Section:
 
 def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:
   """Return the shortest names that tell the sides apart."""
+  # Paths say where results lie, and hide what tells them apart.
   folders = pages.short_names([side.folder for side in sides.values()])
   names = {}
   for (letter, side), folder in zip(sides.items(), folders, strict=True):
@@ -592,6 +597,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
     interval = show_interval(low, high, "fraction")
 
     verdict = comparison.verdict
+    # Alone it would not say which.
     if verdict == "better":
       verdict = f"{_leader(comparison)} is better"
 
@@ -626,6 +632,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   # A mean over outputs has no meaning if they differ in unit or direction.
   if len(names) < 2 or len(units) > 1:
     return {}
+  # Of returns and costs a mean would reward neither.
   if not all(is_higher_better(outputs[name]) for name in names):
     return {}
 
@@ -634,7 +641,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
     # The other side may have declared other outputs.
     if not set(names) <= set(side.opened.variables):
       return {}
-    with readable(side.folder):
+    with wrap_zarr_errors(side.folder):
       columns = [values_of_runs(side.opened, name) for name in names]
     of_runs = np.stack(columns, axis=1)
     # A run counts with all of its scores, or not.
@@ -703,6 +710,7 @@ def _figure_of_differences(compared: Compared) -> Figure:
     both = comparison.over_runs_and_examples
     rows.append((name, dots, comparison.found[:3], both))
 
+  # One margin was given for all.
   margin = compared.comparisons[0].margin
   return Figure(
     "Differences of means",
@@ -798,12 +806,13 @@ def sides_frame(compared: Compared) -> pd.DataFrame:
   for letter, side in compared.sides.items():
     values = side.finite_values
     mean = stats.mean_over_runs(values)
+    variance = stats.variance_over_runs(values)
     rows[letter] = {
       "results": side.name,
       "runs": len(values),
-      "mean": mean.value,
-      "se": mean.se,
-      "sd": np.sqrt(stats.variance_over_runs(values)),
+      "mean": float(mean),
+      "se": float(mean.se),
+      "sd": float(variance) ** 0.5,
     }
   return pd.DataFrame.from_dict(rows, orient="index")
 

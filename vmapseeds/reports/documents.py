@@ -82,6 +82,7 @@ class Section(NamedTuple):
 
   @property
   def has_contents(self) -> bool:
+    # An explorer looks for others than the cards, so it never stands alone.
     contents = (self.lead, self.sentences, self.figures, self.tables, self.cards)
     return any(contents)
 
@@ -112,6 +113,7 @@ class Document(NamedTuple):
   @property
   def figures(self) -> dict[str, Figure]:
     """Return all figures by name, in the order of the page."""
+    # No name occurs twice: those of several outputs begin with the output's.
     figures: dict[str, Figure] = {}
     for section in self.sections:
       figures |= section.figures

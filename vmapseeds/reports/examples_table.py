@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from rich.console import Console
 
-from vmapseeds.mistakes import at_least, door, doors, one_of
+from vmapseeds.errors import at_least, door, doors, one_of
 from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, check_format, command, print_page
@@ -16,7 +16,7 @@ from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
 
@@ -49,7 +49,7 @@ Row = dict[str, Any]  # numbers, or None; `id`, a text, if examples have ids
 
 
 def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
-  """Return the first `n` examples of `vs.examples` in an order, ready for JSON: of the
+  """Return the first `n` examples of `vs.example_table` in an order, ready for JSON: of the
   hard ones those that any run has wrong, of those that split runs which do not agree,
   and of the mislabelled ones those of which most runs agree on another class.
   """
@@ -92,6 +92,7 @@ def table_of(
   """Return such rows as a table."""
 
   def cell(name: str, value: float | str | None) -> str:
+    # An id of the user's.
     if isinstance(value, str):
       return value
     if name in ("mean_loss", "sd") or value is None:
@@ -118,7 +119,7 @@ def table_of(
 
 @doors
 class ExampleTable(Findings):
-  """The test examples: what `vs.examples` returns.
+  """The test examples: what `vs.example_table` returns.
 
   `table` is a frame with a row for each example, `dataset` the same in xarray. `figures`
   has "error_rates" or "losses". `print`, `save` and a notebook show the examples that come
@@ -156,7 +157,7 @@ class ExampleTable(Findings):
       n: the most examples to print.
 
     Raises:
-      Mistake: there is no such format or order, or `n` is below 1.
+      UserError: there is no such format or order, or `n` is below 1.
     """
     check_format(format)
     at_least("n", n, 1)
@@ -173,7 +174,7 @@ class ExampleTable(Findings):
 
 @door
 @moves_data
-def examples(
+def example_table(
   results: xr.Dataset | Folder,
   *,
   where: Where = None,
@@ -186,7 +187,7 @@ def examples(
 
   ::
 
-    examples = vs.examples("results/a")
+    examples = vs.example_table("results/a")
     examples.table  # a frame of pandas, a row for each example
     examples.dataset  # the same in xarray, with the dimension `example`
     examples.print(most="hard", n=10)
@@ -232,18 +233,18 @@ def examples(
     an `ExampleTable`: `table`, `dataset` and `figures`; `print` and `save` it.
 
   Raises:
-    Mistake: no output has such a role or this name; no run is left; label maps differ
+    UserError: no output has such a role or this name; no run is left; label maps differ
       between runs; or neither votes nor predictions were kept.
   """
   # Of arrays in memory nobody knows where they are from.
   folder = None
-  call = "vmapseeds.examples(results)"
+  call = "vmapseeds.example_table(results)"
   if isinstance(results, Folder):
     folder = results
     call = command("examples", [folder], where=where, test_set=test_set, epoch=epoch)
     results = open_with_held_out(folder, test_set, epoch)
   results = select_runs(results, where)
-  with readable(folder if folder is not None else "the results' folder"):
+  with wrap_zarr_errors(folder if folder is not None else "the results' folder"):
     dataset = table_of_examples(results, output)
   return ExampleTable(dataset, folder, call)
 

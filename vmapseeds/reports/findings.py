@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
 from upath import UPath
 
-from vmapseeds.mistakes import Mistake, doors, one_of, option
+from vmapseeds.errors import UserError, doors, one_of, option
 from vmapseeds.reports import pages, rendering
 from vmapseeds.reports.documents import Document
 from vmapseeds.reports.groups import Where
@@ -26,7 +26,7 @@ WIDTH = 100  # of what `str` returns, in letters
 
 
 def check_format(format: str) -> None:
-  """Raise `Mistake` unless tables can be printed in this format."""
+  """Raise `UserError` unless tables can be printed in this format."""
   one_of("format", format, FORMATS)
 
 
@@ -34,7 +34,7 @@ def check_vector(vector: str | None) -> str:
   """Return a format of figures beside PNG, empty for none.
 
   Raises:
-    Mistake: there is no such format.
+    UserError: there is no such format.
   """
   if vector is None:
     return ""
@@ -83,6 +83,7 @@ class Findings:
   @property
   def figures(self) -> dict[str, MatplotlibFigure]:
     """Return the figures as objects of Matplotlib, by the names of their files."""
+    # Drawn anew at each time, so that a figure that was changed changes no page.
     figures = self.document.figures
     return {name: rendering.drawing_of(figures[name]) for name in figures}
 
@@ -95,7 +96,7 @@ class Findings:
       format: "text", or "md" for Markdown.
 
     Raises:
-      Mistake: there is no such format.
+      UserError: there is no such format.
     """
     check_format(format)
     print_page(self.document, console or rendering.terminal(), format, self.page)
@@ -110,7 +111,7 @@ class Findings:
       vector: another format of the figures: "svg" or "pdf".
 
     Raises:
-      Mistake: the folder cannot be written, or there is no such format.
+      UserError: the folder cannot be written, or there is no such format.
     """
     vector = check_vector(vector)
     self.page = pages.write_page(
@@ -126,7 +127,7 @@ class Findings:
     if out is not None:
       return place(out)
     if self._folder is None:
-      raise Mistake(
+      raise UserError(
         f"these results were not read from a folder: give {option('out')} to save in"
       )
     return self._folder
@@ -149,6 +150,7 @@ def print_page(
   document: Document, console: Console, format: str, page: Path | UPath | None
 ) -> None:
   """Print a document in a format, and where its page is, if there is one."""
+  # Markdown is pasted elsewhere, where a path leads nowhere.
   if format == "md":
     rendering.print_line(rendering.to_markdown(document), console)
     return

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Integer
 
-from vmapseeds.mistakes import Mistake, one_of, option
+from vmapseeds.errors import UserError, one_of, option
 from vmapseeds.training.names import FOLD
 from vmapseeds.training.runs import as_text, format_value
 
@@ -80,12 +80,12 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   """Return the runs that have these values, or one of several, in each of these columns.
 
   Raises:
-    Mistake: there is no such column, or no run has a value.
+    UserError: there is no such column, or no run has a value.
   """
   if not where:
     return results
   if not isinstance(where, Mapping):
-    raise Mistake(
+    raise UserError(
       f"the values wanted are {where!r:.100}: give column -> value or values, such as "
       "{'lr': 0.02}"
     )
@@ -98,11 +98,11 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
     unknown = wanted[~np.isin(wanted, column)]
     if unknown.size:
       values = _format_column(name, values_of(results, name))
-      raise Mistake(f"no run has {name}={format_value(unknown[0])}: {values}")
+      raise UserError(f"no run has {name}={format_value(unknown[0])}: {values}")
     kept &= np.isin(column, wanted)
   # Of a grid that was not trained whole, some combinations have no run.
   if not kept.any():
-    raise Mistake(
+    raise UserError(
       f"no run has {' and '.join(where)} as given: each value occurs, but not together"
     )
   return results.isel(run=np.flatnonzero(kept))
@@ -114,7 +114,7 @@ def _wanted_values(
   """Return the values that a condition lists, in the type of the column.
 
   Raises:
-    Mistake: they are not of such a type.
+    UserError: they are not of such a type.
   """
   # A text is a sequence, of letters.
   if isinstance(condition, str) or not np.iterable(condition):
@@ -131,7 +131,7 @@ def _wanted_values(
     wanted = np.empty(0)
   if not wanted.size or wanted.ndim > 1:
     kind = "name" if are_names else "number"
-    raise Mistake(f"{name} is {condition!r:.100}: give a {kind} or several")
+    raise UserError(f"{name} is {condition!r:.100}: give a {kind} or several")
   return wanted
 
 
@@ -148,7 +148,7 @@ def group_runs(
       groups too.
 
   Raises:
-    Mistake: as `select_runs`; or there is no such column in `by`.
+    UserError: as `select_runs`; or there is no such column in `by`.
   """
   if by is not None:
     by = list(by) if np.ndim(by) else [str(by)]
@@ -178,6 +178,7 @@ def format_values(values: Mapping[str, Any] | None) -> str:
   >>> format_values({"lr": 0.02, "momentum": [0.9, 0.95]})
   'lr=0.02, momentum=0.9 or 0.95'
   """
+  # As the command line takes them, but for the comma, which ends a value here.
   texts = []
   for name, value in (values or {}).items():
     alternatives = " or ".join(map(format_value, np.atleast_1d(value)))
@@ -191,7 +192,7 @@ def check_not_pooled(
   """Raise if runs of different swept values would be pooled.
 
   Raises:
-    Mistake: a swept column is not `named`.
+    UserError: a swept column is not `named`.
   """
   for name, values in swept_columns(results).items():
     if name not in named:
@@ -199,11 +200,11 @@ def check_not_pooled(
       if not isinstance(values[0], str):
         value = json.loads(value)
       example = option(chosen_by, {name: value})
-      raise Mistake(f"{_format_column(name, values)}: choose, such as {example}")
+      raise UserError(f"{_format_column(name, values)}: choose, such as {example}")
 
 
 def check_columns(results: xr.Dataset, names: Sequence[str]) -> None:
-  """Raise `Mistake` unless runs have these columns."""
+  """Raise `UserError` unless runs have these columns."""
   for name in names:
     _check_column(results, name)
 
@@ -212,7 +213,7 @@ def _check_column(results: xr.Dataset, name: str) -> None:
   known = columns(results)
   # "choose one of" nothing would help nobody.
   if not known:
-    raise Mistake(
+    raise UserError(
       f"unknown column {name!r}: these runs have no runs table, as they were imported"
     )
   one_of("column", name, known)

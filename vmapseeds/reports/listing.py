@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vmapseeds.mistakes import Failure, Mistake, one_line
+from vmapseeds.errors import Failure, UserError, one_line
 from vmapseeds.reports import groups
 from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show
@@ -25,11 +25,11 @@ def list_results(folder: Folder) -> Table:
   first output, and when the last block was written, in UTC.
 
   Raises:
-    Mistake: there is no such folder, or it holds no results.
+    UserError: there is no such folder, or it holds no results.
   """
   top = place(folder)
   if is_remote(top) or not top.is_dir():
-    raise Mistake(f"{folder} is no folder on this machine: give one")
+    raise UserError(f"{folder} is no folder on this machine: give one")
   rows = []
   for path, subfolders, files in os.walk(top):
     # In place: `os.walk` goes on with what is left in this list.
@@ -38,7 +38,7 @@ def list_results(folder: Folder) -> Table:
       subfolders.clear()
       rows.append((os.path.relpath(path, top), *_row(Path(path))))
   if not rows:
-    raise Mistake(f"{folder} holds no results: give a folder that has some in it")
+    raise UserError(f"{folder} holds no results: give a folder that has some in it")
   return Table("", HEADINGS, rows)
 
 
@@ -60,7 +60,7 @@ def _row(path: Path) -> tuple[str, ...]:
     name = json.loads(results.root["recipe"])["name"]
     return str(name), _swept_values(opened), done, _mean(opened), written
   # One damaged folder does not hide the others.
-  except (Mistake, Failure) as error:
+  except (UserError, Failure) as error:
     return "–", one_line(error)[:100], "–", "–", "–"
 
 
@@ -77,7 +77,7 @@ def _swept_values(opened) -> str:
 def _mean(opened) -> str:
   try:
     name, info = next(iter(roles(opened).items()))
-  except Mistake:
+  except UserError:
     return "–"
   values = values_of_runs(opened, name)
   values = values[np.isfinite(values)]

@@ -15,7 +15,7 @@ import xarray as xr
 from upath import UPath
 
 import vmapseeds
-from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake, option
+from vmapseeds.errors import MAX_NAME_LENGTH, UserError, option
 from vmapseeds.reports import rendering
 from vmapseeds.reports.documents import Document, Figure
 from vmapseeds.store.files import Folder, is_remote, place, write
@@ -46,7 +46,7 @@ def write_page(
     back: where the page above it is.
 
   Raises:
-    Mistake: the folder cannot be written.
+    UserError: the folder cannot be written.
   """
   # Last of all it is written, so that a page that is there is whole.
   page = out / f"{document.name}.html"
@@ -65,7 +65,7 @@ def write_page(
     text = rendering.to_html(document, sources, addresses, files, origin, above)
     write(page, text.encode())
   except OSError as error:
-    raise Mistake(
+    raise UserError(
       f"{out} cannot be written ({error.strerror}): make it writable, or give another "
       f"place with {option('out')}"
     ) from error
@@ -95,6 +95,7 @@ def origin_of(call: str) -> str:
   """Return where a page comes from: the call that made it, when, and with which
   version.
   """
+  # In UTC, as the records of blocks.
   now = datetime.now(UTC)
   return f"{call}, vmapseeds {vmapseeds.__version__}, {now:%Y-%m-%d %H:%M} UTC"
 

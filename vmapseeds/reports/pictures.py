@@ -16,7 +16,7 @@ from PIL import Image
 
 from vmapseeds.data.dataset import Dataset
 from vmapseeds.data.sources import load_test_set
-from vmapseeds.mistakes import Mistake, option
+from vmapseeds.errors import UserError, option
 from vmapseeds.store.files import short_message
 from vmapseeds.training.objects import fields_of, imported, module_exists
 
@@ -58,7 +58,7 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
     test_set: which test set.
 
   Raises:
-    Mistake: `images` cannot be read or are not those of the results' examples.
+    UserError: `images` cannot be read or are not those of the results' examples.
   """
   if images is not None:
     inputs, labels = _read_images(images, results, test_set)
@@ -71,7 +71,7 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
     inputs, labels = _load(name, test_set, settings.get("classes"))
     return as_inputs(_checked(inputs, labels, results))
   # A report has much to show without them.
-  except Mistake as mistake:
+  except UserError as mistake:
     return Inputs(why=f"Inputs of these examples are not at hand: {mistake}.")
 
 
@@ -101,7 +101,7 @@ def _read_images(images, results, test_set):
   dataset = imported(name)
   if not isinstance(dataset, Dataset):
     kind = type(dataset).__name__
-    raise Mistake(f"{name} is {kind}: give the name of a vs.Dataset")
+    raise UserError(f"{name} is {kind}: give the name of a vs.Dataset")
   examples = dataset.select((test_set,), classes).tests[test_set]
   return examples.inputs, examples.targets
 
@@ -121,23 +121,23 @@ def _read_file(name, test_set):
         return file[x], targets
   except Exception as error:  # a missing or damaged file raises many kinds
     reason = short_message(error)
-    raise Mistake(
+    raise UserError(
       f"{name} cannot be read ({reason}): {GIVE} {option('images')}"
     ) from None
-  raise Mistake(f"{name} holds {', '.join(arrays)}: give {x}, or one array alone")
+  raise UserError(f"{name} holds {', '.join(arrays)}: give {x}, or one array alone")
 
 
 def _checked(inputs, targets, results):
   """Return inputs, if they can be those of the results' examples.
 
   Raises:
-    Mistake: they are not.
+    UserError: they are not.
   """
   # A single number has no length.
   count = len(inputs) if inputs.ndim else 0
   n = results.sizes.get("example", count)
   if not count or count != n:
-    raise Mistake(f"there are {count} inputs for {n} examples: give one for each")
+    raise UserError(f"there are {count} inputs for {n} examples: give one for each")
   labels = targets
   # Under label maps the labels of runs are not those of the data set.
   for name in ("original_labels", "labels"):
@@ -145,7 +145,7 @@ def _checked(inputs, targets, results):
       labels = results[name].values
       break
   if targets is not None and not np.array_equal(labels, targets):
-    raise Mistake("the labels that come with the inputs are not those of the results")
+    raise UserError("the labels that come with the inputs are not those of the results")
   return inputs
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, doors, number
-from vmapseeds.reports import pages, planning
+from vmapseeds.errors import UserError, door, doors, number
+from vmapseeds.reports import pages, runs_needed
 from vmapseeds.reports.documents import Document, Section
 from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where
-from vmapseeds.reports.planning import LEAST_PILOT, Need, is_pilot, needs
+from vmapseeds.reports.runs_needed import LEAST_PILOT, Need, is_pilot, needs
 from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count
@@ -24,7 +24,7 @@ Pairs = tuple[np.ndarray, np.ndarray]  # numbers of runs with the same seeds
 
 @doors
 class SampleSizes(Findings):
-  """How many runs each question takes: what `vs.plan` returns.
+  """How many runs each question takes: what `vs.sample_size` returns.
 
   It is the sequence of the questions, each a `Need`: `question`, `runs`, `low`, `high`,
   `unit`. `tables["runs"]` has a row for each, with its time in `seconds`. `print`, `save`
@@ -47,7 +47,7 @@ class SampleSizes(Findings):
 
 @door
 @moves_data
-def plan(
+def sample_size(
   a: Folder,
   b: Folder | None = None,
   *,
@@ -64,7 +64,7 @@ def plan(
 
   ::
 
-    vs.plan("results/pilot", detect=0.5).print()
+    vs.sample_size("results/pilot", detect=0.5).print()
 
   Args:
     a: results folder of the pilot.
@@ -85,23 +85,24 @@ def plan(
     of a `Need` for each question: `question`, `runs`, `low`, `high`, `unit`.
 
   Raises:
-    Mistake: a folder has fewer than three finished runs that differ, x is not above 0,
+    UserError: a folder has fewer than three finished runs that differ, x is not above 0,
       the power is not between 0 and 1, or as `compare` for the other arguments.
   """
   # All that can be said without reading results comes first.
   power = number("power", power)
   if not 0 < power < 1:
-    raise Mistake(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
+    raise UserError(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
   if detect is not None:
     detect = number("detect", detect)
     if not 0 < detect < np.inf:
-      raise Mistake(f"detect is {detect}: give a number above 0, in the unit printed")
+      raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
 
   side = read_side(a, where, "where", test_set, epoch, output)
   # Joint errors grow with the square of the examples, and no plan asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
+  # Without a spread between runs every question would take one run.
   if not is_pilot(runs):
-    raise Mistake(
+    raise UserError(
       f"{a} has {run_count(runs.runs)} that did not diverge: a plan needs at least "
       f"{LEAST_PILOT} that differ, and better 10 to 30"
     )
@@ -117,13 +118,13 @@ def plan(
   if detect is not None:
     wanted = detect / runs.of.scale
   questions = needs(runs, wanted, power, pairs)
-  seconds = planning.seconds_of_a_run(a)
+  seconds = runs_needed.seconds_of_a_run(a)
   subfolders = pages.subfolders_of(side.results, test_set)
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
     document=plan_document(side, runs, questions, correlation, seconds),
-    tables={"runs": planning.frame_of(questions, seconds)},
+    tables={"runs": runs_needed.frame_of(questions, seconds)},
     folder=pages.below(place(a) / "report", *subfolders),
     call=command("plan", folders, where=where, against=against, epoch=epoch),
   )
@@ -131,8 +132,9 @@ def plan(
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
   (rows, other_rows), matching = matched_rows(side, other, None)
+  # All against all says nothing of how alike runs of one seed are.
   if not matching:
-    raise Mistake(
+    raise UserError(
       f"{side.name} and {other.name} have too few seeds in common: give runs of the "
       "same seeds"
     )
@@ -143,7 +145,7 @@ def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
   low, high = stats.correlation_over_runs(*pairs).interval
   # Of three pairs Fisher's z has no standard error.
   if np.isnan(low):
-    raise Mistake(
+    raise UserError(
       f"{side.name} and {other.name} have {len(pairs[0])} pairs of runs: a correlation "
       "needs at least 4 that differ, and better 10 to 30"
     )
@@ -167,7 +169,7 @@ def plan_document(
 is above 0: a second folder with the same seeds measures it."""
   count = run_count(runs.runs)
   lead = f"{count}: the standard deviation of a run is {sd}. {correlation}"
-  section = Section(lead=lead, tables=[planning.table_of(questions, seconds)])
+  section = Section(lead=lead, tables=[runs_needed.table_of(questions, seconds)])
   return Document(
     name="plan",
     title=f"How many runs? {side.name}",

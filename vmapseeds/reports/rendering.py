@@ -80,6 +80,7 @@ def print_line(text: str, console: Console) -> None:
 def terminal_table(table: Table | GroupedTable) -> rich.table.Table:
   """Return a table for the terminal."""
   lines = rich.table.Table(title=escape(table.caption), title_justify="left")
+  # Folded, since a cut number would be another number.
   for i, heading in enumerate(table.headings):
     # The first column has names, all others numbers.
     justify = "right" if i else "left"

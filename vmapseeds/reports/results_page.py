@@ -18,15 +18,15 @@ from rich.console import Console
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, doors
+from vmapseeds.errors import UserError, door, doors
 from vmapseeds.reports import (
+  crossed_sources,
   groups,
   pages,
-  planning,
   plots,
   rendering,
+  runs_needed,
   search_section,
-  sources,
   sweeps,
 )
 from vmapseeds.reports.documents import (
@@ -49,7 +49,7 @@ from vmapseeds.reports.findings import (
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
 from vmapseeds.reports.pictures import Inputs, find_inputs
-from vmapseeds.reports.summary import (
+from vmapseeds.reports.summaries import (
   BY_VERSIONS,
   format_setting,
   headline,
@@ -69,7 +69,7 @@ from vmapseeds.results.opening import loaded, open_results, resolve_test_set
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
@@ -88,7 +88,7 @@ examples would; the choice of the test examples comes on top of the first, and f
 be seen from one test set. %² are squared percentage points."""
 _STARS = """± and intervals: what other runs would give; *: these runs on other \
 examples"""
-# Of `summary_table`, as they are called in the record of a statistic.
+# Of `summary`, as they are called in the record of a statistic.
 _COLUMNS = ("label", "value", "se", "low", "high", "unit", "over")
 BARS = "A bar shows which classes the runs predict; blue is the label."
 HEADINGS = (
@@ -154,7 +154,7 @@ class Report(Findings):
   A report is a sequence of what `summarize` returns for each group of runs of each
   folder, with its `folder` and `values`, column -> value.
 
-  `tables["statistics"]` is what `summary_table` returns. `figures` are those of
+  `tables["statistics"]` is what `summary` returns. `figures` are those of
   `report_figures`, of several folders after the folder's name, and those with groups side
   by side. `notes` are the warnings. `print`, `save` and a notebook show it.
   """
@@ -208,7 +208,7 @@ class Report(Findings):
       format: "text", or "md" for tables in Markdown.
 
     Raises:
-      Mistake: there is no such format.
+      UserError: there is no such format.
     """
     check_format(format)
     console = console or rendering.terminal()
@@ -239,7 +239,7 @@ class Report(Findings):
       vector: another format of the figures: "svg" or "pdf".
 
     Raises:
-      Mistake: the folder cannot be written, or there is no such format.
+      UserError: the folder cannot be written, or there is no such format.
     """
     vector = check_vector(vector)
     origin = pages.origin_of(self._call)
@@ -335,7 +335,7 @@ def report(
     and `values`, column -> value.
 
   Raises:
-    Mistake: a folder holds no results, no output with such a role or no finished run, or
+    UserError: a folder holds no results, no output with such a role or no finished run, or
       has no such test set, columns or values.
   """
   folders = _list_of_folders(folders)
@@ -364,8 +364,8 @@ def _read(
     parts, lost = _parts(grouped, name, str(folder), resolved, inputs)
     if "search" in results.attrs:
       parts = _with_searches(parts, folder)
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
+  except UserError as mistake:
+    raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
   return FolderReport(folder, name, subfolders, parts, lost)
 
@@ -376,8 +376,8 @@ def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
     return [folders]
   folders = list(folders)
   if not folders:
-    raise Mistake(
-      "no results folder given: give one or more that `vmapseeds train` or `import` made"
+    raise UserError(
+      "no results folder given: name one or more created by `vmapseeds train` or `vmapseeds import`"
     )
   return folders
 
@@ -393,7 +393,7 @@ def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
 
 @door
 @moves_data
-def summary_table(
+def summary(
   folders: Folder | Sequence[Folder],
   *,
   by: Sequence[str] | None = None,
@@ -410,7 +410,7 @@ def summary_table(
 
   ::
 
-    table = vs.summary_table("results/a").xs("mean_accuracy", level="statistic")
+    table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
     print(table[["value", "se"]].to_latex(float_format="%.4f"))
 
   Args:
@@ -421,7 +421,7 @@ def summary_table(
     epoch: after which epoch; None for the end.
 
   Raises:
-    Mistake: as `report`.
+    UserError: as `report`.
   """
   summaries = []
   for folder in [folders] if isinstance(folders, Folder) else folders:
@@ -433,7 +433,7 @@ def summary_table(
 
 
 def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
-  """Return the frame of `summary_table` of groups of runs."""
+  """Return the frame of `summary` of groups of runs."""
   rows = []
   columns = dict.fromkeys(["folder"])
   for summary in summaries:
@@ -479,7 +479,7 @@ def report_figures(
       runs diverged have none.
 
   Raises:
-    Mistake: as `report`.
+    UserError: as `report`.
   """
   results = _open(folder, test_set, epoch, by, where)
   drawings: dict[str, MatplotlibFigure] = {}
@@ -545,7 +545,7 @@ def _parts(
       lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
       continue
 
-    with readable(folder):  # kept logits are read here
+    with wrap_zarr_errors(folder):  # kept logits are read here
       summary = summarize(of_group, test_set=test_set, measured=measured)
     summary = {"folder": folder, "values": values, **summary}
     measured = [_without_joint_errors(runs) for runs in measured]
@@ -688,7 +688,7 @@ def document_of(part: Part) -> Document:
   folder = summary.get("folder")
   seconds = None
   if folder:
-    seconds = planning.seconds_of_a_run(folder)
+    seconds = runs_needed.seconds_of_a_run(folder)
 
   page_sections = list(part.searches)
   # Without runs, from numbers alone, a page has no figures.
@@ -739,8 +739,8 @@ def _sections_of_output(
     )
     page_sections.append(examples)
   # Fewer runs say nothing of how many more it takes.
-  if planning.is_pilot(runs):
-    table = planning.table_of(planning.needs(runs), seconds)
+  if runs_needed.is_pilot(runs):
+    table = runs_needed.table_of(runs_needed.needs(runs), seconds)
     page_sections.append(Section(heading("How many runs?"), tables=[table]))
   return page_sections
 
@@ -749,7 +749,7 @@ def _settings(summary: Summary, folder: Folder | None) -> Section:
   record: Mapping[str, Any] = {}
   # Summaries of arrays in memory have no folder.
   if folder:
-    record, _ = planning.record_of_a_block(folder)
+    record, _ = runs_needed.record_of_a_block(folder)
   settings = {
     **summary["settings"],
     "runs": summary["runs"],
@@ -791,7 +791,7 @@ def _table_of_sources(section: Summary) -> list[Table]:
   if not decomposition:
     return []
   unit = headline(section)["mean"]["unit"]
-  return [sources.table_of_sources(decomposition, unit)]
+  return [crossed_sources.table_of_sources(decomposition, unit)]
 
 
 def _tables(section: Summary) -> list[Table]:
@@ -1126,7 +1126,7 @@ def _standard_deviations(
   return Figure(
     f"Standard deviations of {noun} between runs",
     f"""What is seen on this test set; what it would be if {parts} were independent \
-between examples; and what would remain on an endless test set, at 0 where the estimate of \
+between examples; and what would remain on an infinite test set, at 0 where the estimate of \
 its variance is below 0. Bars are 95 % intervals, of what other runs would give.""",
     lambda ax: plots.sds_side_by_side(names, series, ax, of=quantity),
     height,
@@ -1161,7 +1161,7 @@ def _open(
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
-  with readable(folder):
+  with wrap_zarr_errors(folder):
     # Votes of a selection are not stored.
     all_runs = not where and len(groups.group_runs(results, by)) == 1
     if "votes" in results and all_runs:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.reports import plots
 from vmapseeds.reports.documents import Figure, Section, Table
 from vmapseeds.reports.verdict import sd_of
@@ -151,6 +151,7 @@ def _describe_luck(
   lost = int((~np.isfinite(trials.performance)).sum())
   if lost:
     sentences.append(f"{lost} of {len(trials.rows)} trials failed or diverged.")
+  # Between searches there is a spread from two on.
   if count < 2:
     one = "One search cannot say how much of what it found is luck: give --searches 10."
     return f"{lead}.", [*sentences, one]
@@ -355,7 +356,7 @@ def importances(trials: Trials) -> dict[str, Float[np.ndarray, " searches"]]:
   """
   try:
     optuna = import_optuna("importance")
-  except Mistake:
+  except UserError:
     return {}
   # One value alone has all of the importance.
   if len(trials.values) < 2:

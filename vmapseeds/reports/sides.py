@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
-from vmapseeds.reports.summary import format_setting, settings_of
+from vmapseeds.reports.summaries import format_setting, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 
 
 class Side(NamedTuple):
@@ -98,8 +98,8 @@ def read_side(
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
+  except UserError as mistake:
+    raise UserError(f"{folder}: {mistake}") from None
 
   # Under label maps only the data set's own labels say that examples are the same.
   labels = results.get(info.get("labels", ""), shape)
@@ -116,14 +116,14 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
   that agree in all seeds: a run for each seeds.
 
   Raises:
-    Mistake: runs have no seeds, or none has all values.
+    UserError: runs have no seeds, or none has all values.
   """
   seeds = groups.seed_columns(results)
   count = np.prod([len(groups.values_of(results, column)) for column in over])
   table = pd.DataFrame({column: results[column].values for column in (*seeds, *over)})
   table[name] = results[name].values
   if not seeds or table.duplicated([*seeds, *over]).any():
-    raise Mistake(
+    raise UserError(
       f"runs do not differ by their seeds and {', '.join(over)} alone: name the other "
       "columns in where, or in over"
     )
@@ -138,7 +138,7 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
   )
   whole = means[means["size"] == count].reset_index()
   if not len(whole):
-    raise Mistake(f"no seeds have runs of all {count} values of {', '.join(over)}")
+    raise UserError(f"no seeds have runs of all {count} values of {', '.join(over)}")
   columns = {
     column: ("run", whole[column].to_numpy(), results[column].attrs) for column in seeds
   }
@@ -156,7 +156,7 @@ def matched_rows(
   kept_b = np.isfinite(theirs.values)
   if paired:
     if len(kept_a) != len(kept_b):
-      raise Mistake(
+      raise UserError(
         f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
         f"{len(kept_b)}: to pair them row by row, give as many of each"
       )
@@ -168,7 +168,7 @@ def matched_rows(
       missing = "runs that did not diverge"
       if paired:
         missing = f"pairs of which neither diverged, with {theirs.name}"
-      raise Mistake(f"{side.name} has no finished {missing}: train some first")
+      raise UserError(f"{side.name} has no finished {missing}: train some first")
 
   rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
   if paired:
@@ -209,9 +209,9 @@ def _rows_of_same_seeds(
 
 
 def check_comparable(first: Side, other: Side) -> None:
-  """Raise `Mistake` if means of the two sides are not about the same values and examples."""
+  """Raise `UserError` if means of the two sides are not about the same values and examples."""
   if other.levels != first.levels:
-    raise Mistake(
+    raise UserError(
       f"{first.name} is averaged over {format_values(first.levels)}, {other.name} over "
       f"{format_values(other.levels)}: give runs of the same values"
     )
@@ -221,7 +221,7 @@ def check_comparable(first: Side, other: Side) -> None:
   if _has_label_vector(first) and _has_label_vector(other):
     labels = np.asarray(first.tested), np.asarray(other.tested)
     difference = f", {difference_of_labels(*labels)}"
-  raise Mistake(
+  raise UserError(
     f"{first.name} and {other.name} were tested on different examples{difference}: "
     "compare results of one test set"
   )
@@ -265,7 +265,7 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   if outputs.nbytes > MOST_READ:
     return None
 
-  with readable(side.folder):
+  with wrap_zarr_errors(side.folder):
     outputs = outputs.isel(run=rows)
     if role == "loss":
       performance = -outputs.values

@@ -188,6 +188,7 @@ def headline(c: Comparison) -> Iterator[str]:
     return
   else:
     yield from _no_difference(c)
+  # Runs of many seeds know nothing of other examples.
   if c.over_runs_and_examples:
     yield _of_examples(c, c.over_runs_and_examples)
 
@@ -276,6 +277,7 @@ def _of_examples(c: Comparison, both: tuple[float, float]) -> str:
     difference = _negative(difference)
   _, ends, sign = show_difference(difference, c.of.unit)
   where = "On other test examples of the same kind"
+  # Nothing was called better before, so nothing is better "too".
   if c.verdict != "better":
     return f"{where}, with other runs: {ends}{sign}."
   if difference[1] > 0:
@@ -410,6 +412,7 @@ def criteria(c: Comparison) -> Iterator[str]:
         f"cases with {count_of(runs, 'pair')}"
       )
     yield f"{text}."
+  # A single run has no standard deviation to count a lead in.
   if runs > 1:
     yield from _average_comparison(c, first, p)
 
@@ -466,6 +469,7 @@ def spread(c: Comparison) -> Iterator[str]:
   if ties == compared:
     yield f"All runs compared are equal: nothing tells {' from '.join(c.names)}."
     return
+  # Few test examples make many ties, and P(A > B) coarse.
   if ties > 0.1 * compared:
     yield f"{100 * ties / compared:.0f} % of the comparisons are ties, which count half."
   for side, x in c.sides.items():

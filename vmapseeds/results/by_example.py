@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.results.opening import (
   class_names_of,
   class_of,
@@ -22,10 +22,10 @@ from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 
 
 def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Dataset:
-  """Return the table of `vs.examples`, which says what it has.
+  """Return the table of `vs.example_table`, which says what it has.
 
   Raises:
-    Mistake: as `vs.examples`.
+    UserError: as `vs.example_table`.
   """
   # A score is a number of a run, not of its examples.
   role_of_output = {
@@ -36,7 +36,7 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
   if "mask" in results:
     return table_of_held_out(results)
   if not role_of_output:
-    raise Mistake(
+    raise UserError(
       "these outputs have no numbers of examples: give results of role class or loss"
     )
   if output is None:
@@ -44,7 +44,7 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
   one_of("output of role class or loss", output, role_of_output)
   alive = np.isfinite(values_of_runs(results, output))
   if not alive.any():
-    raise Mistake(
+    raise UserError(
       f"no run is left: {len(alive)} are finished, and all of them diverged"
     )
   if role_of_output[output] == "loss":
@@ -82,13 +82,13 @@ def num_classes_of(results: xr.Dataset) -> int:
 
 
 def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
-  """Return the table of `vs.examples` of runs that held examples out.
+  """Return the table of `vs.example_table` of runs that held examples out.
 
   Raises:
-    Mistake: predictions of classes were not kept.
+    UserError: predictions of classes were not kept.
   """
   if "labels" not in results or "predictions" not in results:
-    raise Mistake(
+    raise UserError(
       "these runs kept no classes of the examples that they held out: vs.held_out has "
       "what they kept"
     )
@@ -130,7 +130,7 @@ def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
 def table_of_votes(
   counts: VoteCounts, runs: Int[np.ndarray, " examples"] | None = None
 ) -> xr.Dataset:
-  """Return the table of `vs.examples` of the votes of one or more runs.
+  """Return the table of `vs.example_table` of the votes of one or more runs.
 
   Args:
     counts: the votes.
@@ -174,7 +174,7 @@ def table_of_votes(
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:
-  """Return the table of `vs.examples` of the losses of one or more runs."""
+  """Return the table of `vs.example_table` of the losses of one or more runs."""
   mean = losses.mean(0, dtype=np.float64)
   # NumPy would warn of a standard deviation of one run.
   sd = np.full(len(mean), np.nan)

@@ -6,11 +6,11 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from vmapseeds.mistakes import Mistake, door
+from vmapseeds.errors import UserError, door
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.training.names import DIVERGED
 
 # Role of an output -> the column with its number of each run.
@@ -18,7 +18,7 @@ COLUMNS = {"class": "accuracy", "loss": "mean_{}", "score": "{}"}
 
 
 @door
-def to_dataframe(
+def run_table(
   results: xr.Dataset | Folder, *, test_set: str = "test", epoch: int | None = None
 ) -> pd.DataFrame:
   """Return a frame of pandas with a row for each finished run.
@@ -30,7 +30,7 @@ def to_dataframe(
 
   ::
 
-    vs.to_dataframe("results/a").groupby("lr").accuracy.agg(["mean", "std", "count"])
+    vs.run_table("results/a").groupby("lr").accuracy.agg(["mean", "std", "count"])
 
   Args:
     results: a results folder, or what `open_results` returned for it, or some of its
@@ -38,7 +38,9 @@ def to_dataframe(
     test_set: which test set, if `results` is a folder.
     epoch: after which epoch, if `results` is a folder; None for the end.
   """
-  with readable(results if isinstance(results, Folder) else "the results' folder"):
+  with wrap_zarr_errors(
+    results if isinstance(results, Folder) else "the results' folder"
+  ):
     if isinstance(results, Folder):
       results = open_results(results, test_set, epoch)
     columns = {
@@ -50,7 +52,7 @@ def to_dataframe(
     # Without that column, runs that diverged keep their numbers.
     all_runs = results.drop_vars(DIVERGED, errors="ignore")
     outputs: dict[str, Any] = {}
-    with contextlib.suppress(Mistake):  # nothing has such a role
+    with contextlib.suppress(UserError):  # nothing has such a role
       outputs = dict(roles(results))
     for name, attributes in outputs.items():
       column = COLUMNS[attributes["role"]].format(name)

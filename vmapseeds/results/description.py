@@ -6,7 +6,7 @@ that the task declares, `poke_step`, `label_map`, `subset`. A column of names ha
 UTF-8 bytes of each, `(run, letter)`, with zeros after them. `diverged` is an output. Each
 test set is a group with `predictions(run, example)`, `accuracy(run)`,
 `labels(example)` and, on request, `logits(run, example, class)`. The group `variables`
-is there on request, with one array per leaf (`vmapseeds.results.networks`). What an
+is there on request, with one array per leaf (`vmapseeds.results.kept_networks`). What an
 array means stands in its attributes: `role` and what belongs to it (`vs.Output`). The
 description has the recipe as JSON, the names of the test sets and what results depend
 on: device kind, lane width, lowering, precision (what `auto` resolved to), data, mean
@@ -27,7 +27,7 @@ import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.data.dataset import count_seen
-from vmapseeds.mistakes import Mistake, door, option, wording
+from vmapseeds.errors import UserError, door, option, wording
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
 from vmapseeds.store.growing import extend, restore, revise
@@ -67,7 +67,7 @@ CONDITIONS = (
   "lowering",
 )
 # What is told of the inputs; part of the identity too.
-TOLD = ("precision", "mean", "std")
+INPUT_FIELDS = ("precision", "mean", "std")
 SOURCE = "source"  # the folder with the texts of the user's modules
 KEPT = {
   "predictions": "predictions",
@@ -98,7 +98,7 @@ def check_folder(path: Folder) -> Description:
   folder, or one that can be made.
 
   Raises:
-    Mistake: `path` is none of these.
+    UserError: `path` is none of these.
   """
   check_writable(path)
   root = read_verified_metadata(path)
@@ -106,11 +106,11 @@ def check_folder(path: Folder) -> Description:
     # Another process may have made it between the two looks.
     root = read_verified_metadata(path)
     if root is None:
-      raise Mistake(
+      raise UserError(
         f"{path} holds something else than results: give a new or empty folder"
       )
   if root and root["device_kind"] == IMPORTED:
-    raise Mistake(
+    raise UserError(
       f"{path} holds imported runs, which cannot be extended: give a new or empty "
       "folder"
     )
@@ -168,12 +168,12 @@ def open_or_create(
     path: the folder.
     contents: what it is to hold.
     block_runs: how many runs make a block of a new folder.
-    depends: the identity, what is `TOLD`, `CONDITIONS`, and the versions of packages.
+    depends: the identity, what is `INPUT_FIELDS`, `CONDITIONS`, and the versions of packages.
     force_mixed: whether to resume if the programs differ. The description says so then.
     allow_upgrade: whether to resume if they differ and versions alone can be why.
 
   Raises:
-    Mistake: the folder holds something else, cannot be written, or belongs to another
+    UserError: the folder holds something else, cannot be written, or belongs to another
       task or other runs. Nothing is changed then.
     FolderExists: another process has made the folder meanwhile.
   """
@@ -231,11 +231,11 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
   """Return the runs table and the results of a campaign.
 
   Raises:
-    Mistake: the folder holds none, or imported runs.
+    UserError: the folder holds none, or imported runs.
   """
   root = require_metadata(path)
   if root["device_kind"] == IMPORTED:
-    raise Mistake(
+    raise UserError(
       f"{path} holds imported runs, whose training is not known: give a folder that "
       "`vmapseeds train` made"
     )
@@ -254,7 +254,7 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   sample has twice is there twice.
 
   Raises:
-    Mistake: `path` is no campaign's results folder, or its runs were trained on all
+    UserError: `path` is no campaign's results folder, or its runs were trained on all
       examples.
   """
   runs, results = campaign_of(path)
@@ -271,7 +271,7 @@ def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
     remedy = wording(
       command="--subset or --bootstrap", function="Runs.subset or Runs.bootstrap"
     )
-    raise Mistake(
+    raise UserError(
       f"the runs of {path} were trained on all examples: train some with {remedy}"
     )
   return examples
@@ -333,7 +333,7 @@ def check_same(
       `allow_upgrade` where versions alone can be why; empty if they do not.
 
   Raises:
-    Mistake: something differs; it names the first difference.
+    UserError: something differs; it names the first difference.
   """
   other = f"{results.path} belongs to another campaign"
   columns = contents.columns
@@ -362,7 +362,7 @@ def check_same(
     difference = differing_fields(results.root, expected)
     if not difference:
       difference = f"runs differ from these in {name}"
-    raise Mistake(f"{other}: its {difference}; {use_another()}")
+    raise UserError(f"{other}: its {difference}; {use_another()}")
   check_arrays(results, contents)
   return mixed
 
@@ -384,7 +384,7 @@ def check_alike(
   stored = results.root
   stored_columns, expected_columns = _name_columns(stored), _name_columns(expected)
   if stored_columns != expected_columns:
-    raise Mistake(
+    raise UserError(
       f"{other}: its runs have {stored_columns}, these {expected_columns}; {use}"
     )
 
@@ -403,14 +403,14 @@ def check_alike(
   if force_mixed and may_be_mixed:
     return MIXED
   if upgrade:
-    raise Mistake(
+    raise UserError(
       f"{results.path} was trained with {upgrade}, or {option('allow_upgrade', True)} to "
       "train on: runs of both may then differ by more than rounding, and reports say which are which"
     )
   if may_be_mixed:
     use = f"{use}, or {option('force_mixed', True)}"
   difference = describe_difference(results, expected, source_texts)
-  raise Mistake(f"{other}: its {difference}; {use}")
+  raise UserError(f"{other}: its {difference}; {use}")
 
 
 def _name_columns(root: Description) -> str:
@@ -554,14 +554,14 @@ def format_field(value) -> str:
 
 
 def check_kept(results: Results, contents: Contents) -> None:
-  """Raise `Mistake` unless the folder keeps of each run what is asked for."""
+  """Raise `UserError` unless the folder keeps of each run what is asked for."""
   for field, what in KEPT.items():
     theirs = results.root["kept"][field]
     mine = contents.description["kept"][field]
     if theirs == mine:
       continue
     state = "kept there" if mine in (False, "none") else "not kept there"
-    raise Mistake(
+    raise UserError(
       f"{results.path} belongs to another campaign: {what} are {state}; {use_another()}"
     )
 
@@ -569,7 +569,7 @@ def check_kept(results: Results, contents: Contents) -> None:
 def check_arrays(
   results: Results, contents: Contents, some: Collection[str] | None = None
 ) -> None:
-  """Raise `Mistake` unless the folder has the arrays that the task gives. Of outputs,
+  """Raise `UserError` unless the folder has the arrays that the task gives. Of outputs,
   only `some` are compared if given.
   """
   arrays = results.root["arrays"]
@@ -588,7 +588,7 @@ def check_arrays(
   for name in dict.fromkeys((*held, *due)):
     compared = some is None or name in some or name not in results.outputs
     if compared and held.get(name) != due.get(name):
-      raise Mistake(
+      raise UserError(
         f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}: give "
         "what it was begun with"
       )
@@ -598,17 +598,17 @@ def check_arrays(
     for part in ("dimensions", "attributes"):
       theirs, mine = arrays[name][part], entry[part]
       if theirs != mine:
-        raise Mistake(
+        raise UserError(
           f"{results.path} has {name} with {part} {theirs}, the task {mine}: declare "
           "what it was begun with"
         )
 
 
 def settle(results: Results, current: Description, mixed: str = "") -> None:
-  """Update the description: what is `TOLD`, conditions and versions as in `current` if no
+  """Update the description: what is `INPUT_FIELDS`, conditions and versions as in `current` if no
   run is done. Else those that differ are joined. `mixed` is what `check_same` returned.
   """
-  names = (*CONDITIONS, *TOLD, "versions", "identity")
+  names = (*CONDITIONS, *INPUT_FIELDS, "versions", "identity")
   replaced = {name: current.get(name) for name in names}
 
   def settled(root):
@@ -636,7 +636,7 @@ def join(root: Description, current: Description, mixed: str) -> Description:
     root["mixed"] = True
   if mixed == UPGRADED or current.get(UPGRADED):
     root[UPGRADED] = True
-  for name in (*CONDITIONS, *TOLD, *root["versions"]):
+  for name in (*CONDITIONS, *INPUT_FIELDS, *root["versions"]):
     # Packages have an entry of their own, with the version of each.
     held = root["versions"] if name in root["versions"] else root
     new = current["versions"] if name in current["versions"] else current

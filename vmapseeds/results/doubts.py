@@ -1,4 +1,4 @@
-"""Mistakes that leave results which look sound, each said in a line and only where it is
+"""UserErrors that leave results which look sound, each said in a line and only where it is
 surely so.
 """
 
@@ -12,12 +12,12 @@ import xarray as xr
 
 from vmapseeds import stats
 from vmapseeds.data.shifts import SHIFTS
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import run_count
 from vmapseeds.results.opening import class_of, converged, tally, with_role
 from vmapseeds.stats.counts import VoteCounts
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 
 # Of the way from chance to 1: accuracies below are near chance, a renaming of classes or
 # an order of labels that reaches half of it explains them.
@@ -45,7 +45,7 @@ def doubts(results: xr.Dataset) -> list[str]:
   largest_share = np.bincount(kept.labels.values).max() / kept.sizes["example"]
   is_near_chance = kept.accuracy.values.mean() <= _near(largest_share)
   if is_near_chance and is_to_beat_chance(kept):
-    with contextlib.suppress(Mistake):  # neither votes nor predictions were kept
+    with contextlib.suppress(UserError):  # neither votes nor predictions were kept
       sentences += doubts_of_votes(tally(kept))
   return sentences
 
@@ -155,7 +155,7 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
   """Yield sentences about training that changes nothing, and outputs that are not what
   they are taken for.
   """
-  with readable("the results' folder"):
+  with wrap_zarr_errors("the results' folder"):
     yield from _doubts_of_runs(results)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Shaped
 
-from vmapseeds.mistakes import Mistake, safe_name, whole_number
+from vmapseeds.errors import UserError, safe_name, whole_number
 from vmapseeds.results.text_tables import (
   SUFFIXES,
   check_names,
@@ -55,7 +55,7 @@ class Source:
     note: how a text file was read.
 
   Raises:
-    Mistake: it cannot be read so.
+    UserError: it cannot be read so.
   """
 
   def __init__(
@@ -78,12 +78,12 @@ class Source:
     self._check(self._open())
 
   def _check(self, array: Any) -> None:
-    """Set `shape` and `dtype`, or raise `Mistake` if an array cannot be read so."""
+    """Set `shape` and `dtype`, or raise `UserError` if an array cannot be read so."""
     kind, what = self.kind, self.what
     self.shape = tuple(array.shape)
     check_axes(what, self.shape, AXES[kind])
     if 0 in self.shape:
-      raise Mistake(
+      raise UserError(
         f"{what} has shape {self.shape}, {layout(AXES[kind])}: give at least one of each"
       )
     # Of no rows, as they come out: bfloat16 is float32 then.
@@ -92,10 +92,10 @@ class Source:
       remedy = "give float16, bfloat16, float32 or float64"
       if self.dtype == "V2":
         remedy = f"{remedy}; np.save loses bfloat16, save float32"
-      raise Mistake(f"{what} has dtype {self.dtype}: {remedy}")
+      raise UserError(f"{what} has dtype {self.dtype}: {remedy}")
     is_mapped = self.file is not None and isinstance(array, np.memmap)
     if is_mapped and not array.flags.c_contiguous and array.nbytes > FORTRAN_BYTES:
-      raise Mistake(
+      raise UserError(
         f"{self.file} is in Fortran order, which is slow to read by runs: save "
         "np.ascontiguousarray of it"
       )
@@ -107,7 +107,7 @@ class Source:
         remedy = "or leave their runs or examples out"
         if self.kind == "predictions":
           remedy = "-1 for none"
-        raise Mistake(f"{self.what} has masked entries: fill them, {remedy}")
+        raise UserError(f"{self.what} has masked entries: fill them, {remedy}")
       # NumPy has no bfloat16. PyTorch's tensors have no `astype`.
       dtype = str(getattr(block, "dtype", ""))
       if dtype.endswith("bfloat16") and hasattr(block, "float"):
@@ -122,12 +122,12 @@ class Source:
 @contextlib.contextmanager
 def converted(what: str) -> Iterator[None]:
   """Turn PyTorch's errors, for tensors that are sparse, have gradients or are on other
-  devices, into a `Mistake`.
+  devices, into a `UserError`.
   """
   try:
     yield
   except (TypeError, RuntimeError) as error:
-    raise Mistake(
+    raise UserError(
       # PyTorch's errors may have several lines.
       f"{what} cannot be read as a NumPy array ({str(error).splitlines()[0]})"
     ) from None
@@ -153,26 +153,28 @@ def opened(file: Path, kind: str, header: bool | None) -> tuple[Callable[[], Any
 
 
 def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
-  """Return what a reader returns, or raise a `Mistake` that says what to give."""
+  """Return what a reader returns, or raise a `UserError` that says what to give."""
   remedy = "give a .npy file, as np.save writes one array, or .npz, .csv, .tsv, .txt or .parquet"
   # These are pickles, which run code when they are loaded, or need their library.
   if file.suffix in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors"):
     name = file.with_suffix(".npy").name
     remedy = f"load it, and np.save({name!r}, tensor.cpu().numpy())"
-    raise Mistake(f"{file} holds objects of another library: {remedy}")
+    raise UserError(f"{file} holds objects of another library: {remedy}")
   if not os.path.isfile(file):
-    raise Mistake(f"{file} is no file: {remedy}")
+    raise UserError(f"{file} is no file: {remedy}")
   try:
     with np.errstate(over="raise"):  # sizes in a broken header may overflow
       return reader()
-  except Mistake:
+  except UserError:
     raise
   except ImportError:
-    raise Mistake(
+    raise UserError(
       f"{file}: parquet files need pyarrow: pip install pyarrow, or give .npy or .csv"
     ) from None
   except Exception as error:  # a missing or broken header raises many kinds
-    raise Mistake(f"{file} cannot be read ({short_message(error)}): {remedy}") from None
+    raise UserError(
+      f"{file} cannot be read ({short_message(error)}): {remedy}"
+    ) from None
 
 
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
@@ -184,14 +186,14 @@ def member(file: Path, what: str) -> Shaped[np.ndarray, "..."]:
   """Return an array of an `.npz` file: the one called `what`, or the only one.
 
   Raises:
-    Mistake: there are others only.
+    UserError: there are others only.
   """
   with np.load(file, allow_pickle=False) as held:
     names = held.files
     if what in names:
       return held[what]
     if len(names) != 1:
-      raise Mistake(
+      raise UserError(
         f"{file} holds {', '.join(names) or 'nothing'}: call the array {what!r}, or "
         "give a file with one array"
       )
@@ -222,7 +224,7 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     runs: how many there are.
 
   Raises:
-    Mistake: it is no such table.
+    UserError: it is no such table.
   """
   if isinstance(values, str | os.PathLike):
     values, _ = read_table(Path(values))
@@ -232,7 +234,7 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
   try:
     table = {str(name): np.asarray(column) for name, column in dict(values).items()}
   except (TypeError, ValueError, RuntimeError):
-    raise Mistake(
+    raise UserError(
       f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
     ) from None
   return {name: _column(name, column, runs) for name, column in table.items()}
@@ -255,7 +257,7 @@ def read_table(file: Path) -> tuple[Any, str]:
     ".npz": read_npz,
   }
   if file.suffix not in readers:
-    raise Mistake(
+    raise UserError(
       f"values are in {file}: give a .csv, .tsv, .txt, .parquet or .npz file"
     )
   return readable_file(file, readers[file.suffix]), ""
@@ -268,12 +270,12 @@ def is_seed(name: str) -> bool:
 
 def _column(name, column, runs):
   if safe_name("value", name) in ARRAY_NAMES:
-    raise Mistake(f"value {name!r}: results have something else of that name")
+    raise UserError(f"value {name!r}: that name is already used in the results")
   # One number is of all runs, as of a single run that is added.
   if column.ndim == 0:
     column = np.repeat(column, runs)
   if column.shape != (runs,):
-    raise Mistake(
+    raise UserError(
       f"{name} has shape {column.shape} beside {runs} runs: give one number a run"
     )
   if is_seed(name):
@@ -281,13 +283,13 @@ def _column(name, column, runs):
     for run, seed in enumerate(seeds):
       # Stored as int64.
       if seed is None or not 0 <= seed < 2**63:
-        raise Mistake(
+        raise UserError(
           f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"
         )
     return np.array(seeds, np.int64)
   for run, value in enumerate(column):
     if not _is_finite(value):
-      raise Mistake(f"{name} is {_format(value)} at run {run}: give finite numbers")
+      raise UserError(f"{name} is {_format(value)} at run {run}: give finite numbers")
   return column.astype(np.float64)
 
 

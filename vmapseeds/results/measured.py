@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.store.files import Folder, is_remote, parse, place, read, replace
 from vmapseeds.store.layout import Damage
 from vmapseeds.training.names import MEASURED
@@ -40,7 +40,7 @@ def add_measured(
     metrics: (runs,) each, NaN for runs that diverged.
 
   Raises:
-    Mistake: the folder cannot be written.
+    UserError: the folder cannot be written.
   """
   # Metrics that were measured before stay.
   kept = read_measured(path, test_set)
@@ -59,7 +59,7 @@ def add_measured(
       file.parent.mkdir(exist_ok=True)
     replace(file, json.dumps(kept))
   except OSError as error:
-    raise Mistake(
+    raise UserError(
       f"{file} cannot be written ({error.strerror or error}): give vs.measure what "
       "vs.open_results returns, to add nothing to the folder"
     ) from error

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.mistakes import Mistake, door, option
+from vmapseeds.errors import UserError, door, option
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -57,20 +57,20 @@ def merge(
     progress: whether to draw a progress bar on stderr.
 
   Raises:
-    Mistake: a folder has no results, is damaged, or belongs to another campaign; or two
+    UserError: a folder has no results, is damaged, or belongs to another campaign; or two
       folders hold the same run with different results. Nothing is left on disk then.
   """
   check_empty(out)
   # A text is a sequence too, of letters.
   if isinstance(folders, str) or not isinstance(folders, Sequence) or not folders:
-    raise Mistake(
-      "no results folders to merge: give a list of some that `vmapseeds train` made"
+    raise UserError(
+      "no results folders to merge: give a list of folders created by `vmapseeds train`"
     )
   sources = [Results(folder) for folder in folders]
   first = sources[0]
   # Counts of blocks would be of other blocks after a merge.
   if first.root["kept"]["predictions"] == "none":
-    raise Mistake(
+    raise UserError(
       f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
     )
   joined = first.description
@@ -195,13 +195,13 @@ def check_alike(
   `description.check_same` does.
 
   Raises:
-    Mistake: they cannot be merged.
+    UserError: they cannot be merged.
   """
   other = f"{source.path} belongs to another campaign than {first.path}"
   use = "leave one of them out"
   mine, theirs = source.root, first.root
   if (mine["device_kind"] == IMPORTED) != (theirs["device_kind"] == IMPORTED):
-    raise Mistake(f"{other}: one has runs trained here, one imported runs; {use}")
+    raise UserError(f"{other}: one has runs trained here, one imported runs; {use}")
   recipe = theirs["recipe"]
   # The same data may have been at another path.
   if mine["data_digest"] == theirs["data_digest"]:
@@ -209,7 +209,7 @@ def check_alike(
   expected = theirs | {"recipe": recipe}
   # Two folders both have a search 0, of other trials.
   if mine.get("search"):
-    raise Mistake(
+    raise UserError(
       f"{source.path} holds searches, which are numbered within their folder: extend one "
       f"with {option('searches')}, or compare the folders"
     )
@@ -229,21 +229,21 @@ def check_alike(
       labels = source.read_plan([name])[name]
       first_labels = first.read_plan([name])[name]
       difference = f", {difference_of_labels(labels, first_labels)}"
-    raise Mistake(f"{other}: its {name} are others{difference}; {use}")
+    raise UserError(f"{other}: its {name} are others{difference}; {use}")
   if mine["num_classes"] != theirs["num_classes"]:
     classes = f"{mine['num_classes']} classes, not {theirs['num_classes']}"
-    raise Mistake(f"{other}: it has {classes}; {use}")
+    raise UserError(f"{other}: it has {classes}; {use}")
   check_outputs(source, first, other, use)
   return mixed
 
 
 def check_outputs(source: Results, first: Results, other: str, use: str) -> None:
-  """Raise `Mistake` unless two folders have the same arrays of runs."""
+  """Raise `UserError` unless two folders have the same arrays of runs."""
   mine, theirs = source.root["arrays"], first.root["arrays"]
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
     if mine.get(name) != theirs.get(name):
       here, there = _format_entry(mine.get(name)), _format_entry(theirs.get(name))
-      raise Mistake(f"{other}: {name} is {here} here, {there} there; {use}")
+      raise UserError(f"{other}: {name} is {here} here, {there} there; {use}")
 
 
 def _format_entry(entry: Mapping[str, Any] | None) -> str:
@@ -315,7 +315,7 @@ def check_block(
 
   Raises:
     Damage: the block is not as its record says.
-    Mistake: a run's results differ.
+    UserError: a run's results differ.
   """
   source = sources[s]
   record = source.record(block) or {}
@@ -334,7 +334,7 @@ def check_equal(
   other: Results,
   other_rows: Int[np.ndarray, " runs"],
 ) -> None:
-  """Raise `Mistake` unless two folders have the same results of the same runs, which are
+  """Raise `UserError` unless two folders have the same results of the same runs, which are
   in these rows.
   """
   for name in source.outputs:
@@ -342,7 +342,7 @@ def check_equal(
     for run, one, two in zip(rows, values, other_values, strict=True):
       # Bytes, because NaN is not equal to itself.
       if one.tobytes() != two.tobytes():
-        raise Mistake(
+        raise UserError(
           f"run {run} of {source.path} differs in {name} from a run of an earlier folder "
           "with the same seeds and values: leave one of the folders out, and `vmapseeds "
           "replay` says which run is right"

@@ -10,20 +10,20 @@ import xarray as xr
 from jaxtyping import Bool, Int
 
 from vmapseeds import stats
-from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import (
-  Mistake,
+from vmapseeds.errors import (
+  UserError,
   at_least,
   check_class_names,
   door,
   one_of,
   whole_number,
 )
+from vmapseeds.machine import free_host_memory
 from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.results.measured import with_measured
 from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import readable
+from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.store.results import Results, of_blocks
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
@@ -70,7 +70,7 @@ def open_results(
     epoch: after which epoch; None for the end of training.
 
   Raises:
-    Mistake: `path` is no results folder, has no such test set, or was not evaluated
+    UserError: `path` is not a results folder, has no such test set, or was not evaluated
       after that epoch.
   """
   return open_with_rows(path, test_set, epoch)[0]
@@ -86,7 +86,7 @@ def open_with_rows(
   if test_sets:
     group = resolve_test_set(test_sets, test_set)
     one_of("test set", group, test_sets)
-  with readable(path):
+  with wrap_zarr_errors(path):
     # Read once, because another process may finish a block meanwhile.
     # Sorted by number, so that runs keep their order whichever block is done first.
     blocks = sorted(results.finished_blocks())
@@ -148,7 +148,7 @@ def _of_epoch(results, path, epoch):
     remedy = "train with evaluate_every to have any"
     if epochs:
       remedy = f"give one of {', '.join(map(str, epochs))}"
-    raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
+    raise UserError(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
 
   at_epoch = results.sel(epoch=whole_epoch, drop=True)
   series = [
@@ -226,12 +226,12 @@ def require_predictions(results):
   """Return results as `open_results` gives them; a folder's path is opened.
 
   Raises:
-    Mistake: they are something else, or their predictions were not kept.
+    UserError: they are something else, or their predictions were not kept.
   """
   if isinstance(results, Folder):
     results = open_results(results)
   if class_of(check_classes(results)) is None:
-    raise Mistake(
+    raise UserError(
       "predictions were not kept: take vs.tally, or train with predictions='all' in "
       "another folder"
     )
@@ -242,16 +242,16 @@ def check_classes(results: xr.Dataset) -> xr.Dataset:
   """Return the results.
 
   Raises:
-    Mistake: they are no results, or have no labels.
+    UserError: they are no results, or have no labels.
   """
   if not isinstance(results, xr.Dataset):
-    raise Mistake(
+    raise UserError(
       f"results is {type(results).__name__}: give what vs.open_results returns, or the "
       "path of a folder"
     )
   if "labels" in results.variables:
     return results
-  raise Mistake(
+  raise UserError(
     "these results have no labels, and so no errors: give vs.stats losses of the arrays "
     "of vs.open_results"
   )
@@ -265,7 +265,7 @@ def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
 
 
 @door
-def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
+def error_matrix(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   """Return predictions != labels for the runs that did not diverge.
 
   Args:
@@ -285,14 +285,14 @@ def prediction_blocks(
   for `stats.tally_blocks`.
 
   Raises:
-    Mistake: label maps differ between runs, so that no labels fit all of them.
+    UserError: label maps differ between runs, so that no labels fit all of them.
   """
   at_least("runs of a block", runs, 1)
   results = require_predictions(results)
   if "run" in results.labels.dims:
-    raise Mistake(
+    raise UserError(
       "these runs have a label map each, and no labels fit all of them: take "
-      "vs.errors(results)"
+      "vs.error_matrix(results)"
     )
   kept = converged(results)
   predictions = results[class_of(results)]
@@ -318,10 +318,12 @@ def tally(
     pairs: whether to have joint error counts, which campaigns store on request.
 
   Raises:
-    Mistake: label maps differ between runs; or stored tallies do not suffice and
+    UserError: label maps differ between runs; or stored tallies do not suffice and
       predictions were not kept.
   """
-  with readable(results if isinstance(results, Folder) else "the results' folder"):
+  with wrap_zarr_errors(
+    results if isinstance(results, Folder) else "the results' folder"
+  ):
     if isinstance(results, Folder):
       results = open_results(results, test_set)
     stored = stored_tallies(check_classes(results), pairs=pairs)
@@ -329,7 +331,7 @@ def tally(
     if not pairs or stored.joint_errors is not None:
       return stored
     if class_of(results) is None:
-      raise Mistake(
+      raise UserError(
         "joint error counts were not stored, nor predictions: train with pairs=True in "
         "another folder"
       )
@@ -402,9 +404,9 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
   """Return results read into memory, except logits and counts.
 
   Raises:
-    Mistake: they do not fit in memory.
+    UserError: they do not fit in memory.
   """
-  with readable(where):
+  with wrap_zarr_errors(where):
     large = [
       name
       for name, array in results.items()
@@ -413,7 +415,7 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
     small = results.drop_vars(large)
     # Said here, because the system would end the process without a word.
     if small.nbytes > free_host_memory():
-      raise Mistake(
+      raise UserError(
         f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: "
         "take fewer runs"
       )

@@ -28,7 +28,7 @@ from rich.progress import track
 
 import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
-from vmapseeds.mistakes import Mistake, at_least, check_class_names, door, say, warn
+from vmapseeds.errors import UserError, at_least, check_class_names, door, say, warn
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -103,7 +103,7 @@ class Recorder:
     progress: whether to say on stderr how a text file was read.
 
   Raises:
-    Mistake: `out` holds something else, or recorded runs with other labels, classes or
+    UserError: `out` holds something else, or recorded runs with other labels, classes or
       test sets.
   """
 
@@ -122,7 +122,7 @@ class Recorder:
     self.path = place(out)
     self._name = place(out).name if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
-      raise Mistake(f"the name is {name!r:.100}: give text that can be printed")
+      raise UserError(f"the name is {name!r:.100}: give text that can be printed")
     self._labels: Runs = {}
     if labels is not None:
       self._labels = sources("labels", labels, header)
@@ -139,7 +139,7 @@ class Recorder:
     if occupied(out):
       self._open()
     elif labels is None:
-      raise Mistake(
+      raise UserError(
         f"{out} has no runs yet: give labels, a class for each test example"
       )
 
@@ -161,7 +161,7 @@ class Recorder:
     table = results.table()
     unknown = set(values) - set(table)
     if unknown:
-      raise Mistake(f"{min(unknown)!r}: {_named(self.path, table)}")
+      raise UserError(f"{min(unknown)!r}: {_named(self.path, table)}")
     columns = read_values(values, 1)
     alike = [table[name] == value for name, value in columns.items()]
     return bool(np.all(alike, axis=0).any())
@@ -179,7 +179,7 @@ class Recorder:
         runs of a folder have the same names.
 
     Raises:
-      Mistake: shapes, classes or values do not fit the folder, a logit is not finite,
+      UserError: shapes, classes or values do not fit the folder, a logit is not finite,
         or a run of these seeds and values is there. Nothing is added then.
     """
     kind, arrays = one_kind(predictions, logits)
@@ -205,7 +205,7 @@ class Recorder:
       repeats: whether runs without seeds may be equal to those that are there.
 
     Raises:
-      Mistake: as `add`.
+      UserError: as `add`.
     """
     count = number_of_runs(runs)
     columns = read_values(values, count)
@@ -233,7 +233,7 @@ class Recorder:
     root = read_verified_metadata(self.path)
     # Runs of a campaign have an identity, which runs from elsewhere would break.
     if root is None or root["device_kind"] != IMPORTED:
-      raise Mistake(
+      raise UserError(
         f"{self.path} is not empty, and has no recorded or imported runs: give a new or "
         "empty folder"
       )
@@ -243,11 +243,13 @@ class Recorder:
     labels = {name: examples[f"{name}/labels"] for name in test_sets}
     self._check_labels(labels, classes)
     if self._num_classes not in (None, classes):
-      raise Mistake(f"{self.path} has {classes} classes, not {self._num_classes!r:.50}")
+      raise UserError(
+        f"{self.path} has {classes} classes, not {self._num_classes!r:.50}"
+      )
 
     logits = root["arrays"].get(f"{test_sets[0]}/logits")
     if self._keep_logits and logits is None:
-      raise Mistake(f"{self.path} keeps no logits: leave keep_logits out")
+      raise UserError(f"{self.path} keeps no logits: leave keep_logits out")
     logits_dtype = None
     if logits is not None:
       logits_dtype = np.dtype(logits["dtype"])
@@ -260,13 +262,13 @@ class Recorder:
     return results
 
   def _check_labels(self, stored: Mapping[str, np.ndarray], num_classes: int) -> None:
-    """Raise `Mistake` if labels were given, and are not those of the folder."""
+    """Raise `UserError` if labels were given, and are not those of the folder."""
     if self._labels:
       check_test_sets(self._labels, stored, self.path)
     for name, source in self._labels.items():
       labels = read_classes(source.what, source[:], AXES["labels"], num_classes)
       if not np.array_equal(labels, stored[name]):
-        raise Mistake(
+        raise UserError(
           f"{source.what} and {self.path} are of different examples, "
           f"{difference_of_labels(labels, stored[name])}; or give another folder"
         )
@@ -324,7 +326,7 @@ class Recorder:
     assert classes is not None  # logits have an axis of classes
 
     if self._keep_logits and first.kind == "predictions":
-      raise Mistake(
+      raise UserError(
         "predictions have no logits to keep: give logits, or do not ask for them"
       )
     logits_dtype = first.dtype if self._keep_logits else None
@@ -341,7 +343,7 @@ def say_notes(runs: Runs) -> None:
 def one_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
   """Return which of the two was given, and it."""
   if (predictions is None) == (logits is None):
-    raise Mistake("give either predictions or logits")
+    raise UserError("give either predictions or logits")
   if logits is None:
     return "predictions", predictions
   return "logits", logits
@@ -352,7 +354,7 @@ def number_of_runs(runs: Runs) -> int:
   counts = {name: source.shape[0] for name, source in runs.items()}
   if len(set(counts.values())) > 1:
     listed = ", ".join(f"{count} of {name}" for name, count in counts.items())
-    raise Mistake(f"the test sets have different numbers of runs, {listed}: give one")
+    raise UserError(f"the test sets have different numbers of runs, {listed}: give one")
   return next(iter(counts.values()))
 
 
@@ -371,16 +373,16 @@ def _steps(
 def check_test_sets(
   arrays: Mapping[str, Any], stored: Mapping[str, Any], where: Folder
 ) -> None:
-  """Raise `Mistake` unless the same test sets are given in the same order."""
+  """Raise `UserError` unless the same test sets are given in the same order."""
   if list(arrays) != list(stored):
-    raise Mistake(
+    raise UserError(
       f"test sets are {', '.join(arrays)}, those of {where} are {', '.join(stored)}: "
       "give the same, in this order"
     )
 
 
 def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None:
-  """Raise `Mistake` unless arrays of runs have the test sets, examples and classes."""
+  """Raise `UserError` unless arrays of runs have the test sets, examples and classes."""
   check_test_sets(runs, tested.labels, where)
   for name, source in runs.items():
     examples = len(tested.labels[name])
@@ -390,22 +392,22 @@ def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None
       remedy = "one entry a label"
       if like_logits:
         remedy = "logits=, if they are logits"
-      raise Mistake(
+      raise UserError(
         f"{source.what} has shape {source.shape}, {layout(AXES[source.kind])}, and "
         f"there are {examples} labels: give {remedy}"
       )
     if source.kind == "logits" and source.shape[2] != tested.num_classes:
-      raise Mistake(
+      raise UserError(
         f"{source.what} has {source.shape[2]} classes, not {tested.num_classes}: give "
         "one logit a class"
       )
     if tested.logits is None:
       continue
     if source.kind == "predictions":
-      raise Mistake("logits are kept here: give logits instead of predictions")
+      raise UserError("logits are kept here: give logits instead of predictions")
     # Logits in float64 would lose digits in a folder of float32.
     if not np.can_cast(source.dtype, tested.logits):
-      raise Mistake(
+      raise UserError(
         f"{source.what} has dtype {source.dtype}, and {tested.logits} is kept: convert it"
       )
 
@@ -414,7 +416,7 @@ def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[
   """Yield the outputs of each block of runs, and its record.
 
   Raises:
-    Mistake: a class is out of range, or a logit is infinite or NaN.
+    UserError: a class is out of range, or a logit is infinite or NaN.
   """
   for rows in steps:
     outputs: dict[str, np.ndarray] = {}
@@ -437,7 +439,7 @@ def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[
 def classes_in(
   source: Source, block: np.ndarray, first: int, most: int
 ) -> Integer[np.ndarray, "runs examples"]:
-  """Return predictions; a `Mistake` names the place of the first that is no class."""
+  """Return predictions; a `UserError` names the place of the first that is no class."""
   return read_classes(source.what, block, AXES[source.kind], most, -1, first_run=first)
 
 
@@ -467,7 +469,7 @@ def count_classes(
 
 
 def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
-  """Yield blocks; raise `Mistake` at one whose predictions a block of the folder has."""
+  """Yield blocks; raise `UserError` at one whose predictions a block of the folder has."""
   # One test set is enough: other runs differ in it.
   name = f"{results.root['test_sets'][0]}/predictions"
   # A record has the digest of what is stored, in the folder's dtype.
@@ -479,7 +481,7 @@ def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]
   for outputs, record in blocks:
     first = first_runs.get(digest(outputs[name].astype(dtype)))
     if first is not None:
-      raise Mistake(
+      raise UserError(
         f"{results.path} has these predictions already, from run {first} on: give each "
         "run a seed if they are others"
       )
@@ -490,11 +492,11 @@ def joined(path: Folder, columns: Columns, table: Columns) -> Columns:
   """Return the runs table with new runs after those that are there.
 
   Raises:
-    Mistake: the columns are others, or a run of the same seeds and values is there.
+    UserError: the columns are others, or a run of the same seeds and values is there.
   """
   if set(columns) != set(table):
     names = ", ".join(columns) or "no values"
-    raise Mistake(f"the run has {names}: {_named(path, table)}, give the same")
+    raise UserError(f"the run has {names}: {_named(path, table)}, give the same")
   both = {name: np.concatenate([table[name], columns[name]]) for name in table}
 
   # Without seeds, equal rows may well be different runs.
@@ -504,7 +506,7 @@ def joined(path: Folder, columns: Columns, table: Columns) -> Columns:
     if duplicated.any():
       repeated = frame[duplicated].iloc[0]
       run = ", ".join(f"{name}={value:g}" for name, value in repeated.items())
-      raise Mistake(
+      raise UserError(
         f"{path} has a run with {run}, or it is given twice: leave it out, or give "
         "another seed"
       )
@@ -583,7 +585,7 @@ def largest(
   """Return the class with the largest logit, the lowest on ties.
 
   Raises:
-    Mistake: a logit is infinite or NaN, which argmax picks.
+    UserError: a logit is infinite or NaN, which argmax picks.
   """
   predictions = np.empty(logits.shape[:2], np.int16)
   # The conversion is exact, and comparing float32 is several times faster than
@@ -605,18 +607,18 @@ def classes_of(runs: Runs, num_classes: int | None) -> int | None:
       continue
     classes = source.shape[2]
     if classes < 2:
-      raise Mistake(
+      raise UserError(
         f"{source.what} has shape {source.shape}, {layout(AXES['logits'])}: give at "
         "least two classes"
       )
     if num_classes not in (None, classes):
-      raise Mistake(
+      raise UserError(
         f"{source.what} has {classes} classes, not {num_classes}: leave the number of "
         "classes out"
       )
     num_classes = classes
   if num_classes is not None and num_classes > MOST_CLASSES:
-    raise Mistake(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
+    raise UserError(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
   return num_classes
 
 
@@ -719,13 +721,13 @@ def import_runs(
       were read, and what is surely wrong, such as an accuracy of chance.
 
   Raises:
-    Mistake: the arguments do not fit each other or the folder, something cannot be read
+    UserError: the arguments do not fit each other or the folder, something cannot be read
       or written, a class is out of range, a logit is NaN or infinite, an entry is
       masked, or the runs are there already. Nothing is changed on disk then.
   """
   kind, arrays = one_kind(predictions, logits)
   if keep_logits and kind == "predictions":
-    raise Mistake(
+    raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
   runs = sources(kind, arrays, header)

@@ -19,7 +19,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, option
+from vmapseeds.errors import UserError, option
 from vmapseeds.results.description import count_seen_examples
 from vmapseeds.results.formatting import (
   ACCURACY,
@@ -61,7 +61,7 @@ SEEN = (
 )
 
 
-class AllDiverged(Mistake):
+class AllDiverged(UserError):
   """No run is left whose statistics could be told."""
 
 
@@ -86,7 +86,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   read or stored, else the attributes of its variables.
 
   Raises:
-    Mistake: no output has such a role.
+    UserError: no output has such a role.
   """
   variables = {str(name): x.attrs for name, x in results.variables.items()}
   # A variable after each epoch has the role of the output that it is a series of.
@@ -104,7 +104,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
     outputs = {x.attrs["of"]: counted} | outputs
 
   if not outputs:
-    raise Mistake(
+    raise UserError(
       "no output of these results has the role class, loss or score: they have "
       f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
       "e.g. outputs={'reward': vs.Output(role='score')}"
@@ -158,7 +158,7 @@ class Spread(NamedTuple):
   """How the means of a number of each example differ between runs."""
 
   independent: tuple[Any, Any]  # the variance if examples were, and its standard error
-  distribution: Measurement  # the variance on an endless test set
+  distribution: Measurement  # the variance on an infinite test set
   halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
   correlation: Any  # of these
   runs_needed: Any  # for PRECISION
@@ -287,13 +287,13 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     pairs: whether pairs of examples are looked at.
 
   Raises:
-    Mistake: no run is finished, or all diverged; or there are neither predictions nor
+    UserError: no run is finished, or all diverged; or there are neither predictions nor
       stored tallies of exactly these runs.
   """
   attributes = roles(results)[name]
   finished = results.sizes["run"]
   if not finished:
-    raise Mistake(
+    raise UserError(
       "no run is finished: start `vmapseeds train` again with the same "
       f"{option('out')} to resume"
     )
@@ -378,7 +378,7 @@ class _Votes(NamedTuple):
 def _read_tallies(kept: xr.Dataset, pairs: bool) -> _Votes:
   tallies = stored_tallies(kept, pairs=pairs)
   if tallies is None:
-    raise Mistake(
+    raise UserError(
       "these runs were counted together with others, and their predictions were not "
       "kept: report all runs of the folder, or train these in a folder of their own"
     )
@@ -845,7 +845,7 @@ jackknife over runs.""",
       "variance",
       SQUARED,
       "distribution-wise variance",
-      """This variance, {}, would remain on an endless test set; noise can make the \
+      """This variance, {}, would remain on an infinite test set; noise can make the \
 estimate negative.""",
       f"""n/(n - 1) [variance over runs - independent-{parts} variance], signed and \
 unbiased (Jordan 2024, equation 3; theorem 2 holds for any loss); error and interval: \
@@ -858,7 +858,7 @@ n/(n - 1) times those of the variance over runs, by the jackknife.""",
       "variance",
       UNIT,
       "distribution-wise sd",
-      "On an endless test set runs would differ by a standard deviation of {}.",
+      "On an infinite test set runs would differ by a standard deviation of {}.",
       """Square root of the distribution-wise variance where that is not negative \
 (Jordan 2024, equation 3); its interval: the roots of that one's, from 0.""",
       _distribution_sd,

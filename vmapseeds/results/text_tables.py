@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vmapseeds.mistakes import Mistake, wording
+from vmapseeds.errors import UserError, wording
 from vmapseeds.results.formatting import count_of
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -51,13 +51,13 @@ def read_values_table(file: Path) -> TextTable:
   """Return a table with a name for each column, and without pandas' index.
 
   Raises:
-    Mistake: the first line is no names, or a name is missing or there twice.
+    UserError: the first line is no names, or a name is missing or there twice.
   """
   layout, head = _understood(file)
   first = head.iloc[0]
   if not any(_is_text(cell, layout) for cell in first):
     cells = ", ".join(first[:SHOWN_NAMES])
-    raise Mistake(
+    raise UserError(
       f"{file} has no names of columns, its first line is {cells}: begin it with a line "
       "of names, such as seed,lr"
     )
@@ -80,7 +80,7 @@ def read_numbers_table(
     header: whether the first line is names, if it may be names or numbers.
 
   Raises:
-    Mistake: it may be both and `header` is None, or something is no number.
+    UserError: it may be both and `header` is None, or something is no number.
   """
   layout, head = _understood(file)
   first = [cell.strip() for cell in head.iloc[0]]
@@ -128,13 +128,13 @@ def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
 
 
 def check_names(what: Any, frame: pd.DataFrame) -> None:
-  """Raises: Mistake: a column has no name, or two have the same."""
+  """Raises: UserError: a column has no name, or two have the same."""
   names = [str(name) for name in frame.columns]
   for place, name in enumerate(names):
     if not name:
-      raise Mistake(f"column {place + 1} of {what} has no name: give it one")
+      raise UserError(f"column {place + 1} of {what} has no name: give it one")
     if name in names[:place]:
-      raise Mistake(f"{what} has two columns {name!r:.60}: give each its own name")
+      raise UserError(f"{what} has two columns {name!r:.60}: give each its own name")
 
 
 def _encoding(file: Path) -> str:
@@ -182,7 +182,7 @@ def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
   best = min(readings, default=None)
   is_one_column = best is not None and best.texts > 0 and best.minus_columns == -1
   if best is None or (is_one_column and _has_separators(readings[0].head)):
-    raise Mistake(
+    raise UserError(
       f"{file} is no table: its lines have different numbers of columns, whether "
       "separated by commas, semicolons, tabs or spaces"
     )
@@ -218,12 +218,12 @@ def _has_separators(head: pd.DataFrame) -> bool:
 
 
 def _check_decimals(file: Path, head: pd.DataFrame) -> None:
-  """Raises: Mistake: commas may be decimal, or separate thousands."""
+  """Raises: UserError: commas may be decimal, or separate thousands."""
   cells = [cell.strip() for cell in np.ravel(head) if "," in cell]
   if cells and all(THOUSANDS.fullmatch(cell) for cell in cells):
     cell = cells[0]
     decimal, whole = cell.replace(",", ".", 1), cell.replace(",", "")
-    raise Mistake(
+    raise UserError(
       f"{file} has {cell}, which may be {decimal} or {whole}: write it without commas"
     )
 
@@ -258,7 +258,7 @@ def _names_if_certain(
   highest number: it would be the only one to hold that class.
 
   Raises:
-    Mistake: some line has, so that the first may be numbers too.
+    UserError: some line has, so that the first may be numbers too.
   """
   below = _read_all(file, layout, first).to_numpy()
   has_numbers = below.dtype.kind in "iuf" and below.size > 0
@@ -269,7 +269,7 @@ def _names_if_certain(
   if len(first) > 2:
     line = f"{line}, ..., {len(first) - 1}"
   header = wording(command="--header yes or no", function="header=True or False")
-  raise Mistake(
+  raise UserError(
     f"{file}: its first line, {line}, may be names, above {rows} rows of {kind}, or "
     f"numbers, the first of {rows + 1} rows: say {header}, or give a .npy file"
   )
@@ -295,7 +295,7 @@ def _read_all(file: Path, layout: Layout, names: list[str] | None) -> pd.DataFra
 
 
 def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> None:
-  """Raises: Mistake: an entry is missing, or no number; its place is named."""
+  """Raises: UserError: an entry is missing, or no number; its place is named."""
   for column in range(frame.shape[1]):
     cells = frame.iloc[:, column]
     if cells.dtype.kind not in "iuf":
@@ -307,7 +307,7 @@ def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> 
     cell = frame.iloc[row, column]
     content = "nothing" if pd.isna(cell) else repr(str(cell)[:60])
     line = row + 2 if header else row + 1
-    raise Mistake(
+    raise UserError(
       f"{file} has {content} in line {line}, column {column + 1}: give "
       f"numbers only, {axes}; a run without a prediction has -1"
     )

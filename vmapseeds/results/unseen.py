@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Int
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake, door, option, safe_name
+from vmapseeds.errors import UserError, door, option, safe_name
 from vmapseeds.results.by_example import num_classes_of, open_with_held_out
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
@@ -48,22 +48,22 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
       `prediction`, the mean. NaN where no run held an example out.
 
   Raises:
-    Mistake: these are no results of such runs, or predictions were not kept.
+    UserError: these are no results of such runs, or predictions were not kept.
   """
   if isinstance(results, Folder):
     opened = open_with_held_out(results)
   else:
     opened = results
   if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
-    raise Mistake(
+    raise UserError(
       "these runs hold no examples out, or did not keep what they made of them: train "
       "with Runs.k_fold, Runs.out_of_bootstrap or Runs.bootstrap"
     )
   if "predictions" not in opened:
-    raise Mistake("predictions were not kept: train with predictions='all'")
+    raise UserError("predictions were not kept: train with predictions='all'")
   # Votes for a class of one run and a class of another would be added up.
   if "label_map" in opened.variables:
-    raise Mistake("runs with label maps have no common labels: leave these out")
+    raise UserError("runs with label maps have no common labels: leave these out")
   kept = opened.isel(run=converged(opened))
   mask, predictions = kept["mask"].values, kept["predictions"].values
   runs = mask.sum(0)
@@ -127,7 +127,7 @@ def measure(
       had not seen an example on all that some run held out.
 
   Raises:
-    Mistake: outputs were not kept, or do not fit a metric; or the folder cannot be
+    UserError: outputs were not kept, or do not fit a metric; or the folder cannot be
       written.
   """
   rows = None
@@ -139,7 +139,7 @@ def measure(
   # Predictions of classes are no outputs; of a regression, they are.
   is_outputs = name == "logits" or "targets" in opened
   if name not in opened or not is_outputs or class_of(opened) == "logits":
-    raise Mistake(
+    raise UserError(
       f"outputs of the networks were not kept: train with {option('logits', True)}, in "
       "another folder"
     )
@@ -150,7 +150,7 @@ def measure(
   if "labels" in opened:
     targets = opened["labels"].values
     if targets.ndim != 1:
-      raise Mistake("label maps differ between runs: measure runs of one label map")
+      raise UserError("label maps differ between runs: measure runs of one label map")
     classes = num_classes_of(opened)
   else:
     targets = opened["targets"].values
@@ -215,7 +215,7 @@ def _keep_measured(
 
 
 def _check_metric(name: str, value: Any, targets: np.ndarray, classes: int | None):
-  """Return a metric; raise `Mistake` if it does not fit the targets."""
+  """Return a metric; raise `UserError` if it does not fit the targets."""
   safe_name("metric", name)
   Names(METRICS, "a function of (outputs, targets)").check(f"metric {name}", value)
   metric = run_metrics.metric_of(name, value)

@@ -18,12 +18,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, UInt32
 
-from vmapseeds.campaign import loop
-from vmapseeds.campaign.loop import Campaign
+from vmapseeds.campaign import running
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import INTERVAL
-from vmapseeds.mistakes import Mistake, at_least, door, one_of, say
+from vmapseeds.campaign.running import Campaign
+from vmapseeds.errors import UserError, at_least, door, one_of, say
 from vmapseeds.results import description
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
@@ -162,7 +162,7 @@ def search(
     force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
-    Mistake: an argument is not valid; then nothing has been trained or changed.
+    UserError: an argument is not valid; then nothing has been trained or changed.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
   space = parse_space(over)
@@ -182,7 +182,7 @@ def search(
   )
   is_temporary = out is None
   if out is None:
-    out = loop.temporary_folder()
+    out = running.temporary_folder()
   trials = at_least("trials", trials, 1)
   at_once = at_least("at_once", at_once, 1)
   repeats = at_least("repeats", repeats, 0)
@@ -216,17 +216,17 @@ def search(
       rows = drawn_by.next_rows([], np.empty(0))
     if campaign_options.seed_batch is None and not theirs:
       # A round of a sampler is a block: more runs are never in training together.
-      batch = max(campaign_options.lane_width or 1, min(loop.SEED_BATCH, len(rows)))
+      batch = max(campaign_options.lane_width or 1, min(running.SEED_BATCH, len(rows)))
       campaign_options = dataclasses.replace(campaign_options, seed_batch=batch)
     # A rung of longer trainings has a program of its own, so it is planned anew.
     while rows:
-      plan = loop.plan_campaign(task, table_of(seeds, rows), out, campaign_options)
+      plan = running.plan_campaign(task, table_of(seeds, rows), out, campaign_options)
       searched |= objectives(plan, objective, measure)
       check_search(plan, space, searched, theirs, out)
       # Optuna's studies need the direction, which is known once the task is planned.
       if isinstance(drawn_by, Asked):
         drawn_by.restart(searched["higher_is_better"])
-      campaign = loop.attach_folder(out, plan._replace(search=searched))
+      campaign = running.attach_folder(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
   results = open_results(out)
   if is_temporary:
@@ -254,25 +254,25 @@ def check_rungs(
   """Return the epochs of all rungs, the recipe's last; none without rungs.
 
   Raises:
-    Mistake: they do not ascend to the recipe's, or there is nothing to shorten.
+    UserError: they do not ascend to the recipe's, or there is nothing to shorten.
   """
   if not rungs:
     return []
   all_epochs = epochs_of(task)
   if all_epochs is None or "epochs" in space:
-    raise Mistake(
+    raise UserError(
       "rungs are epochs of a recipe: leave them out for a task, or where epochs are "
       "searched"
     )
   if sampler not in DRAWN_AT_ONCE:
-    raise Mistake(
+    raise UserError(
       "rungs shorten trials that are drawn at once: give the sampler random or "
       "noisy_grid, or leave rungs out"
     )
   lengths = [float(at_least("rungs", epochs, 1)) for epochs in rungs]
   lengths.append(float(all_epochs))
   if any(short >= long for short, long in itertools.pairwise(lengths)):
-    raise Mistake(
+    raise UserError(
       f"rungs {list(rungs)} of a recipe of {all_epochs} epochs: give epochs that "
       "ascend, and fewer than the recipe's"
     )
@@ -284,11 +284,11 @@ def with_splits(seeds: Runs) -> Runs:
   test examples.
 
   Raises:
-    Mistake: the table chooses training examples in another way.
+    UserError: the table chooses training examples in another way.
   """
   way, _ = seeds.sampling or (OUT_OF_BOOTSTRAP, None)
   if "subset" in seeds.values or way != OUT_OF_BOOTSTRAP:
-    raise Mistake(
+    raise UserError(
       "searches that choose their training examples: leave that out, or use "
       "Runs.out_of_bootstrap, which leaves some to validate and test on"
     )
@@ -302,7 +302,7 @@ def sampler_seeds(seeds: Runs) -> Any:
 
 
 def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> None:
-  """Raise `Mistake` unless the task declares the values, and allows all that may be
+  """Raise `UserError` unless the task declares the values, and allows all that may be
   drawn.
   """
   own = own_values(task)
@@ -315,8 +315,8 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
     for value in values:
       try:
         task.replace(**{name: value})
-      except Mistake as mistake:
-        raise Mistake(f"{name} may be drawn as {value:g}{why}: {mistake}") from None
+      except UserError as mistake:
+        raise UserError(f"{name} may be drawn as {value:g}{why}: {mistake}") from None
 
 
 def held_rows(
@@ -328,14 +328,14 @@ def held_rows(
   new one.
 
   Raises:
-    Mistake: it holds something else.
+    UserError: it holds something else.
   """
   root = read_verified_metadata(out)
   if root is None:
     return [], {}
   theirs = root.get("search")
   if theirs is None:
-    raise Mistake(f"{out} holds runs of no search; {description.use_another()}")
+    raise UserError(f"{out} holds runs of no search; {description.use_another()}")
   check_alike(out, theirs, mine)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
@@ -344,7 +344,9 @@ def held_rows(
     names.append("epochs")
   held = max(columns[0]) + 1
   if held > searches:
-    raise Mistake(f"{out} holds {held} searches, not {searches}: give as many or more")
+    raise UserError(
+      f"{out} holds {held} searches, not {searches}: give as many or more"
+    )
   columns += [runs.values[name].tolist() for name in names]
   rows = []
   for number, trial, repeat, round_, *values in zip(*columns, strict=True):
@@ -354,11 +356,11 @@ def held_rows(
 
 
 def check_alike(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any]):
-  """Raise `Mistake` if a folder's search differs from this one."""
+  """Raise `UserError` if a folder's search differs from this one."""
   # What is not given yet, such as the objective, is compared once the task is planned.
   for name, value in mine.items():
     if theirs.get(name) != value:
-      raise Mistake(
+      raise UserError(
         f"{out} belongs to another search: its {name} is {theirs.get(name)!r}, not "
         f"{value!r}; {description.use_another()}"
       )
@@ -368,7 +370,7 @@ def objectives(plan: Plan, objective: str | None, measure: str | None):
   """Return which output is optimised, which is reported, and whether higher is better.
 
   Raises:
-    Mistake: there are no such outputs, of one number a run.
+    UserError: there are no such outputs, of one number a run.
   """
   candidates = {}
   for name, output in plan.stored.items():
@@ -376,7 +378,7 @@ def objectives(plan: Plan, objective: str | None, measure: str | None):
     if output.role in ("score", "count") and is_number:
       candidates[name] = output
   if not candidates:
-    raise Mistake(
+    raise UserError(
       f"{plan.task.name} has no score to search by: declare one where the task does, such as "
       "outputs={'reward': vs.Output(role='score')}"
     )
@@ -413,18 +415,18 @@ def check_search(
   theirs: Mapping[str, Any],
   out: Folder,
 ) -> None:
-  """Raise `Mistake` if a trial would not depend on a value, or would be compiled for
+  """Raise `UserError` if a trial would not depend on a value, or would be compiled for
   itself, or the folder has another objective.
   """
   for name, dimension in space.items():
     is_compiled = name in plan.task.internal.fixed
     if is_compiled and not dimension.choices:
-      raise Mistake(
+      raise UserError(
         f"{name} is read in Python by {plan.task.name}, so each value is compiled: give "
         "a few choices, such as 1,2,4"
       )
     if not is_compiled and not reads(plan.traced, name):
-      raise Mistake(
+      raise UserError(
         f"{plan.task.name} does not read {name}: a search over it would train the same "
         "run again"
       )
@@ -482,11 +484,11 @@ def train_rounds(
     # Where rounds are drawn one after another, only the next one is known.
     if progress and drawn_once and not len(objective):
       done = int(results.done[: len(rows)].sum())
-      due = loop.estimate_plan(
+      due = running.estimate_plan(
         campaign.plan, campaign.execution, results.block_runs, done
       )
       say(f"to train: {due}")
-    loop.train_blocks(campaign, wait=True)
+    running.train_blocks(campaign, wait=True)
     objective = np.append(
       objective, new_objectives(campaign, len(objective), len(rows))
     )
@@ -523,11 +525,11 @@ def extend(campaign: Campaign, table: Runs) -> Campaign:
   """Extend the folder to the runs of a table. Return the campaign with all of them.
 
   Raises:
-    Mistake: another process has extended it with other rows.
+    UserError: another process has extended it with other rows.
   """
   plan, results, _ = campaign
   runs = bind(plan.task, table)
-  with loop.writing(results.path):
+  with running.writing(results.path):
     growing.extend(results, len(runs), runs.columns())
   campaign = campaign._replace(plan=plan._replace(runs=runs))
   check_extended(campaign)
@@ -579,13 +581,13 @@ def best_of_rung(
 
 
 def check_extended(campaign: Campaign) -> None:
-  """Raise `Mistake` if another process has extended the folder with other rows."""
+  """Raise `UserError` if another process has extended the folder with other rows."""
   plan, results, _ = campaign
   for name, column in results.table().items():
     mine = plan.runs.columns()[name]
     # Samplers draw the same rows in each process, unless their versions differ.
     if not np.array_equal(column[: len(mine)], mine):
-      raise Mistake(
+      raise UserError(
         f"{results.path} was extended by another process with another {name}: start "
         "both with the same arguments and the same optuna"
       )
@@ -739,7 +741,7 @@ class Asked:
     trial = self.studies[row.search].ask(self.distributions)
     for name, value in row.values.items():
       if not np.isclose(trial.params[name], value, rtol=AGREEMENT, atol=0):
-        raise Mistake(
+        raise UserError(
           f"{self.out} has {name}={value!r} in trial {row.trial} of search {row.search}, "
           f"optuna {self.optuna.__version__} draws {trial.params[name]!r}: use the "
           "version that began these searches"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 
 FORMS = "'0.5..0.99', 'log 1e-3..1', 'int 1..8', 'log int 1..100', or choices '1,2,4'"
 
@@ -69,10 +69,10 @@ def parse_space(over: Mapping[str, Any]) -> dict[str, Dimension]:
   Dimension(low=0.001, high=1.0, log=True, integer=False, choices=())
 
   Raises:
-    Mistake: there is no name, or a text is none of the forms.
+    UserError: there is no name, or a text is none of the forms.
   """
   if not isinstance(over, Mapping) or not over:
-    raise Mistake(
+    raise UserError(
       f"over is {over!r:.100}: give names with what to search, like {FORMS}"
     )
   return {str(name): parse_dimension(str(name), over[name]) for name in sorted(over)}
@@ -83,9 +83,9 @@ def parse_dimension(name: str, given: Any) -> Dimension:
   are choices.
 
   Raises:
-    Mistake: it describes nothing, or an empty range.
+    UserError: it describes nothing, or an empty range.
   """
-  wrong = Mistake(f"{name} is searched over {given!r:.100}: write {FORMS}")
+  wrong = UserError(f"{name} is searched over {given!r:.100}: write {FORMS}")
   kinds: set[str] = set()
   text = ""
   if isinstance(given, str) and given.strip():
@@ -109,7 +109,7 @@ def parse_dimension(name: str, given: Any) -> Dimension:
   if dimension.choices:
     distinct = len(set(dimension.choices))
     if distinct < 2 or distinct < len(dimension.choices):
-      raise Mistake(
+      raise UserError(
         f"{name} has the choices {text or given}: give two or more, each once"
       )
   else:
@@ -130,15 +130,17 @@ def _parse_choices(values):
 
 
 def _check_range(name, text, dimension):
-  """Raise `Mistake` unless a range has values."""
+  """Raise `UserError` unless a range has values."""
   low, _, high = text.partition("..")  # as they were written
   if dimension.low >= dimension.high:
-    raise Mistake(f"{name} goes from {low} to {high}: give a lower end below the upper")
+    raise UserError(
+      f"{name} goes from {low} to {high}: give a lower end below the upper"
+    )
   if dimension.log and dimension.low <= 0:
-    raise Mistake(f"{name} goes from {low} on a logarithmic scale: begin above 0")
+    raise UserError(f"{name} goes from {low} on a logarithmic scale: begin above 0")
   are_whole = dimension.low.is_integer() and dimension.high.is_integer()
   if dimension.integer and not are_whole:
-    raise Mistake(f"{name} goes from {low} to {high}: give whole numbers with int")
+    raise UserError(f"{name} goes from {low} to {high}: give whole numbers with int")
 
 
 def random_trial(space: Space, seed: int, trial: int) -> dict[str, float]:
@@ -155,7 +157,7 @@ def grid_sizes(space: Space, trials: int) -> dict[str, int]:
   all of theirs, all ranges equally many.
 
   Raises:
-    Mistake: there is no such grid.
+    UserError: there is no such grid.
   """
   choices = math.prod(len(part.choices) for part in space.values() if part.choices)
   ranges = sum(not part.choices for part in space.values())
@@ -170,7 +172,7 @@ def grid_sizes(space: Space, trials: int) -> dict[str, int]:
     fitting = [choices]
   too_few = ranges and each < 2
   if too_few or choices * each**ranges != trials:
-    raise Mistake(
+    raise UserError(
       f"a grid of {trials} trials over {', '.join(space)}: give "
       f"{' or '.join(map(str, fitting))} trials, as many values of each range"
     )

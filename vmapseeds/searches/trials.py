@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from vmapseeds.mistakes import Mistake, door
+from vmapseeds.errors import UserError, door
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED, TRIAL_COLUMNS
@@ -105,11 +105,13 @@ def trials_of(results: xr.Dataset) -> Trials:
   shorter trainings.
 
   Raises:
-    Mistake: these are no results of searches.
+    UserError: these are no results of searches.
   """
   searched = results.attrs.get("search")
   if searched is None:
-    raise Mistake("these results are of no search: give a folder of `vmapseeds search`")
+    raise UserError(
+      "these results are of no search: give a folder of `vmapseeds search`"
+    )
   is_trial = results["repeat"].values == 0
   rungs = searched.get("rungs")
   if rungs:
@@ -146,7 +148,7 @@ def read_trials(path: Folder) -> Trials:
   """Return the finished trials of a folder of searches.
 
   Raises:
-    Mistake: as `open_results`; or it has none.
+    UserError: as `open_results`; or it has none.
   """
   return trials_of(open_results(path))
 
@@ -189,12 +191,12 @@ def import_optuna(who: str) -> Any:
   """Return the module `optuna`, which prints warnings and errors only.
 
   Raises:
-    Mistake: it is not installed.
+    UserError: it is not installed.
   """
   try:
     import optuna
   except ImportError:
-    raise Mistake(
+    raise UserError(
       f"{who} needs optuna, which is not installed: python -m pip install "
       "'vmapseeds[search]'"
     ) from None
@@ -274,7 +276,7 @@ def optuna_studies(path: Folder, storage: Any = None) -> list[Any]:
       storage of optuna's. None keeps them in memory.
 
   Raises:
-    Mistake: optuna is not installed, or the folder has no searches, or the storage has
+    UserError: optuna is not installed, or the folder has no searches, or the storage has
       studies of the same names.
   """
   optuna = import_optuna("optuna_studies")
@@ -288,7 +290,7 @@ def optuna_studies(path: Folder, storage: Any = None) -> list[Any]:
         study_name=f"{path}: search {number}",
       )
     except optuna.exceptions.DuplicatedStudyError:
-      raise Mistake(
+      raise UserError(
         f"the storage has a study {path}: search {number} already: give another storage"
       ) from None
     study.add_trials(optuna_trials(trials, trials.of_search(number)))

@@ -20,7 +20,7 @@ These rules hold for all of them and are not repeated:
   docstring says otherwise.
 - A result that needs more runs or examples than are given is NaN; each docstring says
   when. Input must be finite.
-- A wrong shape, dtype or value, or an argument out of range, raises a `Mistake`: one
+- A wrong shape, dtype or value, or an argument out of range, raises a `UserError`: one
   line that says what was given and what is allowed.
 - Random functions take a `key`, those that resample also `replicates`, and intervals
   the `level` that they cover. These parameters, and those after them, are keyword-only.

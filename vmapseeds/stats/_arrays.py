@@ -20,7 +20,7 @@ else:
     shape.
 
     The shape is documentation only. `reading.read` checks it instead, so that a user
-    gets a `Mistake`.
+    gets a `UserError`.
     """
 
     def __class_getitem__(cls, shape: str) -> object:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import outperforming_share
 from vmapseeds.stats.reading import read_key, read_reals
@@ -138,7 +138,7 @@ def _of_same_tasks(a: object, b: object) -> tuple[np.ndarray, np.ndarray]:
   a = read_reals("a", a, AXES)
   b = read_reals("b", b, AXES)
   if a.shape[1] != b.shape[1]:
-    raise Mistake(
+    raise UserError(
       f"a has shape {a.shape} and b {b.shape}: give scores of the same tasks, axis 1"
     )
   return a, b

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int, Num
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.errors import UserError, at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.disagreement import mean_disagreement, plurality
@@ -403,7 +403,7 @@ def finite_ensemble_calibration(
   # Fractions in float32 sum to 1 only so far.
   if (total > 1 + 1e-4).any():
     i = total.argmax()
-    raise Mistake(
+    raise UserError(
       f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1"
     )
   starts = range(EXAMPLES_AT_ONCE, len(fractions), EXAMPLES_AT_ONCE)

@@ -14,7 +14,7 @@ import scipy
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.estimators import sample_variance
@@ -151,7 +151,7 @@ def read_performances(
   a = read_reals("a", a, "runs")
   b = read_reals("b", b, "runs")
   if paired and a.shape != b.shape:
-    raise Mistake(
+    raise UserError(
       f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs "
       "that make no pairs"
     )

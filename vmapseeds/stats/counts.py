@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Int
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.stats import device_counts
 from vmapseeds.stats._arrays import Array, Given
 from vmapseeds.stats.reading import read_errors, read_labels, read_predictions
@@ -74,7 +74,7 @@ class Counts:
     above the diagonal, and how many runs have both examples of a pair wrong.
     """
     if self.runs >= 2**24:
-      raise Mistake(
+      raise UserError(
         f"errors has {self.runs} runs: float32 products count exactly up to "
         f"{2**24 - 1}, give fewer"
       )
@@ -243,7 +243,7 @@ def counts_of_votes(
   if isinstance(predictions, VoteCounts):
     has_labels = labels is not None and labels is not _NO_LABELS
     if has_labels or num_classes is not None:
-      raise Mistake(
+      raise UserError(
         "tallies have labels and num_classes of their own: give other arguments by "
         "name, such as bins=10"
       )

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Bool, Float, Real
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import read_performances, student
 from vmapseeds.stats.reading import (
@@ -190,7 +190,7 @@ def probability_of_best(
   sizes = [len(x) for x in rows]
   if paired and len(set(sizes)) > 1:
     listed = ", ".join(map(str, sizes))
-    raise Mistake(
+    raise UserError(
       f"performances of {listed} runs: give as many of each, or paired=False"
     )
   replicates = at_least("replicates", replicates, 1)
@@ -348,7 +348,7 @@ def compare_means_on_other_examples(
   a = read_numbers("a", a, "runs examples")
   b = read_numbers("b", b, "runs examples")
   if a.shape[1] != b.shape[1] or (paired and a.shape != b.shape):
-    raise Mistake(
+    raise UserError(
       f"a has shape {a.shape} and b {b.shape}: give the same examples, and as many runs "
       "or paired=False"
     )

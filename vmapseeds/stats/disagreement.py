@@ -8,7 +8,7 @@ is never a vote.
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.intervals import (
@@ -46,7 +46,7 @@ def churn(
   # A single run is compared with all runs of the other.
   same_runs = a.ndim != b.ndim or a.shape == b.shape
   if a.shape[-1] != b.shape[-1] or not same_runs:
-    raise Mistake(
+    raise UserError(
       f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, "
       "examples) of one shape, or (examples,) for one run"
     )

@@ -5,7 +5,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.stats._arrays import Array, Given
 from vmapseeds.stats.reading import (
   read_positive,
@@ -34,7 +34,7 @@ def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples
   """
   logits = read_reals("logits", logits, "runs examples classes", at_least=2)
   if logits.shape[-1] != 2:
-    raise Mistake(
+    raise UserError(
       f"logits has shape {logits.shape}: a logit gap needs two classes on the last axis"
     )
   return logits[..., 1] - logits[..., 0]

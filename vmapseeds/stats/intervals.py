@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Real
 
-from vmapseeds.mistakes import at_least
+from vmapseeds.errors import at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,

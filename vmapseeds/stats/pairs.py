@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import at_least
+from vmapseeds.errors import at_least
 from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.counts import Counts, counts_of_errors
 from vmapseeds.stats.reading import read_number, read_reals, read_within
@@ -56,7 +56,7 @@ def dependent_pairs(
     (pairs,) each. Empty for a single run or a single example.
 
   Raises:
-    Mistake: 2^24 runs or more.
+    UserError: 2^24 runs or more.
 
   Source: jordan2024, section 3.2, figures 4 and 14.
 

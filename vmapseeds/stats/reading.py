@@ -1,4 +1,4 @@
-"""Read what a caller gives as arrays, or raise a `Mistake`: one line that says what was
+"""Read what a caller gives as arrays, or raise a `UserError`: one line that says what was
 given and what is allowed.
 """
 
@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from vmapseeds.mistakes import Mistake, at_least, number
+from vmapseeds.errors import UserError, at_least, number
 from vmapseeds.stats._arrays import Array, Given, as_float64
 
 
 def refuse_traced(what: str, x: object) -> None:
-  """Raises: Mistake: `x` is traced, as under `jit` and `vmap`."""
+  """Raises: UserError: `x` is traced, as under `jit` and `vmap`."""
   # NumPy would raise JAX's error, which does not say what to do.
   if isinstance(x, jax.core.Tracer):
-    raise Mistake(
+    raise UserError(
       f"{what} is traced: this statistic is computed in NumPy, call it outside jit and "
       "vmap"
     )
@@ -36,19 +36,19 @@ def read(
   if not on_device:
     # `np.asarray` would leave the mask out without a word.
     if np.ma.is_masked(x):
-      raise Mistake(
+      raise UserError(
         f"{what} has masked entries: fill them, or leave their runs or examples out, "
         "first"
       )
     try:
       x = np.asarray(x)
     except ValueError:
-      raise Mistake(
+      raise UserError(
         f"{what} has rows of unequal length: give one array, {layout(axes)}"
       ) from None
     # RuntimeError: a torch tensor with a gradient.
     except (TypeError, RuntimeError) as error:
-      raise Mistake(
+      raise UserError(
         f"{what} is a {type(x).__name__}: give one array, {layout(axes)} ({error})"
       ) from None
   check_axes(what, x.shape, axes, at_least)
@@ -61,7 +61,7 @@ def check_axes(
   axes: str,
   at_least: int = 0,
 ) -> None:
-  """Raises: Mistake: a shape does not have the named axes."""
+  """Raises: UserError: a shape does not have the named axes."""
   most = len(axes.split())
   least = at_least or most
   dims = len(shape)
@@ -69,11 +69,11 @@ def check_axes(
     remedy = ""
     if axes.startswith("runs") and dims == most - 1:
       remedy = f"; for a single run give {what}[None]"
-    raise Mistake(f"{what} has shape {shape}: give {layout(axes)}{remedy}")
+    raise UserError(f"{what} has shape {shape}: give {layout(axes)}{remedy}")
 
 
 def layout(axes: str) -> str:
-  """Return the axes of an array in the words of a `Mistake`."""
+  """Return the axes of an array in the words of a `UserError`."""
   names = axes.split()
   if not names:
     return "a single number"
@@ -105,14 +105,14 @@ def read_classes(
   first_run: int = 0,
 ) -> Array:
   """Return integers from `least` (-1 where a run may have no prediction) to num_classes
-  - 1. A `Mistake` calls them `contents`.
+  - 1. A `UserError` calls them `contents`.
   """
   x = read(what, x, axes, at_least)
   # An empty list has float64.
   if not x.size:
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
-    raise Mistake(f"{what} has dtype {x.dtype}: give {contents} integers")
+    raise UserError(f"{what} has dtype {x.dtype}: give {contents} integers")
   most = np.inf
   allowed = f"{least} or more"
   if num_classes is not None:
@@ -157,7 +157,7 @@ def read_labels(
     hint = ""
     if len(labels) in shape:
       hint = f"; are the axes of {what} in another order?"
-    raise Mistake(
+    raise UserError(
       f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis "
       f"{axis} is examples: give one label an example, {shape[axis]}{hint}"
     )
@@ -170,13 +170,13 @@ def read_numbers(
   axes: str,
   at_least: int = 0,
 ) -> np.ndarray:
-  """Return finite numbers in the type that they have; a `Mistake` names the place of
+  """Return finite numbers in the type that they have; a `UserError` names the place of
   the first that is not finite.
   """
   x = np.asarray(read(what, x, axes, at_least))
   # Objects, bytes, texts and complex numbers.
   if x.dtype.kind in "OSUc":
-    raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
+    raise UserError(f"{what} has dtype {x.dtype}: give numbers")
   check_finite(what, x, axes)
   return x
 
@@ -197,7 +197,7 @@ def read_series(axis: str, **series: object) -> list[np.ndarray]:
   lengths = {len(x) for x in arrays.values()}
   if len(lengths) > 1:
     shapes = " and ".join(f"{name} of shape {x.shape}" for name, x in arrays.items())
-    raise Mistake(
+    raise UserError(
       f"{shapes}: give series of one length, a number for each of the same {axis}"
     )
   return list(arrays.values())
@@ -209,7 +209,7 @@ def check_finite(
   axes: str,
   first_run: int = 0,
 ) -> None:
-  """Raises: Mistake: an entry is not finite; the message names its place."""
+  """Raises: UserError: an entry is not finite; the message names its place."""
   is_finite = np.isfinite(x)
   if not is_finite.all():
     remedy = "leave such entries out, or repair them, first"
@@ -224,7 +224,7 @@ def refuse(
   remedy: str,
   first_run: int = 0,
 ) -> NoReturn:
-  """Raise a `Mistake` that names the place of the first wrong entry. The axes of `x`
+  """Raise a `UserError` that names the place of the first wrong entry. The axes of `x`
   are the last of `axes`.
   """
   where = np.unravel_index(wrong.argmax(), wrong.shape)
@@ -238,7 +238,7 @@ def refuse(
     singular = re.sub("(?<=s)es$|s$", "", name)
     parts.append(f"{singular} {number_on_axis}")
   place = ", ".join(parts)
-  raise Mistake(f"{what} is {x[where]} at {place}: {remedy}")
+  raise UserError(f"{what} is {x[where]} at {place}: {remedy}")
 
 
 def read_within(
@@ -255,7 +255,7 @@ def read_within(
   try:
     x = as_float64(x)
   except (TypeError, ValueError):
-    raise Mistake(f"{what} is {x!r:.200}: give numbers") from None
+    raise UserError(f"{what} is {x!r:.200}: give numbers") from None
   low, high = map(float, interval[1:-1].split(","))
   has_low = interval[0] == "["
   has_high = interval[-1] == "]"
@@ -276,7 +276,7 @@ def read_within(
     if high < np.inf:
       relation = "at most" if has_high else "below"
       allowed += f" and {relation} {high:g}"
-    raise Mistake(f"{what} is {outside.flat[0]:.12g}: give a number {allowed}")
+    raise UserError(f"{what} is {outside.flat[0]:.12g}: give a number {allowed}")
   return x
 
 
@@ -303,7 +303,7 @@ def read_key(key: Any) -> jax.Array:
   except TypeError:
     is_single = False
   if not is_single:
-    raise Mistake(
+    raise UserError(
       f"key is {key!r:.200}: give one JAX random key, such as jax.random.key(0)"
     )
   return key

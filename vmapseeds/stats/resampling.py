@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.errors import at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,

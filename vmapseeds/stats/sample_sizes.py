@@ -9,7 +9,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 from scipy.special import ndtri
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import check_rule, fewest_wins
 from vmapseeds.stats.counts import Counts, counts_of_errors
@@ -251,7 +251,7 @@ def runs_for_probability_of_outperforming(
   power = read_within("power", power, "(0, 1)")
   alpha = read_within("alpha", alpha, "(0, 1)")
   if not (alpha < power).all():
-    raise Mistake(
+    raise UserError(
       f"alpha is {alpha} and power {power}: give a power above the rate of false "
       "positives"
     )
@@ -295,7 +295,7 @@ def power_for_probability_of_outperforming(
   numbers = read_within("pairs", pairs, "[1, inf)")
   pairs = numbers.astype(int)
   if not (pairs == numbers).all():
-    raise Mistake(f"pairs is {numbers}: give whole numbers of at least 1")
+    raise UserError(f"pairs is {numbers}: give whole numbers of at least 1")
   probability = read_within("probability", probability, "[0, 1]", nan=True)
   fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
   fewest = np.vectorize(fewest_of, otypes=[int])(pairs)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.mistakes import at_least
+from vmapseeds.errors import at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, correlation, safe_divide
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import (

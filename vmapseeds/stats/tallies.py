@@ -20,7 +20,7 @@ import scipy.sparse
 from jax import lax
 from jaxtyping import Float, Int, Integer
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.stats import (
   calibration,
   device_counts,
@@ -91,7 +91,7 @@ class Tallies(VoteCounts):
       diagonal the one example; None unless asked for.
 
   Raises:
-    Mistake: when adding tallies of different labels or classes, or if only one of them
+    UserError: when adding tallies of different labels or classes, or if only one of them
       has joint error counts.
   """
 
@@ -109,7 +109,7 @@ class Tallies(VoteCounts):
     if not isinstance(other, Tallies):
       return NotImplemented
     if self.votes.shape != other.votes.shape:
-      raise Mistake(
+      raise UserError(
         f"tallies of {self.examples} examples of {self.classes} classes and "
         f"{other.examples} examples of {other.classes} classes: add tallies of runs on "
         "the same examples"
@@ -117,12 +117,12 @@ class Tallies(VoteCounts):
     if not np.array_equal(self.labels, other.labels):
       first = int((self.labels != other.labels).argmax())
       pair = f"{self.labels[first]} and {other.labels[first]}"
-      raise Mistake(
+      raise UserError(
         f"tallies with labels {pair} of example {first}: add tallies of runs on the "
         "same examples"
       )
     if (self.joint_errors is None) != (other.joint_errors is None):
-      raise Mistake(
+      raise UserError(
         "only one of two tallies has joint error counts: tally both with pairs=True, or "
         "neither"
       )
@@ -206,7 +206,7 @@ class Tallies(VoteCounts):
 
   def _require_joint_errors(self) -> Int[np.ndarray, "examples examples"]:
     if self.joint_errors is None:
-      raise Mistake("tallies without joint error counts: tally with pairs=True")
+      raise UserError("tallies without joint error counts: tally with pairs=True")
     return self.joint_errors
 
   def covariance(
@@ -227,7 +227,7 @@ class Tallies(VoteCounts):
       single run.
 
     Raises:
-      Mistake: tallied without pairs.
+      UserError: tallied without pairs.
 
     Source: jordan2024, appendix B.2.
     """

@@ -6,7 +6,7 @@ arrays of examples), and arrays with the results of each run: large ones in a Za
 group, small ones in records. Runs are written in blocks. A block's record is written last, and it alone
 says which runs are done. See `layout` for the format of a folder.
 
-Modules here import only each other, `vmapseeds.mistakes` and `vmapseeds.machine`. They
+Modules here import only each other, `vmapseeds.errors` and `vmapseeds.machine`. They
 know nothing of recipes, training, lanes or statistics. `vmapseeds.results.description`
 says what a recipe's campaign keeps.
 """

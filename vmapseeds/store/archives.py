@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vmapseeds.machine import free_host_memory
-from vmapseeds.store.files import Place, reached, read, replace, short_message
+from vmapseeds.store.files import Place, read, replace, short_message, wrap_io_errors
 from vmapseeds.store.layout import NOT_AS_WRITTEN, OTHERS
 
 # What NumPy and zipfile raise for bytes that they cannot read
@@ -48,7 +48,7 @@ def read_archive(
   A fault of the whole file has the name `WHOLE`.
   """
   try:
-    with reached(file, reading=True):
+    with wrap_io_errors(file, reading=True):
       data = read(file, most=free_host_memory())
     if data is None:
       return {}, {WHOLE: "is missing"}

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree, Shaped
 
-from vmapseeds.mistakes import Mistake, say
+from vmapseeds.errors import UserError, say
 from vmapseeds.store.files import (
   Folder,
   is_remote,
@@ -55,7 +55,7 @@ class Checkpoints:
       resume from there.
 
   Raises:
-    Mistake: this process is one of several under `jax.distributed`.
+    UserError: this process is one of several under `jax.distributed`.
   """
 
   def __init__(
@@ -210,11 +210,11 @@ def check_usable() -> None:
   """Check that this process can write checkpoints.
 
   Raises:
-    Mistake: it is one of several under `jax.distributed`, which orbax takes for writers
+    UserError: it is one of several under `jax.distributed`, which orbax takes for writers
       of one checkpoint.
   """
   if jax.process_count() > 1:
-    raise Mistake(
+    raise UserError(
       "checkpoint_every with several hosts under one coordinator: start "
       "`vmapseeds work` on each host instead, which needs no coordinator"
     )

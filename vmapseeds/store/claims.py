@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vmapseeds.mistakes import Failure, say
+from vmapseeds.errors import Failure, say
 from vmapseeds.store.files import (
   Folder,
   create,
@@ -42,7 +42,7 @@ PATIENCE = 5.0  # seconds of waiting before it is said
 CLAIM = r"(\w{1,20})\.claim"
 
 
-class Sight(NamedTuple):
+class ObservedClaim(NamedTuple):
   """What is known of a claim that another process may hold."""
 
   mark: object  # changes when the claim is renewed
@@ -62,7 +62,7 @@ class Claims:
     self.abandoned: dict[str, float] = {}
     self._held: dict[str, dict[str, Any]] = {}
     self._renewed: dict[str, float] = {}
-    self._seen: dict[str, Sight] = {}
+    self._seen: dict[str, ObservedClaim] = {}
     self._ended = threading.Event()
     self._lock = threading.Lock()  # a renewal must not write a claim that was removed
     self._renewer = threading.Thread(target=self._renew, daemon=True)
@@ -182,7 +182,7 @@ class Claims:
     # counts, whoever they are, so their claim is read once.
     if owner is None or owner.get("host") == _host():
       owner = _owner(self._file(name))
-    return Sight(mark, now, before is not None, owner)
+    return ObservedClaim(mark, now, before is not None, owner)
 
   def _file(self, block):
     return self.folder / f"{block}.claim"

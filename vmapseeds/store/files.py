@@ -21,7 +21,7 @@ import fsspec
 from typing_extensions import TypeIs
 from upath import UPath
 
-from vmapseeds.mistakes import Failure, Mistake
+from vmapseeds.errors import Failure, UserError
 
 # Protocol -> extra of this package that installs what it needs
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -39,20 +39,20 @@ def place(given: Folder) -> Place:
   otherwise.
 
   Raises:
-    Mistake: it is neither; the URL's protocol cannot be used or its package is not
+    UserError: it is neither; the URL's protocol cannot be used or its package is not
       installed; or the URL went through `Path`, which turns two slashes into one.
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
     return UPath(given, **_options(given.protocol))
   if not isinstance(given, str | os.PathLike):
-    raise Mistake(f"{given!r:.100} is no folder: give its path or its URL")
+    raise UserError(f"{given!r:.100} is no folder: give its path or its URL")
   text = os.fspath(given)
   protocol, separator, rest = text.partition("://")
   if not separator:
     # What `Path` makes of a URL would become a folder of that name.
     swallowed = re.match(r"(\w\w+):/", text)
     if swallowed and swallowed[1] in fsspec.available_protocols():
-      raise Mistake(
+      raise UserError(
         f"{text} is no URL, which has two slashes: give it as text, not as a Path"
       )
     return Path(given)
@@ -63,7 +63,7 @@ def place(given: Folder) -> Place:
 
 
 def _check_protocol(text, protocol):
-  """Raise `Mistake` if results cannot be behind URLs of this protocol, or its package is
+  """Raise `UserError` if results cannot be behind URLs of this protocol, or its package is
   not installed.
   """
   try:
@@ -74,12 +74,12 @@ def _check_protocol(text, protocol):
     install = str(error)
     if protocol in EXTRAS:
       install = f"pip install 'vmapseeds[{EXTRAS[protocol]}]'"
-    raise Mistake(
+    raise UserError(
       f"{text}: the package for {protocol}:// is not installed: {install}"
     ) from None
   except ValueError:
     allowed = "a local folder, s3://, gs:// or another store of fsspec"
-    raise Mistake(
+    raise UserError(
       f"{text}: no results can be behind {protocol}://: give {allowed}"
     ) from None
 
@@ -103,13 +103,13 @@ PLAIN = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryErr
 
 
 @contextlib.contextmanager
-def reached(path: Place, *, reading: bool = False) -> Iterator[None]:
+def wrap_io_errors(path: Place, *, reading: bool = False) -> Iterator[None]:
   """Turn errors of a store, or of the network to it, into a `Failure`; those of a disk
   only when reading: a file that may not be read is not damaged.
   """
   try:
     yield
-  except (Failure, Mistake, *PLAIN):
+  except (Failure, UserError, *PLAIN):
     raise
   except Exception as error:
     if is_remote(path):
@@ -144,7 +144,7 @@ def names(folder: Place) -> set[str]:
 def _remote_names(folder):
   """Return `names` of a folder behind a URL."""
   start = folder.path.rstrip("/") + "/"
-  with reached(folder), contextlib.suppress(FileNotFoundError):
+  with wrap_io_errors(folder), contextlib.suppress(FileNotFoundError):
     paths = folder.fs.find(folder.path)
     # Some stores list objects that stand for folders, and the folder itself.
     files = [path for path in paths if not path.endswith("/")]
@@ -161,7 +161,7 @@ def strays(folder: Place) -> Iterator[str]:
   """
   if is_remote(folder):  # a store has only objects
     return
-  with reached(folder, reading=True):
+  with wrap_io_errors(folder, reading=True):
     for name, entry in _walk(folder):
       fault = _fault_of(name, entry)
       if fault:
@@ -208,7 +208,7 @@ def read(path: Place, most: float = MOST_BYTES) -> bytes | None:
   Raises:
     ValueError: on a disk, it is no file or has over `most` bytes.
   """
-  with contextlib.suppress(FileNotFoundError, NotADirectoryError), reached(path):
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError), wrap_io_errors(path):
     if is_remote(path):
       return path.fs.cat_file(path.path)
     status = path.stat()
@@ -243,7 +243,7 @@ def parse(text: bytes | None):
 
 def exists(path: Place) -> bool:
   """Return whether there is such a file."""
-  with reached(path):
+  with wrap_io_errors(path):
     if is_remote(path):
       return path.fs.exists(path.path)
     return os.path.exists(path)
@@ -252,7 +252,7 @@ def exists(path: Place) -> bool:
 def create(path: Place, text: str) -> bool:
   """Write a new file. Return False where there is one of that name."""
   try:
-    with reached(path):
+    with wrap_io_errors(path):
       _create(path, text)
     return True
   except FileExistsError:
@@ -272,7 +272,7 @@ def _create(path, text):
 
 def write(path: Place, data: bytes) -> None:
   """Write a file, and make its folder."""
-  with reached(path):
+  with wrap_io_errors(path):
     if is_remote(path):
       path.fs.pipe_file(path.path, data)
     else:
@@ -326,7 +326,7 @@ def flush(path: Place) -> None:
 
 def remove(path: Place) -> None:
   """Remove a file, if there is one."""
-  with reached(path), contextlib.suppress(FileNotFoundError):
+  with wrap_io_errors(path), contextlib.suppress(FileNotFoundError):
     if is_remote(path):
       path.fs.rm_file(path.path)
     else:
@@ -335,7 +335,7 @@ def remove(path: Place) -> None:
 
 def mark(path: Place) -> object:
   """Return what changes when a file is written or touched; None without the file."""
-  with contextlib.suppress(FileNotFoundError), reached(path):
+  with contextlib.suppress(FileNotFoundError), wrap_io_errors(path):
     if is_remote(path):
       return str(path.fs.ls(path.path, detail=True)[0])  # as `listing` has it
     return path.stat().st_mtime_ns
@@ -347,7 +347,10 @@ def listing(folder: Place) -> dict[str, object]:
   claim among them: few files, while on a disk each mark takes a call.
   """
   marks: dict[str, object] = {}
-  with contextlib.suppress(FileNotFoundError, NotADirectoryError), reached(folder):
+  with (
+    contextlib.suppress(FileNotFoundError, NotADirectoryError),
+    wrap_io_errors(folder),
+  ):
     if is_remote(folder):
       for entry in folder.fs.ls(folder.path, detail=True):
         name = entry["name"].rpartition("/")[2]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vmapseeds.mistakes import Failure, Mistake
+from vmapseeds.errors import Failure, UserError
 from vmapseeds.store.claims import BLOCKS, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
@@ -38,7 +38,7 @@ from vmapseeds.store.results import Results, write_plan
 MAKING = f"{BLOCKS}/folder.claim"
 
 
-class FolderExists(Mistake):
+class FolderExists(UserError):
   """Another process has made the results folder."""
 
 
@@ -46,11 +46,11 @@ def check_empty(path: Folder) -> None:
   """Check that `path` is an empty folder, or can be made.
 
   Raises:
-    Mistake: it is not, and cannot.
+    UserError: it is not, and cannot.
   """
   check_writable(path)
   if occupied(path):
-    raise Mistake(f"{path} is not empty: give a new or empty folder")
+    raise UserError(f"{path} is not empty: give a new or empty folder")
 
 
 def occupied(path: Folder) -> bool:
@@ -75,7 +75,7 @@ def check_writable(path: Folder) -> None:
   """Check that `path` is a writable folder or can be made.
 
   Raises:
-    Mistake: it is not, and cannot.
+    UserError: it is not, and cannot.
   """
   path = place(path)
   if is_remote(path):
@@ -83,11 +83,11 @@ def check_writable(path: Folder) -> None:
     return
   try:
     if path.exists() and not path.is_dir():
-      raise Mistake(f"{path} is a file: give a folder for the results")
+      raise UserError(f"{path} is a file: give a folder for the results")
     candidates = (path, *path.absolute().parents)
     parent = next(folder for folder in candidates if folder.exists())
   except OSError as error:
-    raise Mistake(
+    raise UserError(
       f"{path} cannot be a folder ({error.strerror}): give another"
     ) from None
   if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
@@ -98,27 +98,27 @@ def check_writable(path: Folder) -> None:
       "get the right to write there, or train its runs in a copy, and `vmapseeds merge` "
       "the two"
     )
-  raise Mistake(f"{path} cannot be written ({parent} is not writable): {remedy}")
+  raise UserError(f"{path} cannot be written ({parent} is not writable): {remedy}")
 
 
 def _check_store(path):
-  """Raise `Mistake` unless a folder behind a URL can be written as claims need it: the
+  """Raise `UserError` unless a folder behind a URL can be written as claims need it: the
   second of two creations must fail, or two processes would hold one block.
   """
   probe = path / BLOCKS / f"{uuid.uuid4().hex}.partial"
   try:
     is_created = create(probe, "1")
     if not is_created or create(probe, "2"):
-      raise Mistake(
+      raise UserError(
         f"{path} is in a store without conditional writes, which claims need: give another folder"
       )
     remove(probe)
   except FileNotFoundError:
-    raise Mistake(
+    raise UserError(
       f"{path} cannot be written (there is no such bucket): make it, or give another folder"
     ) from None
   except Failure as failure:
-    raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
+    raise UserError(str(failure).partition(";")[0]) from failure.__cause__
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ def create_folder(
 
   Raises:
     FolderExists: another process has made the folder meanwhile.
-    Mistake: it cannot be written. After this and any other exception the folder is
+    UserError: it cannot be written. After this and any other exception the folder is
       removed again.
   """
   path = place(path)
@@ -167,7 +167,7 @@ def create_folder(
     **description,
   }
   if occupied(path) and not exists(path / ROOT):
-    raise Mistake(
+    raise UserError(
       f"{path} holds something else than results: give a new or empty folder"
     )
   absent = _absent(path)
@@ -186,7 +186,7 @@ def create_folder(
   except BaseException as error:
     _remove_empty(path, absent)
     if isinstance(error, OSError):
-      raise Mistake(
+      raise UserError(
         f"{path} cannot be written ({error.strerror or error}): give another folder"
       ) from None
     raise

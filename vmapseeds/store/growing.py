@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from vmapseeds.mistakes import Failure
+from vmapseeds.errors import Failure
 from vmapseeds.store import layout
 from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import remove, replace

@@ -17,7 +17,7 @@ from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
-from vmapseeds.store.files import Place, is_remote, reached
+from vmapseeds.store.files import Place, is_remote, wrap_io_errors
 from vmapseeds.store.layout import (
   FILL,
   FORMAT,
@@ -117,7 +117,7 @@ class MetadataStore(WrapperStore):
     # What is stored there may not be what the description says.
     if key == ROOT:
       return prototype.buffer.from_bytes(self._metadata)
-    with reached(self.path / key, reading=True):
+    with wrap_io_errors(self.path / key, reading=True):
       data = await super().get(key, prototype, byte_range)
     # Zarr would take a chunk that is not there as one of fill values.
     if data is None and "/c/" in key:
@@ -125,7 +125,7 @@ class MetadataStore(WrapperStore):
     return data
 
   async def set(self, key, value):
-    with reached(self.path / key):
+    with wrap_io_errors(self.path / key):
       await super().set(key, value)
 
   def __str__(self) -> str:

@@ -55,8 +55,8 @@ from typing import Any
 
 import numpy as np
 
+from vmapseeds.errors import Failure, UserError
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import (
   Folder,
@@ -90,11 +90,11 @@ SMALL_BYTES = 64  # of a run's values, or of counts over a block, that a record 
 RUN_BYTES = 100  # what this package needs beside a run's columns
 OTHERS = "holds other values than were written"
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
-BACK = "put that file back as it was"
-NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
+BACK = "restore zarr.json from a backup"
+NOT_OURS = "is not a results folder created by `vmapseeds train` or `vmapseeds import`"
 
 
-class Damage(Mistake):
+class Damage(UserError):
   """A results folder cannot be trusted. Says what is wrong with it and what to do."""
 
   def __init__(self, path: Folder, fault: str, remedy: str = VERIFY):
@@ -204,12 +204,12 @@ def _attributes(path):
 
 
 def _check_format(path, format_):
-  """Raise `Mistake` if a folder has another format of results."""
+  """Raise `UserError` if a folder has another format of results."""
   is_ours = isinstance(format_, str) and re.fullmatch(
     r"vmapseeds results \d{1,9}", format_
   )
   if is_ours:
-    raise Mistake(
+    raise UserError(
       f"{path} has the format {format_!r}, and this version of vmapseeds reads {FORMAT!r}: "
       "take the version that made it, or train its runs again in another folder"
     )
@@ -232,7 +232,7 @@ def read_verified_metadata(path: Folder) -> Description | None:
     root = unsigned(root)
     root["digests"] = dict(root["digests"])
     check_memory(path, root)
-  except Mistake:
+  except UserError:
     raise
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
     raise Damage(
@@ -247,7 +247,7 @@ def check_memory(path: Place, root: Description) -> None:
   """Check that blocks and the runs table of a described folder fit in free memory.
 
   Raises:
-    Mistake: they do not.
+    UserError: they do not.
   """
   arrays = root["arrays"]
   memory = free_host_memory()
@@ -259,14 +259,14 @@ def check_memory(path: Place, root: Description) -> None:
       described = (
         f"{path} has {name} of {entry['shape']} in blocks of {block_runs} runs"
       )
-      raise Mistake(
+      raise UserError(
         f"{described}, which free memory does not hold: free some, or open it on a larger machine"
       )
   # These are read whole when a folder is opened or reported.
   table = [*root["columns"], *small_arrays(root)]
   bytes_of_a_run = RUN_BYTES + sum(bytes_of(arrays[name]) for name in table)
   if runs * bytes_of_a_run > memory:
-    raise Mistake(
+    raise UserError(
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
 
@@ -275,12 +275,12 @@ def require_metadata(path: Folder) -> Description:
   """Return the checked description of a results folder.
 
   Raises:
-    Mistake: there is no such folder.
+    UserError: there is no such folder.
     Damage: it cannot be trusted.
   """
   root = read_verified_metadata(path)
   if root is None:
-    raise Mistake(f"{path} {NOT_OURS}")
+    raise UserError(f"{path} {NOT_OURS}")
   return root
 
 
@@ -344,11 +344,11 @@ NOT_AS_WRITTEN = (
 
 
 @contextlib.contextmanager
-def readable(path: Folder) -> Iterator[None]:
+def wrap_zarr_errors(path: Folder) -> Iterator[None]:
   """Turn whatever Zarr or a codec raises for an object into a `Damage`."""
   try:
     yield
-  except (Mistake, Failure, FileExistsError):
+  except (UserError, Failure, FileExistsError):
     raise
   except NOT_AS_WRITTEN as error:
     raise Damage(path, f"an object cannot be read ({short_message(error)})") from error

@@ -11,7 +11,7 @@ import xarray as xr
 import zarr
 from jaxtyping import Bool, Int, Shaped
 
-from vmapseeds.mistakes import Failure
+from vmapseeds.errors import Failure
 from vmapseeds.store import layout
 from vmapseeds.store.archives import WHOLE, Form, read_archive, write_archive
 from vmapseeds.store.claims import BLOCKS
@@ -21,11 +21,11 @@ from vmapseeds.store.files import (
   flush,
   names,
   place,
-  reached,
   read,
   read_each,
   remove,
   short_message,
+  wrap_io_errors,
 )
 from vmapseeds.store.large_arrays import (
   object_path,
@@ -51,7 +51,7 @@ class Results:
       read.
 
   Raises:
-    Mistake: there is no such folder, or it is damaged.
+    UserError: there is no such folder, or it is damaged.
   """
 
   def __init__(self, path: Folder, root: layout.Description | None = None):
@@ -143,7 +143,7 @@ class Results:
       record = None
       try:
         # The file is read here, not when `texts` is made.
-        with reached(self.path / file, reading=True):
+        with wrap_io_errors(self.path / file, reading=True):
           text = next(texts)
         if text is not None:
           record = layout.parse_record(text, block, len(self.blocks[block]))
@@ -193,7 +193,7 @@ class Results:
     if name in self.columns:
       return self.read_plan([name])[name][runs]
     rows = self.rows[runs]
-    with layout.readable(self.path):
+    with layout.wrap_zarr_errors(self.path):
       if name in self.small:
         return self.small_values(np.unique(rows // self.block_runs))[name][runs]
       return self.arrays[name].oindex[rows]
@@ -395,7 +395,7 @@ def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.
   entries = results.root["arrays"]
   wanted = [name for name in entries if name.rpartition("/")[0] in groups]
   variables = {}
-  with layout.readable(results.path):
+  with layout.wrap_zarr_errors(results.path):
     held = results.read_plan([*results.columns, *results.examples])
     if set(wanted) & set(results.small):
       held |= results.small_values(blocks)

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from vmapseeds.mistakes import door
+from vmapseeds.errors import door
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
@@ -59,7 +59,7 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     A `Verdict`, of the folder after the repair.
 
   Raises:
-    Mistake: `path` is no results folder.
+    UserError: `path` is not a results folder.
   """
   path = place(path)
   scan = _Scan(path)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Real, UInt32
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.target import platform
 from vmapseeds.training.objects import calling, is_name, resolve_object
 from vmapseeds.training.recipes import augmentation
@@ -173,12 +173,12 @@ def check_steps(steps, shape: tuple[int, ...]) -> None:
   """Check that the steps fit inputs of this shape.
 
   Raises:
-    Mistake: a step is larger than the images, or the inputs are not images.
+    UserError: a step is larger than the images, or the inputs are not images.
   """
   if not is_name(steps) or not steps:
     return
   if len(shape) != 3:
-    raise Mistake(
+    raise UserError(
       f"augmentation {steps!r} on inputs of shape {shape}: it is of images (height, width, channels)"
     )
   height, width = shape[:2]
@@ -187,6 +187,6 @@ def check_steps(steps, shape: tuple[int, ...]) -> None:
     if name == "reflect":  # pixels at the border are not repeated
       limit -= 1
     if size and size > limit:
-      raise Mistake(
+      raise UserError(
         f"augmentation '{name}={size}' on images of {height}×{width} pixels: at most {name}={limit}"
       )

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from vmapseeds.errors import UserError
 from vmapseeds.jaxprs import equations
-from vmapseeds.mistakes import Mistake
 from vmapseeds.training.inputs import (
   DeviceExamples,
   batch_like,
@@ -54,7 +54,7 @@ def evaluate(
   labels. With `whole_loss`, the loss is called once, with all examples.
 
   Raises:
-    Mistake: the targets are classes, and `predict` does not return one per example.
+    UserError: the targets are classes, and `predict` does not return one per example.
   """
   model = network(recipe, data.num_classes)
   predict = predict_of(recipe, data.num_classes)
@@ -109,7 +109,7 @@ def evaluate(
 
 
 def check_predicted_classes(recipe: Recipe, predictions: Array, targets: Array) -> None:
-  """Raise `Mistake` unless predictions are classes, as the targets are."""
+  """Raise `UserError` unless predictions are classes, as the targets are."""
   are_whole = predictions.dtype.kind in "iu"
   if are_whole and predictions.shape == targets.shape:
     return
@@ -117,7 +117,7 @@ def check_predicted_classes(recipe: Recipe, predictions: Array, targets: Array) 
     f"predict {name_of(recipe.predict or 'argmax')} gives {predictions.dtype} "
     f"{predictions.shape}, the targets are classes"
   )
-  raise Mistake(
+  raise UserError(
     f"{what}: give whole numbers {targets.shape}, or data with num_classes=None"
   )
 

@@ -19,8 +19,8 @@ from jax.stages import Traced as Stage
 from jaxtyping import PyTree
 
 from vmapseeds.data.dataset import fingerprint
+from vmapseeds.errors import UserError
 from vmapseeds.jaxprs import equations
-from vmapseeds.mistakes import Mistake
 from vmapseeds.training.task import STAGES, Traced, data_digest
 
 # Changes when seeds, subsets or bootstrap samples are drawn in another way on the host,
@@ -49,14 +49,14 @@ def identify(
     task), `law`. `fixed`: a digest of the programs for each of these.
 
   Raises:
-    Mistake: a program calls Python, and the task has no version.
+    UserError: a program calls Python, and the task has no version.
   """
   task = traced.task
   programs = dict(zip(STAGES, traced.stages, strict=True))
   for stage in programs.values():
     called = CALLBACKS & {e.primitive.name for e in equations(stage.jaxpr)}
     if called and not task.version:
-      raise Mistake(
+      raise UserError(
         f"{task.name} calls Python from its program ({', '.join(sorted(called))}), "
         "which no identity can show: give version='1', and another after each change "
         "of what is called"

@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int, Num, PyTree, Real
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.errors import UserError, at_least
 from vmapseeds.target import platform
 from vmapseeds.training import augment
 from vmapseeds.training.objects import is_name
@@ -104,10 +104,12 @@ def batches(
   recipes show them: a function of the order seed. The last, smaller batch is dropped.
 
   Raises:
-    Mistake: the batch size is no whole number from 1 to `n`.
+    UserError: the batch size is no whole number from 1 to `n`.
   """
   if at_least("batch_size", batch_size, 1) > n:
-    raise Mistake(f"batch_size is {batch_size} with {n} examples: give at most as many")
+    raise UserError(
+      f"batch_size is {batch_size} with {n} examples: give at most as many"
+    )
   steps = n // batch_size
   order = epoch_order(run, jnp.asarray(epoch), n)
   return order[: steps * batch_size].reshape(steps, batch_size)

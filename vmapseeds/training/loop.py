@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Inexact, Int, Num, PyTree
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
@@ -129,7 +129,7 @@ def default_objective(
 
 
 def objective_of(recipe: Recipe):
-  """Return the recipe's objective, checked: it raises `Mistake` if it does not return one
+  """Return the recipe's objective, checked: it raises `UserError` if it does not return one
   number and the updates.
   """
   if recipe.objective is None:
@@ -140,7 +140,7 @@ def objective_of(recipe: Recipe):
     with calling("objective", recipe.objective):
       pair = objective(model, params, batch, run)
     if not isinstance(pair, tuple) or len(pair) != 2 or jnp.shape(pair[0]) != ():
-      raise Mistake(
+      raise UserError(
         f"objective {name_of(recipe.objective)} gives {type(pair).__name__}: give "
         "(one number, the updates of model.apply)"
       )
@@ -232,7 +232,7 @@ def with_moved_params(params: PyTree, moved: PyTree) -> PyTree:
 
 
 def check_kept(what: str, value, before: PyTree, after: PyTree) -> None:
-  """Raise `Mistake` unless a step leaves shapes and dtypes as they were, as the next one
+  """Raise `UserError` unless a step leaves shapes and dtypes as they were, as the next one
   needs.
   """
 
@@ -242,7 +242,7 @@ def check_kept(what: str, value, before: PyTree, after: PyTree) -> None:
   types_before = as_texts(before)
   types_after = as_texts(after)
   if types_before != types_after:
-    raise Mistake(
+    raise UserError(
       f"{what} {name_of(value)} makes {types_after!s:.300} of {types_before!s:.300} in a "
       "step: give one that keeps shapes and dtypes"
     )
@@ -253,13 +253,13 @@ def carried(recipe: Recipe, collections: PyTree, updates: PyTree) -> PyTree:
   it sows.
 
   Raises:
-    Mistake: an objective left some out.
+    UserError: an objective left some out.
   """
   if not isinstance(collections, Mapping):
     return updates
   if not isinstance(updates, Mapping) or not collections.keys() <= updates.keys():
     objective = recipe.objective and name_of(recipe.objective)
-    raise Mistake(
+    raise UserError(
       f"objective {objective} gives no updates of {', '.join(map(str, collections))}: "
       "give (one number, the updates of model.apply)"
     )

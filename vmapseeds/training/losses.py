@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Num
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.objects import calling, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -56,7 +56,7 @@ def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
 
 
 def loss_of(recipe: Recipe, run: Run) -> Loss:
-  """Return the loss of a recipe's run, checked: it raises `Mistake` if it does not return
+  """Return the loss of a recipe's run, checked: it raises `UserError` if it does not return
   one number per example.
   """
   smoothing = run.get("label_smoothing")
@@ -76,7 +76,7 @@ def loss_of(recipe: Recipe, run: Run) -> Loss:
     shape = jnp.shape(each)
     size = len(outputs)
     if shape != (size,):
-      raise Mistake(
+      raise UserError(
         f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {size}: give "
         f"one number an example, ({size},)"
       )
@@ -89,7 +89,7 @@ def predict_of(
   recipe: Recipe, num_classes: int | None
 ) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
   """Return the recipe's `predict` for so many classes, or None where targets are none,
-  checked: it raises `Mistake` if it does not return one row per example.
+  checked: it raises `UserError` if it does not return one row per example.
   """
   name_or_function = recipe.predict
   if name_or_function is None:
@@ -107,7 +107,7 @@ def predict_of(
     shape = jnp.shape(kept)
     size = len(outputs)
     if shape[:1] != (size,) or 0 in shape:
-      raise Mistake(
+      raise UserError(
         f"predict {name_of(name_or_function)} gives shape {shape} for {size} examples: "
         f"give ({size}, ...), at least one number each"
       )

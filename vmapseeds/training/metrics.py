@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.objects import before_training, is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 
@@ -181,7 +181,7 @@ def metric_of(name: str, name_or_function: Any) -> Metric:
 
 
 def check_metric(name: str, metric: Metric, targets: Any, num_classes: int | None):
-  """Raise `Mistake` unless a ready metric is of such targets."""
+  """Raise `UserError` unless a ready metric is of such targets."""
   fits = {
     "": True,
     "classes": num_classes is not None and num_classes > 1,
@@ -191,7 +191,7 @@ def check_metric(name: str, metric: Metric, targets: Any, num_classes: int | Non
   }
   if not fits[metric.of]:
     present = f"{num_classes} classes" if num_classes else f"targets {targets.shape}"
-    raise Mistake(
+    raise UserError(
       f"metric {name} is of {metric.of}, the data have {present}: leave it out"
     )
 
@@ -202,12 +202,12 @@ def measure(
   """Return a metric, NaN where an output is NaN.
 
   Raises:
-    Mistake: it fails, or is not one number.
+    UserError: it fails, or is not one number.
   """
   with before_training(f"metric {name}"):
     value = jnp.asarray(metric.function(outputs, targets))
   if value.shape or value.dtype.kind not in "fiub":
-    raise Mistake(
+    raise UserError(
       f"metric {name}, {name_of(metric.function)}, gives {value.dtype} of shape "
       f"{value.shape}: give one number"
     )

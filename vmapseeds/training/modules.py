@@ -57,7 +57,7 @@ def is_equinox(model) -> bool:
   return "key" in inspect.signature(model).parameters
 
 
-def begins_as_it_is(model) -> bool:
+def has_fixed_init(model) -> bool:
   """Return whether a model is an Equinox module with arrays of its own, with which every
   run begins.
   """

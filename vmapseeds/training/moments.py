@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
 from vmapseeds.data import Dataset
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.names import INPUT_MEAN, INPUT_STD
 from vmapseeds.training.recipes import Recipe
@@ -38,7 +38,7 @@ def moments_of(
   channels = channels_of(inputs)
   for name, declared in (("mean", recipe.mean), ("std", recipe.std)):
     if declared is not None and len(declared) != channels:
-      raise Mistake(
+      raise UserError(
         f"{name} of {len(declared)} channels for {data.name} images of {channels}: give "
         f"{channels} or none"
       )
@@ -55,7 +55,7 @@ def moments_of(
     remedy = ""
     if inputs.ndim == 3:
       remedy = ", or x[..., None] if these are images"
-    raise Mistake(
+    raise UserError(
       f"a channel of {data.name} is constant: give std for each channel, or "
       f"normalize=False{remedy}"
     )

@@ -21,21 +21,21 @@ from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Array, Bool, Float, Inexact, Int, Key, PyTree
 
 from vmapseeds import models
+from vmapseeds.errors import UserError
 from vmapseeds.jaxprs import (
   equations,
   flat_equations,
   inner_programs,
   open_program,
 )
-from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
 from vmapseeds.training.modules import (
   Network,
   Variables,
-  begins_as_it_is,
   from_equinox,
   from_pair,
+  has_fixed_init,
   is_equinox,
   modes,
   nest,
@@ -224,7 +224,7 @@ def trainable_paths(
   `params.Dense_0.kernel`.
 
   Raises:
-    Mistake: no parameters are trained, or the last layer cannot be told.
+    UserError: no parameters are trained, or the last layer cannot be told.
   """
   prefix = "params."
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
@@ -236,7 +236,7 @@ def trainable_paths(
     apply = network(recipe, data.num_classes).apply
     last = last_layer(apply, variables, batch_like(data, 1))
     if not last:
-      raise Mistake(
+      raise UserError(
         f"trainable is 'last': the last layer of {name_of(recipe.model)} cannot be told, "
         f"give the names of the parameters to train, of {all_names}"
       )
@@ -248,7 +248,7 @@ def trainable_paths(
       start = f"{prefix}{name}."
       below = {path for path in params if f"{path}.".startswith(start)}
       if not below:
-        raise Mistake(
+        raise UserError(
           f"trainable has {name!r}: give names of parameters, of {all_names}"
         )
       chosen |= below
@@ -257,7 +257,7 @@ def trainable_paths(
   with before_training(f"trainable {name_of(recipe.trainable)}"):
     chosen = {path for path in params if predicate(path.removeprefix(prefix))}
   if not chosen:
-    raise Mistake(
+    raise UserError(
       f"trainable {name_of(recipe.trainable)} is true of no parameter: it is asked for "
       f"each of {all_names}"
     )
@@ -284,7 +284,7 @@ def _network(recipe, num_classes, precision, dropout):
   else:
     model = resolve_object("model", recipe.model)
   if isinstance(model, nnx.Module):
-    raise Mistake(
+    raise UserError(
       f"model is a {type(model).__name__} with parameters of its own: give the class, "
       "of which each run makes its own module"
     )
@@ -300,7 +300,7 @@ def _network(recipe, num_classes, precision, dropout):
   if is_equinox(model):
     del options["dtype"]  # Equinox has no dtype of computation, only of parameters
     make_module = model
-    if begins_as_it_is(model):
+    if has_fixed_init(model):
       make_module = lambda key: model  # noqa: E731
     return from_equinox(
       lambda key: _make(recipe, make_module, options, dropout, key=key)
@@ -314,7 +314,7 @@ def _network(recipe, num_classes, precision, dropout):
   if isinstance(module, nnx.Module):
     return from_nnx(make)
   if not isinstance(module, nn.Module):
-    raise Mistake(
+    raise UserError(
       f"model {name_of(recipe.model)} makes a {type(module).__name__}: give {MODELS}"
     )
   return linen(module)
@@ -331,7 +331,7 @@ def _make(recipe, model, options, dropout, **arguments):
   Options that the recipe does not set keep the model's own defaults, if it has any.
 
   Raises:
-    Mistake: the recipe sets an option that the model does not accept.
+    UserError: the recipe sets an option that the model does not accept.
   """
   accepted = _parameters(model)
   of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
@@ -340,14 +340,14 @@ def _make(recipe, model, options, dropout, **arguments):
   for name, value in of_recipe.items():
     if name not in accepted and not _is_default(name, value):
       refused = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
-      raise Mistake(f"{refused}, give {str(MODEL_DEFAULTS[name]).lower()}")
+      raise UserError(f"{refused}, give {str(MODEL_DEFAULTS[name]).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in accepted:
-    raise Mistake(
+    raise UserError(
       f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32"
     )
   for name in recipe.model_args:
     if name not in accepted:
-      raise Mistake(
+      raise UserError(
         f"model_args has {name}: the model {name_of(recipe.model)} takes "
         f"{', '.join(accepted) or 'none, as it is made already'}"
       )
@@ -507,7 +507,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   """Return the shapes and dtypes of one run's parameters and batch statistics.
 
   Raises:
-    Mistake: the network does not accept the inputs.
+    UserError: the network does not accept the inputs.
   """
   inputs = batch_like(data, 3)
   key = jax.random.key(0)
@@ -518,7 +518,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     variables = jax.eval_shape(pure.init, key, inputs)
     traced = jax.jit(pure.apply).trace(variables, inputs)
     outputs = traced.out_info
-  except Mistake:
+  except UserError:
     raise
   except Exception as error:  # whatever the user's network does
     if pure is not None:
@@ -535,19 +535,19 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   if inputs.ndim == 3 and any(map(_convolves_one, equations(traced.jaxpr))):
     check_channels(pure, inputs, model)
   if "params" not in variables:
-    raise Mistake(f"{model} has no parameters to train: give another")
+    raise UserError(f"{model} has no parameters to train: give another")
   if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):
     shape_or_type = getattr(outputs, "shape", type(outputs).__name__)
-    raise Mistake(
+    raise UserError(
       f"{model} gives {shape_or_type} for a batch of 3: give one array, its first axis the example"
     )
   if 0 in outputs.shape:
-    raise Mistake(
+    raise UserError(
       f"{model} gives outputs of shape {outputs.shape[1:]}: give at least one number an "
       "example"
     )
   if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
-    raise Mistake(
+    raise UserError(
       f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class from 0 on"
     )
   return variables
@@ -557,7 +557,7 @@ def check_channels(pure: Network, inputs: jax.ShapeDtypeStruct, model: str) -> N
   """Check that inputs are not images without the axis of channels that a network needs.
 
   Raises:
-    Mistake: they are: it accepts them with one.
+    UserError: they are: it accepts them with one.
   """
   if inputs.ndim != 3:
     return
@@ -567,7 +567,7 @@ def check_channels(pure: Network, inputs: jax.ShapeDtypeStruct, model: str) -> N
     jax.eval_shape(pure.apply, variables, images)
   except Exception:  # whatever the user's network does
     return
-  raise Mistake(
+  raise UserError(
     f"{model} on inputs of {inputs.shape[1]}×{inputs.shape[2]}: images have no channel "
     "axis: use x[..., None]"
   )
@@ -616,7 +616,7 @@ def check_network(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   """Check that a network can be trained.
 
   Raises:
-    Mistake: it does not accept the inputs, has more weights than 32 bits can count, or
+    UserError: it does not accept the inputs, has more weights than 32 bits can count, or
       needs more than `memory` bytes.
   """
   params = jax.tree.leaves(variables_of(recipe, data)["params"])
@@ -627,7 +627,7 @@ def check_network(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   if count >= 2**31 or needed > memory:
     model = f"{name_of(recipe.model)} of width {recipe.width:g}"
     size = f"{model} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
-    raise Mistake(f"{size}: more than there is memory for, give a smaller width")
+    raise UserError(f"{size}: more than there is memory for, give a smaller width")
 
 
 def own_examples(data: DeviceExamples, run: Run) -> DeviceExamples:
@@ -648,7 +648,7 @@ def initialize(
   network.
 
   Raises:
-    Mistake: `recipe.initialize` gives others than variables.
+    UserError: `recipe.initialize` gives others than variables.
   """
   key = jax.random.wrap_key_data(jax.random.key_data(run.key("init")), impl=VECTORS)
   variables = network(recipe, data.num_classes).init(
@@ -662,7 +662,7 @@ def initialize(
       )
     shapes = jax.tree.map(jnp.shape, initialized)
     if shapes != jax.tree.map(jnp.shape, variables):
-      raise Mistake(
+      raise UserError(
         f"initialize {name_of(recipe.initialize)} gives {shapes!s:.100}: give variables of "
         "the names and shapes of those that it gets"
       )

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import vmapseeds
-from vmapseeds.mistakes import Mistake, one_line
+from vmapseeds.errors import UserError, one_line
 
 
 class Named(NamedTuple):
@@ -63,7 +63,7 @@ def module_exists(text: str) -> bool:
 
 
 def check_no_module(name: object) -> None:
-  """Raise `Mistake` if a name is that of a module, or of its file: it says which recipes
+  """Raise `UserError` if a name is that of a module, or of its file: it says which recipes
   and tasks are in there.
   """
   if not isinstance(name, str):
@@ -84,21 +84,21 @@ def check_no_module(name: object) -> None:
     if type(value).__name__ in ("Recipe", "Task")
   ]
   choice = " or ".join(texts) or f"such as {module}:mine"
-  raise Mistake(f"{name} is a module: give a recipe or task of it, {choice}")
+  raise UserError(f"{name} is a module: give a recipe or task of it, {choice}")
 
 
 def imported(text: str):
   """Import the object that an import string names.
 
   Raises:
-    Mistake: it cannot be imported.
+    UserError: it cannot be imported.
   """
   module, _, attribute = text.partition(":")
   try:
     return functools.reduce(
       getattr, attribute.split("."), importlib.import_module(module)
     )
-  except Mistake:
+  except UserError:
     raise
   except Exception as error:  # whatever the user's module does
     if is_ours(error):
@@ -110,12 +110,12 @@ def imported(text: str):
 
 @contextlib.contextmanager
 def before_training(name: str) -> Iterator[None]:
-  """Turn whatever a user's functions raise while they are traced into a `Mistake`. What
+  """Turn whatever a user's functions raise while they are traced into a `UserError`. What
   this package raises itself goes through, with a note.
   """
   try:
     yield
-  except Mistake:
+  except UserError:
     raise
   except Exception as error:
     if is_ours(error):
@@ -127,7 +127,7 @@ def before_training(name: str) -> Iterator[None]:
 
 def calling(what: str, value) -> contextlib.AbstractContextManager[None]:
   """Return the context in which a recipe's field is called, if it is an object of the
-  user's: what that raises becomes a `Mistake`, as in `before_training`.
+  user's: what that raises becomes a `UserError`, as in `before_training`.
   """
   if not is_object(value):
     return contextlib.nullcontext()
@@ -177,9 +177,9 @@ def _is_common(filename):
   return filename.startswith(sysconfig.get_paths()["stdlib"])
 
 
-def mistake_in_code(message: str) -> Mistake:
+def mistake_in_code(message: str) -> UserError:
   """Return a mistake whose cause was raised in the user's code, and is shown with it."""
-  mistake = Mistake(message)
+  mistake = UserError(message)
   mistake.shows_cause = True
   return mistake
 
@@ -200,7 +200,7 @@ def resolve_object(what: str, value):
   the imported one, or the value itself.
 
   Raises:
-    Mistake: it cannot be imported.
+    UserError: it cannot be imported.
   """
   if isinstance(value, str):
     return imported(value)
@@ -210,7 +210,7 @@ def resolve_object(what: str, value):
   # The program that runs may be the one that created the folder.
   is_in_program = module == "__main__" and hasattr(sys.modules[module], attribute)
   if not is_in_program and not is_importable(value.name):
-    raise Mistake(
+    raise UserError(
       f"the {what} {value.name} cannot be imported by name: resume from the program "
       "that created it"
     )
@@ -232,14 +232,14 @@ def fields_of(recipe) -> dict[str, Any]:
   """Return the fields of a recipe or a task in JSON.
 
   Raises:
-    Mistake: the text is not a JSON object.
+    UserError: the text is not a JSON object.
   """
   try:
     fields = json.loads(recipe)
   except (TypeError, ValueError, RecursionError):
     fields = None
   if not isinstance(fields, dict):
-    raise Mistake(
+    raise UserError(
       f"the recipe is {recipe!r:.100}: give a JSON object, as Recipe.to_json writes it"
     )
   return fields

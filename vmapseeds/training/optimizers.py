@@ -16,7 +16,7 @@ from jax.extend.core.primitives import convert_element_type_p
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 from optax import contrib
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.errors import UserError
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, steps_per_epoch
 from vmapseeds.training.networks import path_of, trainable_paths, variables_of
@@ -95,7 +95,7 @@ def own_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransfo
   """Return what a user's function gives as the optimizer.
 
   Raises:
-    Mistake: it gives something else.
+    UserError: it gives something else.
   """
   make = resolve_object("optimizer", recipe.optimizer)
   with calling("optimizer", recipe.optimizer):
@@ -103,7 +103,7 @@ def own_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransfo
   if isinstance(optimizer, optax.MultiSteps):
     optimizer = optimizer.gradient_transformation()
   if not isinstance(optimizer, optax.GradientTransformation):
-    raise Mistake(
+    raise UserError(
       f"optimizer {name_of(recipe.optimizer)} gives {type(optimizer).__name__}: give an "
       "optax.GradientTransformation"
     )
@@ -115,7 +115,7 @@ def learning_rate(recipe: Recipe, run: Run, steps: int) -> optax.Schedule | Arra
   gives it.
 
   Raises:
-    Mistake: a user's schedule gives something else.
+    UserError: a user's schedule gives something else.
   """
   if recipe.schedule == "constant" and not recipe.warmup:
     return run["lr"]
@@ -130,7 +130,7 @@ def learning_rate(recipe: Recipe, run: Run, steps: int) -> optax.Schedule | Arra
   with calling("schedule", recipe.schedule):
     schedule = make(run, steps)
   if not callable(schedule):
-    raise Mistake(
+    raise UserError(
       f"schedule {name_of(recipe.schedule)} gives {type(schedule).__name__}: give a "
       "function of the step, such as an optax schedule"
     )
@@ -244,7 +244,7 @@ def evaluated_params(
   the optimizer or `recipe.eval_params` says others.
 
   Raises:
-    Mistake: `recipe.eval_params` gives others than parameters.
+    UserError: `recipe.eval_params` gives others than parameters.
   """
   if recipe.eval_params is not None:
     return own_eval_params(recipe, opt_state, params)
@@ -270,7 +270,7 @@ def own_eval_params(
   """Return the parameters that `recipe.eval_params` gives.
 
   Raises:
-    Mistake: it gives others than parameters.
+    UserError: it gives others than parameters.
   """
   with calling("eval_params", recipe.eval_params):
     average = resolve_object("eval_params", recipe.eval_params)
@@ -279,7 +279,7 @@ def own_eval_params(
   if isinstance(params, optax.LookaheadParams):
     trained = params.fast
   if _shapes(evaluated) != _shapes(trained):
-    raise Mistake(
+    raise UserError(
       f"eval_params {name_of(recipe.eval_params)} gives {_shapes(evaluated)!s:.100}: give "
       "parameters of the names and shapes of those that it gets"
     )

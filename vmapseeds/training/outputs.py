@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
-from vmapseeds.mistakes import (
-  Mistake,
+from vmapseeds.errors import (
+  UserError,
   at_least,
   check_class_names,
   check_fields,
@@ -69,7 +69,7 @@ class Output:
     kept: whether it is stored. What follows from a class is stored anyway.
 
   Raises:
-    Mistake: an attribute does not fit the role.
+    UserError: an attribute does not fit the role.
   """
 
   dims: Sequence[str] = ()
@@ -95,14 +95,14 @@ class Output:
     has_labels = self.labels is not None
     if (self.role == "class") != has_labels:
       with_labels = "with labels" if has_labels else "without labels"
-      raise Mistake(
+      raise UserError(
         f"role {self.role!r} {with_labels}: give the right class of each example with "
         "role='class', and only there"
       )
     if self.mask is not None:
       has_examples = self.role in ("class", "loss")
       if not has_examples or self.mask.dtype != bool or not self.mask.any():
-        raise Mistake(
+        raise UserError(
           "mask: give a bool for each example of a class or a loss, True for at least one"
         )
     if self.labels is not None:
@@ -115,7 +115,7 @@ class Output:
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
     if self.class_names is not None:
       if self.role != "class":
-        raise Mistake(f"class_names with role {self.role!r}: leave them out")
+        raise UserError(f"class_names with role {self.role!r}: leave them out")
       names = check_class_names(self.class_names, self.num_classes)
       object.__setattr__(self, "class_names", names)
 
@@ -165,14 +165,14 @@ def least_classes(
   """Return how many classes there are at least by the labels that count.
 
   Raises:
-    Mistake: they are no classes, or do not fit the mask.
+    UserError: they are no classes, or do not fit the mask.
   """
   if labels.dtype.kind not in "iu" or not labels.size:
-    raise Mistake(
+    raise UserError(
       f"labels are {labels.dtype} {labels.shape}: give at least one class, as integers"
     )
   if mask is not None and mask.shape != labels.shape:
-    raise Mistake(
+    raise UserError(
       f"mask of shape {mask.shape} with labels of {labels.shape}: give a bool for each "
       "label"
     )
@@ -180,7 +180,7 @@ def least_classes(
   if mask is not None:
     counted = labels[mask]
   if counted.min() < 0:
-    raise Mistake(
+    raise UserError(
       f"labels have {counted.min()}: give classes from 0, and leave examples without "
       "one out by mask"
     )
@@ -211,7 +211,7 @@ def declare(
     taken: names that results have already.
 
   Raises:
-    Mistake: an array cannot be stored under its name, or is not what was declared.
+    UserError: an array cannot be stored under its name, or is not what was declared.
   """
   declared = {}
   taken = set(taken).union(FOLDER_NAMES)
@@ -223,7 +223,7 @@ def declare(
     dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))
     allowed = set(dims).difference(FOLDER_AXES)
     if isinstance(dims, str) or len(dims) != leaf.ndim or len(allowed) != leaf.ndim:
-      raise Mistake(
+      raise UserError(
         f"dims of {array!r} are {dims!r}: give {leaf.ndim} names, all different, none "
         f"of them {' or '.join(FOLDER_AXES)}"
       )
@@ -239,48 +239,48 @@ def declare(
 def check_storable(
   what: str, array: Any, leaf: jax.ShapeDtypeStruct, taken: Collection[str]
 ) -> None:
-  """Raise `Mistake` unless results can have an array of this name, shape and dtype."""
+  """Raise `UserError` unless results can have an array of this name, shape and dtype."""
   # Names between slashes are those of folders and files.
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   is_printable = isinstance(array, str) and array.isprintable()
   if not is_printable or not re.fullmatch(legal, array):
-    raise Mistake(f"{what}: give a printable name without \\ and no . in front")
+    raise UserError(f"{what}: give a printable name without \\ and no . in front")
   if array.split("/")[0] in taken:
-    raise Mistake(f"{what}: results have something else of that name, give another")
+    raise UserError(f"{what}: that name is already used in the results, give another")
   if getattr(leaf.dtype, "kind", "") not in ("b", "i", "u", "f"):
-    raise Mistake(
+    raise UserError(
       f"{what} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
     )
   if 0 in leaf.shape:
-    raise Mistake(
+    raise UserError(
       f"{what} of shape {leaf.shape}, which has no number: leave it out, or give at "
       "least one along each axis"
     )
 
 
 def check_role(what: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
-  """Raise `Mistake` unless an array's shape and dtype fit its role."""
+  """Raise `UserError` unless an array's shape and dtype fit its role."""
   shape = leaf.shape[leaf.ndim - output.example_axes(leaf.ndim) :]
   if output.role == "score" and leaf.shape:
-    raise Mistake(f"{what} of shape {leaf.shape}: a score is one number a run")
+    raise UserError(f"{what} of shape {leaf.shape}: a score is one number a run")
   if output.role == "loss" and not shape:
-    raise Mistake(f"{what}, one number: a loss has one for each example")
+    raise UserError(f"{what}, one number: a loss has one for each example")
   if output.labels is not None:
     if leaf.dtype.kind not in "iu":
-      raise Mistake(f"{what} of {leaf.dtype}: give classes as integers")
+      raise UserError(f"{what} of {leaf.dtype}: give classes as integers")
     if shape != output.labels.shape:
-      raise Mistake(
+      raise UserError(
         f"{what} of shape {leaf.shape}, with labels of {output.labels.shape}: give a "
         "class for each label"
       )
   if output.mask is not None and output.mask.shape != shape:
-    raise Mistake(f"{what}: its mask has shape {output.mask.shape}, give {shape}")
+    raise UserError(f"{what}: its mask has shape {output.mask.shape}, give {shape}")
 
 
 def check_together(
   name: str, kept: Mapping[str, Output], shapes: Shapes, constants: Constants
 ) -> None:
-  """Raise `Mistake` unless all that is stored has a name of its own, and each axis one
+  """Raise `UserError` unless all that is stored has a name of its own, and each axis one
   length.
 
   Args:
@@ -311,7 +311,9 @@ def check_together(
     opened_with = [group] if group else sorted(checked)
     for opened in opened_with:
       if array in groups:
-        raise Mistake(f"{what}: results have something else of that name, give another")
+        raise UserError(
+          f"{what}: that name is already used in the results, give another"
+        )
       checked[opened].add(what, array, dims, array_shape)
 
 
@@ -324,15 +326,15 @@ class Opened(NamedTuple):
   def add(
     self, what: str, array: str, dims: Sequence[str], shape: Sequence[Any]
   ) -> None:
-    """Add an array; raise `Mistake` if its name or the length of an axis is another's."""
+    """Add an array; raise `UserError` if its name or the length of an axis is another's."""
     _, _, own = array.rpartition("/")
     if own in self.names:
-      raise Mistake(f"{what}: results have something else of that name, give another")
+      raise UserError(f"{what}: that name is already used in the results, give another")
     self.names.add(own)
     for axis, size in zip(dims, shape, strict=False):
       other = self.lengths.setdefault(axis, size)
       if size != other:
-        raise Mistake(
+        raise UserError(
           f"{what} with {size} along {axis!r}, another array has {other}: give the "
           "axes other names"
         )
@@ -342,7 +344,7 @@ def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
   """Return the outputs that are classes at the end of training, by name.
 
   Raises:
-    Mistake: two of them are in one group.
+    UserError: two of them are in one group.
   """
   classes = {
     name: output
@@ -351,7 +353,7 @@ def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
   }
   groups = [name.rpartition("/")[0] for name in classes]
   if len(set(groups)) < len(groups):
-    raise Mistake(
+    raise UserError(
       f"{', '.join(classes)} are classes: name them 'a/predictions', 'b/predictions', in "
       "a group each, which has their accuracy"
     )
@@ -370,7 +372,7 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
       continue
     for derived, counts in counts_of_class(name, output).items():
       if derived in outputs:
-        raise Mistake(
+        raise UserError(
           f"finish gives {derived!r}, which follows from the class {name!r}: leave it "
           "out, or give another name"
         )
@@ -491,7 +493,7 @@ def check_predictions(
   stored: Mapping[str, Output],
   values: Mapping[str, Shaped[np.ndarray, "runs ..."]],
 ) -> None:
-  """Raise `Mistake` if runs predict other classes than there are.
+  """Raise `UserError` if runs predict other classes than there are.
 
   Args:
     name: the task's, for messages.
@@ -508,7 +510,7 @@ def check_predictions(
     remedy = f"give {classes - 1} at most, or -1 for none"
     if lowest >= -1:
       remedy += f", or declare num_classes={highest + 1}"
-    raise Mistake(
+    raise UserError(
       f"{name} predicts classes from {lowest} to {highest} in {array!r}, of which there "
       f"are {classes}: {remedy}"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vmapseeds.data import Dataset
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.errors import UserError, one_of
 from vmapseeds.training import objects
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
@@ -43,7 +43,7 @@ def from_description(spec: str, origin: str, out: Any = "") -> Recipe | Task:
     out: the folder, for error messages.
 
   Raises:
-    Mistake: the import string finds none, or another one.
+    UserError: the import string finds none, or another one.
   """
   imported = None
   if origin:
@@ -56,7 +56,7 @@ def from_description(spec: str, origin: str, out: Any = "") -> Recipe | Task:
       described = described.found_in(imported)
     return dataclasses.replace(described, origin=origin)
   if not isinstance(imported, Task):
-    raise Mistake(
+    raise UserError(
       f"{out} was created from a task that cannot be imported by name: resume it from "
       "the program that created it, or start it as `vmapseeds train package.module:task`"
     )
@@ -78,13 +78,13 @@ def spec_of(task: Recipe | Task) -> str:
 
 
 def check_importable(task: Recipe | Task, who: str) -> None:
-  """Raise `Mistake` if another process (`who`, in the message) cannot import it, or an
+  """Raise `UserError` if another process (`who`, in the message) cannot import it, or an
   object that it is made of.
   """
   if isinstance(task, Recipe):
     task.check_found(who)
   elif not task.internal.origin:
-    raise Mistake(
+    raise UserError(
       f"task {task.name} is an object of this program: {who} needs it in a module, as "
       "package.module:name"
     )
@@ -105,7 +105,7 @@ def own_values(task: Recipe | Task) -> Mapping[str, float]:
 
 
 def check_swept(task: Recipe | Task, names: Iterable[str]) -> None:
-  """Raise `Mistake` if a sweep cannot vary one of these."""
+  """Raise `UserError` if a sweep cannot vary one of these."""
   if isinstance(task, Recipe):
     task.check_swept(names)
     return
@@ -176,7 +176,7 @@ def load_data(
     says: whether to say on stderr what is strange in the data and the model.
 
   Raises:
-    Mistake: recipe, runs and data do not fit together, or a task cannot keep that.
+    UserError: recipe, runs and data do not fit together, or a task cannot keep that.
   """
   if isinstance(task, Recipe):
     if base is not None:
@@ -184,7 +184,7 @@ def load_data(
     return make_task(task, runs, keep, memory=memory, base=base, says=says), runs
   # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):
-    raise Mistake(
+    raise UserError(
       f"{task.name} is a task, whose finish says what is kept: leave logits, "
       "keep_params out"
     )

@@ -14,10 +14,10 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any, NamedTuple
 
 from vmapseeds import models
-from vmapseeds.mistakes import (
-  Mistake,
+from vmapseeds.errors import (
   Rule,
   UnknownField,
+  UserError,
   at_least,
   check_fields,
   door,
@@ -74,7 +74,7 @@ class Names(NamedTuple):
   other: str = ""
 
   def check(self, what: str, value) -> None:
-    """Raise `Mistake` unless `value` is a name or what may stand in its place."""
+    """Raise `UserError` unless `value` is a name or what may stand in its place."""
     if not self.other or objects.is_name(value):
       return one_of(what, value, self.names)
     if self.other == MODELS and objects.is_pair(value):
@@ -85,7 +85,7 @@ class Names(NamedTuple):
     names = ""
     if self.names:
       names = f"a name ({', '.join(self.names)}), "
-    raise Mistake(
+    raise UserError(
       f"{field} is {value!r:.100}: give {names}package.module:name, or {self.other}"
     )
 
@@ -96,7 +96,7 @@ class Trainable(NamedTuple):
   names: tuple[str, ...] = ("all", "last")
 
   def check(self, what: str, value) -> None:
-    """Raise `Mistake` unless `value` says which parameters are trained."""
+    """Raise `UserError` unless `value` says which parameters are trained."""
     if objects.is_name(value):
       return one_of(what, value, self.names)
     is_list = isinstance(value, tuple) and len(value) > 0
@@ -104,7 +104,7 @@ class Trainable(NamedTuple):
       return
     if callable(value) or isinstance(value, str | objects.Named):
       return
-    raise Mistake(
+    raise UserError(
       f"trainable is {value!r:.100}: give all, last, a list of parameters or layers "
       "such as ['head'], or a function of such a name"
     )
@@ -181,7 +181,7 @@ class Recipe:
   the others compile once a value.
 
   Raises:
-    Mistake: a field's value is not allowed.
+    UserError: a field's value is not allowed.
   """
 
   name: Annotated[str, safe_name] = ""
@@ -326,7 +326,7 @@ class Recipe:
     return hash((self.name, self.epochs, self.batch_size, self.lr))
 
   def _check(self, names):
-    """Coerce these fields to plain Python, and raise `Mistake` for a value that is not
+    """Coerce these fields to plain Python, and raise `UserError` for a value that is not
     allowed.
     """
     fields = {name: getattr(self, name) for name in names}
@@ -339,9 +339,9 @@ class Recipe:
     vars(self).update(fields)
     self._check_paths()
     if self.lr is None and objects.is_name(self.optimizer):
-      raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
+      raise UserError(f"recipe {self.name!r} lacks lr: give a learning rate")
     if not 0 <= self.warmup < max(1, self.epochs):
-      raise Mistake(
+      raise UserError(
         f"warmup is {self.warmup!r}: give at least 0 and fewer than the {self.epochs} "
         "epochs"
       )
@@ -371,7 +371,7 @@ class Recipe:
     """Check the data set, and make paths absolute."""
     is_named = isinstance(self.dataset, str | objects.Named)
     if not is_named and not hasattr(self.dataset, "tests"):
-      raise Mistake(
+      raise UserError(
         f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a "
         "vs.Dataset"
       )
@@ -384,7 +384,7 @@ class Recipe:
   def _split_values(self, values: Any) -> dict[str, Any]:
     """Return the hyperparameters among `values` as fields, and the other values."""
     if not isinstance(values, Mapping):
-      raise Mistake(
+      raise UserError(
         f"values is {values!r:.100}: give numbers by their names, such as "
         "{'temperature': 0.1}"
       )
@@ -394,13 +394,13 @@ class Recipe:
       if name in HYPERPARAMETERS:
         fields[name] = value
         if getattr(self, name) != getattr(Recipe, name):
-          raise Mistake(
+          raise UserError(
             f"{name} is {getattr(self, name)!r}, and {value!r} in values: give one "
             "of the two"
           )
       elif safe_name("value", name) in (*RESERVED, *FIELDS):
-        raise Mistake(
-          f"value {name!r}: results have something else of that name, rename it"
+        raise UserError(
+          f"value {name!r}: that name is already used in the results, rename it"
         )
       else:
         others[name] = value
@@ -410,16 +410,15 @@ class Recipe:
   def _checked_args(self, args: Any) -> dict[str, Any]:
     """Return the arguments of the model in plain Python."""
     if not isinstance(args, Mapping):
-      raise Mistake(
+      raise UserError(
         f"model_args is {args!r:.100}: give arguments of the model by name, such as "
         "{'hidden': 64}"
       )
     plain = {}
     for name, value in args.items():
       if safe_name("model argument", name) in (*RESERVED, *FIELDS, *self.values):
-        raise Mistake(
-          f"model argument {name!r}: the recipe has something else of that name, rename "
-          "it"
+        raise UserError(
+          f"model argument {name!r}: that name is already used in the recipe, rename it"
         )
       plain[name] = value
       if value is None or isinstance(value, str | bool):
@@ -437,7 +436,7 @@ class Recipe:
     if is_list and all(isinstance(name, str) for name in metrics):
       metrics = {name: name for name in metrics}
     if not isinstance(metrics, Mapping):
-      raise Mistake(
+      raise UserError(
         f"metrics is {metrics!r:.100}: give functions of (outputs, targets) by names, such "
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
@@ -445,17 +444,17 @@ class Recipe:
     rule = Names(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
       if safe_name("metric", name) in taken:
-        raise Mistake(
-          f"metric {name!r}: results have something else of that name, rename it"
+        raise UserError(
+          f"metric {name!r}: that name is already used in the results, rename it"
         )
       rule.check(f"metric {name}", value)
     return dict(metrics)
 
   def _check_together(self) -> None:
-    """Raise `Mistake` if one field leaves another without effect."""
+    """Raise `UserError` if one field leaves another without effect."""
 
     def refuse(reason):
-      raise Mistake(f"recipe {self.name!r}: {reason}")
+      raise UserError(f"recipe {self.name!r}: {reason}")
 
     own_optimizer = not objects.is_name(self.optimizer)
     own_schedule = not objects.is_name(self.schedule)
@@ -491,16 +490,16 @@ class Recipe:
     return [*fields, *self.model_args]
 
   def check_swept(self, names: Iterable[str]) -> None:
-    """Raise `Mistake` if a sweep cannot vary one of these."""
+    """Raise `UserError` if a sweep cannot vary one of these."""
     for name in names:
       if name in NOT_SWEPT:
         remedy = wording(command=f"--set {name}=...", function=f"{name}=...")
-        raise Mistake(
+        raise UserError(
           f"a sweep varies numbers and names, not {name}: train a folder for each, with "
           f"{remedy}"
         )
       if name == "lr" and self.lr is None:
-        raise Mistake(
+        raise UserError(
           f"recipe {self.name!r} has no lr: give one, and read run['lr'] in the "
           "optimizer; or sweep what it reads, given as values={'name': number}"
         )
@@ -511,7 +510,7 @@ class Recipe:
     """Return the recipe with fields as a runs table has them.
 
     Raises:
-      Mistake: the recipe does not allow a value, or they do not fit together.
+      UserError: the recipe does not allow a value, or they do not fit together.
     """
     changes = {}
     for name, value in values.items():
@@ -556,14 +555,14 @@ class Recipe:
     """Return the recipe that `to_json` wrote.
 
     Raises:
-      Mistake: the text is anything else.
+      UserError: the text is anything else.
     """
     fields = objects.fields_of(text)
     for name in fields:
       one_of("recipe field", name, FIELDS, UnknownField)
     missing = [name for name in REQUIRED if name not in fields]
     if missing:
-      raise Mistake(
+      raise UserError(
         f"the recipe lacks {', '.join(missing)}: give every field that has no default"
       )
     for name, value in fields.items():
@@ -596,7 +595,7 @@ class Recipe:
     return dataclasses.replace(self, metrics=metrics, **changes)
 
   def check_found(self, who: str) -> None:
-    """Raise `Mistake` if another process (`who`, in the message) cannot import an object
+    """Raise `UserError` if another process (`who`, in the message) cannot import an object
     of the recipe by its name.
     """
     if self.origin:
@@ -609,7 +608,7 @@ class Recipe:
           f"the {field} of {self.name} is {objects.to_spec(value)['object']}, which no "
           "other process can import"
         )
-        raise Mistake(
+        raise UserError(
           f"{what}: {who} needs it in a module, named by package.module:name"
         )
 
@@ -644,14 +643,14 @@ def model_name(model: Any) -> str:
 
 
 def check_test_sets(names: Sequence[str]) -> None:
-  """Raise `Mistake` unless results can have test sets of these names."""
+  """Raise `UserError` unless results can have test sets of these names."""
   if not names or len(set(names)) < len(names):
-    raise Mistake(f"test_sets is {names!r}: give at least one name, each once")
+    raise UserError(f"test_sets is {names!r}: give at least one name, each once")
   for name in names:
     safe_name("test set", name)
     if name in RESERVED:
-      raise Mistake(
-        f"test set {name!r}: results have something else of that name, rename the set"
+      raise UserError(
+        f"test set {name!r}: that name is already used in the results, rename the set"
       )
 
 
@@ -660,7 +659,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   """Return the steps of a text such as "flip translate=2", with their sizes in pixels.
 
   Raises:
-    Mistake: a step is unknown, or its size is wrong.
+    UserError: a step is unknown, or its size is wrong.
   """
   steps = []
   for word in text.split():
@@ -672,7 +671,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
       # Longer numbers are refused before Python converts them.
       is_well_formed = size.isdecimal() and len(size) <= 9
     if not is_well_formed:
-      raise Mistake(
+      raise UserError(
         f"augmentation {word!r}: write {' and '.join(WITHOUT_SIZE)} without a size, the "
         f"others as {name}=PIXELS"
       )
@@ -687,7 +686,7 @@ def hyperparameter(name: str, value: object) -> float:
   """Return a value as a float.
 
   Raises:
-    Mistake: it is out of range for the hyperparameter `name`.
+    UserError: it is out of range for the hyperparameter `name`.
   """
   as_float = number(name, value)
   rule = FINITE
@@ -716,7 +715,7 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
   if hasattr(value, "tolist"):  # an array
     value = value.tolist()
   if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-    raise Mistake(f"{name} is {value!r:.200}: give a list")
+    raise UserError(f"{name} is {value!r:.200}: give a list")
   kind = typing.get_args(hint)[0]
   return tuple(_as(name, kind, item) for item in value)
 
@@ -739,7 +738,7 @@ def _as(name, kind, value):
     if whole is not None:
       return whole
     allowed = "a whole number"
-  raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
+  raise UserError(f"{name} is {value!r:.200}: give {allowed}")
 
 
 def from_text(field: str, text: str) -> Any:
@@ -918,7 +917,7 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
     **overrides: any field of `Recipe`.
 
   Raises:
-    Mistake (a ValueError): no such recipe, or a value that its field does not allow.
+    UserError (a ValueError): no such recipe, or a value that its field does not allow.
     UnknownField (a TypeError and ValueError): an override that is no field.
 
   >>> recipe("digits_cnn", epochs=4).epochs
@@ -935,5 +934,5 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
     name = of_packages[name]
   imported = objects.imported(name)
   if not isinstance(imported, Recipe):
-    raise Mistake(f"{name} is {type(imported).__name__}: give a vs.Recipe")
+    raise UserError(f"{name} is {type(imported).__name__}: give a vs.Recipe")
   return dataclasses.replace(imported.replace(**overrides), origin=name)

@@ -13,9 +13,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Integer, Key, Shaped, UInt8, UInt32
 
 from vmapseeds.data import splits
-from vmapseeds.mistakes import (
-  Mistake,
+from vmapseeds.errors import (
   UnknownField,
+  UserError,
   at_least,
   doors,
   number,
@@ -163,7 +163,7 @@ class Runs:
     are_names = all(isinstance(source, str) for source in varied)
     if not varied or not are_names or len(set(varied)) < len(varied):
       listed = ", ".join(map(str, varied)) or "none"
-      raise Mistake(
+      raise UserError(
         f"sources that vary are {listed}: choose some of {', '.join(SOURCES)}, each once"
       )
     varying_seeds = _seeds(start, n)
@@ -177,7 +177,7 @@ class Runs:
       return table
     for source, times in repeat.items():
       if source in varied:
-        raise Mistake(f"{source} varies and is repeated: give it in one place")
+        raise UserError(f"{source} varies and is repeated: give it in one place")
       repeated = _seeds(start, at_least(f"repeats of {source}", times, 2))
       _checked_count(len(table) * times)
       rows = table[np.repeat(np.arange(len(table)), times)]
@@ -211,18 +211,18 @@ class Runs:
       swept[name] = as_column(name, _listed(column))
       if not len(swept[name]) or len(np.unique(swept[name])) < len(swept[name]):
         listed = ", ".join(map(format_value, swept[name].tolist())) or "no values"
-        raise Mistake(
+        raise UserError(
           f"{name} is swept over {listed}: give at least one value, each once"
         )
     if not swept:
-      raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
+      raise UserError("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     if isinstance(seeds, Runs):
       table = seeds
     else:
       table = cls.independent(at_least("seeds", seeds, 1), start=start)
     twice = swept.keys() & table.values.keys()
     if twice:
-      raise Mistake(
+      raise UserError(
         f"{', '.join(sorted(twice))}: the table of seeds is a sweep of it already, leave "
         "it out of one"
       )
@@ -246,7 +246,7 @@ class Runs:
     """
     is_list = isinstance(tables, Sequence) and len(tables) > 0
     if not is_list or not all(isinstance(table, Runs) for table in tables):
-      raise Mistake(
+      raise UserError(
         f"tables is {tables!r:.100}: give a list of at least one table to concatenate"
       )
 
@@ -255,7 +255,7 @@ class Runs:
       return jax.tree.structure(table), [column.shape[1:] for column in columns]
 
     if any(form(table) != form(tables[0]) for table in tables):
-      raise Mistake(
+      raise UserError(
         "these tables have different columns: give each the same values swept, a poke or "
         "none, as many classes in a label map, as many training examples"
       )
@@ -367,7 +367,7 @@ class Runs:
         in one fold. Those of the training set come first.
 
     Raises:
-      Mistake: an argument is not valid.
+      UserError: an argument is not valid.
 
     >>> runs = Runs.independent(2).k_fold(3)
     >>> runs.values["fold"], runs.seeds["init"]
@@ -376,7 +376,7 @@ class Runs:
     each = at_least("folds", k, 2) * at_least("repeats", repeats, 1)
     _checked_count(len(self) * each)
     if groups is not None and stratified:
-      raise Mistake("folds are stratified, or of groups: give one of the two")
+      raise UserError("folds are stratified, or of groups: give one of the two")
     rows = self[np.repeat(np.arange(len(self)), each)]
     folds = np.tile(np.arange(each, dtype=np.int32), len(self))
     groups_of_runs = None
@@ -430,9 +430,9 @@ class Runs:
     # They are kept as int32.
     fits = are_whole and least <= rows.min() and rows.max() < 2**31
     if not fits or rows.ndim not in (ndim, ndim + 1):
-      raise Mistake(f"{what} is {numbers!r:.200}: give whole numbers {allowed}")
+      raise UserError(f"{what} is {numbers!r:.200}: give whole numbers {allowed}")
     if rows.ndim > ndim and len(rows) != len(self):
-      raise Mistake(
+      raise UserError(
         f"{what} for {len(rows)} runs in a table of {len(self)}: give one a run"
       )
     shape_of_one = rows.shape[rows.ndim - ndim :]
@@ -468,7 +468,7 @@ class Runs:
 
     Raises:
       UnknownField: the table varies a source or sweeps a value that is not declared.
-      Mistake: a value is no number.
+      UserError: a value is no number.
     """
     for source in self.varying():
       one_of("source of randomness", source, sources, UnknownField)
@@ -624,7 +624,7 @@ def _group_numbers(groups, k: int) -> Integer[np.ndarray, " examples"]:
   """Return the number of each example's group, of at least `k`."""
   names = np.asarray(groups)
   if names.ndim != 1 or names.dtype.kind not in "iuU" or len(np.unique(names)) < k:
-    raise Mistake(
+    raise UserError(
       f"groups are {names.dtype} {names.shape}: give the number or name of each "
       f"example's group, (examples,), of at least {k} groups"
     )
@@ -645,7 +645,7 @@ def as_runs(table_or_count: Runs | int) -> Runs:
     at_least("runs", len(table_or_count), 1)
     return table_or_count
   if whole_number(table_or_count) is None:
-    raise Mistake(
+    raise UserError(
       f"runs is {table_or_count!r:.100}: give how many, or a table as "
       "vs.Runs.independent makes it"
     )
@@ -656,7 +656,7 @@ def as_column(name: str, values: Sequence[Any]) -> np.ndarray:
   """Return values to sweep as a column: float64 if all are numbers, else texts.
 
   Raises:
-    Mistake: one of them is neither a number nor a name.
+    UserError: one of them is neither a number nor a name.
   """
 
   def is_named(value):
@@ -670,7 +670,7 @@ def as_text(name: str, value: Any) -> str:
   """Return one value to sweep as a text: that of `--sweep`.
 
   Raises:
-    Mistake: it is neither a number nor a name.
+    UserError: it is neither a number nor a name.
   """
   if value is None or value == "":
     return "none"
@@ -679,7 +679,7 @@ def as_text(name: str, value: Any) -> str:
   if callable(value):
     text = name_of(value)
     if not is_import(text):
-      raise Mistake(
+      raise UserError(
         f"{name} is {text}, which cannot be imported by name: define it in a module"
       )
   elif isinstance(value, str):
@@ -689,7 +689,7 @@ def as_text(name: str, value: Any) -> str:
   # Names of programs have commas, and folders' paths have slashes.
   is_legal = text.isprintable() and not any(letter in text for letter in "/\\,")
   if not is_legal or len(text.encode()) > TEXT_BYTES:
-    raise Mistake(
+    raise UserError(
       f"{name} is {text!r:.200}: give numbers or names, of at most {TEXT_BYTES} "
       "characters, without / \\ and commas"
     )
@@ -732,7 +732,7 @@ def finite(what: str, value: object) -> float:
   as_float = number(what, value)
   # NaN fails this comparison too.
   if not abs(as_float) <= float(np.finfo(np.float32).max):
-    raise Mistake(f"{what} is {value!r}: give a finite number")
+    raise UserError(f"{what} is {value!r}: give a finite number")
   return as_float
 
 
@@ -746,13 +746,13 @@ def _seeds(start, n):
   start = at_least("seed", start, 0)
   n = _checked_count(n)
   if start + n > 2**32:
-    raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
+    raise UserError(f"seeds up to {start + n - 1}: give numbers below 2**32")
   return np.arange(start, start + n, dtype=np.uint32)
 
 
 def _checked_count(n):
   if at_least("runs", n, 1) > MAX_RUNS:
-    raise Mistake(f"runs is {n}: give at most {MAX_RUNS}")
+    raise UserError(f"runs is {n}: give at most {MAX_RUNS}")
   return int(n)
 
 

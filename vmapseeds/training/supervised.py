@@ -15,16 +15,16 @@ import numpy as np
 from jaxtyping import Array, Int, Integer, PyTree
 
 from vmapseeds import models
-from vmapseeds.data import Dataset, load
+from vmapseeds.data import Dataset, load_dataset
 from vmapseeds.data.dataset import Examples, count_seen, twins_in_training
-from vmapseeds.mistakes import Mistake, say
+from vmapseeds.errors import UserError, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import depends_on_batch, evaluate
 from vmapseeds.training.holding_out import HeldOut
 from vmapseeds.training.inputs import DeviceExamples, batch_like, targets_of
 from vmapseeds.training.losses import predict_of
 from vmapseeds.training.metrics import check_metric, measure_all, metric_of
-from vmapseeds.training.modules import begins_as_it_is
+from vmapseeds.training.modules import has_fixed_init
 from vmapseeds.training.moments import (
   GIVEN,
   KEPT_MOMENTS,
@@ -134,11 +134,11 @@ def make_task(
     says: whether to say on stderr what is strange in the data and the model.
 
   Raises:
-    Mistake: recipe, runs and data do not fit together.
+    UserError: recipe, runs and data do not fit together.
   """
   kind = sampling_kind(runs)
   splits_all = kind in POOLED
-  dataset = load_dataset(recipe, splits_all)
+  dataset = dataset_of(recipe, splits_all)
   if splits_all:
     dataset = pooled(dataset)
   held_out = held_out_examples(runs, keep, len(dataset.train))
@@ -147,7 +147,7 @@ def make_task(
   # Pooling has refused data with an example in two sets.
   twins = {} if splits_all else twins_in_training(dataset)
   if says:
-    say_what_is_strange(recipe, runs, dataset, twins)
+    warn_about_data(recipe, runs, dataset, twins)
 
   num_classes = dataset.num_classes
   label_map = runs.values.get("label_map")
@@ -220,7 +220,7 @@ def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
     **internal: fields of `task.Internal`.
 
   Raises:
-    Mistake: recipe, runs and data do not fit together.
+    UserError: recipe, runs and data do not fit together.
   """
   runs, dataset = shared.runs, shared.dataset
   train = shared.sets[0]
@@ -273,7 +273,7 @@ def held_out_examples(runs: Runs, keep: Keep, available: int) -> HeldOut | None:
   test sets alone.
 
   Raises:
-    Mistake: logits would be kept of the trials of a search.
+    UserError: logits would be kept of the trials of a search.
   """
   kind = sampling_kind(runs)
   splits_all = kind in POOLED
@@ -283,7 +283,7 @@ def held_out_examples(runs: Runs, keep: Keep, available: int) -> HeldOut | None:
   # What single trials of a search make of held-out examples is not kept.
   kept = "trial" not in runs.values
   if splits_all and keep.logits and not kept:
-    raise Mistake("logits of the trials of a search are not kept: leave logits out")
+    raise UserError("logits of the trials of a search are not kept: leave logits out")
   sizes = runs.held_out_sizes(available) if splits_all else ()
   validates = kind == OUT_OF_BOOTSTRAP
   return HeldOut(validates, kept, sizes, out_of_bag=out_of_bag)
@@ -334,7 +334,7 @@ def swept_fields(recipe: Recipe, runs: Runs) -> tuple[list[str], list[str]]:
   make another program each.
 
   Raises:
-    Mistake: the recipe has no such fields, or does not allow a value.
+    UserError: the recipe has no such fields, or does not allow a value.
   """
   names = [name for name in runs.values if name not in MADE_COLUMNS]
   recipe.check_swept(names)
@@ -353,7 +353,7 @@ def is_traced(recipe: Recipe, name: str, swept: Sequence[str]) -> bool:
   return name == "dropout" and "model" not in swept and takes(recipe, name)
 
 
-def say_what_is_strange(
+def warn_about_data(
   recipe: Recipe,
   runs: Runs,
   dataset: Dataset,
@@ -384,7 +384,7 @@ def say_what_is_strange(
     )
   if is_name(recipe.model):
     return
-  if begins_as_it_is(resolve_object("model", recipe.model)):
+  if has_fixed_init(resolve_object("model", recipe.model)):
     say(
       f"every run begins with the parameters that the model {name_of(recipe.model)} has: "
       "give its class, or a function of a key that makes it, for others"
@@ -535,10 +535,10 @@ def pooled(data: Dataset) -> Dataset:
   """Return a data set whose training set has the examples of all its sets.
 
   Raises:
-    Mistake: it has the same examples twice, so that some would be held out and trained on.
+    UserError: it has the same examples twice, so that some would be held out and trained on.
   """
   for name, twins in twins_in_training(data).items():
-    raise Mistake(
+    raise UserError(
       f"{(twins >= 0).sum()} of the {len(twins)} examples of {name!r} of {data.name!r} "
       "are in the training set too, and runs would train on what they hold out: leave "
       "them out; a vs.Dataset whose runs hold examples out needs no test set"
@@ -1017,7 +1017,7 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
 def check_runs(
   recipe: Recipe, runs: Runs, num_train: int, num_classes: int | None
 ) -> None:
-  """Raise `Mistake` if a table does not fit a recipe and its data set, which has so many
+  """Raise `UserError` if a table does not fit a recipe and its data set, which has so many
   training examples and classes.
   """
   values = runs.values
@@ -1027,19 +1027,19 @@ def check_runs(
         hyperparameter(name, value)
   label_map = values.get("label_map")
   if label_map is not None and label_map.shape[1] != num_classes:
-    raise Mistake(
+    raise UserError(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
       "one for each"
     )
   check_sampling(runs, num_train, num_classes)
   if "start" in values and recipe.start_from is None:
-    raise Mistake(
+    raise UserError(
       "runs that start from stored networks: give the recipe start_from, the folder "
       "that has them"
     )
   size = runs.num_train(num_train)
   if size < recipe.batch_size:
-    raise Mistake(
+    raise UserError(
       f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
       "many"
     )
@@ -1047,19 +1047,19 @@ def check_runs(
   if "poke_step" in values:
     last = values["poke_step"].max()
     if last >= steps:
-      raise Mistake(
+      raise UserError(
         f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
         "earlier one, or -1 for never"
       )
 
 
 def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
-  """Raise `Mistake` if the training examples that a table chooses are not among those of
+  """Raise `UserError` if the training examples that a table chooses are not among those of
   a data set, which has so many and so many classes.
   """
   subset = runs.values.get("subset")
   if subset is not None and subset.max() >= num_train:
-    raise Mistake(
+    raise UserError(
       f"training index {subset.max()} in data with {num_train} examples: the last is "
       f"{num_train - 1}"
     )
@@ -1067,23 +1067,25 @@ def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
   kind, count = runs.sampling or ("", None)
   groups = runs.values.get(FOLD_GROUPS)
   if groups is not None and groups.shape[1] != num_train:
-    raise Mistake(
+    raise UserError(
       f"groups of {groups.shape[1]} examples for data with {num_train}, training and test: "
       "give one for each"
     )
   if kind == STRATIFIED and num_classes is None:
-    raise Mistake(
+    raise UserError(
       "stratified folds of targets that are no classes: leave stratified out"
     )
   if kind in (K_FOLD, STRATIFIED) and (count or 0) > num_train:
-    raise Mistake(f"{count} folds of {num_train} examples: give at most as many folds")
+    raise UserError(
+      f"{count} folds of {num_train} examples: give at most as many folds"
+    )
   if kind == OUT_OF_BOOTSTRAP and size > num_train - 2:
-    raise Mistake(
+    raise UserError(
       f"{size} of {num_train} examples to train on: give at most {num_train - 2}, so that "
       "some are left to validate and test on"
     )
   if kind == "subset" and size > num_train:
-    raise Mistake(
+    raise UserError(
       f"training subset of {size} of {num_train} examples: give at most {num_train}"
     )
 
@@ -1092,11 +1094,11 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   """Return the paths of the stored variables that runs start from.
 
   Raises:
-    Mistake: more than the last layer differs, or there is no such network.
+    UserError: more than the last layer differs, or there is no such network.
   """
   start = runs.values.get("start")
   if start is not None and start.max() >= len(base):
-    raise Mistake(
+    raise UserError(
       f"network {start.max()} of {base.path} with {len(base)}: the last is "
       f"{len(base) - 1}"
     )
@@ -1111,7 +1113,7 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
     stored = base.shapes.get(path)
     mine = due.get(path)
     if stored != mine and path not in fresh:
-      raise Mistake(
+      raise UserError(
         f"{base.path} has {path} {stored}, {recipe.name} {mine}: give the model that "
         "was trained there, of which the last layer alone may differ"
       )
@@ -1129,7 +1131,7 @@ def abstract_task(recipe: Recipe) -> Task:
   speed. Data sets in `BALANCED` are not loaded.
 
   Raises:
-    Mistake: another data set cannot be loaded.
+    UserError: another data set cannot be loaded.
   """
   known = recipe
   if recipe.dataset in BALANCED and set(recipe.test_sets) <= {"train", "test"}:
@@ -1147,20 +1149,20 @@ def abstract_task(recipe: Recipe) -> Task:
       mean=(0,) * channels,
       std=(1,) * channels,
     )
-  data = load_dataset(known)
+  data = dataset_of(known)
   check_data(known, data, data.num_classes)
   sets = on_device(known, data, data.num_classes)
   shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), sets)
   return recipe_task(recipe, sets, data=shapes)
 
 
-def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
+def dataset_of(recipe: Recipe, splits_all: bool = False) -> Dataset:
   """Load the recipe's data into memory. Where runs hold some of all examples out, it
   needs no test set.
   """
   source = recipe.dataset
   if isinstance(source, Named):
-    raise Mistake(
+    raise UserError(
       f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
       "program that created it"
     )
@@ -1168,11 +1170,11 @@ def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
     source = imported(source)
     if not isinstance(source, Dataset):
       kind = type(source).__name__
-      raise Mistake(
+      raise UserError(
         f"dataset {recipe.dataset} is {kind}: give the name of a vs.Dataset"
       )
   if not isinstance(source, Dataset):
-    return load(source, test_sets=recipe.test_sets, classes=recipe.classes)
+    return load_dataset(source, test_sets=recipe.test_sets, classes=recipe.classes)
   test_sets = recipe.test_sets
   if splits_all and not source.tests:
     test_sets = ()
@@ -1180,7 +1182,7 @@ def load_dataset(recipe: Recipe, splits_all: bool = False) -> Dataset:
 
 
 def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
-  """Raise `Mistake` if the recipe does not fit the data."""
+  """Raise `UserError` if the recipe does not fit the data."""
   augment.check_steps(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
     models.check_size(recipe.model, data.train.inputs.shape[1:])
@@ -1188,18 +1190,20 @@ def check_data(recipe: Recipe, data: Dataset, num_classes: int | None) -> None:
   no_classes = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
     remedy = remedy_for_targets(targets)
-    raise Mistake(f"{no_classes}: {remedy}give a loss for them, such as squared_error")
+    raise UserError(
+      f"{no_classes}: {remedy}give a loss for them, such as squared_error"
+    )
   if num_classes is not None and recipe.loss == "squared_error":
     remedy = "give cross_entropy, or a vs.Dataset with num_classes=None"
-    raise Mistake(
+    raise UserError(
       f"loss is squared_error, the targets of {data.name} are classes: {remedy}"
     )
   for name, metric in recipe.metrics.items():
     check_metric(name, metric_of(name, metric), targets, num_classes)
   if num_classes is None and recipe.stop_at is not None:
-    raise Mistake(f"{no_classes}: leave stop_at out, which is an accuracy")
+    raise UserError(f"{no_classes}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
-    raise Mistake(f"{no_classes}: leave predict out, which is of classes")
+    raise UserError(f"{no_classes}: leave predict out, which is of classes")
 
 
 def remedy_for_targets(targets: np.ndarray) -> str:

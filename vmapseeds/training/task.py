@@ -15,16 +15,16 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree, Shaped
 
 from vmapseeds.data.dataset import fingerprint
-from vmapseeds.jaxprs import check_divides_nothing, compute, equations, open_program
-from vmapseeds.mistakes import (
-  Mistake,
+from vmapseeds.errors import (
   UnknownField,
+  UserError,
   at_least,
   check_fields,
   number,
   one_of,
   safe_name,
 )
+from vmapseeds.jaxprs import check_divides_nothing, compute, equations, open_program
 from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, SAMPLER, seed_column
@@ -106,7 +106,7 @@ class Task:
     internal: what this package sets. Leave it out.
 
   Raises:
-    Mistake: a field is not what it should be.
+    UserError: a field is not what it should be.
   """
 
   name: str
@@ -135,28 +135,32 @@ class Task:
     for field, what in mappings.items():
       value = getattr(self, field)
       if not isinstance(value, Mapping):
-        raise Mistake(f"{field} is {value!r:.100}: give {what}")
+        raise UserError(f"{field} is {value!r:.100}: give {what}")
     for name, output in self.outputs.items():
       if not isinstance(output, Output):
-        raise Mistake(f"outputs has {output!r:.100} for {name!r}: give a vs.Output")
+        raise UserError(f"outputs has {output!r:.100} for {name!r}: give a vs.Output")
     twice = sorted(self.dims.keys() & self.outputs.keys())
     if twice:
-      raise Mistake(f"{twice[0]!r} is in dims and in outputs: give dims in its Output")
+      raise UserError(
+        f"{twice[0]!r} is in dims and in outputs: give dims in its Output"
+      )
     safe_name("task name", self.name)
     at_least("rounds", self.rounds, 0)
     for part in STAGES:
       function = getattr(self, part)
       if not callable(function):
-        raise Mistake(f"{part} is {function!r:.100}: give a pure function of one lane")
+        raise UserError(
+          f"{part} is {function!r:.100}: give a pure function of one lane"
+        )
     if isinstance(self.sources, str) or not isinstance(self.sources, Sequence):
-      raise Mistake(f"sources is {self.sources!r}: give a list of names")
+      raise UserError(f"sources is {self.sources!r}: give a list of names")
     for name in (*self.sources, *self.values):
       safe_name("source or value", name)
     taken = set(MADE_COLUMNS).union(map(seed_column, self.sources))
     for name in (*self.sources, *self.values):
       if name in taken:
-        raise Mistake(
-          f"source or value {name!r}: results have something else of that name, rename "
+        raise UserError(
+          f"source or value {name!r}: that name is already used in the results, rename "
           "it"
         )
     values = {name: number(name, value) for name, value in self.values.items()}
@@ -178,15 +182,15 @@ def bind(task: Task, runs: Runs) -> Runs:
   each of its values.
 
   Raises:
-    Mistake: the table has columns that the task does not know.
+    UserError: the table has columns that the task does not know.
   """
   for name in MADE_COLUMNS:
     if name in runs.values and name not in task.internal.columns:
-      raise Mistake(
+      raise UserError(
         f"these runs have {name}, which task {task.name} does not know: leave it out"
       )
   if runs.sampling and "subset" not in task.internal.columns:
-    raise Mistake(
+    raise UserError(
       f"these runs choose training examples, of which task {task.name} knows none: "
       "leave that out"
     )
@@ -312,13 +316,13 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
   few as it can be traced with.
 
   Raises:
-    Mistake: as `trace`.
+    UserError: as `trace`.
   """
 
   def attempt(fixed):
     try:
       return trace(with_fixed(task, fixed), runs)
-    except Mistake as mistake:
+    except UserError as mistake:
       if not isinstance(mistake.__cause__, READ_IN_PYTHON):
         raise
       return None
@@ -374,7 +378,7 @@ def trace_programs(
   also the task with the values `fixed` that the Python code of any program reads.
 
   Raises:
-    Mistake: as `trace`.
+    UserError: as `trace`.
   """
   traced_rows: dict[int, Traced] = {}
   fixed = set(task.internal.fixed)
@@ -417,7 +421,7 @@ def trace_stages(task: Task, lane: Run) -> tuple[Any, Any, Any]:
 
 
 def check_stages(task: Task, stages: tuple[Any, Any, Any]) -> None:
-  """Raise `Mistake` unless a task's traced functions fit together."""
+  """Raise `UserError` unless a task's traced functions fit together."""
   start, advance, finish = stages
   for stage in stages:
     for equation in equations(stage.jaxpr):
@@ -429,12 +433,12 @@ def check_stages(task: Task, stages: tuple[Any, Any, Any]) -> None:
   before = as_texts(start.out_info)
   after = as_texts(advance.out_info)
   if before != after:
-    raise Mistake(
+    raise UserError(
       f"advance of {task.name} makes of a state {before} {after}: give one of the same "
       "shapes and dtypes"
     )
   if task.rounds > 1 and not _reads_round(advance, -1):
-    raise Mistake(
+    raise UserError(
       f"advance of {task.name} does not read its last argument: it is called for the "
       "rounds from first to last, a few at a time with checkpoints, so loop over them, "
       "as jax.lax.fori_loop(first, last, ...) does, or give rounds=1"
@@ -442,7 +446,7 @@ def check_stages(task: Task, stages: tuple[Any, Any, Any]) -> None:
   finished = finish.out_info
   has_names = isinstance(finished, Mapping) and bool(finished)
   if not has_names or not all(hasattr(leaf, "dtype") for leaf in finished.values()):
-    raise Mistake(
+    raise UserError(
       f"finish of task {task.name} gives no arrays by name: give a dict such as "
       "{'loss': loss}"
     )
@@ -452,7 +456,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   """Trace a task's functions for the bound table.
 
   Raises:
-    Mistake: they fail, do not fit together, or return what results cannot store.
+    UserError: they fail, do not fit together, or return what results cannot store.
   """
   lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
   stages = trace_stages(task, lane)
@@ -513,7 +517,7 @@ def _depends(function, axes: tuple, arguments) -> bool:
 
 
 def check_rounds(traced: Traced) -> None:
-  """Raise `Mistake` if rounds that are called one by one give another state than rounds
+  """Raise `UserError` if rounds that are called one by one give another state than rounds
   that are called together, as checkpoints decide. This computes six rounds of the first
   run, and only of an `advance` that does not read where it begins.
   """
@@ -538,7 +542,7 @@ def check_rounds(traced: Traced) -> None:
     if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key):
       one, other = map(jax.random.key_data, (one, other))
     if np.asarray(one).tobytes() != np.asarray(other).tobytes():
-      raise Mistake(
+      raise UserError(
         f"advance of {task.name} does not read its argument first, and {rounds} rounds "
         "called one by one give another state than called together: begin at first, as "
         "jax.lax.fori_loop(first, last, ...) does, or count rounds in the state"
@@ -546,20 +550,20 @@ def check_rounds(traced: Traced) -> None:
 
 
 def check_names(runs: Runs, kept, constants: Constants) -> None:
-  """Raise `Mistake` if a column of the table has the name of something else."""
+  """Raise `UserError` if a column of the table has the name of something else."""
   taken = {"run"}
   for name in (*kept, *constants):
     taken.add(name.rpartition("/")[2])
   for output in kept.values():
     taken.update(output.dims)
   for name in runs.values.keys() & taken:
-    raise Mistake(
-      f"a value {name!r}: results have something else of that name, rename the value"
+    raise UserError(
+      f"a value {name!r}: that name is already used in the results, rename the value"
     )
 
 
 def check_varying(traced: Traced, runs: Runs) -> None:
-  """Raise `Mistake` if a source was chosen to vary, or a value is swept, that no run
+  """Raise `UserError` if a source was chosen to vary, or a value is swept, that no run
   depends on, or if runs of a task differ in nothing.
   """
   task = traced.task
@@ -567,7 +571,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   is_recipe = bool(task.internal.spec)
   if not is_recipe and len(runs) > 1 and not any(reads(traced, n) for n in names):
     sources = list(task.sources) or ["init"]
-    raise Mistake(
+    raise UserError(
       f"{task.name} reads no seed and no value: its {len(runs)} runs would be equal; "
       f"draw from run.key({sources[0]!r}) in start or advance, with "
       f"sources={sources}"
@@ -579,7 +583,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
     condition = ""
     if "data" in unread:
       condition = " (data only after Runs.subset or Runs.bootstrap)"
-    raise Mistake(
+    raise UserError(
       f"{task.name} reads no seed of {', '.join(unread)}: vary some of "
       f"{', '.join(others)}{condition}"
     )
@@ -587,7 +591,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   swept = [n for n in runs.swept() if n in task.values and n not in task.internal.fixed]
   unread = [name for name in swept if not reads(traced, name)]
   if unread:
-    raise Mistake(
+    raise UserError(
       f"{task.name} does not read {', '.join(unread)}: a sweep of it would train the "
       f"same run again; read run[{unread[0]!r}] in the optimizer or where it matters, or "
       "sweep what is read there, declared as values={'name': number}"

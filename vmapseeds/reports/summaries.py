@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
-from vmapseeds.reports import groups, sources
+from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.results.by_example import ids_of, table_of_losses, table_of_votes
 from vmapseeds.results.description import UPGRADED, shown_condition
@@ -41,7 +41,7 @@ UNREAD = (
   "Predictions were not kept, or are too many to read for a report. So standard errors "
   "of disagreement and of independent errors are left out, and pairs of examples unless "
   "they were counted in training (--pairs): vs.stats has them of runs that "
-  "vs.prediction_blocks reads."
+  "vs.open_results reads."
 )
 
 
@@ -70,11 +70,12 @@ def summarize(
     returns for the first output; and `further`, the same for each of the others.
 
   Raises:
-    Mistake: no output has a role, no run is finished, or all diverged.
+    UserError: no output has a role, no run is finished, or all diverged.
   """
   measured = measured or measure_outputs(results)
   kept = measured[0].kept
   settings = settings_of(results, kept)
+  # A spread over values is not one over seeds: pages say so beside their title.
   pooled = list(groups.swept_columns(kept))
   if any(not runs.pooled for runs in measured):
     pooled.append("label_map")
@@ -125,6 +126,7 @@ def format_setting(value: Any) -> str:
 
 def _varied_sources(kept: xr.Dataset) -> list[str]:
   sources_of_runs = []
+  # A column may be there with one seed for all runs.
   for name, seeds in groups.seed_columns(kept).items():
     if (seeds != seeds[0]).any():
       sources_of_runs.append(kept[name].attrs.get("source", name))
@@ -141,10 +143,10 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
 
   Returns:
     `output`, `role`, `runs`, `diverged`; `examples`, `classes` and `class_names`, where there are any;
-    `sources`, what `sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
+    `sources`, what `crossed_sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
     examples farthest from independence; of more runs than one `hard_examples`,
     `split_examples` and, of classes, `mislabelled_examples`, the first rows of
-    `vs.examples` in these orders; and `statistics`: name -> `label`, `group`, `value`, `se` (standard error, or
+    `vs.example_table` in these orders; and `statistics`: name -> `label`, `group`, `value`, `se` (standard error, or
     None), `low` and `high` (95 % interval, or None), `over` (what the uncertainty is
     about: other "runs", or other "examples"), `unit` (fraction; variance: squared
     fraction; correlation; number; count; p; or the output's own), `definition` and
@@ -168,7 +170,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "classes": runs.num_classes,
     "class_names": runs.class_names,
     **_notable_examples(runs),
-    "sources": sources.decompose(runs),
+    "sources": crossed_sources.decompose(runs),
     "headline": {row.heading: row.name for row in rows if row.heading},
     "statistics": statistics,
   }
@@ -196,6 +198,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   else:
     table, orders = table_of_votes(runs.tallies), ORDERS
   table = table.assign_coords(ids_of(runs.kept, runs.examples))
+  # The page has pictures of these alone, without a script.
   for order in orders:
     notable[f"{order}_examples"] = rows_of(table, order, SHOWN_EXAMPLES)
   return notable
@@ -281,12 +284,12 @@ def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
     yield (
       f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
       f"that a run was trained on: {runs.of.name} is not that of new examples, and "
-      "nothing is said of an endless test set. Give others."
+      "nothing is said of an infinite test set. Give others."
     )
   if runs.output == "loss" and "losses" not in kept.variables:
     yield (
       "The loss of an example depends on those beside it, so it is evaluated on the whole "
-      "test set at once: there is no variance on an endless test set, which is of means "
+      "test set at once: there is no variance on an infinite test set, which is of means "
       "over examples, and no example is harder than others."
     )
   if kept.attrs.get(INCOMPLETE):
@@ -351,6 +354,7 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
       "predictions are left out; the spread of accuracy includes differences between the "
       "tasks."
     )
+  # Whoever pools values on purpose may still send the page to another.
   swept = groups.swept_columns(kept)
   if swept:
     varied = " and ".join(swept)
@@ -358,7 +362,7 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
       f"The spread between runs includes the effect of {varied}, varied between them."
     )
   if section["sources"]:
-    yield sources.warning_of(section["sources"], runs.of.unit)
+    yield crossed_sources.warning_of(section["sources"], runs.of.unit)
   # Standard errors take runs as independent.
   if FOLD in kept.variables:
     yield (
@@ -403,7 +407,7 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   if runs.seen:
     return f"{lead} Runs were trained on some of these examples."
   if (variance["low"] or 0) > 0:
-    return f"{lead} On an endless test set {text['distr. sd']} would remain."
+    return f"{lead} On an infinite test set {text['distr. sd']} would remain."
   if (variance["high"] or 0) < 0:
     return (
       f"{lead} {parts.capitalize()} spread less than independent ones, by more than "

@@ -20,8 +20,8 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Integer, PyTree, Real
 
+from vmapseeds.errors import Failure, UserError, door, option
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, door, option
 from vmapseeds.results.description import MIXED, campaign_of, variables_of
 from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
@@ -71,18 +71,18 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
       that applies them.
 
   Raises:
-    Mistake: there are no such runs, they are not trained yet, their parameters were not
+    UserError: there are no such runs, they are not trained yet, their parameters were not
       kept, do not fit in memory or are damaged. From `apply`: images that the networks
       cannot take.
   """
   stored = require_metadata(path)
   if not variables_of(stored):
-    raise Mistake(
+    raise UserError(
       f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them"
     )
   # `apply` normalises images as the training did, which is one way for all networks.
   if MIXED in (stored["mean"], stored["std"]):
-    raise Mistake(
+    raise UserError(
       f"{path} has no one mean and std of pixels: its networks were trained with different ones"
     )
   results = Results(path, stored)
@@ -94,7 +94,7 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
     _evaluated(recipe): recipe for recipe in _recipes(path, np.atleast_1d(rows))
   }
   if len(recipes) > 1:
-    raise Mistake(
+    raise UserError(
       f"{path} has networks of several models, which no one function applies: give runs "
       "of one of them"
     )
@@ -142,7 +142,7 @@ def export_networks(
     runs: rows of the folder, as for `load_networks`.
 
   Raises:
-    Mistake: as `load_networks`; or `out` is behind a URL, or not empty.
+    UserError: as `load_networks`; or `out` is behind a URL, or not empty.
     Failure: `out` cannot be written any more.
   """
   import orbax.checkpoint as ocp  # takes a while
@@ -150,7 +150,9 @@ def export_networks(
   results = Results(path)
   target = place(out)
   if is_remote(target):
-    raise Mistake(f"{out} is behind a URL: give a folder on a disk, and copy it there")
+    raise UserError(
+      f"{out} is behind a URL: give a folder on a disk, and copy it there"
+    )
   # orbax would fail only at the first run that is there, after it has written others.
   check_empty(target)
   rows = np.atleast_1d(_rows(path, runs, results.done)).tolist()
@@ -189,14 +191,14 @@ def _read(results, rows, names):
   """Read some variables of stored networks.
 
   Raises:
-    Mistake: they do not fit in memory.
+    UserError: they do not fit in memory.
   """
   arrays = results.root["arrays"]
   bytes_of_run = sum(bytes_of(arrays[f"{VARIABLES}/{name}"]) for name in names)
   needed = rows.size * bytes_of_run
   # Said here, because the system would end the process without a word.
   if needed > free_host_memory():
-    raise Mistake(
+    raise UserError(
       f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs"
     )
   return {name: results.read(f"{VARIABLES}/{name}", rows) for name in names}
@@ -207,7 +209,7 @@ class StoredNetworks:
   `training.supervised.Base`.
 
   Raises:
-    Mistake: there is no such folder, its parameters were not kept, or runs are left to
+    UserError: there is no such folder, its parameters were not kept, or runs are left to
       train.
   """
 
@@ -215,17 +217,17 @@ class StoredNetworks:
     self.path = path
     root = read_verified_metadata(path)
     if root is None:
-      raise Mistake(
-        f"start_from is {path}, which is no results folder: train it first, or put it back"
+      raise UserError(
+        f"start_from is {path}, which is not a results folder: train it first, or put it back"
       )
     if not variables_of(root):
-      raise Mistake(
+      raise UserError(
         f"start_from is {path}, which holds no trained parameters: train it with keep_params=True"
       )
     self.results = Results(path, root)
     # A run that starts from a network must find it whenever it is repeated.
     if not self.results.done.all():
-      raise Mistake(
+      raise UserError(
         f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first"
       )
     self.shapes = {name: tuple(shape) for name, shape in variables_of(root).items()}
@@ -258,16 +260,11 @@ class StoredNetworks:
 
 
 @door
-def load_params(path: Folder, run: int) -> PyTree[Float[np.ndarray, "..."]]:
-  """Load the trained variables of one run: `load_networks(path, run).variables`."""
-  return load_networks(path, run).variables
-
-
 def _rows(path, runs, done):
   """Return the rows of the requested runs.
 
   Raises:
-    Mistake: a run does not exist or is not trained.
+    UserError: a run does not exist or is not trained.
   """
   if runs is None:
     return np.flatnonzero(done)
@@ -275,16 +272,16 @@ def _rows(path, runs, done):
   is_row_or_list = rows.dtype.kind in "iu" and rows.ndim < 2 and rows.size > 0
   # A negative number would count from the end, which moves when runs are added.
   if not is_row_or_list or rows.min() < 0:
-    raise Mistake(
+    raise UserError(
       f"runs is {runs!r:.100}: give the number of a run, from 0, or a list of such"
     )
   if rows.max() >= len(done):
-    raise Mistake(
+    raise UserError(
       f"run {rows.max()} of a folder with {len(done)}: the last is {len(done) - 1}"
     )
   if not done[rows].all():
     run = rows[~done[rows]][0]
-    raise Mistake(
+    raise UserError(
       f"run {run} of {path} is not trained yet: `vmapseeds train` with the same "
       f"{option('out')} resumes"
     )
@@ -314,7 +311,7 @@ def _apply(recipe, stored):
     remedy = _remedy_of_inputs(recipe, mean)
     has_channels = mean is None or inputs.shape[-1:] == (len(mean),)
     if inputs.ndim < 2 or not has_channels:
-      raise Mistake(f"{problem}: {remedy}")
+      raise UserError(f"{problem}: {remedy}")
     if mean is not None:
       mean = jnp.asarray(mean)
     if std is not None:
@@ -323,13 +320,13 @@ def _apply(recipe, stored):
       with product_precision(precision):
         outputs = model.apply(of_model, normalize(inputs, mean, std))
     # It says already what to do.
-    except Mistake:
+    except UserError:
       raise
     except (TypeError, ValueError, flax.errors.ScopeParamShapeError) as error:
       # An error of this package's own code is no mistake of the user.
       if objects.is_ours(error):
         raise
-      raise Mistake(
+      raise UserError(
         f"{problem}, which these networks cannot take "
         f"({objects.describe_exception(error)}): {remedy}"
       ) from error

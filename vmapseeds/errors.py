@@ -19,7 +19,7 @@ MAX_NAME_LENGTH = 60
 MAX_LINE_LENGTH = 2000
 
 
-class Mistake(ValueError):
+class UserError(ValueError):
   """A mistake of the user's, said in one line. The command line prints it and exits
   with status 2.
 
@@ -34,7 +34,7 @@ class Mistake(ValueError):
     super().__init__(one_line(message))
 
 
-class UnknownField(Mistake, TypeError):
+class UnknownField(UserError, TypeError):
   """A name that no field, source or flag has."""
 
 
@@ -110,7 +110,7 @@ def door(
   def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
     try:
       return function(*args, **kwargs)
-    except (Mistake, Failure) as error:
+    except (UserError, Failure) as error:
       # The command line prints the line alone.
       if _is_command.get() or TRACEBACK in os.environ:
         raise
@@ -126,8 +126,8 @@ def door(
         raise interrupt.with_traceback(None)  # noqa: B904
       reason = str(interrupt)
       if not reason:
-        reason = "what was written stays; run the same command again to resume"
-      reason = reason.replace("run the same command", "make the same call")
+        reason = "what was written stays; rerun the same command to resume"
+      reason = reason.replace("rerun the same command", "make the same call again")
       say(f"interrupted: {reason}")
       interrupt.args = ()
       interrupt.was_said = True  # type: ignore[attr-defined]
@@ -187,7 +187,7 @@ def one_of(
   what: str,
   value: object,
   allowed: Iterable[str],
-  error: type[Mistake] = Mistake,
+  error: type[UserError] = UserError,
 ) -> None:
   """Raise `error` unless `value` is among `allowed`, naming the nearest allowed value."""
   allowed = list(allowed)
@@ -208,17 +208,17 @@ def safe_name(what: str, name: object) -> str:
   """Return `name`.
 
   Raises:
-    Mistake: it cannot be the name of a file or folder, or would garble a terminal.
+    UserError: it cannot be the name of a file or folder, or would garble a terminal.
   """
   if not isinstance(name, str):
-    raise Mistake(f"{what} is {name!r:.200}: give a text")
+    raise UserError(f"{what} is {name!r:.200}: give a text")
   has_length = 0 < len(name) <= MAX_NAME_LENGTH
   leaves_folder = name.startswith(".") or "/" in name or "\\" in name
   if not has_length or not name.isprintable() or leaves_folder:
     allowed = (
       f"1 to {MAX_NAME_LENGTH} printable characters without / or \\ and no . in front"
     )
-    raise Mistake(f"{what} {name!r} cannot be the name of a file: give {allowed}")
+    raise UserError(f"{what} {name!r} cannot be the name of a file: give {allowed}")
   return name
 
 
@@ -226,20 +226,20 @@ def check_class_names(value: Any, count: int | None = None) -> tuple[str, ...]:
   """Return names of classes, the first of class 0.
 
   Raises:
-    Mistake: they are not `count` different texts that can be shown.
+    UserError: they are not `count` different texts that can be shown.
   """
   names = ()
   # A text is its letters, too.
   if isinstance(value, Iterable) and not isinstance(value, str):
     names = tuple(value)
   if not names or not all(_can_be_shown(name) for name in names):
-    raise Mistake(
+    raise UserError(
       f"class_names is {value!r:.200}: give a printable text for each class"
     )
   if len(set(names)) < len(names):
-    raise Mistake(f"class_names is {', '.join(names)}: give each class another name")
+    raise UserError(f"class_names is {', '.join(names)}: give each class another name")
   if count not in (None, len(names)):
-    raise Mistake(f"{len(names)} class names for {count} classes: give one for each")
+    raise UserError(f"{len(names)} class names for {count} classes: give one for each")
   return names
 
 
@@ -322,20 +322,22 @@ class Rule(NamedTuple):
   allowed: str
 
   def check(self, what: str, value: Any) -> None:
-    """Raise `Mistake` unless `value` fits."""
+    """Raise `UserError` unless `value` fits."""
     if not self.fits(value):
-      raise Mistake(f"{what} is {value!r:.200}: give {self.allowed}")
+      raise UserError(f"{what} is {value!r:.200}: give {self.allowed}")
 
 
 def at_least(what: str, value: object, least: int) -> int:
   """Return `value` as an int.
 
   Raises:
-    Mistake: it is no whole number of at least `least`.
+    UserError: it is no whole number of at least `least`.
   """
   whole = whole_number(value)
   if whole is None or whole < least:
-    raise Mistake(f"{what} is {value!r:.200}: give a whole number of at least {least}")
+    raise UserError(
+      f"{what} is {value!r:.200}: give a whole number of at least {least}"
+    )
   return whole
 
 
@@ -356,7 +358,7 @@ def number(what: str, value: object) -> float:
   """Return `value`, of Python, NumPy or another array library, as a float.
 
   Raises:
-    Mistake: it is no real number.
+    UserError: it is no real number.
   """
   try:
     # `float` would read a text, too.
@@ -365,7 +367,7 @@ def number(what: str, value: object) -> float:
   # An array of several numbers, or an int beyond all floats.
   except (TypeError, ValueError, OverflowError):
     pass
-  raise Mistake(f"{what} is {value!r:.200}: give a number")
+  raise UserError(f"{what} is {value!r:.200}: give a number")
 
 
 def _is_bool(value: object) -> bool:

@@ -39,9 +39,9 @@ from vmapseeds.campaign.provenance import (
   machine_conditions,
   versions,
 )
+from vmapseeds.errors import Failure, UserError, door, say, whole_number
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, door, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.formatting import count_of, run_count, show
@@ -154,7 +154,7 @@ def train(
     progress: print on stderr what was chosen and how far the training is.
 
   Raises:
-    Mistake: an argument is not valid; then nothing has been trained or changed. Or the
+    UserError: an argument is not valid; then nothing has been trained or changed. Or the
       devices run out of memory, and the lane width cannot be reduced.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
@@ -265,7 +265,7 @@ def estimate(
     force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
-    Mistake: as `train`.
+    UserError: as `train`.
   """
   options = Options(
     seed_batch=seed_batch,
@@ -342,7 +342,9 @@ def plan_campaign(
   most = options.seed_batch or len(runs)
   if options.lane_width is not None and options.lane_width > most:
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
-    raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
+    raise UserError(
+      f"lane width {options.lane_width} with {limit}: give at most as many"
+    )
   if out is not None:
     # Before the data are loaded, which may take long.
     root = check_folder(out)
@@ -380,7 +382,7 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
   """Create the campaign's folder, or extend an existing one.
 
   Raises:
-    Mistake: the folder has another task or other runs.
+    UserError: the folder has another task or other runs.
   """
   options = plan.options
   while True:
@@ -525,7 +527,7 @@ def work(
     seed_batch, checkpoint_every, force_mixed, allow_upgrade, progress: as for `train`.
 
   Raises:
-    Mistake: as `train`; or there are no such blocks.
+    UserError: as `train`; or there are no such blocks.
   """
   first, last = check_ends(blocks)
   options = Options(
@@ -542,7 +544,7 @@ def work(
   if last is None:
     last = count
   if not 0 <= first < last <= count:
-    raise Mistake(
+    raise UserError(
       f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}"
     )
   held = train_blocks(campaign, range(first, last), wait=False)
@@ -560,14 +562,14 @@ def check_ends(
   """Return the first block and the one past the last; None for the folder's own.
 
   Raises:
-    Mistake: they are not two whole numbers or None.
+    UserError: they are not two whole numbers or None.
   """
   if blocks is None:
     return None, None
   is_pair = isinstance(blocks, tuple) and len(blocks) == 2
   if is_pair and all(end is None or whole_number(end) is not None for end in blocks):
     return blocks
-  raise Mistake(
+  raise UserError(
     f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)"
   )
 
@@ -848,8 +850,7 @@ def say_abandoned(
   if begun and not (keeper and keeper.saved):
     when = datetime.fromtimestamp(begun).isoformat(" ", "seconds")
     say(
-      f"{run_count(len(runs))} begun at {when} by a process that is gone: they start "
-      "again"
+      f"{run_count(len(runs))} begun at {when} by a process that has ended; starting them again"
     )
 
 
@@ -876,9 +877,7 @@ def store_block(
   is_lost = not (claims.is_fresh(block) or claims.holds(block))
   if is_lost and read_metadata(results.path).get("kinds"):
     if plan.options.progress:
-      say(
-        f"block {block} is another process's by now: what was trained here is not used"
-      )
+      say(f"block {block} was taken over by another process; discarding this duplicate")
     return
   values, record, counts = trained
   # An interruption in between would leave values without a record, and checkpoints of
@@ -886,10 +885,7 @@ def store_block(
   with uninterrupted():
     is_written = results.write_block(block, values, record, counts)
     if not is_written and plan.options.progress:
-      say(
-        f"block {block} was finished by another process meanwhile: what was trained here "
-        "is not used"
-      )
+      say(f"block {block} was finished by another process; discarding this duplicate")
     if keeper:
       # A block that is not saved is short, so it is quickly trained again after a power
       # failure.
@@ -1042,7 +1038,7 @@ def on_devices(plan: Plan):
   """Return the task's data, and labels, on every device.
 
   Raises:
-    Mistake: they do not fit in memory.
+    UserError: they do not fit in memory.
   """
   labels = outputs.labels_of(plan.traced.outputs)
   try:
@@ -1051,7 +1047,7 @@ def on_devices(plan: Plan):
     if not is_out_of_memory(error):
       raise
     kind = lanes.devices()[0].device_kind
-    raise Mistake(
+    raise UserError(
       f"the data of {plan.task.name} do not fit in the memory of {kind}: give fewer"
     ) from None
 
@@ -1109,8 +1105,7 @@ def writing(out: Folder) -> Iterator[None]:
   except OSError as error:
     reason = error.strerror or str(error)
     raise Failure(
-      f"{out} cannot be written ({reason}): make room, and run the same command again to "
-      "resume"
+      f"{out} cannot be written ({reason}): free disk space and rerun the same command to resume"
     ) from error
 
 
@@ -1202,7 +1197,7 @@ def narrower(lane_width: int, error: Exception, options: Options) -> int:
   """Return a narrower lane width after the devices ran out of memory.
 
   Raises:
-    Mistake: the width cannot be reduced.
+    UserError: the width cannot be reduced.
   """
   if not is_out_of_memory(error):
     raise error
@@ -1210,7 +1205,7 @@ def narrower(lane_width: int, error: Exception, options: Options) -> int:
   reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")[:120]
   full = f"lane width {lane_width} does not fit in the memory of {kind} ({reason})"
   if lane_width == 1:
-    raise Mistake(
+    raise UserError(
       f"{full}: give a smaller width, batch_size or eval_batch_size"
     ) from None
   width = lanes.narrower_width(lane_width, *lanes.parse_oom_message(error))
