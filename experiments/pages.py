@@ -288,7 +288,18 @@ def recompute(
       kept=out / folder,
       describes=False,
     )
-    frame.save(out / folder, trained, module, module.compute(trained))
+    save_again(out / folder, trained, module)
+
+
+def save_again(folder: Path, trained: frame.Trained, module: ModuleType) -> None:
+  """Makes a record anew. What it says in words stays: no data are read for it."""
+  numbers = module.compute(trained)
+  path = folder / f"{module.__name__.rpartition('.')[2]}.json"
+  record = json.loads(path.read_text()) if path.exists() else {}
+  for name, campaign in record.get("campaigns", {}).items():
+    if name in trained.used:
+      trained.used[name]["trained_on"] = campaign["trained_on"]
+  frame.save(folder, trained, module, numbers, record.get("note", ""))
 
 
 def write(out: Path, module: ModuleType, records: Records) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from experiments import frame
+from experiments import pages
 from experiments.jordan2024 import real
 from experiments.pages import Colors, Line, Page, Picture, Records
 
@@ -283,4 +283,4 @@ def recompute(out: Path) -> None:
   """Make the records of kept predictions anew."""
   for module in real.FIGURES:
     stored = real.Stored(out / "mnist", "mnist", data=False)
-    frame.save(out / "mnist", stored, module, module.compute(stored))
+    pages.save_again(out / "mnist", stored, module)

@@ -95,11 +95,13 @@ def test_the_index_counts_what_the_pages_judge():
 def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
   """Their rows are the committed ones, whether the data set is there or not."""
   shutil.copytree(pages.GALLERY / "mnist", tmp_path / "mnist")
-  (tmp_path / "mnist" / "share.json").unlink()
+  stored = json.loads((tmp_path / "mnist" / "share.json").read_text())
+  (tmp_path / "mnist" / "share.json").write_text(json.dumps(stored | {"rows": []}))
   monkeypatch.setattr(real, "FIGURES", (share,))
   MODULES["jordan2024.page"].recompute(tmp_path)
   again = json.loads((tmp_path / "mnist" / "share.json").read_text())
   assert again["rows"] == RECORDS["mnist/share"]["rows"]
+  assert again["campaigns"] == RECORDS["mnist/share"]["campaigns"]
 
 
 @pytest.mark.slow
