@@ -524,6 +524,8 @@ def test_a_campaign_trains_what_it_was_given_whatever_it_says(
   before = vs.train(recipe, 2, tmp_path / "before", **how, progress=True)
   assert "of the time" not in capsys.readouterr().err
   monkeypatch.setattr(onednn, "is_usable", lambda: True)
+  # Which the processor need not be able to do
+  monkeypatch.setattr(onednn, "fits", lambda *_: False)
   monkeypatch.setattr(choice, "SHARE", math.inf)
   monkeypatch.setitem(execution.OTHER_PRECISIONS, "auto", ("bfloat16", 0.0))
   after = vs.train(recipe, 2, tmp_path / "after", **how, progress=True)
