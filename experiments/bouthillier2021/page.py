@@ -12,7 +12,7 @@ from experiments.bouthillier2021.fig06_detection import CRITERIA, GRID, oracle
 from experiments.measures.estimators import estimator_se
 from experiments.pages import Colors, Line, Page, Picture, Records
 
-PEPTIDES = "bouthillier2021/fig01_peptides"
+PEPTIDES = "bouthillier2021/fig01p_peptides"
 # The paper's own task joins the page once three of its sources are trained.
 WITH_PEPTIDES = (pages.GALLERY / f"{PEPTIDES}.json").exists()
 PEPTIDE_RUNS = 600
@@ -297,5 +297,5 @@ def recompute(out: Path) -> None:
   names = ["figc1_sample_size"]
   stored = (out / "bouthillier2021").glob("bouthillier2021-laptop-mhc_sources-*.npz")
   if sum(len(np.load(path)["diverged"]) for path in stored) >= PEPTIDE_RUNS:
-    names.append("fig01_peptides")
+    names.append("fig01p_peptides")
   pages.recompute(out, "bouthillier2021", "bouthillier2021", names)
