@@ -23,6 +23,8 @@ OPTIMIZED = (
   os.environ[FAST] != "1"
 )  # all tests with full optimization, as users compile
 
+# The same programs on all machines; tests of oneDNN's calls turn them on.
+os.environ["VMAPSEEDS_ONEDNN"] = "0"
 os.environ["VMAPSEEDS_TRACEBACK"] = "1"  # a failure shows the package's own frames
 # The same examples in every run; `--hypothesis-profile random` draws others, and keeps
 # those that fail.

@@ -42,6 +42,10 @@ def make(made: Path, paper: str, figures=()) -> None:
 
 
 def numbers(made: Path, paper: str) -> dict:
-  """Return each figure's numbers, by the beginning of its name."""
-  records = (json.loads(path.read_text()) for path in (made / paper).glob("*_*.json"))
-  return {record["figure"].partition("_")[0]: record["numbers"] for record in records}
+  """Return each figure's numbers, by its name and by the beginning of its name."""
+  found = {}
+  for path in (made / paper).glob("*_*.json"):
+    record = json.loads(path.read_text())
+    found[record["figure"]] = record["numbers"]
+    found[record["figure"].partition("_")[0]] = record["numbers"]
+  return found

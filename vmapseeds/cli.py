@@ -534,7 +534,7 @@ def compare(flags: Namespace) -> None:
   comparisons.print()
 
 
-def plan(flags: Namespace) -> None:
+def sample_size(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
   """
@@ -616,7 +616,7 @@ COMMANDS = {
   "list": Command(list_results, command_flags.list_flags),
   "report": Command(report, command_flags.report_flags),
   "compare": Command(compare, command_flags.compare_flags),
-  "plan": Command(plan, command_flags.plan_flags),
+  "sample-size": Command(sample_size, command_flags.sample_size_flags),
   "examples": Command(examples, command_flags.examples_flags),
   "recipes": Command(recipes),
   "bench": Command(bench, command_flags.bench_flags),
@@ -672,7 +672,7 @@ READING = frozenset(
     "list",
     "report",
     "compare",
-    "plan",
+    "sample-size",
     "examples",
     "recipes",
   )

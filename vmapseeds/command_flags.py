@@ -741,7 +741,7 @@ def compare_flags(parser: Parser) -> None:
   )
 
 
-def plan_flags(parser: Parser) -> None:
+def sample_size_flags(parser: Parser) -> None:
   parser.add("a", metavar="DIR", help="results of the pilot")
   parser.add(
     "b",

@@ -15,6 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 _platform = contextvars.ContextVar[str | None]("platform", default=None)
+_here = contextvars.ContextVar[bool]("here", default=True)
 
 
 def platform() -> str:
@@ -48,17 +49,27 @@ def start_devices() -> str:
     ) from error
 
 
+def is_for_this_machine() -> bool:
+  """Return whether programs may be traced for this machine's own processor."""
+  return _here.get()
+
+
 @contextlib.contextmanager
-def compiling_for(name: str) -> Iterator[None]:
+def compiling_for(name: str, *, here: bool = True) -> Iterator[None]:
   """Trace the programs in this context for the platform `name`, whether such a device
   is here or not.
+
+  Args:
+    name: one of `PLATFORMS`.
+    here: whether they are for this machine alone; if not, all machines trace the same.
   """
   one_of("platform", name, PLATFORMS)
-  token = _platform.set(name)
+  tokens = _platform.set(name), _here.set(here)
   try:
     yield
   finally:
-    _platform.reset(token)
+    _platform.reset(tokens[0])
+    _here.reset(tokens[1])
 
 
 def moves_data(function: Function) -> Function:

@@ -18,11 +18,13 @@ With `--shapes`: single convolutions of about 200 shapes and their two gradients
 XLA's own; `--only` then chooses families of shapes.
 """
 
+import contextlib
 import dataclasses
 import functools
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
+from unittest import mock
 
 import flax.linen as nn
 import jax
@@ -38,6 +40,7 @@ from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import one_of
+from vmapseeds.lanes import onednn
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
 
@@ -396,7 +399,9 @@ def shapes() -> dict[str, list[Shape]]:
   }
 
 
-def parts_of(shape: Shape) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+def parts_of(
+  shape: Shape, dtype: Any = np.float32
+) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
   """Return the convolution and its gradients, each with its arguments."""
   rank = len(shape.space)
   names = "DHW"[-rank:]
@@ -417,7 +422,7 @@ def parts_of(shape: Shape) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...
   rng = np.random.default_rng(0)
   kernel = (*[shape.kernel] * rank, shape.channels // shape.groups, shape.features)
   x = rng.normal(size=(shape.examples, *shape.space, shape.channels))
-  x, w = x.astype(np.float32), rng.normal(size=kernel).astype(np.float32)
+  x, w = jnp.asarray(x, dtype), jnp.asarray(rng.normal(size=kernel), dtype)
   if shape.outer:  # of each example, as differential privacy has them
     gradient = jax.grad(lambda w, x: (convolve(x[None], w) ** 2).sum())
     return {"gradients": (jax.vmap(gradient, (None, 0)), (w, x))}
@@ -437,13 +442,20 @@ def parts_of(shape: Shape) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...
 
 
 def measure_shape(function, args, rounds: int) -> dict[str, float]:
-  """Return processor milliseconds of ours and of XLA's form, in turn, the least of
-  `rounds`, and seconds of compilation.
+  """Return processor milliseconds of ours, with oneDNN where campaigns take it and
+  without, and of XLA's form, in turn, the least of `rounds`, and seconds of compilation.
   """
-  forms = {"ours": vs.fast_convolutions(function), "XLA": function}
+  fast = vs.fast_convolutions(function)
+  forms = {"ours": fast, "without oneDNN": fast, "XLA": function}
+  if args[0].dtype != onednn.FACTORS:
+    del forms["without oneDNN"]
   programs, found = {}, {}
   for name, form in forms.items():
-    lowered = jax.jit(form).lower(*args)
+    with contextlib.ExitStack() as stack:
+      if name == "without oneDNN":
+        stack.enter_context(mock.patch.object(onednn, "is_usable", return_value=False))
+      # Another function each time: JAX keeps what it traced before.
+      lowered = jax.jit(functools.partial(form)).lower(*args)
     began = time.process_time()
     programs[name] = lowered.compile()
     found[f"{name} compiles"] = time.process_time() - began
@@ -466,15 +478,21 @@ def table_of_shapes(flags: "Flags") -> tuple[Table, dict[str, Any]]:
   rows = []
   for family, of_family in shapes().items():
     for shape in of_family if not flags.only or family in flags.only else ():
-      for part, (function, args) in parts_of(shape).items():
+      dtype = jnp.bfloat16 if flags.bfloat16 else np.float32
+      for part, (function, args) in parts_of(shape, dtype).items():
         found = measure_shape(function, args, flags.rounds)
         ratios = found["ours"] / found["XLA"], found["ours compiles"]
         numbers[f"{family}: {shape} {part}"] = found
         row = (family, str(shape), part, f"{found['ours']:.3f}", f"{ratios[0]:.2f}")
-        rows.append((*row, f"{ratios[1] / found['XLA compiles']:.1f}"))
+        row += (f"{ratios[1] / found['XLA compiles']:.1f}",)
+        if flags.bfloat16:
+          row += (f"{found['ours'] / found['without oneDNN']:.2f}",)
+        rows.append(row)
         if flags.shown:
           print(*rows[-1], sep="\t", flush=True)
   head = ("family", "convolution", "part", "ms", "÷ XLA's", "compilation ÷ XLA's")
+  if flags.bfloat16:
+    head += ("÷ without oneDNN",)
   return Table("single convolutions beside XLA's own", head, rows), numbers
 
 
@@ -488,6 +506,9 @@ class Flags(common.Flags):
 
   shapes: bool = False
   """single convolutions of many shapes beside XLA's own"""
+
+  bfloat16: bool = False
+  """with --shapes: of bfloat16, with oneDNN and without"""
 
   shown: bool = False
   """with --shapes: print each row when it is measured"""

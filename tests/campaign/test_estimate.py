@@ -30,8 +30,8 @@ from vmapseeds.errors import Failure
 from vmapseeds.lanes import (
   Execution,
   choice,
-  half,
   narrower_width,
+  onednn,
   parse_oom_message,
   spreading,
 )
@@ -448,7 +448,7 @@ def timed(monkeypatch):
 
   monkeypatch.setattr(execution, "measure", measure)
   monkeypatch.setattr(execution, "known_speed", lambda task, how: 1.0)
-  monkeypatch.setattr(half, "has_units", lambda: True)
+  monkeypatch.setattr(onednn, "is_usable", lambda: True)
   return took, asked
 
 
@@ -471,7 +471,7 @@ def test_a_long_campaign_says_that_bfloat16_would_gain(timed):
 
 def test_a_campaign_in_bfloat16_says_what_it_costs(timed, monkeypatch):
   took, _ = timed
-  monkeypatch.setattr(half, "has_units", lambda: False)
+  monkeypatch.setattr(onednn, "is_usable", lambda: False)
   recipe = vs.recipe("digits_cnn", precision="bfloat16")
   took["bfloat16"] = 1.25
   line = "float32 would take 0.8 of the time on this processor: precision='float32'"
@@ -502,7 +502,7 @@ def test_precisions_are_measured_only_where_that_pays(timed, monkeypatch):
   # The model has no precision.
   assert compared(recipe.replace(model=plain_dense)) == ""
   with monkeypatch.context() as without:
-    without.setattr(half, "has_units", lambda: False)
+    without.setattr(onednn, "is_usable", lambda: False)
     assert compared(recipe) == ""
   assert not asked
   assert compared(recipe, 1.001 * pays)
@@ -523,7 +523,9 @@ def test_a_campaign_trains_what_it_was_given_whatever_it_says(
   )
   before = vs.train(recipe, 2, tmp_path / "before", **how, progress=True)
   assert "of the time" not in capsys.readouterr().err
-  monkeypatch.setattr(half, "has_units", lambda: True)
+  monkeypatch.setattr(onednn, "is_usable", lambda: True)
+  # Which the processor need not be able to do
+  monkeypatch.setattr(onednn, "fits", lambda *_: False)
   monkeypatch.setattr(choice, "SHARE", math.inf)
   monkeypatch.setitem(execution.OTHER_PRECISIONS, "auto", ("bfloat16", 0.0))
   after = vs.train(recipe, 2, tmp_path / "after", **how, progress=True)

@@ -48,11 +48,11 @@ def given(*argv):
   [
     (
       [],
-      "unknown command '': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, plan, examples, recipes, bench",
+      "unknown command '': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench",
     ),
     (
       ["trian"],
-      "unknown command 'trian': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, plan, examples, recipes, bench; did you mean 'train'?",
+      "unknown command 'trian': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench; did you mean 'train'?",
     ),
     (["train"], "error: the following arguments are required: --out\n"),
     (["train", "--out", "{}"], "error: the following arguments are required: RECIPE\n"),

@@ -1085,9 +1085,9 @@ FOLDERS = {
     lambda: [f.unlink() for f in Path("r/blocks").glob("*.json")],
     "finished",
   ),
-  "a link among the chunks": (
-    link("test/logits/c/0/0/0", "/etc/passwd"),
-    "r is damaged: an object cannot be read",
+  "a link in place of a file": (
+    link("plan.npz", "/etc/passwd"),
+    "r is damaged: plan.npz cannot be read",
   ),
 }
 

@@ -204,8 +204,8 @@ def test_regression(tmp_path, printed):
     (results.predictions.values - results.targets.values) ** 2, axis=1, dtype=np.float64
   )
   for name, value in (("mean", losses.mean()), ("test_set", losses.var(ddof=1))):
-    found = float(re.search(rf"\b{name}=array\(([\d.e-]+)\)", said)[1])
-    assert found == pytest.approx(value, rel=1e-4)
+    found = float(re.search(rf"\b{name}=(?:array\()?([\d.e-]+)", said)[1])
+    assert found == pytest.approx(value, rel=0.01)
   assert losses.mean() < 0.9  # the mean of the training targets would give about 1
 
 
@@ -272,7 +272,7 @@ def test_finetune(tmp_path, printed):
   for what, name, *variances in said:
     results = vs.open_results(tmp_path / "results" / f"{what}_{name}")
     wrong = (results.predictions.values != results.labels.values).mean(1)
-    assert float(variances[0]) == pytest.approx(wrong.var(ddof=1), rel=1e-5)
+    assert float(variances[0]) == pytest.approx(wrong.var(ddof=1), rel=0.01)
     assert wrong.mean() < 0.5, "of five classes"
     starts = [0] * runs if name == "shared" else ([*range(16)] * 4)[:runs]
     assert results.attrs["recipe"].count("results/base") == 1
@@ -731,14 +731,14 @@ def test_from_two_variants_to_a_decision(tmp_path, command):
   shutil.copy(PROGRAMS / "improvement" / "variants.py", tmp_path)
   parts = re.findall(r"^\$ vmapseeds (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
   commands = [line.split()[0] for line, _ in parts]
-  assert commands == [*["train"] * 2, "compare", "plan"] + (
+  assert commands == [*["train"] * 2, "compare", "sample-size"] + (
     [*["train"] * 2, "compare", "examples", "report"]
   )
   number = re.compile(r"-?\d[\d.,]*")
   for line, quoted in parts:
     said = command(tmp_path, *line.split())
     masked = number.sub("#", said)
-    if line.startswith(("train", "plan")):
+    if line.startswith(("train", "sample-size")):
       assert number.sub("#", quoted.splitlines()[0]) in masked
     if line.startswith("compare") and "--margin" in line:
       assert said.startswith("B is better than A by ")

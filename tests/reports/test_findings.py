@@ -56,7 +56,7 @@ def found(folders):
   return {
     "report": vs.report(folders[0]),
     "compare": vs.compare(*folders),
-    "plan": vs.sample_size(folders[0]),
+    "sample_size": vs.sample_size(folders[0]),
     "examples": vs.example_table(folders[0]),
   }
 
@@ -114,7 +114,7 @@ def test_pages_stand_in_the_results_by_default(found, folders, undrawn):
   assert pages == {
     "report": report / "report.html",
     "compare": report / "against_b" / "compare.html",
-    "plan": report / "plan.html",
+    "sample_size": report / "sample_size.html",
     "examples": report / "examples.html",
   }
   text = io.StringIO()

@@ -133,7 +133,7 @@ def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
 
 def test_mistakes_and_the_command(tmp_path, capsys):
   a = of_scores(tmp_path / "a", SCORES)
-  cli.main(["plan", str(a), "--detect", "4", "--power", "0.9"])
+  cli.main(["sample-size", str(a), "--detect", "4", "--power", "0.9"])
   assert "the mean to ± 4 reward" in capsys.readouterr().out
   few = of_scores(tmp_path / "few", SCORES[:2])
   same = of_scores(tmp_path / "same", SCORES[:1].repeat(9))

@@ -26,6 +26,7 @@ from vmapseeds.searches.spaces import (
   random_trial,
 )
 from vmapseeds.searches.trials import read_trials
+from vmapseeds.store import growing
 from vmapseeds.training.runs import source_key
 
 TASK = """
@@ -580,7 +581,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("place", ["extend", "train_blocks", "read"])
 def test_an_interrupted_search_resumes_bit_for_bit(place, tmp_path, monkeypatch):
   search(tmp_path / "whole", "tpe", trials=13)
-  home = {"extend": running.Results, "read": running.Results}.get(place, running)
+  home = {"extend": growing, "read": running.Results}.get(place, running)
   original, calls = getattr(home, place), []
 
   def fails(*args, **kwargs):

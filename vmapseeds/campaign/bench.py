@@ -21,7 +21,7 @@ from vmapseeds.campaign.execution import (
   wide_width,
 )
 from vmapseeds.errors import UserError, at_least, one_of
-from vmapseeds.lanes import Execution, choice
+from vmapseeds.lanes import Execution, choice, onednn
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MAX_RUNS, Runs
@@ -106,16 +106,26 @@ def bench(
     }
     for execution, speed in speeds.items()
   ]
-  precision = models.resolve_precision(recipe.precision)
   print_table(
     rows,
     COLUMNS,
-    f"{recipe.name}, batch {recipe.batch_size}, {precision}, {len(devices)} × "
+    f"{recipe.name}, batch {recipe.batch_size}, "
+    f"{describe_precision(recipe, platform)}, {len(devices)} × "
     f"{devices[0].device_kind}",
     f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in "
     f"{choice.timings_file()}",
   )
   return rows
+
+
+def describe_precision(recipe: Recipe, platform: str) -> str:
+  """Return the recipe's precision, and of bfloat16 on a CPU whether oneDNN convolves."""
+  precision = models.resolve_precision(recipe.precision)
+  if (precision, platform) != ("bfloat16", "cpu"):
+    return precision
+  if onednn.is_usable():
+    return "bfloat16 by oneDNN"
+  return "bfloat16 without oneDNN"
 
 
 def check_wanted(widths: Sequence[int], lowerings: Sequence[str]) -> None:

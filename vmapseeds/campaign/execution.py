@@ -16,7 +16,7 @@ import vmapseeds
 from vmapseeds import lanes
 from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
-from vmapseeds.lanes import Execution, choice, half, memory
+from vmapseeds.lanes import Execution, choice, memory, onednn
 from vmapseeds.lanes.memory import Fit
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_of
@@ -375,7 +375,6 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
     or task.internal.make_variant is None
     or "precision" in task.internal.fields
     or devices[0].platform != "cpu"
-    or (other == "bfloat16" and not half.has_units())
   ):
     return ""
   # Measuring takes two trials, and may take its share of the campaign's time.
@@ -383,6 +382,8 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
   seconds_a_step = known_speed(task, execution) or 0.0
   cost = choice.BUDGET + trial_steps * seconds_a_step
   if (seconds or 0.0) * choice.SHARE < cost:
+    return ""
+  if other == "bfloat16" and not onednn.is_usable():
     return ""
   # A model that nobody meant to train in the other precision may fail in any way.
   with contextlib.suppress(Exception):

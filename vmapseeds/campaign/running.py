@@ -40,6 +40,7 @@ from vmapseeds.campaign.provenance import (
   versions,
 )
 from vmapseeds.errors import Failure, UserError, door, say, whole_number
+from vmapseeds.lanes import onednn
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results import description
@@ -494,10 +495,20 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
     "identity": plan.identity,
     "data_digest": plan.identity["data"],
     **machine_conditions(),
+    "onednn": calls_onednn(plan),
     "lane_width": execution.width,
     "lowering": execution.lowering,
     "versions": versions(),
   }
+
+
+def calls_onednn(plan: Plan) -> bool:
+  """Return whether lanes convolve by oneDNN: see `lanes.onednn`."""
+  if lanes.devices()[0].platform != "cpu":
+    return False
+  stages = [stage for traced in plan.programs.values() for stage in traced.stages]
+  convolves = any(onednn.convolves(stage.jaxpr) for stage in stages)
+  return convolves and onednn.is_usable()
 
 
 @door

@@ -25,10 +25,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from vmapseeds.errors import one_of
-from vmapseeds.lanes import forward, half, im2col
+from vmapseeds.lanes import forward, im2col, onednn
 from vmapseeds.lanes.xla import XLA, Window
-from vmapseeds.target import platform
+from vmapseeds.target import is_for_this_machine, platform
 
+# What sums in float32 in any case
+HALVES = jnp.bfloat16, jnp.float16
 LOWERINGS = ("im2col", "grouped", "sequential")
 # What a part leaves out of (images, kernel, outputs) is at its place.
 PARTS = ("input_gradient", "kernel_gradient", "forward")
@@ -53,9 +55,13 @@ def lowering(name: str | None) -> Iterator[None]:
 convolve_p = Primitive("convolve")
 
 
-def how() -> dict[str, str | None]:
+def how() -> dict[str, Any]:
   """Return the parameters of `convolve_p` that say how lanes are run here."""
-  return {"platform": platform(), "lowering": _lowering.get()}
+  return {
+    "platform": platform(),
+    "lowering": _lowering.get(),
+    "here": is_for_this_machine(),
+  }
 
 
 def convolve(part: str, window: Window, left, right, like) -> jax.Array:
@@ -82,21 +88,22 @@ def sizes_of(equation) -> list[tuple[int, ...]]:
   return shapes
 
 
-def _one(left, right, *, part, window, like, platform, lowering):
+def _one(left, right, *, part, window, like, platform, lowering, here):
   """Apply a part to one lane."""
   parts: Any = forward if platform == "cpu" else XLA
+  if platform == "cpu" and here and onednn.fits(part, window, like, left, right):
+    window = dataclasses.replace(window, dtype=like.dtype)
+    return _called(onednn, part, window, like, left, right).astype(like.dtype)
   return _applied(parts, part, window, like, platform, left, right)
 
 
 def _applied(parts, part, window, like, platform, *args):
   """Apply a part as the module or class `parts` has it."""
   dtype = args[0].dtype
-  if platform != "cpu" or dtype not in half.TYPES:
+  if platform != "cpu" or dtype not in HALVES:
     return _called(parts, part, window, like, *args).astype(like.dtype)
   # Sums are in float32 anyway, and XLA has no fast kernel for other factors.
-  units = parts is forward and dtype == jnp.bfloat16 and half.has_units()
-  precision = half.BFLOAT16 if units else None
-  window = dataclasses.replace(window, precision=precision, dtype=None)
+  window = dataclasses.replace(window, precision=None, dtype=None)
   wide = jax.ShapeDtypeStruct(like.shape, jnp.float32)
   args = [a.astype(jnp.float32) for a in args]
   return _called(parts, part, window, wide, *args).astype(like.dtype)
@@ -185,7 +192,9 @@ convolve_p.def_abstract_eval(
   lambda left, right, *, like, **_: jax.core.ShapedArray(like.shape, like.dtype)
 )
 convolve_p.def_impl(
-  jax.jit(_one, static_argnames=("part", "window", "like", "platform", "lowering"))
+  jax.jit(
+    _one, static_argnames=("part", "window", "like", "platform", "lowering", "here")
+  )
 )
 mlir.register_lowering(convolve_p, mlir.lower_fun(_one, multiple_results=False))
 batching.primitive_batchers[convolve_p] = _of_lanes

@@ -15,7 +15,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.lanes import depthwise, half, im2col, winograd
+from vmapseeds.lanes import depthwise, im2col, winograd
 from vmapseeds.lanes.xla import XLA
 
 # With fewer input channels × output features than this, XLA's kernel has too little to
@@ -27,9 +27,6 @@ DENSE_PRODUCTS = 64 * 64
 # With at least this many channels × features, Winograd's form saves more in products
 # than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
-# In half precision tiles as large as the stride take the place of a strided convolution
-# if zeros make its kernel at most this many times as large.
-MOST_TIMES = {"forward": 1.5, "input_gradient": 2, "kernel_gradient": 1.5}
 # Forms that have operations for each element of the kernel are compiled for at most so
 # many, and those that have some for each pixel of a stride for so many.
 MOST_ELEMENTS, MOST_PHASES = 49, 16
@@ -71,8 +68,6 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  if window.precision is half.BFLOAT16:
-    return _of_halves(forward, window, x, w)
   if window.groups > 1:
     return _of_groups(forward, window, x, w)
   if x.ndim > 4:
@@ -90,7 +85,7 @@ def forward(window, x, w):
     if _elements(w) <= MOST_ELEMENTS:
       return im2col.forward(window, x, w)
     return window.lax(x, w)
-  if found := _unstrided(window, x, w, _gains(window)):
+  if found := _unstrided(window, x, w):
     return _of_tiles(forward, found, x, w)
   return _plain(window, x, w)
 
@@ -98,28 +93,6 @@ def forward(window, x, w):
 def _is_apart(window, w):
   """Return whether the kernel sees each pixel once at most, as it does of patches."""
   return all(k <= s for k, s in zip(w.shape, window.strides, strict=False))
-
-
-def _of_halves(part, window, *args):
-  """Apply a part to factors that are numbers of bfloat16."""
-  name, (x, w, *_) = part.__name__, args
-  if half.fits(name, window, x, w):
-    return getattr(half, name)(window, *args)
-
-  def gains(plain, tiles, kernel):
-    few_zeros = kernel.size <= MOST_TIMES[name] * w.size
-    times = math.prod(window.strides)
-    return few_zeros and half.fits(name, plain, tiles, kernel, times)
-
-  if found := _unstrided(window, x, w, gains):
-    images, kernels, plain = found
-    if part is forward:
-      return half.forward(plain, x, kernels(w), images)
-    if part is input_gradient:
-      return _of_tiles(part, found, *args)
-    dw = half.kernel_gradient(plain, x, jax.eval_shape(kernels, w), args[2], images)
-    return jax.linear_transpose(kernels, w)(dw)[0]
-  return part(dataclasses.replace(window, precision=None), *args)
 
 
 def _in_two_dimensions(window, x, w):
@@ -214,10 +187,10 @@ def _is_array(a):
   return isinstance(a, jax.Array)
 
 
-def _unstrided(window, x, w, is_fast):
+def _unstrided(window, x, w):
   """Turn a strided convolution into a plain one: tiles as large as the stride become
   pixels, their pixels channels. Return the functions that rearrange images and kernels,
-  and the plain window; None unless `is_fast` says so of it, with its images and kernel.
+  and the plain window; None unless it gains by Winograd's form.
   """
   if set(window.strides) == {1} or {*window.dilation, window.groups} != {1}:
     return None
@@ -252,13 +225,8 @@ def _unstrided(window, x, w, is_fast):
   )
   padding = tuple((t, out + taps - 1 - n - t) for t, out, n, taps in sizes)
   plain = dataclasses.replace(window, strides=(1,) * len(s), padding=padding)
-  return (images, kernels, plain) if is_fast(plain, *looks) else None
-
-
-def _gains(window):
-  """Return what says whether tiles of a strided convolution gain by Winograd's form."""
-  many = math.prod(window.strides) * MANY_PRODUCTS["images"]
-  return functools.partial(winograd.fits, products=many)
+  many = math.prod(s) * MANY_PRODUCTS["images"]
+  return (images, kernels, plain) if winograd.fits(plain, *looks, many) else None
 
 
 def _of_tiles(part, found, x, w, *dy):
@@ -360,8 +328,6 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images: a convolution of `dy` with the
   kernel flipped, its channels swapped.
   """
-  if window.precision is half.BFLOAT16:
-    return _of_halves(input_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(input_gradient, window, x, w, dy)
   if x.ndim > 4:
@@ -373,7 +339,7 @@ def input_gradient(window, x, w, dy):
   if strided and set(window.dilation) != {1}:
     form = im2col if _elements(w) <= MOST_ELEMENTS else XLA
     return form.input_gradient(window, x, w, dy)
-  if found := _unstrided(window, x, w, _gains(window)):
+  if found := _unstrided(window, x, w):
     return _of_tiles(input_gradient, found, x, w, dy)
   phases = math.prod(window.strides)
   own = phases <= OWN_PHASES or (NEW_KERNELS and _is_apart(window, w))
@@ -465,8 +431,6 @@ def kernel_gradient(window, x, w, dy):
   The channels of a pixel are laid out as pixels of a longer row, so that output rows
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
-  if window.precision is half.BFLOAT16:
-    return _of_halves(kernel_gradient, window, x, w, dy)
   if window.groups > 1:
     return _of_groups(kernel_gradient, window, x, w, dy)
   if x.ndim > 4:

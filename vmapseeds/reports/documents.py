@@ -91,7 +91,7 @@ class Document(NamedTuple):
   """What was found.
 
   Attributes:
-    name: of its files: "report", "compare" or "plan".
+    name: of its files: "report", "compare" or "sample_size".
     title: in a line.
     under: what it is about, under the title.
     brief: what a terminal and Markdown show.

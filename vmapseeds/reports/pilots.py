@@ -126,7 +126,7 @@ def sample_size(
     document=plan_document(side, runs, questions, correlation, seconds),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
     folder=pages.below(place(a) / "report", *subfolders),
-    call=command("plan", folders, where=where, against=against, epoch=epoch),
+    call=command("sample-size", folders, where=where, against=against, epoch=epoch),
   )
 
 
@@ -171,7 +171,7 @@ is above 0: a second folder with the same seeds measures it."""
   lead = f"{count}: the standard deviation of a run is {sd}. {correlation}"
   section = Section(lead=lead, tables=[runs_needed.table_of(questions, seconds)])
   return Document(
-    name="plan",
+    name="sample_size",
     title=f"How many runs? {side.name}",
     under=f"{runs.of.name} of {count}",
     brief=[section],

@@ -62,6 +62,7 @@ CONDITIONS = (
   "device_kind",
   "processor",
   "threads",
+  "onednn",
   "xla_flags",
   "lane_width",
   "lowering",

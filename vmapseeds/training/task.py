@@ -410,7 +410,7 @@ def trace_stages(task: Task, lane: Run) -> tuple[Any, Any, Any]:
   # compute the same.
   # What is not read is an argument too, or a program that reads another value instead
   # would have the same text.
-  with objects.before_training(task.name), compiling_for("cpu"):
+  with objects.before_training(task.name), compiling_for("cpu", here=False):
     start = jax.jit(task.start, keep_unused=True).trace(task.data, lane)
     state = start.out_info
     advance = jax.jit(task.advance, keep_unused=True).trace(
