@@ -21,7 +21,6 @@ DETECTION = {
   "average": Detection(("below 5 %", "figure 6"), (0.90, "figure 6")),
   "outperforming": Detection((0.05, "figure 6"), (0.30, "figure 6")),
 }
-COST = ("51 times: 1,070 and 21 hours", "section 3.3")
 NOISE = ("0 but for segmentation", "appendix A")
 SAMPLE_SIZES = {
   0.55: ("more than 700", "appendix C.3"),

@@ -182,12 +182,16 @@ def test_estimators_are_those_of_the_stored_searches(made, numbers, task):
 def test_tables_have_the_papers_values(made, numbers):
   table = (made / "bouthillier2021" / "index.html").read_text()
   for row in (
-    ("power of 29 pairs, γ = 0.75", "95 %", "appendix C.3", "0.834; 95 % take 51 pairs"),
+    (
+      "power of 29 pairs, γ = 0.75",
+      "95 %",
+      "appendix C.3",
+      "0.834; 95 % take 51 pairs",
+    ),
     ("false negatives at P = 0.75, P(A &gt; B) of 50", "30 %", "figure 6"),
   ):
     assert f"<tr><td>{'</td><td>'.join(row)}</td>" in table
   assert "nan" not in table
-  assert "51 times: 1,070 and 21 hours</td><td>section 3.3" in table
 
 
 def made_up(runs=30, repetitions=5):
