@@ -538,7 +538,7 @@ def small_memory(monkeypatch):
     monkeypatch.setattr(running.lanes, "spread_stages", spread_limited)
     monkeypatch.setattr(
       module,
-      "dataset_of",
+      "load_dataset",
       lambda *args, **options: loaded.append(1) or load_dataset(*args, **options),
     )
     return tried, loaded

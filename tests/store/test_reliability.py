@@ -347,7 +347,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
 
   monkeypatch.setattr(running, "spread_program", slow)
   assert vs.work(tmp_path / "r").sizes["run"] == RUNS
-  said = "block 2 was finished by another process meanwhile: what was trained here is"
+  said = "block 2 was finished by another process; discarding this duplicate"
   assert (said in capsys.readouterr().err) == (other == "has finished")
   assert (tmp_path / "r/test/predictions/c/2/0").read_bytes() == values
   assert ((tmp_path / "r/blocks/2.json").read_bytes() == record) == (other != "trains")
