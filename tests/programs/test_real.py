@@ -68,7 +68,7 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
       record = json.loads(str(file["record"]))
     assert record["recipe"]["epochs"] == epochs
     assert record["runs"] == RUNS
-  page = (out / "index.md").read_bytes()
+  page = (out / "index.html").read_bytes()
   record = json.loads((out / "share.json").read_text())
   wrong = vs.error_matrix(campaigns / "mnist-4")
   assert record["numbers"]["long"]["share"] == pytest.approx(
@@ -78,7 +78,7 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
   for path in out.glob("[!p]*"):
     path.unlink()
   real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
-  assert (out / "index.md").read_bytes() == page
+  assert (out / "index.html").read_bytes() == page
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_another_machine_goes_on(tmp_path, monkeypatch):
   def trained(out, campaigns, runs):
     places = ["--out", str(tmp_path / out), "--campaigns", str(tmp_path / campaigns)]
     real.main(["mnist", *places, "--runs", str(runs), "--no-figures"])
-    assert not (tmp_path / out / "index.md").exists()
+    assert not (tmp_path / out / "index.html").exists()
     stored = real.Stored(tmp_path / out, "mnist")
     return stored("medium")["predictions"], stored.used
 
@@ -139,10 +139,10 @@ def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatc
   )
   sources = json.loads((out / "fig10_randomness_sources.json").read_text())["numbers"]
   assert [*sources["2"]] == ["all", "init", "order"]
-  page = (out / "index.md").read_bytes()
+  page = (out / "index.html").read_bytes()
   monkeypatch.setattr(vs, "train", None)
   for path in out.glob("*.png"):
     path.unlink()
   real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
-  assert (out / "index.md").read_bytes() == page
+  assert (out / "index.html").read_bytes() == page
   assert {path.stem for path in out.glob("*.png")} == {*made}
