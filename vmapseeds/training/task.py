@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -70,7 +69,7 @@ class Internal:
   code: Sequence[Any] = ()
   origin: str = ""
   spec: str = ""
-  conditions: Mapping[str, Any] = MappingProxyType({})
+  conditions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   speed_key: Mapping[str, Any] | None = None
   make_trial: Callable[[], "Task"] | None = None
   make_variant: Callable[[Mapping[str, float | str]], "Task"] | None = None
