@@ -166,10 +166,14 @@ def hosts(out, *flags):
   return [start(out, *each, str(i), *flags) for i in range(2)]
 
 
-def first_claim(out):
-  """Waits until a process trains and returns its id, from the claim of its block."""
+def first_claim(out, *processes):
+  """Waits until one of the processes trains and returns its id, from the claim of its
+  block."""
   until = time.monotonic() + LIMIT
   while time.monotonic() < until:
+    for process in processes:
+      if process.poll() is not None:
+        raise AssertionError(process.communicate()[0])
     for claim in Path(out, "blocks").glob("[0-9]*.claim"):
       try:
         return json.loads(claim.read_text())["pid"]
@@ -208,7 +212,7 @@ def test_two_hosts_train_every_run_once(tmp_path, alone):
 def test_a_terminated_host_finishes_its_write(tmp_path, alone):
   """Not the coordinator: when that ends, JAX ends the others."""
   coordinator, other = hosts(tmp_path / "out")
-  first_claim(tmp_path / "out")
+  first_claim(tmp_path / "out", coordinator, other)
   other.terminate()
   said = other.communicate(timeout=LIMIT)[0]
   assert other.returncode == 143, said
@@ -248,7 +252,7 @@ def test_a_host_is_killed(tmp_path, alone, killed, monkeypatch):
   monkeypatch.setenv("VMAPSEEDS_BARRIER", "5")
   out = tmp_path / "out"
   processes = hosts(out)
-  first_claim(out)
+  first_claim(out, *processes)
   os.killpg(processes[killed].pid, signal.SIGKILL)
   said = processes[1 - killed].communicate(timeout=LIMIT)[0]
   processes[killed].communicate()
@@ -271,7 +275,7 @@ def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
   pytest.importorskip("ray")
   out = tmp_path / "out"
   driver = start(out, "--engine", "ray", "--workers", "2")
-  os.kill(first_claim(out), signal.SIGKILL)
+  os.kill(first_claim(out, driver), signal.SIGKILL)
   said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
   assert "a worker died; block" in said
@@ -283,7 +287,7 @@ def test_a_terminated_ray_driver_ends_as_without_ray(tmp_path, alone):
   pytest.importorskip("ray")
   out = tmp_path / "out"
   driver = start(out, "--engine", "ray", "--workers", "2", "--quiet")
-  first_claim(out)
+  first_claim(out, driver)
   driver.terminate()
   said = driver.communicate(timeout=LIMIT)[0]
   assert (driver.returncode, said.count("\n")) == (143, 1), said

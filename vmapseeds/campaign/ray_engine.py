@@ -151,10 +151,10 @@ def train(
     # Ray's own handler would end the process with another status, and leave claims.
     if callable(handler) and threading.current_thread() is threading.main_thread():
       signal.signal(signal.SIGTERM, terminate)
-  running: dict[Any, tuple[Any, int]] = {}
+  in_flight: dict[Any, tuple[Any, int]] = {}
   try:
     with removed_if_unused(out), folders.token(out) as token:
-      return _train(ray, task, runs, out, workers, options, token, running)
+      return _train(ray, task, runs, out, workers, options, token, in_flight)
   except KeyboardInterrupt:
     # While Ray waits, it raises this for whatever a handler raises.
     if terminated.is_set() and callable(handler):
@@ -162,7 +162,7 @@ def train(
     raise
   finally:
     # After an interruption, the claims of workers that are killed are given back.
-    for (worker, _), block in running.values():
+    for (worker, _), block in in_flight.values():
       ray.kill(worker)
       abandon(out, block)
     if is_ours:
@@ -216,7 +216,7 @@ def _fault(host, port):
   return None
 
 
-def _train(ray, task, runs, out, workers, options, token, running):
+def _train(ray, task, runs, out, workers, options, token, in_flight):
   progress = options.progress
   quiet = dataclasses.replace(options, progress=False)  # the driver says what happens
 
@@ -248,17 +248,17 @@ def _train(ray, task, runs, out, workers, options, token, running):
   done = results.done[: len(runs)]
   values = running.stored_values(results, displayed, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
-    while pending or running:
+    while pending or in_flight:
       while pending and idle:
         worker = idle.popleft()
         block = pending.popleft()
         actor, _ = worker
         future = actor.work.remote(out, block, quiet, str(token))
-        running[future] = worker, block
+        in_flight[future] = worker, block
       # Not without end: the folder is looked at meanwhile, for the progress line.
-      ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
+      ended, _ = ray.wait(list(in_flight), num_returns=1, timeout=POLL)
       for future in ended:
-        worker, block = running.pop(future)
+        worker, block = in_flight.pop(future)
         if _lived(ray, future):
           idle.append(worker)
         else:
@@ -267,7 +267,7 @@ def _train(ray, task, runs, out, workers, options, token, running):
       new = np.flatnonzero(done_now & ~done)
       bar.trained_more(len(new), running.stored_values(results, displayed, new))
       done = done_now
-      if not pending and not running:
+      if not pending and not in_flight:
         # Blocks that another process held are tried again.
         pending.extend(_unfinished(results, len(runs)))
   return open_results(out, *results.root["test_sets"][:1])
