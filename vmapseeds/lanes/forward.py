@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from vmapseeds.lanes import depthwise, im2col, winograd
-from vmapseeds.lanes.xla import XLA
+from vmapseeds.lanes.xla import OnCPU
 
 # With fewer input channels × output features than this, XLA's kernel has too little to
 # do at once.
@@ -137,7 +137,7 @@ def _of_groups(part, window, *args):
   many = _elements(args[1]) > MOST_ELEMENTS
   if channels == 1:
     sums = _elements(args[1]) * features // window.groups
-    form = XLA if many or sums > MOST_SUMS else depthwise
+    form = OnCPU if many or sums > MOST_SUMS else depthwise
     return getattr(form, part.__name__)(window, *args)
   if window.groups * channels * features <= DENSE_PRODUCTS:
     # All channels at once, with zeros in the kernel.
@@ -148,7 +148,7 @@ def _of_groups(part, window, *args):
     dw = part(single, x, jax.eval_shape(whole, w), *dy)
     return jax.linear_transpose(whole, w)(dw)[0]
   if channels * features // window.groups < FEW_PRODUCTS:
-    return getattr(XLA if many else im2col, part.__name__)(window, *args)
+    return getattr(OnCPU if many else im2col, part.__name__)(window, *args)
 
   def of_one(a):
     return a.reshape(*a.shape[:-1], window.groups, -1)[..., 0, :]
@@ -337,14 +337,14 @@ def input_gradient(window, x, w, dy):
     return jax.linear_transpose(images, x)(dx)[0]
   strided = set(window.strides) != {1}
   if strided and set(window.dilation) != {1}:
-    form = im2col if _elements(w) <= MOST_ELEMENTS else XLA
+    form = im2col if _elements(w) <= MOST_ELEMENTS else OnCPU
     return form.input_gradient(window, x, w, dy)
   if found := _unstrided(window, x, w):
     return _of_tiles(input_gradient, found, x, w, dy)
   phases = math.prod(window.strides)
   own = phases <= OWN_PHASES or (NEW_KERNELS and _is_apart(window, w))
   if strided and (own or phases > MOST_PHASES):
-    return XLA.input_gradient(window, x, w, dy)
+    return OnCPU.input_gradient(window, x, w, dy)
   if strided:  # each phase's gradient, at the phase's pixels
     return sum(
       _put(
@@ -445,7 +445,7 @@ def kernel_gradient(window, x, w, dy):
     or w.shape[-3] > GRADIENT_WIDTH
     or (NEW_KERNELS and _gains_nothing(window, w, dy))
   ):
-    return XLA.kernel_gradient(window, x, w, dy)
+    return OnCPU.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
   turned = tuple(
     (n - 1 - low, n - 1 - high)
