@@ -1,0 +1,28 @@
+"use strict";
+// Buttons that copy a text. Without this script they stay hidden.
+{
+  // Where a page may not use the clipboard, as in the frame of a notebook.
+  const copySelected = (text) => {
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  };
+
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    const label = button.textContent;
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(button.dataset.copy);
+      } catch {
+        copySelected(button.dataset.copy);
+      }
+      button.focus();
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = label), 2000);
+    });
+    button.parentElement.hidden = false;
+  }
+}
