@@ -13,11 +13,13 @@
 
   for (const button of document.querySelectorAll("[data-copy]")) {
     const label = button.textContent;
+    // The page keeps a number and its unit on one line; elsewhere a space is a space.
+    const text = button.dataset.copy.replaceAll("\u00a0", " ");
     button.addEventListener("click", async () => {
       try {
-        await navigator.clipboard.writeText(button.dataset.copy);
+        await navigator.clipboard.writeText(text);
       } catch {
-        copySelected(button.dataset.copy);
+        copySelected(text);
       }
       button.focus();
       button.textContent = "Copied";
