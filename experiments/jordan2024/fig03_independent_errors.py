@@ -137,11 +137,11 @@ def histograms(
   for (label, (values, sd)), color in zip(
     groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False
   ):
-    ax.hist(
-      100 * values,
+    heights, _ = np.histogram(100 * values, edges, density=True)
+    ax.stairs(
+      heights,
       edges,
-      density=True,
-      histtype="stepfilled",
+      fill=True,
       facecolor=(color, 0.25),
       edgecolor=color,
       label=f"{label}: sd {percent(sd)}",

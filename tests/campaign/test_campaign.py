@@ -852,6 +852,14 @@ def test_numbers_of_the_progress_line(monkeypatch):
   )
 
 
+@pytest.mark.parametrize(
+  ("speed", "text"),
+  [(0.0312, "0.0312"), (99.96, "100"), (640.2, "640"), (8271.4, "8,271")],
+)
+def test_a_speed_is_written_without_an_exponent(speed, text):
+  assert progress.written_speed(speed) == text
+
+
 def test_the_time_left_does_not_count_compilation(monkeypatch):
   """Batches of 30 runs take 100 s, after 3,000 s of compilation in all."""
   now, compiled = [100.0], [7.0]  # 7 s of another campaign

@@ -9,6 +9,8 @@ import importlib.util
 import os
 import re
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import nbclient
@@ -16,8 +18,10 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 import vmapseeds as vs
+from experiments import notebooks
 from vmapseeds import stats
 
 ROOT = Path(__file__).parents[2]
@@ -32,14 +36,19 @@ PICTURES = {  # how many each shows
   "bring_your_own": 0,
   "jiang2022_disagreement": 2,
   "jordan2024_histograms": 3,
-  "quickstart": 2,
+  "quickstart": 1,
 }
+KEPT = ["jax==0.7.2", "jaxlib==0.7.2", "libtpu==0.0.17", "flax==0.11.2", "numpy==2.1.3"]
 
 
 def read(path: Path = NOTEBOOK) -> nbformat.NotebookNode:
   notebook = nbformat.read(path, as_version=4)
   nbformat.validate(notebook)
   return notebook
+
+
+def code_cells(path: Path) -> list[str]:
+  return [cell.source for cell in read(path).cells if cell.cell_type == "code"]
 
 
 def execute(results: Path, path: Path = NOTEBOOK) -> str:
@@ -76,14 +85,14 @@ def executed(tmp_path_factory) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
-def test_it_trains_and_shows(executed):
+def test_the_quickstart_trains_and_shows(executed):
   results, shown = executed
-  assert f"{RUNS} runs of each duration" in shown
-  assert "device(s): cpu" in shown
-  assert "WARNING: this is a CPU" in shown
+  assert f"{RUNS} runs of each duration are in" in shown
+  assert "training on: cpu" in shown
+  assert "There is no TPU or GPU here" in shown
   assert not [line for line in shown.splitlines() if "Warning:" in line]
   for epochs in (1, 16):
-    dataset = vs.open_results(results / f"digits_cnn_{epochs}_epochs")
+    dataset = vs.open_results(results / "quickstart" / f"{epochs}_epochs")
     assert dataset.sizes["run"] == RUNS
     errors = vs.error_matrix(dataset)
     (line,) = (
@@ -91,10 +100,6 @@ def test_it_trains_and_shows(executed):
     )
     assert f"{1e4 * stats.test_set_variance(errors):.4f}".rstrip("0") in line
     assert np.isfinite([float(value) for value in line.split()]).all()
-  assert {p.name for p in results.iterdir()} == {
-    "digits_cnn_1_epochs",
-    "digits_cnn_16_epochs",
-  }
 
 
 @pytest.mark.slow
@@ -107,10 +112,9 @@ def test_executed_again_it_trains_nothing(executed, monkeypatch, capsys):
   monkeypatch.setenv("VMAPSEEDS_RUNS", str(RUNS))
   monkeypatch.chdir(results.parent)
   monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
-  _, *cells = (cell.source for cell in read().cells if cell.cell_type == "code")
-  names = {"importlib": importlib}  # of the first, which installs
-  for cell in cells:
-    exec(cell, names)
+  names = {}
+  for cell in code_cells(NOTEBOOK):
+    exec(TransformerManager().transform_cell(cell), names)
   # As a kernel shows it, which has no terminal
   with pd.option_context("display.max_columns", 20, "display.width", 80):
     print(names["decomposition"].round(4))
@@ -127,7 +131,7 @@ def test_executed_again_it_trains_nothing(executed, monkeypatch, capsys):
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
 def test_a_tutorial_runs(path, tmp_path):
   shown = execute(tmp_path / "results", path)
-  (runs,) = {*re.findall(r"(\d+) runs on", shown)}
+  runs = re.search(r"(\d+) runs on", shown)[1]
   assert not [line for line in shown.splitlines() if "Warning:" in line]
   assert runs == str(RUNS)
   (home,) = (tmp_path / "results").iterdir()
@@ -147,31 +151,117 @@ def test_only_small_pictures_are_stored(path):
   assert sum(len(cell.outputs) for cell in cells) == PICTURES[path.stem]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_one_line_installs_and_keeps_jax(path, tmp_path):
-  """The line is run by a shell with a pip that lists packages and says what it is given."""
-  cell = next(cell for cell in read(path).cells if cell.cell_type == "code")
-  (line,) = re.findall(r"^  !(.*)$", cell.source, re.MULTILINE)
-  there = [
-    "jax==0.7.2",
-    "jaxlib==0.7.2",
-    "libtpu==0.0.17",
-    "flax==0.11.2",
-    "numpy==2.1.3",
-  ]
-  (tmp_path / "listed").write_text("\n".join([*there, "pandas==2.2.2", "vmapseeds==9"]))
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+  """A machine without vmapseeds, whose pip lists packages and notes what it is given.
+  Returns a function that runs the first cell there.
+  """
+  packages = [*KEPT, "pandas==2.2.2", "vmapseeds==9"]
+  (tmp_path / "listed").write_text("\n".join(packages))
   (tmp_path / "bin").mkdir()
   pip = tmp_path / "bin" / "pip"
   pip.write_text(
     '#!/bin/sh\nif [ "$1" = list ]; then cat listed; else echo "$@" > given; fi\n'
   )
   pip.chmod(0o755)
-  (tmp_path / "vmapseeds-0.2.0-py3-none-any.whl").touch()
-  env = os.environ | {"PATH": f"{pip.parent}:{os.environ['PATH']}"}
-  subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, check=True)
-  given = (tmp_path / "given").read_text()
-  assert given == "install -q -c kept.txt vmapseeds-0.2.0-py3-none-any.whl\n"
-  assert (tmp_path / "kept.txt").read_text().split() == there
+  monkeypatch.setenv("PATH", f"{pip.parent}:{os.environ['PATH']}")
+  monkeypatch.chdir(tmp_path)
+  find_spec = importlib.util.find_spec
+  monkeypatch.setattr(
+    "importlib.util.find_spec",
+    lambda name, *rest: None if name == "vmapseeds" else find_spec(name, *rest),
+  )
+
+  def run_first_cell(address=""):
+    cell = TransformerManager().transform_cell(notebooks.install_cell(address))
+    names = {}
+
+    def system(line):
+      # As IPython puts variables into a line.
+      command = line.format(**names)
+      subprocess.run(["bash", "-c", command], check=True)
+
+    names["get_ipython"] = lambda: types.SimpleNamespace(system=system)
+    exec(cell, names)
+    return Path("given").read_text()
+
+  return run_first_cell
+
+
+def test_the_first_cell_installs_the_newest_wheel_and_keeps_jax(machine):
+  for version, seconds in (("0.2.0", 2000), ("0.1.0", 1000)):
+    wheel = Path(f"vmapseeds-{version}-py3-none-any.whl")
+    wheel.touch()
+    os.utime(wheel, (seconds, seconds))
+  assert machine() == "install -q -c kept.txt ./vmapseeds-0.2.0-py3-none-any.whl\n"
+  assert Path("kept.txt").read_text().split() == KEPT
+
+
+def test_the_first_cell_takes_the_public_repository_first(machine):
+  Path("vmapseeds-0.2.0-py3-none-any.whl").touch()
+  installed = machine("https://github.com/owner/vmapseeds")
+  source = "vmapseeds @ git+https://github.com/owner/vmapseeds"
+  assert installed == f"install -q -c kept.txt {source}\n"
+
+
+def test_the_first_cell_says_what_to_do_where_there_is_nothing(machine):
+  with pytest.raises(SystemExit, match="make a wheel in a clone of it") as stopped:
+    machine()
+  assert "\n" not in str(stopped.value)
+
+
+def test_on_colab_results_are_kept_on_the_drive(monkeypatch):
+  mounted = []
+  drive = types.ModuleType("google.colab.drive")
+  drive.mount = mounted.append
+  colab = types.ModuleType("google.colab")
+  colab.drive = drive
+  for name, module in (("google.colab", colab), ("google.colab.drive", drive)):
+    monkeypatch.setitem(sys.modules, name, module)
+  cell = TransformerManager().transform_cell(notebooks.install_cell(""))
+  monkeypatch.delenv("VMAPSEEDS_RESULTS", raising=False)
+  forgetful = cell.replace("KEEP_ON_DRIVE = True", "KEEP_ON_DRIVE = False")
+  exec(forgetful, {})
+  assert mounted == []
+  assert "VMAPSEEDS_RESULTS" not in os.environ
+
+  monkeypatch.setenv("VMAPSEEDS_RESULTS", "mine")
+  exec(cell, {})
+  assert mounted == ["/content/drive"]
+  assert os.environ["VMAPSEEDS_RESULTS"] == "mine"
+  monkeypatch.delenv("VMAPSEEDS_RESULTS")
+  exec(cell, {})
+  assert os.environ["VMAPSEEDS_RESULTS"] == "/content/drive/MyDrive/vmapseeds"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_all_begin_alike(path):
+  """`python -m experiments.notebooks` would change nothing."""
+  notebook = read(path)
+  written = nbformat.writes(notebook)
+  shared = notebooks.with_shared_parts(notebook, path.name, notebooks.repository())
+  assert nbformat.writes(shared) == written
+
+
+def test_a_badge_leads_to_colab():
+  notebook = read()
+  address = "https://github.com/owner/name"
+  title = notebooks.with_shared_parts(notebook, "quickstart.ipynb", address).cells[0]
+  link = (
+    "https://colab.research.google.com/github/owner/name/blob/main/notebooks/"
+    "quickstart.ipynb"
+  )
+  assert title.source.splitlines()[0].endswith(f"({link})")
+  assert "\n\n# vmapseeds" in title.source
+  # Once more, it is the same; without an address it is gone.
+  again = notebooks.with_shared_parts(notebook, "quickstart.ipynb", address).cells[0]
+  assert again.source.count(link) == 1
+  bare = notebooks.with_shared_parts(notebook, "quickstart.ipynb", "").cells[0]
+  assert bare.source.startswith("# vmapseeds")
+
+
+def test_the_quickstart_has_four_cells():
+  assert len(code_cells(NOTEBOOK)) == 4
 
 
 def test_the_notebooks_are_these():

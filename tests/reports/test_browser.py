@@ -2,6 +2,7 @@
 pointer and the keyboard, without a script, and on a phone.
 """
 
+import json
 import re
 import shutil
 
@@ -178,6 +179,54 @@ def test_runs_are_chosen_with_the_pointer(opened, reported):
   assert f"wrong in {inside:.1f} % of the chosen runs, {outside:.1f} %" in first
   apart = int(re.search(r"on (\d+) the chosen", status(page))[1])
   assert apart >= 40
+
+
+def test_the_pointer_names_a_run_and_a_click_lists_a_bar(opened, reported):
+  predictions, labels, folder = reported
+  accuracy = (predictions == labels).mean(1)
+  page = opened()
+  svg = page.locator(".histogram")
+  svg.scroll_into_view_if_needed()
+  box = svg.bounding_box()
+  data = json.loads(page.locator(".explore [data-part=data]").text_content())
+  counts = data["bins"]["runs"]
+  tallest = int(np.argmax(counts))
+  x = box["x"] + box["width"] * (tallest + 0.5) / len(counts)
+
+  # The lowest of the bar is the first of its runs in ascending order.
+  page.mouse.move(x, box["y"] + box["height"] - 1)
+  first = sum(counts[:tallest])
+  run = int(np.argsort(accuracy, kind="stable")[first])
+  hovered = page.locator("[data-part=hovered]")
+  text = hovered.inner_text().replace("\u00a0", " ")
+  assert text == f"run {run}: {100 * accuracy[run]:.2f} %"
+  # Above a lower bar there is no run.
+  lowest = int(np.argmin(counts))
+  place = box["x"] + box["width"] * (lowest + 0.5) / len(counts)
+  page.mouse.move(place, box["y"] + 1)
+  assert re.match(f"{counts[lowest]} runs?, accuracy ", hovered.inner_text())
+
+  members = page.locator("[data-part=members] li")
+  assert members.count() == 0
+  page.mouse.click(x, box["y"] + 1)
+  texts = [text.replace("\u00a0", " ") for text in members.all_inner_texts()]
+  runs = np.argsort(accuracy, kind="stable")[first : first + counts[tallest]]
+  assert texts == [f"run {r}: {100 * accuracy[r]:.2f} %" for r in runs]
+
+
+def test_sentences_and_rows_are_copied(opened, reported):
+  page = opened(permissions=["clipboard-read", "clipboard-write"])
+  summary = json.loads(reported[2].with_suffix(".json").read_text("utf-8"))
+  button = page.get_by_role("button", name="Copy the sentence")
+  button.click()
+  assert page.get_by_role("button", name="Copied").is_visible()
+  assert page.evaluate("navigator.clipboard.readText()") == summary["summary"]
+  page.get_by_role("button", name="Copy a LaTeX row").click()
+  comment, row = page.evaluate("navigator.clipboard.readText()").split("\n")
+  assert comment.startswith("% recipe & runs & ")
+  assert comment.count(" & ") == row.count(" & ")
+  assert row.endswith(r"\\")
+  assert re.search(r"& 60 & \d+\.\d+ \$\\pm\$ \d\.\d+ \\%", row)
 
 
 def test_the_keyboard_is_enough(opened, reported):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import vmapseeds as vs
 from vmapseeds.reports import plots
 
 
@@ -27,3 +28,23 @@ def test_one_run_has_no_band():
   ax = plots.learning_curves({"": np.ones((1, 3))}, np.arange(1, 4), plots.figure()[1])
   assert len(ax.lines) == 1
   assert not ax.collections
+
+
+def test_groups_may_be_of_different_lengths():
+  short, long = np.full((3, 2), 0.5), np.full((3, 4), 0.6)
+  epochs = {"short": np.array([1, 2]), "long": np.arange(1, 5)}
+  ax = plots.learning_curves(
+    {"short": short, "long": long}, epochs, plots.figure()[1]
+  )
+  assert [line.get_xdata().tolist() for line in ax.lines] == [[1, 2], [1, 2, 3, 4]]
+
+
+def test_a_report_of_recipes_of_different_lengths_has_their_curves(tmp_path):
+  folders = []
+  for epochs in (2, 3):
+    recipe = vs.recipe("digits_cnn", model="linear", epochs=epochs, evaluate_every=1)
+    folders.append(tmp_path / f"{epochs}_epochs")
+    vs.train(recipe, 2, folders[-1], progress=False)
+  drawing = vs.report(folders).figures["learning_curves"]
+  lengths = [len(line.get_xdata()) for line in drawing.axes[0].lines]
+  assert lengths == [2, 3]

@@ -259,6 +259,9 @@ def test_the_script_gets_exact_counts(runs):
     within = (accuracy > low) & (accuracy < high)
     assert bins["runs"][b] == within.sum()
     np.testing.assert_array_equal(wrong[b], errors[within][:, ids].sum(0))
+  order = np.argsort(accuracy, kind="stable")
+  assert decode(bins["number"]).tolist() == order.tolist()
+  np.testing.assert_allclose(decode(bins["accuracy"]), accuracy[order], rtol=1e-6)
   assert sum(bins["runs"]) == runs
 
 

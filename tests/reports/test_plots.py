@@ -16,9 +16,8 @@ def ax():
 
 def bars(patch):
   """Edges and heights of a filled step histogram."""
-  corners = patch.get_xy()
-  lower = corners[: np.flatnonzero(corners[1:, 0] < corners[:-1, 0])[0] + 1]
-  return lower[::2, 0], lower[1:-1:2, 1]
+  heights, edges, _ = patch.get_data()
+  return edges, heights
 
 
 def legend(ax):
@@ -101,6 +100,13 @@ def test_histogram_of_one_and_two_runs(ax, accuracies):
   assert legend(ax) == [runs]
 
 
+def test_bars_are_transparent(ax):
+  plots.accuracy_histogram([0.5, 0.6], ax)
+  (bars_of_runs,) = ax.patches
+  assert bars_of_runs.get_facecolor()[3] == 0.35
+  assert bars_of_runs.get_edgecolor()[3] == 1
+
+
 def test_two_histograms_differ_in_color(ax):
   plots.accuracy_histogram([0.5, 0.6], ax)
   plots.accuracy_histogram([0.7, 0.6], ax)
@@ -164,12 +170,24 @@ def test_histograms_of_pairs_share_bins(ax):
   assert legend(ax) == [*groups]
 
 
+def test_means_are_drawn_with_what_is_known_of_their_intervals(ax):
+  means = [(0.9, 0.89, 0.92), (0.8, None, None), (None, None, None)]
+  plots.means_side_by_side(["a", "b", "c"], means, ax)
+  (drawn,) = ax.containers
+  points, _, (bars,) = drawn
+  np.testing.assert_allclose(points.get_xdata(), [90, 80, np.nan])
+  low, high = np.array(bars.get_segments()[0])[:, 0]
+  np.testing.assert_allclose([low, high], [89, 92])
+  np.testing.assert_allclose(np.array(bars.get_segments()[1])[:, 0], [80, 80])
+  assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c"]
+
+
 def test_error_rates_fall_into_the_bin_they_start(ax):
   rates = np.array([0, 0, 1 / 20, 3 / 20, 0.6000000000000001, 0.7, 0.95, 1.0])
   plots.error_rate_histogram(rates, ax)
-  heights = [p.get_height() for p in ax.patches]
+  heights = bars(ax.patches[0])[1]
   expected = np.bincount(np.minimum(np.rint(rates * 20), 19).astype(int), minlength=20)
-  assert heights == expected.tolist()
+  assert heights.tolist() == expected.tolist()
   assert legend(ax) == ["8 examples: 2 never wrong, 1 always"]
   assert ax.get_yscale() == "log"
 

@@ -259,7 +259,7 @@ def test_every_command(where, store, reference, capsys):
   assert "P(A > B) = 0.500" in out
   status, out, err = run(capsys, "report", url)
   assert (status, f"{url}/report/report.html\n" in out) == (0, True)
-  assert b"data:image/png" in files.read(place(url) / "report" / "report.html")
+  assert b"data:image/svg+xml" in files.read(place(url) / "report" / "report.html")
   assert {"report/report.json", "report/split.png"} < files.names(place(url))
 
 

@@ -18,6 +18,13 @@ from vmapseeds.errors import say
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
 
+def written_speed(speed: float) -> str:
+  """Return a number of runs per second: three digits, large ones as whole numbers."""
+  if speed >= 100:
+    return f"{speed:,.0f}"
+  return f"{speed:.3g}"
+
+
 class Progress:
   """Runs done, runs per second, mean and standard deviation of an accuracy or a score
   so far, time left; a context manager.
@@ -147,7 +154,7 @@ class Progress:
       parts.append(self.training)
     speed = self.speed()
     if speed:
-      parts.append(f"{speed:.3g} runs/s")
+      parts.append(f"{written_speed(speed)} runs/s")
     elif self.done < self.total and not self.training:
       parts.append(self.doing)
     parts += self._describe_values()

@@ -17,7 +17,7 @@ from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.errors import UserError, door, doors, number, option
-from vmapseeds.reports import pages, plots
+from vmapseeds.reports import latex, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where, format_values
@@ -500,10 +500,12 @@ def _top_section(compared: Compared) -> Section:
     tables.append(_table_of_scores(compared))
 
   paragraphs = [" ".join(lines) for lines in compared.sentences]
+  copies = {"Copy a LaTeX row": latex.rows(tables[1])}
   # Several verdicts in larger type would be read as one text.
-  if len(paragraphs) == 1:
-    return Section(lead=paragraphs[0], tables=tables)
-  return Section(sentences=paragraphs, tables=tables)
+  if len(paragraphs) > 1:
+    return Section(sentences=paragraphs, tables=tables, copies=copies)
+  sentence = {"Copy the sentence": compared.sentences[0][0]}
+  return Section(lead=paragraphs[0], tables=tables, copies=sentence | copies)
 
 
 def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:

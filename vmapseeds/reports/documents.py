@@ -68,6 +68,7 @@ class Section(NamedTuple):
     tables: with their captions.
     cards: single examples, with their captions.
     explorer: what the page's script needs to show others.
+    copies: label of a button -> the text that it copies.
     kind: class of the stylesheet.
   """
 
@@ -78,6 +79,7 @@ class Section(NamedTuple):
   tables: Sequence[Table | GroupedTable] = ()
   cards: Sequence[Any] = ()
   explorer: Mapping[str, Any] = {}
+  copies: Mapping[str, str] = {}
   kind: str = ""
 
   @property

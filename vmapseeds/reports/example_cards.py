@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
+import xarray as xr
 from jaxtyping import Int
 
 from vmapseeds.reports import plots
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
+from vmapseeds.reports.groups import seed_columns
 from vmapseeds.reports.pictures import Inputs, show_input, tiles
 from vmapseeds.results.by_example import ids_of, table_of_votes
 from vmapseeds.results.formatting import show, show_class
@@ -26,6 +28,7 @@ MOST_EXPLORED = 10_000
 MOST_TILES = 2000
 MOST_CONFUSIONS = 24
 MOST_BINS = 24
+MOST_RUNS = 20_000  # that are listed one by one
 PAIRS = "Pairs of test examples that go wrong together"
 
 
@@ -159,7 +162,8 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
     `label`, `wrong`, `agree`, texts `ids` if they have some, and of the classes with the most votes `classes` and
     `votes`, one example after the other; `confusions`, label, class and votes of the
     most frequent; `bins`: edges of accuracy, how many runs are in each, and how many of
-    these have each example `wrong`, if predictions are at hand; `tiles`, pictures of
+    these have each example `wrong`, if predictions are at hand, and of the single runs, in
+    ascending order of `accuracy`, that, `number` and `seeds`; `tiles`, pictures of
     the first examples. Nothing of runs that are never wrong, or whose votes cannot be
     pooled.
   """
@@ -194,7 +198,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
   if ids is not None:
     record["ids"] = ids.values[first].tolist()
   if runs.predictions is not None:
-    record["bins"] = _bins(runs.predictions, tallies.labels, first)
+    record["bins"] = _bins(runs, first)
   if inputs.extremes:
     # They are most of what a page weighs.
     pictured = first[:MOST_TILES].tolist()
@@ -229,14 +233,11 @@ def _confusions(tallies: Tallies) -> list[list[int]]:
   return np.stack([label, predicted, votes[order]], axis=1).tolist()
 
 
-def _bins(
-  predictions: Int[np.ndarray, "runs examples"],
-  labels: Int[np.ndarray, " examples"],
-  examples: Int[np.ndarray, " listed"],
-) -> dict[str, Any]:
-  """Return the bins of the runs' accuracy."""
+def _bins(runs: MeasuredRuns, examples: Int[np.ndarray, " listed"]) -> dict[str, Any]:
+  """Return the bins of the runs' accuracy, and the single runs if they are not too many."""
+  predictions = runs.predictions
   # In one type, so that comparing them copies no predictions.
-  labels = labels.astype(predictions.dtype)
+  labels = runs.tallies.labels.astype(predictions.dtype)
   accuracy = 1 - (predictions != labels).mean(1)
   edges = plots.bin_edges([accuracy], len(labels))
   # Whole numbers of the figure's bins, so that each still holds as many possible values.
@@ -250,8 +251,34 @@ def _bins(
   for place in range(count):
     wrong_in_bin = predictions[bin_of_run == place] != labels
     wrong.append(np.count_nonzero(wrong_in_bin, axis=0)[examples])
-  return {
+  record = {
     "edges": edges.tolist(),
     "runs": np.bincount(bin_of_run, minlength=count).tolist(),
     "wrong": _packed(np.stack(wrong)),
+  }
+  if len(accuracy) <= MOST_RUNS:
+    record |= _single_runs(runs.kept, accuracy)
+  return record
+
+
+def _single_runs(kept: xr.Dataset, accuracy: np.ndarray) -> dict[str, Any]:
+  """Return number, accuracy and seeds of each run, in ascending order of accuracy."""
+  order = np.argsort(accuracy, kind="stable")
+  numbers = np.arange(len(accuracy))
+  # Runs that diverged are left out, and the others keep their numbers.
+  if "run" in kept.coords:
+    numbers = kept["run"].values
+  columns = {}
+  for column, values in seed_columns(kept).items():
+    # Of runs that share a seed it says nothing of one of them.
+    if (values != values[:1]).any():
+      columns[column.replace("_", " ")] = values
+  first, *others = columns.values() or [None]
+  # As in most campaigns: each run has one seed of all sources.
+  if others and all((values == first).all() for values in others):
+    columns = {"seeds": first}
+  return {
+    "number": _packed(numbers[order]),
+    "accuracy": _packed(accuracy[order].astype(np.float32)),
+    "seeds": {name: _packed(values[order]) for name, values in columns.items()},
   }

@@ -3,6 +3,7 @@
 // first ones of each kind; the controls stay hidden.
 {
   const STEP = 24; // cards that are shown at once
+  const MEMBERS = 48; // runs that are listed
   const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
   const unpack = ({ type, bytes }) =>
     new globalThis[type](Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0)).buffer);
@@ -17,6 +18,7 @@
     ].map((name) => unpack(data[name]));
     const nameOf = (c) => (data.class_names ? data.class_names[c] : c);
     const binned = bins && unpack(bins.wrong);
+    const accuracy = bins && bins.accuracy && unpack(bins.accuracy);
     const shown = classes.length / id.length;
     const all = Array.from(id.keys());
 
@@ -47,6 +49,47 @@
         return error ? (of[i] / count - (wrong[i] - of[i]) / (runs - count)) / error : 0;
       });
       return { count, of, gap };
+    };
+
+    // Single runs. Their accuracies ascend, so those of a bin are neighbours.
+    const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+    const firstOf = (b) => sum(bins.runs.slice(0, b));
+    const seeds = Object.entries((bins && bins.seeds) || {}).map(([name, values]) => [name, unpack(values)]);
+    const number = accuracy && unpack(bins.number);
+    const runText = (r) =>
+      [`run ${number[r]}`, ...seeds.map(([name, values]) => `${name} ${values[r]}`)].join(", ") +
+      `: ${(100 * accuracy[r]).toFixed(2)}\u00a0%`;
+
+    const listMembers = () => {
+      const [low, high] = chosenRange();
+      const [first, end] = [firstOf(low), firstOf(high + 1)];
+      const texts = [];
+      if (end - first < runs)
+        for (let r = first; r < Math.min(end, first + MEMBERS); r++) texts.push(runText(r));
+      if (texts.length && end - first > MEMBERS) texts.push(`and ${end - first - MEMBERS} more`);
+      const items = texts.map((text) => {
+        const item = document.createElement("li");
+        item.textContent = text;
+        return item;
+      });
+      part("members").replaceChildren(...items);
+    };
+
+    // A bar is a pile of its runs: the pointer's height says which one.
+    const hover = (b, height) => {
+      const [count, highest] = [bins.runs[b], Math.max(...bins.runs)];
+      const place = Math.floor(height * highest);
+      const marker = part("histogram").querySelector(".hovered");
+      if (place >= count) {
+        const range = [bins.edges[b], bins.edges[b + 1]].map(percent).join(" to ");
+        part("hovered").textContent = `${count} ${count === 1 ? "run" : "runs"}, accuracy ${range}`;
+        marker.setAttribute("height", 0);
+        return;
+      }
+      part("hovered").textContent = runText(firstOf(b) + place);
+      const thick = 10 / highest;
+      const corner = { x: b + 0.04, y: 10 - (place + 1) * thick, width: 0.92, height: thick };
+      for (const [name, value] of Object.entries(corner)) marker.setAttribute(name, value);
     };
 
     const card = (i, chosen) => {
@@ -82,13 +125,13 @@
       return made;
     };
 
-    const number = (name, otherwise) => (control(name).value === "" ? otherwise : Number(control(name).value) / 100);
+    const share = (name, otherwise) => (control(name).value === "" ? otherwise : Number(control(name).value) / 100);
     let limit = STEP;
 
     const draw = () => {
       const chosen = chosenRuns();
       const [ofLabel, ofVote] = [control("label").value, control("voted").value];
-      const [least, most, agreeing] = [number("least", 0), number("most", 1), number("agreeing", 1)];
+      const [least, most, agreeing] = [share("least", 0), share("most", 1), share("agreeing", 1)];
       const keys = {
         hard: (i) => i, // their order in the page
         split: (i) => agree[i],
@@ -119,7 +162,8 @@
         button.ariaPressed = String(button.dataset.label === ofLabel && button.dataset.voted === ofVote);
       if (!bins) return;
       const [low, high] = chosenRange();
-      [...part("histogram").children].forEach((bar, b) => bar.classList.toggle("chosen", b >= low && b <= high));
+      if (accuracy) listMembers();
+      [...part("histogram").children].slice(0, bins.runs.length).forEach((bar, b) => bar.classList.toggle("chosen", b >= low && b <= high));
       const range = [bins.edges[low], bins.edges[high + 1]].map(percent).join(" to ");
       part("range").textContent = `${chosen ? chosen.count : runs} of ${runs} runs, accuracy ${range}`;
       const said = (name, edge) => control(name).setAttribute("aria-valuetext", percent(edge));
@@ -147,6 +191,9 @@
         for (const [name, value] of Object.entries(place)) bar.setAttribute(name, value);
         svg.append(bar);
       });
+      const marker = document.createElementNS(svg.namespaceURI, "rect");
+      marker.setAttribute("class", "hovered");
+      svg.append(marker);
       const binAt = (event) => {
         const box = svg.getBoundingClientRect();
         const place = Math.floor((count * (event.clientX - box.left)) / box.width);
@@ -159,7 +206,11 @@
         choose(from, from);
       });
       svg.addEventListener("pointermove", (event) => {
-        if (from === null) return;
+        if (from === null) {
+          const box = svg.getBoundingClientRect();
+          if (accuracy) hover(binAt(event), (box.bottom - event.clientY) / box.height);
+          return;
+        }
         const to = binAt(event);
         choose(Math.min(from, to), Math.max(from, to));
       });

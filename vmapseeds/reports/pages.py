@@ -15,6 +15,7 @@ import xarray as xr
 from upath import UPath
 
 import vmapseeds
+from vmapseeds.campaign.provenance import commit
 from vmapseeds.errors import MAX_NAME_LENGTH, UserError, option
 from vmapseeds.reports import rendering
 from vmapseeds.reports.documents import Document, Figure
@@ -73,14 +74,14 @@ def write_page(
 
 
 def _save_figure(figure: Figure, path: Path | UPath, vector: str = "") -> str:
-  """Save a figure as PNG, and in a `vector` format, and return it as a data URI."""
+  """Save a figure as PNG, and in a `vector` format, and return it as a page shows it."""
   drawing = rendering.drawing_of(figure)
   image = rendering.png(drawing)
   write(path, image)
   if vector:
     lines = rendering.vector_image(drawing, vector)
     write(path.with_suffix(f".{vector}"), lines)
-  return rendering.data_uri(image)
+  return rendering.page_image(drawing, image)
 
 
 def open_in_browser(page: Path | UPath) -> None:
@@ -92,12 +93,16 @@ def open_in_browser(page: Path | UPath) -> None:
 
 
 def origin_of(call: str) -> str:
-  """Return where a page comes from: the call that made it, when, and with which
-  version.
+  """Return where a page comes from: the call that made it, when, with which version and
+  from which commit of it.
   """
   # In UTC, as the records of blocks.
   now = datetime.now(UTC)
-  return f"{call}, vmapseeds {vmapseeds.__version__}, {now:%Y-%m-%d %H:%M} UTC"
+  version = f"vmapseeds {vmapseeds.__version__}"
+  # Of a checkout alone.
+  if commit():
+    version = f"{version} (commit {commit()})"
+  return f"{call}, {version}, {now:%Y-%m-%d %H:%M} UTC"
 
 
 def path_parts(folder: Folder) -> tuple[str, ...]:

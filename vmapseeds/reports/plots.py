@@ -103,11 +103,12 @@ def accuracy_histogram(
     edges = bin_edges([values], examples, of)
   # Axes count the histograms that were drawn on them before.
   color = color or PALETTE[len(ax.patches) % len(PALETTE)]
-  ax.hist(
-    of.scale * values,
-    list(of.scale * edges),
-    density=True,
-    histtype="stepfilled",
+  heights, _ = np.histogram(of.scale * values, of.scale * edges, density=True)
+  # Matplotlib 3.10.0 draws the transparent bars of `hist` opaque.
+  ax.stairs(
+    heights,
+    of.scale * edges,
+    fill=True,
     facecolor=(color, 0.35),
     edgecolor=color,
     linewidth=1.2,
@@ -232,8 +233,8 @@ def accuracies_side_by_side(
 
 
 def learning_curves(
-  groups: Mapping[str, Real[np.ndarray, "_ epochs"]],
-  epochs: Real[np.ndarray, " epochs"],
+  groups: Mapping[str, Real[np.ndarray, "_ _"]],
+  epochs: Real[np.ndarray, " epochs"] | Mapping[str, Real[np.ndarray, " _"]],
   ax: Axes,
   *,
   of: Quantity = ACCURACY,
@@ -243,7 +244,7 @@ def learning_curves(
 
   Args:
     groups: name -> (runs, epochs), fractions or what else `of` says.
-    epochs: their numbers.
+    epochs: their numbers; if groups differ in them, name -> numbers.
     ax: where to draw.
     of: what the numbers are.
   """
@@ -251,17 +252,18 @@ def learning_curves(
     values = of.scale * np.asarray(of_group, np.float64)
     runs = len(values)
     mean = values.mean(0)
+    x = epochs[name] if isinstance(epochs, Mapping) else epochs
     if runs > 1:
       quantile = scipy.stats.t.ppf(0.975, runs - 1)
       standard_error = values.std(0, ddof=1) / np.sqrt(runs)
       low = mean - quantile * standard_error
       high = mean + quantile * standard_error
-      ax.fill_between(epochs, low, high, color=color, alpha=0.35, lw=0)
+      ax.fill_between(x, low, high, color=color, alpha=0.35, lw=0)
     # Bands of runs of several groups would hide each other.
     if len(groups) == 1 and runs > 1:
       low, high = np.quantile(values, [0.025, 0.975], axis=0)
-      ax.fill_between(epochs, low, high, color=INK, alpha=0.12, lw=0)
-    ax.plot(epochs, mean, color=color, marker="o", markersize=3, label=name or None)
+      ax.fill_between(x, low, high, color=INK, alpha=0.12, lw=0)
+    ax.plot(x, mean, color=color, marker="o", markersize=3, label=name or None)
   if len(groups) > 1:
     ax.legend(frameon=False)
   ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -427,6 +429,31 @@ def performance_profiles(
     above = 100 * performance_profile(x, thresholds)
     ax.step(thresholds, above, where="post", color=color, label=name)
   return finish_axes(ax, "score", "scores above it (%)")
+
+
+def means_side_by_side(
+  names: Sequence[str],
+  means: Sequence[tuple[float | None, float | None, float | None]],
+  ax: Axes,
+  *,
+  of: Quantity = ACCURACY,
+) -> Axes:
+  """Draw means of groups of runs with their intervals, a row each, the first on top.
+
+  Args:
+    names: names of the groups.
+    means: (mean, low, high) of each group, fractions or what else `of` says. None is not
+      drawn.
+    ax: where to draw.
+    of: of what they are the means.
+  """
+  mean, low, high = of.scale * np.array(means, np.float64).reshape(-1, 3).T
+  # Where an interval has no width, its ends may be a rounding error on the wrong side.
+  bars = np.maximum(np.nan_to_num([mean - low, high - mean]), 0)
+  ax.errorbar(
+    mean, np.arange(len(names)), xerr=bars, fmt="o", color=BLUE, markersize=6, capsize=3
+  )
+  return _rows(ax, names, of._replace(name=f"mean {of.name}"))
 
 
 def sds_side_by_side(
@@ -699,15 +726,17 @@ def _of_examples(
   ax: Axes, values: np.ndarray, edges: np.ndarray, label: str, of: Quantity
 ) -> Axes:
   """Draw a histogram of a number of each example, with a logarithmic axis of counts."""
-  ax.hist(
-    of.scale * values,
-    list(of.scale * edges),
-    log=True,
-    facecolor=(BLUE, 0.55),
-    edgecolor="white",
+  counts, _ = np.histogram(of.scale * values, of.scale * edges)
+  ax.stairs(
+    counts,
+    of.scale * edges,
+    fill=True,
+    facecolor=(BLUE, 0.45),
+    edgecolor=BLUE,
     linewidth=0.8,
     label=label,
   )
+  ax.set_yscale("log")
   ax.set_ylim(bottom=0.7)
   return finish_axes(ax, of.label, "test examples")
 

@@ -31,6 +31,7 @@ from vmapseeds.reports.documents import (
 from vmapseeds.target import moves_data
 
 VECTORS = ("svg", "pdf")
+MOST_SVG_BYTES = 300_000  # of a figure in a page; a PNG has about 60,000
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent),
   autoescape=True,
@@ -225,7 +226,8 @@ def embedded_html(document: Document) -> str:
   """
   sources = {}
   for name, figure in document.figures.items():
-    sources[name] = data_uri(png(drawing_of(figure)))
+    drawing = drawing_of(figure)
+    sources[name] = page_image(drawing, png(drawing))
   frame = Markup(
     '<iframe srcdoc="{}" style="width: 100%; height: 40rem; border: 0" '
     'title="{}"></iframe>'
@@ -255,7 +257,9 @@ def png(drawing: MatplotlibFigure) -> bytes:
   return stream.getvalue()
 
 
-def vector_image(drawing: MatplotlibFigure, format: str) -> bytes:
+def vector_image(
+  drawing: MatplotlibFigure, format: str, *, transparent: bool = False
+) -> bytes:
   """Return a figure as SVG or PDF: text stays text, and the same figure gives the same
   bytes.
   """
@@ -267,10 +271,22 @@ def vector_image(drawing: MatplotlibFigure, format: str) -> bytes:
   dates = {"pdf": "CreationDate", "svg": "Date"}
   stream = io.BytesIO()
   with matplotlib.rc_context(options):
-    drawing.savefig(stream, format=format, metadata={dates[format]: None})
+    drawing.savefig(
+      stream, format=format, metadata={dates[format]: None}, transparent=transparent
+    )
   return stream.getvalue()
 
 
-def data_uri(image: bytes) -> str:
-  """Return a PNG image as an address that holds it."""
-  return f"data:image/png;base64,{base64.b64encode(image).decode()}"
+def page_image(drawing: MatplotlibFigure, png_image: bytes) -> str:
+  """Return a figure as a page shows it, as an address that holds it: SVG, or the PNG if
+  there are too many points for that.
+  """
+  lines = vector_image(drawing, "svg", transparent=True)
+  if len(lines) <= MOST_SVG_BYTES:
+    return data_uri(lines, "svg+xml")
+  return data_uri(png_image, "png")
+
+
+def data_uri(image: bytes, type: str) -> str:
+  """Return an image as an address that holds it."""
+  return f"data:image/{type};base64,{base64.b64encode(image).decode()}"

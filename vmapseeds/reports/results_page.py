@@ -22,6 +22,7 @@ from vmapseeds.errors import UserError, door, doors
 from vmapseeds.reports import (
   crossed_sources,
   groups,
+  latex,
   pages,
   plots,
   rendering,
@@ -720,8 +721,12 @@ def _sections_of_output(
   if runs:
     for key, figure in figures(runs, section).items():
       drawn[join_names(name, key, by=".")] = figure
+  copies = {
+    "Copy the sentence": section["summary"],
+    "Copy a LaTeX row": latex.rows(_row_for_latex(part.summary, section)),
+  }
   page_sections = [
-    Section(name, section["summary"], tables=tables),
+    Section(name, section["summary"], tables=tables, copies=copies),
     Section(heading("Figures"), figures=drawn),
     Section(heading("Statistics"), tables=_tables(section)),
   ]
@@ -784,6 +789,16 @@ def _headline_table(section: Summary) -> Table:
   labels = [statistic["label"] for statistic in statistics]
   cells = [_cell(statistic) for statistic in statistics]
   return Table("", labels, [cells])
+
+
+def _row_for_latex(summary: Summary, section: Summary) -> Table:
+  """Return the headline as a row that stands for itself in a table of others."""
+  statistics = headline(section).values()
+  headings = ["recipe", "runs", *(statistic["label"] for statistic in statistics)]
+  row = [_title(summary), str(section["runs"])]
+  for statistic in statistics:
+    row.append(show(statistic["value"], statistic["se"], statistic["unit"]))
+  return Table("", headings, [row])
 
 
 def _table_of_sources(section: Summary) -> list[Table]:
@@ -1082,15 +1097,29 @@ their mean; the whiskers reach to the lowest and the highest.""",
     )
   }
 
-  axes, curves = [], {}
+  intervals = []
+  for row in rows:
+    mean = headline(row.section)["mean"]
+    intervals.append((mean["value"], mean["low"], mean["high"]))
+  # Of single runs there is no interval.
+  if any(low is not None for _, low, _ in intervals):
+    drawn["means"] = Figure(
+      f"Mean {noun}",
+      """Means over the runs with their 95 % intervals, of what other runs on the same \
+test examples would give.""",
+      lambda ax: plots.means_side_by_side(names, intervals, ax, of=quantity),
+      height,
+    )
+
+  epochs, curves = {}, {}
   for row in rows:
     curve = learning_curves(row.runs)
     if curve is not None:
-      axes.append(curve[0])
-      curves[row.name.replace("\n", ", ")] = curve[1]
+      name = row.name.replace("\n", ", ")
+      # Recipes may be of different lengths.
+      epochs[name], curves[name] = curve
   # More lines than colours could not be told apart.
   if len(curves) == len(rows) <= MOST_COLORED:
-    epochs = axes[0]
     drawn["learning_curves"] = Figure(
       f"{capitalized(noun)} after each epoch",
       "Mean over the runs, with its 95 % interval.",

@@ -1,0 +1,143 @@
+"""Write what all notebooks share into them, and draw the pictures that they show.
+
+    python -m experiments.notebooks                # the first cell, and the badge
+    python -m experiments.notebooks --draw 100     # executes them, and keeps the pictures
+
+The address of the repository stands in `pyproject.toml`, under `tool.vmapseeds`. While it
+is empty there is no badge, and the first cell asks for a wheel.
+"""
+
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import nbclient
+import nbformat
+import tyro
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+BADGE = (
+  "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({})\n\n"
+)
+INSTALL = """\
+# @title Install, and choose where results are kept
+KEEP_ON_DRIVE = True  # @param {type: "boolean"}
+REPOSITORY = "REPOSITORY_ADDRESS"  # empty until it is public
+
+import glob
+import importlib.util
+import os
+import sys
+
+if KEEP_ON_DRIVE and "google.colab" in sys.modules:
+  from google.colab import drive
+
+  drive.mount("/content/drive")
+  os.environ.setdefault("VMAPSEEDS_RESULTS", "/content/drive/MyDrive/vmapseeds")
+
+if not importlib.util.find_spec("vmapseeds"):
+  wheels = []
+  for place in (".", "/content/drive/MyDrive", "/content/drive/MyDrive/vmapseeds"):
+    wheels += glob.glob(f"{place}/vmapseeds-*.whl")
+  if REPOSITORY:
+    source = f"vmapseeds @ git+{REPOSITORY}"
+  elif wheels:
+    source = max(wheels, key=os.path.getmtime)
+  else:
+    sys.exit(
+      "vmapseeds is not public yet: make a wheel in a clone of it (pip wheel --no-deps .), "
+      "upload it here or to your Drive, and run this cell again."
+    )
+  # What JAX needs stays as it is here.
+  !pip list --format=freeze | grep -E "^(jax|libtpu|flax|optax|orbax|tensorstore|ml_dtypes|numpy|scipy)" > kept.txt; pip install -q -c kept.txt "{source}"
+
+from vmapseeds import lanes
+
+DEVICE = lanes.start_jax()[0]
+ON_CPU = DEVICE.platform == "cpu"
+print(f"training on: {DEVICE.device_kind}")
+if ON_CPU:
+  print("There is no TPU or GPU here, so fewer runs are trained.")
+  print("On Colab, choose one under Runtime > Change runtime type.")
+"""
+
+
+def repository() -> str:
+  """Return the address of the public repository; empty while there is none."""
+  with (ROOT / "pyproject.toml").open("rb") as file:
+    return tomllib.load(file)["tool"]["vmapseeds"]["repository"]
+
+
+def install_cell(address: str) -> str:
+  """Return the text of the first code cell of every notebook."""
+  return INSTALL.replace("REPOSITORY_ADDRESS", address).rstrip()
+
+
+def badge(name: str, address: str) -> str:
+  """Return the line that opens a notebook on Colab; empty without an address.
+
+  Args:
+    name: of the notebook's file.
+    address: of the repository on GitHub.
+  """
+  if not address:
+    return ""
+  path = address.removesuffix(".git").removeprefix("https://github.com/")
+  link = f"https://colab.research.google.com/github/{path}/blob/main/notebooks/{name}"
+  return BADGE.format(link)
+
+
+def with_shared_parts(notebook: NotebookNode, name: str, address: str) -> NotebookNode:
+  """Put the badge and the first code cell into a notebook, and return it."""
+  title, install = notebook.cells[:2]
+  # The badge stands above the heading.
+  heading = title.source.index("# ")
+  title.source = badge(name, address) + title.source[heading:]
+  install.source = install_cell(address)
+  return notebook
+
+
+def draw_pictures(notebook: NotebookNode, runs: int) -> None:
+  """Execute a notebook with so many runs, and leave the pictures in it alone."""
+  environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
+  with tempfile.TemporaryDirectory() as folder:
+    environment |= {"VMAPSEEDS_RUNS": str(runs), "VMAPSEEDS_RESULTS": folder}
+    where = {"metadata": {"path": folder}}
+    client = nbclient.NotebookClient(notebook, timeout=3600, resources=where)
+    client.execute(env=environment)
+  for cell in notebook.cells:
+    cell.metadata.pop("execution", None)
+    if cell.cell_type == "code":
+      cell.execution_count = None
+      cell.outputs = [
+        only_picture(output) for output in cell.outputs if has_picture(output)
+      ]
+
+
+def has_picture(output: NotebookNode) -> bool:
+  return "image/png" in output.get("data", {})
+
+
+def only_picture(output: NotebookNode) -> NotebookNode:
+  picture = {"image/png": output.data["image/png"]}
+  return nbformat.v4.new_output("display_data", data=picture)
+
+
+def main(
+  draw: Annotated[int, tyro.conf.arg(help="runs of each training; 0 draws none")] = 0,
+):
+  for path in NOTEBOOKS:
+    notebook = nbformat.read(path, as_version=4)
+    with_shared_parts(notebook, path.name, repository())
+    if draw:
+      draw_pictures(notebook, draw)
+    # As Jupyter writes it.
+    nbformat.write(notebook, path)
+
+
+if __name__ == "__main__":
+  tyro.cli(main)
