@@ -24,9 +24,9 @@ def two_runs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   (ax,) = axes
   n = records.numbers("banerjee2024/fig01_two_runs")
   for label, color in enumerate((colors.blue, colors.vermilion)):
-    of = n.labels == label
+    of_class = n.labels == label
     ax.plot(
-      *n.gaps[:, of], ".", color=color, markersize=2.5, alpha=0.6, rasterized=True
+      *n.gaps[:, of_class], ".", color=color, markersize=2.5, alpha=0.6, rasterized=True
     )
     ax.plot([], [], "o", color=color, markersize=4, label=f"group {label + 1}")
   for line in (ax.axhline, ax.axvline):

@@ -32,10 +32,10 @@ def unpaired(rng: np.random.Generator, mean: float) -> Estimate:
   return fig03_epochs.unpaired(mean + SD * late, SD * early)
 
 
-def both(draw, law: float, null: float, said: str, said_null: str) -> Simulated:
+def both(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
   """Return the campaigns of a draw with one argument."""
   return Simulated(
-    lambda rng: draw(rng, law), said, lambda rng: draw(rng, null), said_null
+    lambda rng: draw(rng, law), law_text, lambda rng: draw(rng, null), null_text
   )
 
 

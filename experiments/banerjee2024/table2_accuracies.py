@@ -12,7 +12,7 @@ import numpy as np
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.claims import Estimate, between, estimated
-from experiments.frame import Row, Trained, of_runs, percent, row
+from experiments.frame import Row, Trained, percent, row, rows_of
 from vmapseeds import stats
 
 TITLE = "Table 2, figure 7: accuracies by what varies, and where α̂ is small"
@@ -30,8 +30,9 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     out = candidates.excluded(wrong, n.small)
     (tau, tau_se) = candidates.tau(n.order, wrong)
     share = n.small.mean()
-    judged = name != "S_init"  # for S_init the paper has small α̂ at all accuracies
-    table += of_runs(
+    # For S_init the paper has small α̂ at all accuracies.
+    judged = {} if name == "S_init" else paper.CLAIMS
+    table += rows_of(
       n.runs,
       (
         f"{name}: mean accuracy",
@@ -55,7 +56,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       ),
       (
         f"{name}: runs less accurate than all with a small α̂",
-        paper.CLAIMS["accuracies"] if judged else None,
+        judged.get("accuracies"),
         f"{out.runs} (p = {out.p_value:.2g})",
       ),
       (
@@ -82,7 +83,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       ),
       (
         f"{name}: τ of α̂ with the error",
-        paper.CLAIMS["tau"] if judged else None,
+        judged.get("tau"),
         estimated(tau, tau_se),
       ),
     )
@@ -92,9 +93,10 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table.append(row(claim.statistic, claim, learnt, batch.runs))
   if len(init.at_chance) + len(batch.at_chance):
     # Not judged: one such run decides it, and equal laws would often seem to differ.
-    every = (np.append(n.accuracy.accuracies, n.at_chance) for n in (batch, init))
+    every_batch = np.append(batch.accuracy.accuracies, batch.at_chance)
+    every_init = np.append(init.accuracy.accuracies, init.at_chance)
     quantity = f"{claim.statistic}, with runs at chance"
-    table.append(row(quantity, None, of_variances(*every), batch.runs))
+    table.append(row(quantity, None, of_variances(every_batch, every_init), batch.runs))
   return table
 
 

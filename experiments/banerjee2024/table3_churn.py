@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from vmapseeds.reports import plots
 
 TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
@@ -34,7 +34,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     small = churn[(pair_levels(n) <= candidates.SMALL).all(0)]
     out = candidates.excluded(n.mean_churn, n.small)
     judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
-    table += of_runs(
+    table += rows_of(
       n.runs,
       (
         f"{name}: churn of pairs",

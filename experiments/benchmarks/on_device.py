@@ -231,11 +231,11 @@ def trained(
   labels = data.tests["test"].targets
   predictions = kept.get("predictions", np.zeros((0, len(labels)), np.int8))
   earlier = float(kept.get("seconds", 0.0))
-  left = jax.tree.map(lambda a: np.asarray(a)[len(diverged) :], runs)
+  runs_left = jax.tree.map(lambda a: np.asarray(a)[len(diverged) :], runs)
   began = time.perf_counter()
   seconds = earlier
   if len(diverged) < flags.runs:
-    for _, out, _ in spread(lanes.replicate(task.data, devices), left):
+    for _, out, _ in spread(lanes.replicate(task.data, devices), runs_left):
       diverged = np.concatenate([diverged, out["diverged"]])
       predictions = np.concatenate(
         [predictions, out["test/predictions"].astype(np.int8)]
@@ -341,7 +341,8 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
     task = abstract_task(placed(name, platform, flags.steps).recipe)
     measure = functools.partial(executions.measure, task)
     for execution in candidates(flags, task):
-      if speed := executions.unless_refused(execution, measure, {}):
+      speed = executions.unless_refused(execution, measure, {})
+      if speed:
         speeds[execution] = speed.seconds
   if not speeds:
     raise UserError(f"no lowering and lane width of {name} runs on this device")
@@ -526,7 +527,9 @@ def run_item(
 
 
 def percent(value: float | None) -> str:
-  return "—" if value is None else f"{100 * value:.2f} %"
+  if value is None:
+    return "—"
+  return f"{100 * value:.2f} %"
 
 
 def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
@@ -623,12 +626,16 @@ def table_lines(rows: Iterable[Iterable[str]]) -> list[str]:
 
 def write(file: Path, text: str) -> None:
   """Puts the section into a Markdown file: in place of an older section, or at the end."""
-  old = file.read_text("utf-8") if file.exists() else ""
-  before, begun, rest = old.partition(BEGIN)
+  old = ""
+  if file.exists():
+    old = file.read_text("utf-8")
+  before, begin, rest = old.partition(BEGIN)
   _, _, after = rest.partition(END + "\n")
-  file.write_text(
-    f"{before}{text}{after}" if begun else f"{old.rstrip()}\n\n{text}".lstrip(), "utf-8"
-  )
+  if begin:
+    new = f"{before}{text}{after}"
+  else:
+    new = f"{old.rstrip()}\n\n{text}".lstrip()
+  file.write_text(new, "utf-8")
 
 
 # argparse, because a borrowed machine may have no tyro.
@@ -789,7 +796,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   flags.commit = flags.commit or commit_of_source()
   if flags.write and not flags.out.exists():
     parser.error(f"--out {flags.out} is not there: give the archive of the results")
-  reads = not flags.write and {"training", "study"} & {*flags.parts}
+  reads = not flags.write and {"training", "study"} & set(flags.parts)
   if reads and not flags.data.is_file():
     parser.error(f"--data {flags.data} is not there: give the .npz of the images")
   if flags.execution:

@@ -197,9 +197,9 @@ def main(argv: list[str] | None = None) -> None:
   ]
   share = 1 - parts["training"] / steady
   median = {name: statistics.median(each) for name, each in seconds.items()}
-  slower, kept, saved = (
-    median[name] - median["campaign"] for name in ("first", "parameters", "checkpoints")
-  )
+  slower = median["first"] - median["campaign"]
+  kept = median["parameters"] - median["campaign"]
+  saved = median["checkpoints"] - median["campaign"]
   notes = [
     f"Input, evaluation, writing and statistics together: {share:.1%} of the time after the start; bar: {BAR:.0%}.",
     f"The first campaign took {slower:.1f} s longer: choosing how lanes run, unless known, and compilation.",

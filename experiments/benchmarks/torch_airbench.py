@@ -83,9 +83,9 @@ def translated(images: Tensor, border: int = 2) -> Tensor:
   down, right = torch.randint(2 * border + 1, (2, count))
   rows = (down[:, None] + torch.arange(size))[:, None, :, None]
   columns = (right[:, None] + torch.arange(size))[:, None, None, :]
-  of = torch.arange(count)[:, None, None, None]
+  image = torch.arange(count)[:, None, None, None]
   channels = torch.arange(images.shape[1])[None, :, None, None]
-  return bordered[of, channels, rows, columns]
+  return bordered[image, channels, rows, columns]
 
 
 def optimizer_of(net: Network) -> torch.optim.SGD:
@@ -110,7 +110,9 @@ def look_ahead(net: Network, slow: dict[str, Tensor], weight: float) -> None:
     parameter.copy_(slow[name])
 
 
-def train(net: Network, images: Tensor, labels: Tensor, epochs: int, said) -> None:
+def train(
+  net: Network, images: Tensor, labels: Tensor, epochs: int, after_epoch
+) -> None:
   optimizer = optimizer_of(net)
   in_epoch = len(images) // BATCH
   steps = epochs * in_epoch
@@ -142,7 +144,7 @@ def train(net: Network, images: Tensor, labels: Tensor, epochs: int, said) -> No
         look_ahead(net, slow, 0.95**5 * (step / steps) ** 3)
     if epoch == epochs - 1:
       look_ahead(net, slow, 1.0)
-    said(epoch + 1)
+    after_epoch(epoch + 1)
 
 
 @torch.no_grad()
@@ -169,12 +171,12 @@ def main() -> None:
   net = Network(args.width, images[:5000])
   start = time.perf_counter()
 
-  def said(epoch: int) -> None:
+  def report(epoch: int) -> None:
     if epoch % 2 == 0:
       seconds = time.perf_counter() - start
       print(f"epoch {epoch}: {accuracy(net, *tests):.2%}, {seconds:.0f} s", flush=True)
 
-  train(net, images, labels, args.epochs, said)
+  train(net, images, labels, args.epochs, report)
 
 
 if __name__ == "__main__":

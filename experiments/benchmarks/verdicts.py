@@ -73,11 +73,11 @@ def interval(
   a: np.ndarray, b: np.ndarray, paired: bool
 ) -> tuple[bool, tuple[float, float]]:
   """Whether one is called better, and the interval that is printed."""
-  found = stats.compare_means(a, b, paired)
-  ends = found.low, found.high
-  if not np.isfinite(found.low):
+  comparison = stats.compare_means(a, b, paired)
+  ends = comparison.low, comparison.high
+  if not np.isfinite(comparison.low):
     ends = stats.mean_difference(a, b, paired).interval
-  return bool(found.p_value <= ALPHA), ends
+  return bool(comparison.p_value <= ALPHA), ends
 
 
 def rates(
@@ -109,27 +109,32 @@ def examples_rate(runs: int, examples: int, number: int, rng) -> tuple[float, fl
     # difference is 0.
     p = 0.04 + 0.9 * rng.beta(0.5, 4, examples)
     other = p + rng.choice([-1, 1], examples) * 0.5 * np.minimum(p - 0.02, 0.98 - p)
-    a, b = (
-      rng.random((runs, examples)) < q + 0.004 * rng.standard_normal((runs, 1))
-      for q in (p, other)
-    )
-    found = stats.compare_means(a.mean(1), b.mean(1))
+
+    def errors(rates: np.ndarray) -> np.ndarray:
+      """Errors of runs that differ by a normal deviate each."""
+      uniform = rng.random((runs, examples))
+      return uniform < rates + 0.004 * rng.standard_normal((runs, 1))
+
+    a = errors(p)
+    b = errors(other)
+    over_runs = stats.compare_means(a.mean(1), b.mean(1))
     both = stats.compare_means_on_other_examples(a, b)
     held += [
-      min(both.low, found.low) <= 0 <= max(both.high, found.high),
-      found.low <= 0 <= found.high,
+      min(both.low, over_runs.low) <= 0 <= max(both.high, over_runs.high),
+      over_runs.low <= 0 <= over_runs.high,
     ]
   return tuple(held / number)
 
 
 def shown(runs: int, difference: float, paired: bool, law: str, number: int, rng):
   """How often a true difference, in standard deviations, is shown as such."""
-  found = 0
+  seen = 0
   for _ in range(number):
-    a, b = (LAWS[law](rng, runs) for _ in range(2))
+    a = LAWS[law](rng, runs)
+    b = LAWS[law](rng, runs)
     result = stats.compare_means(a + difference, b, paired)
-    found += bool(result.p_value <= ALPHA and result.difference > 0)
-  return found / number
+    seen += bool(result.p_value <= ALPHA and result.difference > 0)
+  return seen / number
 
 
 def pilots(runs: int, law: str, number: int, rng) -> tuple[float, float, float, float]:
@@ -145,11 +150,13 @@ def pilots(runs: int, law: str, number: int, rng) -> tuple[float, float, float, 
   for _ in range(number):
     x = LAWS[law](rng, runs)
     ends = np.sqrt(stats.variance_over_runs(x).interval)
-    found = (
+    needed_runs = (
       stats.runs_for_mean(ends, 0.2),
       stats.runs_for_difference(ends, 0.5, paired=False),
     )
-    held += [low <= t <= high for t, (low, high) in zip(truths, found, strict=True)]
+    held += [
+      low <= t <= high for t, (low, high) in zip(truths, needed_runs, strict=True)
+    ]
     needed = stats.runs_for_difference(x.std(ddof=1), 0.5, paired=False)
     estimates.append(float(needed))
   return *(held / number), *np.quantile(estimates, (0.25, 0.75))
@@ -162,7 +169,13 @@ def percent(x: float) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
   flags, command = arguments(VerdictFlags, __doc__, "verdicts", argv)
   rng, number = np.random.default_rng(0), flags.campaigns
-  errors, covers, powers, examples, taken, guesses = ([] for _ in range(6))
+  # The rows of the tables.
+  errors: list[tuple[str, ...]] = []
+  covers: list[tuple[str, ...]] = []
+  powers: list[tuple[str, ...]] = []
+  examples: list[tuple[str, ...]] = []
+  taken: list[tuple[str, ...]] = []
+  guesses: list[tuple[str, ...]] = []
   ways = {"pairs": True, "unpaired": False}
   steps = [(way, runs) for way in ways for runs in flags.runs]
   for way, runs in track(steps, "simulating", console=Console(stderr=True)):

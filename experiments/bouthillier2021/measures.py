@@ -184,9 +184,9 @@ def ratio_of_variances(
   jackknife leaves repetition r out of `a` and `b` together. NaN if fewer than two
   repetitions of either vary.
   """
-  if min(map(np.count_nonzero, (a, b))) < 2:
-    return Ratio(*(math.nan,) * 3)
-  found = a.mean() / b.mean()
+  if min(np.count_nonzero(a), np.count_nonzero(b)) < 2:
+    return Ratio(math.nan, math.nan, math.nan)
+  ratio = a.mean() / b.mean()
   se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), a, b)
   reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, (a, b))) - 1) * se)
-  return Ratio(found, found / reach, found * reach)
+  return Ratio(ratio, ratio / reach, ratio * reach)

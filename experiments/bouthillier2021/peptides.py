@@ -111,7 +111,7 @@ def read(
     for row in rows
     if row["measurement_type"] == "quantitative"
     and SHORTEST <= len(row["peptide"]) <= LONGEST
-    and not {*row["peptide"]} - {*AMINO_ACIDS}
+    and set(row["peptide"]) <= set(AMINO_ACIDS)
   ]
   number = {name: i for i, name in enumerate(sorted({row["allele"] for row in kept}))}
   inputs = np.full((len(kept), LONGEST + 1), END, np.int32)

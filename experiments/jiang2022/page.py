@@ -34,7 +34,7 @@ def rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.axhspan(0.9, 1.3, color=colors.quiet, alpha=0.2, linewidth=0)
   ax.axhline(1, color=colors.ink, linestyle="--", linewidth=0.8)
   for i, (group, color) in enumerate(colors_of(colors).items()):
-    ratios = np.array([of[group].agreement.ratio for of in numbers.values()])
+    ratios = np.array([groups[group].agreement.ratio for groups in numbers.values()])
     places = np.array([float(rate) for rate in numbers]) * 1.05 ** (i - 2)
     value, low, high = ratios.T
     bars = [value - low, high - value]

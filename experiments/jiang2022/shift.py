@@ -49,7 +49,7 @@ Transfers = Mapping[str, Mapping[str, Transfer]]  # by source, and by target
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
-  made: dict[str, dict[str, Transfer]] = {}
+  by_source: dict[str, dict[str, Transfer]] = {}
   for source, name in SCALES[trained.scale].shift.campaigns().items():
     for target in DOMAINS:
       results = trained(name, target)
@@ -59,8 +59,8 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
         results.labels.values,
         results.attrs["num_classes"],
       )
-      made.setdefault(source, {})[target] = transfer(group)
-  return made
+      by_source.setdefault(source, {})[target] = transfer(group)
+  return by_source
 
 
 def transfer(group: Group) -> Transfer:

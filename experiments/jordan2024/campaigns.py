@@ -233,23 +233,22 @@ def durations(scale: Scale) -> dict[str, Campaign]:
   """Independent runs of four durations: figures 1 to 5, 13 and 14; the longest on
   shifted test sets too: 9 and 12.
   """
-  found = {
+  campaigns = {
     name: Campaign(scale.recipe.replace(epochs=epochs), scale.runs)
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
-  return found | {
-    "long": found["long"]._replace(
-      recipe=found["long"].recipe.replace(test_sets=TEST_SETS)
-    )
-  }
+  long = campaigns["long"]
+  recipe = long.recipe.replace(test_sets=TEST_SETS)
+  return campaigns | {"long": long._replace(recipe=recipe)}
 
 
 def said(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
-  return f"{name}: {duration(epochs)}" + (
-    f", the paper's {printed}" if epochs != printed else ""
-  )
+  text = f"{name}: {duration(epochs)}"
+  if epochs != printed:
+    text += f", the paper's {printed}"
+  return text
 
 
 def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
@@ -377,12 +376,13 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
   first step: figure 11.
   """
   unpoked = vs.Runs.independent(studies.pairs)
-  found = {}
+  campaigns = {}
   for epochs in studies.poke_epochs:
     steps = epochs * (TRAIN[studies.recipe.dataset] // studies.recipe.batch_size)
-    for eighths in studies.poke_eighths if epochs == studies.poke_epochs[-1] else (0,):
+    longest = epochs == studies.poke_epochs[-1]
+    for eighths in studies.poke_eighths if longest else (0,):
       runs = unpoked.poke(steps * eighths // 8)
-      found[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(
+      campaigns[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(
         studies.recipe.replace(epochs=epochs), runs
       )
   nesterov = studies.recipe.optimizer == "nesterov"
@@ -393,7 +393,7 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
   }
   recipe = studies.recipe.replace(epochs=studies.poke_epochs[-1], **other)
   return {
-    **found,
+    **campaigns,
     "first_step": Campaign(recipe, vs.Runs.sweep(first_step=range(3), seeds=unpoked)),
   }
 

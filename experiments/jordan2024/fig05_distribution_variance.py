@@ -102,8 +102,8 @@ def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
   panel has the longer half only.
   """
   every = list(numbers.values())
-  for ax, shown in zip(axes, (every, every[len(every) // 2 :]), strict=True):
-    against_duration(shown, ax)
+  for ax, variances in zip(axes, (every, every[len(every) // 2 :]), strict=True):
+    against_duration(variances, ax)
 
 
 def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:

@@ -8,7 +8,7 @@ the bootstrap over tasks.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 import vmapseeds as vs
 from experiments import claims, frame, measures
-from experiments.frame import Row, Trained, number, of_runs, percent, row
+from experiments.frame import Row, Trained, number, percent, row, rows_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
@@ -141,23 +141,26 @@ def fits(
   """The fit of each prediction, and the mean squared error of "binomial" over that of
   "equation_6".
   """
-  drawn = np.random.default_rng(0).integers(
+  resampled_tasks = np.random.default_rng(0).integers(
     0, len(observed), (REPLICATES, len(observed))
   )
   fit = {name: measures.variance_fit(observed, p) for name, p in predicted.items()}
-  again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
+  refits = {
+    name: replicates(observed[resampled_tasks], p[resampled_tasks])
+    for name, p in predicted.items()
+  }
   estimates = {
     name: {
-      f: Estimate(getattr(fit[name], f), getattr(again[name], f).std(ddof=1))
+      f: Estimate(getattr(fit[name], f), getattr(refits[name], f).std(ddof=1))
       for f in fit[name]._fields
     }
     for name in predicted
   }
-  ratio, ratios = (
-    f["binomial"].mean_squared_error / f["equation_6"].mean_squared_error
-    for f in (fit, again)
-  )
-  return estimates, Estimate(ratio, ratios.std(ddof=1))
+
+  def error_ratio(fits: Mapping[str, measures.VarianceFit]) -> Any:
+    return fits["binomial"].mean_squared_error / fits["equation_6"].mean_squared_error
+
+  return estimates, Estimate(error_ratio(fit), error_ratio(refits).std(ddof=1))
 
 
 def caps(
@@ -170,10 +173,8 @@ def caps(
   """
   rng = np.random.default_rng(1)
   observed = equation_6 * rng.chisquare(runs - 1, (REPLICATES, len(runs))) / (runs - 1)
-  fit, rival = (
-    replicates(observed, np.broadcast_to(p, observed.shape))
-    for p in (equation_6, binomial)
-  )
+  fit = replicates(observed, np.broadcast_to(equation_6, observed.shape))
+  rival = replicates(observed, np.broadcast_to(binomial, observed.shape))
 
   def cap(values: Float[np.ndarray, " replicates"]) -> Cap:
     return Cap(values.mean(), *np.quantile(values, (0.025, 0.975)))
@@ -201,7 +202,7 @@ def rows(n: Tasks) -> list[Row]:
   most = "... the most that so many runs allow"
   span = f"{percent(n.error.min())} to {percent(n.error.max())}"
   ratio, of_apart = number(*n.mse_ratio), number(*n.independent_mse_ratio)
-  lines = of_runs(
+  lines = rows_of(
     tasks,
     ("mean error, least to most", None, span),
     (claim.statistic, claim, over_equation_6(n.error, n.variance, n.examples)),
@@ -211,7 +212,7 @@ def rows(n: Tasks) -> list[Row]:
   )
   for name, fit in FITS.items():
     ours, of_apart = n.equation_6[name], n.independent_equation_6[name]
-    lines += of_runs(
+    lines += rows_of(
       tasks,
       (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
       (apart, None, number(*of_apart)),
@@ -242,11 +243,11 @@ def plot(n: Tasks, axes: np.ndarray) -> None:
   """Observed standard deviations, and those of independent errors, against the
   predicted ones.
   """
-  left, right = axes
-  draw(left, n, n.variance, "sd of accuracy on the test set (%)")
-  draw(right, n, n.independent, "sd if errors were independent (%)")
-  left.set_title("what is observed")
-  right.set_title("without the genuine variance")
+  left_ax, right_ax = axes
+  draw(left_ax, n, n.variance, "sd of accuracy on the test set (%)")
+  draw(right_ax, n, n.independent, "sd if errors were independent (%)")
+  left_ax.set_title("what is observed")
+  right_ax.set_title("without the genuine variance")
 
 
 def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) -> None:
@@ -270,12 +271,16 @@ def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) 
       linewidths=0,
       label=name,
     )
-  right, top = (
-    105 * max(v.max(), 1e-9) ** 0.5
-    for v in (stats.binomial_variance(n.error, n.examples), variance)
-  )
+
+  def limit(variances: Float[np.ndarray, " tasks"]) -> float:
+    """A little above the largest standard deviation, in per cent."""
+    return 105 * max(variances.max(), 1e-9) ** 0.5
+
   ax.axline((0, 0), slope=1, color=plots.INK, linewidth=1, label="as predicted")
   ax.set(
-    xlim=(0, right), ylim=(0, top), xlabel="predicted sd of accuracy (%)", ylabel=label
+    xlim=(0, limit(stats.binomial_variance(n.error, n.examples))),
+    ylim=(0, limit(variance)),
+    xlabel="predicted sd of accuracy (%)",
+    ylabel=label,
   )
   frame.legend_above(ax)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 
 from experiments import claims, frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, of_runs, percent, root, row, spread
+from experiments.frame import Row, Spread, Trained, percent, root, row, rows_of, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -150,17 +150,17 @@ def rows(n: Numbers) -> list[Row]:
       n.linear.runs,
     )
   ]
-  for said, e in (
+  for change, e in (
     ("without augmentation", without),
     ("with a fifth of the data", fifth),
   ):
-    printed = paper.ENSEMBLES[said]
-    lines += of_runs(
+    printed = paper.ENSEMBLES[change]
+    lines += rows_of(
       e.accuracy.runs,
-      (f"mean accuracy {said}", paper.ABLATED_MEAN, percent(*e.accuracy[2:4])),
-      (f"accuracy of the ensemble {said}", printed, percent(e.ensemble)),
+      (f"mean accuracy {change}", paper.ABLATED_MEAN, percent(*e.accuracy[2:4])),
+      (f"accuracy of the ensemble {change}", printed, percent(e.ensemble)),
     )
-  lines += of_runs(
+  lines += rows_of(
     both,
     (
       stated["augmentation"].statistic,
@@ -175,7 +175,7 @@ def rows(n: Numbers) -> list[Row]:
   )
   for name, f in (("small", stable), ("large", unstable)):
     what, printed = f"finetuned at a {name} learning rate", paper.FINETUNED[name]
-    lines += of_runs(
+    lines += rows_of(
       f.accuracy.runs,
       (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),
       (

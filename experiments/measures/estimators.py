@@ -58,7 +58,9 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   rho = read_number("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
-  se = estimator_se(k, variance / (1 - rho), rho) if k else variance
+  if k == 0:
+    return Estimate(safe_divide(x.sum(), k), variance)  # both NaN
+  se = estimator_se(k, variance / (1 - rho), rho)
   return Estimate(safe_divide(x.sum(), k), se)
 
 
@@ -148,9 +150,9 @@ def _moments(x: Array) -> tuple[Array, Array]:
   """Return the population variance of the rows' means, and of all entries."""
   x = x - x[:1, :1]  # so that a large common part costs no digits
   means = safe_divide(x.sum(1), x.shape[1])
-  return safe_divide((centred(means) ** 2).sum(), len(x)), safe_divide(
-    (centred(x.reshape(-1)) ** 2).sum(), x.size
-  )
+  of_means = safe_divide((centred(means) ** 2).sum(), len(x))
+  total = safe_divide((centred(x.reshape(-1)) ** 2).sum(), x.size)
+  return of_means, total
 
 
 def mse_decomposition(

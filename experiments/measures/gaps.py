@@ -219,11 +219,9 @@ def dkw_threshold(
   >>> print(dkw_threshold(8000, models=800).round(5))
   0.02737
   """
-  n, models, epsilon = (
-    read_positive("n", n),
-    read_within("models", models, "[1, inf]"),
-    read_within("epsilon", epsilon, "(0, 1]"),
-  )
+  n = read_positive("n", n)
+  models = read_within("models", models, "[1, inf]")
+  epsilon = read_within("epsilon", epsilon, "(0, 1]")
   return np.asarray(np.sqrt(np.log(2 * models / epsilon) / (2 * n)))
 
 
@@ -270,10 +268,8 @@ def trimmed_ks_distance(
   if not reference.size or not examples:
     return np.full(candidates.shape[:-1], np.nan)
   pooled, ordered = np.sort(reference.reshape(-1)), np.sort(candidates, axis=-1)
-  before, after = (
-    np.searchsorted(pooled, ordered, side=side) / pooled.size
-    for side in ("left", "right")
-  )
+  before = np.searchsorted(pooled, ordered, side="left") / pooled.size
+  after = np.searchsorted(pooled, ordered, side="right") / pooled.size
   return _trimmed(*_sides(before, after), np.arange(examples + 1) / examples, alpha)
 
 
@@ -285,9 +281,9 @@ def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarra
   array to the second.
   """
   edge = np.ones_like(before[..., :1])
-  return np.concatenate([0 * edge, after], axis=-1), np.concatenate(
-    [before, edge], axis=-1
-  )
+  low = np.concatenate([0 * edge, after], axis=-1)
+  high = np.concatenate([before, edge], axis=-1)
+  return low, high
 
 
 def _trimmed(
@@ -350,15 +346,12 @@ def trimming_level(
   >>> print(0.1 < result.level < 0.2, result.failed)
   True 0
   """
-  alphas = (
-    np.arange(200) / 200 if alphas is None else read_reals("alphas", alphas, "levels")
-  )
-  if not (
-    alphas.size
-    and (alphas >= 0).all()
-    and (alphas < 1).all()
-    and (np.diff(alphas) > 0).all()
-  ):
+  if alphas is None:
+    alphas = np.arange(200) / 200
+  alphas = read_reals("alphas", alphas, "levels")
+  within = (alphas >= 0).all() and (alphas < 1).all()
+  rising = (np.diff(alphas) > 0).all()
+  if not (alphas.size and within and rising):
     raise UserError(
       "alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not"
     )
@@ -368,8 +361,10 @@ def trimming_level(
     "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
   )
   if reference.shape[1] != candidates.shape[-1]:
-    said = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
-    raise UserError(f"{said}: give gaps of the same examples, which are the last axis")
+    shapes = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
+    raise UserError(
+      f"{shapes}: give gaps of the same examples, which are the last axis"
+    )
   models, examples = reference.shape
   half = examples // 2
   shape = candidates.shape[:-1]
@@ -379,11 +374,9 @@ def trimming_level(
       np.full((*shape, replicates), np.nan),
       np.full(shape, replicates),
     )
-  threshold = read_number(
-    "threshold",
-    ks_threshold(examples, epsilon) if threshold is None else threshold,
-    "(0, inf]",
-  )
+  if threshold is None:
+    threshold = ks_threshold(examples, epsilon)
+  threshold = read_number("threshold", threshold, "(0, inf]")
 
   # The gaps are sorted once; a replicate is then only how often each example was drawn.
   flat = candidates.reshape(-1, examples)
@@ -457,15 +450,16 @@ def _least_accepted(
     drop = high - rise - lowest
     i = drop.argmax(1)[:, None]
     j = (lowest <= np.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
-    drop, high, low, t_i, t_j = (
-      np.take_along_axis(x, k, axis=1)[:, 0]
-      for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
-    )
-    least = np.where(t_i > t_j, safe_divide(high - low - bound, t_i - t_j), np.inf)
-    accepted = (drop <= bound) | (tried == len(slopes))
-    return np.where(
-      accepted, tried, np.maximum(tried + 1, np.searchsorted(slopes, least))
-    )
+
+    def column(x, k):
+      return np.take_along_axis(x, k, axis=1)[:, 0]
+
+    apart = column(t, i) - column(t, j)
+    excess = column(high, i) - column(low, j) - bound
+    least = np.where(apart > 0, safe_divide(excess, apart), np.inf)
+    accepted = (column(drop, i) <= bound) | (tried == len(slopes))
+    further = np.maximum(tried + 1, np.searchsorted(slopes, least))
+    return np.where(accepted, tried, further)
 
   tried, rows = np.zeros(len(low), int), np.arange(len(low))
   while rows.size:
