@@ -199,7 +199,8 @@ def result(claim: Claim, estimate: Estimate) -> str:
   """Return what an estimate, with its interval as it is, says of a claim: one of
   `RESULTS`.
   """
-  low, high = estimate.low, estimate.high
+  low = estimate.low
+  high = estimate.high
   if claim.low <= low and high <= claim.high:
     return "reproduced"
   outside = high < claim.low or low > claim.high

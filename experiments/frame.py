@@ -178,7 +178,8 @@ class Trained:
     """Train a campaign's runs from some place on that are missing, and return how all
     from there on were made.
     """
-    campaign, place = self.campaigns[name], self.place(name, first)
+    campaign = self.campaigns[name]
+    place = self.place(name, first)
     recipe = campaign.recipe
     count = campaign.count - first
     if campaign.start_from:
@@ -198,7 +199,8 @@ class Trained:
     options = vars(self.options) | dict.fromkeys(campaign.keep, True)
     if campaign.lane_width:
       options["lane_width"] = campaign.lane_width
-    recipe, runs = campaign.recipe, campaign.runs
+    recipe = campaign.recipe
+    runs = campaign.runs
     if campaign.search:
       search = campaign.search._asdict()
       return vs.search(recipe, searches=runs, out=place, **search, **options)
@@ -303,7 +305,8 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
 
 def trained_on(campaign: Campaign) -> str:
   """What a campaign's runs are trained on, in words."""
-  recipe, runs = campaign.recipe, campaign.runs
+  recipe = campaign.recipe
+  runs = campaign.runs
   every = examples_of(str(recipe.dataset), recipe)
   how = ""
   examples = every
@@ -464,7 +467,8 @@ def show_image(image: np.ndarray, ax: Axes) -> None:
   """Draws an image, (height, width, channels), its values scaled to the whole range of
   colours.
   """
-  low, high = image.min(), image.max()
+  low = image.min()
+  high = image.max()
   scaled = (image - low) / max(high - low, 1e-9)
   if image.shape[-1] == 1:
     scaled = scaled[..., 0]
@@ -568,7 +572,8 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   """Makes some figures of the paper in `folder`: trains what they need, writes them and
   their page.
   """
-  paper, every = folder.name, figures(folder)
+  paper = folder.name
+  every = figures(folder)
   out = files.place(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.place(flags.campaigns)
   options = vs.Options(
@@ -598,7 +603,8 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
     if flags.redraw:
       numbers, note = stored(out / f"{name}.json", module, trained)
     else:
-      numbers, note = module.compute(trained), flags.note
+      numbers = module.compute(trained)
+      note = flags.note
     write(out, trained, module, numbers, note)
     if not flags.redraw:
       show_rows(gallery.write(out, paper, every)[name])
@@ -630,7 +636,8 @@ def revive(value: Any, kind: Any) -> Any:
   """Return what `plain` made of a value of some type as a value of that type; null is
   NaN.
   """
-  origin, args = typing.get_origin(kind), typing.get_args(kind)
+  origin = typing.get_origin(kind)
+  args = typing.get_args(kind)
   if isinstance(kind, type) and hasattr(kind, "_fields"):  # a NamedTuple
     hints = typing.get_type_hints(kind)
     return kind(**{name: revive(field, hints[name]) for name, field in value.items()})
@@ -740,7 +747,8 @@ def draw_png(
   if caption:
     wide = textwrap.fill(caption, 64 * columns)
     figure.suptitle(wide, fontsize="small", color="0.35")
-  canvas, stream = FigureCanvasAgg(figure), io.BytesIO()
+  canvas = FigureCanvasAgg(figure)
+  stream = io.BytesIO()
   canvas.draw()
   image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
   image.convert("RGB").quantize().save(stream, "PNG")

@@ -390,7 +390,8 @@ def draw_svg(picture: Picture, records: Records, colors: Colors) -> bytes:
   with matplotlib.rc_context(STYLE | theme):
     size = (5.6, picture.height)
     figure = Figure(figsize=size, layout="constrained")
-    canvas, stream = FigureCanvasSVG(figure), io.BytesIO()
+    canvas = FigureCanvasSVG(figure)
+    stream = io.BytesIO()
     axes = figure.subplots(1, picture.panels, squeeze=False).ravel()
     picture.draw(records, axes, colors)
     canvas.print_svg(stream, metadata={"Date": None})

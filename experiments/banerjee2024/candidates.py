@@ -78,8 +78,10 @@ def halves(results: xr.Dataset) -> Halves:
   kept = np.flatnonzero(~results.diverged.values)
   right = (results.predictions.values[kept] == results.labels.values).mean(1)
   least = stats.proportion_over_examples(right, results.sizes["example"]).low
-  learnt, half = least > 0.5, len(kept) // 2
-  first, second = kept[:half], kept[half:]
+  learnt = least > 0.5
+  half = len(kept) // 2
+  first = kept[:half]
+  second = kept[half:]
   return Halves(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
 
 
@@ -91,7 +93,8 @@ def gaps_of(
   Int[np.ndarray, " examples"],
 ]:
   """Logit gaps of the reference and of the candidates; labels."""
-  half, logits = halves(results), results.logits.values
+  half = halves(results)
+  logits = results.logits.values
   reference, runs = map(
     stats.logit_gap, (logits[half.reference], logits[half.candidates])
   )
@@ -193,7 +196,8 @@ class Rank(NamedTuple):
   se: float
 
   def estimate(self) -> Estimate:
-    z, reach = np.arctanh(self.rho), critical(0.025, math.inf) * self.se
+    z = np.arctanh(self.rho)
+    reach = critical(0.025, math.inf) * self.se
     return Estimate(self.rho, *np.tanh([z - reach, z + reach]).tolist(), "atanh")
 
 
@@ -244,7 +248,9 @@ def scatter(
 ) -> None:
   """α̂ of each candidate against a fraction; crosses are candidates without α̂."""
   for name, source in sources.items():
-    x, known, color = 100 * value_of(source), ~np.isnan(source.level), COLORS[name]
+    x = 100 * value_of(source)
+    known = ~np.isnan(source.level)
+    color = COLORS[name]
     ax.scatter(
       x[known],
       source.level[known],

@@ -202,7 +202,8 @@ def band(
   ax: Axes, epochs: np.ndarray, values: np.ndarray, label: str, color: str
 ) -> None:
   """The mean over runs, and the range of all of them."""
-  low, high = values.min(1), values.max(1)
+  low = values.min(1)
+  high = values.max(1)
   ax.fill_between(
     epochs, low, high, alpha=0.25, color=color, linewidth=0, label="all runs"
   )

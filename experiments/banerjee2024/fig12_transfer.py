@@ -40,7 +40,8 @@ def compute(trained: Trained) -> Transfer:
 
 
 def rows(numbers: Transfer) -> list[Row]:
-  n, accuracies = numbers.source, numbers.source.accuracy.accuracies
+  n = numbers.source
+  accuracies = numbers.source.accuracy.accuracies
   ratio = stats.variance_ratio(accuracies, numbers.whole, paired=False)
   listed = zip(paper.TABLE14, candidates.like(n, len(paper.TABLE14)), strict=False)
   table = rows_of(

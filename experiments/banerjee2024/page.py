@@ -43,7 +43,8 @@ def epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
     (axes[0], n.accuracy, n.ensemble_accuracy, "test accuracy (%)"),
     (axes[1], n.ece, n.ensemble_ece, "calibration error (%)"),
   ):
-    low, high = 100 * values.min(1), 100 * values.max(1)
+    low = 100 * values.min(1)
+    high = 100 * values.max(1)
     ax.fill_between(n.epoch, low, high, color=colors.blue, alpha=0.2, linewidth=0)
     ax.plot(n.epoch, 100 * values.mean(1), ".-", color=colors.blue, label="runs")
     ax.plot(n.epoch, 100 * together, ".-", color=colors.orange, label="ensemble")

@@ -123,7 +123,8 @@ SOURCES = {
   for name, numbers in _rows(_TABLES2_3).items()
 }
 TABLE11, TABLE14 = map(_alike, (_TABLE11, _TABLE14))
-FEWEST, MOST = min(ENSEMBLES), max(ENSEMBLES)
+FEWEST = min(ENSEMBLES)
+MOST = max(ENSEMBLES)
 CLAIMS = {
   "small": stated(
     "share of ensembles of 30 with a small α̂", ("100 %", "table 1, section 5.1.2")

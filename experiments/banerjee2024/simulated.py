@@ -15,10 +15,8 @@ SD = 0.004  # between runs, of differences in accuracy and calibration
 
 def ece(rng: np.random.Generator, falls: float) -> Estimate:
   drawn = table1_ensembles.DRAWN
-  few, many = (
-    rng.normal(0.0226, 0.0048, drawn),
-    rng.normal(0.0226, 0.0011, drawn) - falls,
-  )
+  few = rng.normal(0.0226, 0.0048, drawn)
+  many = rng.normal(0.0226, 0.0011, drawn) - falls
   se = math.hypot(few.std(ddof=1), many.std(ddof=1)) / math.sqrt(drawn)
   return claims.estimated(many.mean() - few.mean(), se)
 

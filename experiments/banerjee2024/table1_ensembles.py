@@ -157,7 +157,8 @@ def rows(numbers: Numbers) -> list[Row]:
         runs,
       )
     )
-  least, most = few.varied("ece"), many.varied("ece")
+  least = few.varied("ece")
+  most = many.varied("ece")
   se = math.hypot(least.sd, most.sd) / math.sqrt(DRAWN)
   falls = estimated(most.mean - least.mean, se, unit="%")
   quantity = f"ECE of {many.members} members less that of {few.members}"
@@ -187,7 +188,8 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   """
   numbers = numbers.by_size
   shares, distance, level, churn, ece = axes
-  sizes, places = list(numbers), np.arange(len(numbers))
+  sizes = list(numbers)
+  places = np.arange(len(numbers))
   for fractions, label, style in (
     ([n.small for n in numbers.values()], "α̂ ≤ 0.05", "o-"),
     ([n.within for n in numbers.values()], "untrimmed within δ_a", "s-"),

@@ -26,7 +26,8 @@ def compute(trained: Trained) -> dict[str, Source]:
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    printed, wrong = paper.SOURCES[name], 1 - n.accuracy.accuracies
+    printed = paper.SOURCES[name]
+    wrong = 1 - n.accuracy.accuracies
     out = candidates.excluded(wrong, n.small)
     (tau, tau_se) = candidates.tau(n.order, wrong)
     share = n.small.mean()
@@ -87,7 +88,8 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
         estimated(tau, tau_se),
       ),
     )
-  init, batch = numbers["S_init"], numbers["S_batch"]
+  init = numbers["S_init"]
+  batch = numbers["S_batch"]
   claim = paper.CLAIMS["order"]
   learnt = of_variances(batch.accuracy.accuracies, init.accuracy.accuracies)
   table.append(row(claim.statistic, claim, learnt, batch.runs))

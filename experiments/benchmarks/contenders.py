@@ -256,7 +256,8 @@ def _serve(connection, way: Way, workload: Workload, index: int) -> None:
         connection.send({"model_steps": steps, "seconds": seconds, **_memory()})
         if not connection.recv():
           return
-        times, began = 0, time.perf_counter()
+        times = 0
+        began = time.perf_counter()
   except ModuleNotFoundError as error:
     message = f"{error.name} is not installed"
     if error.name == "torch":
@@ -317,7 +318,8 @@ class Contender:
     """One answer from each process. If a process failed, sets `error`, stops them all
     and returns no answer.
     """
-    answers, until = [], time.monotonic() + self.limit
+    answers = []
+    until = time.monotonic() + self.limit
     for link, _ in self._links:
       try:
         in_time = link.poll(max(0, until - time.monotonic()))

@@ -111,6 +111,32 @@ def hours(seconds: float, runs: int) -> str:
   return significant(seconds * runs / 3600)
 
 
+def hours_of_runs(
+  name: str, by_place: dict[str, dict], places: list[str], runs: int
+) -> list[str]:
+  """What a run of a recipe is, and the device-hours that some runs take on each device,
+  and in the papers.
+  """
+  recipe = vs.recipe(NAMES[name])
+  steps = model_steps(recipe)
+  cells = [f"{steps:,} steps, {significant(petaflop(recipe))} PFLOP"]
+  for place in places:
+    cell = "—"
+    if place in by_place:
+      cell = hours(by_place[place]["seconds"] * steps, runs)
+    cells.append(cell)
+  cells.append(hours(PAPERS[name], runs) if name in PAPERS else "—")
+  return cells
+
+
+def way_in_words(way: dict | None) -> str:
+  """How lanes were run, and the time of a model-step."""
+  if way is None:
+    return "—"
+  step = significant(1e6 * way["seconds"])
+  return f"{way['lowering']} {way['width']}: {step} µs"
+
+
 def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -> str:
   """The document, given the seconds of a model-step of each recipe on each device."""
   places: list[str] = []
@@ -125,30 +151,14 @@ def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -
   head = ("recipe", "a run", *columns, "papers, A100")
   tables = []
   for runs in RUNS:
-    rows = []
-    for name, by_place in by_recipe.items():
-      recipe = vs.recipe(NAMES[name])
-      steps = model_steps(recipe)
-      cells = []
-      for place in places:
-        cell = "—"
-        if place in by_place:
-          cell = hours(by_place[place]["seconds"] * steps, runs)
-        cells.append(cell)
-      paper = hours(PAPERS[name], runs) if name in PAPERS else "—"
-      run = f"{steps:,} steps, {significant(petaflop(recipe))} PFLOP"
-      rows.append((name, run, *cells, paper))
+    rows = [
+      (name, *hours_of_runs(name, by_place, places, runs))
+      for name, by_place in by_recipe.items()
+    ]
     tables.append(common.markdown(Table(f"Device-hours of {runs:,} runs", head, rows)))
   ways = []
   for name, by_place in by_recipe.items():
-    cells = []
-    for place in places:
-      cell = "—"
-      if place in by_place:
-        way = by_place[place]
-        step = significant(1e6 * way["seconds"])
-        cell = f"{way['lowering']} {way['width']}: {step} µs"
-      cells.append(cell)
+    cells = [way_in_words(by_place.get(place)) for place in places]
     ways.append((name, *cells))
   tables.append(
     common.markdown(

@@ -121,7 +121,8 @@ def drawn(
   truth = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
   # Here the truth is equation 3 on these examples, not the covariance of the two
   # halves.
-  n, independent = errors.shape[1], truth["expected_disagreement"] / 2
+  n = errors.shape[1]
+  independent = truth["expected_disagreement"] / 2
   truth["distribution_variance"] = (n * errors.mean(1).var() - independent) / (n - 1)
   return truth, campaigns()
 
@@ -162,7 +163,8 @@ def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
   def student(value, se):
     return value - t * se, value + t * se
 
-  mean, se = rates.mean(), rates.std(ddof=1) / runs**0.5
+  mean = rates.mean()
+  se = rates.std(ddof=1) / runs**0.5
   predictions = errors.astype(np.int8)
   return {
     "mean_over_runs": stats.mean_over_runs(rates).interval,

@@ -161,7 +161,8 @@ def estimate(
     devices: the local devices to compile for, if there is no target.
   """
   if target:
-    devices, known = [absent(target)], TARGETS.get(target)
+    devices = [absent(target)]
+    known = TARGETS.get(target)
   else:
     known = target_of(devices[0].device_kind)
   if target and known:

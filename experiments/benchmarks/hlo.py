@@ -226,7 +226,8 @@ class Program:
     for op in self.computations[computation].values():
       if name not in op.operands:
         continue
-      place, called = op.operands.index(name), op.attribute("calls")
+      place = op.operands.index(name)
+      called = op.attribute("calls")
       if op.kind in SLICES and place == 0:
         total += size(op.shape)
       elif op.kind == "bitcast" and not op.root:
@@ -271,11 +272,13 @@ class Program:
       )
     labels = re.search(r"dim_labels=\w+_(\w+)->", op.rest)
     if labels:
-      output, kernel = op.shape, shapes[1]
+      output = op.shape
+      kernel = shapes[1]
       if "convBackwardInput" in op.rest:
         output = shapes[0]
       elif "convBackwardFilter" in op.rest:
-        output, kernel = shapes[1], op.shape
+        output = shapes[1]
+        kernel = op.shape
       features = sizes_of(kernel)[labels[1].index("o")]
       return 2.0 * math.prod(sizes_of(output) + sizes_of(kernel)) / features
     return 0.0

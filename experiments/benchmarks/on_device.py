@@ -212,7 +212,8 @@ def trained(
   """
   data = read_images(flags.data)
   table = vs.Runs.independent(flags.runs)
-  task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
+  task = make_task(recipe.replace(dataset=data), table)
+  devices = lanes.start_jax()
   runs = lanes_of(task, table)
   unfinished = unfinished_of(item)
   # Another recipe or file begins anew.
@@ -392,7 +393,8 @@ def repeats(flags: argparse.Namespace, name: str, item: Item) -> None:
   for form, first in processes[0].items():
     again = processes[1][form]
     row = {"recipe": name, **first, "error": first["error"] or again["error"]}
-    digests, others = row.pop("digests"), again["digests"]
+    digests = row.pop("digests")
+    others = again["digests"]
     if not row["error"]:
       row["runs"] = len(digests)
       row["equal"] = sum(a == b for a, b in zip(digests, others, strict=True))
@@ -535,65 +537,92 @@ def percent(value: float | None) -> str:
 def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
   """The cells that a table shows for one row, by column."""
   if part == "estimates":
-    estimate, measured = row["estimate_us"], row["measured_us"]
-    failed = f"does not run: {row['error']}" if row["error"] else "does not fit"
-    return {
-      "recipe": row["recipe"],
-      "lowering, width": f"{row['lowering']} {row['width']}",
-      "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}",
-      "estimate, µs": significant(estimate) if estimate else "—",
-      "measured, µs": significant(measured) if measured else failed,
-      "measured ÷ estimate": (
-        f"{measured / estimate:.2f}" if estimate and measured else "—"
-      ),
-    }
+    return cells_of_estimate(row)
   if part in ("training", "study"):
     of_paper = PAPER if part == "training" else {}
-    test_set, distribution = of_paper.get(row["epochs"], (None, None))
-    return {
-      "recipe": row.get("recipe", "resnet9_cifar10"),
-      "data": row["data"],
-      "epochs": str(row["epochs"]),
-      "runs": str(row["runs"]),
-      "lowering, width": f"{row['lowering']} {row['width']}",
-      "minutes": f"{row['seconds'] / 60:.1f}",
-      "accuracy": percent(row["accuracy"]),
-      "sd on the test set": percent(row["test_set_sd"]),
-      "the paper's": percent(test_set),
-      "sd of the distribution": percent(row["distribution_sd"]),
-      "the paper's ": percent(distribution),
-    }
+    return cells_of_training(row, of_paper)
   if part == "race":
-    ours = next(
-      (
-        r["speed"]
-        for r in rows
-        if r["workload"] == row["workload"] and r["kind"] == "ours"
-      ),
-      None,
-    )
-    speed = row["speed"] if row["speeds"] else None
-    return {
-      "workload": row["workload"],
-      "contender": f"{row['kind']}: {row['label']}",
-      "model-steps/s": significant(speed) if speed else row["error"],
-      "ours ÷ it": f"{ours / speed:.2f}" if speed and ours else "—",
-      "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
-    }
+    return cells_of_contender(row, rows)
   if part == "repeats":
-    failed = row["error"] is not None
-    return {
-      "recipe": row["recipe"],
-      "operations": row["operations"],
-      "lowering, width": f"{row['lowering']} {row['width']}",
-      "equal networks": row["error"] if failed else f"{row['equal']} of {row['runs']}",
-      "seconds": "—" if failed else significant(row["seconds"]),
-    }
+    return cells_of_repeat(row)
   return {
     "runs": f"{row['runs']:,}",
     "examples": f"{row['examples']:,}",
     "of": row["of"],
     "seconds": significant(row["seconds"]),
+  }
+
+
+def cells_of_estimate(row: dict) -> dict[str, str]:
+  estimate = row["estimate_us"]
+  measured = row["measured_us"]
+  ratio = "—"
+  if estimate and measured:
+    ratio = f"{measured / estimate:.2f}"
+  if measured:
+    outcome = significant(measured)
+  elif row["error"]:
+    outcome = f"does not run: {row['error']}"
+  else:
+    outcome = "does not fit"
+  return {
+    "recipe": row["recipe"],
+    "lowering, width": f"{row['lowering']} {row['width']}",
+    "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}",
+    "estimate, µs": significant(estimate) if estimate else "—",
+    "measured, µs": outcome,
+    "measured ÷ estimate": ratio,
+  }
+
+
+def cells_of_training(row: dict, of_paper: dict) -> dict[str, str]:
+  test_set, distribution = of_paper.get(row["epochs"], (None, None))
+  return {
+    "recipe": row.get("recipe", "resnet9_cifar10"),
+    "data": row["data"],
+    "epochs": str(row["epochs"]),
+    "runs": str(row["runs"]),
+    "lowering, width": f"{row['lowering']} {row['width']}",
+    "minutes": f"{row['seconds'] / 60:.1f}",
+    "accuracy": percent(row["accuracy"]),
+    "sd on the test set": percent(row["test_set_sd"]),
+    "the paper's": percent(test_set),
+    "sd of the distribution": percent(row["distribution_sd"]),
+    "the paper's ": percent(distribution),  # a key of its own
+  }
+
+
+def cells_of_contender(row: dict, rows: list[dict]) -> dict[str, str]:
+  ours = None
+  for rival in rows:
+    if rival["workload"] == row["workload"] and rival["kind"] == "ours":
+      ours = rival["speed"]
+      break
+  speed = row["speed"] if row["speeds"] else None
+  memory = "—"
+  if row["device_bytes"]:
+    memory = f"{row['device_bytes'] / 1e6:,.0f}"
+  return {
+    "workload": row["workload"],
+    "contender": f"{row['kind']}: {row['label']}",
+    "model-steps/s": significant(speed) if speed else row["error"],
+    "ours ÷ it": f"{ours / speed:.2f}" if speed and ours else "—",
+    "memory, MB": memory,
+  }
+
+
+def cells_of_repeat(row: dict) -> dict[str, str]:
+  equal = row["error"]
+  seconds = "—"
+  if equal is None:
+    equal = f"{row['equal']} of {row['runs']}"
+    seconds = significant(row["seconds"])
+  return {
+    "recipe": row["recipe"],
+    "operations": row["operations"],
+    "lowering, width": f"{row['lowering']} {row['width']}",
+    "equal networks": equal,
+    "seconds": seconds,
   }
 
 

@@ -35,13 +35,16 @@ def convolved(shape: tuple[int, ...], a: int, b: int) -> list[nn.Module]:
 
 
 def small_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
-  a, b = scaled(16, width), scaled(32, width)
+  a = scaled(16, width)
+  b = scaled(32, width)
   pixels = (shape[0] // 4) * (shape[1] // 4)
   return nn.Sequential(*convolved(shape, a, b), nn.Linear(b * pixels, num_classes))
 
 
 def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
-  a, b, hidden = scaled(32, width), scaled(16, width), scaled(64, width)
+  a = scaled(32, width)
+  b = scaled(16, width)
+  hidden = scaled(64, width)
   return nn.Sequential(
     *convolved(shape, a, b),
     nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), hidden),
@@ -55,7 +58,9 @@ class ResNet9(nn.Module):
 
   def __init__(self, shape: tuple[int, ...], num_classes: int, width: float):
     super().__init__()
-    a, b, c = scaled(64, width), scaled(128, width), scaled(256, width)
+    a = scaled(64, width)
+    b = scaled(128, width)
+    c = scaled(256, width)
     self.stem = nn.Sequential(self.block(shape[-1], a), self.block(a, b, 5, 2, 2))
     self.first = nn.Sequential(self.block(b, b), self.block(b, b))
     self.middle = nn.Sequential(self.block(b, c), nn.MaxPool2d(2))
@@ -212,7 +217,8 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
     nonlocal taken
     taken += 1
     for name, gradient in gradients(params, x, y).items():
-      p, g = params[name], gradient.add(params[name], alpha=recipe.weight_decay)
+      p = params[name]
+      g = gradient.add(params[name], alpha=recipe.weight_decay)
       if recipe.optimizer == "sgd":
         p.add_(first[name].mul_(recipe.momentum).add_(g), alpha=-recipe.lr)
       else:

@@ -57,7 +57,8 @@ class Flags(common.Flags):
 
 def ways(flags: Flags, where: dict) -> list[Way]:
   """What is timed, in the order of the table."""
-  devices, platform = where["devices"], where["platform"]
+  devices = where["devices"]
+  platform = where["platform"]
   workload = placed(flags.workload, platform)
   first = candidates(platform, width=flags.lane_width)[0]
   if flags.by == "lanes":

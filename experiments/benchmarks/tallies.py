@@ -115,7 +115,8 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
   spreading._each_device.cache_clear()
   with mock.patch.object(spreading, "_sharded", Counted()) as counted:
     for name, evaluate in evaluations.items():
-      before, fetched = counted.calls, evaluate()
+      before = counted.calls
+      fetched = evaluate()
       dispatches = counted.calls - before
       rows.append({"way": name, "dispatches": dispatches, "fetched": fetched})
   timed = common.in_turn(
@@ -128,7 +129,9 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "tallies", argv)
-  where, tables, numbers = common.machine(), [], {}
+  where = common.machine()
+  tables = []
+  numbers = {}
   for name, recipe in recipes(flags.examples).items():
     with tempfile.TemporaryDirectory() as folder:
       rows = numbers[name] = measure(recipe, flags, Path(folder))

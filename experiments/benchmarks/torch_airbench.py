@@ -47,7 +47,8 @@ class Block(nn.Sequential):
 class Network(nn.Module):
   def __init__(self, width: float, images: Tensor):
     super().__init__()
-    a, b = round(64 * width), round(256 * width)
+    a = round(64 * width)
+    b = round(256 * width)
     self.whitening = nn.Conv2d(3, 24, 2)
     self.whitening.weight.data = self.whitened(images)
     self.whitening.weight.requires_grad = False
@@ -69,7 +70,8 @@ class Network(nn.Module):
     """Logits over an image, two translations of it, and their mirror images."""
     size = x.shape[-1]
     bordered = F.pad(x, (1,) * 4, "reflect")
-    first, last = bordered[..., :size, :size], bordered[..., 2:, 2:]
+    first = bordered[..., :size, :size]
+    last = bordered[..., 2:, 2:]
     views = [(x, 0.5), (first, 0.25), (last, 0.25)]
     return sum(
       weight * (self(view) + self(view.flip(-1))) / 2 for view, weight in views
@@ -78,7 +80,8 @@ class Network(nn.Module):
 
 def translated(images: Tensor, border: int = 2) -> Tensor:
   """Each image moved by up to `border` pixels, its border reflected."""
-  count, size = len(images), images.shape[-1]
+  count = len(images)
+  size = images.shape[-1]
   bordered = F.pad(images, (border,) * 4, "reflect")
   down, right = torch.randint(2 * border + 1, (2, count))
   rows = (down[:, None] + torch.arange(size))[:, None, :, None]
@@ -94,7 +97,8 @@ def optimizer_of(net: Network) -> torch.optim.SGD:
   of_norms = {id(bias) for bias in biases}
   others = [p for p in net.parameters() if p.requires_grad and id(p) not in of_norms]
   reach = 1024 * (1 + 1 / (1 - MOMENTUM))
-  rate, decay = RATE / reach, DECAY * BATCH / reach
+  rate = RATE / reach
+  decay = DECAY * BATCH / reach
   groups = [
     {"params": group, "lr": factor * rate, "weight_decay": decay / (factor * rate)}
     for group, factor in ((biases, BIAS_FACTOR), (others, 1))

@@ -101,7 +101,9 @@ def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
   """All contenders in the order of their start: ours, then the others, those expected
   to be fastest first.
   """
-  cpu, cores, devices = where["platform"] == "cpu", where["cores"], where["devices"]
+  cpu = where["platform"] == "cpu"
+  cores = where["cores"]
+  devices = where["devices"]
   if cpu:
     widths = flags.widths or (1,)
     lowerings = flags.lowerings or ("sequential", "im2col")
@@ -269,7 +271,8 @@ def main(argv: list[str] | None = None) -> None:
     raise UserError("--only and --skip leave no contender: name fewer in --skip")
   where, operations = common.elsewhere(before, flags.workloads)
   peaks: dict[str, float] = {}
-  tables, numbers = [], {}
+  tables = []
+  numbers = {}
   for name in flags.workloads:
     workload = placed(name, where["platform"], flags.steps)
     cpu = where["platform"] == "cpu"

@@ -104,10 +104,12 @@ def tasks(scale: str) -> dict[str, Task]:
     return by_name | {"cifar10": Task(vgg11_cifar10, SOURCES[:-1], searched=vgg)}
   if scale == "gpu":
     digits = Task(DIGITS, SOURCES, searched=Searched(OVER, 196, 2, 200, 100))
-    mnist, cifar10 = MLP_MNIST, vgg11_cifar10
+    mnist = MLP_MNIST
+    cifar10 = vgg11_cifar10
   else:
     digits = Task(HALF, SOURCES, searched=Searched(OVER, 16, 2, 60, 20))
-    mnist, cifar10 = QUICK_MNIST, images.PATCHES
+    mnist = QUICK_MNIST
+    cifar10 = images.PATCHES
   return by_name | {
     "digits": digits,
     "mnist": Task(mnist, MLP_SOURCES),
@@ -136,7 +138,8 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   """Return every campaign of the paper's at a scale."""
   every_campaign = {}
   for name, task in tasks(scale).items():
-    recipe, repetitions = task.recipe, task.repetitions
+    recipe = task.recipe
+    repetitions = task.repetitions
     varied = [*((source,) for source in task.sources), SOURCES]
     tables = [
       repeated(varied_sources, repetitions, task.measures) for varied_sources in varied

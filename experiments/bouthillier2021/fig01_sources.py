@@ -121,7 +121,8 @@ def variances(
       continue
     x = accuracies[name]
     within = x.var(axis=1, ddof=1)
-    variance, se = within.mean(), within.std(ddof=1) / math.sqrt(len(x))
+    variance = within.mean()
+    se = within.std(ddof=1) / math.sqrt(len(x))
     by_source[name] = Variance(
       variance,
       frame.root(variance, se)[1],

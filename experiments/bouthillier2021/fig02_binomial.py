@@ -47,7 +47,8 @@ def compute(trained: Trained) -> dict[str, Binomial]:
 def binomial(
   accuracies: Float[np.ndarray, "repetitions measures"], examples: int
 ) -> Binomial:
-  error, within = (1 - accuracies.mean()), accuracies.var(axis=1, ddof=1)
+  error = 1 - accuracies.mean()
+  within = accuracies.var(axis=1, ddof=1)
   variance = np.array([within.mean(), *stats.mean_over_runs(within).interval])
   observed = Ratio(*np.sqrt(np.maximum(variance, 0)))
   runs = " × ".join(map(str, accuracies.shape))

@@ -64,7 +64,8 @@ def rows(numbers: Mapping[str, Estimators]) -> list[Row]:
           b.estimate,
         ),
       )
-    claim, init = paper.CLAIMS["bias"], n.biased["init"]
+    claim = paper.CLAIMS["bias"]
+    init = n.biased["init"]
     less = claims.difference(init.estimate, n.biased["data"].estimate)
     table.append(row(f"{task}: {claim.statistic}", claim, less, init.of))
   return table

@@ -92,7 +92,8 @@ def compared(
   `biased`.
   """
   decision = stats.decide(a, b, gamma=GAMMA)
-  ratio, difference = stats.variance_ratio(a, b), stats.mean_difference(a, b)
+  ratio = stats.variance_ratio(a, b)
+  difference = stats.mean_difference(a, b)
   sd = tuple(x.std(ddof=1) for x in (a, b))
   rho = {"ideal": 0.0, **biased}
   keys = dict(zip(rho, jax.random.split(key, len(rho)), strict=True))
@@ -136,7 +137,8 @@ def sd_se(accuracies: Float[np.ndarray, " runs"]) -> float:
   """Standard error of the standard deviation over runs, by the jackknife of the
   variance.
   """
-  runs, sd = len(accuracies), accuracies.std(ddof=1)
+  runs = len(accuracies)
+  sd = accuracies.std(ddof=1)
   if not sd:
     return math.nan
   without_each = np.array(
@@ -232,9 +234,11 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
     # One run has nothing to share.
     estimators = ["ideal"] if criterion == "single_point" else shared
     for estimator in estimators:
-      label, style = name, "-"
+      label = name
+      style = "-"
       if estimator != "ideal":
-        label, style = None, STYLES[estimator][0]
+        label = None
+        style = STYLES[estimator][0]
       ax.plot(
         GRID,
         getattr(n.exact[estimator], criterion),
@@ -286,7 +290,8 @@ def _plot_differences(n: Comparison, ax: Axes) -> None:
   )
   clear = 1 / 1.35  # lines end below the legend
   ax.axvline(0, ymax=clear, color=plots.INK, linewidth=0.8)
-  low, high = 100 * n.difference[1], 100 * n.difference[2]
+  low = 100 * n.difference[1]
+  high = 100 * n.difference[2]
   ax.axvspan(
     low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval"
   )

@@ -52,7 +52,8 @@ def compute(trained: Trained) -> Sizes:
 
 def rows(n: Sizes) -> list[Row]:
   place = np.flatnonzero(n.gamma == GAMMA)[0]
-  power, needed = n.power[place], n.needed[place]
+  power = n.power[place]
+  needed = n.needed[place]
   return rows_of(
     "exact",
     *(

@@ -49,7 +49,9 @@ def compute(trained: Trained) -> dict[str, dict[str, Curves]]:
 def curves(trials, repetitions: int) -> Curves:
   places = trials.incumbents()
   known = (places >= 0).all(axis=0)  # a first trial may diverge
-  mean, sd, within = {}, {}, {}
+  mean = {}
+  sd = {}
+  within = {}
   for name, values in zip(SETS, (trials.objective, trials.measured), strict=True):
     error = 1 - np.where(known, values[places], np.nan)
     groups = error.reshape(-1, repetitions, error.shape[1])
@@ -95,7 +97,8 @@ def plot(numbers: Mapping[str, Mapping[str, Curves]], axes: np.ndarray) -> None:
     ]
     for ax, name in zip(row, SETS, strict=True):
       for sampler, n in by_sampler.items():
-        mean, sd = 100 * n.mean[name], 100 * n.sd[name]
+        mean = 100 * n.mean[name]
+        sd = 100 * n.sd[name]
         count = 1 + np.arange(len(mean))
         ax.plot(count, mean, color=COLORS[sampler], label=NAMES[sampler])
         ax.fill_between(

@@ -90,7 +90,8 @@ def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
 
 def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:
   """Accuracies in standard deviations of the source, beside the normal density."""
-  grid, bins = np.linspace(-4, 4, 200), np.linspace(-4, 4, 25)
+  grid = np.linspace(-4, 4, 200)
+  bins = np.linspace(-4, 4, 25)
   colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE, plots.VERMILION)
   for ax, name in zip(axes, (*SOURCES, EVERYTHING), strict=True):
     for (task, by_source), color in zip(numbers.items(), colors, strict=False):

@@ -62,7 +62,8 @@ def errors(
   """Return the errors of the estimators: of one measure and of k by equation 6, else
   over repetitions.
   """
-  truth, scale = ideal.mean(), ideal.std(ddof=1)
+  truth = ideal.mean()
+  scale = ideal.std(ddof=1)
   k = biased["all"].shape[1]
   parts = {"ideal, k = 1": of_ideal(1), "ideal": of_ideal(k)}
   standard = {what: (x - truth) / scale for what, x in biased.items()}

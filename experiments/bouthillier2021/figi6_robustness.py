@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from experiments.bouthillier2021 import fig06_detection
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
@@ -92,16 +93,29 @@ def plot(n: Robustness, axes: np.ndarray) -> None:
     axes.reshape(2, 2), grids, strict=True
   ):
     for i, ax in enumerate(row):
-      for name, (criterion, color) in CRITERIA.items():
-        for estimator, curves in by_estimator.items():
-          if estimator != "ideal" and name == "single_point":
-            continue  # one run has nothing to share
-          ideal = estimator == "ideal"
-          style = "-" if ideal else STYLES[estimator][0]
-          legend = criterion if ideal else None
-          ax.plot(grid, curves[name][i], style, color=color, label=legend)
+      curves = {
+        estimator: {name: by_truth[i] for name, by_truth in by_criterion.items()}
+        for estimator, by_criterion in by_estimator.items()
+      }
+      draw_curves(curves, grid, ax)
       ax.set(xlabel=quantity, ylabel="rate of “A is better”", ylim=(-0.02, 1.02))
       ax.set_title(f"true P(A > B) = {TRUE[i]}", fontsize="medium")
   biased = f"FixHOptEst(all), ρ = {n.rho['all']:.2f}"
   axes[0].plot([], [], STYLES["all"][0], color=plots.INK, label=biased)
   axes[0].legend()
+
+
+def draw_curves(
+  curves: Mapping[str, Mapping[str, np.ndarray]], grid: np.ndarray, ax: Axes
+) -> None:
+  """Draws the rates of each estimator and criterion."""
+  for name, (criterion, color) in CRITERIA.items():
+    for estimator, by_criterion in curves.items():
+      style = "-"
+      label = criterion
+      if estimator != "ideal":
+        if name == "single_point":
+          continue  # one run has nothing to share
+        style = STYLES[estimator][0]
+        label = None
+      ax.plot(grid, by_criterion[name], style, color=color, label=label)

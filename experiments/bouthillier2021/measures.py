@@ -126,7 +126,9 @@ class Biased(NamedTuple):
     """ρ with its interval: that of F, the ratio of the mean squares between and within
     repetitions, by χ² with as many degrees of freedom as give F's standard error.
     """
-    k, rho, freedom = self.measures, self.correlation, self.repetitions - 1
+    k = self.measures
+    rho = self.correlation
+    freedom = self.repetitions - 1
     ratio = (1 + (k - 1) * rho) / (1 - rho)
     if not (ratio > 0 and 0 < self.correlation_se < math.inf):
       return Estimate(math.nan, -1, 1)

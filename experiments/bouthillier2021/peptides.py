@@ -142,7 +142,8 @@ def load_affinities() -> vs.Dataset:
     with archive.open(name) as file:
       inputs, targets = read(csv.DictReader(io.TextIOWrapper(file)))
   shuffled = np.random.RandomState(0).permutation(len(targets))
-  inputs, targets = inputs[shuffled], targets[shuffled]
+  inputs = inputs[shuffled]
+  targets = targets[shuffled]
   cut = 2 * len(targets) // 3
   return vs.Dataset(
     train=(inputs[:cut], targets[:cut]),

@@ -267,7 +267,8 @@ def laptop() -> Scale:
   mlp_mnist = mlp.replace(name="mlp_mnist", dataset="mnist")
   varied = {"width": (1.0, 0.5), "augment": ("", "flip")}
   swept = {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)}
-  layers, decays = {"depth": (1, 2), "width": (1.0, 2.0)}, {"weight_decay": (1e-3, 0.0)}
+  layers = {"depth": (1, 2), "width": (1.0, 2.0)}
+  decays = {"weight_decay": (1e-3, 0.0)}
   at_rates = OF_MLP | decays | {"lr": RATES}
   scatters = (
     Scatter("cifar10", cnn, 50_000, 2000, varied, swept, 2),

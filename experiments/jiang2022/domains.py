@@ -26,8 +26,10 @@ def __getattr__(name: str) -> vs.Dataset:
   if domain not in DOMAINS or data.startswith("_"):
     raise AttributeError(f"no domain {name}")
   loaded = sources.load_dataset(data)
-  train, test = loaded.train, loaded.tests["test"]
-  low, high = train.inputs.min(), train.inputs.max()
+  train = loaded.train
+  test = loaded.tests["test"]
+  low = train.inputs.min()
+  high = train.inputs.max()
 
   def shifted(images: np.ndarray, domain: str) -> np.ndarray:
     shift = DOMAINS[domain]

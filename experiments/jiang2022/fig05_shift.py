@@ -20,7 +20,8 @@ def rows(numbers: Transfers) -> list[Row]:
   lines = []
   for source, target, n in shift.each(numbers):
     pairs = len(n.error)
-    error, disagreement = n.error.mean(), n.disagreement.mean()
+    error = n.error.mean()
+    disagreement = n.disagreement.mean()
     if source == target:
       quantity = "disagreement over error"
       claim = paper.CLAIMS["own domain"]

@@ -114,6 +114,7 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
 
 
 def draw(ax: Axes, name: str, n: Curve) -> None:
-  x, y = n.curve.confidence, n.curve.accuracy
+  x = n.curve.confidence
+  y = n.curve.accuracy
   label = f"{name}, {n.runs} runs"
   plots.calibration_plot(x, y, ax, low=y - n.se, high=y + n.se, label=label)

@@ -37,10 +37,8 @@ def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
   lines = []
   for network, name in NETWORKS.items():
     for group, (points, n) in numbers[network].items():
-      claim, estimate = (
-        paper.CLAIMS["does not deviate"],
-        n.ratio.on("log", len(points.error)),
-      )
+      claim = paper.CLAIMS["does not deviate"]
+      estimate = n.ratio.on("log", len(points.error))
       if network == "mlp":
         few_points, few = numbers["mlp_few"][group]
         claim = paper.CLAIMS["deviates"]

@@ -143,7 +143,8 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
   fits' counts for as many runs.
   """
   for name, n in numbers.items():
-    ax, color = axes[PANEL[name]], COLORS[name]
+    ax = axes[PANEL[name]]
+    color = COLORS[name]
     bins = min(BINS, n.runs + 1)
     bin_of = np.minimum(bins * np.arange(n.runs + 1) // n.runs, bins - 1)
     # With 100 runs, bins hold ten counts of runs but one holds eleven: so heights are

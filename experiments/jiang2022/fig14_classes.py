@@ -127,7 +127,9 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
       )
     for line in ax.lines[1:]:
       line.set(alpha=0.55, linewidth=1, markersize=3)
-    x, y, se = n.together.confidence, n.together.accuracy, n.se
+    x = n.together.confidence
+    y = n.together.accuracy
+    se = n.se
     plots.calibration_plot(
       x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes"
     )

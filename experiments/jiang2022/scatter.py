@@ -145,7 +145,8 @@ def agreement(points: Points) -> Agreement:
 
   def numbers(error, disagreement) -> list[float]:
     known = ~np.isnan(error)
-    y, x = error[known], disagreement[known]
+    y = error[known]
+    x = disagreement[known]
     agreement = measures.scatter_agreement(y, x)
     ratio = y.sum() / x.sum() if x.any() else np.nan
     return [ratio, agreement.r_squared, agreement.kendall_tau, agreement.mean_deviation]

@@ -66,7 +66,8 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
 def transfer(group: Group) -> Transfer:
   """The numbers of pairs of which no run diverged. Rows 2i and 2i + 1 are a pair."""
   predictions, labels, classes = group
-  runs, key = len(predictions), jax.random.key(0)
+  runs = len(predictions)
+  key = jax.random.key(0)
   spread = stats.bootstrap(*group, key=key, replicates=200)
   law = stats.finite_ensemble_calibration(
     stats.vote_fractions(predictions, classes), runs, key=key, replicates=10

@@ -86,7 +86,8 @@ def of_scatter(
   """One number of `scatter.agreement`, with its bootstrap over configurations."""
 
   def statistic(error: np.ndarray, disagreement: np.ndarray) -> float:
-    y, x = error.ravel(), disagreement.ravel()
+    y = error.ravel()
+    x = disagreement.ravel()
     if which == "ratio":
       return y.sum() / x.sum()
     if which == "deviation":

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from matplotlib.axes import Axes
 
 from experiments import claims
 from experiments.frame import Row, number, percent, row
@@ -99,9 +100,11 @@ def ensemble(group: Group) -> Ensemble:
   error = errors.mean()
   disagreement = stats.expected_disagreement(predictions, classes)
   gap_se = stats.gde_gap(*group).se
-  ratio, ratio_se = math.nan, math.nan
+  ratio = math.nan
+  ratio_se = math.nan
   if disagreement:
-    ratio, ratio_se = error / disagreement, gap_se / disagreement
+    ratio = error / disagreement
+    ratio_se = gap_se / disagreement
   return Ensemble(
     runs,
     Spread(error, errors.std(ddof=1) / math.sqrt(runs), errors.std(ddof=1)),
@@ -210,66 +213,75 @@ def plot(
   """The gap against CACE, and CACE by the number of runs; the paper's values are open
   diamonds.
   """
-  against, sizes = axes
+  gap_ax, size_ax = axes
   for group, n in numbers.items():
-    color = COLORS[group]
     printed = paper.ENSEMBLES[where][group]
-    all_runs = n.cace[n.runs]
-    against.errorbar(
-      all_runs.value,
-      100 * n.gap,
-      100 * n.gap_se,
-      all_runs.se,
-      color=color,
-      marker="o",
-      markersize=6,
-      capsize=2,
-      linestyle="none",
-      label=group,
-    )
-    against.plot(
-      printed.cace[100], 100 * printed.gap, "D", color=color, markerfacecolor="white"
-    )
-    caces = n.cace.values()
-    sizes.errorbar(
-      list(n.cace),
-      [c.value for c in caces],
-      [c.se for c in caces],
-      color=color,
-      marker="o",
-      markersize=4,
-      capsize=2,
-      label=group,
-    )
-    sizes.plot(
-      list(n.cace),
-      [c.calibrated for c in caces],
-      color=color,
-      linestyle=":",
-      marker=".",
-    )
-    sizes.plot(
-      list(printed.cace),
-      list(printed.cace.values()),
-      "D",
-      color=color,
-      markerfacecolor="white",
-    )
-  sizes.plot([], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated")
-  against.set(
+    draw_gap(n, printed, group, gap_ax)
+    draw_sizes(n, printed, group, size_ax)
+  gap_ax.set(
     xlabel="CACE of all runs",
     ylabel="|error − disagreement| (%)",
-    ylim=(0, 1.2 * against.get_ylim()[1]),
+    ylim=(0, 1.2 * gap_ax.get_ylim()[1]),
     xlim=(0, None),
   )
-  ticks = sorted(
-    {size for n in numbers.values() for size in n.cace} | set(SIZES) | {100}
+  measured = {size for n in numbers.values() for size in n.cace}
+  ticks = sorted(measured | set(SIZES) | {100})
+  size_ax.plot(
+    [], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated"
   )
-  sizes.set(xlabel="runs in the ensemble", ylabel="CACE", xscale="log")
-  sizes.set_xticks(ticks, map(str, ticks))
-  sizes.minorticks_off()
+  size_ax.set(xlabel="runs in the ensemble", ylabel="CACE", xscale="log")
+  size_ax.set_xticks(ticks, map(str, ticks))
+  size_ax.minorticks_off()
   for ax in axes:
     ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
-  against.legend(loc="upper left")
-  sizes.set_ylim(top=1.5 * sizes.get_ylim()[1])
-  sizes.legend(loc="upper right", ncols=2)
+  gap_ax.legend(loc="upper left")
+  size_ax.set_ylim(top=1.5 * size_ax.get_ylim()[1])
+  size_ax.legend(loc="upper right", ncols=2)
+
+
+def draw_gap(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None:
+  """The gap of a group against CACE of all its runs."""
+  color = COLORS[group]
+  all_runs = n.cace[n.runs]
+  ax.errorbar(
+    all_runs.value,
+    100 * n.gap,
+    100 * n.gap_se,
+    all_runs.se,
+    color=color,
+    marker="o",
+    markersize=6,
+    capsize=2,
+    linestyle="none",
+    label=group,
+  )
+  ax.plot(
+    printed.cace[100], 100 * printed.gap, "D", color=color, markerfacecolor="white"
+  )
+
+
+def draw_sizes(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None:
+  """CACE of a group by the number of runs, and that of a calibrated distribution."""
+  color = COLORS[group]
+  sizes = list(n.cace)
+  caces = list(n.cace.values())
+  ax.errorbar(
+    sizes,
+    [cace.value for cace in caces],
+    [cace.se for cace in caces],
+    color=color,
+    marker="o",
+    markersize=4,
+    capsize=2,
+    label=group,
+  )
+  ax.plot(
+    sizes, [cace.calibrated for cace in caces], color=color, linestyle=":", marker="."
+  )
+  ax.plot(
+    list(printed.cace),
+    list(printed.cace.values()),
+    "D",
+    color=color,
+    markerfacecolor="white",
+  )

@@ -93,7 +93,8 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
       ),
     )
   by_gap = sorted(numbers, key=lambda group: numbers[group].gap)
-  least, most = by_gap[0], by_gap[-1]
+  least = by_gap[0]
+  most = by_gap[-1]
   ours = f"{least} {numbers[least].cace:.3f}, {most} {numbers[most].cace:.3f}"
   printed = ("goes with the gap", "section 5, table 1")
   runs = numbers[least].runs

@@ -67,7 +67,8 @@ def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
 def rows(numbers: Mapping[str, Variances]) -> list[Row]:
   lines = []
   for group, n in numbers.items():
-    sd, of_errors = n.disagreement_sd, n.error_sd
+    sd = n.disagreement_sd
+    of_errors = n.error_sd
     bound_ratio = n.bound_sd / sd if sd else math.inf
     ratio = sd / of_errors if of_errors else math.nan
     lines += rows_of(

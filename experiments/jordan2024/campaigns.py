@@ -90,7 +90,8 @@ class Ablations(NamedTuple):
 DIGITS = vs.recipe("digits_cnn")
 RESNET = vs.recipe("resnet9_cifar10")
 LINEAR = vs.recipe("linear_cifar10")
-NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
+NARROW = vs.recipe("narrow_cifar10")
+MNIST = vs.recipe("narrow_mnist")
 # A hidden layer of 64 units: after 12 epochs it is right on 99.9 % of the training set.
 MLP_MNIST = vs.Recipe(
   name="mlp_mnist",
@@ -204,7 +205,9 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     return on_mnist()
   if scale == "fashion_mnist":
     return rate_sweep(FASHION, steps=1, runs=100)
-  main, studies, ablated = SCALES[scale], STUDIES[scale], ABLATIONS[scale]
+  main = SCALES[scale]
+  studies = STUDIES[scale]
+  ablated = ABLATIONS[scale]
   return {
     **durations(main),
     # Trained on the test set and tested on the larger training set: theorems 1 to 5.
@@ -297,7 +300,8 @@ def ablations(sizes: Ablations) -> dict[str, Campaign]:
   same for all runs, of the other classes in two groups, so that the last layer is new.
   `mnist` is for figures 9 and 12.
   """
-  recipe, runs = sizes.recipe, vs.Runs.independent(sizes.runs)
+  recipe = sizes.recipe
+  runs = vs.Runs.independent(sizes.runs)
   fifth = runs.subset(np.arange(TRAIN[recipe.dataset] // 5))
   few = vs.Runs.independent(sizes.finetune_runs).subset(
     np.arange(sizes.finetune_examples)
@@ -305,7 +309,8 @@ def ablations(sizes: Ablations) -> dict[str, Campaign]:
   all_at_once = vs.Runs.independent(sizes.linear_runs).subset(
     np.arange(sizes.linear.batch_size)
   )
-  first, others = (0, 1, 2, 3, 4, *(-1,) * 5), (*(-1,) * 5, 0, 0, 0, 1, 1)
+  first = (0, 1, 2, 3, 4, *(-1,) * 5)
+  others = (*(-1,) * 5, 0, 0, 0, 1, 1)
   finetuned = recipe.replace(
     classes=others, epochs=sizes.finetune_epochs, batch_size=20
   )

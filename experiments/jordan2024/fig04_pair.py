@@ -72,7 +72,8 @@ def p_values(
   """The χ² test of independence for each pair of some examples; 1 if an example is
   right in all runs or in none.
   """
-  runs, wrong = tallies.runs, tallies.wrong[examples].astype(float)
+  runs = tallies.runs
+  wrong = tallies.wrong[examples].astype(float)
   i, j = np.triu_indices(len(examples), 1)
   joint = tallies.joint_errors[examples[i], examples[j]]
   covariance = runs * joint - wrong[i] * wrong[j]
@@ -86,7 +87,8 @@ def p_values(
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
   se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
-  claim, product = paper.CLAIMS["pair"], n.right[0] * n.right[1]
+  claim = paper.CLAIMS["pair"]
+  product = n.right[0] * n.right[1]
   # Of independent errors, which the paper's pair has.
   apart_se = math.sqrt(math.prod(p * (1 - p) for p in n.right) / n.runs)
   pairs = n.pairs.sum()

@@ -50,7 +50,8 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
   observed = tallies.test_set_variance().value
   independent = tallies.independent_errors_variance()
   distribution = tallies.distribution_variance()
-  estimate, se = distribution.value, distribution.se
+  estimate = distribution.value
+  se = distribution.se
   low, high = distribution.interval
   rest = 1 - 1 / tallies.examples
   return Variance(
@@ -115,7 +116,8 @@ def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
     for n in numbers
   ]
   test_set, test_set_se, distribution, se, independent = 100 * np.array(columns).T
-  x, below = np.arange(len(numbers)), np.isnan(distribution)
+  x = np.arange(len(numbers))
+  below = np.isnan(distribution)
   ax.plot(
     x,
     independent,

@@ -92,11 +92,13 @@ def count(results: xr.Dataset, tasks: int) -> Counts:
   """Counts from results with every task at one seed, then every task at the next. Reads
   one seed's runs at a time.
   """
-  runs, examples = results.sizes["run"] // tasks, results.sizes["example"]
+  runs = results.sizes["run"] // tasks
+  examples = results.sizes["example"]
   counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
   for run in range(runs):
     part = results.isel(run=slice(run * tasks, (run + 1) * tasks)).load()
-    kept, errors = ~part.diverged.values, vs.error_matrix(part)
+    kept = ~part.diverged.values
+    errors = vs.error_matrix(part)
     counts.error_rates[run, kept] = stats.error_rates(errors)
     counts.wrong[kept] += errors
   return counts
@@ -105,9 +107,12 @@ def count(results: xr.Dataset, tasks: int) -> Counts:
 def fit_tasks(counts: Counts) -> Tasks:
   """Variances and fits over the tasks. Tasks with fewer than two runs are left out."""
   kept = np.isfinite(counts.error_rates).sum(0) >= 2
-  rates, wrong = counts.error_rates[:, kept], counts.wrong[kept]
-  runs, n = np.isfinite(rates).sum(0), wrong.shape[1]
-  error, variance = np.nanmean(rates, 0), np.nanvar(rates, 0, ddof=1)
+  rates = counts.error_rates[:, kept]
+  wrong = counts.wrong[kept]
+  runs = np.isfinite(rates).sum(0)
+  n = wrong.shape[1]
+  error = np.nanmean(rates, 0)
+  variance = np.nanvar(rates, 0, ddof=1)
   independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
   distribution = n / (n - 1) * (variance - independent)
   equation_6 = measures.calibration_variance(error, n)
@@ -201,7 +206,8 @@ def rows(n: Tasks) -> list[Row]:
   apart = "... to the variance that independent errors give"
   most = "... the most that so many runs allow"
   span = f"{percent(n.error.min())} to {percent(n.error.max())}"
-  ratio, of_apart = number(*n.mse_ratio), number(*n.independent_mse_ratio)
+  ratio = number(*n.mse_ratio)
+  of_apart = number(*n.independent_mse_ratio)
   lines = rows_of(
     tasks,
     ("mean error, least to most", None, span),
@@ -211,7 +217,8 @@ def rows(n: Tasks) -> list[Row]:
     (most, None, claims.between(*n.mse_ratio_cap)),
   )
   for name, fit in FITS.items():
-    ours, of_apart = n.equation_6[name], n.independent_equation_6[name]
+    ours = n.equation_6[name]
+    of_apart = n.independent_equation_6[name]
     lines += rows_of(
       tasks,
       (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
@@ -233,7 +240,8 @@ def over_equation_6(
   over tasks.
   """
   predicted = measures.calibration_variance(error, examples)
-  ratio, tasks = variance.sum() / predicted.sum(), len(error)
+  ratio = variance.sum() / predicted.sum()
+  tasks = len(error)
   apart = variance - ratio * predicted
   se = np.sqrt(tasks / (tasks - 1) * (apart**2).sum()) / predicted.sum()
   return claims.positive(ratio, se)

@@ -74,11 +74,13 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  without, fifth = trained("no_augmentation"), trained("fifth_of_data")
+  without = trained("no_augmentation")
+  fifth = trained("fifth_of_data")
   kept = [
     results.predictions.values[~results.diverged.values] for results in (without, fifth)
   ]
-  finetuned, linear = trained("finetuned"), spread(trained.errors("linear"))
+  finetuned = trained("finetuned")
+  linear = spread(trained.errors("linear"))
   wrong = finetuned.predictions.values != finetuned.labels.values
   rates = finetuned.lr.values
   return Numbers(
@@ -118,7 +120,8 @@ def ablate(
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
-  validation, test = 1 - errors[:, ::2].mean(1), 1 - errors[:, 1::2].mean(1)
+  validation = 1 - errors[:, ::2].mean(1)
+  test = 1 - errors[:, 1::2].mean(1)
   variance = stats.distribution_variance(errors)
   excess = root(variance.value, variance.se)
   gain = stats.top_fraction_gain(errors, TOP).even_to_odd
@@ -139,14 +142,15 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
 
 def rows(n: Numbers) -> list[Row]:
   a, (stable, unstable), stated = n.ablations, n.finetuned, paper.CLAIMS
-  without, fifth = a.without, a.fifth
+  without = a.without
+  fifth = a.fifth
   both = f"{without.accuracy.runs}, {fifth.accuracy.runs}"
-  sd = (n.linear.sd, *(n.linear_interval if n.linear.sd else (0.0, 0.0)))
+  interval = n.linear_interval if n.linear.sd else (0.0, 0.0)
   lines = [
     row(
       "linear model: sd of accuracy",
       stated["linear"],
-      Estimate(*sd, "log", unit="%"),
+      Estimate(n.linear.sd, *interval, "log", unit="%"),
       n.linear.runs,
     )
   ]
@@ -174,7 +178,8 @@ def rows(n: Numbers) -> list[Row]:
     ),
   )
   for name, f in (("small", stable), ("large", unstable)):
-    what, printed = f"finetuned at a {name} learning rate", paper.FINETUNED[name]
+    what = f"finetuned at a {name} learning rate"
+    printed = paper.FINETUNED[name]
     lines += rows_of(
       f.accuracy.runs,
       (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),

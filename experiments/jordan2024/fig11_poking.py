@@ -61,7 +61,8 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   studies = STUDIES[trained.scale]
-  longest, ours = studies.poke_epochs[-1], slice(studies.pairs)
+  longest = studies.poke_epochs[-1]
+  ours = slice(studies.pairs)
 
   def poked(epochs: int, eighths: int) -> Poked:
     unchanged = trained(f"all_{epochs}epochs").isel(run=ours)
@@ -90,10 +91,12 @@ def compare(
   runs, examples = unchanged.shape
   pairs = stats.churn(unchanged, changed)
   with_others = mean_disagreement(unchanged)
-  matched, matched_se = pairs.mean(), pairs.std(ddof=1) / math.sqrt(runs)
+  matched = pairs.mean()
+  matched_se = pairs.std(ddof=1) / math.sqrt(runs)
   distinct = with_others.mean()
   distinct_se = 2 * with_others.std(ddof=1) / math.sqrt(runs)
-  ratio, ratio_se = math.nan, math.nan
+  ratio = math.nan
+  ratio_se = math.nan
   if distinct:
     ratio = matched / distinct
     # By the delta method, as if both means were independent.

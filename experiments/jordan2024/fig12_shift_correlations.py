@@ -76,11 +76,13 @@ def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
 
 
 def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlations:
-  names, runs = list(accuracies), len(next(iter(accuracies.values())))
+  names = list(accuracies)
+  runs = len(next(iter(accuracies.values())))
   pairs = []
   for i, second in enumerate(names):
     for first in names[:i]:
-      x, y = accuracies[first][:, 0], accuracies[second][:, 1]
+      x = accuracies[first][:, 0]
+      y = accuracies[second][:, 1]
       r = np.nan
       if np.ptp(x) and np.ptp(y):
         r = np.corrcoef(x, y)[0, 1]
@@ -128,7 +130,8 @@ def draw_matrix(n: Correlations, data: str, ax: Axes) -> None:
   names = list(n.accuracies)
   squares = np.full((len(names), len(names)), np.nan)
   for pair in n.pairs:
-    row, column = names.index(pair.second), names.index(pair.first)
+    row = names.index(pair.second)
+    column = names.index(pair.first)
     squares[row, column] = pair.r**2
     if np.isfinite(pair.r):
       star = "*" if pair.p_value < LEVEL else ""

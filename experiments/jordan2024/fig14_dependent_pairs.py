@@ -52,7 +52,8 @@ def with_images(numbers: Pairs, trained: Trained) -> Pairs:
 
 
 def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
-  most, rates = tallies.most_dependent_pairs(SHOWN), tallies.example_error_rates()
+  most = tallies.most_dependent_pairs(SHOWN)
+  rates = tallies.example_error_rates()
   both = np.stack([most.i, most.j], axis=1)
   beyond = tallies.dependent_pairs(LEAST)
   deviations = np.sort(abs(beyond.joint - beyond.product))
@@ -80,12 +81,15 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
 
 def rows(numbers: Pairs) -> list[Row]:
   n = numbers
-  dependent, by_chance = n.found[0], n.by_chance[0]
+  dependent = n.found[0]
+  by_chance = n.by_chance[0]
   # As long as chance alone puts one there, it may put all of them there.
   most = dependent / n.pairs
-  share, least = most, most
+  share = most
+  least = most
   if by_chance >= 1:
-    share, least = math.nan, 0.0
+    share = math.nan
+    least = 0.0
   return rows_of(
     n.runs,
     (

@@ -86,7 +86,8 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   Equation 3's interval is left out: it is the variance's, moved by a constant, and
   holds when that does.
   """
-  independent, truth = tallies.independent_errors_variance().value, truths(tallies)
+  independent = tallies.independent_errors_variance().value
+  truth = truths(tallies)
   drawn = groups(tallies, size)
   by_group = [intervals(group, independent, tallies.examples) for group in drawn]
   ends = {
@@ -226,10 +227,12 @@ def pairs_seen(
   The power is by the non-central χ² distribution with parameter runs · φ². φ² is that
   of all runs, less what chance adds to it.
   """
-  wrong, total = tallies.wrong.astype(float), tallies.runs
+  wrong = tallies.wrong.astype(float)
+  total = tallies.runs
   middle = middling(tallies)
   i, j = np.triu_indices(len(middle), 1)
-  i, j = middle[i], middle[j]
+  i = middle[i]
+  j = middle[j]
   covariance = total * tallies.joint_errors[i, j] - wrong[i] * wrong[j]
   phi = covariance**2 / (wrong[i] * (total - wrong[i]) * wrong[j] * (total - wrong[j]))
   beyond = np.maximum(phi - 1 / total, 0)

@@ -154,7 +154,8 @@ def train(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
   lanes.start_jax()
   for upto in range(study.seed_batch, runs + study.seed_batch, study.seed_batch):
     for epochs, place in zip(study.epochs, places, strict=True):
-      first, there = first_seed(place, out, epochs), 0
+      first = first_seed(place, out, epochs)
+      there = 0
       if (place / "zarr.json").exists():
         there = len(Results(place).table()["seed_init"])
       missing = min(upto, runs) - first
@@ -209,7 +210,8 @@ class Stored:
   def __call__(self, name: str) -> dict[str, np.ndarray]:
     """Return the predictions of a length, (examples, runs), and the labels."""
     if name not in self._read:
-      recipe, epochs = STUDIES[self.scale].recipe, self.epochs(name)
+      recipe = STUDIES[self.scale].recipe
+      epochs = self.epochs(name)
       kept_parts = parts(self._out, epochs)
       if not kept_parts:
         raise UserError(
@@ -258,7 +260,8 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
     frame.write(out, stored, module, module.compute(stored), note)
   records: dict[str, list[dict[str, Any]]] = {}
   for module in STUDIES[scale].other:
-    folder, path = Path(runs or out), out / f"{name_of(module)}.json"
+    folder = Path(runs or out)
+    path = out / f"{name_of(module)}.json"
     trained = frame.Trained(
       "jordan2024", scale, campaigns(scale), folder, vs.Options(), records, kept=out
     )

@@ -69,7 +69,8 @@ def factor(short: Share, long: Share) -> Estimate:
 
 
 def rows(numbers: Mapping[str, Share]) -> list[Row]:
-  short, long = numbers["short"], numbers["long"]
+  short = numbers["short"]
+  long = numbers["long"]
   falls = factor(short, long)
   ours = str(falls)
   if math.isinf(falls.high):
@@ -94,7 +95,8 @@ def rows(numbers: Mapping[str, Share]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Share], axes: np.ndarray) -> None:
-  shares, ax = list(numbers.values()), axes[0]
+  shares = list(numbers.values())
+  ax = axes[0]
   values = 100 * np.array([(n.share, *n.interval) for n in shares])
   bars = np.abs(values[:, 1:] - values[:, :1]).T
   x = np.arange(len(shares))

@@ -44,7 +44,8 @@ def sd(halves: Halves) -> Estimate:
 
 
 def narrows(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
-  long, short = halves_of(rng, ratio, spread), halves_of(rng, 6.5, SHORT)
+  long = halves_of(rng, ratio, spread)
+  short = halves_of(rng, 6.5, SHORT)
   return claims.ratio(sd(long), sd(short))
 
 
@@ -114,7 +115,9 @@ def theorem(rng: np.random.Generator, which: int, systematic: bool = False) -> E
   """The estimate of theorem 5 or 4 with calibrated votes, or with errors that are nearly
   the same in all runs: then Σ ε (1 - ε) is a tenth of the error.
   """
-  runs, examples, fixed = 100, 2000, np.random.default_rng(1)
+  runs = 100
+  examples = 2000
+  fixed = np.random.default_rng(1)
   law = fixed.beta(0.1, 0.9, examples)
   labels = np.where(fixed.random(examples) < law, fixed.integers(1, 10, examples), 0)
   if systematic:

@@ -140,7 +140,8 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
   """Trains the missing runs of a duration, saves the tallies of their folder, and
   returns all sittings.
   """
-  out, place = Path(flags.out), Path(flags.campaigns, key)
+  out = Path(flags.out)
+  place = Path(flags.campaigns, key)
   earlier = [
     read(path, recipe)
     for path in (
@@ -350,7 +351,8 @@ def disagreeing(
   """How often two runs disagree, beside how often one errs."""
   rows = []
   for name, t in tallies.items():
-    errors, apart = t.error_rates(), t.expected_disagreement().value
+    errors = t.error_rates()
+    apart = t.expected_disagreement().value
     low, high = stats.mean_over_runs(errors).interval
     rows.append(
       (
@@ -391,7 +393,8 @@ def held_shares(
 
 def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """Whether intervals from few runs contain the value from all runs."""
-  rows, few = [], few_of(tallies)
+  rows = []
+  few = few_of(tallies)
   for name, t in tallies.items():
     groups, held = lessons.coverage(t, few)
     for statistic, hits in held.items():
@@ -413,9 +416,11 @@ the variance on the test set, less what independent errors give, and holds when 
 
 def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """How precisely equation 3 is known."""
-  rows, few = [], few_of(tallies)
+  rows = []
+  few = few_of(tallies)
   for name, t in tallies.items():
-    n, reach = fig05_distribution_variance.variance(0, t), lessons.reach(t, few)
+    n = fig05_distribution_variance.variance(0, t)
+    reach = lessons.reach(t, few)
     needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
@@ -464,9 +469,11 @@ ones would be, beside how many chance alone puts there."""
 
 def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """What all runs decide and a larger campaign does not."""
-  rows, some = [], min(SOME, min(t.runs for t in tallies.values()) // 2)
+  rows = []
+  some = min(SOME, min(t.runs for t in tallies.values()) // 2)
   for name, t in tallies.items():
-    duration, skewness = frame.duration(names[name]), lessons.skewness(t.halves)
+    duration = frame.duration(names[name])
+    skewness = lessons.skewness(t.halves)
     rows.append(
       (
         duration,
@@ -495,7 +502,8 @@ def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
   """By claim and number of runs: in how many draws of so many runs it is shown, of the
   long training against the next shorter one.
   """
-  short, long = tallies[before(tallies)], tallies["long"]
+  short = tallies[before(tallies)]
+  long = tallies["long"]
   by_size = {
     size: lessons.shares(short, long, size)
     for size in lessons.sizes(min(short.runs, long.runs))
@@ -512,7 +520,8 @@ def claimed(
   by_claim: Mapping[str, Mapping[int, float]],
 ) -> Section:
   """How many runs each of the paper's claims needs."""
-  shorter, long = before(tallies), tallies["long"]
+  shorter = before(tallies)
+  long = tallies["long"]
   most = max(max(by_size, default=0) for by_size in by_claim.values())
   least = {claim: lessons.smallest(by_size) for claim, by_size in by_claim.items()}
 

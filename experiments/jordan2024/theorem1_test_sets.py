@@ -78,7 +78,9 @@ def drawn(
 
 def moments(errors: Bool[np.ndarray, "runs examples"]) -> tuple[float, float]:
   """The variance of the test-set error, and equation 3."""
-  n, rates, variance = errors.shape[1], errors.mean(0), errors.mean(1).var()
+  n = errors.shape[1]
+  rates = errors.mean(0)
+  variance = errors.mean(1).var()
   return variance, n / (n - 1) * (variance - (rates * (1 - rates)).sum() / n**2)
 
 

@@ -58,7 +58,8 @@ def calibrated(
   classes: int,
 ) -> Calibrated:
   errors = predictions != labels
-  runs, rates = len(errors), errors.mean(0)
+  runs = len(errors)
+  rates = errors.mean(0)
   variance = stats.distribution_variance(errors)
   return Calibrated(
     runs,
@@ -85,7 +86,8 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
   two, many = numbers.values()
   lines = []
   for words, n in numbers.items():
-    ratio, se = n.disagreement / n.error, n.gap_se / n.error
+    ratio = n.disagreement / n.error
+    se = n.gap_se / n.error
     lines.append(
       row(
         f"theorem 5: disagreement over error, {words}",
@@ -99,7 +101,8 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     expected = two.error / (2 * size) + (1 - 1 / size) * two.variance
     # Both contain the same variance on the distribution. With two classes they differ
     # only by the gap of theorem 5.
-    ratio, se = observed / expected, two.gap_se / 2 / size / expected
+    ratio = observed / expected
+    se = two.gap_se / 2 / size / expected
     lines.append(
       row(
         f"theorem 3: variance on {size:,} examples over err/(2n) + (1 - 1/n) Var(err)",

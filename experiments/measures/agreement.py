@@ -205,7 +205,8 @@ def scatter_agreement(
   0.972 0.915 0.9
   """
   y, x = read_series("configurations", error=error, disagreement=disagreement)
-  deviation, ratios = relative_deviation(y, x), safe_divide(x, y)
+  deviation = relative_deviation(y, x)
+  ratios = safe_divide(x, y)
   known = np.isfinite(deviation)
   return ScatterAgreement(
     r_squared(x, y),
@@ -267,7 +268,8 @@ def disagreement_variance(
   error = safe_divide(count_errors(predictions != labels, 1), examples)
   apart = safe_divide(dis, error[rows] + error[columns])
   kappa = np.fmax.reduce(apart)  # of those that are not NaN
-  ete, edr = error.mean(), dis.mean()
+  ete = error.mean()
+  edr = dis.mean()
   bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
   return DisagreementVariance(
     np.asarray((centred(dis) ** 2).mean()),
@@ -326,7 +328,8 @@ def beta_of_counts(
   wrong = as_float64(wrong)
   mean = safe_divide(wrong.sum(), len(wrong) * runs)
   # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
-  within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
+  within = (wrong * (runs - wrong)).sum()
+  between = (centred(wrong) ** 2).sum()
   if unbiased:
     sampling = safe_divide(within, runs - 1)  # what drawing R runs adds
     within = sampling * runs

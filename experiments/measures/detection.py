@@ -90,7 +90,8 @@ def equivalent_threshold(
   >>> equivalent_threshold([0.75, 0.921]).round(3)
   array([0.954, 1.997])
   """
-  gamma, sigma = read_within("gamma", gamma, "(0, 1)"), read_positive("sigma", sigma)
+  gamma = read_within("gamma", gamma, "(0, 1)")
+  sigma = read_positive("sigma", sigma)
   return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
 
 

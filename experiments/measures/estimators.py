@@ -108,7 +108,8 @@ def equivalent_ideal_size(
   >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
   array([1.      , 1.818182, 2.      ])
   """
-  k, rho = read_positive("k", k), read_within("correlation", correlation, "[0, 1)")
+  k = read_positive("k", k)
+  rho = read_within("correlation", correlation, "[0, 1)")
   # Numerator and denominator are divided by k, so that k = ∞ works as well.
   share = 1 / k + (1 - 1 / k) * rho
   return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)

@@ -173,9 +173,11 @@ def measured(name: str, *given) -> None:
       return send(*args)
 
     AIOHTTPSession.send = counted
-  began, busy = time.perf_counter(), time.process_time()
+  began = time.perf_counter()
+  busy = time.process_time()
   command(name, *given)
-  busy, elapsed = time.process_time() - busy, time.perf_counter() - began
+  busy = time.process_time() - busy
+  elapsed = time.perf_counter() - began
   memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
   print(json.dumps(Cost(busy, elapsed, requests, memory)._asdict()))
 
@@ -253,7 +255,8 @@ def print_costs(
     runs = blocks * block_runs
     print(f"| {blocks:,} | {runs:,} | {objects[blocks]:,} | {' | '.join(cells)} |")
   if len(costs) > 1:
-    few, many = min(costs), max(costs)
+    few = min(costs)
+    many = max(costs)
     exponents = [
       f"{exponent((few, low), (many, high)):.2f}"
       for low, high in zip(costs[few], costs[many], strict=True)

@@ -121,12 +121,15 @@ def watch(process) -> tuple[int, str]:
   """
   assert process.stdout is not None
   os.set_blocking(process.stdout.fileno(), False)
-  output, taken, since = b"", 0.0, time.monotonic()
+  output = b""
+  taken = 0.0
+  since = time.monotonic()
   while process.poll() is None:
     time.sleep(0.2)
     output += process.stdout.read() or b""
     if processor_seconds(process) > taken + 0.1:
-      taken, since = processor_seconds(process), time.monotonic()
+      taken = processor_seconds(process)
+      since = time.monotonic()
     if time.monotonic() > since + SECONDS:
       process.kill()
       process.wait()
@@ -140,7 +143,8 @@ def watch(process) -> tuple[int, str]:
 
 def search(how, devices) -> dict[int, str]:
   """Return how each case ended that did not end well."""
-  failures, number = {}, 0
+  failures = {}
+  number = 0
   while number < len(CASES):
     number, ended = watch(begin(how, devices, number))
     if ended != "ends":
@@ -184,7 +188,9 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", int(devices))
     return run_case(how, operation, form, int(width), int(devices))
   if args.start:
-    how, devices, number = args.start[0], int(args.start[1]), int(args.start[2])
+    how = args.start[0]
+    devices = int(args.start[1])
+    number = int(args.start[2])
     jax.config.update("jax_num_cpu_devices", devices)
     for i, (operation, form, width) in enumerate(CASES[number:], number):
       print(i, flush=True)

@@ -69,7 +69,8 @@ def train(
   """What a process does: trains, logs the rows, and kills itself just before its
   `operation`-th change of a file.
   """
-  count, place = 0, str(Path(out).parent)
+  count = 0
+  place = str(Path(out).parent)
 
   def watch(event, args):
     nonlocal count
@@ -133,9 +134,14 @@ def killed(
   never killed.
   """
   rng = np.random.default_rng(seed)
-  out, log = folder / "killed" / "r", folder / "log"
+  out = folder / "killed" / "r"
+  log = folder / "log"
   out.parent.mkdir()
-  hits, by_clock, again, done_at_kills, problems = 0, 0, 0, [], []
+  hits = 0
+  by_clock = 0
+  again = 0
+  done_at_kills = []
+  problems = []
 
   def finish(clock: bool) -> bool:
     """Runs one more process. Returns whether it was killed."""

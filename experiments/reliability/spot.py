@@ -148,7 +148,8 @@ def campaign(flags: Flags, batch: int, interval: float, seed: int) -> Outcome:
       total += MEASURED["load"] * (epochs > 0)
       total += Requests(put=done // 1000)  # more pages of the list of records
       if finish <= death:
-        done, end = done + 1, max(end, finish)
+        done += 1
+        end = max(end, finish)
         saving += finish - now - epochs_left * epoch
         total += MEASURED["block"] + MEASURED["save"] * saves
         total += MEASURED["clear"] * (saves + epochs > 0)
