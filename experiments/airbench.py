@@ -166,7 +166,8 @@ def pixels_beside(
   x: Float[Array, "batch height width channels"],
 ) -> Float[Array, "batch h w pixels"]:
   """Return the pixels of all 2×2 patches, row by row, as channels."""
-  height, width = x.shape[1] - 1, x.shape[2] - 1
+  height = x.shape[1] - 1
+  width = x.shape[2] - 1
   corners = [(i, j) for i in (0, 1) for j in (0, 1)]
   return jnp.concatenate([x[:, i : i + height, j : j + width] for i, j in corners], -1)
 
@@ -353,7 +354,8 @@ def muon_optimizer(run: Any, steps: int) -> optax.GradientTransformation:
       optax.scale_by_learning_rate(falling(rate, until)),
     )
 
-  biases, linear = run["bias_lr"], run["linear_lr"]
+  biases = run["bias_lr"]
+  linear = run["linear_lr"]
   kinds = {
     "weight": muon(run["momentum"], falling(run["lr"], steps)),
     "bias": nesterov(biases, steps),

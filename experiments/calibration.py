@@ -40,15 +40,15 @@ class Simulated(NamedTuple):
 
   Args:
     law: draws its estimate as the paper has it.
-    said: what is drawn.
+    law_text: what is drawn.
     null: draws it where a direction's null is true.
-    said_null: what that is.
+    null_text: what that is.
   """
 
   law: Draw
-  said: str
+  law_text: str
   null: Draw | None = None
-  said_null: str = "the value at the edge of the margin"
+  null_text: str = "the value at the edge of the margin"
 
 
 class Errs(NamedTuple):
@@ -76,15 +76,15 @@ class Flags:
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.calibration")
-    found = []
+    entries = []
     for name in pages.PAGES:
       page = importlib.import_module(f"experiments.{name}").PAGE
       lines = pages.counted(page)
       for claim, simulated in tried(page.paper, {line.claim for line in lines}).items():
         errs = calibrated(page.paper, claim, simulated, len(lines), flags.draws)
         print(*errs[:2], f"{errs.falsely:.1%}", f"{errs.power:.1%}", file=sys.stderr)
-        found.append(errs._asdict())
-    record = {"draws": flags.draws, "claims": found}
+        entries.append(errs._asdict())
+    record = {"draws": flags.draws, "claims": entries}
     files.write(flags.out, (json.dumps(record, indent=1) + "\n").encode())
     print(f"wrote {flags.out}")
 
@@ -94,7 +94,9 @@ def tried(paper: str, names: set[str]) -> dict[str, Simulated]:
   if not names:
     return {}
   module = importlib.import_module(f"experiments.{paper}.simulated")
-  return {name: of for name, of in module.SIMULATED.items() if name in names}
+  return {
+    name: simulated for name, simulated in module.SIMULATED.items() if name in names
+  }
 
 
 def calibrated(
@@ -103,7 +105,7 @@ def calibrated(
   """Return how often results on a claim err, on a page of `count` lines."""
   claim = importlib.import_module(f"experiments.{paper}.paper").CLAIMS[name]
   falsely, power = shares(claim, simulated, count, draws)
-  return Errs(paper, name, simulated.said, simulated.said_null, falsely, power)
+  return Errs(paper, name, simulated.law_text, simulated.null_text, falsely, power)
 
 
 def shares(
@@ -113,12 +115,13 @@ def shares(
   rng = np.random.default_rng(0)
   law = [simulated.law(rng) for _ in range(draws)]
   if simulated.null:
-    null, false = [simulated.null(rng) for _ in range(draws)], claim
+    null = [simulated.null(rng) for _ in range(draws)]
+    false = claim
   else:
     null = law
-    known = [x.value for x in law if not math.isnan(x.value)]
-    away = float(np.median(known)) - claim.high if known else 0.0
-    false = claim._replace(low=claim.low + away, high=claim.high + away)
+    values = [estimate.value for estimate in law if not math.isnan(estimate.value)]
+    shift = float(np.median(values)) - claim.high if values else 0.0
+    false = claim._replace(low=claim.low + shift, high=claim.high + shift)
   return reproduced(false, null, count), reproduced(claim, law, count)
 
 

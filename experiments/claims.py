@@ -95,8 +95,10 @@ class Estimate(NamedTuple):
   unit: str = ""
 
   def __str__(self) -> str:
-    scale, unit = (100, " %") if self.unit == "%" else (1, self.unit)
-    return between(*self[:3], scale, unit)
+    ends = self.value, self.low, self.high
+    if self.unit == "%":
+      return between(*ends, 100, " %")
+    return between(*ends, 1, self.unit)
 
 
 def between(
@@ -106,11 +108,15 @@ def between(
   if not math.isfinite(value):
     return "—"
   half = scale * (high - low) / 2
-  digits = (
-    min(9, max(0, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 2
-  )
-  value, low, high = (f"{scale * x:z,.{digits}f}" for x in (value, low, high))
-  return f"{value} [{low}, {high}]{unit}"
+  digits = 2
+  if 0 < half < math.inf:
+    digits = 1 - math.floor(math.log10(half))
+    digits = min(max(digits, 0), 9)
+
+  def text(x: float) -> str:
+    return f"{scale * x:z,.{digits}f}"
+
+  return f"{text(value)} [{text(low)}, {text(high)}]{unit}"
 
 
 def estimated(
@@ -129,7 +135,7 @@ def positive(
   return Estimate(value, value / factor, value * factor, "log", freedom, unit)
 
 
-def less(a: Estimate, b: Estimate) -> Estimate:
+def difference(a: Estimate, b: Estimate) -> Estimate:
   """Return a - b of two independent estimates, from the ends of their intervals
   (Zou and Donner 2008).
   """
@@ -140,24 +146,35 @@ def less(a: Estimate, b: Estimate) -> Estimate:
   return Estimate(value, value - down, value + up, "", freedom, a.unit)
 
 
-def over(a: Estimate, b: Estimate) -> Estimate:
-  """Return a/b of two independent positive estimates, as `less` of their logarithms."""
+def ratio(a: Estimate, b: Estimate) -> Estimate:
+  """Return a/b of two independent positive estimates, as `difference` of their
+  logarithms.
+  """
 
   def log(x: Estimate) -> Estimate:
-    return x._replace(**{k: math.log(getattr(x, k)) for k in ("value", "low", "high")})
+    return x._replace(
+      value=math.log(x.value), low=math.log(x.low), high=math.log(x.high)
+    )
 
   if not min(a.low, b.low) > 0:
-    return Estimate(a.value / b.value if b.value else math.nan, 0.0, math.inf, "log")
-  found = less(log(a), log(b))
-  ends = (math.exp(x) for x in found[:3])
-  return Estimate(*ends, "log", found.freedom)
+    # Nothing bounds a ratio whose parts may be 0.
+    value = a.value / b.value if b.value else math.nan
+    return Estimate(value, 0.0, math.inf, "log")
+  logs = difference(log(a), log(b))
+  return Estimate(
+    math.exp(logs.value),
+    math.exp(logs.low),
+    math.exp(logs.high),
+    "log",
+    logs.freedom,
+  )
 
 
 def critical(p: float, freedom: float) -> float:
   """Return where the upper tail of Student's t, or of the normal law, has probability p."""
-  return float(
-    scipy.stats.norm.isf(p) if math.isinf(freedom) else scipy.stats.t.isf(p, freedom)
-  )
+  if math.isinf(freedom):
+    return float(scipy.stats.norm.isf(p))
+  return float(scipy.stats.t.isf(p, freedom))
 
 
 def widened(estimate: Estimate, count: int) -> Estimate:
@@ -182,17 +199,21 @@ def result(claim: Claim, estimate: Estimate) -> str:
   """Return what an estimate, with its interval as it is, says of a claim: one of
   `RESULTS`.
   """
-  _, low, high = estimate[:3]
+  low = estimate.low
+  high = estimate.high
   if claim.low <= low and high <= claim.high:
     return "reproduced"
-  if not (high < claim.low or low > claim.high):
+  outside = high < claim.low or low > claim.high
+  if not outside:
     return "cannot tell"
   if claim.null is None:
     return "opposite"
-  if claim.null <= claim.low:
-    of_paper, of_others = low > claim.null, high < claim.null
-  else:
-    of_paper, of_others = high < claim.null, low > claim.null
-  if of_paper:
+  beyond = low > claim.null
+  short = high < claim.null
+  if claim.null > claim.low:  # the paper's side is below the null
+    beyond, short = short, beyond
+  if beyond:
     return "same direction, other size"
-  return "opposite" if of_others else "cannot tell"
+  if short:
+    return "opposite"
+  return "cannot tell"

@@ -28,7 +28,9 @@ def parse(
   Raises:
     UserError: a flag is given twice, of which tyro would take the last.
   """
-  words = list(sys.argv[1:] if argv is None else argv)
+  if argv is None:
+    argv = sys.argv[1:]
+  words = list(argv)
   flags = [word.partition("=")[0] for word in words if word.startswith("--")]
   for flag, times in collections.Counter(flags).items():
     if times > 1:

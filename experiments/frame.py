@@ -23,6 +23,7 @@ import io
 import itertools
 import json
 import math
+import operator
 import sys
 import textwrap
 import time
@@ -48,6 +49,7 @@ import vmapseeds as vs
 from experiments import gallery, kept
 from experiments.claims import Claim, Estimate, Printed
 from experiments.command import hint, parse
+from experiments.kept import Part
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, one_of
@@ -91,10 +93,10 @@ class Campaign(NamedTuple):
 
   recipe: vs.Recipe
   runs: vs.Runs | int
-  keep: tuple[str, ...] = ()  # options to switch on: `logits`, `keep_params`
-  start_from: str | None = (
-    None  # the campaign whose trained networks these runs start from
-  )
+  # Options to switch on: `logits`, `keep_params`
+  keep: tuple[str, ...] = ()
+  # The campaign whose trained networks these runs start from
+  start_from: str | None = None
   search: Search | None = None
   # A campaign of searches, and how many of them count: run i has the values of the best
   # trial of search i modulo that
@@ -105,7 +107,9 @@ class Campaign(NamedTuple):
   def count(self) -> int:
     """How many runs it has, trials of searches among them."""
     runs = self.runs if isinstance(self.runs, int) else len(self.runs)
-    return runs * (self.search.trials if self.search else 1)
+    if self.search:
+      return runs * self.search.trials
+    return runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +125,8 @@ class Trained:
   options: vs.Options
   # Records of the campaigns that any figure asked for: of each part of the runs
   trained: dict[str, list[dict[str, Any]]]
-  used: dict[str, dict[str, Any]] = dataclasses.field(
-    default_factory=dict
-  )  # those that this figure asked for
+  # Those that this figure asked for
+  used: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
   kept: Path | None = None  # a folder of runs that need not be trained
   describes: bool = True  # what runs are trained on, for which it reads the data
 
@@ -131,64 +134,83 @@ class Trained:
     """A campaign's results on its first test set, or on `test_set`. Trains the runs
     that are missing.
     """
-    campaign, place = self.campaigns[name], self.place(name)
+    campaign = self.campaigns[name]
     recipe = campaign.recipe
-    found = []
-    if self.kept and len(recipe.test_sets) == 1:
-      found = kept.parts(self.kept, place.name)
-    first = sum(made["runs"] for _, made in found)
-    if campaign.search and first < campaign.count:  # searches are kept whole
-      found, first = [], 0
+    parts = self._kept_parts(name)
+    first = sum(record["runs"] for _, record in parts)
     lacking = first < campaign.count
     if lacking and campaign.start_from:
       self(campaign.start_from)
+
     if name not in self.trained:
-      made = [made for _, made in found]
+      records = [record for _, record in parts]
       if lacking:
-        made.append(self._made(name, first))
-      said = trained_on(campaign) if self.describes else ""
-      self.trained[name] = [of | {"trained_on": said} for of in made]
-    for part, of in enumerate(self.trained[name], 1):
-      self.used[name if part == 1 else f"{name}, part {part}"] = of
-    each = [kept.opened(arrays, made) for arrays, made in found]
+        records.append(self._train_from(name, first))
+      data = trained_on(campaign) if self.describes else ""
+      self.trained[name] = [record | {"trained_on": data} for record in records]
+    for part, record in enumerate(self.trained[name], 1):
+      label = name if part == 1 else f"{name}, part {part}"
+      self.used[label] = record
+
+    datasets = [kept.open_part(arrays, record) for arrays, record in parts]
     if lacking:
       folder = self.place(name, first)
-      each.append(vs.open_results(folder, test_set or recipe.test_sets[0]))
-    results = each[0] if len(each) == 1 else kept.joined(each)
+      datasets.append(vs.open_results(folder, test_set or recipe.test_sets[0]))
+    results = datasets[0]
+    if len(datasets) > 1:
+      results = kept.join_parts(datasets)
     return results.isel(run=slice(campaign.count))
 
-  def _made(self, name: str, first: int) -> dict[str, Any]:
-    """How a campaign's runs from some place on were made. Trains those that are missing."""
-    campaign, place = self.campaigns[name], self.place(name, first)
-    recipe, count = campaign.recipe, campaign.count - first
+  def _kept_parts(self, name: str) -> list[Part]:
+    """Return a campaign's runs that a folder keeps."""
+    campaign = self.campaigns[name]
+    # Files keep one test set.
+    if self.kept is None or len(campaign.recipe.test_sets) > 1:
+      return []
+    parts = kept.parts(self.kept, self.place(name).name)
+    runs = sum(record["runs"] for _, record in parts)
+    # A search's later trials depend on its earlier ones, so that none can be added.
+    if campaign.search and runs < campaign.count:
+      return []
+    return parts
+
+  def _train_from(self, name: str, first: int) -> dict[str, Any]:
+    """Train a campaign's runs from some place on that are missing, and return how all
+    from there on were made.
+    """
+    campaign = self.campaigns[name]
+    place = self.place(name, first)
+    recipe = campaign.recipe
+    count = campaign.count - first
     if campaign.start_from:
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     print(f"{place.name}: {count} runs", file=sys.stderr)
-    there = (
-      vs.open_results(place, recipe.test_sets[0]).sizes["run"]
-      if (place / "zarr.json").exists()
-      else 0
-    )
-    with _timed(place.with_name(f"{place.name}.json"), there < count) as spent:
+    finished = 0
+    if (place / "zarr.json").exists():
+      finished = vs.open_results(place, recipe.test_sets[0]).sizes["run"]
+    with _timed(place.with_name(f"{place.name}.json"), finished < count) as spent:
       results = self._train(campaign._replace(recipe=recipe), place, first)
     diverged = int(results.diverged.sum())
     if diverged:
       print(f"{diverged} runs diverged and are left out", file=sys.stderr)
-    return {**kept.described(place, campaign.recipe), **spent}
+    return kept.describe_runs(place, campaign.recipe) | spent
 
   def _train(self, campaign: Campaign, place: Path, first: int) -> xr.Dataset:
     options = vars(self.options) | dict.fromkeys(campaign.keep, True)
     if campaign.lane_width:
       options["lane_width"] = campaign.lane_width
-    recipe, runs = campaign.recipe, campaign.runs
+    recipe = campaign.recipe
+    runs = campaign.runs
     if campaign.search:
-      given = campaign.search._asdict()
-      return vs.search(recipe, searches=runs, out=place, **given, **options)
+      search = campaign.search._asdict()
+      return vs.search(recipe, searches=runs, out=place, **search, **options)
     if campaign.best_of:
       searched, searches = campaign.best_of
       runs = with_best(runs, self(searched), searches)
     if first:
-      runs = (vs.Runs.independent(runs) if isinstance(runs, int) else runs)[first:]
+      if isinstance(runs, int):
+        runs = vs.Runs.independent(runs)
+      runs = runs[first:]
     return vs.train(recipe, runs, place, **options)
 
   def errors(
@@ -220,25 +242,29 @@ class Trained:
     """A campaign's folder, of its runs from some place on. Every recipe has its own; a
     campaign with more runs extends the same folder.
     """
-    recipe = self.campaigns[name].recipe
+    campaign = self.campaigns[name]
+    recipe = campaign.recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
-    meant = json.loads(
-      recipe.replace(precision=models.resolve_precision(recipe.precision)).to_json()
-    )
-    plain = json.loads(PLAIN.to_json())
+    precision = models.resolve_precision(recipe.precision)
+    fields = json.loads(recipe.replace(precision=precision).to_json())
+    defaults = json.loads(PLAIN.to_json())
     # Only fields that differ from the default count, so that a field added to recipes
     # later renames no folder.
-    told = {
-      field: value for field, value in sorted(meant.items()) if value != plain[field]
+    description = {
+      field: value
+      for field, value in sorted(fields.items())
+      if value != defaults[field]
     }
-    campaign = self.campaigns[name]
     if campaign.search:
-      told["search"] = campaign.search
+      description["search"] = campaign.search
     if campaign.best_of:
-      told["best_of"] = self.place(campaign.best_of[0]).name, campaign.best_of[1]
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
-    of = f"-{first}" if first else ""
-    return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}{of}"
+      searched, searches = campaign.best_of
+      description["best_of"] = self.place(searched).name, searches
+    digest = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:8]
+    folder = f"{self.paper}-{self.scale}-{name}-{digest}"
+    if first:
+      folder += f"-{first}"
+    return self.folder / folder
 
 
 def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
@@ -250,11 +276,12 @@ def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
   """
   trials = trials_of(searched)
   best = trials.best()
-  if failed := {*range(searches)} - {*best}:
+  failed = set(range(searches)) - set(best)
+  if failed:
     raise UserError(f"all trials of search {min(failed)} failed: search other values")
   places = [best[i % searches] for i in range(len(runs))]
-  found = {name: of[places] for name, of in trials.values.items()}
-  return dataclasses.replace(runs, values=runs.values | found)
+  best_values = {name: column[places] for name, column in trials.values.items()}
+  return dataclasses.replace(runs, values=runs.values | best_values)
 
 
 @contextlib.contextmanager
@@ -262,37 +289,42 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
   """Yields the seconds stored in a file; if `trains`, adds the block's wall-clock and
   processor seconds to the file.
   """
-  spent = (
-    json.loads(path.read_text())
-    if path.exists()
-    else {"seconds": 0.0, "processor_seconds": 0.0}
-  )
-  begun = time.perf_counter(), time.process_time()
+  spent = {"seconds": 0.0, "processor_seconds": 0.0}
+  if path.exists():
+    spent = json.loads(path.read_text())
+  start = time.perf_counter()
+  processor_start = time.process_time()
   try:
     yield spent
   finally:
     if trains and path.parent.exists():
-      spent["seconds"] += time.perf_counter() - begun[0]
-      spent["processor_seconds"] += time.process_time() - begun[1]
+      spent["seconds"] += time.perf_counter() - start
+      spent["processor_seconds"] += time.process_time() - processor_start
       files.write(path, json.dumps(spent).encode())
 
 
 def trained_on(campaign: Campaign) -> str:
   """What a campaign's runs are trained on, in words."""
-  recipe, runs = campaign.recipe, campaign.runs
+  recipe = campaign.recipe
+  runs = campaign.runs
   every = examples_of(str(recipe.dataset), recipe)
-  how, examples = "", every
-  if not isinstance(runs, int) and runs.sampling:
-    if runs.sampling[0] == OUT_OF_BOOTSTRAP:
+  how = ""
+  examples = every
+  if isinstance(runs, vs.Runs) and runs.sampling:
+    scheme = runs.sampling[0]
+    if scheme == OUT_OF_BOOTSTRAP:
+      # It draws from the training and the test examples together.
       every += sum(map(len, dataset_of(recipe).tests.values()))
     examples = runs.num_train(every)
-    if runs.sampling[0] != "subset" or examples < every:
-      how = runs.sampling[0].removeprefix("out_of_") + " of "
-  elif not isinstance(runs, int) and runs.values.get("subset") is not None:
+    if scheme != "subset" or examples < every:
+      how = scheme.removeprefix("out_of_") + " of "
+  elif isinstance(runs, vs.Runs) and runs.values.get("subset") is not None:
     examples = np.shape(runs.values["subset"])[-1]
-  of = f"{examples:,} of {every:,}" if examples < every else f"{every:,}"
-  data = gallery.said(recipe.dataset)
-  return f"{recipe.name}, {how}{of} training examples of {data}"
+  count = f"{every:,}"
+  if examples < every:
+    count = f"{examples:,} of {every:,}"
+  data = gallery.short_name(recipe.dataset)
+  return f"{recipe.name}, {how}{count} training examples of {data}"
 
 
 _EXAMPLES: dict[str, int] = {}
@@ -337,17 +369,23 @@ def row(
     runs: how many runs it is of.
     estimate: if `ours` says more than that.
   """
-  claim = stated if isinstance(stated, Claim) else None
-  value, where = (claim.printed if claim else stated) or ("not given", "—")
+  claim = None
+  printed = stated
+  if isinstance(stated, Claim):
+    claim = stated
+    printed = claim.printed
+  value, where = printed or ("not given", "—")
   paper = value if isinstance(value, str) else percent(value)
   if isinstance(ours, Estimate):
     estimate = ours
   return Row(quantity, paper, where, str(ours), runs, claim, estimate)
 
 
-def of_runs(runs: int | str, *rows: tuple) -> list[Row]:
-  """Return rows that are all of the same runs, given without them."""
-  return [row(*given[:3], runs, *given[3:]) for given in rows]
+def rows_of(runs: int | str, *rows: tuple) -> list[Row]:
+  """Return rows that are all of the same runs: `rows` are the arguments of `row` but
+  `runs`.
+  """
+  return [row(*cells[:3], runs, *cells[3:]) for cells in rows]
 
 
 HEAD = ("quantity", "paper", "where", "ours", "runs")
@@ -359,7 +397,7 @@ def percent(value: float, se: float | None = None) -> str:
     return "—"
   if se is None or not math.isfinite(se):
     return f"{100 * value:.4g} %"
-  digits = max(0, 1 - math.floor(math.log10(100 * se))) if se > 0 else 2
+  digits = _digits(100 * se)
   return f"{100 * value:z.{digits}f} ± {100 * se:.{digits}f} %"
 
 
@@ -367,8 +405,15 @@ def number(value: float, se: float) -> str:
   """A pure number, to two digits of its standard error."""
   if not (math.isfinite(value) and math.isfinite(se)):
     return "—"
-  digits = max(0, 1 - math.floor(math.log10(se))) if se > 0 else 2
+  digits = _digits(se)
   return f"{value:z.{digits}f} ± {se:.{digits}f}"
+
+
+def _digits(se: float) -> int:
+  """Return how many decimals show two digits of a standard error."""
+  if se <= 0:
+    return 2
+  return max(0, 1 - math.floor(math.log10(se)))
 
 
 def duration(epochs: int) -> str:
@@ -392,17 +437,19 @@ class Spread(NamedTuple):
   accuracies: Float[np.ndarray, " runs"]
 
 
-def spread(of: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
+def spread(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
   """Return the distribution of the test-set accuracy over runs, from errors or tallies.
   Tallies do not keep the order of the runs.
   """
-  if isinstance(of, stats.Tallies):
-    examples = of.examples
+  if isinstance(errors, stats.Tallies):
+    examples = errors.examples
   else:
-    examples = of.shape[1]
-  rates = stats.error_rates(of)
-  variance = stats.test_set_variance(of)
-  runs, sd = len(rates), math.sqrt(variance)
+    examples = errors.shape[1]
+  rates = stats.error_rates(errors)
+  variance = stats.test_set_variance(errors)
+  runs = len(rates)
+  sd = math.sqrt(variance)
+  # By the delta method: the slope of the root at the variance is 1 / (2 sd).
   sd_se = variance.se / (2 * sd) if sd else math.nan
   mean = float(1 - rates.mean())
   return Spread(runs, examples, mean, sd / math.sqrt(runs), sd, sd_se, 1 - rates)
@@ -420,9 +467,12 @@ def show_image(image: np.ndarray, ax: Axes) -> None:
   """Draws an image, (height, width, channels), its values scaled to the whole range of
   colours.
   """
-  low, high = image.min(), image.max()
-  shown = (image - low) / max(high - low, 1e-9)
-  ax.imshow(shown[..., 0] if image.shape[-1] == 1 else shown, cmap="gray")
+  low = image.min()
+  high = image.max()
+  scaled = (image - low) / max(high - low, 1e-9)
+  if image.shape[-1] == 1:
+    scaled = scaled[..., 0]
+  ax.imshow(scaled, cmap="gray")
   ax.set_axis_off()
 
 
@@ -488,7 +538,7 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
     doc = importlib.import_module(name).__doc__
     flags = parse(Flags, argv, prog=f"python -m {name}", description=doc)
-    make(folder, chosen(folder, flags.figures), flags)
+    make(folder, select_figures(folder, flags.figures), flags)
 
 
 def figures(folder: Path) -> list[str]:
@@ -498,28 +548,32 @@ def figures(folder: Path) -> list[str]:
   )
 
 
-def chosen(folder: Path, named: Sequence[str]) -> list[str]:
+def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
   """The modules that some numbers or beginnings of names select; all modules if there
   are none.
   """
   every = figures(folder)
-  found = []
+  if not named:
+    return every
+  selected = []
   for name in named:
     number = f"{int(name):02d}" if name.isdecimal() else name
-    ours = [
-      figure
-      for figure in every
-      if figure == name or figure.startswith((f"{name}_", f"fig{number}_"))
+    beginnings = (f"{name}_", f"fig{number}_")
+    matches = [
+      figure for figure in every if figure == name or figure.startswith(beginnings)
     ]
-    found += ours or [one_of("figure", name, every)]
-  return found or every
+    if not matches:
+      one_of("figure", name, every)
+    selected += matches
+  return selected
 
 
 def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   """Makes some figures of the paper in `folder`: trains what they need, writes them and
   their page.
   """
-  paper, every = folder.name, figures(folder)
+  paper = folder.name
+  every = figures(folder)
   out = files.place(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.place(flags.campaigns)
   options = vs.Options(
@@ -528,28 +582,29 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   for place in (out, trained_runs):
     check_writable(place)
   gallery.check_same(out, paper, flags.scale)
-  campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(
-    flags.scale
-  )
+  package = importlib.import_module(f"experiments.{paper}.campaigns")
+  campaigns = package.campaigns(flags.scale)
   if flags.redraw:
     modules = [name for name in modules if (out / f"{name}.json").exists()]
   elif len(modules) == len(every):
     check_data(campaigns)
-  if flags.kept and not [*flags.kept.glob(f"{paper}-{flags.scale}-*.npz")]:
+  if flags.kept and not any(flags.kept.glob(f"{paper}-{flags.scale}-*.npz")):
     raise UserError(
       f"--kept is {flags.kept}, where no runs of {paper} at scale {flags.scale} are kept"
     )
-  made: dict[str, list[dict[str, Any]]] = {}
+  # All figures share it, so that each campaign is trained once.
+  records: dict[str, list[dict[str, Any]]] = {}
   for i, name in enumerate(modules, 1):
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
     trained = Trained(
-      paper, flags.scale, campaigns, trained_runs, options, made, kept=flags.kept
+      paper, flags.scale, campaigns, trained_runs, options, records, kept=flags.kept
     )
     if flags.redraw:
       numbers, note = stored(out / f"{name}.json", module, trained)
     else:
-      numbers, note = module.compute(trained), flags.note
+      numbers = module.compute(trained)
+      note = flags.note
     write(out, trained, module, numbers, note)
     if not flags.redraw:
       show_rows(gallery.write(out, paper, every)[name])
@@ -562,10 +617,10 @@ def stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:
   `trained.used`.
   """
   record = json.loads(path.read_text())
-  for name, of in record["campaigns"].items():
-    said = of.get("trained_on") or trained_on(trained.campaigns[name])
-    trained.used[name] = of | {"trained_on": said}
-  numbers = revived(record["numbers"], return_type(module.compute))
+  for name, campaign in record["campaigns"].items():
+    data = campaign.get("trained_on") or trained_on(trained.campaigns[name])
+    trained.used[name] = campaign | {"trained_on": data}
+  numbers = revive(record["numbers"], return_type(module.compute))
   if hasattr(module, "with_images"):  # records have no images
     numbers = module.with_images(numbers, trained)
   return numbers, record["note"]
@@ -577,32 +632,37 @@ def return_type(function: Callable[..., Any]) -> Any:
   return typing.get_type_hints(function)["return"]
 
 
-def revived(value: Any, kind: Any) -> Any:
+def revive(value: Any, kind: Any) -> Any:
   """Return what `plain` made of a value of some type as a value of that type; null is
   NaN.
   """
-  origin, args = typing.get_origin(kind), typing.get_args(kind)
-  if hasattr(kind, "_fields") and isinstance(kind, type):
+  origin = typing.get_origin(kind)
+  args = typing.get_args(kind)
+  if isinstance(kind, type) and hasattr(kind, "_fields"):  # a NamedTuple
     hints = typing.get_type_hints(kind)
-    return kind(**{k: revived(v, hints[k]) for k, v in value.items()})
+    return kind(**{name: revive(field, hints[name]) for name, field in value.items()})
   if origin in (dict, Mapping):
-    return {
-      int(k) if args[0] is int else k: revived(v, args[1]) for k, v in value.items()
-    }
+    # JSON has no keys but strings.
+    to_key = int if args[0] is int else str
+    return {to_key(key): revive(entry, args[1]) for key, entry in value.items()}
   if origin in (list, Sequence):
-    return [revived(v, args[0]) for v in value]
+    return [revive(entry, args[0]) for entry in value]
   if origin is tuple:
     kinds = itertools.repeat(args[0]) if args[-1] is ... else args
-    return tuple(map(revived, value, kinds))
+    return tuple(map(revive, value, kinds))
   if isinstance(value, list):
     return without_null(value)
-  return math.nan if value is None and kind is not type(None) else value
+  if value is None and kind is not type(None):
+    return math.nan
+  return value
 
 
 def without_null(value: Any) -> np.ndarray:
   """Return nested lists as an array, with NaN for null."""
   array = np.array(value)
-  return array.astype(float) if array.dtype == object else array
+  if array.dtype == object:
+    return array.astype(float)
+  return array
 
 
 def check_data(campaigns: Mapping[str, Campaign]) -> None:
@@ -629,7 +689,7 @@ def write(
   if hasattr(module, "panels"):
     panels = module.panels(numbers)
   caption = gallery.caption(trained.used.values())
-  files.write(out / f"{name}.png", drawn(module.plot, numbers, panels, caption))
+  files.write(out / f"{name}.png", draw_png(module.plot, numbers, panels, caption))
   save(out, trained, module, numbers, note)
 
 
@@ -649,10 +709,8 @@ def save(
     "campaigns": trained.used,
     "numbers": numbers,
   }
-  files.write(
-    out / f"{name}.json",
-    (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode(),
-  )
+  text = json.dumps(plain(record), indent=1, allow_nan=False) + "\n"
+  files.write(out / f"{name}.json", text.encode())
 
 
 def stored_row(row: Row) -> dict[str, Any]:
@@ -662,22 +720,25 @@ def stored_row(row: Row) -> dict[str, Any]:
 
 def show_rows(figure: Mapping[str, Any]) -> None:
   """Prints a figure's rows."""
-  shown = Table(*HEAD, title=figure["title"])
-  for quantity, group in itertools.groupby(figure["rows"], lambda of: of["quantity"]):
-    for i, each in enumerate(group):
-      cells = (each[k] for k in HEAD[1:])
-      shown.add_row("" if i else quantity, *map(str, cells))
-    shown.add_section()
-  show(shown)
+  table = Table(*HEAD, title=figure["title"])
+  groups = itertools.groupby(figure["rows"], operator.itemgetter("quantity"))
+  for quantity, rows in groups:
+    label = quantity
+    for row in rows:
+      cells = [str(row[column]) for column in HEAD[1:]]
+      table.add_row(label, *cells)
+      label = ""  # a quantity that several rows have stands in the first
+    table.add_section()
+  show(table)
 
 
 @matplotlib.rc_context(STYLE)
-def drawn(
+def draw_png(
   plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int, caption: str = ""
 ) -> bytes:
   """Return a figure as a PNG of 256 colours, under a caption that says what was trained."""
-  lines = -(-panels // 3)
-  columns = -(-panels // lines)
+  lines = math.ceil(panels / 3)
+  columns = math.ceil(panels / lines)
   figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
   axes = figure.subplots(lines, columns, squeeze=False).ravel()
   for ax in axes[panels:]:
@@ -686,7 +747,8 @@ def drawn(
   if caption:
     wide = textwrap.fill(caption, 64 * columns)
     figure.suptitle(wide, fontsize="small", color="0.35")
-  canvas, stream = FigureCanvasAgg(figure), io.BytesIO()
+  canvas = FigureCanvasAgg(figure)
+  stream = io.BytesIO()
   canvas.draw()
   image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
   image.convert("RGB").quantize().save(stream, "PNG")
@@ -698,14 +760,15 @@ def show(table: Table) -> None:
   it must be.
   """
   for column in table.columns:
-    cells = (str(cell) for cell in (column.header, *column.cells))
-    column.min_width = max(
-      (len(word) for cell in cells for word in cell.split()), default=1
-    )
-  words = sum(column.min_width + 3 for column in table.columns) + 1
-  Console(width=max(words, Console().width if sys.stdout.isatty() else 160)).print(
-    table
-  )
+    cells = [str(cell) for cell in (column.header, *column.cells)]
+    words = " ".join(cells).split()
+    column.min_width = max(map(len, words), default=1)
+  # Borders and spaces take three characters a column.
+  least = sum(column.min_width + 3 for column in table.columns) + 1
+  width = 160  # of a file
+  if sys.stdout.isatty():
+    width = Console().width
+  Console(width=max(least, width)).print(table)
 
 
 def plain(value: Any) -> Any:
@@ -713,13 +776,18 @@ def plain(value: Any) -> Any:
   axes become their shape.
   """
   if dataclasses.is_dataclass(value):
-    value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    names = [field.name for field in dataclasses.fields(value)]
+    value = {name: getattr(value, name) for name in names}
   elif hasattr(value, "_asdict"):
     value = value._asdict()
   if isinstance(value, Mapping):
-    return {str(k): plain(v) for k, v in value.items()}
+    return {str(key): plain(entry) for key, entry in value.items()}
   if isinstance(value, np.ndarray | np.generic):
-    value = value.tolist() if value.ndim < 3 else f"array of {value.shape}"
+    if value.ndim >= 3:
+      return f"array of {value.shape}"
+    value = value.tolist()
   if isinstance(value, list | tuple):
-    return [plain(v) for v in value]
-  return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [plain(entry) for entry in value]
+  if isinstance(value, float) and not math.isfinite(value):
+    return None
+  return value

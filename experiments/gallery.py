@@ -36,8 +36,8 @@ def check_same(out: Path, paper: str, scale: str) -> None:
       )
     return
   try:
-    holds = json.loads(path.read_text())
-    theirs = holds["paper"], holds["scale"]
+    index = json.loads(path.read_text())
+    theirs = index["paper"], index["scale"]
   except (ValueError, TypeError, KeyError):
     raise UserError(
       f"{path} is of something else: give another folder with --out"
@@ -58,15 +58,17 @@ def write(
   package = importlib.import_module(f"experiments.{paper}")
   paths = (out / f"{name}.json" for name in names)
   records = [json.loads(path.read_text()) for path in paths if path.exists()]
-  figures = {record["figure"]: described(record) for record in records}
+  figures = {record["figure"]: page_entry(record) for record in records}
+  # A module that makes all figures at once lacks none.
+  absent = {} if module else getattr(package, "ABSENT", {})
   context = {
     "paper": paper,
     "title": package.TITLE,
     "scale": records[0]["scale"],
     "module": module,
     "figures": list(figures.values()),
-    "absent": {} if module else getattr(package, "ABSENT", {}),
-    "notes": sorted({r["note"] for r in records} - {""}),
+    "absent": absent,
+    "notes": sorted({record["note"] for record in records if record["note"]}),
   }
   page = TEMPLATES.get_template("gallery.html.j2").render(**context)
   files.write(out / "index.html", page.encode())
@@ -79,7 +81,7 @@ def write(
   return figures
 
 
-def described(record: Mapping[str, Any]) -> dict[str, Any]:
+def page_entry(record: Mapping[str, Any]) -> dict[str, Any]:
   """What the page says of a figure: what `frame.write` saved of it, and in words what
   was trained.
   """
@@ -113,10 +115,11 @@ def caption(used: Iterable[Mapping[str, Any]]) -> str:
 
 def epochs(lengths: Mapping[int, bool]) -> str:
   """Durations in words; a duration may be where training stops at the latest."""
-  most = "at most " * any(lengths.values())
-  return (
-    f"{most}{', '.join(map(str, sorted(lengths)))} epoch{'s' * ([*lengths] != [1])}"
-  )
+  text = ", ".join(str(length) for length in sorted(lengths))
+  text += " epoch" if list(lengths) == [1] else " epochs"
+  if any(lengths.values()):
+    return f"at most {text}"
+  return text
 
 
 def provenance(used: Iterable[Mapping[str, Any]]) -> str:
@@ -126,24 +129,38 @@ def provenance(used: Iterable[Mapping[str, Any]]) -> str:
   used = list(used)
   if not used:
     return ""
-  commits = sorted({commit[:12] for c in used for commit in c["commits"]})
-  versions = {k: v for c in used for k, v in c["versions"].items()}
-  packages = ", ".join(f"{k} {versions[k]}" for k in ("python", "jax", "flax", "optax"))
-  measured = all("processor_seconds" in c for c in used)
-  clock = "processor_seconds" if measured else "seconds"
-  minutes = sum(c[clock] for c in used) / 60
-  names = sorted({f"{c['recipe']['name']}-{c['identity']}" for c in used})
-  shown = ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
+  commits = set()
+  devices = set()
+  recipes = set()
+  versions: dict[str, str] = {}
+  for campaign in used:
+    commits.update(commit[:12] for commit in campaign["commits"])
+    devices.add(campaign["device_kind"])
+    recipes.add(f"{campaign['recipe']['name']}-{campaign['identity']}")
+    versions |= campaign["versions"]
+  packages = ", ".join(
+    f"{name} {versions[name]}" for name in ("python", "jax", "flax", "optax")
+  )
+  last = max(campaign["when"] for campaign in used)[:10]
+
+  clock, time = "processor_seconds", "processor time"
+  if not all(clock in campaign for campaign in used):  # no paper's command timed it
+    clock, time = "seconds", "time beside other programs"
+  minutes = sum(campaign[clock] for campaign in used) / 60
+
+  names = sorted(recipes)
+  listed = ", ".join(names[:4])
+  if len(names) > 4:
+    listed += f" and {len(names) - 4} more"
   return (
-    f"Trained by commit {', '.join(commits)} until {max(c['when'] for c in used)[:10]} "
-    f"with {packages} on {', '.join(sorted({c['device_kind'] for c in used}))}, "
-    f"{minutes:.1f} minutes of {'processor time' if measured else 'time beside other programs'} "
-    "shared with other figures; "
-    f"recipes {shown}."
+    f"Trained by commit {', '.join(sorted(commits))} until {last} "
+    f"with {packages} on {', '.join(sorted(devices))}, "
+    f"{minutes:.1f} minutes of {time} shared with other figures; "
+    f"recipes {listed}."
   )
 
 
-def said(value: Any) -> str:
+def short_name(value: Any) -> str:
   """A recipe's field in words: its name, or the last part of the name of the object
   that was given.
   """

@@ -13,6 +13,7 @@ added.
 import dataclasses
 import io
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,33 +75,35 @@ def main(argv: Sequence[str] | None = None) -> None:
       if folder.is_file():  # times that a paper's command leaves beside its folders
         continue
       path = flags.out / f"{folder.name}.npz"
-      write(path, record(folder), of_results(vs.open_results(folder)))
+      write(path, folder_record(folder), small_arrays(vs.open_results(folder)))
       print(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")
 
 
-def record(folder: Path) -> dict[str, Any]:
-  """How a folder's runs were made.
+def folder_record(folder: Path) -> dict[str, Any]:
+  """Return how a folder's runs were made.
 
   Raises:
     UserError: none of them is finished.
   """
-  blocks = [Results(folder).record(b) for b in Results(folder).finished_blocks()]
+  results = Results(folder)
+  blocks = [results.record(block) for block in results.finished_blocks()]
   if not blocks:
     raise UserError(
       f"{folder} has no finished runs: train on, they are written by batches"
     )
-  made = described(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
+  record = describe_runs(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
   spent = folder.with_name(f"{folder.name}.json")  # a paper's command leaves it
   if spent.exists():
-    return made | json.loads(spent.read_text())
-  return made | {"seconds": sum(block["seconds"] for block in blocks)}
+    return record | json.loads(spent.read_text())
+  return record | {"seconds": sum(block["seconds"] for block in blocks)}
 
 
-def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
-  """What a folder's runs are, which commits trained them, with what, on what, and when
-  the last were written.
+def describe_runs(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
+  """Return what a folder's runs are, which commits trained them, with what, on what, and
+  when the last were written.
   """
-  folder, results = Results(place), vs.open_results(place, recipe.test_sets[0])
+  folder = Results(place)
+  results = vs.open_results(place, recipe.test_sets[0])
   records = [folder.record(block) for block in folder.finished_blocks()]
   return {
     "recipe": json.loads(recipe.to_json()),
@@ -114,8 +117,8 @@ def described(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
   }
 
 
-def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
-  """Return the arrays to keep."""
+def small_arrays(results: xr.Dataset) -> dict[str, np.ndarray]:
+  """Return the arrays to keep, in their smallest form."""
   if "search" in results.attrs:
     return {
       name: array.values
@@ -129,12 +132,15 @@ def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
       if array.dims == ("run",) and array.attrs.get("role") == "score"
     }
     return scores | {"diverged": results.diverged.values}
-  names = [name for name in DIMS if name in results and name != "predictions"]
-  arrays = {name: results[name].values for name in names}
-  for name in names:
+  arrays = {}
+  for name in DIMS:
+    if name not in results or name == "predictions":
+      continue
+    arrays[name] = results[name].values
     if name.endswith("logits"):
       logits = arrays[name]
-      arrays[name] = (logits - logits[..., :1])[..., 1:].astype(np.float16)
+      differences = logits - logits[..., :1]  # the first class's are 0
+      arrays[name] = differences[..., 1:].astype(np.float16)
   if "logits" not in results:
     arrays["predictions"] = small_integers(results.predictions.values.T)
     arrays["labels"] = small_integers(arrays["labels"])
@@ -143,8 +149,8 @@ def of_results(results: xr.Dataset) -> dict[str, np.ndarray]:
 
 def small_integers(classes: np.ndarray) -> np.ndarray:
   """Return classes, -1 for none, in the smallest dtype that holds them."""
-  small = np.int8 if classes.max(initial=0) <= 127 else np.int16
-  return np.ascontiguousarray(classes, small)
+  fits_a_byte = classes.max(initial=0) <= np.iinfo(np.int8).max
+  return np.ascontiguousarray(classes, np.int8 if fits_a_byte else np.int16)
 
 
 def write(
@@ -162,41 +168,46 @@ def parts(folder: Path, name: str) -> list[Part]:
   Raises:
     UserError: they have another number of runs.
   """
-  found = []
+  loaded = []
   for path in folder.glob(f"{name}*.npz"):
     number = re.fullmatch(r"(?:-(\d+))?", path.stem.removeprefix(name))
-    if number:
-      with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
-      made = json.loads(str(arrays.pop("record")))
-      found.append((int(number[1] or 0), arrays, made))
-  found.sort(key=lambda part: part[0])
-  before = 0
-  for first, _, made in found:
-    if first != before:
+    if number is None:  # a file of a campaign whose name begins so
+      continue
+    with np.load(path, allow_pickle=False) as file:
+      arrays = dict(file)
+    record = json.loads(str(arrays.pop("record")))
+    loaded.append((int(number[1] or 0), arrays, record))
+  loaded.sort(key=operator.itemgetter(0))
+
+  ordered = []
+  runs = 0
+  for first, arrays, record in loaded:
+    if first != runs:
       raise UserError(
-        f"{folder} keeps {before} runs of {name} and others from run {first} on: "
+        f"{folder} keeps {runs} runs of {name} and others from run {first} on: "
         "remove one of the files, or add what is lacking"
       )
-    before += made["runs"]
-  return [(arrays, made) for _, arrays, made in found]
+    runs += record["runs"]
+    ordered.append((arrays, record))
+  return ordered
 
 
-def opened(
-  arrays: Mapping[str, np.ndarray], made: Mapping[str, Any] | None = None
+def open_part(
+  arrays: Mapping[str, np.ndarray], record: Mapping[str, Any] | None = None
 ) -> xr.Dataset:
-  """Return the runs of a file as `vs.open_results` would; `made` says how."""
-  whole = dict(arrays)
-  for name in whole:
+  """Return the runs of a file as `vs.open_results` would; `record` says how they were
+  made.
+  """
+  variables = {}
+  for name, array in arrays.items():
     if name.endswith("logits"):
-      less = whole[name].astype(np.float32)
-      whole[name] = np.concatenate([np.zeros_like(less[..., :1]), less], -1)
-  results = xr.Dataset(
-    {name: (DIMS.get(name, ("run",)), of) for name, of in whole.items()}
-  )
+      array = restore_logits(array)
+    variables[name] = (DIMS.get(name, ("run",)), array)
+  results = xr.Dataset(variables)
   if "labels" not in results:
-    search = (made or {}).get("search")
-    return results.assign_attrs({"search": search} if search else {})
+    if record and record.get("search"):
+      return results.assign_attrs(search=record["search"])
+    return results
   results = results.assign_attrs(num_classes=int(results.labels.max()) + 1)
   if "predictions" in results:
     wide = results.assign(predictions=results.predictions.astype(np.int32))
@@ -204,10 +215,17 @@ def opened(
   return results.assign(predictions=results.logits.argmax("class"))
 
 
-def joined(each: Sequence[xr.Dataset]) -> xr.Dataset:
+def restore_logits(differences: np.ndarray) -> np.ndarray:
+  """Return logits from their differences from the first class's: its own are 0."""
+  wide = differences.astype(np.float32)
+  first = np.zeros_like(wide[..., :1])
+  return np.concatenate([first, wide], -1)
+
+
+def join_parts(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
   """Return the runs of several files or folders together, with what all of them have."""
-  names = [name for name in each[0] if all(name in of for of in each)]
-  shared = [of[names].reset_coords(drop=True) for of in each]
+  names = [name for name in datasets[0] if all(name in dataset for dataset in datasets)]
+  shared = [dataset[names].reset_coords(drop=True) for dataset in datasets]
   return xr.concat(shared, "run", data_vars="minimal", compat="equals")
 
 

@@ -148,7 +148,7 @@ class Records:
     module = importlib.import_module(
       f"experiments.{record['paper']}.{record['figure']}"
     )
-    return frame.revived(record["numbers"], frame.return_type(module.compute))
+    return frame.revive(record["numbers"], frame.return_type(module.compute))
 
   def row(self, path: str, quantity: str) -> dict[str, Any]:
     """Return the row of a record with this quantity, or else the only one that begins
@@ -157,8 +157,10 @@ class Records:
     rows = {row["quantity"]: row for row in self[path]["rows"]}
     if quantity in rows:
       return rows[quantity]
-    (row,) = (row for name, row in rows.items() if name.startswith(quantity))
-    return row
+    matches = [row for name, row in rows.items() if name.startswith(quantity)]
+    if len(matches) != 1:
+      raise ValueError(f"{len(matches)} rows of {path} begin with {quantity!r}")
+    return matches[0]
 
   def ours(self, path: str, quantity: str) -> str:
     """Return our number as a row says it."""
@@ -167,11 +169,17 @@ class Records:
   def estimate(self, path: str, quantity: str) -> Estimate:
     """Return the estimate of a row, with its interval of 95 %."""
     stored = self.row(path, quantity)["estimate"]
-    value = math.nan if stored["value"] is None else stored["value"]
-    low = -math.inf if stored["low"] is None else stored["low"]
-    high = math.inf if stored["high"] is None else stored["high"]
-    freedom = math.inf if stored["freedom"] is None else stored["freedom"]
-    return Estimate(value, low, high, stored["scale"], freedom, stored["unit"])
+    # JSON has no NaN and no infinity: a record has null instead.
+    numbers = {
+      "value": math.nan,
+      "low": -math.inf,
+      "high": math.inf,
+      "freedom": math.inf,
+    }
+    for name in numbers:
+      if stored[name] is not None:
+        numbers[name] = stored[name]
+    return Estimate(**numbers, scale=stored["scale"], unit=stored["unit"])
 
 
 class Judged(NamedTuple):
@@ -187,7 +195,9 @@ class Judged(NamedTuple):
   def printed(self) -> str:
     """The paper's value or words."""
     value, _ = self.claim.printed
-    return value if isinstance(value, str) else frame.percent(value)
+    if isinstance(value, str):
+      return value
+    return frame.percent(value)
 
   @property
   def ours(self) -> str:
@@ -212,17 +222,17 @@ def judged(page: Page, records: Records) -> list[Judged]:
   95 % and no result.
   """
   count = len(counted(page))
-  found = []
+  lines = []
   for line in page.lines:
     claim = claim_of(page, line)
     estimate = records.estimate(line.record, line.quantity)
     exact = records.row(line.record, line.quantity)["runs"] == "exact"
-    if line.missing:
-      found.append(Judged(line, claim, estimate, "", exact))
-      continue
-    wide = claims.widened(estimate, count)
-    found.append(Judged(line, claim, wide, claims.result(claim, wide), exact))
-  return found
+    result = ""
+    if not line.missing:
+      estimate = claims.widened(estimate, count)
+      result = claims.result(claim, estimate)
+    lines.append(Judged(line, claim, estimate, result, exact))
+  return lines
 
 
 # Writing.
@@ -263,7 +273,7 @@ def refresh(path: Path) -> None:
   if "figure" not in record:
     return
   module = importlib.import_module(f"experiments.{record['paper']}.{record['figure']}")
-  numbers = frame.revived(record["numbers"], frame.return_type(module.compute))
+  numbers = frame.revive(record["numbers"], frame.return_type(module.compute))
   rows = [frame.stored_row(row) for row in module.rows(numbers)]
   record |= {"title": module.TITLE, "rows": frame.plain(rows)}
   text = json.dumps(record, indent=1, allow_nan=False) + "\n"
@@ -275,7 +285,7 @@ def recompute(
 ) -> None:
   """Makes records anew from the runs that a folder of the gallery keeps."""
   campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(scale)
-  made: dict[str, list[dict[str, Any]]] = {}
+  trained_parts: dict[str, list[dict[str, Any]]] = {}
   for name in names:
     module = importlib.import_module(f"experiments.{paper}.{name}")
     trained = frame.Trained(
@@ -284,7 +294,7 @@ def recompute(
       campaigns,
       Path("results/campaigns"),
       vs.Options(),
-      made,
+      trained_parts,
       kept=out / folder,
       describes=False,
     )
@@ -295,7 +305,9 @@ def save_again(folder: Path, trained: frame.Trained, module: ModuleType) -> None
   """Makes a record anew. What it says in words stays: no data are read for it."""
   numbers = module.compute(trained)
   path = folder / f"{module.__name__.rpartition('.')[2]}.json"
-  record = json.loads(path.read_text()) if path.exists() else {}
+  record = {}
+  if path.exists():
+    record = json.loads(path.read_text())
   for name, campaign in record.get("campaigns", {}).items():
     if name in trained.used:
       trained.used[name]["trained_on"] = campaign["trained_on"]
@@ -308,7 +320,7 @@ def write(out: Path, module: ModuleType, records: Records) -> None:
   folder = out / page.folder
   for name, picture in page.pictures.items():
     for theme, colors in THEMES.items():
-      image = drawn(picture, records, colors)
+      image = draw_svg(picture, records, colors)
       files.write(folder / f"{name}-{theme}.svg", image)
   files.write(folder / "index.md", text(module, records).encode())
   rows = appendix(page, records)
@@ -323,12 +335,11 @@ def text(module: ModuleType, records: Records) -> str:
   page: Page = module.PAGE
   lines = judged(page, records)
   place = module.__name__.removeprefix("experiments.").replace(".", "/")
+  results = [line.result for line in lines]
   return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
     page=page,
     lines=lines,
-    results={
-      result: sum(line.result == result for line in lines) for result in claims.RESULTS
-    },
+    results={result: results.count(result) for result in claims.RESULTS},
     ours=records.ours,
     figure=functools.partial(figure, page),
     **page.values(records),
@@ -364,21 +375,23 @@ STYLE = {
 }
 
 
-def drawn(picture: Picture, records: Records, colors: Colors) -> bytes:
+def draw_svg(picture: Picture, records: Records, colors: Colors) -> bytes:
   """Return a picture as SVG: 403 units wide, no letter smaller than 8."""
   theme = {
     "figure.facecolor": colors.page,
     "axes.facecolor": colors.page,
     "grid.color": colors.quiet,
-    **dict.fromkeys(
-      ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
-      colors.ink,
-    ),
+    "text.color": colors.ink,
+    "axes.labelcolor": colors.ink,
+    "axes.edgecolor": colors.ink,
+    "xtick.color": colors.ink,
+    "ytick.color": colors.ink,
   }
   with matplotlib.rc_context(STYLE | theme):
     size = (5.6, picture.height)
     figure = Figure(figsize=size, layout="constrained")
-    canvas, stream = FigureCanvasSVG(figure), io.BytesIO()
+    canvas = FigureCanvasSVG(figure)
+    stream = io.BytesIO()
     axes = figure.subplots(1, picture.panels, squeeze=False).ravel()
     picture.draw(records, axes, colors)
     canvas.print_svg(stream, metadata={"Date": None})
@@ -394,24 +407,26 @@ def appendix(page: Page, records: Records) -> list[tuple[str, ...]]:
   for path in page.appendix:
     record = records[path]
     for table in record.get("tables", ()):
-      rows += of_table(table)
+      rows += table_rows(table)
     for row in record.get("rows", ()):
-      runs = f"{row['runs']:,}" if isinstance(row["runs"], int) else row["runs"]
+      runs = row["runs"]
+      if isinstance(runs, int):
+        runs = f"{runs:,}"
       title = record["title"].partition(":")[0]
-      cells = (row[name] for name in ("quantity", "paper", "where", "ours"))
+      cells = (row["quantity"], row["paper"], row["where"], row["ours"])
       rows.append((title, *cells, runs))
   return rows
 
 
-def of_table(table: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def table_rows(table: Mapping[str, Any]) -> list[tuple[str, ...]]:
   """Return the rows of a table that a record has beside its rows."""
   title = table["title"].partition(":")[0]
   if tuple(table["head"]) == frame.HEAD:
     return [(title, *cells) for cells in table["rows"]]
   rows = []
+  heads = table["head"][1:]
   for first, *others in table["rows"]:
-    heads = table["head"][1:]
-    cells = (f"{head}: {cell}" for head, cell in zip(heads, others, strict=True))
+    cells = [f"{head}: {cell}" for head, cell in zip(heads, others, strict=True)]
     rows.append((title, first, "", "", "; ".join(cells), ""))
   return rows
 

@@ -36,7 +36,7 @@ def make(made: Path, paper: str, figures=()) -> None:
     if (out / f"{name}.json").exists():
       continue
     with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(frame, "drawn", plotted)
+      patch.setattr(frame, "draw_png", plotted)
       folders = ["--out", str(out), "--campaigns", str(made / "campaigns")]
       frame.main(str(EXPERIMENTS / paper / "__main__.py"), [name, *folders])
 

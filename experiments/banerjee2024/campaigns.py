@@ -48,27 +48,26 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   """Every campaign of the paper's at a scale. Sources that do not vary have seed 0."""
   recipe, tuned_recipe, examples, runs, pool, tuned, tuned_examples = SCALES[scale]
   sizes = dict.fromkeys(VARIED, runs) | {"S_all": pool}
-  before = tuned_recipe.replace(
+  pretrained = tuned_recipe.replace(
     dataset=f"experiments.banerjee2024.others:{recipe.dataset}",
     classes=None,
     epochs=10,
     evaluate_every=None,
   )
-  return {
-    **{
-      name: Campaign(
-        # Figures 3 and 16 show S_all alone by epoch.
-        recipe if name == "S_all" else recipe.replace(evaluate_every=None),
-        vs.Runs.vary(varied, sizes[name]).subset(examples),
-        ("logits",),
-      )
-      for name, varied in VARIED.items()
-    },
-    "pretrained": Campaign(before, 1, ("keep_params",)),
-    "last_layers": Campaign(
-      tuned_recipe.replace(trainable="last", epochs=5, evaluate_every=1),
-      vs.Runs.vary(VARIED["S_all"], tuned).subset(tuned_examples),
+  campaigns = {}
+  for name, varied in VARIED.items():
+    # Figures 3 and 16 show S_all alone by epoch.
+    by_epoch = name == "S_all"
+    campaigns[name] = Campaign(
+      recipe if by_epoch else recipe.replace(evaluate_every=None),
+      vs.Runs.vary(varied, sizes[name]).subset(examples),
       ("logits",),
-      start_from="pretrained",
-    ),
-  }
+    )
+  campaigns["pretrained"] = Campaign(pretrained, 1, ("keep_params",))
+  campaigns["last_layers"] = Campaign(
+    tuned_recipe.replace(trainable="last", epochs=5, evaluate_every=1),
+    vs.Runs.vary(VARIED["S_all"], tuned).subset(tuned_examples),
+    ("logits",),
+    start_from="pretrained",
+  )
+  return campaigns

@@ -78,8 +78,10 @@ def halves(results: xr.Dataset) -> Halves:
   kept = np.flatnonzero(~results.diverged.values)
   right = (results.predictions.values[kept] == results.labels.values).mean(1)
   least = stats.proportion_over_examples(right, results.sizes["example"]).low
-  learnt, half = least > 0.5, len(kept) // 2
-  first, second = kept[:half], kept[half:]
+  learnt = least > 0.5
+  half = len(kept) // 2
+  first = kept[:half]
+  second = kept[half:]
   return Halves(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
 
 
@@ -91,7 +93,8 @@ def gaps_of(
   Int[np.ndarray, " examples"],
 ]:
   """Logit gaps of the reference and of the candidates; labels."""
-  half, logits = halves(results), results.logits.values
+  half = halves(results)
+  logits = results.logits.values
   reference, runs = map(
     stats.logit_gap, (logits[half.reference], logits[half.candidates])
   )
@@ -149,9 +152,9 @@ def levels(
   return measures.trimming_level(reference, candidates, key=key, replicates=REPLICATES)
 
 
-def of_pairs(of: Float[np.ndarray, "runs runs"]) -> Float[np.ndarray, " pairs"]:
+def of_pairs(matrix: Float[np.ndarray, "runs runs"]) -> Float[np.ndarray, " pairs"]:
   """What is above the diagonal, row by row."""
-  return of[np.triu_indices(len(of), 1)]
+  return matrix[np.triu_indices(len(matrix), 1)]
 
 
 class Excluded(NamedTuple):
@@ -167,7 +170,9 @@ def excluded(
   """`worse` is larger for worse runs. The p-value is exact: runs with a small α̂ are a
   random draw from all runs.
   """
-  runs = int((worse > worse[small].max()).sum()) if small.any() else len(worse)
+  runs = len(worse)
+  if small.any():
+    runs = int((worse > worse[small].max()).sum())
   return Excluded(runs, scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum()))
 
 
@@ -191,17 +196,18 @@ class Rank(NamedTuple):
   se: float
 
   def estimate(self) -> Estimate:
-    z, reach = np.arctanh(self.rho), critical(0.025, math.inf) * self.se
+    z = np.arctanh(self.rho)
+    reach = critical(0.025, math.inf) * self.se
     return Estimate(self.rho, *np.tanh([z - reach, z + reach]).tolist(), "atanh")
 
 
 def rank_correlation(
-  x: Float[np.ndarray, " runs"], y: Float[np.ndarray, " runs"], given: int = 0
+  x: Float[np.ndarray, " runs"], y: Float[np.ndarray, " runs"], covariates: int = 0
 ) -> Rank:
-  """Spearman's ρ, of which so many other series are `given`; NaN for too few runs, or if a
+  """Spearman's ρ at equal values of so many covariates; NaN for too few runs, or if a
   series is constant.
   """
-  freedom = len(x) - 3 - given
+  freedom = len(x) - 3 - covariates
   if freedom < 1 or not (np.ptp(x) and np.ptp(y)):
     return Rank(math.nan, math.nan)
   rho = float(np.clip(scipy.stats.spearmanr(x, y)[0], -MOST, MOST))
@@ -211,11 +217,12 @@ def rank_correlation(
 def partial(
   x: Float[np.ndarray, " runs"],
   y: Float[np.ndarray, " runs"],
-  given: Float[np.ndarray, " runs"],
+  covariate: Float[np.ndarray, " runs"],
 ) -> Rank:
-  """Spearman's ρ of x and y at equal `given`."""
+  """Spearman's ρ of x and y at equal values of a covariate."""
   xy, se = rank_correlation(x, y, 1)
-  xz, yz = (rank_correlation(of, given).rho for of in (x, y))
+  xz = rank_correlation(x, covariate).rho
+  yz = rank_correlation(y, covariate).rho
   rho = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
   return Rank(float(np.clip(rho, -MOST, MOST)), se)
 
@@ -228,17 +235,22 @@ def together(each: Sequence[Rank]) -> Rank:
 
 def span(values: Float[np.ndarray, " n"]) -> str:
   """Least and largest of some fractions, as per cent."""
-  return (
-    f"{100 * min(values):.2f} to {100 * max(values):.2f} %" if len(values) else "none"
-  )
+  if not len(values):
+    return "none"
+  return f"{100 * min(values):.2f} to {100 * max(values):.2f} %"
 
 
 def scatter(
-  ax: Axes, shown: Mapping[str, Source], of: Callable[[Source], np.ndarray], label: str
+  ax: Axes,
+  sources: Mapping[str, Source],
+  value_of: Callable[[Source], np.ndarray],
+  label: str,
 ) -> None:
   """α̂ of each candidate against a fraction; crosses are candidates without α̂."""
-  for name, source in shown.items():
-    x, known, color = 100 * of(source), ~np.isnan(source.level), COLORS[name]
+  for name, source in sources.items():
+    x = 100 * value_of(source)
+    known = ~np.isnan(source.level)
+    color = COLORS[name]
     ax.scatter(
       x[known],
       source.level[known],
@@ -252,10 +264,13 @@ def scatter(
       x[~known], np.ones((~known).sum()), s=14, color=color, marker="x", linewidths=0.8
     )
   ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
-  levels = np.concatenate([source.level for source in shown.values()])
-  missing = " (×: none)" if np.isnan(levels).any() else ""
-  top = 1.0 if np.isnan(levels).any() else max(2 * SMALL, levels.max())
-  ax.set(xlabel=label, ylabel=f"trimming level α̂{missing}")
+  levels = np.concatenate([source.level for source in sources.values()])
+  if np.isnan(levels).any():
+    top = 1.0  # where the crosses are
+    ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)")
+  else:
+    top = max(2 * SMALL, levels.max())
+    ax.set(xlabel=label, ylabel="trimming level α̂")
   ax.set_ylim(-0.04 * top, 1.04 * top)
   ax.grid(True)
 

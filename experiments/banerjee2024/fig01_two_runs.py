@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Row, Trained, of_runs, percent
+from experiments.frame import Row, Trained, percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -49,7 +49,7 @@ def rows(numbers: Numbers) -> list[Row]:
   known = ~np.isnan(n.level)
   threshold = stats.ks_threshold(n.examples)
   opposite = (np.prod(np.sign(numbers.gaps), axis=0) < 0).mean()
-  return of_runs(
+  return rows_of(
     n.runs,
     (
       "accuracy of the two runs",
@@ -74,8 +74,8 @@ def rows(numbers: Numbers) -> list[Row]:
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
   n, (two, trimming) = numbers.source, axes
   for label, color in enumerate((plots.BLUE, plots.VERMILION)):
-    of = numbers.labels == label
-    two.scatter(*numbers.gaps[:, of], s=7, color=color, alpha=0.5, linewidths=0)
+    of_class = numbers.labels == label
+    two.scatter(*numbers.gaps[:, of_class], s=7, color=color, alpha=0.5, linewidths=0)
     two.plot([], [], "o", color=color, markersize=4, label=f"class {label}")
   for line in (two.axhline, two.axvline):
     line(0, color=plots.INK, linewidth=0.8)

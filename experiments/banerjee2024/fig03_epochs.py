@@ -16,7 +16,7 @@ from experiments import measures
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.paper import CLAIMS
 from experiments.claims import Estimate, estimated
-from experiments.frame import Row, Trained, of_runs, percent
+from experiments.frame import Row, Trained, percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -71,30 +71,32 @@ def gaps_of(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
     ensemble
   )
   large = np.quantile(abs(runs), LARGE)
-  beyond = (
-    np.array([within(abs(x)).mean() for x in (ensemble, *runs)])
-    for within in (lambda x: x <= SMALL_GAP, lambda x: x > large)
-  )
+  # The ensemble's share first, then each run's.
+  small_shares = np.array([(abs(x) <= SMALL_GAP).mean() for x in (ensemble, *runs)])
+  large_shares = np.array([(abs(x) > large).mean() for x in (ensemble, *runs)])
   return Gaps(
     edges,
     shares[0],
     shares[1:].min(0),
     shares[1:].max(0),
-    *(of[0] - of[1:] for of in beyond),
+    small_shares[0] - small_shares[1:],
+    large_shares[0] - large_shares[1:],
   )
 
 
 def by_epoch(results: xr.Dataset) -> Epochs:
   """The candidates, and how near they are to the reference, after each evaluated epoch."""
-  half, labels, series = candidates.halves(results), results.labels.values, []
+  half = candidates.halves(results)
+  labels = results.labels.values
+  series = []
   for epoch in results.epoch:
     logits = results.epoch_logits.sel(epoch=epoch).values
-    reference, gaps = map(
-      stats.logit_gap, (logits[half.reference], logits[half.candidates])
-    )
+    reference = stats.logit_gap(logits[half.reference])
+    gaps = stats.logit_gap(logits[half.candidates])
     level = candidates.levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
-    right, together = (measures.gap_labels(x) == labels for x in (gaps, ensemble))
+    right = measures.gap_labels(gaps) == labels
+    together = measures.gap_labels(ensemble) == labels
     series.append(
       (
         (level <= candidates.SMALL).mean(),
@@ -109,16 +111,17 @@ def by_epoch(results: xr.Dataset) -> Epochs:
   return Epochs(
     len(half.candidates),
     results.epoch.values,
-    *(np.array(of) for of in zip(*series, strict=True)),
+    *(np.array(values) for values in zip(*series, strict=True)),
   )
 
 
 def rows(numbers: Numbers) -> list[Row]:
   gaps, n = numbers
-  early, late = (int(np.argmax(n.epoch >= share * n.epoch[-1])) for share in (0.2, 0.6))
+  early = int(np.argmax(n.epoch >= 0.2 * n.epoch[-1]))
+  late = int(np.argmax(n.epoch >= 0.6 * n.epoch[-1]))
   first, then = n.epoch[[early, late]]
   end = n.epoch[-1]
-  return of_runs(
+  return rows_of(
     n.runs,
     (
       f"accuracy after {end} epochs less that after {then}",
@@ -127,11 +130,11 @@ def rows(numbers: Numbers) -> list[Row]:
     ),
     *(
       (
-        f"{said} of the more accurate half after {end} epochs less that after {first}",
+        f"{metric} of the more accurate half after {end} epochs less that after {first}",
         CLAIMS[claim],
-        unpaired(better_half(n, of, -1), better_half(n, of, early)),
+        unpaired(better_half(n, values, -1), better_half(n, values, early)),
       )
-      for said, of, claim in (
+      for metric, values, claim in (
         ("ECE", n.ece, "overconfident"),
         ("churn with the ensemble", n.churn, "departs"),
       )
@@ -175,12 +178,14 @@ def rows(numbers: Numbers) -> list[Row]:
 
 def snapshots(n: Epochs) -> list[int]:
   """The places of four epochs, the last among them."""
-  return sorted({*np.linspace(0, len(n.epoch) - 1, 4).astype(int).tolist()})
+  return np.unique(np.linspace(0, len(n.epoch) - 1, 4).astype(int)).tolist()
 
 
-def better_half(n: Epochs, of: np.ndarray, place: int) -> Float[np.ndarray, " half"]:
+def better_half(
+  n: Epochs, metric: np.ndarray, place: int
+) -> Float[np.ndarray, " half"]:
   """A metric of the runs that are more accurate than the median after some epoch."""
-  return of[place, np.argsort(-n.accuracy[place])[: max(2, n.runs // 2)]]
+  return metric[place, np.argsort(-n.accuracy[place])[: max(2, n.runs // 2)]]
 
 
 def paired(differences: Float[np.ndarray, " runs"]) -> Estimate:
@@ -197,7 +202,8 @@ def band(
   ax: Axes, epochs: np.ndarray, values: np.ndarray, label: str, color: str
 ) -> None:
   """The mean over runs, and the range of all of them."""
-  low, high = values.min(1), values.max(1)
+  low = values.min(1)
+  high = values.max(1)
   ax.fill_between(
     epochs, low, high, alpha=0.25, color=color, linewidth=0, label="all runs"
   )

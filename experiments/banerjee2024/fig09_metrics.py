@@ -33,23 +33,24 @@ def compute(trained: Trained) -> dict[str, Source]:
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    for metric, (_, of, worse) in METRICS.items():
-      tau, se = candidates.tau(n.order, worse * of(n))
+    claim = paper.CLAIMS["tau"] if name == "S_all" else None
+    for metric, (_, value_of, worse) in METRICS.items():
+      tau, se = candidates.tau(n.order, worse * value_of(n))
       table.append(
         row(
           f"{name}: τ of α̂ with {metric}",
-          paper.CLAIMS["tau"] if name == "S_all" else None,
+          claim,
           frame.number(worse * tau, se),
           n.runs,
           estimated(tau, se),
         )
       )
-  for metric, of in {
+  for metric, value_of in {
     "churn": lambda s: s.churn,
     "mean churn": lambda s: s.mean_churn,
     "ECE": lambda s: s.ece,
   }.items():
-    table += at_equal_accuracy(numbers, metric, of)
+    table += at_equal_accuracy(numbers, metric, value_of)
   listed = zip(paper.TABLE11, candidates.like(numbers["S_all"], LISTED), strict=False)
   for i, (printed, ours) in enumerate(listed, 1):
     stated = candidates.in_words(*printed), "figure 11"
@@ -58,38 +59,37 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 
 
 def at_equal_accuracy(
-  numbers: Mapping[str, Source], metric: str, of: Callable[[Source], np.ndarray]
+  numbers: Mapping[str, Source], metric: str, value_of: Callable[[Source], np.ndarray]
 ) -> list[Row]:
   """The correlation of α̂ with a metric given accuracy, of each source and of all, and
   what accuracy alone tells of the metric.
   """
   of_source = {
     name: (
-      candidates.partial(n.order, of(n), n.accuracy.accuracies),
-      candidates.rank_correlation(n.accuracy.accuracies, of(n)),
+      candidates.partial(n.order, value_of(n), n.accuracy.accuracies),
+      candidates.rank_correlation(n.accuracy.accuracies, value_of(n)),
     )
     for name, n in numbers.items()
   }
-  of_all = (candidates.together(each) for each in zip(*of_source.values(), strict=True))
-  runs = {name: n.runs for name, n in numbers.items()}
-  return [
-    row(f"{name}: {said}", claim, each.estimate(), count)
-    for name, pair, count in (
-      *((name, pair, runs[name]) for name, pair in of_source.items()),
-      ("all", tuple(of_all), sum(runs.values())),
-    )
-    for said, claim, each in zip(
-      (f"ρ of α̂ with {metric}, given accuracy", f"ρ of accuracy with {metric}"),
-      (paper.CLAIMS["partial"] if name == "all" else None, None),
-      pair,
-      strict=True,
-    )
-  ]
+  given_accuracy = f"ρ of α̂ with {metric}, given accuracy"
+  with_accuracy = f"ρ of accuracy with {metric}"
+  table = []
+  for name, (partial, plain) in of_source.items():
+    runs = numbers[name].runs
+    table.append(row(f"{name}: {given_accuracy}", None, partial.estimate(), runs))
+    table.append(row(f"{name}: {with_accuracy}", None, plain.estimate(), runs))
+  partials, plains = zip(*of_source.values(), strict=True)
+  runs = sum(n.runs for n in numbers.values())
+  partial = candidates.together(partials).estimate()
+  plain = candidates.together(plains).estimate()
+  table.append(row(f"all: {given_accuracy}", paper.CLAIMS["partial"], partial, runs))
+  table.append(row(f"all: {with_accuracy}", None, plain, runs))
+  return table
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
   """Figure 9 for all sources; figure 10 for S_all, two metrics at a time."""
-  for ax, (label, of, _) in zip(axes[:3], METRICS.values(), strict=True):
-    candidates.scatter(ax, numbers, of, label)
+  for ax, (label, value_of, _) in zip(axes[:3], METRICS.values(), strict=True):
+    candidates.scatter(ax, numbers, value_of, label)
   axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
   candidates.beside(numbers["S_all"], axes[3:])

@@ -12,7 +12,7 @@ from experiments.banerjee2024 import candidates, fig03_epochs, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.banerjee2024.fig03_epochs import Epochs
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, of_runs, percent, row
+from experiments.frame import Row, Trained, percent, row, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -40,10 +40,11 @@ def compute(trained: Trained) -> Transfer:
 
 
 def rows(numbers: Transfer) -> list[Row]:
-  n, accuracies = numbers.source, numbers.source.accuracy.accuracies
+  n = numbers.source
+  accuracies = numbers.source.accuracy.accuracies
   ratio = stats.variance_ratio(accuracies, numbers.whole, paired=False)
   listed = zip(paper.TABLE14, candidates.like(n, len(paper.TABLE14)), strict=False)
-  table = of_runs(
+  table = rows_of(
     n.runs,
     ("accuracy", ("99 %", "figure 12"), percent(n.accuracy.mean, n.accuracy.mean_se)),
     ("sd of accuracy", None, percent(n.accuracy.sd, n.accuracy.sd_se)),
@@ -57,9 +58,9 @@ def rows(numbers: Transfer) -> list[Row]:
       (
         f"ρ of α̂ with {metric}, given accuracy",
         None,
-        candidates.partial(n.order, of, accuracies).estimate(),
+        candidates.partial(n.order, values, accuracies).estimate(),
       )
-      for metric, of in {"churn": n.churn, "ECE": n.ece}.items()
+      for metric, values in {"churn": n.churn, "ECE": n.ece}.items()
     ),
   )
   for i, (printed, ours) in enumerate(listed, 1):
@@ -70,7 +71,9 @@ def rows(numbers: Transfer) -> list[Row]:
 
 def level_span(n: Source) -> str:
   known = n.level[~np.isnan(n.level)]
-  return f"{known.min():.3f} to {known.max():.3f}" if known.size else "none"
+  if not known.size:
+    return "none"
+  return f"{known.min():.3f} to {known.max():.3f}"
 
 
 def plot(numbers: Transfer, axes: np.ndarray) -> None:

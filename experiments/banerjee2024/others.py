@@ -22,7 +22,8 @@ def others(name: str) -> vs.Dataset:
   def turned(part) -> tuple[np.ndarray, np.ndarray]:
     inputs, targets = map(np.asarray, (part.inputs, part.targets))
     kept = np.isin(targets, LEFT_OUT)
-    inputs, targets = inputs[kept], targets[kept] - min(LEFT_OUT)
+    inputs = inputs[kept]
+    targets = targets[kept] - min(LEFT_OUT)
     both = np.concatenate([inputs, inputs[:, ::-1]])
     return both, np.concatenate([targets, targets + len(LEFT_OUT)])
 

@@ -24,9 +24,9 @@ def two_runs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   (ax,) = axes
   n = records.numbers("banerjee2024/fig01_two_runs")
   for label, color in enumerate((colors.blue, colors.vermilion)):
-    of = n.labels == label
+    of_class = n.labels == label
     ax.plot(
-      *n.gaps[:, of], ".", color=color, markersize=2.5, alpha=0.6, rasterized=True
+      *n.gaps[:, of_class], ".", color=color, markersize=2.5, alpha=0.6, rasterized=True
     )
     ax.plot([], [], "o", color=color, markersize=4, label=f"group {label + 1}")
   for line in (ax.axhline, ax.axvline):
@@ -43,7 +43,8 @@ def epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
     (axes[0], n.accuracy, n.ensemble_accuracy, "test accuracy (%)"),
     (axes[1], n.ece, n.ensemble_ece, "calibration error (%)"),
   ):
-    low, high = 100 * values.min(1), 100 * values.max(1)
+    low = 100 * values.min(1)
+    high = 100 * values.max(1)
     ax.fill_between(n.epoch, low, high, color=colors.blue, alpha=0.2, linewidth=0)
     ax.plot(n.epoch, 100 * values.mean(1), ".-", color=colors.blue, label="runs")
     ax.plot(n.epoch, 100 * together, ".-", color=colors.orange, label="ensemble")

@@ -104,13 +104,15 @@ def _pairs(numbers: Sequence[float]) -> list[tuple[float, float]]:
   return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def _ensembles(small: float, *of: float) -> Ensembles:
-  accuracy, churn, ece = _pairs(of)
+def _ensembles(small: float, *metrics: float) -> Ensembles:
+  accuracy, churn, ece = _pairs(metrics)
   fractions = [x / TESTED for x in churn]
   return Ensembles(small, Varied(*accuracy), Varied(*fractions), Varied(*ece))
 
 
-ENSEMBLES = {int(members): _ensembles(*of) for members, of in _rows(_TABLE1).items()}
+ENSEMBLES = {
+  int(members): _ensembles(*numbers) for members, numbers in _rows(_TABLE1).items()
+}
 SOURCES = {
   name: Source(
     Varied(*numbers[:2]),
@@ -121,7 +123,8 @@ SOURCES = {
   for name, numbers in _rows(_TABLES2_3).items()
 }
 TABLE11, TABLE14 = map(_alike, (_TABLE11, _TABLE14))
-FEWEST, MOST = min(ENSEMBLES), max(ENSEMBLES)
+FEWEST = min(ENSEMBLES)
+MOST = max(ENSEMBLES)
 CLAIMS = {
   "small": stated(
     "share of ensembles of 30 with a small α̂", ("100 %", "table 1, section 5.1.2")
@@ -176,10 +179,12 @@ CLAIMS = {
   "tau": stated("τ of α̂ with how bad a run is", ("above 0", "figures 7 and 9")),
 }
 CLAIMS |= {
-  f"sd of {of}": stated(
+  f"sd of {metric}": stated(
     "sd over ensembles of the largest size over that of the smallest",
     (f"{ratio:.2f} of {MOST} over {FEWEST}", "table 1"),
   )
-  for of in ("accuracy", "churn", "ece")
-  for ratio in [getattr(ENSEMBLES[MOST], of).sd / getattr(ENSEMBLES[FEWEST], of).sd]
+  for metric in ("accuracy", "churn", "ece")
+  for ratio in [
+    getattr(ENSEMBLES[MOST], metric).sd / getattr(ENSEMBLES[FEWEST], metric).sd
+  ]
 }

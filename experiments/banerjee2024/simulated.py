@@ -15,10 +15,8 @@ SD = 0.004  # between runs, of differences in accuracy and calibration
 
 def ece(rng: np.random.Generator, falls: float) -> Estimate:
   drawn = table1_ensembles.DRAWN
-  few, many = (
-    rng.normal(0.0226, 0.0048, drawn),
-    rng.normal(0.0226, 0.0011, drawn) - falls,
-  )
+  few = rng.normal(0.0226, 0.0048, drawn)
+  many = rng.normal(0.0226, 0.0011, drawn) - falls
   se = math.hypot(few.std(ddof=1), many.std(ddof=1)) / math.sqrt(drawn)
   return claims.estimated(many.mean() - few.mean(), se)
 
@@ -32,10 +30,10 @@ def unpaired(rng: np.random.Generator, mean: float) -> Estimate:
   return fig03_epochs.unpaired(mean + SD * late, SD * early)
 
 
-def both(draw, law: float, null: float, said: str, said_null: str) -> Simulated:
+def both(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
   """Return the campaigns of a draw with one argument."""
   return Simulated(
-    lambda rng: draw(rng, law), said, lambda rng: draw(rng, null), said_null
+    lambda rng: draw(rng, law), law_text, lambda rng: draw(rng, null), null_text
   )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.claims import Estimate, between, estimated
-from experiments.frame import Row, Trained, of_runs, percent, row
+from experiments.frame import Row, Trained, percent, row, rows_of
 from vmapseeds import stats
 
 TITLE = "Table 2, figure 7: accuracies by what varies, and where α̂ is small"
@@ -26,12 +26,14 @@ def compute(trained: Trained) -> dict[str, Source]:
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    printed, wrong = paper.SOURCES[name], 1 - n.accuracy.accuracies
+    printed = paper.SOURCES[name]
+    wrong = 1 - n.accuracy.accuracies
     out = candidates.excluded(wrong, n.small)
     (tau, tau_se) = candidates.tau(n.order, wrong)
     share = n.small.mean()
-    judged = name != "S_init"  # for S_init the paper has small α̂ at all accuracies
-    table += of_runs(
+    # For S_init the paper has small α̂ at all accuracies.
+    judged = {} if name == "S_init" else paper.CLAIMS
+    table += rows_of(
       n.runs,
       (
         f"{name}: mean accuracy",
@@ -55,7 +57,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       ),
       (
         f"{name}: runs less accurate than all with a small α̂",
-        paper.CLAIMS["accuracies"] if judged else None,
+        judged.get("accuracies"),
         f"{out.runs} (p = {out.p_value:.2g})",
       ),
       (
@@ -82,19 +84,21 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       ),
       (
         f"{name}: τ of α̂ with the error",
-        paper.CLAIMS["tau"] if judged else None,
+        judged.get("tau"),
         estimated(tau, tau_se),
       ),
     )
-  init, batch = numbers["S_init"], numbers["S_batch"]
+  init = numbers["S_init"]
+  batch = numbers["S_batch"]
   claim = paper.CLAIMS["order"]
   learnt = of_variances(batch.accuracy.accuracies, init.accuracy.accuracies)
   table.append(row(claim.statistic, claim, learnt, batch.runs))
   if len(init.at_chance) + len(batch.at_chance):
     # Not judged: one such run decides it, and equal laws would often seem to differ.
-    every = (np.append(n.accuracy.accuracies, n.at_chance) for n in (batch, init))
+    every_batch = np.append(batch.accuracy.accuracies, batch.at_chance)
+    every_init = np.append(init.accuracy.accuracies, init.at_chance)
     quantity = f"{claim.statistic}, with runs at chance"
-    table.append(row(quantity, None, of_variances(*every), batch.runs))
+    table.append(row(quantity, None, of_variances(every_batch, every_init), batch.runs))
   return table
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from vmapseeds.reports import plots
 
 TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
@@ -30,11 +30,12 @@ def pair_levels(n: Source) -> Float[np.ndarray, "2 pairs"]:
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    printed, churn = paper.SOURCES[name], n.pairs / n.examples
+    printed = paper.SOURCES[name]
+    churn = n.pairs / n.examples
     small = churn[(pair_levels(n) <= candidates.SMALL).all(0)]
     out = candidates.excluded(n.mean_churn, n.small)
     judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
-    table += of_runs(
+    table += rows_of(
       n.runs,
       (
         f"{name}: churn of pairs",
@@ -63,7 +64,8 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
   """The churn of each pair against the larger α̂; pairs without are left out."""
   for (name, n), flat in zip(numbers.items(), axes, strict=True):
-    levels, churn = pair_levels(n), 100 * n.pairs / n.examples
+    levels = pair_levels(n)
+    churn = 100 * n.pairs / n.examples
     style = {"s": 8, "color": candidates.COLORS[name], "alpha": 0.5, "linewidths": 0}
     flat.scatter(levels.max(0), churn, **style)
     flat.axvline(candidates.SMALL, color=plots.INK, linewidth=0.9, linestyle=":")

@@ -34,11 +34,10 @@ def commit_of_source(root: Path = ROOT) -> str:
   else `unknown`.
   """
   file = root / COMMIT_FILE
-  return (
-    provenance.commit()
-    or (file.read_text("utf-8").strip() if file.exists() else "")
-    or "unknown"
-  )
+  commit = provenance.commit()
+  if not commit and file.exists():
+    commit = file.read_text("utf-8").strip()
+  return commit or "unknown"
 
 
 # Images.
@@ -59,7 +58,7 @@ def read_images(path: Path) -> vs.Dataset:
   if not path.is_file():
     raise UserError(f"--data {path} is not there: give an .npz of images and labels")
   with np.load(path) as file:
-    names = {*file.files}
+    names = set(file.files)
     if names.issuperset(DECODED):
       pairs = {s: (file[f"x_{s}"], file[f"y_{s}"]) for s in ("train", "test")}
     elif names.issuperset(ENCODED):
@@ -126,8 +125,9 @@ class Archive:
     draft = self.path.with_name(f"{self.path.name}.part")
     with zipfile.ZipFile(draft, "w") as file:
       for member, kept in sorted(self.members.items()):
-        compressed = member.endswith(".npz")  # by NumPy
-        kind = zipfile.ZIP_STORED if compressed else zipfile.ZIP_DEFLATED
+        kind = zipfile.ZIP_DEFLATED
+        if member.endswith(".npz"):  # NumPy has compressed it
+          kind = zipfile.ZIP_STORED
         file.writestr(member, kept, compress_type=kind)
     os.replace(draft, self.path)
 

@@ -61,18 +61,13 @@ def arguments(
   target: type[Flags], doc: str, name: str, argv: Sequence[str] | None
 ) -> tuple[Any, str]:
   """The flags of a benchmark, checked before any work, and the command that repeats it."""
-  flags = parse(
-    target, argv, prog=f"python -m experiments.benchmarks.{name}", description=doc
-  )
+  if argv is None:
+    argv = sys.argv[1:]
+  module = f"experiments.benchmarks.{name}"
+  flags = parse(target, argv, prog=f"python -m {module}", description=doc)
   check_counts(flags)
   check_writable(flags.out)
-  command = [
-    "python",
-    "-m",
-    f"experiments.benchmarks.{name}",
-    *(sys.argv[1:] if argv is None else argv),
-  ]
-  return flags, shlex.join(command)
+  return flags, shlex.join(["python", "-m", module, *argv])
 
 
 def check_counts(flags: Any, least: int = 1) -> None:
@@ -95,14 +90,17 @@ def in_turn(
   Returns:
     (seconds, processor seconds) of each call, by name.
   """
-  found = {name: [] for name in ways}
+  times = {name: [] for name in ways}
   for number, name in itertools.product(range(rounds + 1), ways):
-    call, began = ways[name](), (time.perf_counter(), time.process_time())
+    call = ways[name]()
+    began = time.perf_counter()
+    processor_began = time.process_time()
     call()
-    ended = time.perf_counter(), time.process_time()
+    seconds = time.perf_counter() - began
+    processor_seconds = time.process_time() - processor_began
     if number:
-      found[name].append((ended[0] - began[0], ended[1] - began[1]))
-  return found
+      times[name].append((seconds, processor_seconds))
+  return times
 
 
 def spread(values: Sequence[float], form: str) -> tuple[str, str]:
@@ -114,13 +112,8 @@ def spread(values: Sequence[float], form: str) -> tuple[str, str]:
 def machine() -> dict[str, Any]:
   """What numbers depend on: processor, devices, versions, date. Starts JAX."""
   devices = lanes.start_jax()
-  cpuinfo = Path("/proc/cpuinfo")
-  lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-  named = [
-    line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-  ]
   return {
-    "cpu": named[0] if named else platform.processor() or platform.machine(),
+    "cpu": cpu_name(),
     "cores": cores(),
     "platform": devices[0].platform,
     "devices": len(devices),
@@ -136,6 +129,16 @@ def version(package: str) -> str | None:
     return importlib.metadata.version(package)
   except importlib.metadata.PackageNotFoundError:
     return None
+
+
+def cpu_name() -> str:
+  """The processor's name, as exactly as this system says it."""
+  cpuinfo = Path("/proc/cpuinfo")
+  if cpuinfo.exists():
+    for line in cpuinfo.read_text().splitlines():
+      if line.startswith("model name"):
+        return line.split(":", 1)[1].strip()
+  return platform.processor() or platform.machine()
 
 
 def peak(precision: str) -> float:
@@ -185,11 +188,9 @@ def markdown(table: Table) -> str:
 
 def conditions(where: dict[str, Any], command: str) -> str:
   """Machine, versions, date and command in a line of Markdown."""
-  devices = (
-    ""
-    if where["platform"] == "cpu"
-    else f", {where['devices']} × {where['device_kind']}"
-  )
+  devices = ""
+  if where["platform"] != "cpu":
+    devices = f", {where['devices']} × {where['device_kind']}"
   versions = ", ".join(
     f"{name} {v or 'absent'}" for name, v in where["versions"].items()
   )
@@ -198,16 +199,16 @@ def conditions(where: dict[str, Any], command: str) -> str:
 
 def show(table: Table) -> None:
   """Prints a table."""
-  shown = RichTable(
+  table_to_show = RichTable(
     title=escape(table.title),
     caption=escape("\n".join(table.notes)),
     caption_justify="left",
   )
   for i, head in enumerate(table.head):
-    shown.add_column(escape(head), justify="right" if i else "left")
+    table_to_show.add_column(escape(head), justify="right" if i else "left")
   for row in table.rows:
-    shown.add_row(*map(escape, row))
-  show_whole(shown)
+    table_to_show.add_row(*map(escape, row))
+  show_whole(table_to_show)
 
 
 def write(
@@ -222,10 +223,10 @@ def write(
   """
   show(tables[-1])
   flags.out.mkdir(parents=True, exist_ok=True)
-  chosen = {
-    f.name: str(v) if isinstance(v := getattr(flags, f.name), Path) else v
-    for f in dataclasses.fields(flags)
-  }
+  chosen = {}
+  for field in dataclasses.fields(flags):
+    value = getattr(flags, field.name)
+    chosen[field.name] = str(value) if isinstance(value, Path) else value
   stem = flags.out / shlex.split(command)[2].rsplit(".", 1)[1]
   record = {"command": command, "flags": chosen, "machine": where, "numbers": numbers}
   stem.with_suffix(".json").write_text(

@@ -43,7 +43,9 @@ def significant(value: float) -> str:
   """Format a number with three significant digits, without an exponent; a dash for NaN."""
   if not math.isfinite(value):
     return "—"
-  places = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+  places = 0
+  if value:
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
   return f"{value:,.{places}f}"
 
 
@@ -254,10 +256,13 @@ def _serve(connection, way: Way, workload: Workload, index: int) -> None:
         connection.send({"model_steps": steps, "seconds": seconds, **_memory()})
         if not connection.recv():
           return
-        times, began = 0, time.perf_counter()
+        times = 0
+        began = time.perf_counter()
   except ModuleNotFoundError as error:
-    extra = ": pip install -e '.[bench]'" * (error.name == "torch")
-    connection.send(f"{error.name} is not installed{extra}")
+    message = f"{error.name} is not installed"
+    if error.name == "torch":
+      message += ": pip install -e '.[bench]'"
+    connection.send(message)
   except Exception as error:
     connection.send(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
@@ -313,7 +318,8 @@ class Contender:
     """One answer from each process. If a process failed, sets `error`, stops them all
     and returns no answer.
     """
-    answers, until = [], time.monotonic() + self.limit
+    answers = []
+    until = time.monotonic() + self.limit
     for link, _ in self._links:
       try:
         in_time = link.poll(max(0, until - time.monotonic()))
@@ -337,16 +343,18 @@ class Contender:
     longer.
     """
     for link, _ in self._links:
-      with contextlib.suppress(
-        OSError
-      ):  # a process that died is found when it does not answer
+      # A process that died is noticed when it does not answer.
+      with contextlib.suppress(OSError):
         link.send(True)
-    if answers := self._answers():
+    answers = self._answers()
+    if answers:
       self.speeds.append(sum(a["model_steps"] / a["seconds"] for a in answers))
 
   @property
   def speed(self) -> float:
-    return statistics.median(self.speeds) if self.speeds else math.nan
+    if not self.speeds:
+      return math.nan
+    return statistics.median(self.speeds)
 
   def spread(self) -> str:
     """The slowest and the fastest timing."""
@@ -414,7 +422,8 @@ def race(
   contenders: list[Contender] = []
   try:
     for way in ways:
-      contenders.append(contender := Contender(way, workload, limit))
+      contender = Contender(way, workload, limit)
+      contenders.append(contender)
       for _ in range(1 if together else rounds):
         if not contender.running:
           break
@@ -429,11 +438,11 @@ def race(
           contender.stop()
       if not together:
         contender.stop()
-      said = (
+      outcome = (
         contender.error
         or f"ready in {contender.ready_seconds:.0f} s, {contender.speed:,.1f} model-steps/s"
       )
-      print(f"{way.kind}: {way.label}: {said}", file=sys.stderr)
+      print(f"{way.kind}: {way.label}: {outcome}", file=sys.stderr)
     for _ in range(rounds - 1):
       for contender in contenders:
         if contender.running:

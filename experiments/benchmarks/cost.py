@@ -111,42 +111,55 @@ def hours(seconds: float, runs: int) -> str:
   return significant(seconds * runs / 3600)
 
 
-def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> str:
+def hours_of_runs(
+  name: str, by_place: dict[str, dict], places: list[str], runs: int
+) -> list[str]:
+  """What a run of a recipe is, and the device-hours that some runs take on each device,
+  and in the papers.
+  """
+  recipe = vs.recipe(NAMES[name])
+  steps = model_steps(recipe)
+  cells = [f"{steps:,} steps, {significant(petaflop(recipe))} PFLOP"]
+  for place in places:
+    cell = "—"
+    if place in by_place:
+      cell = hours(by_place[place]["seconds"] * steps, runs)
+    cells.append(cell)
+  cells.append(hours(PAPERS[name], runs) if name in PAPERS else "—")
+  return cells
+
+
+def way_in_words(way: dict | None) -> str:
+  """How lanes were run, and the time of a model-step."""
+  if way is None:
+    return "—"
+  step = significant(1e6 * way["seconds"])
+  return f"{way['lowering']} {way['width']}: {step} µs"
+
+
+def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -> str:
   """The document, given the seconds of a model-step of each recipe on each device."""
-  places = list(dict.fromkeys(place for of in found.values() for place in of))
-  head = (
-    "recipe",
-    "a run",
-    *(
-      f"{where['cores']} CPU cores" if p == HERE else f"{p}, estimated" for p in places
-    ),
-    "papers, A100",
-  )
+  places: list[str] = []
+  for by_place in by_recipe.values():
+    places += [place for place in by_place if place not in places]
+  columns = []
+  for place in places:
+    if place == HERE:
+      columns.append(f"{where['cores']} CPU cores")
+    else:
+      columns.append(f"{place}, estimated")
+  head = ("recipe", "a run", *columns, "papers, A100")
   tables = []
   for runs in RUNS:
-    rows = []
-    for name, of in found.items():
-      recipe = vs.recipe(NAMES[name])
-      steps = model_steps(recipe)
-      cells = [
-        hours(of[p]["seconds"] * steps, runs) if p in of else "—" for p in places
-      ]
-      paper = hours(PAPERS[name], runs) if name in PAPERS else "—"
-      run = f"{steps:,} steps, {significant(petaflop(recipe))} PFLOP"
-      rows.append((name, run, *cells, paper))
+    rows = [
+      (name, *hours_of_runs(name, by_place, places, runs))
+      for name, by_place in by_recipe.items()
+    ]
     tables.append(common.markdown(Table(f"Device-hours of {runs:,} runs", head, rows)))
-  ways = [
-    (
-      name,
-      *(
-        f"{of[p]['lowering']} {of[p]['width']}: {significant(1e6 * of[p]['seconds'])} µs"
-        if p in of
-        else "—"
-        for p in places
-      ),
-    )
-    for name, of in found.items()
-  ]
+  ways = []
+  for name, by_place in by_recipe.items():
+    cells = [way_in_words(by_place.get(place)) for place in places]
+    ways.append((name, *cells))
   tables.append(
     common.markdown(
       Table(
@@ -154,16 +167,13 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
       )
     )
   )
-  loads = [of[HERE]["load"] for of in found.values() if HERE in of]
-  loaded = (
-    f" Other programs ran\nbeside it (load average up to {max(loads):.1f}): an idle machine is faster."
-    if max(loads, default=0) > where["cores"]
-    else ""
-  )
-  absent = [name for name in NAMES if name not in found]
-  dates = " and ".join(
-    sorted({of[HERE]["date"] for of in found.values() if HERE in of})
-  )
+  measured = [by_place[HERE] for by_place in by_recipe.values() if HERE in by_place]
+  load = max((way["load"] for way in measured), default=0)
+  loaded = ""
+  if load > where["cores"]:
+    loaded = f" Other programs ran\nbeside it (load average up to {load:.1f}): an idle machine is faster."
+  absent = [name for name in NAMES if name not in by_recipe]
+  dates = " and ".join(sorted({way["date"] for way in measured}))
   return "\n".join(
     (
       "# What campaigns cost\n",
@@ -193,20 +203,24 @@ def main(argv: list[str] | None = None) -> None:
   where = common.machine()
   kept = flags.out / "cost"
   kept.mkdir(parents=True, exist_ok=True)
-  found: dict[str, dict[str, dict]] = {name: {} for name in flags.recipes}
+  by_recipe: dict[str, dict[str, dict]] = {name: {} for name in flags.recipes}
   for place in (HERE, *flags.targets):
     for name in flags.recipes:
       file = kept / f"{name}-{place}.json"
       if not file.exists():
         recipe = vs.recipe(NAMES[name])
-        said = seconds_here(recipe) if place == HERE else seconds_on(recipe, place)
+        if place == HERE:
+          costs = seconds_here(recipe)
+        else:
+          costs = seconds_on(recipe, place)
         file.write_text(
-          json.dumps(said | {"date": datetime.date.today().isoformat()}) + "\n", "utf-8"
+          json.dumps(costs | {"date": datetime.date.today().isoformat()}) + "\n",
+          "utf-8",
         )
-      found[name][place] = json.loads(file.read_text("utf-8"))
+      by_recipe[name][place] = json.loads(file.read_text("utf-8"))
       # The document is whole after each part, so that the command can be stopped at any
       # time.
-      flags.doc.write_text(document(found, where, command), "utf-8")
+      flags.doc.write_text(document(by_recipe, where, command), "utf-8")
 
 
 if __name__ == "__main__":

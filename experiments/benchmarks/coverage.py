@@ -91,9 +91,9 @@ def simulated(
   p = np.linspace(low, high, EXAMPLES)[rng.permutation(EXAMPLES)]
   independent = p * (1 - p)
 
-  def variance(of: slice) -> float:
-    n = len(p[of])
-    return independent[of].sum() / n**2 + sd**2 * (1 - 1 / n)
+  def variance(examples: slice) -> float:
+    n = len(p[examples])
+    return independent[examples].sum() / n**2 + sd**2 * (1 - 1 / n)
 
   def campaigns():
     while True:
@@ -118,12 +118,13 @@ def drawn(
 
   parts = errors, errors[:, 0::2], errors[:, 1::2]
   covariance = np.cov(*(half.mean(1) for half in parts[1:]), ddof=0)[0, 1]
-  found = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
+  truth = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
   # Here the truth is equation 3 on these examples, not the covariance of the two
   # halves.
-  n, independent = errors.shape[1], found["expected_disagreement"] / 2
-  found["distribution_variance"] = (n * errors.mean(1).var() - independent) / (n - 1)
-  return found, campaigns()
+  n = errors.shape[1]
+  independent = truth["expected_disagreement"] / 2
+  truth["distribution_variance"] = (n * errors.mean(1).var() - independent) / (n - 1)
+  return truth, campaigns()
 
 
 def truths(
@@ -154,15 +155,16 @@ def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
   another campaign of the same law.
   """
   runs, n = errors.shape
-  rates, even, odd = (
-    stats.error_rates(x) for x in (errors, errors[:, 0::2], errors[:, 1::2])
-  )
+  rates = stats.error_rates(errors)
+  even = stats.error_rates(errors[:, 0::2])
+  odd = stats.error_rates(errors[:, 1::2])
   t = scipy.stats.t.ppf(0.975, runs - 1)
 
   def student(value, se):
     return value - t * se, value + t * se
 
-  mean, se = rates.mean(), rates.std(ddof=1) / runs**0.5
+  mean = rates.mean()
+  se = rates.std(ddof=1) / runs**0.5
   predictions = errors.astype(np.int8)
   return {
     "mean_over_runs": stats.mean_over_runs(rates).interval,
@@ -250,23 +252,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         vs.train(recipe, vs.Runs.independent(flags.population), flags.out)
       )
     cells = list(itertools.product(flags.laws, flags.runs))
-    found = {}
+    shares = {}
     for law, runs in track(cells, "simulating", console=Console(stderr=True)):
-      truth, campaigns = (
-        drawn(real, runs, rng) if law == REAL else simulated(law, runs, rng)
-      )
-      found[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
+      if law == REAL:
+        truth, campaigns = drawn(real, runs, rng)
+      else:
+        truth, campaigns = simulated(law, runs, rng)
+      shares[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
   names = ", ".join(map(str, flags.runs))
   title = f"Per cent of {flags.campaigns} campaigns of {names} runs"
   rows = [
     (
       name,
       *(
-        " ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs)
+        " ".join(f"{100 * shares[law, runs][name]:.0f}" for runs in flags.runs)
         for law in flags.laws
       ),
     )
-    for name in found[cells[0]]
+    for name in shares[cells[0]]
   ]
   print(markdown(Table(title, ("95 % interval", *flags.laws), rows)))
 

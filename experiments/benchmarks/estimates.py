@@ -111,11 +111,13 @@ def absent(name: str) -> jax.Device:
     AssertionError,
     NotImplementedError,
   ) as error:
-    said = " ".join(str(error).split())[:120]
-    newer = " 'jax>=0.10'" * (target.platform == "gpu")
-    do = f"pip install 'vmapseeds[aot]'{newer}, and start with JAX_PLATFORMS=cpu"
+    message = " ".join(str(error).split())[:120]
+    packages = "'vmapseeds[aot]'"
+    if target.platform == "gpu":
+      packages += " 'jax>=0.10'"
+    do = f"pip install {packages}, and start with JAX_PLATFORMS=cpu"
     raise UserError(
-      f"target {name}: its compiler did not start ({said}): {do}"
+      f"target {name}: its compiler did not start ({message}): {do}"
     ) from error
 
 
@@ -159,10 +161,14 @@ def estimate(
     devices: the local devices to compile for, if there is no target.
   """
   if target:
-    devices, known = [absent(target)], TARGETS.get(target)
+    devices = [absent(target)]
+    known = TARGETS.get(target)
   else:
     known = target_of(devices[0].device_kind)
-  available = known.memory if target and known else memory.free_memory(devices[0])
+  if target and known:
+    available = known.memory
+  else:
+    available = memory.free_memory(devices[0])
   begun = time.perf_counter()
   with _uncached() if target else nullcontext():
     fit, program = memory.compile_stages(stages, shared, lanes, devices, available)
@@ -221,19 +227,21 @@ def estimate_candidates(
   narrow: bool = True,
 ) -> dict[Execution, Estimate]:
   """Estimate the candidates, and narrower ones in place of those that do not fit."""
-  found = dict[Execution, Estimate]()
+  estimates = dict[Execution, Estimate]()
 
   def fit(execution: Execution) -> memory.Fit:
-    found[execution] = estimator(execution)
-    return memory.Fit(*found[execution][:3])
+    estimates[execution] = estimator(execution)
+    return memory.Fit(*estimates[execution][:3])
 
   list(choice.fitting_candidates(wanted, fit, narrow=narrow))
-  return found
+  return estimates
 
 
-def fastest(found: Mapping[Execution, Estimate]) -> Execution | None:
+def fastest(estimates: Mapping[Execution, Estimate]) -> Execution | None:
   """Return the execution with the best estimate; None if nothing fits."""
-  fitting = [execution for execution in found if found[execution].fits]
+  fitting = [execution for execution in estimates if estimates[execution].fits]
   return min(
-    fitting, key=lambda execution: found[execution].seconds or math.inf, default=None
+    fitting,
+    key=lambda execution: estimates[execution].seconds or math.inf,
+    default=None,
   )

@@ -69,8 +69,8 @@ class Operation(NamedTuple):
     """The computation that the attribute `name` refers to, as in `calls=%fused`; empty
     if there is none.
     """
-    found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
-    return found[1] if found else ""
+    match = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
+    return match[1] if match else ""
 
 
 def dimensions(text: str) -> list[int]:
@@ -120,17 +120,19 @@ class Program:
     self.computations: dict[str, dict[str, Operation]] = {}
     operations = {}
     for line in text.splitlines():
-      if begun := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
-        operations = self.computations[begun[2]] = {}
-        if begun[1]:
-          self.entry = begun[2]
-      elif found := re.match(
+      header = re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line)
+      if header:
+        operations = self.computations[header[2]] = {}
+        if header[1]:
+          self.entry = header[2]
+        continue
+      operation = re.match(
         r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)", line
-      ):
-        root, name, shape, kind, rest = found.groups()
-        operands = re.findall(
-          r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest, maxsplit=1)[0]
-        )
+      )
+      if operation:
+        root, name, shape, kind, rest = operation.groups()
+        arguments = re.split(r"\)(?:, |$)", rest, maxsplit=1)[0]
+        operands = re.findall(r"%([\w.\-]+)", arguments)
         operations[name] = Operation(name, shape, kind, operands, rest, bool(root))
     self.cost: Callable[[str], Cost] = functools.cache(self._cost)
     self.read: Callable[[str, int], float] = functools.cache(self._read)
@@ -173,15 +175,18 @@ class Program:
     """How often a loop runs: the compiler's count, else the only constant in its
     condition, else `rounds`.
     """
-    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
+    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest)
+    if known:
       return int(known[1])
-    condition = self.computations[loop.attribute("condition")].values()
-    constants = [
-      int(n[1])
-      for op in condition
-      if op.kind == "constant" and (n := re.match(r"(-?\d+)\)", op.rest))
-    ]
-    return max(1, constants[0]) if len(constants) == 1 else self.rounds
+    constants = []
+    for op in self.computations[loop.attribute("condition")].values():
+      number = re.match(r"(-?\d+)\)", op.rest)
+      if op.kind == "constant" and number:
+        constants.append(int(number[1]))
+    # Several constants do not say which of them bounds the loop.
+    if len(constants) != 1:
+      return self.rounds
+    return max(1, constants[0])
 
   # Bytes.
 
@@ -195,9 +200,8 @@ class Program:
       return size(op.shape, main=main) + size(op.shape, main=main and "S(" in shapes[0])
     if op.kind == "dynamic-update-slice":
       return 2 * size(shapes[1], main=main)
-    if (
-      op.kind in BESIDE
-    ):  # the shape is a copy, its source and a context; a slice is smaller than its source
+    if op.kind in BESIDE:
+      # The shape is a copy, its source and a context. A slice is smaller than its source.
       return min(size(array[0]) for array in list(ARRAY.finditer(op.shape))[:-1])
     called = op.attribute("calls") if op.kind == "fusion" else None
     reads = [size(shape, main=main) for shape in shapes]
@@ -222,16 +226,16 @@ class Program:
     for op in self.computations[computation].values():
       if name not in op.operands:
         continue
-      place, called = op.operands.index(name), op.attribute("calls")
+      place = op.operands.index(name)
+      called = op.attribute("calls")
       if op.kind in SLICES and place == 0:
         total += size(op.shape)
       elif op.kind == "bitcast" and not op.root:
         total += self.used(computation, op.name)
       elif op.kind == "fusion" and called:
         total += self.read(called, place)
-      elif (
-        op.kind != "dynamic-update-slice" or place
-      ):  # its first operand is updated in place, and not read
+      elif op.kind != "dynamic-update-slice" or place:
+        # Its first operand is updated in place, and not read.
         return math.inf
     return total
 
@@ -259,18 +263,22 @@ class Program:
       )
     operations = self.computations[computation]
     shapes = [operations[o].shape if o in operations else "" for o in op.operands]
-    if contracted := re.search(r'lhs_contracting_dim\w*"?[=:][{\[]([^}\]]*)', op.rest):
+    contracted = re.search(r'lhs_contracting_dim\w*"?[=:][{\[]([^}\]]*)', op.rest)
+    if contracted:
       sizes = sizes_of(shapes[0])
       axes = map(int, re.findall(r"\d+", contracted[1]))
       return (
         2.0 * math.prod(sizes_of(op.shape)) * math.prod(sizes[axis] for axis in axes)
       )
-    if labels := re.search(r"dim_labels=\w+_(\w+)->", op.rest):
-      output, kernel = op.shape, shapes[1]
+    labels = re.search(r"dim_labels=\w+_(\w+)->", op.rest)
+    if labels:
+      output = op.shape
+      kernel = shapes[1]
       if "convBackwardInput" in op.rest:
         output = shapes[0]
       elif "convBackwardFilter" in op.rest:
-        output, kernel = shapes[1], op.shape
+        output = shapes[1]
+        kernel = op.shape
       features = sizes_of(kernel)[labels[1].index("o")]
       return 2.0 * math.prod(sizes_of(output) + sizes_of(kernel)) / features
     return 0.0

@@ -212,7 +212,8 @@ def trained(
   """
   data = read_images(flags.data)
   table = vs.Runs.independent(flags.runs)
-  task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
+  task = make_task(recipe.replace(dataset=data), table)
+  devices = lanes.start_jax()
   runs = lanes_of(task, table)
   unfinished = unfinished_of(item)
   # Another recipe or file begins anew.
@@ -231,11 +232,11 @@ def trained(
   labels = data.tests["test"].targets
   predictions = kept.get("predictions", np.zeros((0, len(labels)), np.int8))
   earlier = float(kept.get("seconds", 0.0))
-  left = jax.tree.map(lambda a: np.asarray(a)[len(diverged) :], runs)
+  runs_left = jax.tree.map(lambda a: np.asarray(a)[len(diverged) :], runs)
   began = time.perf_counter()
   seconds = earlier
   if len(diverged) < flags.runs:
-    for _, out, _ in spread(lanes.replicate(task.data, devices), left):
+    for _, out, _ in spread(lanes.replicate(task.data, devices), runs_left):
       diverged = np.concatenate([diverged, out["diverged"]])
       predictions = np.concatenate(
         [predictions, out["test/predictions"].astype(np.int8)]
@@ -341,7 +342,8 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
     task = abstract_task(placed(name, platform, flags.steps).recipe)
     measure = functools.partial(executions.measure, task)
     for execution in candidates(flags, task):
-      if speed := executions.unless_refused(execution, measure, {}):
+      speed = executions.unless_refused(execution, measure, {})
+      if speed:
         speeds[execution] = speed.seconds
   if not speeds:
     raise UserError(f"no lowering and lane width of {name} runs on this device")
@@ -391,7 +393,8 @@ def repeats(flags: argparse.Namespace, name: str, item: Item) -> None:
   for form, first in processes[0].items():
     again = processes[1][form]
     row = {"recipe": name, **first, "error": first["error"] or again["error"]}
-    digests, others = row.pop("digests"), again["digests"]
+    digests = row.pop("digests")
+    others = again["digests"]
     if not row["error"]:
       row["runs"] = len(digests)
       row["equal"] = sum(a == b for a, b in zip(digests, others, strict=True))
@@ -526,71 +529,100 @@ def run_item(
 
 
 def percent(value: float | None) -> str:
-  return "—" if value is None else f"{100 * value:.2f} %"
+  if value is None:
+    return "—"
+  return f"{100 * value:.2f} %"
 
 
 def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
   """The cells that a table shows for one row, by column."""
   if part == "estimates":
-    estimate, measured = row["estimate_us"], row["measured_us"]
-    failed = f"does not run: {row['error']}" if row["error"] else "does not fit"
-    return {
-      "recipe": row["recipe"],
-      "lowering, width": f"{row['lowering']} {row['width']}",
-      "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}",
-      "estimate, µs": significant(estimate) if estimate else "—",
-      "measured, µs": significant(measured) if measured else failed,
-      "measured ÷ estimate": (
-        f"{measured / estimate:.2f}" if estimate and measured else "—"
-      ),
-    }
+    return cells_of_estimate(row)
   if part in ("training", "study"):
     of_paper = PAPER if part == "training" else {}
-    test_set, distribution = of_paper.get(row["epochs"], (None, None))
-    return {
-      "recipe": row.get("recipe", "resnet9_cifar10"),
-      "data": row["data"],
-      "epochs": str(row["epochs"]),
-      "runs": str(row["runs"]),
-      "lowering, width": f"{row['lowering']} {row['width']}",
-      "minutes": f"{row['seconds'] / 60:.1f}",
-      "accuracy": percent(row["accuracy"]),
-      "sd on the test set": percent(row["test_set_sd"]),
-      "the paper's": percent(test_set),
-      "sd of the distribution": percent(row["distribution_sd"]),
-      "the paper's ": percent(distribution),
-    }
+    return cells_of_training(row, of_paper)
   if part == "race":
-    ours = next(
-      (
-        r["speed"]
-        for r in rows
-        if r["workload"] == row["workload"] and r["kind"] == "ours"
-      ),
-      None,
-    )
-    speed = row["speed"] if row["speeds"] else None
-    return {
-      "workload": row["workload"],
-      "contender": f"{row['kind']}: {row['label']}",
-      "model-steps/s": significant(speed) if speed else row["error"],
-      "ours ÷ it": f"{ours / speed:.2f}" if speed and ours else "—",
-      "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
-    }
+    return cells_of_contender(row, rows)
   if part == "repeats":
-    failed = row["error"] is not None
-    return {
-      "recipe": row["recipe"],
-      "operations": row["operations"],
-      "lowering, width": f"{row['lowering']} {row['width']}",
-      "equal networks": row["error"] if failed else f"{row['equal']} of {row['runs']}",
-      "seconds": "—" if failed else significant(row["seconds"]),
-    }
+    return cells_of_repeat(row)
   return {
     "runs": f"{row['runs']:,}",
     "examples": f"{row['examples']:,}",
     "of": row["of"],
     "seconds": significant(row["seconds"]),
+  }
+
+
+def cells_of_estimate(row: dict) -> dict[str, str]:
+  estimate = row["estimate_us"]
+  measured = row["measured_us"]
+  ratio = "—"
+  if estimate and measured:
+    ratio = f"{measured / estimate:.2f}"
+  if measured:
+    outcome = significant(measured)
+  elif row["error"]:
+    outcome = f"does not run: {row['error']}"
+  else:
+    outcome = "does not fit"
+  return {
+    "recipe": row["recipe"],
+    "lowering, width": f"{row['lowering']} {row['width']}",
+    "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}",
+    "estimate, µs": significant(estimate) if estimate else "—",
+    "measured, µs": outcome,
+    "measured ÷ estimate": ratio,
+  }
+
+
+def cells_of_training(row: dict, of_paper: dict) -> dict[str, str]:
+  test_set, distribution = of_paper.get(row["epochs"], (None, None))
+  return {
+    "recipe": row.get("recipe", "resnet9_cifar10"),
+    "data": row["data"],
+    "epochs": str(row["epochs"]),
+    "runs": str(row["runs"]),
+    "lowering, width": f"{row['lowering']} {row['width']}",
+    "minutes": f"{row['seconds'] / 60:.1f}",
+    "accuracy": percent(row["accuracy"]),
+    "sd on the test set": percent(row["test_set_sd"]),
+    "the paper's": percent(test_set),
+    "sd of the distribution": percent(row["distribution_sd"]),
+    "the paper's ": percent(distribution),  # a key of its own
+  }
+
+
+def cells_of_contender(row: dict, rows: list[dict]) -> dict[str, str]:
+  ours = None
+  for rival in rows:
+    if rival["workload"] == row["workload"] and rival["kind"] == "ours":
+      ours = rival["speed"]
+      break
+  speed = row["speed"] if row["speeds"] else None
+  memory = "—"
+  if row["device_bytes"]:
+    memory = f"{row['device_bytes'] / 1e6:,.0f}"
+  return {
+    "workload": row["workload"],
+    "contender": f"{row['kind']}: {row['label']}",
+    "model-steps/s": significant(speed) if speed else row["error"],
+    "ours ÷ it": f"{ours / speed:.2f}" if speed and ours else "—",
+    "memory, MB": memory,
+  }
+
+
+def cells_of_repeat(row: dict) -> dict[str, str]:
+  equal = row["error"]
+  seconds = "—"
+  if equal is None:
+    equal = f"{row['equal']} of {row['runs']}"
+    seconds = significant(row["seconds"])
+  return {
+    "recipe": row["recipe"],
+    "operations": row["operations"],
+    "lowering, width": f"{row['lowering']} {row['width']}",
+    "equal networks": equal,
+    "seconds": seconds,
   }
 
 
@@ -623,12 +655,16 @@ def table_lines(rows: Iterable[Iterable[str]]) -> list[str]:
 
 def write(file: Path, text: str) -> None:
   """Puts the section into a Markdown file: in place of an older section, or at the end."""
-  old = file.read_text("utf-8") if file.exists() else ""
-  before, begun, rest = old.partition(BEGIN)
+  old = ""
+  if file.exists():
+    old = file.read_text("utf-8")
+  before, begin, rest = old.partition(BEGIN)
   _, _, after = rest.partition(END + "\n")
-  file.write_text(
-    f"{before}{text}{after}" if begun else f"{old.rstrip()}\n\n{text}".lstrip(), "utf-8"
-  )
+  if begin:
+    new = f"{before}{text}{after}"
+  else:
+    new = f"{old.rstrip()}\n\n{text}".lstrip()
+  file.write_text(new, "utf-8")
 
 
 # argparse, because a borrowed machine may have no tyro.
@@ -789,7 +825,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   flags.commit = flags.commit or commit_of_source()
   if flags.write and not flags.out.exists():
     parser.error(f"--out {flags.out} is not there: give the archive of the results")
-  reads = not flags.write and {"training", "study"} & {*flags.parts}
+  reads = not flags.write and {"training", "study"} & set(flags.parts)
   if reads and not flags.data.is_file():
     parser.error(f"--data {flags.data} is not there: give the .npz of the images")
   if flags.execution:

@@ -109,7 +109,8 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
   `statistics`; and `first`, the seconds of the first campaign, which also chooses how
   lanes run and compiles.
   """
-  table, began = vs.Runs.independent(flags.runs), time.perf_counter()
+  table = vs.Runs.independent(flags.runs)
+  began = time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
   how = lanes.Execution(opened.attrs["lowering"], opened.attrs["lane_width"])
@@ -128,12 +129,14 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
       "evaluated": task,
     }.items()
   }
-  shared, rows = running.on_devices(plans["evaluated"]), lanes_of(task, table)
+  shared = running.on_devices(plans["evaluated"])
+  rows = lanes_of(task, table)
   parts = {
     name: running.spread_task(plan, how, plan.traced_for(plan.runs))
     for name, plan in plans.items()
   }
-  numbers, writing = itertools.count(), []
+  numbers = itertools.count()
+  writing = []
 
   def campaign(**chosen):
     out = folder / str(next(numbers))
@@ -185,7 +188,8 @@ def main(argv: list[str] | None = None) -> None:
   with tempfile.TemporaryDirectory() as folder:
     seconds = measure(recipe, flags, Path(folder))
   parts = shares(seconds)
-  total, steady = sum(parts.values()), sum(parts.values()) - parts["start"]
+  total = sum(parts.values())
+  steady = sum(parts.values()) - parts["start"]
   rows = [
     (
       name,
@@ -197,9 +201,9 @@ def main(argv: list[str] | None = None) -> None:
   ]
   share = 1 - parts["training"] / steady
   median = {name: statistics.median(each) for name, each in seconds.items()}
-  slower, kept, saved = (
-    median[name] - median["campaign"] for name in ("first", "parameters", "checkpoints")
-  )
+  slower = median["first"] - median["campaign"]
+  kept = median["parameters"] - median["campaign"]
+  saved = median["checkpoints"] - median["campaign"]
   notes = [
     f"Input, evaluation, writing and statistics together: {share:.1%} of the time after the start; bar: {BAR:.0%}.",
     f"The first campaign took {slower:.1f} s longer: choosing how lanes run, unless known, and compilation.",

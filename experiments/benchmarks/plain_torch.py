@@ -35,13 +35,16 @@ def convolved(shape: tuple[int, ...], a: int, b: int) -> list[nn.Module]:
 
 
 def small_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
-  a, b = scaled(16, width), scaled(32, width)
+  a = scaled(16, width)
+  b = scaled(32, width)
   pixels = (shape[0] // 4) * (shape[1] // 4)
   return nn.Sequential(*convolved(shape, a, b), nn.Linear(b * pixels, num_classes))
 
 
 def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
-  a, b, hidden = scaled(32, width), scaled(16, width), scaled(64, width)
+  a = scaled(32, width)
+  b = scaled(16, width)
+  hidden = scaled(64, width)
   return nn.Sequential(
     *convolved(shape, a, b),
     nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), hidden),
@@ -55,7 +58,9 @@ class ResNet9(nn.Module):
 
   def __init__(self, shape: tuple[int, ...], num_classes: int, width: float):
     super().__init__()
-    a, b, c = (scaled(n, width) for n in (64, 128, 256))
+    a = scaled(64, width)
+    b = scaled(128, width)
+    c = scaled(256, width)
     self.stem = nn.Sequential(self.block(shape[-1], a), self.block(a, b, 5, 2, 2))
     self.first = nn.Sequential(self.block(b, b), self.block(b, b))
     self.middle = nn.Sequential(self.block(b, c), nn.MaxPool2d(2))
@@ -103,10 +108,8 @@ class Input:
       .to(device)
     )
     self.labels = torch.from_numpy(np.array(data.targets)).long().to(device)
-    self.mean, self.std = (
-      torch.from_numpy(np.array(m)).view(-1, 1, 1).to(device)
-      for m in (data.mean, data.std)
-    )
+    self.mean = torch.from_numpy(np.array(data.mean)).view(-1, 1, 1).to(device)
+    self.std = torch.from_numpy(np.array(data.std)).view(-1, 1, 1).to(device)
 
   def order(self) -> tuple[Tensor, ...]:
     """The batches of one epoch, as indices of their examples."""
@@ -130,9 +133,9 @@ class Input:
   def translate(self, x: Tensor, size: int, mode: str = "constant") -> Tensor:
     n, _, height, width = x.shape
     padded = F.pad(x, (size,) * 4, mode=mode)
-    top, left = torch.randint(0, 2 * size + 1, (2, n, 1), device=x.device)
-    rows = top + torch.arange(height, device=x.device)
-    columns = left + torch.arange(width, device=x.device)
+    topmost, leftmost = torch.randint(0, 2 * size + 1, (2, n, 1), device=x.device)
+    rows = topmost + torch.arange(height, device=x.device)
+    columns = leftmost + torch.arange(width, device=x.device)
     image = torch.arange(n, device=x.device).view(-1, 1, 1)
     return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
@@ -141,14 +144,16 @@ class Input:
 
   def cutout(self, x: Tensor, size: int) -> Tensor:
     n, _, height, width = x.shape
-    rows, columns = (
-      torch.arange(length, device=x.device)
-      - torch.randint(0, length - size + 1, (n, 1), device=x.device)
-      for length in (height, width)
-    )
-    inside = ((rows >= 0) & (rows < size))[:, None, :, None] & (
-      (columns >= 0) & (columns < size)
-    )[:, None, None, :]
+
+    def in_square(length: int) -> Tensor:
+      """Which rows or columns a square of that size covers, for each image."""
+      first = torch.randint(0, length - size + 1, (n, 1), device=x.device)
+      place = torch.arange(length, device=x.device) - first
+      return (place >= 0) & (place < size)
+
+    rows = in_square(height)
+    columns = in_square(width)
+    inside = rows[:, None, :, None] & columns[:, None, None, :]
     return torch.where(inside, self.mean.floor(), x)
 
 
@@ -188,17 +193,17 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
 
   Batch norm keeps no running statistics here, because vmap cannot write them in place.
   """
-  for module in (m for model in models for m in model.modules()):
-    if isinstance(module, nn.BatchNorm2d):
-      module.track_running_stats = False
-      module.running_mean = module.running_var = module.num_batches_tracked = None
+  for model in models:
+    for module in model.modules():
+      if isinstance(module, nn.BatchNorm2d):
+        module.track_running_stats = False
+        module.running_mean = module.running_var = module.num_batches_tracked = None
   params = {
     name: p.detach() for name, p in torch.func.stack_module_state(models)[0].items()
   }
   device = next(iter(params.values())).device.type
-  first, second = (
-    {name: torch.zeros_like(p) for name, p in params.items()} for _ in range(2)
-  )
+  first = {name: torch.zeros_like(p) for name, p in params.items()}
+  second = {name: torch.zeros_like(p) for name, p in params.items()}
   taken = 0
 
   def loss(params, x, y):
@@ -212,7 +217,8 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
     nonlocal taken
     taken += 1
     for name, gradient in gradients(params, x, y).items():
-      p, g = params[name], gradient.add(params[name], alpha=recipe.weight_decay)
+      p = params[name]
+      g = gradient.add(params[name], alpha=recipe.weight_decay)
       if recipe.optimizer == "sgd":
         p.add_(first[name].mul_(recipe.momentum).add_(g), alpha=-recipe.lr)
       else:
@@ -254,7 +260,8 @@ def trainer(
     for examples in zip(*(inputs.order() for _ in range(lanes)), strict=True):
       x, y = inputs.batch(torch.cat(examples))
       if lanes > 1:
-        x, y = (a.unflatten(0, (lanes, -1)) for a in (x, y))
+        x = x.unflatten(0, (lanes, -1))
+        y = y.unflatten(0, (lanes, -1))
       step(x, y)
     if device == "cuda":
       torch.cuda.synchronize()

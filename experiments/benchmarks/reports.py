@@ -152,7 +152,7 @@ def print_sizes() -> None:
       table.add_row(*(f"{n:,}" for n in size), f"{seconds:.1f}", f"{memory:,.0f}")
     if name in AXES:
       grown = [size[AXES[name]] for size in sizes]
-      exponents = (growth(grown, of) for of in zip(*measured, strict=True))
+      exponents = (growth(grown, costs) for costs in zip(*measured, strict=True))
       table.add_row(f"exponent in {name}", "", "", *(f"{e:.2f}" for e in exponents))
     table.add_section()
   Console().print(table)
@@ -180,15 +180,15 @@ def main(argv: Sequence[str] | None = None) -> None:
       return result
 
     size = f"{flags.runs} runs x {flags.examples} examples"
-    of = timed(
+    made_up = timed(
       f"predictions of {size} made up", lambda: results(flags.runs, flags.examples)
     )
     measured = timed(
-      "tallies, pairs of examples too", lambda: summaries.measure_outputs(of)
+      "tallies, pairs of examples too", lambda: summaries.measure_outputs(made_up)
     )
     numbers = timed(
       "every statistic of the report, bootstraps too",
-      lambda: summaries.summarize(of, measured=measured),
+      lambda: summaries.summarize(made_up, measured=measured),
     )
     timed("its figures", lambda: draw_all(measured[0], numbers))
     rng = np.random.default_rng(0)

@@ -32,6 +32,7 @@ from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import at_least
 from vmapseeds.lanes.choice import candidates
+from vmapseeds.results.formatting import count_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Flags(common.Flags):
 
 def ways(flags: Flags, where: dict) -> list[Way]:
   """What is timed, in the order of the table."""
-  devices, platform = where["devices"], where["platform"]
+  devices = where["devices"]
+  platform = where["platform"]
   workload = placed(flags.workload, platform)
   first = candidates(platform, width=flags.lane_width)[0]
   if flags.by == "lanes":
@@ -75,9 +77,10 @@ def ways(flags: Flags, where: dict) -> list[Way]:
       Way("b", f"JAX, one at a time, {how}", plain_jax, {"scan": how[0] == "s"})
       for how in ("steps in a scan", "a call a step")
     ]
-  found = []
+  ways_to_time = []
   for lowering in flags.lowerings or (first.lowering,):
-    for n in sorted({*(2**i for i in range(devices.bit_length())), devices}):
+    powers = {2**i for i in range(devices.bit_length())}
+    for n in sorted(powers | {devices}):
       way = our_way(
         workload,
         lanes=max(workload.lanes, first.width * devices),
@@ -85,17 +88,21 @@ def ways(flags: Flags, where: dict) -> list[Way]:
         lowering=lowering,
         devices=n,
       )
-      label = f"{n} device{'s' * (n > 1)}, {way.label}"
+      label = f"{count_of(n, 'device')}, {way.label}"
       if n == 1 and platform == "cpu":
-        found.append(dataclasses.replace(way, label=f"{label}, one core", pinned=True))
-      found.append(dataclasses.replace(way, label=label))
-  return found
+        ways_to_time.append(
+          dataclasses.replace(way, label=f"{label}, one core", pinned=True)
+        )
+      ways_to_time.append(dataclasses.replace(way, label=label))
+  return ways_to_time
 
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "scaling", argv)
-  for count in (*flags.lanes, 1 if flags.lane_width is None else flags.lane_width):
+  for count in flags.lanes:
     at_least("a number of lanes", count, 1)
+  if flags.lane_width is not None:
+    at_least("a number of lanes", flags.lane_width, 1)
   where = common.elsewhere(common.machine)
   contenders = race(
     ways(flags, where),

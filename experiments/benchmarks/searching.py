@@ -105,11 +105,11 @@ def jax_trial(recipe: vs.Recipe, search: int) -> Trial:
     return task.finish(data, run, state)["valid_accuracy"]
 
   def trial(values, stop=None):
-    given = {name: np.float32(value) for name, value in values.items()}
-    found = accuracy(
-      task.data, dataclasses.replace(run, values={**run.values, **given})
+    drawn_values = {name: np.float32(value) for name, value in values.items()}
+    reached = accuracy(
+      task.data, dataclasses.replace(run, values={**run.values, **drawn_values})
     )
-    return float(found), recipe.epochs
+    return float(reached), recipe.epochs
 
   return trial
 
@@ -126,10 +126,8 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
   task, run = prepared(recipe, search)
   pool, _ = task.data
   inputs = Input(recipe, pool, "cpu", channels_last=False)
-  train, valid = (
-    torch.from_numpy(np.array(run[name])).long()
-    for name in ("subset", "valid_examples")
-  )
+  train = torch.from_numpy(np.array(run["subset"])).long()
+  valid = torch.from_numpy(np.array(run["valid_examples"])).long()
   steps = len(train) // recipe.batch_size
 
   def trial(values, stop=None):
@@ -214,7 +212,8 @@ def factor_of(rungs: tuple[int, ...], epochs: int) -> int:
     UserError: they differ, which optuna's pruner does not know.
   """
   factors = {long / short for short, long in itertools.pairwise((*rungs, epochs))}
-  if len(factors) > 1 or not (factor := max(factors)).is_integer() or factor < 2:
+  factor = max(factors)
+  if len(factors) > 1 or not factor.is_integer() or factor < 2:
     raise UserError(
       f"--rungs {' '.join(map(str, rungs))} of {epochs} epochs: give epochs of which "
       "each is the same whole number of times the one before, as 1 4 of 16"
@@ -235,17 +234,17 @@ def together(
   cores = common.cores()
   context = multiprocessing.get_context("spawn")
   with ProcessPoolExecutor(cores, mp_context=context) as workers:
-    of = [
+    searches = [
       workers.submit(plain, name, recipe, first + core, count, core, rungs)
       for core in range(cores)
     ]
-    found = [future.result() for future in of]
+    timings = [future.result() for future in searches]
   return Timing(
     cores * count,
-    sum(f.epochs for f in found),
-    max(f.seconds for f in found),
-    sum(f.processor_seconds for f in found),
-    [best for f in found for best in f.best],
+    sum(f.epochs for f in timings),
+    max(f.seconds for f in timings),
+    sum(f.processor_seconds for f in timings),
+    [best for f in timings for best in f.best],
   )
 
 
@@ -254,7 +253,10 @@ def campaign(
 ) -> Timing:
   """All searches in one campaign, after a first trial of each that compiles."""
   how: dict[str, Any] = dict(searches=searches, progress=False)
-  how |= dict(rungs=rungs, seed_batch=256) if rungs else dict(sampler="tpe")
+  if rungs:
+    how |= dict(rungs=rungs, seed_batch=256)
+  else:
+    how |= dict(sampler="tpe")
   with tempfile.TemporaryDirectory() as folder:
     first = vs.search(recipe, OVER, trials=1, out=f"{folder}/s", **how)
     begun = epochs_of(first, recipe)
@@ -309,22 +311,21 @@ def main(argv: list[str] | None = None) -> None:
       timings[name].append(way(number))
   whole = flags.searches * flags.trials
   rows = []
-  for name, of in timings.items():
-    epochs, wall, processor = (
-      statistics.median(getattr(t, field) / t.trials for t in of)
-      for field in ("epochs", "seconds", "processor_seconds")
-    )
-    best = [value for t in of for value in t.best]
+  for name, of_way in timings.items():
+    epochs = statistics.median(t.epochs / t.trials for t in of_way)
+    wall = statistics.median(t.seconds / t.trials for t in of_way)
+    processor = statistics.median(t.processor_seconds / t.trials for t in of_way)
+    best = [value for t in of_way for value in t.best]
     rows.append(
       (
         name,
-        f"{of[0].trials // len(of[0].best)} × {len(of[0].best)}",
+        f"{of_way[0].trials // len(of_way[0].best)} × {len(of_way[0].best)}",
         significant(epochs),
         significant(wall),
         significant(processor),
         significant(whole * wall / 3600),
         *(
-          f"{ratio(of, timings[to], field):.2f}"
+          f"{ratio(of_way, timings[to], field):.2f}"
           for to in ("campaign", "campaign, rungs")
           for field in ("seconds", "processor_seconds")
         ),
@@ -349,15 +350,15 @@ def main(argv: list[str] | None = None) -> None:
     command,
     where,
     [Table(title, head, rows)],
-    {name: [t._asdict() for t in of] for name, of in timings.items()},
+    {name: [t._asdict() for t in of_way] for name, of_way in timings.items()},
   )
 
 
-def ratio(of: list[Timing], to: list[Timing], field: str) -> float:
+def ratio(ours: list[Timing], theirs: list[Timing], field: str) -> float:
   """Return the median ratio of the times of a trial."""
   return statistics.median(
     getattr(a, field) / a.trials / (getattr(b, field) / b.trials)
-    for a, b in zip(of, to, strict=True)
+    for a, b in zip(ours, theirs, strict=True)
   )
 
 

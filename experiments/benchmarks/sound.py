@@ -130,23 +130,25 @@ def imported(number: int) -> Make:
   taken = rng.choice(classes, examples, p=shares)  # the class that it is taken for
   wrong = rng.random((runs, examples)) < hard
   predictions = np.where(wrong, taken, labels)
-  given: dict[str, Any] = {"predictions": predictions, "num_classes": classes}
+  outputs: dict[str, Any] = {"predictions": predictions, "num_classes": classes}
   if rng.random() < 0.5 and predictions.size * classes < 3e6:
     logits = rng.normal(size=(runs, examples, classes))
     np.put_along_axis(logits, predictions[..., None], 6, -1)
-    given = {"logits": logits.astype(rng.choice([np.float16, np.float32]))}
+    outputs = {"logits": logits.astype(rng.choice([np.float16, np.float32]))}
   if rng.random() < 0.3:
-    given.pop("num_classes", None)
-  seeds = {"values": {"seed": np.arange(runs)}} if rng.random() < 0.5 else {}
-  return lambda out: vs.import_runs(out, labels=labels, **given, **seeds)
+    outputs.pop("num_classes", None)
+  seeds = {}
+  if rng.random() < 0.5:
+    seeds = {"values": {"seed": np.arange(runs)}}
+  return lambda out: vs.import_runs(out, labels=labels, **outputs, **seeds)
 
 
 def lines_of(make: Make, out: Path) -> tuple[list[str], list[str]]:
   """Return the notes and doubts of a new folder, and the warnings of its reports."""
-  said = io.StringIO()
-  with contextlib.redirect_stderr(said):
+  stderr = io.StringIO()
+  with contextlib.redirect_stderr(stderr):
     make(out)
-  lines = [x for x in said.getvalue().splitlines() if x.startswith("note:")]
+  lines = [x for x in stderr.getvalue().splitlines() if x.startswith("note:")]
   notes = [capitalized(line.removeprefix("note: ")) for line in lines]
   warnings: list[str] = []
   sets = vs.open_results(out).attrs["test_sets"] or ["test"]
@@ -169,31 +171,35 @@ def main(argv: Sequence[str] | None = None) -> None:
   flags, command = arguments(SoundFlags, __doc__, "sound", argv)
   makers = {"trained": [*trained()]}
   makers["imported"] = [imported(number) for number in range(flags.imports)]
-  found = {"wrong": Counter[str](), "warning": Counter[str]()}
+  counts = {"wrong": Counter[str](), "warning": Counter[str]()}
   folders = Counter[str]()
   with tempfile.TemporaryDirectory() as path:
-    steps = [(kind, make) for kind, of in makers.items() for make in of]
+    steps = [
+      (kind, make) for kind, makers_of_kind in makers.items() for make in makers_of_kind
+    ]
     for i, (kind, make) in enumerate(
       track(steps, "making", console=Console(stderr=True))
     ):
       folders[kind] += 1
-      for what, lines in zip(found, lines_of(make, Path(path, str(i))), strict=True):
+      for what, lines in zip(counts, lines_of(make, Path(path, str(i))), strict=True):
         for line in {re.sub(r"[\d.,]*\d", "#", line) for line in lines}:
-          found[what][f"{kind}: {line}"] += 1
+          counts[what][f"{kind}: {line}"] += 1
   count = " and ".join(f"{number} {kind}" for kind, number in folders.items())
   tables = [
     Table(
       f"Lines that say that something is wrong, in {count} sound folders",
       ("line", "folders"),
-      [(line, str(n)) for line, n in found["wrong"].most_common()] or [("none", "0")],
+      [(line, str(n)) for line, n in counts["wrong"].most_common()] or [("none", "0")],
     ),
     Table(
       "Other warnings of their reports",
       ("line", "folders"),
-      [(line, str(n)) for line, n in found["warning"].most_common()],
+      [(line, str(n)) for line, n in counts["warning"].most_common()],
     ),
   ]
-  write(flags, command, machine(), tables, {what: dict(c) for what, c in found.items()})
+  write(
+    flags, command, machine(), tables, {what: dict(c) for what, c in counts.items()}
+  )
 
 
 if __name__ == "__main__":

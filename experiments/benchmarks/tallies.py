@@ -75,8 +75,8 @@ class Evaluation:
     """Return how many bytes were fetched."""
     bar = Progress(len(self.runs), 0, np.array([]), None, False)
     runs = self.campaign.plan.grouped(self.runs)
-    found, _, counts = running.run_lanes(self.campaign, self.shared, runs, None, bar)
-    fetched = sum(array.nbytes for array in found.values())
+    outputs, _, counts = running.run_lanes(self.campaign, self.shared, runs, None, bar)
+    fetched = sum(array.nbytes for array in outputs.values())
     of_a_device = sum(array.nbytes for array in counts.values())
     return fetched + of_a_device * len(lanes.devices())
 
@@ -103,9 +103,10 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
   """Return a row for each way, the first without counts."""
   ways = {"all, not counted": {"tallies": False}}
   for predictions, pairs in itertools.product(("all", "none"), {False, flags.pairs}):
-    name = f"{predictions}, {'pairs counted too' if pairs else 'counted'}"
+    counted = "pairs counted too" if pairs else "counted"
+    name = f"{predictions}, {counted}"
     ways[name] = {"predictions": predictions, "pairs": pairs}
-  made = {
+  evaluations = {
     name: Evaluation(recipe, flags, folder / name, **options)
     for name, options in ways.items()
   }
@@ -113,11 +114,14 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
   running.spread_program.cache_clear()
   spreading._each_device.cache_clear()
   with mock.patch.object(spreading, "_sharded", Counted()) as counted:
-    for name, evaluate in made.items():
-      before, fetched = counted.calls, evaluate()
+    for name, evaluate in evaluations.items():
+      before = counted.calls
+      fetched = evaluate()
       dispatches = counted.calls - before
       rows.append({"way": name, "dispatches": dispatches, "fetched": fetched})
-  timed = common.in_turn({n: lambda e=e: e for n, e in made.items()}, flags.rounds)
+  timed = common.in_turn(
+    {n: lambda e=e: e for n, e in evaluations.items()}, flags.rounds
+  )
   for row in rows:
     row["seconds"], row["processor_seconds"] = zip(*timed[row["way"]], strict=True)
   return rows
@@ -125,12 +129,14 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "tallies", argv)
-  where, tables, numbers = common.machine(), [], {}
+  where = common.machine()
+  tables = []
+  numbers = {}
   for name, recipe in recipes(flags.examples).items():
     with tempfile.TemporaryDirectory() as folder:
       rows = numbers[name] = measure(recipe, flags, Path(folder))
     alone = rows[0]["processor_seconds"]
-    shown = [
+    cells = [
       (
         row["way"],
         *common.spread(row["seconds"], "{:.3f}"),
@@ -142,7 +148,7 @@ def main(argv: list[str] | None = None) -> None:
     ]
     head = "predictions", "s", "least – most", "÷ not counted", "of a round"
     head += "dispatches", "MB fetched"
-    tables.append(Table(f"{name}: {flags.runs} runs", head, shown))
+    tables.append(Table(f"{name}: {flags.runs} runs", head, cells))
   common.write(flags, command, where, tables, numbers)
 
 

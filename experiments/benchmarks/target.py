@@ -92,10 +92,10 @@ def estimates(
       for lowering in lowerings or lanes.LOWERINGS
       for width in widths or sorted({e.width for e in wanted})
     ]
-  found = estimate_candidates(
+  by_execution = estimate_candidates(
     wanted, make_estimator(task, run, target), narrow=not widths
   )
-  chosen = fastest(found)
+  chosen = fastest(by_execution)
   roofline = 1e6 * product_flops(task, run) / known.chip.flops
   rows = [
     {
@@ -110,11 +110,11 @@ def estimates(
       "compile_seconds": e.compile_seconds,
       "chosen": execution == chosen,
     }
-    for execution, e in found.items()
+    for execution, e in by_execution.items()
   ]
-  best = (
-    f"{chosen.lowering}, lane width {chosen.width}" if chosen else "nothing that fits"
-  )
+  best = "nothing that fits"
+  if chosen:
+    best = f"{chosen.lowering}, lane width {chosen.width}"
   print_table(
     rows,
     TARGET_COLUMNS,

@@ -47,7 +47,8 @@ class Block(nn.Sequential):
 class Network(nn.Module):
   def __init__(self, width: float, images: Tensor):
     super().__init__()
-    a, b = round(64 * width), round(256 * width)
+    a = round(64 * width)
+    b = round(256 * width)
     self.whitening = nn.Conv2d(3, 24, 2)
     self.whitening.weight.data = self.whitened(images)
     self.whitening.weight.requires_grad = False
@@ -69,7 +70,8 @@ class Network(nn.Module):
     """Logits over an image, two translations of it, and their mirror images."""
     size = x.shape[-1]
     bordered = F.pad(x, (1,) * 4, "reflect")
-    first, last = bordered[..., :size, :size], bordered[..., 2:, 2:]
+    first = bordered[..., :size, :size]
+    last = bordered[..., 2:, 2:]
     views = [(x, 0.5), (first, 0.25), (last, 0.25)]
     return sum(
       weight * (self(view) + self(view.flip(-1))) / 2 for view, weight in views
@@ -78,14 +80,15 @@ class Network(nn.Module):
 
 def translated(images: Tensor, border: int = 2) -> Tensor:
   """Each image moved by up to `border` pixels, its border reflected."""
-  count, size = len(images), images.shape[-1]
+  count = len(images)
+  size = images.shape[-1]
   bordered = F.pad(images, (border,) * 4, "reflect")
   down, right = torch.randint(2 * border + 1, (2, count))
   rows = (down[:, None] + torch.arange(size))[:, None, :, None]
   columns = (right[:, None] + torch.arange(size))[:, None, None, :]
-  of = torch.arange(count)[:, None, None, None]
+  image = torch.arange(count)[:, None, None, None]
   channels = torch.arange(images.shape[1])[None, :, None, None]
-  return bordered[of, channels, rows, columns]
+  return bordered[image, channels, rows, columns]
 
 
 def optimizer_of(net: Network) -> torch.optim.SGD:
@@ -94,7 +97,8 @@ def optimizer_of(net: Network) -> torch.optim.SGD:
   of_norms = {id(bias) for bias in biases}
   others = [p for p in net.parameters() if p.requires_grad and id(p) not in of_norms]
   reach = 1024 * (1 + 1 / (1 - MOMENTUM))
-  rate, decay = RATE / reach, DECAY * BATCH / reach
+  rate = RATE / reach
+  decay = DECAY * BATCH / reach
   groups = [
     {"params": group, "lr": factor * rate, "weight_decay": decay / (factor * rate)}
     for group, factor in ((biases, BIAS_FACTOR), (others, 1))
@@ -110,7 +114,9 @@ def look_ahead(net: Network, slow: dict[str, Tensor], weight: float) -> None:
     parameter.copy_(slow[name])
 
 
-def train(net: Network, images: Tensor, labels: Tensor, epochs: int, said) -> None:
+def train(
+  net: Network, images: Tensor, labels: Tensor, epochs: int, after_epoch
+) -> None:
   optimizer = optimizer_of(net)
   in_epoch = len(images) // BATCH
   steps = epochs * in_epoch
@@ -142,7 +148,7 @@ def train(net: Network, images: Tensor, labels: Tensor, epochs: int, said) -> No
         look_ahead(net, slow, 0.95**5 * (step / steps) ** 3)
     if epoch == epochs - 1:
       look_ahead(net, slow, 1.0)
-    said(epoch + 1)
+    after_epoch(epoch + 1)
 
 
 @torch.no_grad()
@@ -169,12 +175,12 @@ def main() -> None:
   net = Network(args.width, images[:5000])
   start = time.perf_counter()
 
-  def said(epoch: int) -> None:
+  def report(epoch: int) -> None:
     if epoch % 2 == 0:
       seconds = time.perf_counter() - start
       print(f"epoch {epoch}: {accuracy(net, *tests):.2%}, {seconds:.0f} s", flush=True)
 
-  train(net, images, labels, args.epochs, said)
+  train(net, images, labels, args.epochs, report)
 
 
 if __name__ == "__main__":

@@ -101,13 +101,18 @@ def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
   """All contenders in the order of their start: ours, then the others, those expected
   to be fastest first.
   """
-  cpu, cores, devices = where["platform"] == "cpu", where["cores"], where["devices"]
-  widths = flags.widths or ((1,) if cpu else (16, 64, 256))
-  lowerings = flags.lowerings or (
-    ("sequential", "im2col") if cpu else ("im2col", "grouped")
-  )
-  stacks = (workload.stacked,) if cpu else widths
-  found = [
+  cpu = where["platform"] == "cpu"
+  cores = where["cores"]
+  devices = where["devices"]
+  if cpu:
+    widths = flags.widths or (1,)
+    lowerings = flags.lowerings or ("sequential", "im2col")
+    stacks = (workload.stacked,)
+  else:
+    widths = flags.widths or (16, 64, 256)
+    lowerings = flags.lowerings or ("im2col", "grouped")
+    stacks = widths
+  every_way = [
     our_way(
       workload,
       lanes=max(workload.lanes, width * devices),
@@ -118,41 +123,43 @@ def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
     for lowering, width in itertools.product(lowerings, widths)
   ]
   for scan, how in ((True, "steps in a scan"), (False, "a call a step")):
-    found += [
+    every_way += [
       Way("a", f"jax.vmap, {n} lanes, {how}", start_jax, {"scan": scan}, lanes=n)
       for n in stacks
     ]
-    found.append(Way("b", f"JAX, one at a time, {how}", start_jax, {"scan": scan}))
+    every_way.append(Way("b", f"JAX, one at a time, {how}", start_jax, {"scan": scan}))
     if cpu and cores > 1:
       label = f"JAX, one at a time in {cores} processes, {how}"
-      found.append(
+      every_way.append(
         Way("b", label, start_jax, {"scan": scan}, processes=cores, pinned=True)
       )
-  modes = {"": None} if flags.no_compile else {"": None, ", torch.compile": "default"}
-  if not (cpu or flags.no_compile):
-    modes[", torch.compile with CUDA graphs"] = "reduce-overhead"
+  modes: dict[str, str | None] = {"": None}
+  if not flags.no_compile:
+    modes[", torch.compile"] = "default"
+    if not cpu:
+      modes[", torch.compile with CUDA graphs"] = "reduce-overhead"
   for channels_last, (compiled, mode) in itertools.product(
     (False, True), modes.items()
   ):
     options = {"channels_last": channels_last, "mode": mode}
-    how = ", channels_last" * channels_last + compiled
-    found.append(
+    how = f", channels_last{compiled}" if channels_last else compiled
+    every_way.append(
       Way(
         "c", f"PyTorch, one at a time{how}", start_torch, options | {"threads": cores}
       )
     )
     if cores > 1:
       label = f"PyTorch in {cores} processes{how}"
-      found.append(
+      every_way.append(
         Way("d", label, start_torch, options | {"threads": 1}, processes=cores)
       )
-  found += [
+  every_way += [
     Way("e", f"torch.func.vmap, {n} lanes", start_torch, {"threads": cores}, lanes=n)
     for n in stacks
   ]
   chosen = [
     dataclasses.replace(way, label=way.label + label, precision=precision)
-    for way in found
+    for way in every_way
     if way.kind in flags.only and way.kind not in flags.skip
     for precision, label in labels(workload, flags).items()
   ]
@@ -162,7 +169,9 @@ def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
 def labels(workload: Workload, flags: Flags) -> dict[str, str]:
   """The precisions that are raced, and what labels say of them."""
   raced = flags.precisions or (workload.recipe.precision,)
-  return {name: f", {name}" * (len(raced) > 1) for name in raced}
+  if len(raced) == 1:
+    return {raced[0]: ""}
+  return {name: f", {name}" for name in raced}
 
 
 def before(names: tuple[str, ...]) -> tuple[dict, dict[str, int]]:
@@ -191,16 +200,17 @@ def table(
   mine = fastest(contenders, ("ours",))
   rows = []
   for c in contenders:
-    label = (
-      f"{'ours' if c.way.kind == 'ours' else f'({c.way.kind})'} {c.way.label}"
-      + ", timed once" * c.skipped
-    )
+    kind = "ours" if c.way.kind == "ours" else f"({c.way.kind})"
+    label = f"{kind} {c.way.label}"
+    if c.skipped:
+      label += ", timed once"
     if not c.speeds:
-      rows.append((label, c.error, *["—"] * (len(HEAD) - 2)))
+      dashes = ["—" for _ in HEAD[2:]]
+      rows.append((label, c.error, *dashes))
       continue
-    memory = f"{c.host_bytes / 2**20:,.0f}" + (
-      f" + {c.device_bytes / 2**20:,.0f}" if c.device_bytes else ""
-    )
+    memory = f"{c.host_bytes / 2**20:,.0f}"
+    if c.device_bytes:
+      memory += f" + {c.device_bytes / 2**20:,.0f}"
     rows.append(
       (
         label,
@@ -222,29 +232,29 @@ def table(
 def notes(
   contenders: list[Contender], operations: int, peaks: dict[str, float]
 ) -> list[str]:
-  mine, best, vmap = (
-    fastest(contenders, kinds) for kinds in (("ours",), KINDS[1:], ("a",))
-  )
-  said = []
+  mine = fastest(contenders, ("ours",))
+  best = fastest(contenders, KINDS[1:])
+  vmap = fastest(contenders, ("a",))
+  lines = []
   if mine and best:
-    said.append(
+    lines.append(
       f"Fastest other: ({best.way.kind}) {best.way.label}; ours ÷ it: {mine.speed / best.speed:.2f}."
     )
   if mine and vmap:
-    said.append(f"Ours ÷ the faster plain jax.vmap: {mine.speed / vmap.speed:.2f}.")
-  once = f" Timed once: over {SLOW:g} times slower than the fastest of its side so far."
-  said.append(
-    f"A model-step takes {operations / 1e6:,.1f} MFLOP; matrix-product peak of all devices "
-    + " and ".join(
-      f"{peak / 1e9:,.0f} GFLOP/s in {name}" for name, peak in peaks.items()
-    )
-    + ". "
-    "Medians of the rounds. Ready: from nothing until the first epoch is done, compilation included. Memory: the most "
-    "that all its processes held, Python and libraries included (+ on the device)."
-    + once
-    * any(c.skipped for c in contenders)
+    lines.append(f"Ours ÷ the faster plain jax.vmap: {mine.speed / vmap.speed:.2f}.")
+  speeds = [f"{peak / 1e9:,.0f} GFLOP/s in {name}" for name, peak in peaks.items()]
+  last = (
+    f"A model-step takes {operations / 1e6:,.1f} MFLOP; "
+    f"matrix-product peak of all devices {' and '.join(speeds)}. "
+    "Medians of the rounds. Ready: from nothing until the first epoch is done, "
+    "compilation included. Memory: the most that all its processes held, Python and "
+    "libraries included (+ on the device)."
   )
-  return said
+  if any(c.skipped for c in contenders):
+    last += (
+      f" Timed once: over {SLOW:g} times slower than the fastest of its side so far."
+    )
+  return [*lines, last]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -261,7 +271,8 @@ def main(argv: list[str] | None = None) -> None:
     raise UserError("--only and --skip leave no contender: name fewer in --skip")
   where, operations = common.elsewhere(before, flags.workloads)
   peaks: dict[str, float] = {}
-  tables, numbers = [], {}
+  tables = []
+  numbers = {}
   for name in flags.workloads:
     workload = placed(name, where["platform"], flags.steps)
     cpu = where["platform"] == "cpu"

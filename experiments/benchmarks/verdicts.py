@@ -22,6 +22,7 @@ Cost: 8 minutes on one CPU core.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -73,11 +74,11 @@ def interval(
   a: np.ndarray, b: np.ndarray, paired: bool
 ) -> tuple[bool, tuple[float, float]]:
   """Whether one is called better, and the interval that is printed."""
-  found = stats.compare_means(a, b, paired)
-  ends = found.low, found.high
-  if not np.isfinite(found.low):
+  comparison = stats.compare_means(a, b, paired)
+  ends = comparison.low, comparison.high
+  if not np.isfinite(comparison.low):
     ends = stats.mean_difference(a, b, paired).interval
-  return bool(found.p_value <= ALPHA), ends
+  return bool(comparison.p_value <= ALPHA), ends
 
 
 def rates(
@@ -89,7 +90,8 @@ def rates(
   better, held, won = 0, 0, 0
   same = of_a is of_b
   for _ in range(number):
-    a, b = of_a(rng, runs), of_b(rng, runs)
+    a = of_a(rng, runs)
+    b = of_b(rng, runs)
     called, (low, high) = interval(a, b, paired)
     better += called
     held += bool(low <= truth + 1e-9 and truth - 1e-9 <= high)
@@ -109,27 +111,32 @@ def examples_rate(runs: int, examples: int, number: int, rng) -> tuple[float, fl
     # difference is 0.
     p = 0.04 + 0.9 * rng.beta(0.5, 4, examples)
     other = p + rng.choice([-1, 1], examples) * 0.5 * np.minimum(p - 0.02, 0.98 - p)
-    a, b = (
-      rng.random((runs, examples)) < q + 0.004 * rng.standard_normal((runs, 1))
-      for q in (p, other)
-    )
-    found = stats.compare_means(a.mean(1), b.mean(1))
+
+    def errors(rates: np.ndarray) -> np.ndarray:
+      """Errors of runs that differ by a normal deviate each."""
+      uniform = rng.random((runs, examples))
+      return uniform < rates + 0.004 * rng.standard_normal((runs, 1))
+
+    a = errors(p)
+    b = errors(other)
+    over_runs = stats.compare_means(a.mean(1), b.mean(1))
     both = stats.compare_means_on_other_examples(a, b)
     held += [
-      min(both.low, found.low) <= 0 <= max(both.high, found.high),
-      found.low <= 0 <= found.high,
+      min(both.low, over_runs.low) <= 0 <= max(both.high, over_runs.high),
+      over_runs.low <= 0 <= over_runs.high,
     ]
   return tuple(held / number)
 
 
 def shown(runs: int, difference: float, paired: bool, law: str, number: int, rng):
   """How often a true difference, in standard deviations, is shown as such."""
-  found = 0
+  seen = 0
   for _ in range(number):
-    a, b = (LAWS[law](rng, runs) for _ in range(2))
+    a = LAWS[law](rng, runs)
+    b = LAWS[law](rng, runs)
     result = stats.compare_means(a + difference, b, paired)
-    found += bool(result.p_value <= ALPHA and result.difference > 0)
-  return found / number
+    seen += bool(result.p_value <= ALPHA and result.difference > 0)
+  return seen / number
 
 
 def pilots(runs: int, law: str, number: int, rng) -> tuple[float, float, float, float]:
@@ -141,15 +148,18 @@ def pilots(runs: int, law: str, number: int, rng) -> tuple[float, float, float, 
     float(stats.runs_for_mean(sd, 0.2)),
     float(stats.runs_for_difference(sd, 0.5, paired=False)),
   )
-  held, estimates = np.zeros(2), []
+  held = np.zeros(2)
+  estimates = []
   for _ in range(number):
     x = LAWS[law](rng, runs)
     ends = np.sqrt(stats.variance_over_runs(x).interval)
-    found = (
+    needed_runs = (
       stats.runs_for_mean(ends, 0.2),
       stats.runs_for_difference(ends, 0.5, paired=False),
     )
-    held += [low <= t <= high for t, (low, high) in zip(truths, found, strict=True)]
+    held += [
+      low <= t <= high for t, (low, high) in zip(truths, needed_runs, strict=True)
+    ]
     needed = stats.runs_for_difference(x.std(ddof=1), 0.5, paired=False)
     estimates.append(float(needed))
   return *(held / number), *np.quantile(estimates, (0.25, 0.75))
@@ -159,66 +169,59 @@ def percent(x: float) -> str:
   return f"{100 * x:.1f}"
 
 
+def rates_of_comparisons(
+  runs: int, paired: bool, number: int, rng
+) -> tuple[list[str], list[str], list[str]]:
+  """How often, of so many runs, equal recipes are called different, intervals hold the
+  true difference, and differences are shown: a cell for each law or pair of laws.
+  """
+  null = [rates(law, law, 0.0, runs, paired, number, rng) for law in LAWS.values()]
+  errors = [percent(error) for error, _, _ in null]
+  covers = [percent(cover) for _, cover, _ in null]
+  for laws in DIFFERENT.values():
+    _, cover, _ = rates(*laws, runs, paired, number, rng)
+    covers.append(percent(cover))
+  covers.append(" ".join(percent(probability) for _, _, probability in null))
+  powers = []
+  for difference in DIFFERENCES:
+    of_laws = [
+      percent(shown(runs, difference, paired, law, max(1, number // 2), rng))
+      for law in LAWS
+    ]
+    powers.append(" / ".join(of_laws))
+  return errors, covers, powers
+
+
 def main(argv: Sequence[str] | None = None) -> None:
   flags, command = arguments(VerdictFlags, __doc__, "verdicts", argv)
-  rng, number = np.random.default_rng(0), flags.campaigns
-  errors, covers, powers, examples, taken, guesses = ([] for _ in range(6))
+  rng = np.random.default_rng(0)
+  number = flags.campaigns
   ways = {"pairs": True, "unpaired": False}
   steps = [(way, runs) for way in ways for runs in flags.runs]
+  errors, covers, powers = [], [], []
   for way, runs in track(steps, "simulating", console=Console(stderr=True)):
-    paired = ways[way]
-    null = [rates(law, law, 0.0, runs, paired, number, rng) for law in LAWS.values()]
-    errors.append((way, str(runs), *(percent(x[0]) for x in null)))
-    covers.append(
-      (
-        way,
-        str(runs),
-        *(percent(x[1]) for x in null),
-        *(
-          percent(rates(*laws, runs, paired, number, rng)[1])
-          for laws in DIFFERENT.values()
-        ),
-        " ".join(percent(x[2]) for x in null),
-      )
-    )
-    powers.append(
-      (
-        way,
-        str(runs),
-        *(
-          " / ".join(
-            percent(shown(runs, d, paired, law, max(1, number // 2), rng))
-            for law in LAWS
-          )
-          for d in DIFFERENCES
-        ),
-      )
-    )
-  for runs in (6, 10, 40):
-    for n in (100, 800):
-      both, alone = examples_rate(runs, n, max(1, number // 2), rng)
-      examples.append((str(runs), str(n), percent(both), percent(alone)))
+    error, cover, power = rates_of_comparisons(runs, ways[way], number, rng)
+    errors.append((way, str(runs), *error))
+    covers.append((way, str(runs), *cover))
+    powers.append((way, str(runs), *power))
+  # What follows is of larger samples, and takes half as many.
+  half = max(1, number // 2)
+  examples = []
+  for runs, n in itertools.product((6, 10, 40), (100, 800)):
+    both, alone = examples_rate(runs, n, half, rng)
+    examples.append((str(runs), str(n), percent(both), percent(alone)))
+  taken = []
   for difference in (2.0, 1.5, 1.0, 0.7, 0.5):
     for way, paired in ways.items():
       sd = np.sqrt(2) if paired else 1.0
       runs = int(stats.runs_for_difference(sd, difference, paired))
-      happened = [
-        percent(shown(runs, difference, paired, law, max(1, number // 2), rng))
-        for law in LAWS
-      ]
-      taken.append((way, f"{difference:g}", str(runs), *happened))
-  for runs in (10, 20, 30):
-    for law in LAWS:
-      of_mean, of_difference, low, high = pilots(runs, law, max(1, number // 2), rng)
-      guesses.append(
-        (
-          str(runs),
-          law,
-          percent(of_mean),
-          percent(of_difference),
-          f"{low:.0f} to {high:.0f}",
-        )
-      )
+      power = [percent(shown(runs, difference, paired, law, half, rng)) for law in LAWS]
+      taken.append((way, f"{difference:g}", str(runs), *power))
+  guesses = []
+  for runs, law in itertools.product((10, 20, 30), LAWS):
+    of_mean, of_difference, low, high = pilots(runs, law, half, rng)
+    middle = f"{low:.0f} to {high:.0f}"
+    guesses.append((str(runs), law, percent(of_mean), percent(of_difference), middle))
   tables = [
     Table(
       f"Per cent of {number} comparisons of equal recipes that call one better",

@@ -88,25 +88,29 @@ def tasks(scale: str) -> dict[str, Task]:
       "breast_cancer": Task(mlp, MLP_SOURCES, 4, 4, Searched(OVER_MLP, *tiny)),
       "digits": Task(quick, SOURCES, 4, 4, Searched(OVER, *tiny)),
     }
-  found = {
+  by_name = {
     "breast_cancer": Task(
       MLP, MLP_SOURCES, searched=Searched(OVER_MLP, 100, 5, 200, 100)
     )
   }
   whole = Searched(OVER_MHC, 196, 2, 100, 100)
   few = Searched(OVER_MHC, 16, 2, 60, 20)
-  mhc = few if scale == "laptop" else whole
-  found["mhc"] = Task(peptides.MLP_MHC, MLP_SOURCES, searched=mhc)
+  mhc = whole
+  if scale == "laptop":
+    mhc = few
+  by_name["mhc"] = Task(peptides.MLP_MHC, MLP_SOURCES, searched=mhc)
   if scale == "paper":
     vgg = Searched(OVER_VGG, 256, 2, 100, 100)
-    return found | {"cifar10": Task(vgg11_cifar10, SOURCES[:-1], searched=vgg)}
+    return by_name | {"cifar10": Task(vgg11_cifar10, SOURCES[:-1], searched=vgg)}
   if scale == "gpu":
     digits = Task(DIGITS, SOURCES, searched=Searched(OVER, 196, 2, 200, 100))
-    mnist, cifar10 = MLP_MNIST, vgg11_cifar10
+    mnist = MLP_MNIST
+    cifar10 = vgg11_cifar10
   else:
     digits = Task(HALF, SOURCES, searched=Searched(OVER, 16, 2, 60, 20))
-    mnist, cifar10 = QUICK_MNIST, images.PATCHES
-  return found | {
+    mnist = QUICK_MNIST
+    cifar10 = images.PATCHES
+  return by_name | {
     "digits": digits,
     "mnist": Task(mnist, MLP_SOURCES),
     "cifar10": Task(cifar10, SOURCES[:-1]),
@@ -132,33 +136,38 @@ def compared(scale: str) -> str:
 
 def campaigns(scale: str) -> dict[str, Campaign]:
   """Return every campaign of the paper's at a scale."""
-  found = {}
+  every_campaign = {}
   for name, task in tasks(scale).items():
-    recipe, repetitions = task.recipe, task.repetitions
+    recipe = task.recipe
+    repetitions = task.repetitions
     varied = [*((source,) for source in task.sources), SOURCES]
-    tables = [repeated(of, repetitions, task.measures) for of in varied]
-    every = tables[-1].out_of_bootstrap()
-    made = {
+    tables = [
+      repeated(varied_sources, repetitions, task.measures) for varied_sources in varied
+    ]
+    all_vary = tables[-1].out_of_bootstrap()
+    of_task = {
       "sources": Campaign(recipe, vs.Runs.concat(tables).out_of_bootstrap()),
-      NOISE: Campaign(recipe, every[:NOISE_RUNS], lane_width=NOISE_WIDTH),
+      NOISE: Campaign(recipe, all_vary[:NOISE_RUNS], lane_width=NOISE_WIDTH),
     }
     if name == compared(scale):
-      made["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), every)
-    if of := task.searched:
+      of_task["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), all_vary)
+    searched = task.searched
+    if searched:
       objective = next(iter(recipe.metrics), None)
-      search = Search(of.over, of.trials, objective=objective)
-      ideal = vs.Runs.independent(of.ideal).out_of_bootstrap()
+      search = Search(searched.over, searched.trials, objective=objective)
+      ideal = vs.Runs.independent(searched.ideal).out_of_bootstrap()
+      of_task["ideal"] = Campaign(recipe, ideal, search=search)
       best_of = f"{name}_ideal", repetitions
-      held = repeated(("sampler",), repetitions, of.searches).out_of_bootstrap()
-      made |= {
-        "ideal": Campaign(recipe, ideal, search=search),
-        "fixed": Campaign(recipe, fixed(repetitions, of.k), best_of=best_of),
-        **{
-          s: Campaign(recipe, held, search=search._replace(sampler=s)) for s in SAMPLERS
-        },
-      }
-    found |= {f"{name}_{what}": campaign for what, campaign in made.items()}
-  return found
+      of_task["fixed"] = Campaign(
+        recipe, fixed(repetitions, searched.k), best_of=best_of
+      )
+      # All seeds but the sampler's are the same in a repetition.
+      held = repeated(("sampler",), repetitions, searched.searches).out_of_bootstrap()
+      for sampler in SAMPLERS:
+        by_sampler = search._replace(sampler=sampler)
+        of_task[sampler] = Campaign(recipe, held, search=by_sampler)
+    every_campaign |= {f"{name}_{what}": campaign for what, campaign in of_task.items()}
+  return every_campaign
 
 
 def repeated(
@@ -168,19 +177,18 @@ def repeated(
   other seeds of repetition i modulo `repetitions`.
   """
   each = np.arange(repetitions * measures, dtype=np.uint32)
-  names = dict.fromkeys((*SOURCES, *varied))
-  return vs.Runs(
-    {name: first + each if name in varied else each % repetitions for name in names}
-  )
+  seeds = {}
+  for name in (*SOURCES, *varied):
+    seeds[name] = first + each if name in varied else each % repetitions
+  return vs.Runs(seeds)
 
 
 def fixed(repetitions: int, k: int) -> vs.Runs:
   """Return the runs of algorithm 2 after its search, for each of `FIXED`: repetition r
   holds the seeds of search r where it does not draw anew.
   """
-  return vs.Runs.concat(
-    [
-      repeated(SOURCES if what == "all" else (what,), repetitions, k, AFTER_SEARCH)
-      for what in FIXED
-    ]
-  ).out_of_bootstrap()
+  tables = []
+  for what in FIXED:
+    varied = SOURCES if what == "all" else (what,)
+    tables.append(repeated(varied, repetitions, k, AFTER_SEARCH))
+  return vs.Runs.concat(tables).out_of_bootstrap()

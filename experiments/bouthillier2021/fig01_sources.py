@@ -66,10 +66,11 @@ def panels(numbers: Mapping[str, Sources]) -> int:
 
 
 def compute(trained: Trained) -> dict[str, Sources]:
-  found = {}
+  by_task = {}
   for name, task in tasks(trained.scale).items():
     accuracies = measures.by_source(trained, name)
-    for what in (*SAMPLERS, "ideal") if task.searched else ():
+    searches = (*SAMPLERS, "ideal") if task.searched else ()
+    for what in searches:
       accuracies[what] = measures.repetitions(
         measures.performances(trained, f"{name}_{what}"), task.repetitions
       )
@@ -78,10 +79,10 @@ def compute(trained: Trained) -> dict[str, Sources]:
     first = every[-task.repetitions * task.measures :][: len(again)]
     used = (trained.used[f"{name}_{what}"] for what in (NOISE, "sources"))
     lanes = " instead of ".join(
-      "{lowering}, width {lane_width}".format(**of) for of in used
+      "{lowering}, width {lane_width}".format(**record) for record in used
     )
-    found[name] = sources(accuracies, again - first, lanes)
-  return found
+    by_task[name] = sources(accuracies, again - first, lanes)
+  return by_task
 
 
 def sources(
@@ -114,18 +115,21 @@ def variances(
   """Return the variance within repetitions by what varies, and its ratio to that of
   `data`.
   """
-  of = {}
-  for name in (name for name in NAMES if name in accuracies):
+  by_source = {}
+  for name in NAMES:
+    if name not in accuracies:
+      continue
     x = accuracies[name]
     within = x.var(axis=1, ddof=1)
-    variance, se = within.mean(), within.std(ddof=1) / math.sqrt(len(x))
-    of[name] = Variance(
+    variance = within.mean()
+    se = within.std(ddof=1) / math.sqrt(len(x))
+    by_source[name] = Variance(
       variance,
       frame.root(variance, se)[1],
       measures.ratio(x, accuracies["data"]),
       f"{len(x)} × {x.shape[1]}",
     )
-  return of
+  return by_source
 
 
 def rows(numbers: Mapping[str, Sources]) -> list[Row]:
@@ -144,13 +148,17 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
     claim = paper.CLAIMS[claims.get(name, "over data")]
     stated = paper.SEARCHES if name in SAMPLERS else claim
     estimate = Estimate(*n.relative, "log")
-    said = f"{estimate}; {sd}"
+    ours = f"{estimate}; {sd}"
     if name == EVERYTHING:
-      parts = (s for s in NAMES if s in numbers.of and s not in (*SAMPLERS, "ideal"))
-      alone = sum(numbers.of[s].relative.value for s in parts if s != EVERYTHING)
-      said += f"; alone they add to {alone:.2f}"
+      others = (*SAMPLERS, "ideal", EVERYTHING)
+      alone = sum(
+        numbers.of[source].relative.value
+        for source in NAMES
+        if source in numbers.of and source not in others
+      )
+      ours += f"; alone they add to {alone:.2f}"
     quantity = f"{task}: variance of {NAMES[name]} over that of data"
-    table.append(row(quantity, stated, said, n.runs, estimate))
+    table.append(row(quantity, stated, ours, n.runs, estimate))
   order = row(
     f"{task}: variance of data order over that of weights init",
     paper.CLAIMS["order over init"],
@@ -186,12 +194,12 @@ def rows_of(task: str, numbers: Sources) -> list[Row]:
 
 def plot(numbers: Mapping[str, Sources], axes: np.ndarray) -> None:
   for ax, (task, n) in zip(axes, numbers.items(), strict=True):
-    shown = [*n.of][::-1]
-    found = np.array([n.of[name].relative for name in shown])
-    found = np.vstack([[n.noise / n.of["data"].variance, np.nan, np.nan], found])
-    value, low, high = found.T
+    names = [*n.of][::-1]
+    relative = np.array([n.of[name].relative for name in names])
+    relative = np.vstack([[n.noise / n.of["data"].variance, np.nan, np.nan], relative])
+    value, low, high = relative.T
     ax.barh(
-      ["numerical noise", *(NAMES[name] for name in shown)],
+      ["numerical noise", *(NAMES[name] for name in names)],
       value,
       xerr=np.nan_to_num(np.abs([low - value, high - value])),
       color=plots.SKY,
@@ -202,5 +210,5 @@ def plot(numbers: Mapping[str, Sources], axes: np.ndarray) -> None:
     ax.set(
       title=task,
       xlabel="variance over that of the data\n(dotted: the paper, init mostly below)",
-      xlim=(0, 1.1 * np.nanmax(found[:, [0, 2]])),
+      xlim=(0, 1.1 * np.nanmax(relative[:, [0, 2]])),
     )

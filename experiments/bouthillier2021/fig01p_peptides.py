@@ -21,7 +21,7 @@ from experiments.bouthillier2021.fig01_sources import NAMES, Variance
 from experiments.bouthillier2021.figg3_distributions import Normality
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate, between
-from experiments.frame import Row, Trained, of_runs, row
+from experiments.frame import Row, Trained, row, rows_of
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1, peptides: variance by source, relative to that of the data"
@@ -38,8 +38,9 @@ class Peptides(NamedTuple):
 
 
 def compute(trained: Trained) -> Peptides:
-  name = TASK if TASK in tasks(trained.scale) else next(iter(tasks(trained.scale)))
-  task = tasks(trained.scale)[name]
+  every_task = tasks(trained.scale)
+  name = TASK if TASK in every_task else next(iter(every_task))
+  task = every_task[name]
   parts = (*task.sources, EVERYTHING)
   each = task.repetitions * task.measures
   scores = finished(trained, f"{name}_sources")
@@ -62,7 +63,9 @@ def compute(trained: Trained) -> Peptides:
 
 def finished(trained: Trained, name: str) -> np.ndarray:
   """Return the measures of the runs of a campaign that are kept, or else of all."""
-  parts = kept.parts(trained.kept, trained.place(name).name) if trained.kept else []
+  parts = []
+  if trained.kept:
+    parts = kept.parts(trained.kept, trained.place(name).name)
   if not parts:
     return measures.performances(trained, name)
   for i, (_, record) in enumerate(parts, 1):
@@ -74,26 +77,27 @@ def finished(trained: Trained, name: str) -> np.ndarray:
 
 def rows(n: Peptides) -> list[Row]:
   table = [row("mean of all measures", None, f"{n.mean:.4f}", sum_of(n))]
-  for name, of in n.of.items():
+  for name, variance in n.of.items():
     if name == "data":
       continue
     claim = paper.CLAIMS["init over data" if name == "init" else "over data"]
     quantity = f"variance of {NAMES[name]} over that of data"
-    table.append(row(quantity, claim, Estimate(*of.relative, "log"), of.runs))
+    relative = Estimate(*variance.relative, "log")
+    table.append(row(quantity, claim, relative, variance.runs))
   order = Estimate(*n.order_over_init, "log")
   claim = paper.CLAIMS["order over init"]
   table.append(row(claim.statistic, claim, order, n.of["order"].runs))
-  for name, of in n.normality.items():
-    skewness = figg3_distributions.skewness(of.deviations.ravel())
-    said = f"{between(*skewness[:3])}; Shapiro-Wilk p {of.p_value:.2g}"
-    table += of_runs(
-      n.of[name].runs, (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], said)
+  for name, normality in n.normality.items():
+    skewness = figg3_distributions.skewness(normality.deviations.ravel())
+    ours = f"{between(*skewness[:3])}; Shapiro-Wilk p {normality.p_value:.2g}"
+    table += rows_of(
+      n.of[name].runs, (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], ours)
     )
   return table
 
 
 def sum_of(n: Peptides) -> int:
-  return sum(of.deviations.size for of in n.normality.values())
+  return sum(normality.deviations.size for normality in n.normality.values())
 
 
 def plot(n: Peptides, axes: np.ndarray) -> None:

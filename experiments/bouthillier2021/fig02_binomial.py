@@ -15,7 +15,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate, between
-from experiments.frame import Row, Trained, of_runs, percent
+from experiments.frame import Row, Trained, percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -47,7 +47,8 @@ def compute(trained: Trained) -> dict[str, Binomial]:
 def binomial(
   accuracies: Float[np.ndarray, "repetitions measures"], examples: int
 ) -> Binomial:
-  error, within = (1 - accuracies.mean()), accuracies.var(axis=1, ddof=1)
+  error = 1 - accuracies.mean()
+  within = accuracies.var(axis=1, ddof=1)
   variance = np.array([within.mean(), *stats.mean_over_runs(within).interval])
   observed = Ratio(*np.sqrt(np.maximum(variance, 0)))
   runs = " × ".join(map(str, accuracies.shape))
@@ -60,12 +61,12 @@ def rows(numbers: Mapping[str, Binomial]) -> list[Row]:
   table = []
   for task, n in numbers.items():
     ratio = Estimate(*(x / n.binomial for x in n.observed), "log")
-    said = (
+    ours = (
       f"{percent(n.binomial)}, of {n.examples} examples, mean error {percent(n.error)}"
     )
-    table += of_runs(
+    table += rows_of(
       n.runs,
-      (f"{task}: sd of a binomial", None, said),
+      (f"{task}: sd of a binomial", None, ours),
       (f"{task}: sd, data (bootstrap) alone", None, between(*n.observed, 100, " %")),
       ("... over that of a binomial", paper.CLAIMS["binomial"], ratio),
     )
@@ -85,7 +86,7 @@ def plot(numbers: Mapping[str, Binomial], axes: np.ndarray) -> None:
       color=color,
       label=f"binomial, {task}: error {percent(n.error)}",
     )
-    value, low, high = (100 * x for x in n.observed)
+    value, low, high = 100 * np.array(n.observed)
     reach = [[value - low], [high - value]]
     ax.errorbar(
       n.examples,

@@ -13,7 +13,7 @@ from experiments import claims, frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Biased
-from experiments.frame import Row, Trained, of_runs, row
+from experiments.frame import Row, Trained, row, rows_of
 from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
@@ -40,20 +40,22 @@ def panels(numbers: Mapping[str, Estimators]) -> int:
 
 
 def compute(trained: Trained) -> dict[str, Estimators]:
-  found = {}
+  by_task = {}
   for name in searched_tasks(trained.scale):
     ideal, fixed = measures.by_estimator(trained, name)
     biased = {what: measures.biased(x) for what, x in fixed.items()}
-    found[name] = Estimators(len(ideal), ideal.var(ddof=1), biased)
-  return found
+    by_task[name] = Estimators(len(ideal), ideal.var(ddof=1), biased)
+  return by_task
 
 
 def rows(numbers: Mapping[str, Estimators]) -> list[Row]:
   table = []
   for task, n in numbers.items():
     for varied, b in n.biased.items():
-      worth = f"{b.worth:.3g}" if math.isfinite(b.worth) else "—"
-      table += of_runs(
+      worth = "—"
+      if math.isfinite(b.worth):
+        worth = f"{b.worth:.3g}"
+      table += rows_of(
         b.of,
         (
           f"{task}: ρ of FixHOptEst(k, {varied})",
@@ -62,8 +64,9 @@ def rows(numbers: Mapping[str, Estimators]) -> list[Row]:
           b.estimate,
         ),
       )
-    claim, init = paper.CLAIMS["bias"], n.biased["init"]
-    less = claims.less(init.estimate, n.biased["data"].estimate)
+    claim = paper.CLAIMS["bias"]
+    init = n.biased["init"]
+    less = claims.difference(init.estimate, n.biased["data"].estimate)
     table.append(row(f"{task}: {claim.statistic}", claim, less, init.of))
   return table
 

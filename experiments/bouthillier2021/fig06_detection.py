@@ -22,7 +22,7 @@ from experiments.bouthillier2021.campaigns import compared as compared_task
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.claims import Estimate, between, estimated
-from experiments.frame import Row, Trained, of_runs, percent
+from experiments.frame import Row, Trained, percent, rows_of
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,
@@ -36,7 +36,8 @@ TITLE = "Figure 6: A beside B, and how often each way to compare finds the bette
 PANELS = 2
 SHOWN = ("all", "init")  # biased estimators
 GRID = np.round(np.linspace(0.4, 0.99, 60), 2)  # true P(A > B)
-HALF, AT_GAMMA = (np.flatnonzero(p == GRID)[0] for p in (0.5, GAMMA))
+HALF = np.flatnonzero(GRID == 0.5)[0]
+AT_GAMMA = np.flatnonzero(GRID == GAMMA)[0]
 CRITERIA = {
   "single_point": "one run each",
   "average": f"averages of {PAIRS}",
@@ -91,7 +92,8 @@ def compared(
   `biased`.
   """
   decision = stats.decide(a, b, gamma=GAMMA)
-  ratio, difference = stats.variance_ratio(a, b), stats.mean_difference(a, b)
+  ratio = stats.variance_ratio(a, b)
+  difference = stats.mean_difference(a, b)
   sd = tuple(x.std(ddof=1) for x in (a, b))
   rho = {"ideal": 0.0, **biased}
   keys = dict(zip(rho, jax.random.split(key, len(rho)), strict=True))
@@ -135,18 +137,21 @@ def sd_se(accuracies: Float[np.ndarray, " runs"]) -> float:
   """Standard error of the standard deviation over runs, by the jackknife of the
   variance.
   """
-  runs, sd = len(accuracies), accuracies.std(ddof=1)
+  runs = len(accuracies)
+  sd = accuracies.std(ddof=1)
+  if not sd:
+    return math.nan
   without_each = np.array(
     [np.delete(accuracies, run).var(ddof=1) for run in range(runs)]
   )
-  return math.sqrt((runs - 1) * without_each.var()) / (2 * sd) if sd else math.nan
+  return math.sqrt((runs - 1) * without_each.var()) / (2 * sd)
 
 
 def rows(n: Comparison) -> list[Row]:
   threshold = (f"better from {paper.THRESHOLD}", "section 4.2")
   better = "" if n.average.better else "not "
   relative = [x / n.average.threshold * paper.THRESHOLD for x in n.difference]
-  table = of_runs(
+  table = rows_of(
     n.runs,
     ("P(A > B)", None, between(n.probability, *n.interval)),
     ("decision", (f"γ = {GAMMA}", "appendix C.6"), n.decision),
@@ -170,37 +175,36 @@ def rows(n: Comparison) -> list[Row]:
 
 def rate_rows(estimator: str, exact: OperatingCharacteristics) -> list[Row]:
   """Return the rates of an estimator, which are exact for normal measures."""
-  of = "" if estimator == "ideal" else f", FixHOptEst(k, {estimator})"
+  ideal = estimator == "ideal"
+  suffix = "" if ideal else f", FixHOptEst(k, {estimator})"
   positives = {name: getattr(exact, name)[HALF] for name in CRITERIA}
   negatives = {name: 1 - getattr(exact, name)[AT_GAMMA] for name in CRITERIA}
   lines = []
   for name, criterion in CRITERIA.items():
-    if name == "single_point" and of:  # one run has nothing to share
+    if name == "single_point" and not ideal:  # one run has nothing to share
       continue
     printed = paper.DETECTION[name]
     lines += [
       (
-        f"false positives at P = 0.5, {criterion}{of}",
+        f"false positives at P = 0.5, {criterion}{suffix}",
         printed.positives,
         certain(positives[name]),
       ),
       (
-        f"false negatives at P = {GAMMA}, {criterion}{of}",
+        f"false negatives at P = {GAMMA}, {criterion}{suffix}",
         printed.negatives,
         certain(negatives[name]),
       ),
     ]
-  if not of:
-    average, single, ours = (
-      negatives[name] for name in ("average", "single_point", "outperforming")
-    )
+  if ideal:
+    average = negatives["average"]
     for name, difference in (
-      ("negatives average", average - single),
-      ("negatives outperforming", ours - average),
+      ("negatives average", average - negatives["single_point"]),
+      ("negatives outperforming", negatives["outperforming"] - average),
     ):
       claim = paper.CLAIMS[name]
       lines.append((claim.statistic, claim, certain(difference)))
-  return of_runs("exact", *lines)
+  return rows_of("exact", *lines)
 
 
 def certain(rate: float) -> Estimate:
@@ -221,18 +225,20 @@ def plot(n: Comparison, axes: np.ndarray) -> None:
 def _plot_rates(n: Comparison, ax: Axes) -> None:
   ax.axvspan(0.5, GAMMA, color="0.93", zorder=0)
   every = slice(None, None, 5)
-  shared = ["ideal"] + [
-    varied for varied in SHOWN if n.rho[varied] > 0
-  ]  # the others' curves are ideal
+  # Without a correlation, an estimator's curves are those of the ideal one.
+  shared = ["ideal", *(varied for varied in SHOWN if n.rho[varied] > 0)]
   ax.plot(GRID, oracle(GRID, PAIRS), color=plots.BLUE, linewidth=1.3, label="oracle")
-  for (criterion, said), color in zip(
+  for (criterion, name), color in zip(
     CRITERIA.items(), (plots.GREEN, plots.ORANGE, plots.PURPLE), strict=True
   ):
-    for estimator in (
-      shared[:1] if criterion == "single_point" else shared
-    ):  # one run has nothing to share
-      label = said if estimator == "ideal" else None
-      style = "-" if estimator == "ideal" else STYLES[estimator][0]
+    # One run has nothing to share.
+    estimators = ["ideal"] if criterion == "single_point" else shared
+    for estimator in estimators:
+      label = name
+      style = "-"
+      if estimator != "ideal":
+        label = None
+        style = STYLES[estimator][0]
       ax.plot(
         GRID,
         getattr(n.exact[estimator], criterion),
@@ -249,9 +255,9 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
         markersize=4,
       )
     (positives, _), (negatives, _) = paper.DETECTION[criterion]
-    places = [(GAMMA, 1 - negatives)] + [(0.5, positives)] * (
-      not isinstance(positives, str)
-    )
+    places = [(GAMMA, 1 - negatives)]
+    if not isinstance(positives, str):
+      places.append((0.5, positives))
     ax.plot(
       *zip(*places, strict=True),
       "D",
@@ -263,8 +269,8 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
   ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
   for varied in SHOWN:
     style = STYLES[varied][0] if varied in shared else "-"
-    said = f"FixHOptEst({varied}), ρ = {n.rho[varied]:.2f}"
-    ax.plot([], [], style, color=plots.INK, label=said)
+    label = f"FixHOptEst({varied}), ρ = {n.rho[varied]:.2f}"
+    ax.plot([], [], style, color=plots.INK, label=label)
   ax.set(
     xlabel="true P(A > B); grey: from 1/2 to γ",
     ylabel="rate of “A is better”",
@@ -284,7 +290,8 @@ def _plot_differences(n: Comparison, ax: Axes) -> None:
   )
   clear = 1 / 1.35  # lines end below the legend
   ax.axvline(0, ymax=clear, color=plots.INK, linewidth=0.8)
-  low, high = 100 * n.difference[1], 100 * n.difference[2]
+  low = 100 * n.difference[1]
+  high = 100 * n.difference[2]
   ax.axvspan(
     low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval"
   )

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from experiments.bouthillier2021 import paper
 from experiments.bouthillier2021.paper import GAMMA
 from experiments.claims import estimated
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -52,8 +52,9 @@ def compute(trained: Trained) -> Sizes:
 
 def rows(n: Sizes) -> list[Row]:
   place = np.flatnonzero(n.gamma == GAMMA)[0]
-  power, needed = n.power[place], n.needed[place]
-  return of_runs(
+  power = n.power[place]
+  needed = n.needed[place]
+  return rows_of(
     "exact",
     *(
       (

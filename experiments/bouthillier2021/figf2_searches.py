@@ -12,7 +12,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import SAMPLERS, searched_tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, of_runs, percent
+from experiments.frame import Row, Trained, percent, rows_of
 from vmapseeds.reports import plots
 from vmapseeds.searches.trials import trials_of
 
@@ -49,30 +49,33 @@ def compute(trained: Trained) -> dict[str, dict[str, Curves]]:
 def curves(trials, repetitions: int) -> Curves:
   places = trials.incumbents()
   known = (places >= 0).all(axis=0)  # a first trial may diverge
-  mean, sd, within = {}, {}, {}
+  mean = {}
+  sd = {}
+  within = {}
   for name, values in zip(SETS, (trials.objective, trials.measured), strict=True):
     error = 1 - np.where(known, values[places], np.nan)
     groups = error.reshape(-1, repetitions, error.shape[1])
     within[name] = groups.var(axis=0, ddof=1)
     mean[name], sd[name] = error.mean(axis=0), np.sqrt(within[name].mean(axis=0))
-  quarter, last = (within["test"][:, i] for i in (places.shape[1] // 4 - 1, -1))
-  of = f"{repetitions} × {len(places) // repetitions}"
-  return Curves(of, mean, sd, measures.ratio_of_variances(quarter, last))
+  quarter = within["test"][:, places.shape[1] // 4 - 1]
+  last = within["test"][:, -1]
+  size = f"{repetitions} × {len(places) // repetitions}"
+  return Curves(size, mean, sd, measures.ratio_of_variances(quarter, last))
 
 
 def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
   table = []
-  for task, of in numbers.items():
-    for sampler, n in of.items():
+  for task, by_sampler in numbers.items():
+    for sampler, n in by_sampler.items():
       last = {name: percent(n.mean[name][-1]) for name in SETS}
-      said = f"validation {last['validation']}, test {last['test']}, sd {percent(n.sd['test'][-1])}"
+      ours = f"validation {last['validation']}, test {last['test']}, sd {percent(n.sd['test'][-1])}"
       ratio = Estimate(*np.sqrt(n.quarter), "log")
-      table += of_runs(
+      table += rows_of(
         n.searches,
         (
           f"{task}: error after {len(n.mean['test'])} trials, {NAMES[sampler]}",
           None,
-          said,
+          ours,
         ),
         (
           "... sd after a quarter of them over that at the end",
@@ -85,16 +88,17 @@ def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
 
 def plot(numbers: Mapping[str, Mapping[str, Curves]], axes: np.ndarray) -> None:
   """A row of panels for each task; validation left, test right."""
-  for row, (task, of) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
+  for row, (task, by_sampler) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
     ends = [
       100 * (n.mean[s][i] + side * n.sd[s][i])
-      for n in of.values()
+      for n in by_sampler.values()
       for s in SETS
       for i, side in ((len(n.mean[s]) // 8, 1), (-1, -1))
     ]
     for ax, name in zip(row, SETS, strict=True):
-      for sampler, n in of.items():
-        mean, sd = 100 * n.mean[name], 100 * n.sd[name]
+      for sampler, n in by_sampler.items():
+        mean = 100 * n.mean[name]
+        sd = 100 * n.sd[name]
         count = 1 + np.arange(len(mean))
         ax.plot(count, mean, color=COLORS[sampler], label=NAMES[sampler])
         ax.fill_between(

@@ -38,13 +38,13 @@ class Normality(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Normality]]:
-  found = {}
+  by_task = {}
   for task in tasks(trained.scale):
     groups = measures.by_source(trained, task)
     groups[EVERYTHING] = groups[EVERYTHING].reshape(1, -1)
     examples = measures.test_examples(trained, task)
-    found[task] = {name: normality(x, examples) for name, x in groups.items()}
-  return found
+    by_task[task] = {name: normality(x, examples) for name, x in groups.items()}
+  return by_task
 
 
 def normality(
@@ -57,22 +57,27 @@ def normality(
 
 def p_value(accuracies: Float[np.ndarray, "repetitions measures"]) -> float:
   each = np.array([stats.normality(x).p_value for x in accuracies])
-  found = each[~np.isnan(each)]  # a repetition whose measures are all the same has none
-  return scipy.stats.combine_pvalues(found).pvalue if len(found) else np.nan
+  # A repetition whose measures are all the same has none.
+  known = each[~np.isnan(each)]
+  if not len(known):
+    return np.nan
+  return scipy.stats.combine_pvalues(known).pvalue
 
 
 def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
   table = []
-  for task, of in numbers.items():
-    for name, n in of.items():
+  for task, by_source in numbers.items():
+    for name, n in by_source.items():
       x = n.deviations.ravel()
       runs = " × ".join(str(size) for size in n.deviations.shape if size > 1)
-      p = (show(value, None, "p") for value in n[:2])
-      said = "{}; Shapiro-Wilk p {}, {} within the steps of the test set".format(
-        found := skewness(x), *p
+      estimate = skewness(x)
+      p, p_within_steps = [show(value, None, "p") for value in n[:2]]
+      ours = (
+        f"{estimate}; Shapiro-Wilk p {p}, "
+        f"{p_within_steps} within the steps of the test set"
       )
       quantity = f"{task}: skewness, {NAMES[name]}"
-      table.append(row(quantity, paper.CLAIMS["normal"], said, runs, found))
+      table.append(row(quantity, paper.CLAIMS["normal"], ours, runs, estimate))
   return table
 
 
@@ -85,13 +90,14 @@ def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
 
 def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:
   """Accuracies in standard deviations of the source, beside the normal density."""
-  grid, bins = np.linspace(-4, 4, 200), np.linspace(-4, 4, 25)
+  grid = np.linspace(-4, 4, 200)
+  bins = np.linspace(-4, 4, 25)
   colors = (plots.ORANGE, plots.BLUE, plots.GREEN, plots.PURPLE, plots.VERMILION)
   for ax, name in zip(axes, (*SOURCES, EVERYTHING), strict=True):
-    for (task, of), color in zip(numbers.items(), colors, strict=False):
-      if name not in of:
+    for (task, by_source), color in zip(numbers.items(), colors, strict=False):
+      if name not in by_source:
         continue
-      n = of[name]
+      n = by_source[name]
       x = n.deviations.ravel()
       sd = np.sqrt(n.deviations.var(axis=1, ddof=1).mean()) or 1.0
       label = f"{task}, p {show(n.p_value, None, 'p')}"

@@ -15,7 +15,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, number, of_runs
+from experiments.frame import Row, Trained, number, rows_of
 from experiments.measures.estimators import mse_decomposition
 from vmapseeds.reports import plots
 
@@ -62,24 +62,26 @@ def errors(
   """Return the errors of the estimators: of one measure and of k by equation 6, else
   over repetitions.
   """
-  truth, scale = ideal.mean(), ideal.std(ddof=1)
+  truth = ideal.mean()
+  scale = ideal.std(ddof=1)
   k = biased["all"].shape[1]
-  of = {"ideal, k = 1": of_ideal(1), "ideal": of_ideal(k)}
+  parts = {"ideal, k = 1": of_ideal(1), "ideal": of_ideal(k)}
   standard = {what: (x - truth) / scale for what, x in biased.items()}
   for what, x in standard.items():
-    found = mse_decomposition(x, 0.0)
-    of[what] = {
-      part: Part(float(getattr(found, part)), jackknifed(x, part)) for part in PARTS
+    decomposition = mse_decomposition(x, 0.0)
+    parts[what] = {
+      part: Part(float(getattr(decomposition, part)), jackknifed(x, part))
+      for part in PARTS
     }
   squares = {what: x.mean(axis=1) ** 2 for what, x in standard.items()}
   ratio = measures.ratio_of_variances(squares["init"], squares["all"])
-  return Errors(k, len(ideal), len(biased["all"]), of, ratio)
+  return Errors(k, len(ideal), len(biased["all"]), parts, ratio)
 
 
 def of_ideal(k: int) -> dict[str, Part]:
   """Return what equation 6 says of the ideal estimator."""
-  found = {"bias": 0.0, "variance": 1 / k, "correlation": 0.0, "mse": 1 / k}
-  return {part: Part(value, 0.0) for part, value in found.items()}
+  values = {"bias": 0.0, "variance": 1 / k, "correlation": 0.0, "mse": 1 / k}
+  return {part: Part(value, 0.0) for part, value in values.items()}
 
 
 def jackknifed(x: Float[np.ndarray, "repetitions k"], part: str) -> float:
@@ -91,21 +93,21 @@ def jackknifed(x: Float[np.ndarray, "repetitions k"], part: str) -> float:
 def rows(numbers: Mapping[str, Errors]) -> list[Row]:
   table = []
   for task, n in numbers.items():
-    of = f"{n.repetitions} × {n.k}"
+    size = f"{n.repetitions} × {n.k}"
     for name, parts in n.of.items():
       if name.startswith("ideal"):
         continue
-      said = ", ".join(f"{PARTS[p]} {number(*parts[p])}" for p in PARTS)
-      table += of_runs(of, (f"{task}: FixHOptEst({name}), k = {n.k}", None, said))
+      ours = ", ".join(f"{PARTS[p]} {number(*parts[p])}" for p in PARTS)
+      table += rows_of(size, (f"{task}: FixHOptEst({name}), k = {n.k}", None, ours))
     ratio = Estimate(*n.init_over_all, "log", n.repetitions - 1)
-    table += of_runs(
-      of, (f"{task}: mean squared error, init over all", paper.CLAIMS["mse"], ratio)
+    table += rows_of(
+      size, (f"{task}: mean squared error, init over all", paper.CLAIMS["mse"], ratio)
     )
   return table
 
 
 def plot(numbers: Mapping[str, Errors], axes: np.ndarray) -> None:
-  for ax, (part, said) in zip(axes, PARTS.items(), strict=True):
+  for ax, (part, label) in zip(axes, PARTS.items(), strict=True):
     height = 0.8 / len(numbers)
     for i, (task, n) in enumerate(numbers.items()):
       names = [*n.of][::-1]
@@ -121,9 +123,8 @@ def plot(numbers: Mapping[str, Errors], axes: np.ndarray) -> None:
       )
       ax.set_yticks(range(len(names)), names)
     ax.axvline(0, color=plots.INK, linewidth=0.8)
-    ax.set(
-      xlabel=said
-      if part == "correlation"
-      else f"{said} (σ{'²' * (part != 'bias')} of one ideal measure)"
-    )
+    units = {"bias": "σ", "variance": "σ²", "mse": "σ²"}  # a correlation has none
+    if part in units:
+      label += f" ({units[part]} of one ideal measure)"
+    ax.set(xlabel=label)
   axes[0].legend()

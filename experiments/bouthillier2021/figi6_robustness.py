@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from experiments.bouthillier2021 import fig06_detection
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from experiments.measures.detection import (
   equivalent_threshold,
   operating_characteristics,
@@ -53,25 +54,28 @@ def robustness(rho: Mapping[str, float]) -> Robustness:
 
 def rates(rho: float, settings) -> dict[str, Float[np.ndarray, "true points"]]:
   """Return the rates of each criterion at each true P(A > B) and (pairs, γ)."""
-  found = [
+  characteristics = [
     operating_characteristics(
       TRUE, rho, int(n), float(g), float(equivalent_threshold(g))
     )
     for n, g in settings
   ]
-  return {name: np.array([getattr(x, name) for x in found]).T for name in CRITERIA}
+  return {
+    name: np.array([getattr(x, name) for x in characteristics]).T for name in CRITERIA
+  }
 
 
 def rows(n: Robustness) -> list[Row]:
   table = []
   for name in n.rho:
-    said = "independent runs" if name == "ideal" else f"FixHOptEst({name})"
-    by_size, by_gamma = (of[name]["outperforming"][1] for of in (n.by_size, n.by_gamma))
+    which = "independent runs" if name == "ideal" else f"FixHOptEst({name})"
+    by_size = n.by_size[name]["outperforming"][1]
+    by_gamma = n.by_gamma[name]["outperforming"][1]
     sizes = ", ".join(f"{by_size[k == SIZES][0]:.2f}" for k in (10, 50, 100))
     gammas = ", ".join(f"{by_gamma[g == GAMMAS][0]:.2f}" for g in (0.6, 0.75, 0.9))
-    table += of_runs(
+    table += rows_of(
       "exact",
-      (f"P(A > B) found at 0.75 with 10, 50, 100 pairs, {said}", None, sizes),
+      (f"P(A > B) found at 0.75 with 10, 50, 100 pairs, {which}", None, sizes),
       (f"... with γ = 0.6, 0.75, 0.9 and {PAIRS} pairs", None, gammas),
     )
   return table
@@ -85,18 +89,33 @@ def plot(n: Robustness, axes: np.ndarray) -> None:
     (SIZES, n.by_size, f"pairs, γ = {GAMMA}"),
     (GAMMAS, n.by_gamma, f"γ, {PAIRS} pairs"),
   )
-  for row, (grid, of, label) in zip(axes.reshape(2, 2), grids, strict=True):
+  for row, (grid, by_estimator, quantity) in zip(
+    axes.reshape(2, 2), grids, strict=True
+  ):
     for i, ax in enumerate(row):
-      for name, (said, color) in CRITERIA.items():
-        for estimator, curves in of.items():
-          if estimator != "ideal" and name == "single_point":
-            continue  # one run has nothing to share
-          ideal = estimator == "ideal"
-          style = "-" if ideal else STYLES[estimator][0]
-          shown = said if ideal else None
-          ax.plot(grid, curves[name][i], style, color=color, label=shown)
-      ax.set(xlabel=label, ylabel="rate of “A is better”", ylim=(-0.02, 1.02))
+      curves = {
+        estimator: {name: by_truth[i] for name, by_truth in by_criterion.items()}
+        for estimator, by_criterion in by_estimator.items()
+      }
+      draw_curves(curves, grid, ax)
+      ax.set(xlabel=quantity, ylabel="rate of “A is better”", ylim=(-0.02, 1.02))
       ax.set_title(f"true P(A > B) = {TRUE[i]}", fontsize="medium")
   biased = f"FixHOptEst(all), ρ = {n.rho['all']:.2f}"
   axes[0].plot([], [], STYLES["all"][0], color=plots.INK, label=biased)
   axes[0].legend()
+
+
+def draw_curves(
+  curves: Mapping[str, Mapping[str, np.ndarray]], grid: np.ndarray, ax: Axes
+) -> None:
+  """Draws the rates of each estimator and criterion."""
+  for name, (criterion, color) in CRITERIA.items():
+    for estimator, by_criterion in curves.items():
+      style = "-"
+      label = criterion
+      if estimator != "ideal":
+        if name == "single_point":
+          continue  # one run has nothing to share
+        style = STYLES[estimator][0]
+        label = None
+      ax.plot(grid, by_criterion[name], style, color=color, label=label)

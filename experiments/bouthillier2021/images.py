@@ -43,9 +43,16 @@ PATCHES = vs.Recipe(
 def load_quarter() -> vs.Dataset:
   """Return the first quarter of CIFAR-10's training set, and of its test set."""
   whole = load_dataset("cifar10")
-  parts = whole.train, whole.tests["test"]
-  train, test = ((p.inputs[: len(p) // 4], p.targets[: len(p) // 4]) for p in parts)
-  return vs.Dataset(train=train, test=test, name="a quarter of cifar10")
+
+  def quarter(part):
+    size = len(part) // 4
+    return part.inputs[:size], part.targets[:size]
+
+  return vs.Dataset(
+    train=quarter(whole.train),
+    test=quarter(whole.tests["test"]),
+    name="a quarter of cifar10",
+  )
 
 
 def __getattr__(name: str) -> vs.Dataset:

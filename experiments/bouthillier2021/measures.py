@@ -126,7 +126,9 @@ class Biased(NamedTuple):
     """ρ with its interval: that of F, the ratio of the mean squares between and within
     repetitions, by χ² with as many degrees of freedom as give F's standard error.
     """
-    k, rho, freedom = self.measures, self.correlation, self.repetitions - 1
+    k = self.measures
+    rho = self.correlation
+    freedom = self.repetitions - 1
     ratio = (1 + (k - 1) * rho) / (1 - rho)
     if not (ratio > 0 and 0 < self.correlation_se < math.inf):
       return Estimate(math.nan, -1, 1)
@@ -184,9 +186,9 @@ def ratio_of_variances(
   jackknife leaves repetition r out of `a` and `b` together. NaN if fewer than two
   repetitions of either vary.
   """
-  if min(map(np.count_nonzero, (a, b))) < 2:
-    return Ratio(*(math.nan,) * 3)
-  found = a.mean() / b.mean()
+  if min(np.count_nonzero(a), np.count_nonzero(b)) < 2:
+    return Ratio(math.nan, math.nan, math.nan)
+  ratio = a.mean() / b.mean()
   se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), a, b)
   reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, (a, b))) - 1) * se)
-  return Ratio(found, found / reach, found * reach)
+  return Ratio(ratio, ratio / reach, ratio * reach)

@@ -32,11 +32,13 @@ def sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
   if WITH_PEPTIDES:
     of_tasks = {"peptides": records.numbers(PEPTIDES).of, **of_tasks}
   names = [name for name in NAMES if name != "data"]
-  for i, ((label, of), color) in enumerate(
+  for i, ((label, variances), color) in enumerate(
     zip(of_tasks.items(), colors.each(), strict=False)
   ):
-    places = [names.index(name) + 0.14 * (i - 2) for name in of if name != "data"]
-    relative = np.array([n.relative for name, n in of.items() if name != "data"])
+    places = [
+      names.index(name) + 0.14 * (i - 2) for name in variances if name != "data"
+    ]
+    relative = np.array([n.relative for name, n in variances.items() if name != "data"])
     value, low, high = relative.T
     bars = np.abs([low - value, high - value])
     marker = "D" if label == "peptides" else "o"
@@ -62,7 +64,7 @@ def binomial(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.plot(ends, ends, color=colors.quiet, linestyle="--", linewidth=1)
   ax.annotate("equal", (0.14, 0.115), color=colors.quiet)
   for (task, n), color in zip(numbers.items(), colors.each()[1:], strict=False):
-    value, low, high = (100 * x for x in n.observed)
+    value, low, high = 100 * np.array(n.observed)
     ax.errorbar(
       100 * n.binomial,
       value,

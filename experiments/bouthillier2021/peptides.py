@@ -111,7 +111,7 @@ def read(
     for row in rows
     if row["measurement_type"] == "quantitative"
     and SHORTEST <= len(row["peptide"]) <= LONGEST
-    and not {*row["peptide"]} - {*AMINO_ACIDS}
+    and set(row["peptide"]) <= set(AMINO_ACIDS)
   ]
   number = {name: i for i, name in enumerate(sorted({row["allele"] for row in kept}))}
   inputs = np.full((len(kept), LONGEST + 1), END, np.int32)
@@ -142,7 +142,8 @@ def load_affinities() -> vs.Dataset:
     with archive.open(name) as file:
       inputs, targets = read(csv.DictReader(io.TextIOWrapper(file)))
   shuffled = np.random.RandomState(0).permutation(len(targets))
-  inputs, targets = inputs[shuffled], targets[shuffled]
+  inputs = inputs[shuffled]
+  targets = targets[shuffled]
   cut = 2 * len(targets) // 3
   return vs.Dataset(
     train=(inputs[:cut], targets[:cut]),

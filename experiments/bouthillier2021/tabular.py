@@ -17,7 +17,8 @@ def load_breast_cancer() -> vs.Dataset:
   import sklearn.datasets
 
   x, y = sklearn.datasets.load_breast_cancer(return_X_y=True)
-  inputs, targets = x.astype(np.float32)[:, None, None], y.astype(np.int32)
+  inputs = x.astype(np.float32)[:, None, None]
+  targets = y.astype(np.int32)
   cut = 2 * len(y) // 3
   return vs.Dataset(
     train=(inputs[:cut], targets[:cut]),

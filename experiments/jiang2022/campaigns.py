@@ -157,32 +157,36 @@ def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
   share that of run 0.
   """
   sets = training_sets(examples, size, runs)
-  return {
-    group: vs.Runs.vary(sources, runs).subset(sets if "data" in sources else sets[0])
-    for group, sources in PARTNERS.items()
-  }
+  tables = {}
+  for group, sources in PARTNERS.items():
+    subsets = sets if "data" in sources else sets[0]
+    tables[group] = vs.Runs.vary(sources, runs).subset(subsets)
+  return tables
 
 
-def ensemble(scale: str, of: str) -> dict[str, str]:
+def ensemble(scale: str, data: str) -> dict[str, str]:
   """The names of campaigns by group, for the ensemble `cifar10`, `few`, `cifar100` or
   `same_data` at a scale.
   """
-  return SCALES[scale].ensembles[of].campaigns()
+  return SCALES[scale].ensembles[data].campaigns()
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
   """Every campaign of the paper's at a scale."""
-  made = {}
+  every = {}
   for scatter in SCALES[scale].scatters.values():
     runs = scatter.runs()
-    made |= {name: Campaign(recipe, runs) for name, recipe in scatter.recipes().items()}
-  for of in SCALES[scale].ensembles.values():
-    tables = groups(of.examples, of.train, of.runs)
-    made |= {
-      name: Campaign(of.recipe, tables[group]) for group, name in of.campaigns().items()
+    every |= {
+      name: Campaign(recipe, runs) for name, recipe in scatter.recipes().items()
+    }
+  for ensemble in SCALES[scale].ensembles.values():
+    tables = groups(ensemble.examples, ensemble.train, ensemble.runs)
+    every |= {
+      name: Campaign(ensemble.recipe, tables[group])
+      for group, name in ensemble.campaigns().items()
     }
   shift = SCALES[scale].shift
-  return made | {
+  return every | {
     name: Campaign(shift.recipe_of(domain), shift.runs())
     for domain, name in shift.campaigns().items()
   }
@@ -209,9 +213,9 @@ AUGMENTED = ("", "flip translate=4")  # the paper does not say how images are au
 MLP_MNIST = vs.recipe("mlp_cifar10", name="mlp_mnist", dataset="mnist", lr=0.1)
 
 
-def with_same_data(of: dict[str, Ensemble]) -> dict[str, Ensemble]:
+def with_same_data(ensembles: dict[str, Ensemble]) -> dict[str, Ensemble]:
   """Return them, and the one whose runs have the same data."""
-  return {**of, "same_data": of["cifar10"]._replace(groups=("SameData",))}
+  return {**ensembles, "same_data": ensembles["cifar10"]._replace(groups=("SameData",))}
 
 
 def smoke() -> Scale:
@@ -263,7 +267,8 @@ def laptop() -> Scale:
   mlp_mnist = mlp.replace(name="mlp_mnist", dataset="mnist")
   varied = {"width": (1.0, 0.5), "augment": ("", "flip")}
   swept = {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)}
-  layers, decays = {"depth": (1, 2), "width": (1.0, 2.0)}, {"weight_decay": (1e-3, 0.0)}
+  layers = {"depth": (1, 2), "width": (1.0, 2.0)}
+  decays = {"weight_decay": (1e-3, 0.0)}
   at_rates = OF_MLP | decays | {"lr": RATES}
   scatters = (
     Scatter("cifar10", cnn, 50_000, 2000, varied, swept, 2),
@@ -291,7 +296,7 @@ def laptop() -> Scale:
     Scatter("mlp_few", mlp_mnist, 60_000, 1000, layers, decays, 1),
     Scatter("mlp_rates", MLP_MNIST, 60_000, 2000, {}, at_rates, 1),
   )
-  made = {
+  ensembles = {
     "cifar10": Ensemble("mnist", MLP_MNIST.replace(depth=2), 60_000, 2000, 100),
     "few": Ensemble("few", cnn, 50_000, 500, 32),
     "cifar100": Ensemble("cifar100", mlp, 50_000, 1000, 32),
@@ -300,8 +305,8 @@ def laptop() -> Scale:
     "narrow_mnist", epochs=40, stop_at=0.995, schedule="constant", batch_size=50
   )
   return Scale(
-    {of.name: of for of in scatters},
-    with_same_data(made),
+    {scatter.name: scatter for scatter in scatters},
+    with_same_data(ensembles),
     Shift("mnist", narrow, 2500, 5),
   )
 
@@ -336,7 +341,7 @@ def published(
     Scatter("mlp_few", mlp, 60_000, 2000, of_mlp, decays, 1),
     Scatter("mlp_rates", MLP_MNIST, 60_000, 2000, of_mlp, decays | {"lr": RATES}, 1),
   )
-  made = {
+  ensembles = {
     "cifar10": Ensemble("cifar10", resnet, 50_000, 10_000, runs),
     "few": Ensemble("few", resnet, 50_000, 2000, runs),
     "cifar100": Ensemble("cifar100", cifar100, 50_000, 10_000, runs),
@@ -347,7 +352,9 @@ def published(
     min(most, 50_000),
     5,
   )
-  return Scale({of.name: of for of in scatters}, with_same_data(made), shift)
+  return Scale(
+    {scatter.name: scatter for scatter in scatters}, with_same_data(ensembles), shift
+  )
 
 
 SCALES = {

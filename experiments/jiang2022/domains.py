@@ -26,14 +26,18 @@ def __getattr__(name: str) -> vs.Dataset:
   if domain not in DOMAINS or data.startswith("_"):
     raise AttributeError(f"no domain {name}")
   loaded = sources.load_dataset(data)
-  train, test = loaded.train, loaded.tests["test"]
-  low, high = train.inputs.min(), train.inputs.max()
+  train = loaded.train
+  test = loaded.tests["test"]
+  low = train.inputs.min()
+  high = train.inputs.max()
 
-  def seen(images: np.ndarray, domain: str) -> np.ndarray:
+  def shifted(images: np.ndarray, domain: str) -> np.ndarray:
     shift = DOMAINS[domain]
-    return images if shift is None else shifts.apply_shift(images, shift, low, high)
+    if shift is None:
+      return images
+    return shifts.apply_shift(images, shift, low, high)
 
-  tests = {other: (seen(test.inputs, other), test.targets) for other in DOMAINS}
+  tests = {other: (shifted(test.inputs, other), test.targets) for other in DOMAINS}
   return vs.Dataset(
-    train=(seen(train.inputs, domain), train.targets), tests=tests, name=name
+    train=(shifted(train.inputs, domain), train.targets), tests=tests, name=name
   )

@@ -17,27 +17,35 @@ PANELS = 4
 
 
 def rows(numbers: Transfers) -> list[Row]:
-  made = []
+  lines = []
   for source, target, n in shift.each(numbers):
-    own, (apart, se) = source == target, paired(n)
-    error, disagreement = n.error.mean(), n.disagreement.mean()
-    ratio, freedom = disagreement / error, len(n.error) - 1
-    of_ratio = (n.disagreement - ratio * n.error).std(ddof=1) / np.sqrt(len(n.error))
-    estimate = (
-      claims.positive(ratio, of_ratio / error, freedom)
-      if own
-      else claims.estimated(apart, se, freedom, "%")
-    )
-    made.append(
+    pairs = len(n.error)
+    error = n.error.mean()
+    disagreement = n.disagreement.mean()
+    if source == target:
+      quantity = "disagreement over error"
+      claim = paper.CLAIMS["own domain"]
+      ratio = disagreement / error
+      # By the delta method.
+      residuals = n.disagreement - ratio * n.error
+      se = residuals.std(ddof=1) / np.sqrt(pairs)
+      estimate = claims.positive(ratio, se / error, pairs - 1)
+    else:
+      quantity = "error less disagreement"
+      claim = paper.CLAIMS["other domain"]
+      gap, se = paired(n)
+      estimate = claims.estimated(gap, se, pairs - 1, "%")
+    means = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}"
+    lines.append(
       row(
-        f"{'disagreement over error' if own else 'error less disagreement'}, {source} to {target}",
-        paper.CLAIMS["own domain" if own else "other domain"],
-        f"{estimate}: error {frame.percent(error)}, disagreement {frame.percent(disagreement)}",
-        f"{len(n.error)} pairs",
+        f"{quantity}, {source} to {target}",
+        claim,
+        f"{estimate}: {means}",
+        f"{pairs} pairs",
         estimate,
       )
     )
-  return made
+  return lines
 
 
 def paired(n: shift.Transfer) -> tuple[float, float]:

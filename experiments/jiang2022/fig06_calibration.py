@@ -70,12 +70,15 @@ def mean_square(
   """Mean squared distance of the items in all but the first and last bin, less noise;
   and its standard error.
   """
-  known = items[..., 1:-1] > 0
-  d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
-  weight = weight / weight.sum()
-  return (weight * (d**2 - s**2)).sum(), math.sqrt(
-    (weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum()
-  )
+  inner = (..., slice(1, -1))  # the first and the last bin are left out
+  known = items[inner] > 0
+  d = distance[inner][known]
+  s = noise[inner][known]
+  weight = items[inner][known] / items[inner][known].sum()
+  mean = (weight * (d**2 - s**2)).sum()
+  # Of squares of normal deviates with mean d and standard deviation s.
+  variance = (weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum()
+  return mean, math.sqrt(variance)
 
 
 def roots(square: float, se: float) -> tuple[float, float, float]:
@@ -111,6 +114,7 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
 
 
 def draw(ax: Axes, name: str, n: Curve) -> None:
-  x, y = n.curve.confidence, n.curve.accuracy
+  x = n.curve.confidence
+  y = n.curve.accuracy
   label = f"{name}, {n.runs} runs"
   plots.calibration_plot(x, y, ax, low=y - n.se, high=y + n.se, label=label)

@@ -50,9 +50,10 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
 
 def rows(numbers: Numbers) -> list[Row]:
   runs = max(n.runs for _, _, n in shift.each(numbers.transfers))
-  claim, bounded = (paper.CLAIMS[of] for of in ("gap and CACE", "gap below CACE"))
-  made = [row(claim.statistic, claim, Estimate(*numbers.r_squared, "atanh"), runs)]
-  return made + [
+  claim = paper.CLAIMS["gap and CACE"]
+  bounded = paper.CLAIMS["gap below CACE"]
+  lines = [row(claim.statistic, claim, Estimate(*numbers.r_squared, "atanh"), runs)]
+  return lines + [
     row(
       f"gap and CACE, {source} to {target}",
       bounded,

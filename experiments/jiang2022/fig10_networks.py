@@ -30,25 +30,23 @@ NETWORKS = {
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Found]]:
-  return {of: scatter.compute(trained, of) for of in NETWORKS}
+  return {network: scatter.compute(trained, network) for network in NETWORKS}
 
 
 def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
-  made = []
-  for of, name in NETWORKS.items():
-    for group, (points, n) in numbers[of].items():
-      claim, estimate = (
-        paper.CLAIMS["does not deviate"],
-        n.ratio.on("log", len(points.error)),
-      )
-      if of == "mlp":
-        of_few, few = numbers["mlp_few"][group]
+  lines = []
+  for network, name in NETWORKS.items():
+    for group, (points, n) in numbers[network].items():
+      claim = paper.CLAIMS["does not deviate"]
+      estimate = n.ratio.on("log", len(points.error))
+      if network == "mlp":
+        few_points, few = numbers["mlp_few"][group]
         claim = paper.CLAIMS["deviates"]
-        estimate = claims.less(
+        estimate = claims.difference(
           n.deviation.on("", len(points.error)),
-          few.deviation.on("", len(of_few.error)),
+          few.deviation.on("", len(few_points.error)),
         )
-      made.append(
+      lines.append(
         row(
           f"error over disagreement, {name}, {group}",
           claim,
@@ -57,13 +55,13 @@ def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
           estimate,
         )
       )
-  return made
+  return lines
 
 
 def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
-  for ax, (of, name) in zip(axes, NETWORKS.items(), strict=True):
+  for ax, (network, name) in zip(axes, NETWORKS.items(), strict=True):
     for group, color in zip(GROUPS, plots.PALETTE, strict=False):
-      error, disagreement, _ = numbers[of][group].points
+      error, disagreement, _ = numbers[network][group].points
       ax.plot(
         100 * disagreement.ravel(),
         100 * error.ravel(),

@@ -40,13 +40,13 @@ def compute(trained: Trained) -> dict[str, dict[str, Found]]:
 
 
 def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
-  made = []
+  lines = []
   for rate, groups in numbers.items():
     for group, (points, n) in groups.items():
       claim = None
       if float(rate) == PAPERS_RATE:
         claim = paper.CLAIMS[f"connected {group}"]
-      made.append(
+      lines.append(
         row(
           f"error over disagreement at learning rate {rate}, {group}",
           claim,
@@ -54,18 +54,16 @@ def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
           f"{points.known()} pairs",
         )
       )
-  return made
+  return lines
 
 
 def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
   (ax,) = axes
   for group, color in COLORS.items():
-    draw(
-      ax,
-      group,
-      color,
-      {float(r): of[group].agreement.ratio for r, of in numbers.items()},
-    )
+    ratios = {
+      float(rate): groups[group].agreement.ratio for rate, groups in numbers.items()
+    }
+    draw(ax, group, color, ratios)
   ax.axhline(1, color=plots.INK, linestyle="--", linewidth=1, zorder=0)
   ax.axhspan(0.9, 1.3, color=plots.INK, alpha=0.08, linewidth=0, label="the paper")
   ax.set(

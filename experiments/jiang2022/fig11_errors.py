@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from experiments import measures
 from experiments.claims import Estimate, estimated
-from experiments.frame import Row, number, of_runs
+from experiments.frame import Row, number, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
@@ -107,10 +107,10 @@ def share(which: Bool[np.ndarray, " examples"]) -> Share:
 
 
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
-  made = []
+  lines = []
   for name, n in numbers.items():
     parameters = f"a = {number(n.fit.a, n.a_se)}, b = {number(n.fit.b, n.b_se)}"
-    made += of_runs(
+    lines += rows_of(
       n.runs,
       (f"Beta fit, {name}", None, parameters),
       (
@@ -124,18 +124,18 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
       "runs disagree more than they err": n.more,
       "runs disagree less than they err": n.less,
     }
-    made += of_runs(
+    lines += rows_of(
       n.runs,
       *(
         (
           f"examples, {which}, {name}",
           paper.CLAIMS["some examples"],
-          Estimate(*of, unit="%"),
+          Estimate(*estimate, unit="%"),
         )
-        for which, of in shares.items()
+        for which, estimate in shares.items()
       ),
     )
-  return made
+  return lines
 
 
 def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
@@ -143,13 +143,16 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
   fits' counts for as many runs.
   """
   for name, n in numbers.items():
-    ax, color = axes[PANEL[name]], COLORS[name]
+    ax = axes[PANEL[name]]
+    color = COLORS[name]
     bins = min(BINS, n.runs + 1)
     bin_of = np.minimum(bins * np.arange(n.runs + 1) // n.runs, bins - 1)
     # With 100 runs, bins hold ten counts of runs but one holds eleven: so heights are
     # means over a bin's counts.
-    heights = (n.counts, n.counts.sum() * law(n.fit, n.runs))
-    examples, fitted = (np.bincount(bin_of, of) / np.bincount(bin_of) for of in heights)
+    counts_in_bin = np.bincount(bin_of)
+    examples = np.bincount(bin_of, n.counts) / counts_in_bin
+    expected = n.counts.sum() * law(n.fit, n.runs)
+    fitted = np.bincount(bin_of, expected) / counts_in_bin
     edges = np.linspace(0, 100, bins + 1)
     ax.stairs(examples, edges, color=color, fill=True, alpha=0.25)
     ax.stairs(

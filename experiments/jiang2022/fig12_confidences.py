@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from experiments import measures
 from experiments.claims import estimated
-from experiments.frame import Row, of_runs, percent
+from experiments.frame import Row, percent, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -47,10 +47,10 @@ compute = groups.computed("cifar10", confidences)
 
 
 def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
-  made = []
+  lines = []
   for name, n in numbers.items():
     _, middle, last = n.shares
-    made += of_runs(
+    lines += rows_of(
       n.runs,
       *(
         (
@@ -67,7 +67,7 @@ def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
         estimated(last - middle, n.shares_se[1:].sum(), unit="%"),
       ),
     )
-  return made
+  return lines
 
 
 def plot(numbers: Mapping[str, Confidences], axes: np.ndarray) -> None:

@@ -37,8 +37,8 @@ def rows(numbers: Numbers) -> list[Row]:
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
-  left, right = axes
-  scatter.plot(numbers.scatter, [left])
+  scatter_ax, calibration_ax = axes
+  scatter.plot(numbers.scatter, [scatter_ax])
   for name, n in numbers.calibration.items():
-    fig06.draw(right, name, n)
-  right.legend()
+    fig06.draw(calibration_ax, name, n)
+  calibration_ax.legend()

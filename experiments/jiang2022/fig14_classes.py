@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from experiments import gallery
 from experiments.claims import between, estimated
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.campaigns import ensemble
 from experiments.jiang2022.fig06_calibration import mean_square, noise, roots
@@ -45,20 +45,21 @@ class Classes(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, Classes]:
-  found = {}
-  for of, named in DATA.items():
-    campaign = ensemble(trained.scale, of)[GROUP]
-    ours = gallery.said(trained.campaigns[campaign].recipe.dataset)
-    data = named if ours == of else f"{ours} for {named}"
-    found[of] = classes(groups.of_campaign(trained, campaign), data)
-  return found
+  by_data = {}
+  for printed_data, printed_name in DATA.items():
+    campaign = ensemble(trained.scale, printed_data)[GROUP]
+    ours = gallery.short_name(trained.campaigns[campaign].recipe.dataset)
+    data = printed_name
+    if ours != printed_data:
+      data = f"{ours} for {printed_name}"
+    by_data[printed_data] = classes(groups.of_campaign(trained, campaign), data)
+  return by_data
 
 
 def classes(group: Group, data: str) -> Classes:
-  shown = np.sort(np.random.default_rng(0).permutation(group.num_classes)[:SHOWN])
-  single, together = (
-    stats.calibration_curve(*group, of=of) for of in ("classes", "pairs")
-  )
+  sample = np.sort(np.random.default_rng(0).permutation(group.num_classes)[:SHOWN])
+  single = stats.calibration_curve(*group, of="classes")
+  together = stats.calibration_curve(*group, of="pairs")
   se = stats.calibration_band(*group, key=jax.random.key(0)).se
   # An example is at most once in a bin of one class, so the bin's accuracy is a plain
   # proportion.
@@ -66,9 +67,8 @@ def classes(group: Group, data: str) -> Classes:
     single,
     np.sqrt(single.accuracy * (1 - single.accuracy) / np.maximum(single.items, 1)),
   )
-  of_single, of_together = (
-    curve.accuracy - curve.confidence for curve in (single, together)
-  )
+  of_single = single.accuracy - single.confidence
+  of_together = together.accuracy - together.confidence
   # The curve of all classes contains each class, so the two share a part of their
   # noise.
   of_all = single.items / np.maximum(together.items, 1)
@@ -82,7 +82,7 @@ def classes(group: Group, data: str) -> Classes:
   return Classes(
     data,
     len(group.predictions),
-    shown,
+    sample,
     single,
     together,
     se,
@@ -91,10 +91,10 @@ def classes(group: Group, data: str) -> Classes:
 
 
 def rows(numbers: Mapping[str, Classes]) -> list[Row]:
-  made = []
+  lines = []
   for n in numbers.values():
     value, _, high = np.square(n.apart)
-    made += of_runs(
+    lines += rows_of(
       n.runs,
       (
         f"distance from y = x, single classes, {n.data}",
@@ -113,7 +113,7 @@ def rows(numbers: Mapping[str, Classes]) -> list[Row]:
         estimated(value, (high - value) / 2),
       ),
     )
-  return made
+  return lines
 
 
 def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
@@ -127,7 +127,9 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
       )
     for line in ax.lines[1:]:
       line.set(alpha=0.55, linewidth=1, markersize=3)
-    x, y, se = n.together.confidence, n.together.accuracy, n.se
+    x = n.together.confidence
+    y = n.together.accuracy
+    se = n.se
     plots.calibration_plot(
       x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes"
     )

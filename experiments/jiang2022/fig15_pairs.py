@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import measures
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import Estimate, Found, Points
 
@@ -40,30 +40,38 @@ def averaged(points: Points) -> Numbers:
   """Configurations with a run that diverged are left out."""
   kept = ~np.isnan(points.error).any(1)
   points = Points(*(column[kept] for column in points))
-  error, disagreement = (column.mean(1, keepdims=True) for column in points[:2])
-  mean = Points(error, disagreement, points.augmented)
-  found = (Found(points, scatter.agreement(points)) for points in (points, mean))
-  left = scatter.over_configurations(share_left, points.error, points.disagreement)
-  return Numbers(points.error.shape[1], *found, left)
+  mean = Points(
+    points.error.mean(1, keepdims=True),
+    points.disagreement.mean(1, keepdims=True),
+    points.augmented,
+  )
+  return Numbers(
+    points.error.shape[1],
+    Found(points, scatter.agreement(points)),
+    Found(mean, scatter.agreement(mean)),
+    scatter.over_configurations(share_left, points.error, points.disagreement),
+  )
 
 
 def rows(numbers: Numbers) -> list[Row]:
   (points, one), (_, mean) = numbers.one, numbers.mean
   several = f"mean of {numbers.pairs} pairs"
   runs = f"{points.known()} pairs"
-  claim = paper.CLAIMS["pairs"]
-  return of_runs(
+  stated = paper.CLAIMS["pairs"]
+  if numbers.pairs != 4:
+    stated = ("0.30 with 4 pairs", stated.printed[1])
+  return rows_of(
     runs,
     ("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation)),
     (f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation)),
     (
       f"deviation, {several} over 1 pair",
-      claim if numbers.pairs == 4 else ("0.30 with 4 pairs", claim.printed[1]),
+      stated,
       numbers.left.on("log", len(points.error)),
     ),
     *(
-      (f"{symbol}, {said}", None, str(getattr(n, name)))
-      for said, n in (("1 pair", one), (several, mean))
+      (f"{symbol}, {which}", None, str(getattr(n, name)))
+      for which, n in (("1 pair", one), (several, mean))
       for name, symbol in scatter.SYMBOLS.items()
     ),
   )
@@ -78,9 +86,9 @@ def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
-  found = {"1 pair": numbers.one, f"mean of {numbers.pairs} pairs": numbers.mean}
-  for ax, (said, (points, n)) in zip(axes, found.items(), strict=True):
+  panels = {"1 pair": numbers.one, f"mean of {numbers.pairs} pairs": numbers.mean}
+  for ax, (which, (points, n)) in zip(axes, panels.items(), strict=True):
     scatter.draw(points, ax)
     ax.set_title(
-      f"DiffInit, {said}: deviation {n.deviation.value:.3f}", fontsize="medium"
+      f"DiffInit, {which}: deviation {n.deviation.value:.3f}", fontsize="medium"
     )

@@ -24,11 +24,11 @@ class Group(NamedTuple):
   num_classes: int
 
 
-def read(trained: Trained, of: str) -> dict[str, Group]:
+def read(trained: Trained, data: str) -> dict[str, Group]:
   """The groups of the ensemble that stands for the paper's data `of`."""
   return {
     group: of_campaign(trained, name)
-    for group, name in ensemble(trained.scale, of).items()
+    for group, name in ensemble(trained.scale, data).items()
   }
 
 
@@ -44,15 +44,15 @@ def of_campaign(trained: Trained, name: str) -> Group:
 
 
 def computed(
-  of: str, function: Callable[[Group], Any]
+  data: str, function: Callable[[Group], Any]
 ) -> Callable[[Trained], dict[str, Any]]:
   """Return a figure's `compute`: `function` of each group of the paper's data `of`."""
 
   def compute(trained: Trained) -> dict[str, Any]:
-    return {name: function(group) for name, group in read(trained, of).items()}
+    return {name: function(group) for name, group in read(trained, data).items()}
 
-  found = get_type_hints(function)["return"]
-  compute.__annotations__["return"] = dict[str, found]
+  result_type = get_type_hints(function)["return"]
+  compute.__annotations__["return"] = dict[str, result_type]
   return compute
 
 

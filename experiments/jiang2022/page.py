@@ -34,7 +34,7 @@ def rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.axhspan(0.9, 1.3, color=colors.quiet, alpha=0.2, linewidth=0)
   ax.axhline(1, color=colors.ink, linestyle="--", linewidth=0.8)
   for i, (group, color) in enumerate(colors_of(colors).items()):
-    ratios = np.array([of[group].agreement.ratio for of in numbers.values()])
+    ratios = np.array([groups[group].agreement.ratio for groups in numbers.values()])
     places = np.array([float(rate) for rate in numbers]) * 1.05 ** (i - 2)
     value, low, high = ratios.T
     bars = [value - low, high - value]
@@ -88,7 +88,9 @@ def calibration(records: Records, axes: np.ndarray, colors: Colors) -> None:
   numbers = records.numbers("jiang2022/fig06_calibration")
   ax.plot([0, 100], [0, 100], color=colors.ink, linestyle="--", linewidth=0.8)
   for group, n in numbers.items():
-    x, y, se = 100 * n.curve.confidence, 100 * n.curve.accuracy, 200 * n.se
+    x = 100 * n.curve.confidence
+    y = 100 * n.curve.accuracy
+    se = 200 * n.se
     ax.errorbar(
       x,
       y,
@@ -107,7 +109,8 @@ def errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
   numbers = records.numbers("jiang2022/fig11_errors")
   for ax, groups in zip(axes, (GROUPS[:2], GROUPS[2:4]), strict=True):
     for group in groups:
-      n, color = numbers[group], colors_of(colors)[group]
+      n = numbers[group]
+      color = colors_of(colors)[group]
       places = np.arange(n.runs + 1)
       ax.plot(places, n.counts, ".", color=color, markersize=4, label=group)
       ax.plot(places, n.counts.sum() * fig11_errors.law(n.fit, n.runs), color=color)
@@ -151,7 +154,8 @@ def of_ensemble(group: str, statement: str) -> Line:
 
 
 def calibrated(group: str, statement: str) -> Line:
-  record, quantity = "jiang2022/fig06_calibration", f"distance from y = x, {group}"
+  record = "jiang2022/fig06_calibration"
+  quantity = f"distance from y = x, {group}"
   return Line(statement, "calibrated", record, quantity)
 
 

@@ -56,15 +56,15 @@ def _ensembles(sizes: tuple[int, ...], table: str) -> dict[str, Ensemble]:
   """Read a table, a line for each group: error, its sd, disagreement, its sd, gap, CACE
   of ensembles of some sizes, and ECE.
   """
-  made = {}
+  by_group = {}
   for line in table.strip().splitlines():
     group, *numbers = line.split()
     error, error_sd, disagreement, disagreement_sd, gap, *cace, ece = map(
       float, numbers
     )
     spreads = (error, error_sd), (disagreement, disagreement_sd)
-    made[group] = Ensemble(*spreads, gap, dict(zip(sizes, cace, strict=True)), ece)
-  return made
+    by_group[group] = Ensemble(*spreads, gap, dict(zip(sizes, cace, strict=True)), ece)
+  return by_group
 
 
 _CIFAR10 = """
@@ -170,18 +170,18 @@ CLAIMS |= {
 }
 CLAIMS |= {
   name: stated(
-    f"{said} of error and disagreement",
+    f"{symbol} of error and disagreement",
     ("generally above 0.85; DiffOrder's τ 0.807 in table 5", "section 3"),
   )
-  for name, said in SYMBOLS.items()
+  for name, symbol in SYMBOLS.items()
 }
 CLAIMS |= {
-  f"{name} {group} {of}": stated(
+  f"{name} {group} {augmentation}": stated(
     f"{SYMBOLS[name]} of {TABLES[name]}", (f"{value:.3f}", TABLES[name])
   )
   for name, by_group in CORRELATIONS.items()
   for group, values in by_group.items()
-  for of, value in zip(SETS, values, strict=True)
+  for augmentation, value in zip(SETS, values, strict=True)
 }
 CLAIMS |= {
   "own domain": stated(

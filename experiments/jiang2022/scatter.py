@@ -34,12 +34,10 @@ class Points(NamedTuple):
 
   def only(self, augmented: bool | None) -> "Points":
     """The configurations with augmentation, those without, or all."""
-    kept = (
-      np.full(len(self.augmented), True)
-      if augmented is None
-      else self.augmented == augmented
-    )
-    return Points(*(column[kept] for column in self))
+    if augmented is None:
+      return self
+    kept = self.augmented == augmented
+    return Points(self.error[kept], self.disagreement[kept], self.augmented[kept])
 
   def known(self) -> int:
     """How many pairs have both runs."""
@@ -80,37 +78,37 @@ class Found(NamedTuple):
 
 
 def compute(
-  trained: Trained, of: str, groups: Iterable[str] = GROUPS
+  trained: Trained, data: str, groups: Iterable[str] = GROUPS
 ) -> dict[str, Found]:
   """What the scatter plot that stands for the paper's data `of` shows of some groups."""
   return {
     group: Found(points, agreement(points))
-    for group, points in read(trained, of, groups).items()
+    for group, points in read(trained, data, groups).items()
   }
 
 
 def read(
-  trained: Trained, of: str, groups: Iterable[str] = GROUPS
+  trained: Trained, data: str, groups: Iterable[str] = GROUPS
 ) -> dict[str, Points]:
   """The points of some groups in that scatter plot."""
-  plot = SCALES[trained.scale].scatters[of]
-  made: dict[str, list[Points]] = {group: [] for group in groups}
+  plot = SCALES[trained.scale].scatters[data]
+  by_group: dict[str, list[Points]] = {group: [] for group in groups}
   for name, recipe in plot.recipes().items():
     results = trained(name)
-    found = stars(
+    of_groups = stars(
       results.predictions.values,
       results.diverged.values,
       results.labels.values,
       plot.pairs,
     )
-    for group, points in made.items():
-      error, disagreement = (column.T for column in found[group])
-      points.append(
-        Points(error, disagreement, np.full(len(error), bool(recipe.augment)))
-      )
+    for group, points in by_group.items():
+      error, disagreement = of_groups[group]
+      configurations = error.shape[1]
+      augmented = np.full(configurations, bool(recipe.augment))
+      points.append(Points(error.T, disagreement.T, augmented))
   return {
     group: Points(*map(np.concatenate, zip(*points, strict=True)))
-    for group, points in made.items()
+    for group, points in by_group.items()
   }
 
 
@@ -130,14 +128,16 @@ def stars(
   """
   by_star = predictions.reshape(pairs, 1 + len(PARTNERS), -1, len(labels))
   lost = diverged.reshape(by_star.shape[:-1])
-  made = {}
+  by_group = {}
   for i, group in enumerate(PARTNERS, 1):
     gone = lost[:, 0] | lost[:, i]
-    error, disagreement = (
-      (by_star[:, 0] != other).mean(-1) for other in (labels, by_star[:, i])
+    error = (by_star[:, 0] != labels).mean(-1)
+    disagreement = (by_star[:, 0] != by_star[:, i]).mean(-1)
+    by_group[group] = (
+      np.where(gone, np.nan, error),
+      np.where(gone, np.nan, disagreement),
     )
-    made[group] = np.where(gone, np.nan, error), np.where(gone, np.nan, disagreement)
-  return made
+  return by_group
 
 
 def agreement(points: Points) -> Agreement:
@@ -145,10 +145,11 @@ def agreement(points: Points) -> Agreement:
 
   def numbers(error, disagreement) -> list[float]:
     known = ~np.isnan(error)
-    y, x = error[known], disagreement[known]
-    found = measures.scatter_agreement(y, x)
+    y = error[known]
+    x = disagreement[known]
+    agreement = measures.scatter_agreement(y, x)
     ratio = y.sum() / x.sum() if x.any() else np.nan
-    return [ratio, found.r_squared, found.kendall_tau, found.mean_deviation]
+    return [ratio, agreement.r_squared, agreement.kendall_tau, agreement.mean_deviation]
 
   return Agreement(*over_configurations(numbers, points.error, points.disagreement))
 
@@ -175,7 +176,7 @@ def over_configurations(
 
 def rows(numbers: Mapping[str, Found], high: str = "") -> list[Row]:
   """Each group's ratio, R² and τ; "high " if the paper's errors are high."""
-  made = [
+  lines = [
     row(
       f"error over disagreement, {group}",
       paper.CLAIMS[f"{high}ratio {group}"],
@@ -184,7 +185,7 @@ def rows(numbers: Mapping[str, Found], high: str = "") -> list[Row]:
     )
     for group, (points, n) in numbers.items()
   ]
-  return made + [
+  return lines + [
     row(
       f"{symbol}, {group}",
       paper.CLAIMS[name],
@@ -214,7 +215,6 @@ def draw(points: Points, ax: Axes) -> None:
   for augmented, color, marker in ((False, plots.BLUE, "o"), (True, plots.ORANGE, "s")):
     some = points.only(augmented)
     if some.error.size:
-      label = "augmented" if augmented else "not augmented"
       ax.plot(
         100 * some.disagreement.ravel(),
         100 * some.error.ravel(),
@@ -223,7 +223,7 @@ def draw(points: Points, ax: Axes) -> None:
         markersize=4.5,
         alpha=0.7,
         markeredgewidth=0,
-        label=label,
+        label="augmented" if augmented else "not augmented",
       )
   finish(ax)
 

@@ -49,7 +49,7 @@ Transfers = Mapping[str, Mapping[str, Transfer]]  # by source, and by target
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
-  made: dict[str, dict[str, Transfer]] = {}
+  by_source: dict[str, dict[str, Transfer]] = {}
   for source, name in SCALES[trained.scale].shift.campaigns().items():
     for target in DOMAINS:
       results = trained(name, target)
@@ -59,14 +59,15 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
         results.labels.values,
         results.attrs["num_classes"],
       )
-      made.setdefault(source, {})[target] = transfer(group)
-  return made
+      by_source.setdefault(source, {})[target] = transfer(group)
+  return by_source
 
 
 def transfer(group: Group) -> Transfer:
   """The numbers of pairs of which no run diverged. Rows 2i and 2i + 1 are a pair."""
   predictions, labels, classes = group
-  runs, key = len(predictions), jax.random.key(0)
+  runs = len(predictions)
+  key = jax.random.key(0)
   spread = stats.bootstrap(*group, key=key, replicates=200)
   law = stats.finite_ensemble_calibration(
     stats.vote_fractions(predictions, classes), runs, key=key, replicates=10

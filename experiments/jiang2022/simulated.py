@@ -74,30 +74,29 @@ def points(
   """Error and disagreement of configurations, normal with correlation r; pairs share
   what their configuration has.
   """
-  between, noise = (
-    rng.normal(size=size) for size in ((configurations, 1), (2, configurations, pairs))
-  )
-  of_noise = math.sqrt(1 / r - 1)
-  error, disagreement = (0.3 + 0.03 * (between + of_noise * z) for z in noise)
+  between = rng.normal(size=(configurations, 1))
+  noise = math.sqrt(1 / r - 1) * rng.normal(size=(2, configurations, pairs))
+  error, disagreement = 0.3 + 0.03 * (between + noise)
   return Points(ratio * error, disagreement, np.zeros(configurations, bool))
 
 
 def of_scatter(
-  rng: np.random.Generator, which: str, scale: str, **of: float
+  rng: np.random.Generator, which: str, scale: str, **settings: float
 ) -> Estimate:
   """One number of `scatter.agreement`, with its bootstrap over configurations."""
 
   def statistic(error: np.ndarray, disagreement: np.ndarray) -> float:
-    y, x = error.ravel(), disagreement.ravel()
+    y = error.ravel()
+    x = disagreement.ravel()
     if which == "ratio":
       return y.sum() / x.sum()
     if which == "deviation":
       return measures.relative_deviation(y, x).mean()
     return getattr(measures, which)(y, x)
 
-  p = points(rng, **of)
-  found = scatter.over_configurations(statistic, p.error, p.disagreement)
-  return found.on(scale, len(p.error))
+  p = points(rng, **settings)
+  estimate = scatter.over_configurations(statistic, p.error, p.disagreement)
+  return estimate.on(scale, len(p.error))
 
 
 def calibrated(rng: np.random.Generator) -> Estimate:
@@ -116,7 +115,8 @@ def beta(rng: np.random.Generator) -> Estimate:
 
 def confidences(rng: np.random.Generator, last: float) -> Estimate:
   """Shares of an example's ten pairs in the middle and the last fifth."""
-  middle, above = (rng.binomial(10, p, 10_000) / 10 for p in (0.03, last))
+  middle = rng.binomial(10, 0.03, 10_000) / 10
+  above = rng.binomial(10, last, 10_000) / 10
   ses = (x.std(ddof=1) / 100 for x in (middle, above))
   return claims.estimated(above.mean() - middle.mean(), sum(ses))
 
@@ -138,8 +138,8 @@ def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
 def of_groups(rng: np.random.Generator) -> Estimate:
   """Values of four groups, those of one training set 2.5 times as large."""
   means = {"AllDiff": 0.04, "DiffData": 0.04, "DiffInit": 0.1, "DiffOrder": 0.1}
-  found = {name: (rng.normal(mean, 0.003), 0.003) for name, mean in means.items()}
-  return table1_ensembles.same_data_over_different(found)
+  values = {name: (rng.normal(mean, 0.003), 0.003) for name, mean in means.items()}
+  return table1_ensembles.same_data_over_different(values)
 
 
 def of_ratio(ratio: float) -> Simulated:

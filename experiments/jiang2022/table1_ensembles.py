@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from matplotlib.axes import Axes
 
 from experiments import claims
 from experiments.frame import Row, number, percent, row
@@ -73,7 +74,7 @@ def ensemble(group: Group) -> Ensemble:
   of_runs, of_law = jax.random.split(jax.random.key(0))
   over_runs = stats.bootstrap(*group, "runs", key=of_runs, replicates=RESAMPLES)
   fractions = stats.vote_fractions(predictions, classes)
-  sizes = [size for size in sorted({*SIZES, runs}) if size <= runs]
+  sizes = sorted({size for size in SIZES if size < runs} | {runs})
   laws = {
     size: stats.finite_ensemble_calibration(
       fractions, size, key=of_law, replicates=SIMULATIONS
@@ -91,20 +92,27 @@ def ensemble(group: Group) -> Ensemble:
         for i in range(count)
       ]
     )
-    se = caces.std(ddof=1) / math.sqrt(count) if count > 1 else over_runs["cace"].se
+    se = over_runs["cace"].se
+    if count > 1:
+      se = caces.std(ddof=1) / math.sqrt(count)
     return Cace(caces.mean(), se, count, laws[size].cace, laws[size].cace_sd)
 
   error = errors.mean()
   disagreement = stats.expected_disagreement(predictions, classes)
   gap_se = stats.gde_gap(*group).se
+  ratio = math.nan
+  ratio_se = math.nan
+  if disagreement:
+    ratio = error / disagreement
+    ratio_se = gap_se / disagreement
   return Ensemble(
     runs,
     Spread(error, errors.std(ddof=1) / math.sqrt(runs), errors.std(ddof=1)),
     Spread(disagreement.value, disagreement.se, of_pairs.std()),
     abs(error - disagreement),
     gap_se,
-    error / disagreement if disagreement else math.nan,
-    gap_se / disagreement if disagreement else math.nan,
+    ratio,
+    ratio_se,
     {size: cace(size) for size in sizes},
     stats.ece(*group),
     over_runs["ece"].se,
@@ -117,15 +125,15 @@ compute = groups.computed("cifar10", ensemble)
 
 def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
   high = "" if where == "table 1" else "high "
-  made = []
+  lines = []
   for group, n in numbers.items():
-    given = paper.ENSEMBLES[where][group]
+    printed = paper.ENSEMBLES[where][group]
     for quantity, (mean, sd), values in (
-      ("test error", given.error, n.error),
-      ("disagreement", given.disagreement, n.disagreement),
+      ("test error", printed.error, n.error),
+      ("disagreement", printed.disagreement, n.disagreement),
     ):
       ours = f"{percent(values.mean, values.se)}, sd {percent(values.sd)}"
-      made.append(
+      lines.append(
         row(
           f"{quantity}, {group}",
           (f"{percent(mean)}, sd {percent(sd)}", where),
@@ -133,18 +141,18 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
           n.runs,
         )
       )
-    made += [
-      row(f"gap, {group}", (given.gap, where), percent(n.gap, n.gap_se), n.runs),
+    lines += [
+      row(f"gap, {group}", (printed.gap, where), percent(n.gap, n.gap_se), n.runs),
       row(
         f"error over disagreement, {group}",
         paper.CLAIMS[f"{high}ratio {group}"],
         claims.positive(n.ratio, n.ratio_se),
         n.runs,
       ),
-      *(of_size(size, group, n, given, where) for size in n.cace),
+      *(of_size(size, group, n, printed, where) for size in n.cace),
       row(
         f"ECE, {group}",
-        (f"{given.ece:.4f}", where),
+        (f"{printed.ece:.4f}", where),
         f"{number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}",
         n.runs,
       ),
@@ -154,29 +162,32 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
     name: (n.cace[n.runs].value, n.cace[n.runs].se) for name, n in numbers.items()
   }
   gaps = {name: (n.gap, n.gap_se) for name, n in numbers.items()}
-  for name, of in (("CACE", of_all), ("gap", gaps)):
+  for name, by_group in (("CACE", of_all), ("gap", gaps)):
     claim = paper.CLAIMS[f"{name} of the same data"]
     if name == "CACE" or where == "table 1":
-      made.append(row(claim.statistic, claim, same_data_over_different(of), runs))
-  return made
+      lines.append(
+        row(claim.statistic, claim, same_data_over_different(by_group), runs)
+      )
+  return lines
 
 
 def of_size(
-  size: int, group: str, n: Ensemble, given: paper.Ensemble, where: str
+  size: int, group: str, n: Ensemble, stated_ensemble: paper.Ensemble, where: str
 ) -> Row:
   """The row of CACE of `size` runs, beside that of a calibrated distribution's runs."""
-  few, cace = size in SIZES and size < n.runs, n.cace[size]
-  printed = given.cace.get(size if few else max(given.cace))
+  cace = n.cace[size]
   ours = f"{number(cace.value, cace.se)}; if calibrated {cace.calibrated:.4f}"
-  stated = printed and (f"{printed:.4f}", where)
-  if few:
-    # The error over runs, and the spread over labels.
-    se = math.hypot(cace.se, cace.calibrated_sd)
-    excess = claims.estimated(cace.value - cace.calibrated, se)
-    claim = paper.CLAIMS["few runs"]
-    stated = claim._replace(printed=stated) if stated else claim
-    return row(f"CACE of {size}, {group}", stated, ours, n.runs, excess)
-  return row(f"CACE of all, {group}", stated, ours, n.runs)
+  if size not in SIZES or size == n.runs:
+    of_all = stated_ensemble.cace[max(stated_ensemble.cace)]
+    return row(f"CACE of all, {group}", (f"{of_all:.4f}", where), ours, n.runs)
+  claim = paper.CLAIMS["few runs"]
+  if size in stated_ensemble.cace:
+    value = stated_ensemble.cace[size]
+    claim = claim._replace(printed=(f"{value:.4f}", where))
+  # The error over runs, and the spread over labels.
+  se = math.hypot(cace.se, cace.calibrated_sd)
+  excess = claims.estimated(cace.value - cace.calibrated, se)
+  return row(f"CACE of {size}, {group}", claim, ours, n.runs, excess)
 
 
 def same_data_over_different(
@@ -185,14 +196,15 @@ def same_data_over_different(
   """The sum over groups that share a training set, over that of groups that do not; of
   values with their standard errors.
   """
-  same, different = (
-    claims.positive(
-      sum(by_group[name][0] for name in names),
-      math.hypot(*(by_group[name][1] for name in names)),
-    )
-    for names in (("DiffInit", "DiffOrder"), ("AllDiff", "DiffData"))
-  )
-  return claims.over(same, different)
+
+  def total(*names: str) -> claims.Estimate:
+    values = [by_group[name][0] for name in names]
+    ses = [by_group[name][1] for name in names]
+    return claims.positive(sum(values), math.hypot(*ses))
+
+  same = total("DiffInit", "DiffOrder")
+  different = total("AllDiff", "DiffData")
+  return claims.ratio(same, different)
 
 
 def plot(
@@ -201,66 +213,75 @@ def plot(
   """The gap against CACE, and CACE by the number of runs; the paper's values are open
   diamonds.
   """
-  against, sizes = axes
+  gap_ax, size_ax = axes
   for group, n in numbers.items():
-    color = COLORS[group]
-    given = paper.ENSEMBLES[where][group]
-    all_runs = n.cace[n.runs]
-    against.errorbar(
-      all_runs.value,
-      100 * n.gap,
-      100 * n.gap_se,
-      all_runs.se,
-      color=color,
-      marker="o",
-      markersize=6,
-      capsize=2,
-      linestyle="none",
-      label=group,
-    )
-    against.plot(
-      given.cace[100], 100 * given.gap, "D", color=color, markerfacecolor="white"
-    )
-    caces = n.cace.values()
-    sizes.errorbar(
-      list(n.cace),
-      [c.value for c in caces],
-      [c.se for c in caces],
-      color=color,
-      marker="o",
-      markersize=4,
-      capsize=2,
-      label=group,
-    )
-    sizes.plot(
-      list(n.cace),
-      [c.calibrated for c in caces],
-      color=color,
-      linestyle=":",
-      marker=".",
-    )
-    sizes.plot(
-      list(given.cace),
-      list(given.cace.values()),
-      "D",
-      color=color,
-      markerfacecolor="white",
-    )
-  sizes.plot([], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated")
-  against.set(
+    printed = paper.ENSEMBLES[where][group]
+    draw_gap(n, printed, group, gap_ax)
+    draw_sizes(n, printed, group, size_ax)
+  gap_ax.set(
     xlabel="CACE of all runs",
     ylabel="|error − disagreement| (%)",
-    ylim=(0, 1.2 * against.get_ylim()[1]),
+    ylim=(0, 1.2 * gap_ax.get_ylim()[1]),
     xlim=(0, None),
   )
-  shown = sorted(
-    {size for n in numbers.values() for size in n.cace} | set(SIZES) | {100}
+  measured = {size for n in numbers.values() for size in n.cace}
+  ticks = sorted(measured | set(SIZES) | {100})
+  size_ax.plot(
+    [], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated"
   )
-  sizes.set(xlabel="runs in the ensemble", ylabel="CACE", xscale="log")
-  sizes.set_xticks(shown, map(str, shown))
-  sizes.minorticks_off()
+  size_ax.set(xlabel="runs in the ensemble", ylabel="CACE", xscale="log")
+  size_ax.set_xticks(ticks, map(str, ticks))
+  size_ax.minorticks_off()
   for ax in axes:
     ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
-  against.legend(loc="upper left")
-  sizes.set_ylim(top=1.5 * sizes.get_ylim()[1])
-  sizes.legend(loc="upper right", ncols=2)
+  gap_ax.legend(loc="upper left")
+  size_ax.set_ylim(top=1.5 * size_ax.get_ylim()[1])
+  size_ax.legend(loc="upper right", ncols=2)
+
+
+def draw_gap(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None:
+  """The gap of a group against CACE of all its runs."""
+  color = COLORS[group]
+  all_runs = n.cace[n.runs]
+  ax.errorbar(
+    all_runs.value,
+    100 * n.gap,
+    100 * n.gap_se,
+    all_runs.se,
+    color=color,
+    marker="o",
+    markersize=6,
+    capsize=2,
+    linestyle="none",
+    label=group,
+  )
+  ax.plot(
+    printed.cace[100], 100 * printed.gap, "D", color=color, markerfacecolor="white"
+  )
+
+
+def draw_sizes(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None:
+  """CACE of a group by the number of runs, and that of a calibrated distribution."""
+  color = COLORS[group]
+  sizes = list(n.cace)
+  caces = list(n.cace.values())
+  ax.errorbar(
+    sizes,
+    [cace.value for cace in caces],
+    [cace.se for cace in caces],
+    color=color,
+    marker="o",
+    markersize=4,
+    capsize=2,
+    label=group,
+  )
+  ax.plot(
+    sizes, [cace.calibrated for cace in caces], color=color, linestyle=":", marker="."
+  )
+  ax.plot(
+    list(printed.cace),
+    list(printed.cace.values()),
+    "D",
+    color=color,
+    markerfacecolor="white",
+  )

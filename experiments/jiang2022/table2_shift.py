@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from experiments import claims
-from experiments.frame import Row, number, of_runs, percent, row
+from experiments.frame import Row, number, percent, row, rows_of
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
 from vmapseeds.reports import plots
@@ -21,15 +21,15 @@ SMALL = 0.1  # a gap below this counts as small
 
 
 def rows(numbers: Transfers) -> list[Row]:
-  made = []
+  lines = []
   for source, target, n in shift.each(numbers):
     ours = (
       f"error {percent(n.errors.mean())}, sd {percent(n.errors.std(ddof=1))}; "
       f"disagreement {percent(n.disagreement.mean())}, sd {percent(n.disagreement.std(ddof=1))}; "
       f"gap {percent(n.gap, n.gap_se)}; CACE {number(n.cace, n.cace_se)}, if calibrated {n.calibrated:.4f}"
     )
-    made.append(row(f"{source} to {target}", None, ours, n.runs))
-  return [*made, *patterns(numbers)]
+    lines.append(row(f"{source} to {target}", None, ours, n.runs))
+  return [*lines, *patterns(numbers)]
 
 
 def patterns(numbers: Transfers) -> list[Row]:
@@ -41,27 +41,26 @@ def patterns(numbers: Transfers) -> list[Row]:
   every = [n for _, _, n in shift.each(numbers)]
   gaps, ses = np.array([(n.gap, n.gap_se) for n in every]).T.reshape(2, *own.shape)
   runs = sum(n.runs for n in every) // len(numbers)
-  (within, within_se), (beyond, beyond_se) = (
-    (gaps[which].mean(), math.hypot(*ses[which]) / which.sum()) for which in (own, ~own)
-  )
-  printed = [
-    (percent(theirs[which].mean()), "table 2, not pretrained") for which in (own, ~own)
-  ]
+  within = gaps[own].mean()
+  within_se = math.hypot(*ses[own]) / own.sum()
+  beyond = gaps[~own].mean()
+  beyond_se = math.hypot(*ses[~own]) / (~own).sum()
   claim = paper.CLAIMS["shift"]
-  further = claims.less(
-    *(
-      claims.estimated(*of, unit="%")
-      for of in ((beyond, beyond_se), (within, within_se))
-    )
+  further = claims.difference(
+    claims.estimated(beyond, beyond_se, unit="%"),
+    claims.estimated(within, within_se, unit="%"),
   )
-  few = (f"{(theirs < SMALL).sum()} of {theirs.size}", "table 2, not pretrained")
+  where = "table 2, not pretrained"
+  printed_within = (percent(theirs[own].mean()), where)
+  printed_beyond = (percent(theirs[~own].mean()), where)
+  few = (f"{(theirs < SMALL).sum()} of {theirs.size}", where)
   ours = (
     f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
   )
-  return of_runs(
+  return rows_of(
     runs,
-    ("mean gap on the domain trained on", printed[0], percent(within, within_se)),
-    ("mean gap on other domains", printed[1], percent(beyond, beyond_se)),
+    ("mean gap on the domain trained on", printed_within, percent(within, within_se)),
+    ("mean gap on other domains", printed_beyond, percent(beyond, beyond_se)),
     (claim.statistic, claim, further),
     (f"gaps below {SMALL:.0%}", few, ours),
   )
@@ -69,12 +68,12 @@ def patterns(numbers: Transfers) -> list[Row]:
 
 def plot(numbers: Transfers, axes: np.ndarray) -> None:
   """Heat maps of the gap and of CACE, by the domains trained on and tested on."""
-  shown = (
+  maps = (
     ("gap of error and disagreement (%)", lambda n: 100 * n.gap),
     ("CACE", lambda n: n.cace),
   )
-  for ax, (title, of) in zip(axes, shown, strict=True):
-    values = np.array([of(n) for _, _, n in shift.each(numbers)]).reshape(
+  for ax, (title, value_of) in zip(axes, maps, strict=True):
+    values = np.array([value_of(n) for _, _, n in shift.each(numbers)]).reshape(
       len(numbers), -1
     )
     drawn = ax.imshow(values, cmap=plots.COUNT_COLORS, vmin=0)

@@ -28,25 +28,30 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   points = scatter.read(trained, "cifar10")
-  found = {
-    g: {said: scatter.agreement(p.only(which)) for said, which in SETS.items()}
-    for g, p in points.items()
+  agreements = {
+    group: {
+      name: scatter.agreement(group_points.only(which)) for name, which in SETS.items()
+    }
+    for group, group_points in points.items()
   }
-  return Numbers(points, found)
+  return Numbers(points, agreements)
 
 
 def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
-  return [
-    row(
-      f"{scatter.SYMBOLS[name]} {said}, {group}",
-      paper.CLAIMS[f"{name} {group} {said}"],
-      getattr(by_set[said], name).on("atanh", len(points.error)),
-      f"{points.known()} pairs",
-    )
-    for group, by_set in numbers.found.items()
-    for said, which in SETS.items()
-    for points in [numbers.points[group].only(which)]
-  ]
+  lines = []
+  for group, by_set in numbers.found.items():
+    for which, augmented in SETS.items():
+      points = numbers.points[group].only(augmented)
+      estimate = getattr(by_set[which], name).on("atanh", len(points.error))
+      lines.append(
+        row(
+          f"{scatter.SYMBOLS[name]} {which}, {group}",
+          paper.CLAIMS[f"{name} {group} {which}"],
+          estimate,
+          f"{points.known()} pairs",
+        )
+      )
+  return lines
 
 
 def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
@@ -54,16 +59,18 @@ def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
   (ax,) = axes
   x = np.arange(len(numbers.found))
   printed = np.array([paper.CORRELATIONS[name][group] for group in numbers.found])
-  for i, (said, color) in enumerate(zip(SETS, plots.PALETTE, strict=False)):
-    at = x + 0.25 * (i - 1)
+  for i, (which, color) in enumerate(zip(SETS, plots.PALETTE, strict=False)):
+    places = x + 0.25 * (i - 1)
     value, low, high = np.array(
-      [getattr(by_set[said], name) for by_set in numbers.found.values()]
+      [getattr(by_set[which], name) for by_set in numbers.found.values()]
     ).T
     bars = np.maximum(0, [value - low, high - value])
     ax.errorbar(
-      at, value, bars, fmt="o", color=color, capsize=3, markersize=5, label=said
+      places, value, bars, fmt="o", color=color, capsize=3, markersize=5, label=which
     )
-    ax.plot(at, printed[:, i], "_", color=plots.INK, markersize=14, markeredgewidth=2)
+    ax.plot(
+      places, printed[:, i], "_", color=plots.INK, markersize=14, markeredgewidth=2
+    )
   ax.plot(
     [], [], "_", color=plots.INK, markersize=14, markeredgewidth=2, label="the paper's"
   )

@@ -9,8 +9,5 @@ from experiments.jiang2022.table4_r_squared import compute  # noqa: F401
 
 TITLE = "Table 5: Kendall's τ of test error and disagreement"
 
-
-rows, plot = (
-  functools.partial(function, name="kendall_tau")
-  for function in (table4.rows, table4.plot)
-)
+rows = functools.partial(table4.rows, name="kendall_tau")
+plot = functools.partial(table4.plot, name="kendall_tau")

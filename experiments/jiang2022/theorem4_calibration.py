@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments import frame, measures
 from experiments.claims import estimated
-from experiments.frame import Row, Trained, of_runs, row
+from experiments.frame import Row, Trained, row, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -76,9 +76,9 @@ def calibrated_gaps(predictions: np.ndarray, classes: int, draws: int) -> np.nda
 
 
 def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
-  made = []
+  lines = []
   for group, n in numbers.items():
-    made += of_runs(
+    lines += rows_of(
       n.runs,
       (
         f"gap if calibrated, {group}",
@@ -92,11 +92,13 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
         estimated(min(n.cace - n.refined, n.refined - n.gap), 0),
       ),
     )
-  least, most = (f(numbers, key=lambda group: numbers[group].gap) for f in (min, max))
+  by_gap = sorted(numbers, key=lambda group: numbers[group].gap)
+  least = by_gap[0]
+  most = by_gap[-1]
   ours = f"{least} {numbers[least].cace:.3f}, {most} {numbers[most].cace:.3f}"
   printed = ("goes with the gap", "section 5, table 1")
   runs = numbers[least].runs
-  return [*made, row("CACE where the gap is least, and greatest", printed, ours, runs)]
+  return [*lines, row("CACE where the gap is least, and greatest", printed, ours, runs)]
 
 
 def plot(numbers: Mapping[str, Bounds], axes: np.ndarray) -> None:

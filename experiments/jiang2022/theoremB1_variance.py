@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments import measures
 from experiments.claims import estimated, positive
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -41,7 +41,7 @@ def compute(trained: Trained) -> dict[str, Variances]:
 
 
 def variances(group: Group) -> Variances:
-  found = measures.disagreement_variance(*group)
+  variance = measures.disagreement_variance(*group)
   matrix = stats.disagreement_matrix(group.predictions)
   errors = stats.error_rates(group.predictions != group.labels)
   every = np.arange(len(errors))
@@ -49,10 +49,10 @@ def variances(group: Group) -> Variances:
   se = np.sqrt((len(every) - 1) * left_out.var())
   return Variances(
     len(every),
-    np.sqrt(found.variance),
+    np.sqrt(variance.variance),
     errors.std(ddof=1),
-    found.kappa,
-    np.sqrt(found.bound),
+    variance.kappa,
+    np.sqrt(variance.bound),
     se,
   )
 
@@ -65,25 +65,28 @@ def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
 
 
 def rows(numbers: Mapping[str, Variances]) -> list[Row]:
-  made = []
+  lines = []
   for group, n in numbers.items():
-    sd, of_errors = n.disagreement_sd, n.error_sd
-    made += of_runs(
+    sd = n.disagreement_sd
+    of_errors = n.error_sd
+    bound_ratio = n.bound_sd / sd if sd else math.inf
+    ratio = sd / of_errors if of_errors else math.nan
+    lines += rows_of(
       n.runs,
       (
         f"sd of disagreement, and its bound, {group}",
         paper.CLAIMS["corollary"],
         f"{100 * sd:.3g} % ≤ {100 * n.bound_sd:.3g} %",
-        estimated(n.bound_sd / sd if sd else math.inf, 0),
+        estimated(bound_ratio, 0),
       ),
       (f"κ, {group}", ("between 1/2 and 1", "appendix B.2"), f"{n.kappa:.3f}"),
       (
         f"sd of disagreement over sd of error, {group}",
         paper.CLAIMS["variances"],
-        positive(sd / of_errors if of_errors else math.nan, n.ratio_se),
+        positive(ratio, n.ratio_se),
       ),
     )
-  return made
+  return lines
 
 
 def plot(numbers: Mapping[str, Variances], axes: np.ndarray) -> None:

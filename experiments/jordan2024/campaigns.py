@@ -90,7 +90,8 @@ class Ablations(NamedTuple):
 DIGITS = vs.recipe("digits_cnn")
 RESNET = vs.recipe("resnet9_cifar10")
 LINEAR = vs.recipe("linear_cifar10")
-NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
+NARROW = vs.recipe("narrow_cifar10")
+MNIST = vs.recipe("narrow_mnist")
 # A hidden layer of 64 units: after 12 epochs it is right on 99.9 % of the training set.
 MLP_MNIST = vs.Recipe(
   name="mlp_mnist",
@@ -204,7 +205,9 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     return on_mnist()
   if scale == "fashion_mnist":
     return rate_sweep(FASHION, steps=1, runs=100)
-  main, studies, ablated = SCALES[scale], STUDIES[scale], ABLATIONS[scale]
+  main = SCALES[scale]
+  studies = STUDIES[scale]
+  ablated = ABLATIONS[scale]
   return {
     **durations(main),
     # Trained on the test set and tested on the larger training set: theorems 1 to 5.
@@ -233,23 +236,22 @@ def durations(scale: Scale) -> dict[str, Campaign]:
   """Independent runs of four durations: figures 1 to 5, 13 and 14; the longest on
   shifted test sets too: 9 and 12.
   """
-  found = {
+  campaigns = {
     name: Campaign(scale.recipe.replace(epochs=epochs), scale.runs)
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
-  return found | {
-    "long": found["long"]._replace(
-      recipe=found["long"].recipe.replace(test_sets=TEST_SETS)
-    )
-  }
+  long = campaigns["long"]
+  recipe = long.recipe.replace(test_sets=TEST_SETS)
+  return campaigns | {"long": long._replace(recipe=recipe)}
 
 
 def said(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
-  return f"{name}: {duration(epochs)}" + (
-    f", the paper's {printed}" if epochs != printed else ""
-  )
+  text = f"{name}: {duration(epochs)}"
+  if epochs != printed:
+    text += f", the paper's {printed}"
+  return text
 
 
 def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
@@ -298,7 +300,8 @@ def ablations(sizes: Ablations) -> dict[str, Campaign]:
   same for all runs, of the other classes in two groups, so that the last layer is new.
   `mnist` is for figures 9 and 12.
   """
-  recipe, runs = sizes.recipe, vs.Runs.independent(sizes.runs)
+  recipe = sizes.recipe
+  runs = vs.Runs.independent(sizes.runs)
   fifth = runs.subset(np.arange(TRAIN[recipe.dataset] // 5))
   few = vs.Runs.independent(sizes.finetune_runs).subset(
     np.arange(sizes.finetune_examples)
@@ -306,7 +309,8 @@ def ablations(sizes: Ablations) -> dict[str, Campaign]:
   all_at_once = vs.Runs.independent(sizes.linear_runs).subset(
     np.arange(sizes.linear.batch_size)
   )
-  first, others = (0, 1, 2, 3, 4, *(-1,) * 5), (*(-1,) * 5, 0, 0, 0, 1, 1)
+  first = (0, 1, 2, 3, 4, *(-1,) * 5)
+  others = (*(-1,) * 5, 0, 0, 0, 1, 1)
   finetuned = recipe.replace(
     classes=others, epochs=sizes.finetune_epochs, batch_size=20
   )
@@ -377,12 +381,13 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
   first step: figure 11.
   """
   unpoked = vs.Runs.independent(studies.pairs)
-  found = {}
+  campaigns = {}
   for epochs in studies.poke_epochs:
     steps = epochs * (TRAIN[studies.recipe.dataset] // studies.recipe.batch_size)
-    for eighths in studies.poke_eighths if epochs == studies.poke_epochs[-1] else (0,):
+    longest = epochs == studies.poke_epochs[-1]
+    for eighths in studies.poke_eighths if longest else (0,):
       runs = unpoked.poke(steps * eighths // 8)
-      found[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(
+      campaigns[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(
         studies.recipe.replace(epochs=epochs), runs
       )
   nesterov = studies.recipe.optimizer == "nesterov"
@@ -393,7 +398,7 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
   }
   recipe = studies.recipe.replace(epochs=studies.poke_epochs[-1], **other)
   return {
-    **found,
+    **campaigns,
     "first_step": Campaign(recipe, vs.Runs.sweep(first_step=range(3), seeds=unpoked)),
   }
 

@@ -46,10 +46,8 @@ def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
 
 
 def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
-  short, long = (
-    Estimate(n.spread.sd, *n.interval, "log")
-    for n in (numbers["short"], numbers["long"])
-  )
+  short = Estimate(numbers["short"].spread.sd, *numbers["short"].interval, "log")
+  long = Estimate(numbers["long"].spread.sd, *numbers["long"].interval, "log")
   claim = paper.CLAIMS["narrows"]
   return [
     *by_duration(
@@ -62,7 +60,7 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
         lambda n: percent(np.ptp(n.spread.accuracies)),
       ),
     ),
-    row(claim.statistic, claim, claims.over(long, short), numbers["long"].runs),
+    row(claim.statistic, claim, claims.ratio(long, short), numbers["long"].runs),
   ]
 
 

@@ -57,14 +57,15 @@ def independence(
 ) -> Independence:
   observed = frame.spread(tallies)
   variance = tallies.independent_errors_variance().value
-  interval = (
-    end / variance if variance else math.nan
-    for end in stats.variance_over_runs(observed.accuracies).interval
-  )
-  ratio = observed.sd**2 / variance if variance else math.nan
+  ratio = math.nan
+  interval = (math.nan, math.nan)
+  if variance:
+    low, high = stats.variance_over_runs(observed.accuracies).interval
+    ratio = observed.sd**2 / variance
+    interval = (low / variance, high / variance)
   predicted, se = root(variance, variance_se)
   return Independence(
-    epochs, observed, predicted, se, ratio, tuple(interval), simulated(tallies)
+    epochs, observed, predicted, se, ratio, interval, simulated(tallies)
   )
 
 
@@ -98,8 +99,8 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
   """Two histograms for each duration; the last panel has both standard deviations
   against the duration.
   """
-  *left, right = axes
-  for ax, n in zip(left, numbers.values(), strict=True):
+  *histogram_axes, right = axes
+  for ax, n in zip(histogram_axes, numbers.values(), strict=True):
     histograms(
       {
         "observed": (n.observed.accuracies, n.observed.sd),
@@ -109,20 +110,20 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
       n.observed.examples,
     )
     ax.set_title(frame.duration(n.epochs))
-  shown = list(numbers.values())
+  durations = list(numbers.values())
   for label, color, marker, sd in (
-    ("observed", plots.BLUE, "o", [n.observed.sd for n in shown]),
-    ("independent errors", plots.VERMILION, "s", [n.predicted for n in shown]),
+    ("observed", plots.BLUE, "o", [n.observed.sd for n in durations]),
+    ("independent errors", plots.VERMILION, "s", [n.predicted for n in durations]),
   ):
     right.plot(
-      range(len(shown)), 100 * np.array(sd), color=color, marker=marker, label=label
+      range(len(durations)), 100 * np.array(sd), color=color, marker=marker, label=label
     )
   right.set(
     xlabel="training duration (epochs)",
     ylabel="standard deviation of accuracy (%)",
     ylim=(0, None),
   )
-  right.set_xticks(range(len(shown)), [str(n.epochs) for n in shown])
+  right.set_xticks(range(len(durations)), [str(n.epochs) for n in durations])
   right.grid(True)
   right.legend()
 

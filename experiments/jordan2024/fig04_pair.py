@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from experiments import claims, frame
-from experiments.frame import Row, Trained, of_runs, percent
+from experiments.frame import Row, Trained, percent, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -72,7 +72,8 @@ def p_values(
   """The χ² test of independence for each pair of some examples; 1 if an example is
   right in all runs or in none.
   """
-  runs, wrong = tallies.runs, tallies.wrong[examples].astype(float)
+  runs = tallies.runs
+  wrong = tallies.wrong[examples].astype(float)
   i, j = np.triu_indices(len(examples), 1)
   joint = tallies.joint_errors[examples[i], examples[j]]
   covariance = runs * joint - wrong[i] * wrong[j]
@@ -86,12 +87,13 @@ def p_values(
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
   se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
-  claim, product = paper.CLAIMS["pair"], n.right[0] * n.right[1]
+  claim = paper.CLAIMS["pair"]
+  product = n.right[0] * n.right[1]
   # Of independent errors, which the paper's pair has.
   apart_se = math.sqrt(math.prod(p * (1 - p) for p in n.right) / n.runs)
   pairs = n.pairs.sum()
-  found = (n.pairs[0] / pairs) if pairs else math.nan
-  return of_runs(
+  dependent_share = n.pairs[0] / pairs if pairs else math.nan
+  return rows_of(
     n.runs,
     *(
       (f"runs that have the {which} example right", printed, percent(p, e))
@@ -109,7 +111,7 @@ def rows(numbers: Pair) -> list[Row]:
     (
       "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
       None,
-      f"{percent(found)} of {pairs:,}",
+      f"{percent(dependent_share)} of {pairs:,}",
     ),
   )
 

@@ -50,7 +50,8 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
   observed = tallies.test_set_variance().value
   independent = tallies.independent_errors_variance()
   distribution = tallies.distribution_variance()
-  estimate, se = distribution.value, distribution.se
+  estimate = distribution.value
+  se = distribution.se
   low, high = distribution.interval
   rest = 1 - 1 / tallies.examples
   return Variance(
@@ -102,8 +103,8 @@ def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
   panel has the longer half only.
   """
   every = list(numbers.values())
-  for ax, shown in zip(axes, (every, every[len(every) // 2 :]), strict=True):
-    against_duration(shown, ax)
+  for ax, variances in zip(axes, (every, every[len(every) // 2 :]), strict=True):
+    against_duration(variances, ax)
 
 
 def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
@@ -115,7 +116,8 @@ def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
     for n in numbers
   ]
   test_set, test_set_se, distribution, se, independent = 100 * np.array(columns).T
-  x, below = np.arange(len(numbers)), np.isnan(distribution)
+  x = np.arange(len(numbers))
+  below = np.isnan(distribution)
   ax.plot(
     x,
     independent,

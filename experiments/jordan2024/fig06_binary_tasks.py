@@ -8,7 +8,7 @@ the bootstrap over tasks.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 import vmapseeds as vs
 from experiments import claims, frame, measures
-from experiments.frame import Row, Trained, number, of_runs, percent, row
+from experiments.frame import Row, Trained, number, percent, row, rows_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
@@ -92,11 +92,13 @@ def count(results: xr.Dataset, tasks: int) -> Counts:
   """Counts from results with every task at one seed, then every task at the next. Reads
   one seed's runs at a time.
   """
-  runs, examples = results.sizes["run"] // tasks, results.sizes["example"]
+  runs = results.sizes["run"] // tasks
+  examples = results.sizes["example"]
   counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
   for run in range(runs):
     part = results.isel(run=slice(run * tasks, (run + 1) * tasks)).load()
-    kept, errors = ~part.diverged.values, vs.error_matrix(part)
+    kept = ~part.diverged.values
+    errors = vs.error_matrix(part)
     counts.error_rates[run, kept] = stats.error_rates(errors)
     counts.wrong[kept] += errors
   return counts
@@ -105,9 +107,12 @@ def count(results: xr.Dataset, tasks: int) -> Counts:
 def fit_tasks(counts: Counts) -> Tasks:
   """Variances and fits over the tasks. Tasks with fewer than two runs are left out."""
   kept = np.isfinite(counts.error_rates).sum(0) >= 2
-  rates, wrong = counts.error_rates[:, kept], counts.wrong[kept]
-  runs, n = np.isfinite(rates).sum(0), wrong.shape[1]
-  error, variance = np.nanmean(rates, 0), np.nanvar(rates, 0, ddof=1)
+  rates = counts.error_rates[:, kept]
+  wrong = counts.wrong[kept]
+  runs = np.isfinite(rates).sum(0)
+  n = wrong.shape[1]
+  error = np.nanmean(rates, 0)
+  variance = np.nanvar(rates, 0, ddof=1)
   independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
   distribution = n / (n - 1) * (variance - independent)
   equation_6 = measures.calibration_variance(error, n)
@@ -141,23 +146,26 @@ def fits(
   """The fit of each prediction, and the mean squared error of "binomial" over that of
   "equation_6".
   """
-  drawn = np.random.default_rng(0).integers(
+  resampled_tasks = np.random.default_rng(0).integers(
     0, len(observed), (REPLICATES, len(observed))
   )
   fit = {name: measures.variance_fit(observed, p) for name, p in predicted.items()}
-  again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
+  refits = {
+    name: replicates(observed[resampled_tasks], p[resampled_tasks])
+    for name, p in predicted.items()
+  }
   estimates = {
     name: {
-      f: Estimate(getattr(fit[name], f), getattr(again[name], f).std(ddof=1))
+      f: Estimate(getattr(fit[name], f), getattr(refits[name], f).std(ddof=1))
       for f in fit[name]._fields
     }
     for name in predicted
   }
-  ratio, ratios = (
-    f["binomial"].mean_squared_error / f["equation_6"].mean_squared_error
-    for f in (fit, again)
-  )
-  return estimates, Estimate(ratio, ratios.std(ddof=1))
+
+  def error_ratio(fits: Mapping[str, measures.VarianceFit]) -> Any:
+    return fits["binomial"].mean_squared_error / fits["equation_6"].mean_squared_error
+
+  return estimates, Estimate(error_ratio(fit), error_ratio(refits).std(ddof=1))
 
 
 def caps(
@@ -170,10 +178,8 @@ def caps(
   """
   rng = np.random.default_rng(1)
   observed = equation_6 * rng.chisquare(runs - 1, (REPLICATES, len(runs))) / (runs - 1)
-  fit, rival = (
-    replicates(observed, np.broadcast_to(p, observed.shape))
-    for p in (equation_6, binomial)
-  )
+  fit = replicates(observed, np.broadcast_to(equation_6, observed.shape))
+  rival = replicates(observed, np.broadcast_to(binomial, observed.shape))
 
   def cap(values: Float[np.ndarray, " replicates"]) -> Cap:
     return Cap(values.mean(), *np.quantile(values, (0.025, 0.975)))
@@ -200,8 +206,9 @@ def rows(n: Tasks) -> list[Row]:
   apart = "... to the variance that independent errors give"
   most = "... the most that so many runs allow"
   span = f"{percent(n.error.min())} to {percent(n.error.max())}"
-  ratio, of_apart = number(*n.mse_ratio), number(*n.independent_mse_ratio)
-  lines = of_runs(
+  ratio = number(*n.mse_ratio)
+  of_apart = number(*n.independent_mse_ratio)
+  lines = rows_of(
     tasks,
     ("mean error, least to most", None, span),
     (claim.statistic, claim, over_equation_6(n.error, n.variance, n.examples)),
@@ -210,8 +217,9 @@ def rows(n: Tasks) -> list[Row]:
     (most, None, claims.between(*n.mse_ratio_cap)),
   )
   for name, fit in FITS.items():
-    ours, of_apart = n.equation_6[name], n.independent_equation_6[name]
-    lines += of_runs(
+    ours = n.equation_6[name]
+    of_apart = n.independent_equation_6[name]
+    lines += rows_of(
       tasks,
       (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
       (apart, None, number(*of_apart)),
@@ -232,7 +240,8 @@ def over_equation_6(
   over tasks.
   """
   predicted = measures.calibration_variance(error, examples)
-  ratio, tasks = variance.sum() / predicted.sum(), len(error)
+  ratio = variance.sum() / predicted.sum()
+  tasks = len(error)
   apart = variance - ratio * predicted
   se = np.sqrt(tasks / (tasks - 1) * (apart**2).sum()) / predicted.sum()
   return claims.positive(ratio, se)
@@ -242,11 +251,11 @@ def plot(n: Tasks, axes: np.ndarray) -> None:
   """Observed standard deviations, and those of independent errors, against the
   predicted ones.
   """
-  left, right = axes
-  draw(left, n, n.variance, "sd of accuracy on the test set (%)")
-  draw(right, n, n.independent, "sd if errors were independent (%)")
-  left.set_title("what is observed")
-  right.set_title("without the genuine variance")
+  left_ax, right_ax = axes
+  draw(left_ax, n, n.variance, "sd of accuracy on the test set (%)")
+  draw(right_ax, n, n.independent, "sd if errors were independent (%)")
+  left_ax.set_title("what is observed")
+  right_ax.set_title("without the genuine variance")
 
 
 def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) -> None:
@@ -270,12 +279,16 @@ def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) 
       linewidths=0,
       label=name,
     )
-  right, top = (
-    105 * max(v.max(), 1e-9) ** 0.5
-    for v in (stats.binomial_variance(n.error, n.examples), variance)
-  )
+
+  def limit(variances: Float[np.ndarray, " tasks"]) -> float:
+    """A little above the largest standard deviation, in per cent."""
+    return 105 * max(variances.max(), 1e-9) ** 0.5
+
   ax.axline((0, 0), slope=1, color=plots.INK, linewidth=1, label="as predicted")
   ax.set(
-    xlim=(0, right), ylim=(0, top), xlabel="predicted sd of accuracy (%)", ylabel=label
+    xlim=(0, limit(stats.binomial_variance(n.error, n.examples))),
+    ylim=(0, limit(variance)),
+    xlabel="predicted sd of accuracy (%)",
+    ylabel=label,
   )
   frame.legend_above(ax)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 
 from experiments import claims, frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, of_runs, percent, root, row, spread
+from experiments.frame import Row, Spread, Trained, percent, root, row, rows_of, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -74,11 +74,13 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  without, fifth = trained("no_augmentation"), trained("fifth_of_data")
+  without = trained("no_augmentation")
+  fifth = trained("fifth_of_data")
   kept = [
     results.predictions.values[~results.diverged.values] for results in (without, fifth)
   ]
-  finetuned, linear = trained("finetuned"), spread(trained.errors("linear"))
+  finetuned = trained("finetuned")
+  linear = spread(trained.errors("linear"))
   wrong = finetuned.predictions.values != finetuned.labels.values
   rates = finetuned.lr.values
   return Numbers(
@@ -118,7 +120,8 @@ def ablate(
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
-  validation, test = 1 - errors[:, ::2].mean(1), 1 - errors[:, 1::2].mean(1)
+  validation = 1 - errors[:, ::2].mean(1)
+  test = 1 - errors[:, 1::2].mean(1)
   variance = stats.distribution_variance(errors)
   excess = root(variance.value, variance.se)
   gain = stats.top_fraction_gain(errors, TOP).even_to_odd
@@ -139,28 +142,29 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
 
 def rows(n: Numbers) -> list[Row]:
   a, (stable, unstable), stated = n.ablations, n.finetuned, paper.CLAIMS
-  without, fifth = a.without, a.fifth
+  without = a.without
+  fifth = a.fifth
   both = f"{without.accuracy.runs}, {fifth.accuracy.runs}"
-  sd = (n.linear.sd, *(n.linear_interval if n.linear.sd else (0.0, 0.0)))
+  interval = n.linear_interval if n.linear.sd else (0.0, 0.0)
   lines = [
     row(
       "linear model: sd of accuracy",
       stated["linear"],
-      Estimate(*sd, "log", unit="%"),
+      Estimate(n.linear.sd, *interval, "log", unit="%"),
       n.linear.runs,
     )
   ]
-  for said, e in (
+  for change, e in (
     ("without augmentation", without),
     ("with a fifth of the data", fifth),
   ):
-    printed = paper.ENSEMBLES[said]
-    lines += of_runs(
+    printed = paper.ENSEMBLES[change]
+    lines += rows_of(
       e.accuracy.runs,
-      (f"mean accuracy {said}", paper.ABLATED_MEAN, percent(*e.accuracy[2:4])),
-      (f"accuracy of the ensemble {said}", printed, percent(e.ensemble)),
+      (f"mean accuracy {change}", paper.ABLATED_MEAN, percent(*e.accuracy[2:4])),
+      (f"accuracy of the ensemble {change}", printed, percent(e.ensemble)),
     )
-  lines += of_runs(
+  lines += rows_of(
     both,
     (
       stated["augmentation"].statistic,
@@ -174,8 +178,9 @@ def rows(n: Numbers) -> list[Row]:
     ),
   )
   for name, f in (("small", stable), ("large", unstable)):
-    what, printed = f"finetuned at a {name} learning rate", paper.FINETUNED[name]
-    lines += of_runs(
+    what = f"finetuned at a {name} learning rate"
+    printed = paper.FINETUNED[name]
+    lines += rows_of(
       f.accuracy.runs,
       (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),
       (

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import claims, frame
-from experiments.frame import Row, Spread, Trained, of_runs, percent, row, spread
+from experiments.frame import Row, Spread, Trained, percent, row, rows_of, spread
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -48,14 +48,14 @@ def by_rate(
   diverged: Bool[np.ndarray, " runs"],
 ) -> list[Rate]:
   """The numbers of each learning rate at which at least three runs did not diverge."""
-  found = []
+  numbers = []
   for rate in np.unique(rates):
     errors = wrong[(rates == rate) & ~diverged]
     if len(errors) >= 3:
       independent = math.sqrt(stats.independent_errors_variance(errors))
       excess = stats.distribution_variance(errors)
       left_out = diverged[rates == rate].sum()
-      found.append(
+      numbers.append(
         Rate(
           rate,
           len(errors),
@@ -66,13 +66,14 @@ def by_rate(
           excess.se,
         )
       )
-  return found
+  return numbers
 
 
 def rows(numbers: Sequence[Rate]) -> list[Row]:
   best = max(numbers, key=lambda n: n.accuracy.mean)
-  doubled, alone = (paper.CLAIMS[f"rate {of}"] for of in ("doubled", "best"))
-  lines = of_runs(
+  doubled = paper.CLAIMS["rate doubled"]
+  alone = paper.CLAIMS["rate best"]
+  lines = rows_of(
     best.runs,
     ("best learning rate", paper.BEST_RATE, f"{best.rate:g}"),
     ("mean accuracy at the best", None, percent(*best.accuracy[2:4])),
@@ -83,8 +84,11 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
   )
   if twice:
-    ratio = claims.over(*(claims.positive(*n.accuracy[4:6]) for n in (twice, best)))
-    lines += of_runs(
+    ratio = claims.ratio(
+      claims.positive(twice.accuracy.sd, twice.accuracy.sd_se),
+      claims.positive(best.accuracy.sd, best.accuracy.sd_se),
+    )
+    lines += rows_of(
       twice.runs,
       ("mean accuracy at twice the best", None, percent(*twice.accuracy[2:4])),
       (
@@ -98,7 +102,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   if far:
     claim = paper.CLAIMS["rate far"]
     quantity = f"{claim.statistic}, {far.rate:g}"
-    lines += of_runs(far.runs, (quantity, claim, over_independent(far)))
+    lines += rows_of(far.runs, (quantity, claim, over_independent(far)))
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
   runs = sum(n.runs for n in numbers)
   return [*lines, row("runs that diverged, left out", None, diverged or "0", runs)]
@@ -111,16 +115,16 @@ def over_independent(n: Rate) -> claims.Estimate:
 
 
 def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
-  left, right = axes
+  mean_ax, sd_ax = axes
   rates = [n.rate for n in numbers]
   mean, mean_se, sd, sd_se = 100 * np.array([n.accuracy[2:6] for n in numbers]).T
   distribution, se = np.array([frame.root(*n[5:7]) for n in numbers]).T * 100
-  left.errorbar(rates, mean, 2 * mean_se, color=plots.BLUE, marker="o", capsize=3)
-  left.set(xlabel="learning rate", ylabel="mean test accuracy (%)")
-  right.errorbar(
+  mean_ax.errorbar(rates, mean, 2 * mean_se, color=plots.BLUE, marker="o", capsize=3)
+  mean_ax.set(xlabel="learning rate", ylabel="mean test accuracy (%)")
+  sd_ax.errorbar(
     rates, sd, 2 * sd_se, color=plots.BLUE, marker="o", capsize=3, label="test set"
   )
-  right.plot(
+  sd_ax.plot(
     rates,
     [100 * n.independent for n in numbers],
     color=plots.VERMILION,
@@ -128,7 +132,7 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
     marker=".",
     label="errors independent",
   )
-  right.errorbar(
+  sd_ax.errorbar(
     rates,
     distribution,
     np.minimum(2 * se, 0.999 * distribution),
@@ -137,15 +141,17 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
     capsize=3,
     label="distribution; none if equation 3 is below 0",
   )
-  right.set(
+  sd_ax.set(
     xlabel="learning rate", ylabel="standard deviation of accuracy (%)", yscale="log"
   )
-  right.legend()
+  sd_ax.legend()
   # Intervals of the distribution may reach down to 0.
-  right.set_ylim(bottom=15 * min(n.independent for n in numbers))
-  told = rates[:: 2 if len(rates) > 16 else 1]
+  sd_ax.set_ylim(bottom=15 * min(n.independent for n in numbers))
+  ticks = rates
+  if len(rates) > 16:
+    ticks = rates[::2]
   for ax in axes:
     ax.set_xscale("log", base=2)
-    ax.set_xticks(told, [f"{rate:.2g}" for rate in told], rotation=60)
+    ax.set_xticks(ticks, [f"{rate:.2g}" for rate in ticks], rotation=60)
     ax.minorticks_off()
     ax.grid(True)

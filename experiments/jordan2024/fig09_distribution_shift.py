@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments import claims, frame
 from experiments.claims import Estimate, between
-from experiments.frame import Row, Spread, Trained, of_runs, percent, spread
+from experiments.frame import Row, Spread, Trained, percent, rows_of, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
 from experiments.jordan2024.fig05_distribution_variance import Variance, variance
@@ -36,7 +36,7 @@ def panels(numbers: Mapping[str, Mapping[str, Shift]]) -> int:
 
 def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
   """The numbers by data set and test set; the first test set is not shifted."""
-  found = {}
+  by_data = {}
   for name in shifted(trained.campaigns):
     campaign = trained.campaigns[name]
     of_set = {
@@ -44,22 +44,29 @@ def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
       for test_set in campaign.recipe.test_sets
     }
     epochs = trained.epochs(name)
-    found[data_of(campaign)] = {
+    by_data[data_of(campaign)] = {
       s: Shift(spread(t), variance(epochs, t)) for s, t in of_set.items()
     }
-  return found
+  return by_data
 
 
 def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
-  lines, claim = [], paper.CLAIMS["shift"]
+  lines = []
   for data, shifts in numbers.items():
     unshifted = next(iter(shifts))
     for name, s in shifts.items():
-      v, plain = s.variance, name == unshifted
-      what = f"{data}, {'test set' if plain else name}"
-      stated = {"test": paper.SHIFT_DISTRIBUTION_SD["test"], "shifted": claim}
-      kind = "test" if plain else "shifted"
-      lines += of_runs(
+      v = s.variance
+      if name == unshifted:
+        kind = "test"
+        what = f"{data}, test set"
+        stated = paper.SHIFT_DISTRIBUTION_SD["test"]
+        estimate = None
+      else:
+        kind = "shifted"
+        what = f"{data}, {name}"
+        stated = paper.CLAIMS["shift"]
+        estimate = claims.difference(excess(s), excess(shifts[unshifted]))
+      lines += rows_of(
         v.runs,
         (
           f"mean accuracy, {what}",
@@ -73,9 +80,9 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
         ),
         (
           f"sd on the distribution, {what}",
-          stated[kind],
+          stated,
           between(v.distribution, *v.interval, 100, " %"),
-          None if plain else claims.less(excess(s), excess(shifts[unshifted])),
+          estimate,
         ),
       )
   return lines

@@ -52,12 +52,12 @@ def by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
 ) -> dict[str, Source]:
   spreads = {source: spread(e) for source, e in errors.items()}
-  found = {}
+  by_name = {}
   for source, s in spreads.items():
     everything = spreads["all"].accuracies
     ratio = stats.variance_ratio(s.accuracies, everything, paired=False)
-    found[source] = Source(s.runs, s, ratio.value, ratio.interval)
-  return found
+    by_name[source] = Source(s.runs, s, ratio.value, ratio.interval)
+  return by_name
 
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:

@@ -61,20 +61,19 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   studies = STUDIES[trained.scale]
-  longest, ours = studies.poke_epochs[-1], slice(studies.pairs)
+  longest = studies.poke_epochs[-1]
+  ours = slice(studies.pairs)
 
   def poked(epochs: int, eighths: int) -> Poked:
-    pair = (
-      trained(f"all_{epochs}epochs").isel(run=ours),
-      trained(f"poked_{epochs}epochs_{eighths}of8"),
-    )
-    kept = ~(pair[0].diverged.values | pair[1].diverged.values)
-    return compare(*(results.predictions.values[kept] for results in pair))
+    unchanged = trained(f"all_{epochs}epochs").isel(run=ours)
+    changed = trained(f"poked_{epochs}epochs_{eighths}of8")
+    kept = ~(unchanged.diverged.values | changed.diverged.values)
+    return compare(unchanged.predictions.values[kept], changed.predictions.values[kept])
 
   results = trained("first_step")
   groups = [results.isel(run=results.first_step.values == which) for which in range(3)]
   kept = ~np.any([group.diverged.values for group in groups], axis=0)
-  unchanged, *others = (group.predictions.values[kept] for group in groups)
+  unchanged, *others = [group.predictions.values[kept] for group in groups]
   return Numbers(
     {epochs: poked(epochs, 0) for epochs in studies.poke_epochs},
     {eighths: poked(longest, eighths) for eighths in studies.poke_eighths},
@@ -92,13 +91,16 @@ def compare(
   runs, examples = unchanged.shape
   pairs = stats.churn(unchanged, changed)
   with_others = mean_disagreement(unchanged)
-  matched, matched_se = pairs.mean(), pairs.std(ddof=1) / math.sqrt(runs)
+  matched = pairs.mean()
+  matched_se = pairs.std(ddof=1) / math.sqrt(runs)
   distinct = with_others.mean()
   distinct_se = 2 * with_others.std(ddof=1) / math.sqrt(runs)
-  ratio = matched / distinct if distinct else math.nan
-  ratio_se = (
-    math.hypot(matched_se, ratio * distinct_se) / distinct if distinct else math.nan
-  )
+  ratio = math.nan
+  ratio_se = math.nan
+  if distinct:
+    ratio = matched / distinct
+    # By the delta method, as if both means were independent.
+    ratio_se = math.hypot(matched_se, ratio * distinct_se) / distinct
   following = stats.churn(unchanged, np.roll(unchanged, -1, axis=0))
   return Poked(
     runs,
@@ -163,19 +165,23 @@ def rows(numbers: Numbers) -> list[Row]:
     )
     for eighths, n in numbers.eighths.items()
   ]
-  first, last = (numbers.eighths[end(numbers.eighths)] for end in (min, max))
-  poked = [estimated(n.matched, n.matched_se, unit="%") for n in (first, last)]
+  first = numbers.eighths[min(numbers.eighths)]
+  last = numbers.eighths[max(numbers.eighths)]
   later = paper.CLAIMS["poked later"]
-  lines.append(row(later.statistic, later, claims.less(*poked), last.runs))
+  change = claims.difference(
+    estimated(first.matched, first.matched_se, unit="%"),
+    estimated(last.matched, last.matched_se, unit="%"),
+  )
+  lines.append(row(later.statistic, later, change, last.runs))
+  longest = by_epochs[max(by_epochs)]
+  of_poke = positive(longest.matched, longest.matched_se)
   for name, n in numbers.first_steps.items():
-    of_poke, of_other = (
-      positive(x.matched, x.matched_se) for x in (by_epochs[max(by_epochs)], n)
-    )
+    of_other = positive(n.matched, n.matched_se)
     lines.append(
       row(
         f"predictions that differ: {name}, over one poked",
         paper.CLAIMS["first step"],
-        claims.over(of_other, of_poke),
+        claims.ratio(of_other, of_poke),
         n.runs,
       )
     )
@@ -186,15 +192,17 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   """Left: pokes before the first step of the shortest and longest training. Right:
   later pokes, other first steps.
   """
-  *left, right = axes
-  for ax, epochs in zip(left, (min(numbers.epochs), max(numbers.epochs)), strict=True):
+  *histogram_axes, right = axes
+  for ax, epochs in zip(
+    histogram_axes, (min(numbers.epochs), max(numbers.epochs)), strict=True
+  ):
     n = numbers.epochs[epochs]
     groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
     edges = plots.bin_edges([*groups.values()], n.examples)
-    of = Quantity("test predictions that differ between two runs")
+    quantity = Quantity("test predictions that differ between two runs")
     for name, values in groups.items():
       label = f"{name}: mean {percent(values.mean())}"
-      plots.accuracy_histogram(values, ax, edges=edges, label=label, of=of)
+      plots.accuracy_histogram(values, ax, edges=edges, label=label, of=quantity)
     ax.set_title(f"poked before the first step of {duration(epochs)}")
     frame.legend_above(ax)
   share = [eighths / 8 for eighths in numbers.eighths]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from experiments.claims import Estimate
 from experiments.frame import Row, Trained, row
@@ -55,16 +56,15 @@ def panels(numbers: Mapping[str, Correlations]) -> int:
 
 
 def compute(trained: Trained) -> dict[str, Correlations]:
-  found = {}
+  by_data = {}
   for name in shifted(trained.campaigns):
     campaign = trained.campaigns[name]
-    of_set = {
-      test_set: trained(name, test_set) for test_set in campaign.recipe.test_sets
+    accuracies = {
+      test_set: halves(trained(name, test_set))
+      for test_set in campaign.recipe.test_sets
     }
-    found[data_of(campaign)] = correlations(
-      {test_set: halves(results) for test_set, results in of_set.items()}
-    )
-  return found
+    by_data[data_of(campaign)] = correlations(accuracies)
+  return by_data
 
 
 def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
@@ -76,12 +76,16 @@ def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
 
 
 def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlations:
-  names, runs = list(accuracies), len(next(iter(accuracies.values())))
+  names = list(accuracies)
+  runs = len(next(iter(accuracies.values())))
   pairs = []
   for i, second in enumerate(names):
     for first in names[:i]:
-      x, y = accuracies[first][:, 0], accuracies[second][:, 1]
-      r = np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan
+      x = accuracies[first][:, 0]
+      y = accuracies[second][:, 1]
+      r = np.nan
+      if np.ptp(x) and np.ptp(y):
+        r = np.corrcoef(x, y)[0, 1]
       p_value = stats.correlation_p_value(r, runs)
       interval = stats.correlation_over_runs(x, y).interval
       pairs.append(Pair(first, second, r, interval, p_value))
@@ -93,21 +97,19 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
   for data, n in numbers.items():
     unshifted = next(iter(n.accuracies))
     known = [pair for pair in n.pairs if np.isfinite(pair.r)]
-    found = [pair for pair in known if pair.p_value < LEVEL]
-    said = f"{len(found)} of {len(known)}; chance gives {LEVEL * len(known):.2g}"
+    significant = [pair for pair in known if pair.p_value < LEVEL]
+    by_chance = LEVEL * len(known)
+    counts = f"{len(significant)} of {len(known)}; chance gives {by_chance:.2g}"
     lines.append(
-      row(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs)
+      row(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, counts, n.runs)
     )
-    lines += [
-      row(
-        f"{data}: correlation on {pair.first} and {pair.second}",
-        paper.CLAIMS["test and shifted"] if pair.first == unshifted else None,
-        f"{pair.estimate}, p = {pair.p_value:.2g}",
-        n.runs,
-        pair.estimate,
-      )
-      for pair in n.pairs
-    ]
+    for pair in n.pairs:
+      claim = None
+      if pair.first == unshifted:
+        claim = paper.CLAIMS["test and shifted"]
+      quantity = f"{data}: correlation on {pair.first} and {pair.second}"
+      ours = f"{pair.estimate}, p = {pair.p_value:.2g}"
+      lines.append(row(quantity, claim, ours, n.runs, pair.estimate))
   return lines
 
 
@@ -115,37 +117,51 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
   """For each data set: R² of all pairs, starred where p < 0.05, and the accuracies of
   the pair with the largest R².
   """
-  for (left, right), (data, n) in zip(
-    axes.reshape(-1, 2), numbers.items(), strict=True
+  pairs_of_axes = axes.reshape(-1, 2)
+  for (matrix_ax, scatter_ax), (data, n) in zip(
+    pairs_of_axes, numbers.items(), strict=True
   ):
-    names = list(n.accuracies)
-    squares = np.full((len(names), len(names)), np.nan)
-    for pair in n.pairs:
-      row, column = names.index(pair.second), names.index(pair.first)
-      squares[row, column] = pair.r**2
-      if np.isfinite(pair.r):
-        star = "*" if pair.p_value < LEVEL else ""
-        color = "white" if pair.r**2 > 0.5 else plots.INK
-        left.text(
-          column,
-          row,
-          f"{pair.r**2:.2f}{star}",
-          ha="center",
-          va="center",
-          fontsize="small",
-          color=color,
-        )
-    left.imshow(squares[:, :-1], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    left.set_xticks(range(len(names) - 1), names[:-1], rotation=30, ha="right")
-    left.set_yticks(range(1, len(names)), names[1:])
-    left.set(title=f"{data}: R², * p < {LEVEL}", ylim=(len(names) - 0.5, 0.5))
-    left.spines[:].set_visible(False)
-    best = max(n.pairs, key=lambda pair: -1 if np.isnan(pair.r) else abs(pair.r))
-    x, y = 100 * n.accuracies[best.first][:, 0], 100 * n.accuracies[best.second][:, 1]
-    right.scatter(x, y, s=16, color=plots.BLUE, alpha=0.6, linewidths=0)
-    right.set(
-      xlabel=f"accuracy, {best.first}, even examples (%)",
-      ylabel=f"accuracy, {best.second}, odd examples (%)",
-    )
-    right.set_title(f"{data}: {n.runs} runs, R² = {best.r**2:.2f}")
-    right.grid(True)
+    draw_matrix(n, data, matrix_ax)
+    draw_best(n, data, scatter_ax)
+
+
+def draw_matrix(n: Correlations, data: str, ax: Axes) -> None:
+  """Draws R² of every two test sets."""
+  names = list(n.accuracies)
+  squares = np.full((len(names), len(names)), np.nan)
+  for pair in n.pairs:
+    row = names.index(pair.second)
+    column = names.index(pair.first)
+    squares[row, column] = pair.r**2
+    if np.isfinite(pair.r):
+      star = "*" if pair.p_value < LEVEL else ""
+      ax.text(
+        column,
+        row,
+        f"{pair.r**2:.2f}{star}",
+        ha="center",
+        va="center",
+        fontsize="small",
+        # Legible on light and on dark cells.
+        color="white" if pair.r**2 > 0.5 else plots.INK,
+      )
+  ax.imshow(squares[:, :-1], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+  ax.set_xticks(range(len(names) - 1), names[:-1], rotation=30, ha="right")
+  ax.set_yticks(range(1, len(names)), names[1:])
+  ax.set(title=f"{data}: R², * p < {LEVEL}", ylim=(len(names) - 0.5, 0.5))
+  ax.spines[:].set_visible(False)
+
+
+def draw_best(n: Correlations, data: str, ax: Axes) -> None:
+  """Draws the accuracies on the two test sets that correlate most."""
+  strengths = np.nan_to_num([abs(pair.r) for pair in n.pairs], nan=-1)
+  best = n.pairs[int(np.argmax(strengths))]
+  x = 100 * n.accuracies[best.first][:, 0]
+  y = 100 * n.accuracies[best.second][:, 1]
+  ax.scatter(x, y, s=16, color=plots.BLUE, alpha=0.6, linewidths=0)
+  ax.set(
+    xlabel=f"accuracy, {best.first}, even examples (%)",
+    ylabel=f"accuracy, {best.second}, odd examples (%)",
+  )
+  ax.set_title(f"{data}: {n.runs} runs, R² = {best.r**2:.2f}")
+  ax.grid(True)

@@ -40,7 +40,8 @@ def compute(trained: Trained) -> Binomial:
 
 
 def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
-  observed, n = frame.spread(tallies), tallies.examples
+  observed = frame.spread(tallies)
+  n = tallies.examples
   predicted = {
     "binomial": stats.binomial_variance(1 - observed.mean, n),
     "independent": tallies.independent_errors_variance().value,

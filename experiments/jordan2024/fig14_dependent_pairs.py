@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from experiments import frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -52,12 +52,15 @@ def with_images(numbers: Pairs, trained: Trained) -> Pairs:
 
 
 def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
-  most, rates = tallies.most_dependent_pairs(SHOWN), tallies.example_error_rates()
+  most = tallies.most_dependent_pairs(SHOWN)
+  rates = tallies.example_error_rates()
   both = np.stack([most.i, most.j], axis=1)
   beyond = tallies.dependent_pairs(LEAST)
   deviations = np.sort(abs(beyond.joint - beyond.product))
   thresholds = np.linspace(LEAST, max(2 * LEAST, deviations.max(initial=0)), 31)
-  found = len(deviations) - np.searchsorted(deviations, thresholds, side="right")
+  beyond_threshold = len(deviations) - np.searchsorted(
+    deviations, thresholds, side="right"
+  )
   by_chance = np.array(
     [
       stats.expected_false_pairs(rates, tallies.runs, threshold)
@@ -68,7 +71,7 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
     tallies.runs,
     tallies.examples * (tallies.examples - 1) // 2,
     thresholds,
-    found,
+    beyond_threshold,
     by_chance,
     most,
     1 - rates[both],
@@ -78,16 +81,22 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
 
 def rows(numbers: Pairs) -> list[Row]:
   n = numbers
-  found, by_chance = n.found[0], n.by_chance[0]
+  dependent = n.found[0]
+  by_chance = n.by_chance[0]
   # As long as chance alone puts one there, it may put all of them there.
-  share, least = (math.nan, 0.0) if by_chance >= 1 else (found / n.pairs,) * 2
-  return of_runs(
+  most = dependent / n.pairs
+  share = most
+  least = most
+  if by_chance >= 1:
+    share = math.nan
+    least = 0.0
+  return rows_of(
     n.runs,
     (
       "pairs that deviate by more than 2 %",
       paper.CLAIMS["dependent pairs"],
-      f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
-      Estimate(share, least, found / n.pairs),
+      f"{dependent:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
+      Estimate(share, least, most),
     ),
     *(
       (
@@ -108,12 +117,14 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
   """
   *axes, last = axes
   # As long as chance alone puts pairs there, those that are found may be chance.
-  shown = 0 if numbers.by_chance[0] >= 1 else len(numbers.images)
-  for ax in axes[shown:]:
+  pictures = len(numbers.images)
+  if numbers.by_chance[0] >= 1:
+    pictures = 0
+  for ax in axes[pictures:]:
     ax.set_axis_off()
   most = numbers.most
   for ax, images, i, j, joint, product in zip(
-    axes[:shown], numbers.images, *most, strict=False
+    axes[:pictures], numbers.images, *most, strict=False
   ):
     frame.show_image(np.concatenate(images, axis=1), ax)
     height, width = images.shape[1:3]

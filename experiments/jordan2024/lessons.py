@@ -41,14 +41,14 @@ def intervals(
   rates = halves.sum(0) / examples
   variance = stats.variance_over_runs(rates).interval
   scale = examples / (examples - 1)
-  found = (
-    stats.mean_over_runs(rates).interval,
-    variance,
-    # As in `stats.distribution_variance`.
-    [min(scale * (end - independent), 0.25) for end in variance],
-    stats.correlation_over_runs(*halves).interval,
+  # As in `stats.distribution_variance`. No variance of a rate exceeds 1/4.
+  distribution = [min(scale * (end - independent), 0.25) for end in variance]
+  return Intervals(
+    tuple(stats.mean_over_runs(rates).interval),
+    tuple(variance),
+    tuple(distribution),
+    tuple(stats.correlation_over_runs(*halves).interval),
   )
-  return Intervals(*((low, high) for low, high in found))
 
 
 def truths(tallies: stats.Tallies) -> Intervals:
@@ -86,11 +86,12 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   Equation 3's interval is left out: it is the variance's, moved by a constant, and
   holds when that does.
   """
-  independent, truth = tallies.independent_errors_variance().value, truths(tallies)
+  independent = tallies.independent_errors_variance().value
+  truth = truths(tallies)
   drawn = groups(tallies, size)
-  found = [intervals(group, independent, tallies.examples) for group in drawn]
+  by_group = [intervals(group, independent, tallies.examples) for group in drawn]
   ends = {
-    name: [getattr(group, name) for group in found]
+    name: [getattr(group, name) for group in by_group]
     for name in ("mean", "variance", "correlation")
   } | {"gain": [gain_interval(tallies, group) for group in drawn]}
   values = {name: value for name, (value, _) in truth._asdict().items()}
@@ -106,8 +107,8 @@ def gain_interval(tallies: stats.Tallies, halves: Int[np.ndarray, "2 runs"]) -> 
   """The interval of the top quarter's gain from some of the runs."""
   # The gain does not read the votes.
   some = stats.Tallies.from_counts(tallies.labels, tallies.votes, halves)
-  found = some.top_fraction_gain_bootstrap(key=jax.random.key(0))
-  return float(found.low), float(found.high)
+  gain = some.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  return float(gain.low), float(gain.high)
 
 
 def reach(tallies: stats.Tallies, size: int) -> float:
@@ -115,12 +116,14 @@ def reach(tallies: stats.Tallies, size: int) -> float:
   from all runs: the median over disjoint groups.
   """
   independent = tallies.independent_errors_variance().value
-  found = [
+  interval_ends = [
     intervals(group, independent, tallies.examples).distribution
     for group in groups(tallies, size)
   ]
-  widths = [high - low for low, high in found]
-  return np.median(widths) / 2 / truths(tallies).distribution[0] if found else math.nan
+  if not interval_ends:
+    return math.nan
+  widths = [high - low for low, high in interval_ends]
+  return np.median(widths) / 2 / truths(tallies).distribution[0]
 
 
 class Skewness(NamedTuple):
@@ -139,10 +142,10 @@ def skewness(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
   if not np.ptp(right):
     return Skewness(math.nan, math.nan)
   z = (right - right.mean()) / right.std()
-  found = (z**3).mean()
-  influence = z**3 - 3 * z - found - 1.5 * found * (z**2 - 1)
+  moment = (z**3).mean()
+  influence = z**3 - 3 * z - moment - 1.5 * moment * (z**2 - 1)
   se = influence.std() / math.sqrt(len(z))
-  return Skewness(found, 2 * scipy.stats.norm.sf(abs(found) / se))
+  return Skewness(moment, 2 * scipy.stats.norm.sf(abs(moment) / se))
 
 
 def skewed(tallies: stats.Tallies, size: int, level: float) -> float:
@@ -180,9 +183,10 @@ def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, fl
   """
   rng = np.random.default_rng(size)
   halves = [
-    (t.halves, t.independent_errors_variance().value, t.examples) for t in (short, long)
+    (tallies.halves, tallies.independent_errors_variance().value, tallies.examples)
+    for tallies in (short, long)
   ]
-  shown = dict.fromkeys(CLAIMS, 0)
+  times_seen = dict.fromkeys(CLAIMS, 0)
   for _ in range(DRAWS):
     drawn = [
       intervals(
@@ -191,8 +195,8 @@ def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, fl
       for runs, independent, examples in halves
     ]
     for name, claim in CLAIMS.items():
-      shown[name] += bool(claim(*drawn, halves[0][1], halves[1][1]))
-  return {name: count / DRAWS for name, count in shown.items()}
+      times_seen[name] += bool(claim(*drawn, halves[0][1], halves[1][1]))
+  return {name: count / DRAWS for name, count in times_seen.items()}
 
 
 def sizes(runs: int) -> list[int]:
@@ -223,10 +227,12 @@ def pairs_seen(
   The power is by the non-central χ² distribution with parameter runs · φ². φ² is that
   of all runs, less what chance adds to it.
   """
-  wrong, total = tallies.wrong.astype(float), tallies.runs
+  wrong = tallies.wrong.astype(float)
+  total = tallies.runs
   middle = middling(tallies)
   i, j = np.triu_indices(len(middle), 1)
-  i, j = middle[i], middle[j]
+  i = middle[i]
+  j = middle[j]
   covariance = total * tallies.joint_errors[i, j] - wrong[i] * wrong[j]
   phi = covariance**2 / (wrong[i] * (total - wrong[i]) * wrong[j] * (total - wrong[j]))
   beyond = np.maximum(phi - 1 / total, 0)
@@ -251,8 +257,7 @@ def half_seen(tallies: stats.Tallies) -> tuple[int | None, int, int]:
   least = bisect.bisect_left(
     grid, 0.5, key=lambda runs: pairs_seen(tallies, np.array([runs]))[0]
   )
-  return (
-    grid[least] if chosen > 1 and least < len(grid) else None,
-    chosen * (chosen - 1) // 2,
-    chosen,
-  )
+  needed = None
+  if chosen > 1 and least < len(grid):
+    needed = grid[least]
+  return needed, chosen * (chosen - 1) // 2, chosen

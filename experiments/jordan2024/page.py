@@ -60,7 +60,8 @@ def halves(records: Records, axes: np.ndarray, colors: Colors) -> None:
   numbers = records.numbers("mnist/fig02_halves")
   for ax, name in zip(axes, ("short", "long"), strict=True):
     n = numbers[name]
-    even, odd = (100 * (x - x.mean()) for x in (n.even, n.odd))
+    even = 100 * (n.even - n.even.mean())
+    odd = 100 * (n.odd - n.odd.mean())
     jitter = np.random.default_rng(0).uniform(-0.01, 0.01, (2, len(even)))
     ax.plot(
       even + jitter[0],

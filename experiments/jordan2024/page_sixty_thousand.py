@@ -50,9 +50,9 @@ def shown(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def coverage(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how many of the intervals from 500 runs hold."""
   (ax,) = axes
-  found = records[NUMBERS]["coverage"]
-  names = [*found["16"]]
-  for i, (epochs, by_statistic) in enumerate(found.items()):
+  by_duration = records[NUMBERS]["coverage"]
+  names = [*by_duration["16"]]
+  for i, (epochs, by_statistic) in enumerate(by_duration.items()):
     place = np.arange(len(names)) + 0.16 * (i - 1.5)
     values = 100 * np.array([by_statistic[name] for name in names])
     bars = np.abs(values[:, 1:] - values[:, :1]).T

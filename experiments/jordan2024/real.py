@@ -128,8 +128,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
     if flags.other and not study.other:
-      can = ", ".join(name for name, of in STUDIES.items() if of.other)
-      raise UserError(f"--other is for {can}, not {flags.study}: leave it out")
+      allowed = ", ".join(name for name, study in STUDIES.items() if study.other)
+      raise UserError(f"--other is for {allowed}, not {flags.study}: leave it out")
     out = Path(flags.out or f"docs/gallery/{flags.study}")
     for folder in (flags.campaigns, out):
       check_writable(folder)
@@ -144,7 +144,8 @@ def main(argv: Sequence[str] | None = None) -> None:
           place, out / f"predictions-{epochs}-{first_seed(place, out, epochs)}.npz"
         )
     if flags.figures:
-      draw(out, flags.study, flags.note, flags.campaigns if flags.other else None)
+      other_runs = flags.campaigns if flags.other else None
+      draw(out, flags.study, flags.note, other_runs)
       print(f"wrote {out / 'index.html'}")
 
 
@@ -153,7 +154,8 @@ def train(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
   lanes.start_jax()
   for upto in range(study.seed_batch, runs + study.seed_batch, study.seed_batch):
     for epochs, place in zip(study.epochs, places, strict=True):
-      first, there = first_seed(place, out, epochs), 0
+      first = first_seed(place, out, epochs)
+      there = 0
       if (place / "zarr.json").exists():
         there = len(Results(place).table()["seed_init"])
       missing = min(upto, runs) - first
@@ -191,7 +193,7 @@ def export(place: Path, path: Path) -> None:
     "predictions": np.ascontiguousarray(finished.predictions.values.T, np.int8),
     "labels": finished.labels.values.astype(np.int8),
   }
-  kept.write(path, kept.record(place), arrays)
+  kept.write(path, kept.folder_record(place), arrays)
 
 
 class Stored:
@@ -208,31 +210,34 @@ class Stored:
   def __call__(self, name: str) -> dict[str, np.ndarray]:
     """Return the predictions of a length, (examples, runs), and the labels."""
     if name not in self._read:
-      recipe, epochs = STUDIES[self.scale].recipe, self.epochs(name)
-      found = parts(self._out, epochs)
-      if not found:
+      recipe = STUDIES[self.scale].recipe
+      epochs = self.epochs(name)
+      kept_parts = parts(self._out, epochs)
+      if not kept_parts:
         raise UserError(
           f"no runs of {epochs} epochs in {self._out}: train some with --runs"
         )
-      said = frame.trained_on(frame.Campaign(recipe, 0)) if self._data else ""
-      for i, (_, record) in enumerate(found, 1):
-        of = name if i == 1 else f"{name}, part {i}"
-        self.used[of] = record | {"trained_on": said}
-      together = np.hstack([arrays["predictions"] for arrays, _ in found])
-      self._read[name] = found[0][0] | {"predictions": together}
+      data = ""
+      if self._data:
+        data = frame.trained_on(frame.Campaign(recipe, 0))
+      for i, (_, record) in enumerate(kept_parts, 1):
+        label = name if i == 1 else f"{name}, part {i}"
+        self.used[label] = record | {"trained_on": data}
+      predictions = np.hstack([arrays["predictions"] for arrays, _ in kept_parts])
+      first_arrays, _ = kept_parts[0]
+      self._read[name] = first_arrays | {"predictions": predictions}
     return self._read[name]
 
   def errors(self, name: str) -> Bool[np.ndarray, "runs examples"]:
-    found = self(name)
-    return found["labels"] != found["predictions"].T
+    arrays = self(name)
+    return arrays["labels"] != arrays["predictions"].T
 
   def tallies(self, name: str, *, pairs: bool = False) -> stats.Tallies:
-    found = self(name)
-    predictions = found["predictions"].T.astype(np.int32)
-    num_classes = int(found["labels"].max()) + 1
-    return stats.tally(
-      predictions, found["labels"].astype(np.int32), num_classes, pairs=pairs
-    )
+    arrays = self(name)
+    predictions = arrays["predictions"].T.astype(np.int32)
+    labels = arrays["labels"].astype(np.int32)
+    num_classes = int(labels.max()) + 1
+    return stats.tally(predictions, labels, num_classes, pairs=pairs)
 
   def epochs(self, name: str) -> int:
     return STUDIES[self.scale].epochs[DURATIONS.index(name)]
@@ -253,18 +258,19 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write(out, stored, module, module.compute(stored), note)
-  made: dict[str, list[dict[str, Any]]] = {}
+  records: dict[str, list[dict[str, Any]]] = {}
   for module in STUDIES[scale].other:
-    folder, path = Path(runs or out), out / f"{name_of(module)}.json"
+    folder = Path(runs or out)
+    path = out / f"{name_of(module)}.json"
     trained = frame.Trained(
-      "jordan2024", scale, campaigns(scale), folder, vs.Options(), made, kept=out
+      "jordan2024", scale, campaigns(scale), folder, vs.Options(), records, kept=out
     )
     if runs:
       gallery.write(out, "jordan2024", names, f"real {scale}")  # if interrupted
       frame.write(out, trained, module, module.compute(trained), note)
     elif path.exists():
-      numbers, said = frame.stored(path, module, trained)
-      frame.write(out, trained, module, numbers, said)
+      numbers, stored_note = frame.stored(path, module, trained)
+      frame.write(out, trained, module, numbers, stored_note)
   for figure in gallery.write(out, "jordan2024", names, f"real {scale}").values():
     frame.show_rows(figure)
 

@@ -46,30 +46,35 @@ def share(epochs: int, tallies: stats.Tallies) -> Share:
   # Both have the same error, up to this factor.
   rest = 1 - 1 / tallies.examples
 
-  def of(end):
+  def share_of_total(end):
     whole = rest * (end - part) + total
     return end / whole if whole > 0 else math.nan
 
-  return Share(epochs, tallies.runs, of(part), tuple(map(of, distribution.interval)))
+  interval = tuple(share_of_total(end) for end in distribution.interval)
+  return Share(epochs, tallies.runs, share_of_total(part), interval)
 
 
 def factor(short: Share, long: Share) -> Estimate:
   """Return how many times smaller the share is after the long training. It has no upper
   end where the share after the long training may be 0.
   """
-  a, b = (Estimate(n.share, *n.interval, "log") for n in (short, long))
+  a = Estimate(short.share, *short.interval, "log")
+  b = Estimate(long.share, *long.interval, "log")
   if min(a.low, b.low) > 0:
-    return claims.over(a, b)
+    return claims.ratio(a, b)
+  # The long training's share may be 0: then nothing bounds the ratio from above.
   value = a.value / b.value if b.value > 0 else math.inf
-  return Estimate(value, a.low / b.high if b.high > 0 else math.nan, math.inf, "log")
+  low = a.low / b.high if b.high > 0 else math.nan
+  return Estimate(value, low, math.inf, "log")
 
 
 def rows(numbers: Mapping[str, Share]) -> list[Row]:
-  short, long = numbers["short"], numbers["long"]
+  short = numbers["short"]
+  long = numbers["long"]
   falls = factor(short, long)
-  said = str(falls)
+  ours = str(falls)
   if math.isinf(falls.high):
-    said = f"more than {falls.low:.2g}"
+    ours = f"more than {falls.low:.2g}"
   return [
     *by_duration(
       numbers,
@@ -82,7 +87,7 @@ def rows(numbers: Mapping[str, Share]) -> list[Row]:
     row(
       "share after the short over that after the long",
       paper.CLAIMS["falls"],
-      said,
+      ours,
       long.runs,
       falls,
     ),
@@ -90,11 +95,12 @@ def rows(numbers: Mapping[str, Share]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Share], axes: np.ndarray) -> None:
-  shown, ax = list(numbers.values()), axes[0]
-  values = 100 * np.array([(n.share, *n.interval) for n in shown])
+  shares = list(numbers.values())
+  ax = axes[0]
+  values = 100 * np.array([(n.share, *n.interval) for n in shares])
   bars = np.abs(values[:, 1:] - values[:, :1]).T
-  x = np.arange(len(shown))
+  x = np.arange(len(shares))
   ax.errorbar(x, values[:, 0], bars, color=plots.GREEN, marker="s", capsize=3)
   ax.axhline(0, color=plots.INK, linewidth=0.8)
-  ax.set_xticks(x, [str(n.epochs) for n in shown])
+  ax.set_xticks(x, [str(n.epochs) for n in shares])
   plots.finish_axes(ax, "training duration (epochs)", "share of the variance (%)")

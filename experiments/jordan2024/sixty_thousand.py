@@ -37,7 +37,7 @@ from experiments.jordan2024 import (
   fig14_dependent_pairs,
   lessons,
 )
-from experiments.kept import described
+from experiments.kept import describe_runs
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, at_least
@@ -81,7 +81,7 @@ class Flags:
 
 class Sitting(NamedTuple):
   """The runs of one folder: their seeds (first, last + 1), their tallies, and by what
-  they were trained, as `experiments.kept.described` says it.
+  they were trained, as `experiments.kept.describe_runs` says it.
   """
 
   seeds: tuple[int, int]
@@ -124,10 +124,13 @@ def named(epochs: Sequence[int]) -> dict[str, int]:
     raise UserError(
       f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like"
     )
-  names = ("short", "long") if len(trained) == 2 else ("short", "medium", "long")
-  return ({"untrained": 0} if 0 in epochs else {}) | dict(
-    zip(names, trained, strict=True)
-  )
+  names = ["short", "medium", "long"]
+  if len(trained) == 2:
+    names.remove("medium")
+  by_name = dict(zip(names, trained, strict=True))
+  if 0 in epochs:
+    return {"untrained": 0} | by_name
+  return by_name
 
 
 # Sittings.
@@ -137,7 +140,8 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
   """Trains the missing runs of a duration, saves the tallies of their folder, and
   returns all sittings.
   """
-  out, place = Path(flags.out), Path(flags.campaigns, key)
+  out = Path(flags.out)
+  place = Path(flags.campaigns, key)
   earlier = [
     read(path, recipe)
     for path in (
@@ -162,12 +166,10 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
     seeds = first, first + results.sizes["run"]
-    record = described(place, recipe) | {"seconds": seconds_of(place)}
+    record = describe_runs(place, recipe) | {"seconds": seconds_of(place)}
     sitting = Sitting(seeds, tallies, record)
-    save(
-      out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"),
-      sitting,
-    )
+    name = f"tallies-{key}-from{first}" if first else f"tallies-{key}"
+    save(out / f"{name}.npz", sitting)
     earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
   if not earlier:
     raise UserError(f"there are no runs of {key}: leave --no-train out")
@@ -195,23 +197,22 @@ def save(path: Path, sitting: Sitting) -> None:
     "seeds": np.array(sitting.seeds),
     "record": np.array(json.dumps(sitting.record)),
   }
-  small = {
-    k: a.astype(np.min_scalar_type(int(a.max(initial=0))))
-    if a.dtype.kind in "iu"
-    else a
-    for k, a in arrays.items()
-  }
+  for name, array in arrays.items():
+    if array.dtype.kind in "iu":
+      smallest = np.min_scalar_type(int(array.max(initial=0)))
+      arrays[name] = array.astype(smallest)
   stream = io.BytesIO()
-  np.savez_compressed(stream, **small)
+  np.savez_compressed(stream, **arrays)
   files.write(path, stream.getvalue())
 
 
 def read(path: Path, recipe: vs.Recipe) -> Sitting:
   """Reads a sitting; `UserError` if its runs are of another recipe."""
   with np.load(path) as file:
-    arrays = {
-      name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()
-    }
+    arrays = dict(file)
+  for name, array in arrays.items():
+    if array.dtype.kind == "u":
+      arrays[name] = array.astype(np.int64)
   record = json.loads(str(arrays.pop("record", "{}")))
   if record.get("recipe") != json.loads(recipe.to_json()):
     raise UserError(
@@ -330,8 +331,8 @@ def figures(
     (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images)),
   ]
   sections = []
-  for module, found in of_modules:
-    lines = [(*row[:4], f"{row.runs:,}") for row in module.rows(found)]
+  for module, numbers in of_modules:
+    lines = [(*row[:4], f"{row.runs:,}") for row in module.rows(numbers)]
     sections.append(Section(module.TITLE, "", frame.HEAD, lines))
   return sections
 
@@ -350,7 +351,8 @@ def disagreeing(
   """How often two runs disagree, beside how often one errs."""
   rows = []
   for name, t in tallies.items():
-    errors, apart = t.error_rates(), t.expected_disagreement().value
+    errors = t.error_rates()
+    apart = t.expected_disagreement().value
     low, high = stats.mean_over_runs(errors).interval
     rows.append(
       (
@@ -391,7 +393,8 @@ def held_shares(
 
 def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """Whether intervals from few runs contain the value from all runs."""
-  rows, few = [], few_of(tallies)
+  rows = []
+  few = few_of(tallies)
   for name, t in tallies.items():
     groups, held = lessons.coverage(t, few)
     for statistic, hits in held.items():
@@ -413,9 +416,11 @@ the variance on the test set, less what independent errors give, and holds when 
 
 def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """How precisely equation 3 is known."""
-  rows, few = [], few_of(tallies)
+  rows = []
+  few = few_of(tallies)
   for name, t in tallies.items():
-    n, reach = fig05_distribution_variance.variance(0, t), lessons.reach(t, few)
+    n = fig05_distribution_variance.variance(0, t)
+    reach = lessons.reach(t, few)
     needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
@@ -464,9 +469,11 @@ ones would be, beside how many chance alone puts there."""
 
 def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """What all runs decide and a larger campaign does not."""
-  rows, some = [], min(SOME, min(t.runs for t in tallies.values()) // 2)
+  rows = []
+  some = min(SOME, min(t.runs for t in tallies.values()) // 2)
   for name, t in tallies.items():
-    duration, skewness = frame.duration(names[name]), lessons.skewness(t.halves)
+    duration = frame.duration(names[name])
+    skewness = lessons.skewness(t.halves)
     rows.append(
       (
         duration,
@@ -486,20 +493,23 @@ to one side, and the pairs of examples of figure 4's χ² test at 5 %, by its po
 
 def before(tallies: Mapping[str, stats.Tallies]) -> str:
   """The longest training but one."""
-  return "medium" if "medium" in tallies else "short"
+  if "medium" in tallies:
+    return "medium"
+  return "short"
 
 
 def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
   """By claim and number of runs: in how many draws of so many runs it is shown, of the
   long training against the next shorter one.
   """
-  short, long = tallies[before(tallies)], tallies["long"]
+  short = tallies[before(tallies)]
+  long = tallies["long"]
   by_size = {
     size: lessons.shares(short, long, size)
     for size in lessons.sizes(min(short.runs, long.runs))
   }
   return {
-    claim: {size: found[claim] for size, found in by_size.items()}
+    claim: {size: by_claim[claim] for size, by_claim in by_size.items()}
     for claim in lessons.CLAIMS
   }
 
@@ -510,19 +520,20 @@ def claimed(
   by_claim: Mapping[str, Mapping[int, float]],
 ) -> Section:
   """How many runs each of the paper's claims needs."""
-  shorter, long = before(tallies), tallies["long"]
-  most = max(max(found, default=0) for found in by_claim.values())
-  least = {claim: lessons.smallest(found) for claim, found in by_claim.items()}
-  rows = [
-    (claim, f"{runs:,}" if runs else f"more than {most:,}")
-    for claim, runs in least.items()
-  ]
+  shorter = before(tallies)
+  long = tallies["long"]
+  most = max(max(by_size, default=0) for by_size in by_claim.values())
+  least = {claim: lessons.smallest(by_size) for claim, by_size in by_claim.items()}
+
+  def text_of(runs: int | None, most: int) -> str:
+    return f"{runs:,}" if runs else f"more than {most:,}"
+
+  rows = [(claim, text_of(runs, most)) for claim, runs in least.items()]
   needed, pairs, chosen = lessons.half_seen(long)
   rows.append(
     (
       "figure 4: half of the pairs of examples 30 to 70 % right are seen to depend (χ² test at 5 %)",
-      (f"{needed:,}" if needed else f"more than {long.runs:,}")
-      + f": of {pairs:,} pairs of {chosen:,} examples",
+      f"{text_of(needed, long.runs)}: of {pairs:,} pairs of {chosen:,} examples",
     )
   )
   text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of {frame.duration(names[shorter])} and of

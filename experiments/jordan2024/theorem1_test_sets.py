@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments.claims import estimated
-from experiments.frame import Row, Trained, of_runs
+from experiments.frame import Row, Trained, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds.reports import plots
 
@@ -62,34 +62,34 @@ def drawn(
   """Draws test sets of independent examples, so that an example may be in one twice,
   and averages over them.
   """
-  found = np.array(
+  draws = np.array(
     [moments(errors[:, rng.integers(errors.shape[1], size=size)]) for _ in range(DRAWS)]
   )
-  (test_set, estimate) = found.mean(0)
-  (test_set_se, estimate_se) = found.std(0, ddof=1) / DRAWS**0.5
+  (test_set, estimate) = draws.mean(0)
+  (test_set_se, estimate_se) = draws.std(0, ddof=1) / DRAWS**0.5
   return Drawn(
     test_set,
     test_set_se,
     estimate,
     estimate_se,
-    tuple(np.percentile(found[:, 1], [10, 90])),
+    tuple(np.percentile(draws[:, 1], [10, 90])),
   )
 
 
 def moments(errors: Bool[np.ndarray, "runs examples"]) -> tuple[float, float]:
   """The variance of the test-set error, and equation 3."""
-  n, rates, variance = errors.shape[1], errors.mean(0), errors.mean(1).var()
+  n = errors.shape[1]
+  rates = errors.mean(0)
+  variance = errors.mean(1).var()
   return variance, n / (n - 1) * (variance - (rates * (1 - rates)).sum() / n**2)
 
 
 def rows(numbers: Known) -> list[Row]:
-  said = []
+  lines = []
   for size, n in numbers.by_size.items():
-    over, estimate = (
-      estimated(value / numbers.truth, se / numbers.truth)
-      for value, se in ((n.test_set, n.test_set_se), (n.estimate, n.estimate_se))
-    )
-    said += of_runs(
+    over = estimated(n.test_set / numbers.truth, n.test_set_se / numbers.truth)
+    estimate = estimated(n.estimate / numbers.truth, n.estimate_se / numbers.truth)
+    lines += rows_of(
       numbers.runs,
       (
         f"theorem 1: variance on {size:,} examples over that on the distribution",
@@ -102,27 +102,27 @@ def rows(numbers: Known) -> list[Row]:
         estimate,
       ),
     )
-  return sorted(said, key=lambda row: row.where)
+  return sorted(lines, key=lambda row: row.where)
 
 
 def plot(numbers: Known, axes: np.ndarray) -> None:
-  left, right = axes
+  test_set_ax, estimate_ax = axes
   sizes = list(numbers.by_size)
-  found = list(numbers.by_size.values())
+  numbers_by_size = list(numbers.by_size.values())
   grid = np.geomspace(sizes[0], sizes[-1], 100)
   scale = 1e6
   expected = (1 - 1 / grid) * numbers.truth + numbers.of_examples / grid
-  left.plot(grid, scale * expected, color=plots.BLUE, label="lemma 2")
-  left.plot(
+  test_set_ax.plot(grid, scale * expected, color=plots.BLUE, label="lemma 2")
+  test_set_ax.plot(
     sizes,
-    [scale * n.test_set for n in found],
+    [scale * n.test_set for n in numbers_by_size],
     "o",
     color=plots.BLUE,
     label="test set, mean of draws",
   )
-  low, high = (np.array([scale * n.middle[k] for n in found]) for k in (0, 1))
-  estimate = np.array([scale * n.estimate for n in found])
-  right.errorbar(
+  low, high = scale * np.array([n.middle for n in numbers_by_size]).T
+  estimate = np.array([scale * n.estimate for n in numbers_by_size])
+  estimate_ax.errorbar(
     sizes,
     estimate,
     [estimate - low, high - estimate],
@@ -142,4 +142,4 @@ def plot(numbers: Known, axes: np.ndarray) -> None:
     ax.set(xscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
     ax.grid(True)
     ax.legend()
-  left.set_yscale("log")
+  test_set_ax.set_yscale("log")

@@ -58,7 +58,8 @@ def calibrated(
   classes: int,
 ) -> Calibrated:
   errors = predictions != labels
-  runs, rates = len(errors), errors.mean(0)
+  runs = len(errors)
+  rates = errors.mean(0)
   variance = stats.distribution_variance(errors)
   return Calibrated(
     runs,
@@ -83,10 +84,11 @@ def on_test_sets(n: Calibrated, size: int) -> float:
 
 def rows(numbers: dict[str, Calibrated]) -> list[Row]:
   two, many = numbers.values()
-  said = []
+  lines = []
   for words, n in numbers.items():
-    ratio, se = n.disagreement / n.error, n.gap_se / n.error
-    said.append(
+    ratio = n.disagreement / n.error
+    se = n.gap_se / n.error
+    lines.append(
       row(
         f"theorem 5: disagreement over error, {words}",
         paper.CLAIMS["theorem 5"],
@@ -95,12 +97,13 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
       )
     )
   for size in SIZES:
-    found = on_test_sets(two, size)
+    observed = on_test_sets(two, size)
     expected = two.error / (2 * size) + (1 - 1 / size) * two.variance
     # Both contain the same variance on the distribution. With two classes they differ
     # only by the gap of theorem 5.
-    ratio, se = found / expected, two.gap_se / 2 / size / expected
-    said.append(
+    ratio = observed / expected
+    se = two.gap_se / 2 / size / expected
+    lines.append(
       row(
         f"theorem 3: variance on {size:,} examples over err/(2n) + (1 - 1/n) Var(err)",
         ("1", "theorem 3; it says what theorem 5 says"),
@@ -112,7 +115,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     least = stats.calibration_variance_bound(many.error, size, many.classes)
     ratio = on_test_sets(many, size) / least
     se = (1 - 1 / size) * many.variance_se / least
-    said.append(
+    lines.append(
       row(
         f"theorem 4: variance on {size:,} examples over err/(n k)",
         paper.CLAIMS["theorem 4"],
@@ -120,7 +123,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
         many.runs,
       )
     )
-  return sorted(said, key=lambda row: row.where)
+  return sorted(lines, key=lambda row: row.where)
 
 
 def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
@@ -134,8 +137,8 @@ def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
     if n.classes == 2:
       expected = expected + (1 - 1 / grid) * n.variance
       label = "err/(2n) + (1 - 1/n) Var(err)"
-    found = [1e6 * on_test_sets(n, size) for size in SIZES]
-    ax.plot(SIZES, found, "o", color=plots.BLUE, label="networks")
+    observed = [1e6 * on_test_sets(n, size) for size in SIZES]
+    ax.plot(SIZES, observed, "o", color=plots.BLUE, label="networks")
     ax.plot(grid, 1e6 * expected, color=plots.VERMILION, linestyle="--", label=label)
     ax.set(
       xscale="log",

@@ -99,7 +99,9 @@ def cace_exact_levels(
   """
   counts = counts_of_votes(predictions, num_classes, labels)
   runs = counts.runs
-  weights = 1 - np.arange(runs + 1) / max(runs, 1) if refined else 1.0
+  weights = 1.0
+  if refined:
+    weights = 1 - np.arange(runs + 1) / max(runs, 1)
   return calibration_error(counts, "pairs", runs + 1, weights)
 
 
@@ -168,10 +170,10 @@ def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
 class ScatterAgreement(NamedTuple):
   """How well disagreement predicts the error over configurations."""
 
-  r_squared: Float[Array, ""]  # squared Pearson correlation
-  r_squared_identity: Float[
-    Array, ""
-  ]  # 1 - Σ (err - dis)² / Σ (err - mean err)², for the line error = disagreement
+  # The squared Pearson correlation
+  r_squared: Float[Array, ""]
+  # 1 - Σ (err - dis)² / Σ (err - mean err)², for the line error = disagreement
+  r_squared_identity: Float[Array, ""]
   kendall_tau: Float[Array, ""]
   mean_deviation: Float[Array, ""]  # mean of `relative_deviation`
   least_ratio: Float[Array, ""]  # the least disagreement / error
@@ -203,16 +205,17 @@ def scatter_agreement(
   0.972 0.915 0.9
   """
   y, x = read_series("configurations", error=error, disagreement=disagreement)
-  deviation, ratios = relative_deviation(y, x), safe_divide(x, y)
+  deviation = relative_deviation(y, x)
+  ratios = safe_divide(x, y)
   known = np.isfinite(deviation)
   return ScatterAgreement(
     r_squared(x, y),
     identity_r_squared(y, x),
     kendall_tau(x, y),
     safe_divide(np.where(known, deviation, 0).sum(), known.sum()),
-    *(
-      np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)
-    ),  # which ignore NaN
+    # `fmin` and `fmax` ignore NaN.
+    np.asarray(np.fmin.reduce(ratios, initial=np.nan)),
+    np.asarray(np.fmax.reduce(ratios, initial=np.nan)),
   )
 
 
@@ -224,9 +227,8 @@ class DisagreementVariance(NamedTuple):
   variance: Float[Array, ""]  # of Dis(h, h') over all pairs of distinct runs
   kappa: Float[Array, ""]  # κ, the greatest Dis(h, h') / (err(h) + err(h'))
   bound: Float[Array, ""]  # 2κ² Var(err) + 4κ² ETE² - EDR², equation 54
-  bound_under_gde: Float[
-    Array, ""
-  ]  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
+  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
+  bound_under_gde: Float[Array, ""]
 
 
 def disagreement_variance(
@@ -266,12 +268,14 @@ def disagreement_variance(
   error = safe_divide(count_errors(predictions != labels, 1), examples)
   apart = safe_divide(dis, error[rows] + error[columns])
   kappa = np.fmax.reduce(apart)  # of those that are not NaN
-  ete, edr = error.mean(), dis.mean()
+  ete = error.mean()
+  edr = dis.mean()
   bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
   return DisagreementVariance(
-    *map(
-      np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)
-    )
+    np.asarray((centred(dis) ** 2).mean()),
+    np.asarray(kappa),
+    np.asarray(bound - edr**2),
+    np.asarray(bound - ete**2),
   )
 
 
@@ -324,12 +328,12 @@ def beta_of_counts(
   wrong = as_float64(wrong)
   mean = safe_divide(wrong.sum(), len(wrong) * runs)
   # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
-  within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
+  within = (wrong * (runs - wrong)).sum()
+  between = (centred(wrong) ** 2).sum()
   if unbiased:
-    within, between = (
-      safe_divide(within, runs - 1) * runs,
-      between - safe_divide(within, runs - 1),
-    )
+    sampling = safe_divide(within, runs - 1)  # what drawing R runs adds
+    within = sampling * runs
+    between = between - sampling
   size = safe_divide(within, between)
   size = np.where((within > 0) & (between > 0), size, np.nan)
   return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))

@@ -90,7 +90,8 @@ def equivalent_threshold(
   >>> equivalent_threshold([0.75, 0.921]).round(3)
   array([0.954, 1.997])
   """
-  gamma, sigma = read_within("gamma", gamma, "(0, 1)"), read_positive("sigma", sigma)
+  gamma = read_within("gamma", gamma, "(0, 1)")
+  sigma = read_positive("sigma", sigma)
   return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
 
 
@@ -233,16 +234,20 @@ def operating_characteristics(
   [0.079 0.231] [0.016 0.945]
   """
   d, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  single, average = (
-    np.asarray(ndtr((d - threshold) / np.sqrt(v)))
-    for v in (2, 2 * rho + 2 * (1 - rho) / pairs)
-  )
+
+  def exceeds(variance: float) -> Array:
+    """How often a normal difference of this variance exceeds the threshold."""
+    return np.asarray(ndtr((d - threshold) / np.sqrt(variance)))
+
+  # One of A's runs is better, whatever the two biases are.
+  bias = np.sqrt(2 * rho) * _NODES
+  of_pair = ndtr((d[..., None] + bias) / np.sqrt(2 * (1 - rho)))
   density = scipy.stats.norm.pdf(_NODES)
-  of_pair = ndtr((d[..., None] + np.sqrt(2 * rho) * _NODES) / np.sqrt(2 * (1 - rho)))
-  outperforming = scipy.stats.binom.sf(fewest - 1, pairs, of_pair) @ (
-    density / density.sum()
-  )
-  # Weights add up to 1 but for rounding.
+  weights = density / density.sum()
+  outperforming = scipy.stats.binom.sf(fewest - 1, pairs, of_pair) @ weights
   return OperatingCharacteristics(
-    single, average, np.asarray(np.clip(outperforming, 0.0, 1.0))
+    exceeds(2),
+    exceeds(2 * rho + 2 * (1 - rho) / pairs),
+    # Weights add up to 1 but for rounding.
+    np.asarray(np.clip(outperforming, 0.0, 1.0)),
   )

@@ -58,7 +58,9 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   rho = read_number("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
-  se = estimator_se(k, variance / (1 - rho), rho) if k else variance
+  if k == 0:
+    return Estimate(safe_divide(x.sum(), k), variance)  # both NaN
+  se = estimator_se(k, variance / (1 - rho), rho)
   return Estimate(safe_divide(x.sum(), k), se)
 
 
@@ -106,7 +108,8 @@ def equivalent_ideal_size(
   >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
   array([1.      , 1.818182, 2.      ])
   """
-  k, rho = read_positive("k", k), read_within("correlation", correlation, "[0, 1)")
+  k = read_positive("k", k)
+  rho = read_within("correlation", correlation, "[0, 1)")
   # Numerator and denominator are divided by k, so that k = ∞ works as well.
   share = 1 / k + (1 - 1 / k) * rho
   return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
@@ -148,9 +151,9 @@ def _moments(x: Array) -> tuple[Array, Array]:
   """Return the population variance of the rows' means, and of all entries."""
   x = x - x[:1, :1]  # so that a large common part costs no digits
   means = safe_divide(x.sum(1), x.shape[1])
-  return safe_divide((centred(means) ** 2).sum(), len(x)), safe_divide(
-    (centred(x.reshape(-1)) ** 2).sum(), x.size
-  )
+  of_means = safe_divide((centred(means) ** 2).sum(), len(x))
+  total = safe_divide((centred(x.reshape(-1)) ** 2).sum(), x.size)
+  return of_means, total
 
 
 def mse_decomposition(

@@ -147,14 +147,13 @@ def test_set_correlations(
   >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
   0.75 0.33
   """
-  named = errors.items() if isinstance(errors, Mapping) else enumerate(errors)
-  read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named}
+  named = dict(errors if isinstance(errors, Mapping) else enumerate(errors))
+  read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named.items()}
   runs = {name: len(e) for name, e in read.items()}
   if len(set(runs.values())) != 1:
-    listed = (
-      ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
-      or "no test set"
-    )
+    listed = "no test set"
+    if runs:
+      listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
     raise UserError(f"errors of {listed}: give the same runs on every test set")
   wrong = np.stack([count_errors(e, axis=1) for e in read.values()], axis=1)
   r = correlation(wrong[:, :, None], wrong[:, None, :])

@@ -90,7 +90,8 @@ def gap_ece(
   >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
   [0.299229]
   """
-  bins, lowest = at_least("bins", bins, 1), read_number("lowest", lowest, "[0, 0.5]")
+  bins = at_least("bins", bins, 1)
+  lowest = read_number("lowest", lowest, "[0, 0.5]")
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
   labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
   confidence = 1 / (1 + np.exp(-abs(gaps)))
@@ -219,11 +220,9 @@ def dkw_threshold(
   >>> print(dkw_threshold(8000, models=800).round(5))
   0.02737
   """
-  n, models, epsilon = (
-    read_positive("n", n),
-    read_within("models", models, "[1, inf]"),
-    read_within("epsilon", epsilon, "(0, 1]"),
-  )
+  n = read_positive("n", n)
+  models = read_within("models", models, "[1, inf]")
+  epsilon = read_within("epsilon", epsilon, "(0, 1]")
   return np.asarray(np.sqrt(np.log(2 * models / epsilon) / (2 * n)))
 
 
@@ -269,11 +268,10 @@ def trimmed_ks_distance(
   examples = candidates.shape[-1]
   if not reference.size or not examples:
     return np.full(candidates.shape[:-1], np.nan)
-  pooled, ordered = np.sort(reference.reshape(-1)), np.sort(candidates, axis=-1)
-  before, after = (
-    np.searchsorted(pooled, ordered, side=side) / pooled.size
-    for side in ("left", "right")
-  )
+  pooled = np.sort(reference.reshape(-1))
+  ordered = np.sort(candidates, axis=-1)
+  before = np.searchsorted(pooled, ordered, side="left") / pooled.size
+  after = np.searchsorted(pooled, ordered, side="right") / pooled.size
   return _trimmed(*_sides(before, after), np.arange(examples + 1) / examples, alpha)
 
 
@@ -285,9 +283,9 @@ def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarra
   array to the second.
   """
   edge = np.ones_like(before[..., :1])
-  return np.concatenate([0 * edge, after], axis=-1), np.concatenate(
-    [before, edge], axis=-1
-  )
+  low = np.concatenate([0 * edge, after], axis=-1)
+  high = np.concatenate([before, edge], axis=-1)
+  return low, high
 
 
 def _trimmed(
@@ -298,7 +296,8 @@ def _trimmed(
   weight, only repeat constraints.
   """
   slope = 1 / (1 - alpha)
-  low, high = low - slope * t, high - slope * t
+  low = low - slope * t
+  high = high - slope * t
   above = high.max(-1)
   between = (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2
   below = 1 - slope - low.min(-1)
@@ -350,26 +349,17 @@ def trimming_level(
   >>> print(0.1 < result.level < 0.2, result.failed)
   True 0
   """
-  alphas = (
-    np.arange(200) / 200 if alphas is None else read_reals("alphas", alphas, "levels")
-  )
-  if not (
-    alphas.size
-    and (alphas >= 0).all()
-    and (alphas < 1).all()
-    and (np.diff(alphas) > 0).all()
-  ):
-    raise UserError(
-      "alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not"
-    )
+  alphas = _read_levels(alphas)
   replicates = at_least("replicates", replicates, 1)
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals(
     "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
   )
   if reference.shape[1] != candidates.shape[-1]:
-    said = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
-    raise UserError(f"{said}: give gaps of the same examples, which are the last axis")
+    shapes = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
+    raise UserError(
+      f"{shapes}: give gaps of the same examples, which are the last axis"
+    )
   models, examples = reference.shape
   half = examples // 2
   shape = candidates.shape[:-1]
@@ -379,30 +369,65 @@ def trimming_level(
       np.full((*shape, replicates), np.nan),
       np.full(shape, replicates),
     )
-  threshold = read_number(
-    "threshold",
-    ks_threshold(examples, epsilon) if threshold is None else threshold,
-    "(0, inf]",
+  if threshold is None:
+    threshold = ks_threshold(examples, epsilon)
+  threshold = read_number("threshold", threshold, "(0, inf]")
+
+  draws = np.asarray(
+    jax.random.randint(read_key(key), (replicates, 2, half), 0, examples)
+  )
+  flat = candidates.reshape(-1, examples)
+  levels = _levels_of_draws(reference, flat, draws, alphas, threshold)
+  levels = levels.reshape(*shape, replicates)
+  return TrimmingLevel(
+    safe_divide(levels.sum(-1), replicates),
+    levels,
+    np.asarray(np.isnan(levels).sum(-1)),
   )
 
+
+def _read_levels(alphas: object) -> np.ndarray:
+  """Return trimming levels; 0, 0.005, ..., 0.995 for None."""
+  if alphas is None:
+    return np.arange(200) / 200
+  levels = read_reals("alphas", alphas, "levels")
+  within = (levels >= 0).all() and (levels < 1).all()
+  rising = (np.diff(levels) > 0).all()
+  if not (levels.size and within and rising):
+    raise UserError(
+      "alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not"
+    )
+  return levels
+
+
+def _levels_of_draws(
+  reference: np.ndarray,
+  candidates: np.ndarray,
+  draws: np.ndarray,
+  alphas: np.ndarray,
+  threshold: float,
+) -> np.ndarray:
+  """Return the least accepted level of each candidate with each draw, (candidates,
+  replicates).
+
+  `draws` are (replicates, 2, N/2): examples for the reference and for the candidates.
+  """
+  models, examples = reference.shape
+  half = draws.shape[2]
   # The gaps are sorted once; a replicate is then only how often each example was drawn.
-  flat = candidates.reshape(-1, examples)
-  order = np.argsort(flat, axis=-1)
+  order = np.argsort(candidates, axis=-1)
+  ordered = np.take_along_axis(candidates, order, -1)
   pooled_order = np.argsort(reference.reshape(-1))
   pooled = reference.reshape(-1)[pooled_order]
   example_of = pooled_order % examples
-  ends = [
-    np.searchsorted(pooled, np.take_along_axis(flat, order, -1), side=s)
-    for s in ("left", "right")
-  ]
-  drawn = np.asarray(
-    jax.random.randint(read_key(key), (replicates, 2, half), 0, examples)
-  )
-  rows = max(1, _GAPS_AT_ONCE // examples)
-  blocks = [slice(start, start + rows) for start in range(0, len(flat), rows)]
+  before = np.searchsorted(pooled, ordered, side="left")
+  after = np.searchsorted(pooled, ordered, side="right")
 
-  def levels_of(block, climbed, for_candidates):
-    counts = for_candidates[order[block]]
+  def levels_of(block, climbed, times):
+    """Levels of some candidates; `climbed` is how many of the reference's drawn gaps are
+    among the first 0, 1, ... of all, and `times` how often each example was drawn.
+    """
+    counts = times[order[block]]
     # Examples that were not drawn would only repeat constraints.
     kept = np.flatnonzero(counts > 0)
 
@@ -410,25 +435,22 @@ def trimming_level(
       return np.take(x, kept).reshape(len(counts), -1)
 
     low, high = _sides(
-      *(climbed[of_drawn(end[block])] / (models * half) for end in ends)
+      climbed[of_drawn(before[block])] / (models * half),
+      climbed[of_drawn(after[block])] / (models * half),
     )
     t = np.cumsum(of_drawn(counts), axis=-1) / half
-    return _least_accepted(
-      low, high, np.append(np.zeros_like(t[:, :1]), t, axis=1), alphas, threshold
-    )
+    t = np.append(np.zeros_like(t[:, :1]), t, axis=1)
+    return _least_accepted(low, high, t, alphas, threshold)
 
-  levels = np.empty((len(flat), replicates))
-  for b, draw in enumerate(drawn):
+  levels = np.empty((len(candidates), len(draws)))
+  rows = max(1, _GAPS_AT_ONCE // examples)
+  for replicate, draw in enumerate(draws):
     for_reference, for_candidates = times_drawn(draw, examples)
     climbed = np.append(0, np.cumsum(for_reference[example_of]))
-    for block in blocks:
-      levels[block, b] = levels_of(block, climbed, for_candidates)
-  levels = levels.reshape(*shape, replicates)
-  return TrimmingLevel(
-    safe_divide(levels.sum(-1), replicates),
-    levels,
-    np.asarray(np.isnan(levels).sum(-1)),
-  )
+    for start in range(0, len(candidates), rows):
+      block = slice(start, start + rows)
+      levels[block, replicate] = levels_of(block, climbed, for_candidates)
+  return levels
 
 
 def _least_accepted(
@@ -457,17 +479,19 @@ def _least_accepted(
     drop = high - rise - lowest
     i = drop.argmax(1)[:, None]
     j = (lowest <= np.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
-    drop, high, low, t_i, t_j = (
-      np.take_along_axis(x, k, axis=1)[:, 0]
-      for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
-    )
-    least = np.where(t_i > t_j, safe_divide(high - low - bound, t_i - t_j), np.inf)
-    accepted = (drop <= bound) | (tried == len(slopes))
-    return np.where(
-      accepted, tried, np.maximum(tried + 1, np.searchsorted(slopes, least))
-    )
 
-  tried, rows = np.zeros(len(low), int), np.arange(len(low))
+    def column(x, k):
+      return np.take_along_axis(x, k, axis=1)[:, 0]
+
+    apart = column(t, i) - column(t, j)
+    excess = column(high, i) - column(low, j) - bound
+    least = np.where(apart > 0, safe_divide(excess, apart), np.inf)
+    accepted = (column(drop, i) <= bound) | (tried == len(slopes))
+    further = np.maximum(tried + 1, np.searchsorted(slopes, least))
+    return np.where(accepted, tried, further)
+
+  tried = np.zeros(len(low), int)
+  rows = np.arange(len(low))
   while rows.size:
     before = tried[rows]
     tried[rows] = advance(before, low[rows], high[rows], t[rows])

@@ -64,7 +64,8 @@ def disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
   rng = np.random.default_rng(flags.seed)
   out = folder / "crowd" / "r"
   out.parent.mkdir()
-  runs, hits = flags.more, 0
+  runs = flags.more
+  hits = 0
   seen: dict[str, bytes] = {}
   changed: set[str] = set()
   statuses: list[int] = []

@@ -109,10 +109,12 @@ def command(name: str, folder: str, runs: int, block_runs: int) -> None:
   out = f"{folder}/r"
   how = dict(seed_batch=block_runs, lane_width=1, lowering="sequential", progress=False)
   if name in ("train", "resume", "extend"):
-    made = functools.cache(outputs_of)
-    running.run_lanes = lambda *_: made(out, block_runs)
-    more = runs + block_runs * (name == "extend")
-    vs.train(guesses, vs.Runs.independent(more), out, **how)
+    outputs = functools.cache(outputs_of)
+    running.run_lanes = lambda *_: outputs(out, block_runs)
+    count = runs
+    if name == "extend":
+      count += block_runs
+    vs.train(guesses, vs.Runs.independent(count), out, **how)
   elif name == "open":
     vs.open_results(out).accuracy.values.mean()
   elif name == "report":
@@ -150,10 +152,10 @@ def measure(name: str, folder: str, runs: int, block_runs: int) -> Cost:
     "from experiments.reliability import growth\n"
     f"growth.measured({name!r}, {folder!r}, {runs}, {block_runs})"
   )
-  said = subprocess.run(
+  output = subprocess.run(
     [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
   ).stdout
-  return Cost(**json.loads(said.splitlines()[-1]))
+  return Cost(**json.loads(output.splitlines()[-1]))
 
 
 def measured(name: str, *given) -> None:
@@ -171,9 +173,11 @@ def measured(name: str, *given) -> None:
       return send(*args)
 
     AIOHTTPSession.send = counted
-  began, busy = time.perf_counter(), time.process_time()
+  began = time.perf_counter()
+  busy = time.process_time()
   command(name, *given)
-  busy, elapsed = time.process_time() - busy, time.perf_counter() - began
+  busy = time.process_time() - busy
+  elapsed = time.perf_counter() - began
   memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
   print(json.dumps(Cost(busy, elapsed, requests, memory)._asdict()))
 
@@ -224,29 +228,40 @@ def main(argv: list[str] | None = None) -> None:
   objects: dict[int, int] = {}
   for blocks in flags.blocks:
     with store(flags.store) as folder:
-      of = (folder, blocks * flags.block_runs, flags.block_runs)
+      runs = blocks * flags.block_runs
       table[blocks] = {}
       for name in COMMANDS:
-        table[blocks][name] = measure(name, *of)
+        table[blocks][name] = measure(name, folder, runs, flags.block_runs)
         print(blocks, name, table[blocks][name], file=sys.stderr, flush=True)
         if name == "train":
           objects[blocks] = len(names(place(f"{folder}/r")))
   for field, what in SHOWN[flags.store].items():
-    print(f"\n{what}\n\n| blocks | runs | files | " + " | ".join(COMMANDS) + " |")
-    print("|---" * (len(COMMANDS) + 3) + "|")
     costs = {
       blocks: [getattr(row[name], field) for name in COMMANDS]
       for blocks, row in table.items()
     }
-    for blocks, row in costs.items():
-      shown = " | ".join(f"{value:,.{2 * (value < 100)}f}" for value in row)
-      runs = blocks * flags.block_runs
-      print(f"| {blocks:,} | {runs:,} | {objects[blocks]:,} | {shown} |")
-    if len(costs) > 1:
-      ends = (min(costs), max(costs))
-      pairs = zip(*([(n, value) for value in costs[n]] for n in ends), strict=True)
-      found = " | ".join(f"{exponent(*pair):.2f}" for pair in pairs)
-      print(f"| exponent | | | {found} |")
+    print_costs(what, costs, objects, flags.block_runs)
+
+
+def print_costs(
+  what: str, costs: dict[int, list[float]], objects: dict[int, int], block_runs: int
+) -> None:
+  """Print a table of one cost: a row for each number of blocks, a column a command."""
+  columns = ("blocks", "runs", "files", *COMMANDS)
+  print(f"\n{what}\n\n| " + " | ".join(columns) + " |")
+  print("|" + "---|" * len(columns))
+  for blocks, row in costs.items():
+    cells = [f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in row]
+    runs = blocks * block_runs
+    print(f"| {blocks:,} | {runs:,} | {objects[blocks]:,} | {' | '.join(cells)} |")
+  if len(costs) > 1:
+    few = min(costs)
+    many = max(costs)
+    exponents = [
+      f"{exponent((few, low), (many, high)):.2f}"
+      for low, high in zip(costs[few], costs[many], strict=True)
+    ]
+    print(f"| exponent | | | {' | '.join(exponents)} |")
 
 
 if __name__ == "__main__":

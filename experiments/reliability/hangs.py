@@ -121,43 +121,52 @@ def watch(process) -> tuple[int, str]:
   """
   assert process.stdout is not None
   os.set_blocking(process.stdout.fileno(), False)
-  said, taken, since = b"", 0.0, time.monotonic()
+  output = b""
+  taken = 0.0
+  since = time.monotonic()
   while process.poll() is None:
     time.sleep(0.2)
-    said += process.stdout.read() or b""
+    output += process.stdout.read() or b""
     if processor_seconds(process) > taken + 0.1:
-      taken, since = processor_seconds(process), time.monotonic()
+      taken = processor_seconds(process)
+      since = time.monotonic()
     if time.monotonic() > since + SECONDS:
       process.kill()
       process.wait()
-      return int(said.split()[-1]), "hangs"
-  said += process.stdout.read() or b""
-  status = process.returncode
-  return int(said.split()[-1]), "ends" if status == 0 else f"status {status}"
+      return int(output.split()[-1]), "hangs"
+  output += process.stdout.read() or b""
+  number = int(output.split()[-1])
+  if process.returncode:
+    return number, f"status {process.returncode}"
+  return number, "ends"
 
 
 def search(how, devices) -> dict[int, str]:
   """Return how each case ended that did not end well."""
-  found, number = {}, 0
+  failures = {}
+  number = 0
   while number < len(CASES):
     number, ended = watch(begin(how, devices, number))
     if ended != "ends":
-      found[number] = ended
+      failures[number] = ended
       print(f"{how}, {devices} device(s), {CASES[number]}: {ended}", file=sys.stderr)
     number += 1
-  return found
+  return failures
 
 
-def table(found) -> str:
+def table(failures) -> str:
   """Return a table of searches {(how, devices): what `search` returns}."""
-  columns = list(found)
-  titles = [f"{how}, {devices} device{'s' * (devices > 1)}" for how, devices in columns]
-  lines = [f"| operation | form | {' | '.join(titles)} |", "|---" * 2 + "|---" * len(columns) + "|"]  # fmt: skip
+  columns = list(failures)
+  titles = ["operation", "form"]
+  for how, devices in columns:
+    unit = "device" if devices == 1 else "devices"
+    titles.append(f"{how}, {devices} {unit}")
+  lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
   for operation, form in itertools.product(OPERATIONS, FORMS):
     cells = []
     for column in columns:
       ended = {
-        width: found[column].get(CASES.index((operation, form, width)), "ends")
+        width: failures[column].get(CASES.index((operation, form, width)), "ends")
         for width in FORMS[form]
       }
       bad = [f"{how} at {width}" for width, how in ended.items() if how != "ends"]
@@ -179,7 +188,9 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", int(devices))
     return run_case(how, operation, form, int(width), int(devices))
   if args.start:
-    how, devices, number = args.start[0], int(args.start[1]), int(args.start[2])
+    how = args.start[0]
+    devices = int(args.start[1])
+    number = int(args.start[2])
     jax.config.update("jax_num_cpu_devices", devices)
     for i, (operation, form, width) in enumerate(CASES[number:], number):
       print(i, flush=True)
@@ -188,8 +199,9 @@ def main() -> None:
   hows = (args.only,) if args.only else ("before", "after")
   columns = [*itertools.product(hows, DEVICES)]
   with ThreadPoolExecutor() as pool:  # what hangs takes no processor time
-    found = dict(zip(columns, pool.map(lambda of: search(*of), columns), strict=True))
-  print(f"jax {jax.__version__}, Python {sys.version.split()[0]}\n\n{table(found)}")
+    results = pool.map(lambda column: search(*column), columns)
+    failures = dict(zip(columns, results, strict=True))
+  print(f"jax {jax.__version__}, Python {sys.version.split()[0]}\n\n{table(failures)}")
 
 
 if __name__ == "__main__":

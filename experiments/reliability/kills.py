@@ -69,15 +69,16 @@ def train(
   """What a process does: trains, logs the rows, and kills itself just before its
   `operation`-th change of a file.
   """
-  count, place = 0, str(Path(out).parent)
+  count = 0
+  place = str(Path(out).parent)
 
   def watch(event, args):
     nonlocal count
     writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
     ours = (
-      isinstance(args[0], str | os.PathLike) and os.fspath(args[0]).startswith(place)
-      if args
-      else False
+      bool(args)
+      and isinstance(args[0], str | os.PathLike)
+      and os.fspath(args[0]).startswith(place)
     )
     if ours and (writes or event in ("os.rename", "os.remove", "os.mkdir")):
       count += 1
@@ -113,11 +114,12 @@ def process(*args) -> multiprocessing.Process:
 
 def trained(log: Path) -> list[int]:
   """The rows that were trained. A row that was trained twice is there twice."""
-  return (
-    [row for line in log.read_text().splitlines() for row in json.loads(line)]
-    if log.exists()
-    else []
-  )
+  if not log.exists():
+    return []
+  rows = []
+  for line in log.read_text().splitlines():
+    rows += json.loads(line)
+  return rows
 
 
 def killed(
@@ -126,37 +128,41 @@ def killed(
   runs: int,
   kills: int,
   seed: int = 0,
-  said: bool = False,
+  progress: bool = False,
 ) -> Outcome:
   """Kills a campaign again and again, lets it end, and compares it with one that is
   never killed.
   """
   rng = np.random.default_rng(seed)
-  out, log = folder / "killed" / "r", folder / "log"
+  out = folder / "killed" / "r"
+  log = folder / "log"
   out.parent.mkdir()
-  hits, by_clock, again, done_at_kills, problems = 0, 0, 0, [], []
+  hits = 0
+  by_clock = 0
+  again = 0
+  done_at_kills = []
+  problems = []
 
   def finish(clock: bool) -> bool:
     """Runs one more process. Returns whether it was killed."""
     nonlocal again
-    done = Results(out).done if read_metadata(out) else np.zeros(0, bool)
+    done = np.zeros(0, bool)
+    if read_metadata(out):
+      done = Results(out).done
     before = len(trained(log))
-    # Every fourth kill comes within the first 60 changes, where the process extends the
-    # folder.
-    operation = (
-      int(rng.integers(1, min(300, 2 * runs) if left % 4 else 60))
-      if left and not clock
-      else None
-    )
-    wanted = runs * (kills // 8 + kills - left + 1) // (kills // 8 + kills + 1)
-    run = process(
-      str(out), recipe, wanted, str(log), operation, 1 if left % 3 == 0 else None
-    )
-    if clock and left:
-      begun = len(os.listdir(out / "blocks")) if read_metadata(out) else 0
-      while run.is_alive() and not (
-        read_metadata(out) and len(os.listdir(out / "blocks")) > begun
-      ):
+    operation = None
+    if kills_left and not clock:
+      # Every fourth kill comes within the first 60 changes, where the process extends
+      # the folder.
+      last = min(300, 2 * runs) if kills_left % 4 else 60
+      operation = int(rng.integers(1, last))
+    # More runs with every process, so that each extends the folder.
+    wanted = runs * (kills // 8 + kills - kills_left + 1) // (kills // 8 + kills + 1)
+    checkpoint_every = 1 if kills_left % 3 == 0 else None
+    run = process(str(out), recipe, wanted, str(log), operation, checkpoint_every)
+    if clock and kills_left:
+      begun = count_blocks(out)
+      while run.is_alive() and count_blocks(out) <= begun:
         time.sleep(0.01)
       time.sleep(rng.uniform(0, min(1, runs / 400)))
       run.kill()
@@ -164,20 +170,20 @@ def killed(
     again += int(sum(done[row] for row in trained(log)[before:] if row < len(done)))
     return run.exitcode == -signal.SIGKILL
 
-  for left in range(kills, 0, -1):
-    clock = bool(left % 2)
+  for kills_left in range(kills, 0, -1):
+    clock = bool(kills_left % 2)
     if not finish(clock):
       continue
-    hits, by_clock = hits + 1, by_clock + clock
+    hits += 1
+    by_clock += clock
     if read_metadata(out):
       problems += vs.verify(out).problems
       done_at_kills.append(vs.open_results(out).sizes["run"])
-    if said:
+    if progress:
       when = "by the clock" if clock else "at a change"
-      print(
-        f"kill {hits}, {when}: {(done_at_kills or [0])[-1]} runs done", file=sys.stderr
-      )
-  left = 0
+      last = done_at_kills[-1] if done_at_kills else 0
+      print(f"kill {hits}, {when}: {last} runs done", file=sys.stderr)
+  kills_left = 0
   finish(False)
   problems += vs.verify(out).problems
 
@@ -191,15 +197,22 @@ def is_as_undisturbed(out: Path, other: Path, recipe: vs.Recipe, runs: int) -> b
   """
   undisturbed = process(str(other), recipe, runs)
   undisturbed.join()
-  ours, theirs = (vs.open_results(folder).load() for folder in (out, other))
-  # Blocks differ, the sums over them do not.
-  ours, theirs = (
-    r.assign({name: r[name].sum("block") for name in ("votes", "counted")})
-    for r in (ours.drop_vars("run_place"), theirs.drop_vars("run_place"))
-  )
-  return {*ours} == {*theirs} and all(
-    ours[name].values.tobytes() == theirs[name].values.tobytes() for name in ours
-  )
+
+  def arrays(folder: Path) -> dict[str, bytes]:
+    results = vs.open_results(folder).load().drop_vars("run_place")
+    # Blocks differ, the sums over them do not.
+    for name in ("votes", "counted"):
+      results[name] = results[name].sum("block")
+    return {name: results[name].values.tobytes() for name in results}
+
+  return arrays(out) == arrays(other)
+
+
+def count_blocks(out: Path) -> int:
+  """How many blocks a folder has; 0 if it is not there."""
+  if not read_metadata(out):
+    return 0
+  return len(os.listdir(out / "blocks"))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -209,7 +222,7 @@ def main(argv: list[str] | None = None) -> None:
     at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:
       outcome = killed(
-        Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, said=True
+        Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, progress=True
       )
   print(
     f"{outcome.kills} kills ({outcome.by_clock} by the clock) with {outcome.done_at_kills} of {flags.runs} runs done; "

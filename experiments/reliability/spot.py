@@ -122,9 +122,9 @@ def campaign(flags: Flags, batch: int, interval: float, seed: int) -> Outcome:
   rng = np.random.default_rng(seed)
   epoch = batch * flags.run_seconds / EPOCHS
   moved = batch * STATE / flags.bandwidth  # seconds of a save or a load
-  every = (
-    min(EPOCHS, max(1, math.ceil(interval / epoch))) if interval < math.inf else EPOCHS
-  )
+  every = EPOCHS  # epochs between two saves
+  if interval < math.inf:
+    every = min(EPOCHS, max(1, math.ceil(interval / epoch)))
   blocks = math.ceil(flags.runs / batch)
   # When a block can be taken, and how many of its epochs are saved.
   free = [(0.0, k, 0) for k in range(blocks)]
@@ -141,21 +141,22 @@ def campaign(flags: Flags, batch: int, interval: float, seed: int) -> Outcome:
     since, block, epochs = heapq.heappop(free)
     now = max(now, since)
     if death > now:
-      left = EPOCHS - epochs
-      saves = max(0, math.ceil(left / every) - 1)
-      at = now + moved * (epochs > 0)
-      finish = at + left * epoch + saves * moved
+      epochs_left = EPOCHS - epochs
+      saves = max(0, math.ceil(epochs_left / every) - 1)
+      start = now + moved * (epochs > 0)
+      finish = start + epochs_left * epoch + saves * moved
       total += MEASURED["load"] * (epochs > 0)
       total += Requests(put=done // 1000)  # more pages of the list of records
       if finish <= death:
-        done, end = done + 1, max(end, finish)
-        saving += finish - now - left * epoch
+        done += 1
+        end = max(end, finish)
+        saving += finish - now - epochs_left * epoch
         total += MEASURED["block"] + MEASURED["save"] * saves
         total += MEASURED["clear"] * (saves + epochs > 0)
         total += MEASURED["renewal"] * ((finish - now) / RENEWAL)
         heapq.heappush(ready, (finish, death))
         continue
-      saves = max(0, min(saves, int((death - at) / (every * epoch + moved))))
+      saves = max(0, min(saves, int((death - start) / (every * epoch + moved))))
       kept = saves * every * epoch
       spent = min(death - now, moved * (epochs > 0)) + saves * moved
       saving += spent
@@ -203,7 +204,8 @@ def main(argv: list[str] | None = None) -> None:
   with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.spot")
     for name, value in vars(flags).items():
-      for each in value if isinstance(value, tuple) else (value,):
+      values = value if isinstance(value, tuple) else (value,)
+      for each in values:
         if number(name, each) <= 0:
           raise UserError(f"{name} is {each}: give a number above 0")
   print(

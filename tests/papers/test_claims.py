@@ -106,11 +106,11 @@ def test_as_many_pages_as_promised_hold_altogether():
 
 def test_differences_and_ratios_of_independent_estimates():
   a, b = claims.estimated(3, 0.3), claims.estimated(1, 0.4)
-  assert claims.less(a, b)[:3] == pytest.approx(claims.estimated(2, 0.5)[:3])
+  assert claims.difference(a, b)[:3] == pytest.approx(claims.estimated(2, 0.5)[:3])
   a, b = claims.positive(3, 0.3), claims.positive(2, 0.1)
   expected = claims.positive(1.5, 1.5 * math.hypot(0.1, 0.05))
-  assert claims.over(a, b)[:3] == pytest.approx(expected[:3])
-  assert claims.over(a, Estimate(0, 0, 1))[1:3] == (0, math.inf)
+  assert claims.ratio(a, b)[:3] == pytest.approx(expected[:3])
+  assert claims.ratio(a, Estimate(0, 0, 1))[1:3] == (0, math.inf)
 
 
 # Simulated campaigns.
@@ -185,7 +185,7 @@ def test_a_record_is_revived_as_it_was():
   of = importlib.import_module("experiments.jordan2024.fig05_distribution_variance")
   n = of.Variance(4, 9, 0.2, 0.1, 0.1, math.nan, 0.1, (0.0, 0.3), math.inf, (1.0, 2.0))
   stored = json.loads(json.dumps(frame.plain({"long": n})))
-  again = frame.revived(stored, frame.return_type(of.compute))["long"]
+  again = frame.revive(stored, frame.return_type(of.compute))["long"]
   assert again[:5] == n[:5]
   assert math.isnan(again.distribution)
   assert (again.interval, again.ratio_interval) == (n.interval, n.ratio_interval)
@@ -206,7 +206,7 @@ def test_a_record_is_revived_as_it_was():
       "high": 0.2,
     }
   }
-  n = frame.revived(value, kind)["AllDiff"]
+  n = frame.revive(value, kind)["AllDiff"]
   assert isinstance(n, of.Curve)
   np.testing.assert_array_equal(n.curve.confidence, [0.1, np.nan])
   assert n.curve.items.dtype.kind == "i"

@@ -473,7 +473,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
   assert rows["sd on the distribution, data, test set"].claim is None
   assert shifts["blur"].variance.distribution == pytest.approx(0.2 / 12**0.5, rel=0.1)
   both = dict.fromkeys(("one", "two"), shifts)
-  assert len(frame.drawn(fig09_distribution_shift.plot, both, 4)) < 150_000
+  assert len(frame.draw_png(fig09_distribution_shift.plot, both, 4)) < 150_000
 
 
 def test_correlations_are_scipys():
