@@ -14,13 +14,16 @@ layer for a few steps on a batch of random images, with its own gradients, or as
 recipe. "Differ by" is the largest difference of the losses in lanes and alone, relative
 to their size; of recipes, that of the trained parameters.
 
-With `--shapes`: single convolutions of about 200 shapes and their two gradients, beside
-XLA's own; `--only` then chooses families of shapes.
+With `--shapes`: single convolutions of 182 shapes and their two gradients, beside XLA's
+own, in one go; `--only` then chooses families of shapes. Each row is written when it is
+measured; with `--resume` a run that was stopped measures only what it lacks. The last
+table has the rows that lose: over 1.2 of XLA's time, or 3 times its compilation.
 """
 
 import contextlib
 import dataclasses
 import functools
+import json
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -40,7 +43,9 @@ from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import one_of
-from vmapseeds.lanes import onednn
+from vmapseeds.lanes import forward, im2col, onednn
+from vmapseeds.lanes.convolution import PARTS
+from vmapseeds.lanes.xla import XLA, Window
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
 
@@ -441,59 +446,197 @@ def parts_of(
   }
 
 
-def measure_shape(function, args, rounds: int) -> dict[str, float]:
-  """Return processor milliseconds of ours, with oneDNN where campaigns take it and
-  without, and of XLA's form, in turn, the least of `rounds`, and seconds of compilation.
+# A shape loses if it takes more than these of XLA's time, and of its compilation.
+MOST_TIME, MOST_COMPILATION = 1.2, 3.0
+# Rows that seem to lose by less than noise makes are measured in so many more rounds.
+NOISY_TIME, FURTHER_ROUNDS = 1.1, 5
+# A form gains where leaving it out takes so many times its time.
+FORM_GAIN = 1.05
+
+
+def forms() -> dict[str, Callable[[], Any]]:
+  """Return the forms of convolutions that lanes have on CPUs, by name: contexts in which
+  each is left out.
   """
-  fast = vs.fast_convolutions(function)
-  forms = {"ours": fast, "without oneDNN": fast, "XLA": function}
-  if args[0].dtype != onednn.FACTORS:
-    del forms["without oneDNN"]
-  programs, found = {}, {}
-  for name, form in forms.items():
+  without = mock.patch.object
+
+  def of_volumes():
+    def parts(name):
+      ours = getattr(forward, name)
+
+      def part(window, x, w, *dy):
+        form = getattr(XLA, name) if x.ndim > 4 else ours
+        return form(window, x, w, *dy)
+
+      part.__name__ = name
+      return part
+
+    return mock.patch.multiple(forward, **{name: parts(name) for name in PARTS})
+
+  def of_groups(part, window, *arrays):
+    return getattr(XLA, part.__name__)(window, *arrays)
+
+  few = forward.MANY_PRODUCTS
+  return {
+    "oneDNN": lambda: without(onednn, "is_usable", return_value=False),
+    "joined rows": lambda: without(forward, "JOINED_BYTES", 0),
+    "pairs": lambda: without(forward, "_pairs", Window.lax),
+    "patches": lambda: without(im2col, "forward", Window.lax),
+    "Winograd": lambda: without(forward, "MANY_PRODUCTS", few | {"images": np.inf}),
+    "Winograd, kernel": lambda: without(
+      forward, "MANY_PRODUCTS", few | {"kernel": np.inf}
+    ),
+    "tiles": lambda: without(forward, "_unstrided", return_value=None),
+    "phases": lambda: without(forward, "OWN_PHASES", 10**9),
+    "turned": lambda: without(forward, "input_gradient", XLA.input_gradient),
+    "rows, kernel": lambda: without(forward, "GRADIENT_WIDTH", 0),
+    "filled": lambda: without(forward, "MISSING_FEATURES", range(0)),
+    "volumes": of_volumes,
+    "depthwise": lambda: without(forward, "MOST_SUMS", 0),
+    "zeros": lambda: without(forward, "DENSE_PRODUCTS", 0),
+    "groups": lambda: without(forward, "_of_groups", of_groups),
+  }
+
+
+def measure_shape(function, args, rounds: int, each: bool = False) -> dict[str, Any]:
+  """Return processor milliseconds of ours and of XLA's form, in turn, the least of
+  `rounds`, and seconds of compilation; with `each` also of ours without each form whose
+  absence changes the program.
+  """
+  contexts = forms() if each else {}
+  programs, numbers = {}, {}
+  texts = set[str]()
+  for name in ("ours", "XLA", *(f"without {form}" for form in contexts)):
+    form = vs.fast_convolutions(function) if name != "XLA" else function
     with contextlib.ExitStack() as stack:
-      if name == "without oneDNN":
-        stack.enter_context(mock.patch.object(onednn, "is_usable", return_value=False))
+      if name.startswith("without"):
+        stack.enter_context(contexts[name.removeprefix("without ")]())
       # Another function each time: JAX keeps what it traced before.
       lowered = jax.jit(functools.partial(form)).lower(*args)
+    if name.startswith("without") and lowered.as_text() in texts:
+      continue
+    if name == "ours":
+      texts.add(lowered.as_text())
     began = time.process_time()
     programs[name] = lowered.compile()
-    found[f"{name} compiles"] = time.process_time() - began
+    numbers[f"{name} compiles"] = time.process_time() - began
     jax.block_until_ready(programs[name](*args))
   began = time.process_time()
   jax.block_until_ready(programs["ours"](*args))
   calls = min(200, max(1, int(0.02 / (time.process_time() - began))))
-  taken = {name: list[float]() for name in forms}
-  for _ in range(rounds):
-    for name, program in programs.items():
-      began = time.process_time()
-      for _ in range(calls):
-        jax.block_until_ready(program(*args))
-      taken[name].append(1e3 * (time.process_time() - began) / calls)
-  return found | {name: min(times) for name, times in taken.items()}
+
+  def least(rounds):
+    taken = {name: list[float]() for name in programs}
+    for _ in range(rounds):
+      for name, program in programs.items():
+        began = time.process_time()
+        for _ in range(calls):
+          jax.block_until_ready(program(*args))
+        taken[name].append(1e3 * (time.process_time() - began) / calls)
+    return {name: min(times) for name, times in taken.items()}
+
+  times = least(rounds)
+  if times["ours"] > NOISY_TIME * min(times.values()):
+    further = least(FURTHER_ROUNDS)
+    times = {name: min(time, further[name]) for name, time in times.items()}
+  return numbers | times
 
 
-def table_of_shapes(flags: "Flags") -> tuple[Table, dict[str, Any]]:
-  numbers = {}
-  rows = []
+def rows_of_shapes(flags: "Flags") -> dict[str, dict[str, Any]]:
+  """Return what was measured of each part of each shape; add each to a file at once."""
+  dtype = jnp.bfloat16 if flags.bfloat16 else np.float32
+  path = flags.out / f"shapes_{np.dtype(dtype).name}.jsonl"
+  path.parent.mkdir(parents=True, exist_ok=True)
+  rows: dict[str, dict[str, Any]] = {}
+  if flags.resume and path.exists():
+    rows = {row["name"]: row for row in map(json.loads, path.read_text().splitlines())}
+  elif path.exists():
+    path.unlink()
   for family, of_family in shapes().items():
-    for shape in of_family if not flags.only or family in flags.only else ():
-      dtype = jnp.bfloat16 if flags.bfloat16 else np.float32
+    if flags.only and family not in flags.only:
+      continue
+    for shape in of_family:
       for part, (function, args) in parts_of(shape, dtype).items():
-        found = measure_shape(function, args, flags.rounds)
-        ratios = found["ours"] / found["XLA"], found["ours compiles"]
-        numbers[f"{family}: {shape} {part}"] = found
-        row = (family, str(shape), part, f"{found['ours']:.3f}", f"{ratios[0]:.2f}")
-        row += (f"{ratios[1] / found['XLA compiles']:.1f}",)
-        if flags.bfloat16:
-          row += (f"{found['ours'] / found['without oneDNN']:.2f}",)
-        rows.append(row)
+        name = f"{family}: {shape} {part}"
+        if name in rows:
+          continue
+        began = time.process_time()
+        row = {"name": name, "family": family, "shape": str(shape), "part": part}
+        row |= measure_shape(function, args, flags.rounds, flags.forms)
+        row["processor seconds"] = time.process_time() - began
+        rows[name] = row
+        with path.open("a", encoding="utf-8") as file:
+          print(json.dumps(row), file=file)
         if flags.shown:
-          print(*rows[-1], sep="\t", flush=True)
-  head = ("family", "convolution", "part", "ms", "÷ XLA's", "compilation ÷ XLA's")
-  if flags.bfloat16:
-    head += ("÷ without oneDNN",)
-  return Table("single convolutions beside XLA's own", head, rows), numbers
+          print(*_cells(row), sep="\t", flush=True)
+      # Programs of one shape are never called again.
+      jax.clear_caches()
+  return rows
+
+
+HEAD = ("family", "convolution", "part", "ms", "÷ XLA's", "compilation, s", "÷ XLA's")
+
+
+def _ratios(row) -> tuple[float, float]:
+  """Return the time and the seconds of compilation, of XLA's."""
+  return row["ours"] / row["XLA"], row["ours compiles"] / row["XLA compiles"]
+
+
+def _cells(row) -> tuple[str, ...]:
+  time_ratio, compile_ratio = _ratios(row)
+  cells = (row["family"], row["shape"], row["part"], f"{row['ours']:.3f}")
+  cells += (f"{time_ratio:.2f}", f"{row['ours compiles']:.2f}", f"{compile_ratio:.1f}")
+  return cells
+
+
+def tables_of_shapes(rows: dict[str, dict[str, Any]]) -> list[Table]:
+  """Return tables of all rows, of families, and of the rows that lose."""
+  every = Table("single convolutions", HEAD, [_cells(row) for row in rows.values()])
+  groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+  losing = []
+  for row in rows.values():
+    ratios = _ratios(row)
+    groups.setdefault((row["family"], row["part"]), []).append(ratios)
+    if ratios[0] > MOST_TIME or ratios[1] > MOST_COMPILATION:
+      losing.append(row)
+  families = []
+  for names, pairs in groups.items():
+    times, compilations = zip(*pairs, strict=True)
+    cells = (f"{np.median(times):.2f}", f"{max(times):.2f}")
+    cells += (f"{np.median(compilations):.1f}", f"{max(compilations):.1f}")
+    families.append((*names, str(len(pairs)), *cells))
+  family_head = ("family", "part", "shapes", "time ÷ XLA's", "most")
+  family_head += ("compilation ÷ XLA's", "most")
+  losing.sort(key=lambda row: max(np.divide(_ratios(row), _BARS)), reverse=True)
+  title = f"{len(losing)} of {len(rows)} rows lose, the worst first"
+  return [
+    every,
+    Table("families, medians", family_head, families),
+    table_of_forms(rows),
+    Table(title, HEAD, [_cells(row) for row in losing]),
+  ]
+
+
+_BARS = MOST_TIME, MOST_COMPILATION
+
+
+def table_of_forms(rows: dict[str, dict[str, Any]]) -> Table:
+  """Return how much each form gains: the time of ours, of that without the form."""
+  cells = []
+  for form in forms():
+    name = f"without {form}"
+    taking = [row for row in rows.values() if name in row]
+    if not taking:
+      continue
+    times = [row["ours"] / row[name] for row in taking]
+    seconds = [row["ours compiles"] - row[f"{name} compiles"] for row in taking]
+    gaining = sum(ratio < 1 / FORM_GAIN for ratio in times)
+    losing = sum(ratio > FORM_GAIN for ratio in times)
+    numbers = (f"{np.median(times):.2f}", f"{min(times):.2f} – {max(times):.2f}")
+    counts = (str(len(taking)), str(gaining), str(losing))
+    cells.append((form, *counts, *numbers, f"{np.median(seconds):.2f}"))
+  head = ("form", "programs", "gains", "loses", "time ÷ without", "range")
+  return Table("forms", (*head, "further seconds of compilation"), cells)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -508,10 +651,16 @@ class Flags(common.Flags):
   """single convolutions of many shapes beside XLA's own"""
 
   bfloat16: bool = False
-  """with --shapes: of bfloat16, with oneDNN and without"""
+  """with --shapes: of bfloat16"""
 
   shown: bool = False
   """with --shapes: print each row when it is measured"""
+
+  forms: bool = False
+  """with --shapes: leave out each of our forms, too, where it is taken"""
+
+  resume: bool = False
+  """with --shapes: measure only the rows that an earlier run in this folder lacks"""
 
 
 def measure(case, flags: Flags) -> dict[str, Any]:
@@ -552,8 +701,8 @@ def main(argv: list[str] | None = None) -> None:
   where = common.machine()
   if flags.shapes:
     lanes.start_jax()
-    table, numbers = table_of_shapes(flags)
-    common.write(flags, command, where, [table], numbers)
+    rows = rows_of_shapes(flags)
+    common.write(flags, command, where, tables_of_shapes(rows), rows)
     return
   numbers = {name: measure(cases()[name], flags) for name in flags.only or NAMES}
   rows = []
