@@ -115,7 +115,7 @@ LINES = (
     "ECE of the more accurate half",
   ),
   Line(
-    "... and disagree more with their ensemble",
+    "Late in training, accurate runs disagree more with their ensemble",
     "departs",
     "banerjee2024/fig03_epochs",
     "churn with the ensemble of the more",
@@ -127,13 +127,13 @@ LINES = (
     "ECE of the ensemble less",
   ),
   Line(
-    "It has fewer small logit gaps",
+    "The ensemble has fewer small logit gaps",
     "uncertain",
     "banerjee2024/fig03_epochs",
     "gaps up to 1",
   ),
   Line(
-    "It has fewer large logit gaps",
+    "The ensemble has fewer large logit gaps",
     "extreme",
     "banerjee2024/fig03_epochs",
     "gaps beyond",

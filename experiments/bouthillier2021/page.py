@@ -180,19 +180,19 @@ LINES = (
     "false positives at P = 0.5, one run each",
   ),
   Line(
-    "... and miss most that are",
+    "Single runs miss most A that are better",
     "negatives single_point",
     RATES,
     "false negatives at P = 0.75, one run each",
   ),
   Line(
-    "Averages of 50 hardly ever call it falsely",
+    "Averages of 50 hardly ever call A better falsely",
     "positives average",
     RATES,
     "false positives at P = 0.5, averages of 50",
   ),
   Line(
-    "... and miss more than single runs",
+    "Averages of 50 miss more than single runs (difference)",
     "negatives average",
     RATES,
     "false negatives of averages of 50 less",
@@ -204,7 +204,7 @@ LINES = (
     "false positives at P = 0.5, P(A > B) of 50",
   ),
   Line(
-    "... and misses less than averages",
+    "P(A > B) of 50 misses less than averages (difference)",
     "negatives outperforming",
     RATES,
     "false negatives of P(A > B) of 50 less",
@@ -223,7 +223,7 @@ LINES = (
     "task: ρ is that of digits",
   ),
   Line(
-    "It misses 30 %",
+    "P(A > B) after one search misses 30 %",
     "outperforming after one search",
     RATES,
     "false negatives at P = 0.75, P(A > B) of 50, FixHOptEst(k, all)",

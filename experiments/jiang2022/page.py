@@ -143,52 +143,63 @@ def ensembles(records: Records, axes: np.ndarray, colors: Colors) -> None:
   axes[0].legend()
 
 
-def over_configurations(group: str, statement: str) -> Line:
+# What differs between the two runs of a pair.
+DIFFERS = {
+  "AllDiff": "all differs",
+  "DiffData": "data differ",
+  "DiffInit": "initialisation differs",
+  "DiffOrder": "order differs",
+  "SameData": "data shared",
+}
+
+
+def over_configurations(group: str) -> Line:
+  statement = f"Error ÷ disagreement, configurations, {DIFFERS[group]}"
   quantity = f"error over disagreement at learning rate 0.1, {group}"
   return Line(statement, f"connected {group}", RATES, quantity)
 
 
-def of_ensemble(group: str, statement: str) -> Line:
+def of_ensemble(group: str) -> Line:
+  statement = f"Error ÷ disagreement, ensemble, {DIFFERS[group]}"
   quantity = f"error over disagreement, {group}"
   return Line(statement, f"ratio {group}", TABLE, quantity)
 
 
-def calibrated(group: str, statement: str) -> Line:
+def calibrated(group: str) -> Line:
+  statement = f"Calibrated ensemble, {DIFFERS[group]} (distance)"
   record = "jiang2022/fig06_calibration"
   quantity = f"distance from y = x, {group}"
   return Line(statement, "calibrated", record, quantity)
 
 
 LINES = (
-  over_configurations(
-    "AllDiff", "Error ÷ disagreement over configurations: all varies"
-  ),
-  over_configurations("DiffData", "... the data"),
-  over_configurations("DiffInit", "... the initialisation"),
-  over_configurations("DiffOrder", "... the data's order"),
-  over_configurations("SameData", "... all but the data"),
-  of_ensemble("AllDiff", "The same within an ensemble: all varies"),
-  of_ensemble("DiffData", "... the data"),
-  of_ensemble("DiffInit", "... the initialisation"),
-  of_ensemble("DiffOrder", "... the data's order"),
-  calibrated("AllDiff", "Ensembles are calibrated: all varies"),
-  calibrated("DiffData", "... the data"),
-  calibrated("DiffInit", "... the initialisation"),
-  calibrated("DiffOrder", "... the data's order"),
+  over_configurations("AllDiff"),
+  over_configurations("DiffData"),
+  over_configurations("DiffInit"),
+  over_configurations("DiffOrder"),
+  over_configurations("SameData"),
+  of_ensemble("AllDiff"),
+  of_ensemble("DiffData"),
+  of_ensemble("DiffInit"),
+  of_ensemble("DiffOrder"),
+  calibrated("AllDiff"),
+  calibrated("DiffData"),
+  calibrated("DiffInit"),
+  calibrated("DiffOrder"),
   Line(
-    "CACE is larger where the data are shared",
+    "CACE is larger where the data are shared (ratio)",
     "CACE of the same data",
     TABLE,
     "CACE of DiffInit and DiffOrder",
   ),
   Line(
-    "... and so is the gap",
+    "The gap of error and disagreement, too (ratio)",
     "gap of the same data",
     TABLE,
     "gap of DiffInit and DiffOrder",
   ),
   Line(
-    "Error counts follow a Beta law",
+    "Error counts follow a Beta law (distance)",
     "beta",
     "jiang2022/fig11_errors",
     "distance from the Beta fit, AllDiff",

@@ -133,55 +133,55 @@ def values(records: Records) -> dict[str, Any]:
 
 LINES = (
   Line(
-    "More training narrows the distribution of accuracy",
+    "More training narrows the distribution of accuracy (sd, 12 epochs ÷ 1)",
     "narrows",
     "mnist/fig01_accuracies",
     "sd of accuracy after the long",
   ),
   Line(
-    "After a short training, the better on one half are better on the other",
+    "After a short training, runs better on one half are so on the other (correlation)",
     "halves short",
     "mnist/fig02_halves",
     "correlation of the halves, short",
   ),
   Line(
-    "After a long training they hardly are",
+    "After a long training, hardly (correlation)",
     "halves long",
     "mnist/fig02_halves",
     "correlation of the halves, long",
   ),
   Line(
-    "Short trainings vary more than independent errors",
+    "Short trainings vary more than independent errors (variance ÷ theirs)",
     "independence short",
     "mnist/fig03_independent_errors",
     "variance, observed over independent, short",
   ),
   Line(
-    "Long trainings vary as independent errors",
+    "Long trainings vary as independent errors (variance ÷ theirs)",
     "independence long",
     "mnist/fig03_independent_errors",
     "variance, observed over independent, long",
   ),
   Line(
-    "A binomial law overestimates the variance",
+    "A binomial law overestimates the variance (its ÷ observed)",
     "binomial",
     "mnist/fig13_binomial",
     "variance, binomial over observed",
   ),
   Line(
-    "Well above the best learning rate they vary more",
+    "Well above the best learning rate, runs vary more than at it",
     "rate far",
     "mnist/fig08_learning_rate",
     "variance over that of independent errors well",
   ),
   Line(
-    "One weight changed by a thousandth matters as much as other seeds",
+    "One weight changed by a thousandth matters as much as other seeds (differences ÷ theirs)",
     "poked long",
     "mnist/fig11_poking",
     "one poked over distinct seeds, 12",
   ),
   Line(
-    "... the less, the later it is changed",
+    "The later that weight is changed, the less it matters",
     "poked later",
     "mnist/fig11_poking",
     "disagreement of runs poked first",
@@ -193,7 +193,7 @@ LINES = (
     "theorem 4: variance on 100 ",
   ),
   Line(
-    "Calibrated runs disagree as often as one errs",
+    "Calibrated runs disagree as often as one errs (disagreement ÷ error)",
     "theorem 5",
     "jordan2024/theorem3_calibration",
     "theorem 5: disagreement over error, 10",
