@@ -33,9 +33,7 @@ def test_one_run_has_no_band():
 def test_groups_may_be_of_different_lengths():
   short, long = np.full((3, 2), 0.5), np.full((3, 4), 0.6)
   epochs = {"short": np.array([1, 2]), "long": np.arange(1, 5)}
-  ax = plots.learning_curves(
-    {"short": short, "long": long}, epochs, plots.figure()[1]
-  )
+  ax = plots.learning_curves({"short": short, "long": long}, epochs, plots.figure()[1])
   assert [line.get_xdata().tolist() for line in ax.lines] == [[1, 2], [1, 2, 3, 4]]
 
 
