@@ -9,6 +9,8 @@ import inspect
 import os
 import re
 import shutil
+import tempfile
+import urllib.request
 from pathlib import Path
 
 from docutils import nodes
@@ -17,10 +19,14 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
+from sphinx.util.typing import stringify_annotation
 
 import vmapseeds
 from vmapseeds import cli, stats
 from vmapseeds.parsing import written
+from vmapseeds.reports.groups import Value, Where
+from vmapseeds.stats._arrays import Given
+from vmapseeds.store.files import Folder
 
 HERE = Path(__file__).parent
 EXECUTED = os.environ.get("VMAPSEEDS_EXECUTED")
@@ -30,13 +36,37 @@ ARRAYS = re.compile(
   rf"{ONE_ARRAY}(?: \| [~.\w]*\1\[[~.\w]*Array, \2\])?"
 )  # of NumPy or JAX
 
+# Written out, a signature would have eleven types where one is meant. Long ones first.
+ALIASES = {
+  stringify_annotation(alias, "smart"): name
+  for name, alias in {
+    "Where": Where,
+    "ArrayLike": Given[""],
+    "Folder": Folder,
+    "Value": Value,
+  }.items()
+}
+INVENTORIES = {  # of other projects, to whose types signatures lead
+  "flax": "https://flax.readthedocs.io/en/latest/",
+  "jax": "https://docs.jax.dev/en/latest/",
+  "numpy": "https://numpy.org/doc/stable/",
+  "optax": "https://optax.readthedocs.io/en/latest/",
+  "pandas": "https://pandas.pydata.org/docs/",
+  "python": "https://docs.python.org/3/",
+  "xarray": "https://docs.xarray.dev/en/stable/",
+}
+SECONDS = 5  # to wait for each
+OVERVIEWS = ("reference/index", "reference/python", "reference/stats")
+
 project = "vmapseeds"
 copyright = "the vmapseeds authors"
 release = version = vmapseeds.__version__
 extensions = [
   "myst_nb",
   "sphinx.ext.autodoc",
+  "sphinx.ext.intersphinx",
   "sphinx.ext.napoleon",
+  "sphinx.ext.viewcode",
   "sphinx_copybutton",
 ]
 exclude_patterns = ["programs/*/README.md"]
@@ -62,6 +92,7 @@ copybutton_prompt_is_regexp = True
 html_theme = "pydata_sphinx_theme"
 html_title = "vmapseeds"
 html_static_path = ["_static"]
+html_search_scorer = str(HERE / "_static" / "scorer.js")
 html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
@@ -75,6 +106,23 @@ html_theme_options = {
   "footer_start": ["copyright"],
   "footer_end": [],
 }
+
+
+def fetch_inventories(app, config):
+  """Fetch the inventories of other projects, as far as they can be reached: without a
+  network the site is built all the same, with fewer links.
+  """
+  folder = Path(tempfile.mkdtemp(prefix="inventories-"))
+  app.connect("build-finished", lambda *_: shutil.rmtree(folder, ignore_errors=True))
+  config.intersphinx_mapping = {}
+  for name, address in INVENTORIES.items():
+    path = folder / name
+    try:
+      with urllib.request.urlopen(f"{address}objects.inv", timeout=SECONDS) as answer:
+        path.write_bytes(answer.read())
+    except OSError:
+      continue
+    config.intersphinx_mapping[name] = (address, str(path))
 
 
 def copy_notebooks(app, config):
@@ -153,7 +201,8 @@ def public_names() -> dict[str, object]:
 def link_names(app, doctree, page):
   """Make names of the reference in the text, such as `errors` or `vs.tally`, links."""
   described = app.env.get_domain("py").objects
-  if page.startswith("reference/"):
+  # Of docstrings each word would be a link.
+  if page.startswith("reference/") and page not in OVERVIEWS:
     return
   for node in list(doctree.findall(nodes.literal)):
     name = node.astext().removesuffix("()")
@@ -198,9 +247,14 @@ def shorten_signature(app, what, name, of, options, signature, returned):
     given = inspect.signature(of)
     bare = [p.replace(annotation=p.empty) for p in given.parameters.values()]
     return str(inspect.Signature(bare)), returned
-  return tuple(
-    text and ARRAYS.sub(r"\1[Array, \2]", text) for text in (signature, returned)
-  )
+  return tuple(text and with_short_types(text) for text in (signature, returned))
+
+
+def with_short_types(signature: str) -> str:
+  """Return a signature with the names of types that stand for many."""
+  for text, name in ALIASES.items():
+    signature = signature.replace(text, name)
+  return ARRAYS.sub(r"\1[Array, \2]", signature)
 
 
 def skip_fields(app, what, name, of, skip, options):
@@ -220,6 +274,8 @@ def write_math(block: bool):
 
 def setup(app):
   app.connect("config-inited", copy_notebooks)
+  # Before intersphinx looks at them.
+  app.connect("config-inited", fetch_inventories, priority=100)
   app.connect("env-check-consistency", check_reference)
   app.connect("doctree-resolved", link_names)
   app.connect("autodoc-skip-member", skip_fields)

@@ -98,6 +98,10 @@ def with_shared_parts(notebook: NotebookNode, name: str, address: str) -> Notebo
   heading = title.source.index("# ")
   title.source = badge(name, address) + title.source[heading:]
   install.source = install_cell(address)
+  # Lines for the shell are no Python, which the site's colours would stumble over.
+  notebook.metadata.language_info = NotebookNode(
+    name="python", pygments_lexer="ipython3"
+  )
   return notebook
 
 

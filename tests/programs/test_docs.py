@@ -95,9 +95,19 @@ def test_links_lead_somewhere(page):
       assert anchor in map(slug, headings), link
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_is_as_wide_as_its_column(page):
+  blocks = re.findall(
+    r"(?ms)^```(?!\{)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8")
+  )
+  lines = [line for block in blocks for line in block.splitlines()]
+  assert [line for line in lines if len(line) > 97] == []
+
+
 def test_every_public_name_is_in_the_reference():
-  page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
-  named = re.findall(r":: vmapseeds\.(\w+)$", page, re.MULTILINE)
+  pages = [page.read_text(encoding="utf-8") for page in DOCS.glob("reference/*.md")]
+  named = re.findall(r":: vmapseeds\.(\w+)$", "\n".join(pages), re.MULTILINE)
+  named.remove("stats")
   assert sorted(named) == sorted({*vs.__all__} - {"stats"})
 
 
