@@ -437,7 +437,7 @@ class Spread(NamedTuple):
   accuracies: Float[np.ndarray, " runs"]
 
 
-def spread(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
+def spread_of(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
   """Return the distribution of the test-set accuracy over runs, from errors or tallies.
   Tallies do not keep the order of the runs.
   """
@@ -455,7 +455,7 @@ def spread(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
   return Spread(runs, examples, mean, sd / math.sqrt(runs), sd, sd_se, 1 - rates)
 
 
-def root(variance: float, se: float) -> tuple[float, float]:
+def sqrt_with_se(variance: float, se: float) -> tuple[float, float]:
   """The root of a variance, and its standard error from the variance's; both NaN if the
   variance is not positive.
   """
@@ -601,7 +601,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
       paper, flags.scale, campaigns, trained_runs, options, records, kept=flags.kept
     )
     if flags.redraw:
-      numbers, note = stored(out / f"{name}.json", module, trained)
+      numbers, note = read_stored(out / f"{name}.json", module, trained)
     else:
       numbers = module.compute(trained)
       note = flags.note
@@ -612,7 +612,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   print(f"wrote {out / 'index.html'}")
 
 
-def stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:
+def read_stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:
   """Return a figure's numbers from its record, and the note; what was trained goes into
   `trained.used`.
   """

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from experiments import measures
 from experiments.banerjee2024.campaigns import SCALES, VARIED
 from experiments.claims import Estimate, critical
-from experiments.frame import Spread, Trained, spread
+from experiments.frame import Spread, Trained, spread_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -109,14 +109,14 @@ def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source
     results = trained(name)
     reference, runs, labels = gaps_of(results)
     lost = results.isel(run=halves(results).at_chance)
-    by_name[name] = of_source(reference[:half], runs[:half], labels)._replace(
+    by_name[name] = measure_source(reference[:half], runs[:half], labels)._replace(
       diverged=int(results.diverged.sum()),
       at_chance=(lost.predictions == lost.labels).values.mean(1),
     )
   return by_name
 
 
-def of_source(
+def measure_source(
   reference: Float[np.ndarray, "models examples"],
   candidates: Float[np.ndarray, "runs examples"],
   labels: Int[np.ndarray, " examples"],
@@ -134,10 +134,10 @@ def of_source(
     trimmed.failed,
     trimmed.level <= SMALL,
     stats.ks_distance(reference, candidates),
-    accuracy=spread(predictions != labels),
+    accuracy=spread_of(predictions != labels),
     churn=stats.churn(predictions, np.broadcast_to(together, predictions.shape)),
     mean_churn=churn.sum(1) / (len(candidates) - 1),
-    pairs=np.rint(of_pairs(churn) * len(labels)).astype(int),
+    pairs=np.rint(upper_triangle(churn) * len(labels)).astype(int),
     ece=measures.gap_ece(candidates, labels),
     ensemble_accuracy=(together == labels).mean(),
   )
@@ -152,7 +152,9 @@ def levels(
   return measures.trimming_level(reference, candidates, key=key, replicates=REPLICATES)
 
 
-def of_pairs(matrix: Float[np.ndarray, "runs runs"]) -> Float[np.ndarray, " pairs"]:
+def upper_triangle(
+  matrix: Float[np.ndarray, "runs runs"],
+) -> Float[np.ndarray, " pairs"]:
   """What is above the diagonal, row by row."""
   return matrix[np.triu_indices(len(matrix), 1)]
 

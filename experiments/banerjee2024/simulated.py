@@ -30,7 +30,7 @@ def unpaired(rng: np.random.Generator, mean: float) -> Estimate:
   return fig03_epochs.unpaired(mean + SD * late, SD * early)
 
 
-def both(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
+def simulate(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
   """Return the campaigns of a draw with one argument."""
   return Simulated(
     lambda rng: draw(rng, law), law_text, lambda rng: draw(rng, null), null_text
@@ -38,10 +38,16 @@ def both(draw, law: float, null: float, law_text: str, null_text: str) -> Simula
 
 
 SIMULATED = {
-  "ECE": both(ece, 0.0057, 0.0, "500 draws, as printed", "one mean"),
-  "overconfident": both(unpaired, 0.01, 0.0, f"{RUNS} runs, 1 %, sd 0.4 %", "no rise"),
-  "departs": both(unpaired, 0.013, 0.0, f"{RUNS} runs, 1.3 %, sd 0.4 %", "no rise"),
-  "calibrated": both(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "the same"),
-  "uncertain": both(paired, -0.005, 0.0, f"{RUNS} runs, -0.5 %, sd 0.4 %", "as many"),
-  "extreme": both(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "as many"),
+  "ECE": simulate(ece, 0.0057, 0.0, "500 draws, as printed", "one mean"),
+  "overconfident": simulate(
+    unpaired, 0.01, 0.0, f"{RUNS} runs, 1 %, sd 0.4 %", "no rise"
+  ),
+  "departs": simulate(unpaired, 0.013, 0.0, f"{RUNS} runs, 1.3 %, sd 0.4 %", "no rise"),
+  "calibrated": simulate(
+    paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "the same"
+  ),
+  "uncertain": simulate(
+    paired, -0.005, 0.0, f"{RUNS} runs, -0.5 %, sd 0.4 %", "as many"
+  ),
+  "extreme": simulate(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "as many"),
 }

@@ -109,7 +109,7 @@ WORKLOADS = {
 }
 
 
-def placed(name: str, platform: str, steps: int | None = None) -> Workload:
+def workload_on(name: str, platform: str, steps: int | None = None) -> Workload:
   """The workload in this platform's precision: float32 on a CPU, bfloat16 elsewhere."""
   workload = WORKLOADS[name]
   recipe = workload.recipe.replace(
@@ -147,7 +147,7 @@ class Way:
   precision: str = ""  # other than the workload's
 
 
-def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
+def start_ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   """`vmapseeds.training.loop.train` spread over lanes: every advance is a whole
   training of `way.epochs` epochs.
   """
@@ -198,7 +198,7 @@ def our_way(
   return Way(
     "ours",
     label,
-    ours,
+    start_ours,
     chosen,
     lanes=lanes,
     devices=devices,

@@ -227,7 +227,7 @@ def searched_space():
   return parse_space(OVER)
 
 
-def together(
+def run_on_cores(
   name: str, recipe: vs.Recipe, count: int, first: int, rungs: tuple[int, ...] = ()
 ) -> Timing:
   """One search a core, all at once."""
@@ -297,7 +297,9 @@ def main(argv: list[str] | None = None) -> None:
     )
 
   def theirs(name, count, rungs=()):
-    return lambda number: together(name, recipe, count, number * common.cores(), rungs)
+    return lambda number: run_on_cores(
+      name, recipe, count, number * common.cores(), rungs
+    )
 
   ways: dict[str, Callable[[int], Timing]] = {
     "campaign": ours(flags.sample),

@@ -36,9 +36,9 @@ from experiments.benchmarks.contenders import (
   Workload,
   flops,
   our_way,
-  placed,
   race,
   significant,
+  workload_on,
 )
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
@@ -274,7 +274,7 @@ def main(argv: list[str] | None = None) -> None:
   tables = []
   numbers = {}
   for name in flags.workloads:
-    workload = placed(name, where["platform"], flags.steps)
+    workload = workload_on(name, where["platform"], flags.steps)
     cpu = where["platform"] == "cpu"
     contenders = race(
       ways(workload, where, flags),

@@ -125,7 +125,7 @@ def variances(
     se = within.std(ddof=1) / math.sqrt(len(x))
     by_source[name] = Variance(
       variance,
-      frame.root(variance, se)[1],
+      frame.sqrt_with_se(variance, se)[1],
       measures.ratio(x, accuracies["data"]),
       f"{len(x)} × {x.shape[1]}",
     )
@@ -133,10 +133,10 @@ def variances(
 
 
 def rows(numbers: Mapping[str, Sources]) -> list[Row]:
-  return [each for name, n in numbers.items() for each in rows_of(name, n)]
+  return [each for name, n in numbers.items() for each in task_rows(name, n)]
 
 
-def rows_of(task: str, numbers: Sources) -> list[Row]:
+def task_rows(task: str, numbers: Sources) -> list[Row]:
   """Return the rows of one task."""
   table = []
   for name, n in numbers.of.items():

@@ -25,7 +25,7 @@ COLORS = dict(zip(PARTNERS, plots.PALETTE, strict=False))
 def compute(trained: Trained) -> dict[str, dict[str, Found]]:
   """What each group shows at each learning rate, by the rate in words."""
   rates = SCALES[trained.scale].scatters["mlp_rates"].learning_rates()
-  points = scatter.read(trained, "mlp_rates", PARTNERS)
+  points = scatter.read_points(trained, "mlp_rates", PARTNERS)
   numbers = {}
   for rate in np.unique(rates)[::-1]:
     at_rate = {

@@ -52,7 +52,7 @@ def compute(trained: Trained) -> dict[str, Classes]:
     data = printed_name
     if ours != printed_data:
       data = f"{ours} for {printed_name}"
-    by_data[printed_data] = classes(groups.of_campaign(trained, campaign), data)
+    by_data[printed_data] = classes(groups.read_group(trained, campaign), data)
   return by_data
 
 

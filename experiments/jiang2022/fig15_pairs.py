@@ -32,7 +32,9 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   return averaged(
-    scatter.read(trained, "cifar10", ["DiffInit"])["DiffInit"].only(augmented=False)
+    scatter.read_points(trained, "cifar10", ["DiffInit"])["DiffInit"].only(
+      augmented=False
+    )
   )
 
 

@@ -148,12 +148,12 @@ def over_configurations(group: str, statement: str) -> Line:
   return Line(statement, f"connected {group}", RATES, quantity)
 
 
-def of_ensemble(group: str, statement: str) -> Line:
+def ensemble_line(group: str, statement: str) -> Line:
   quantity = f"error over disagreement, {group}"
   return Line(statement, f"ratio {group}", TABLE, quantity)
 
 
-def calibrated(group: str, statement: str) -> Line:
+def calibration_line(group: str, statement: str) -> Line:
   record = "jiang2022/fig06_calibration"
   quantity = f"distance from y = x, {group}"
   return Line(statement, "calibrated", record, quantity)
@@ -167,14 +167,14 @@ LINES = (
   over_configurations("DiffInit", "... the initialisation"),
   over_configurations("DiffOrder", "... the data's order"),
   over_configurations("SameData", "... all but the data"),
-  of_ensemble("AllDiff", "The same within an ensemble: all varies"),
-  of_ensemble("DiffData", "... the data"),
-  of_ensemble("DiffInit", "... the initialisation"),
-  of_ensemble("DiffOrder", "... the data's order"),
-  calibrated("AllDiff", "Ensembles are calibrated: all varies"),
-  calibrated("DiffData", "... the data"),
-  calibrated("DiffInit", "... the initialisation"),
-  calibrated("DiffOrder", "... the data's order"),
+  ensemble_line("AllDiff", "The same within an ensemble: all varies"),
+  ensemble_line("DiffData", "... the data"),
+  ensemble_line("DiffInit", "... the initialisation"),
+  ensemble_line("DiffOrder", "... the data's order"),
+  calibration_line("AllDiff", "Ensembles are calibrated: all varies"),
+  calibration_line("DiffData", "... the data"),
+  calibration_line("DiffInit", "... the initialisation"),
+  calibration_line("DiffOrder", "... the data's order"),
   Line(
     "CACE is larger where the data are shared",
     "CACE of the same data",

@@ -83,11 +83,11 @@ def compute(
   """What the scatter plot that stands for the paper's data `of` shows of some groups."""
   return {
     group: Found(points, agreement(points))
-    for group, points in read(trained, data, groups).items()
+    for group, points in read_points(trained, data, groups).items()
   }
 
 
-def read(
+def read_points(
   trained: Trained, data: str, groups: Iterable[str] = GROUPS
 ) -> dict[str, Points]:
   """The points of some groups in that scatter plot."""

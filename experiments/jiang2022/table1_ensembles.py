@@ -149,7 +149,7 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
         claims.positive(n.ratio, n.ratio_se),
         n.runs,
       ),
-      *(of_size(size, group, n, printed, where) for size in n.cace),
+      *(cace_row(size, group, n, printed, where) for size in n.cace),
       row(
         f"ECE, {group}",
         (f"{printed.ece:.4f}", where),
@@ -171,7 +171,7 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
   return lines
 
 
-def of_size(
+def cace_row(
   size: int, group: str, n: Ensemble, stated_ensemble: paper.Ensemble, where: str
 ) -> Row:
   """The row of CACE of `size` runs, beside that of a calibrated distribution's runs."""

@@ -245,7 +245,7 @@ def durations(scale: Scale) -> dict[str, Campaign]:
   return campaigns | {"long": long._replace(recipe=recipe)}
 
 
-def said(name: str, epochs: int) -> str:
+def duration_text(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
   text = f"{name}: {duration(epochs)}"
@@ -264,7 +264,7 @@ def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
   """
   return [
     row(
-      f"{quantity}, {said(name, n.epochs)}",
+      f"{quantity}, {duration_text(name, n.epochs)}",
       stated.get(name),
       text(n),
       n.runs,

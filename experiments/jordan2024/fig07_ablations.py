@@ -16,7 +16,16 @@ from jaxtyping import Bool, Int
 
 from experiments import claims, frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, percent, root, row, rows_of, spread
+from experiments.frame import (
+  Row,
+  Spread,
+  Trained,
+  percent,
+  row,
+  rows_of,
+  spread_of,
+  sqrt_with_se,
+)
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -80,7 +89,7 @@ def compute(trained: Trained) -> Numbers:
     results.predictions.values[~results.diverged.values] for results in (without, fifth)
   ]
   finetuned = trained("finetuned")
-  linear = spread(trained.errors("linear"))
+  linear = spread_of(trained.errors("linear"))
   wrong = finetuned.predictions.values != finetuned.labels.values
   rates = finetuned.lr.values
   return Numbers(
@@ -107,7 +116,7 @@ def ablate(
     stats.plurality(predictions, classes) == labels for predictions in (without, fifth)
   ]
   both = [
-    Ensemble(spread(predictions != labels), right.mean())
+    Ensemble(spread_of(predictions != labels), right.mean())
     for predictions, right in zip((without, fifth), votes, strict=True)
   ]
   ratio = stats.variance_ratio(
@@ -123,13 +132,13 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
   validation = 1 - errors[:, ::2].mean(1)
   test = 1 - errors[:, 1::2].mean(1)
   variance = stats.distribution_variance(errors)
-  excess = root(variance.value, variance.se)
+  excess = sqrt_with_se(variance.value, variance.se)
   gain = stats.top_fraction_gain(errors, TOP).even_to_odd
   gain_se = stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se
   correlation = stats.split_correlation(errors)
   return Finetuned(
     rate,
-    spread(errors),
+    spread_of(errors),
     validation,
     test,
     correlation.value,

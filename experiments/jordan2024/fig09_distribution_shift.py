@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments import claims, frame
 from experiments.claims import Estimate, between
-from experiments.frame import Row, Spread, Trained, percent, rows_of, spread
+from experiments.frame import Row, Spread, Trained, percent, rows_of, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
 from experiments.jordan2024.fig05_distribution_variance import Variance, variance
@@ -45,7 +45,7 @@ def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
     }
     epochs = trained.epochs(name)
     by_data[data_of(campaign)] = {
-      s: Shift(spread(t), variance(epochs, t)) for s, t in of_set.items()
+      s: Shift(spread_of(t), variance(epochs, t)) for s, t in of_set.items()
     }
   return by_data
 

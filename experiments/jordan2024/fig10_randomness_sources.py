@@ -13,7 +13,7 @@ from jaxtyping import Bool
 
 from experiments import frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, duration, percent, row, spread
+from experiments.frame import Row, Spread, Trained, duration, percent, row, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, sources_of
 from vmapseeds import stats
@@ -51,7 +51,7 @@ def compute(trained: Trained) -> dict[int, dict[str, Source]]:
 def by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
 ) -> dict[str, Source]:
-  spreads = {source: spread(e) for source, e in errors.items()}
+  spreads = {source: spread_of(e) for source, e in errors.items()}
   by_name = {}
   for source, s in spreads.items():
     everything = spreads["all"].accuracies

@@ -60,14 +60,14 @@ def compute(trained: Trained) -> dict[str, Correlations]:
   for name in shifted(trained.campaigns):
     campaign = trained.campaigns[name]
     accuracies = {
-      test_set: halves(trained(name, test_set))
+      test_set: accuracies_of_halves(trained(name, test_set))
       for test_set in campaign.recipe.test_sets
     }
     by_data[data_of(campaign)] = correlations(accuracies)
   return by_data
 
 
-def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
+def accuracies_of_halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
   """The accuracies on even and odd examples of the runs that did not diverge."""
   examples = results.sizes["example"]
   return 1 - results.half_errors.values[~results.diverged.values] / np.array(

@@ -40,7 +40,7 @@ def compute(trained: Trained) -> Binomial:
 
 
 def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
-  observed = frame.spread(tallies)
+  observed = frame.spread_of(tallies)
   n = tallies.examples
   predicted = {
     "binomial": stats.binomial_variance(1 - observed.mean, n),
@@ -51,13 +51,13 @@ def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
   return Binomial(
     epochs,
     observed,
-    {k: over(v, observed.sd**2) for k, v in predicted.items()},
-    {k: (over(v, high), over(v, low)) for k, v in predicted.items()},
+    {k: safe_ratio(v, observed.sd**2) for k, v in predicted.items()},
+    {k: (safe_ratio(v, high), safe_ratio(v, low)) for k, v in predicted.items()},
     {"binomial": drawn, "independent": simulated(tallies)},
   )
 
 
-def over(a: float, b: float) -> float:
+def safe_ratio(a: float, b: float) -> float:
   """a/b; NaN where that is not defined, as it is if all runs have the same accuracy."""
   return a / b if b else math.nan
 

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
   same: bool  # whether the results equal the undisturbed campaign's
 
 
-def disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
+def run_disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
   """Kill processes of a campaign for a while, let it end, and compare it with one that is
   never killed.
   """
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> None:
     for name, value in vars(flags).items():
       at_least(name, value, 0 if name == "seed" else 1)
     with tempfile.TemporaryDirectory() as folder:
-      outcome = disturbed(Path(folder), RECIPE, flags)
+      outcome = run_disturbed(Path(folder), RECIPE, flags)
   print(
     f"{outcome.kills} kills of {flags.processes} processes in {flags.seconds} s, "
     f"{outcome.runs} runs; records that changed: {outcome.changed or 'none'}; other "

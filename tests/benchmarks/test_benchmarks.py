@@ -489,7 +489,7 @@ def test_every_kind_of_contender_on_each_platform():
     "default",
     "reduce-overhead",
   }
-  assert contenders.placed("digits", "gpu").recipe.precision == "bfloat16"
+  assert contenders.workload_on("digits", "gpu").recipe.precision == "bfloat16"
 
 
 def test_the_parts_of_a_campaign_add_up():
@@ -608,8 +608,8 @@ def test_counts_are_of_the_evaluation(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_sound_folders_get_no_line(tmp_path, monkeypatch):
-  train = sound.trained
-  monkeypatch.setattr(sound, "trained", lambda: itertools.islice(train(), 1))
+  train = sound.trained_folders
+  monkeypatch.setattr(sound, "trained_folders", lambda: itertools.islice(train(), 1))
   sound.main(["--imports", "3", "--out", str(tmp_path)])
   numbers = json.loads((tmp_path / "sound.json").read_text())["numbers"]
   assert numbers["wrong"] == {}

@@ -265,7 +265,7 @@ def test_runs_that_diverged_are_left_out():
       assert name.removeprefix("digits-") in campaigns.GROUPS
       return stored
 
-  read = groups.read(Trained(), "cifar10")
+  read = groups.read_groups(Trained(), "cifar10")
   assert list(read) == list(campaigns.GROUPS)
   np.testing.assert_array_equal(read["DiffInit"].predictions, predictions[[0, 2]])
 

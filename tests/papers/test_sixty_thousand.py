@@ -64,7 +64,7 @@ def wrong(sat, epochs):
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
   recipe = RECIPE.replace(epochs=epochs)
-  kept = [sixty_thousand.read(sat / "out" / name, recipe) for name in names]
+  kept = [sixty_thousand.read_sitting(sat / "out" / name, recipe) for name in names]
   assert [s.seeds for s in kept] == [(0, FIRST), (FIRST, ALL)]
   both = kept[0].tallies + kept[1].tallies
   errors = wrong(sat, epochs)

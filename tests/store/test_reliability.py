@@ -122,7 +122,7 @@ def trained(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
-  outcome = kills.killed(tmp_path, LINEAR, 80, kills=2, seed=2)
+  outcome = kills.run_killed(tmp_path, LINEAR, 80, kills=2, seed=2)
   assert outcome.kills  # how many of them hit depends on how fast the machine is
   assert (outcome.trained_again, outcome.problems, outcome.same) == (0, [], True)
 
@@ -136,7 +136,7 @@ def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
 )
 def test_processes_are_killed_at_random(processes, seconds, tmp_path):
   flags = crowd.Flags(seconds=seconds, processes=processes, every=2, more=8)
-  outcome = crowd.disturbed(tmp_path, LINEAR, flags)
+  outcome = crowd.run_disturbed(tmp_path, LINEAR, flags)
   assert outcome.kills
   assert crowd.is_sound(outcome), outcome
 
@@ -168,7 +168,7 @@ def test_two_processes_at_once_train_every_run_once(tmp_path, reference):
   for process in both:
     process.join()
   assert [process.exitcode for process in both] == [0, 0]
-  assert sorted(kills.trained(log)) == list(range(RUNS))
+  assert sorted(kills.trained_rows(log)) == list(range(RUNS))
   assert vs.verify(out).problems == []
   assert [f.name for f in out.parent.iterdir()] == ["r"]
   same(out, reference)
