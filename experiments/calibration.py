@@ -106,11 +106,11 @@ def calibrate(
 ) -> Errs:
   """Return how often results on a claim err, on a page of `count` lines."""
   claim = importlib.import_module(f"experiments.{paper}.paper").CLAIMS[name]
-  falsely, power = shares(claim, simulated, count, draws)
+  falsely, power = false_and_true_shares(claim, simulated, count, draws)
   return Errs(paper, name, simulated.law_text, simulated.null_text, falsely, power)
 
 
-def shares(
+def false_and_true_shares(
   claim: Claim, simulated: Simulated, count: int, draws: int
 ) -> tuple[float, float]:
   """Return how often a claim is reproduced where it is false, and where it is true."""

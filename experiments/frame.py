@@ -541,7 +541,7 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
     make(folder, select_figures(folder, flags.figures), flags)
 
 
-def figures(folder: Path) -> list[str]:
+def figure_names(folder: Path) -> list[str]:
   """The modules of a paper's figures, in order."""
   return sorted(
     path.stem for path in folder.glob("*.py") if path.stem.startswith(KINDS)
@@ -552,7 +552,7 @@ def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
   """The modules that some numbers or beginnings of names select; all modules if there
   are none.
   """
-  every = figures(folder)
+  every = figure_names(folder)
   if not named:
     return every
   selected = []
@@ -573,7 +573,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   their page.
   """
   paper = folder.name
-  every = figures(folder)
+  every = figure_names(folder)
   out = files.place(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.place(flags.campaigns)
   options = vs.Options(

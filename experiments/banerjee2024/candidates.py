@@ -61,7 +61,7 @@ class Source(NamedTuple):
     return np.where(np.isnan(self.level), 1 + self.failed, self.level)
 
 
-class Halves(NamedTuple):
+class SplitRuns(NamedTuple):
   """Places of runs: the first half of those that did not diverge is the reference, the
   other has the candidates.
   """
@@ -71,7 +71,7 @@ class Halves(NamedTuple):
   at_chance: Int[np.ndarray, " left"]  # of the second half, otherwise left out
 
 
-def halves(results: xr.Dataset) -> Halves:
+def halves(results: xr.Dataset) -> SplitRuns:
   """The halves of a source's runs. A run is at chance if the 95 % interval of its accuracy
   reaches down to one half.
   """
@@ -82,7 +82,7 @@ def halves(results: xr.Dataset) -> Halves:
   half = len(kept) // 2
   first = kept[:half]
   second = kept[half:]
-  return Halves(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
+  return SplitRuns(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
 
 
 def gaps_of(
@@ -229,7 +229,7 @@ def partial(
   return Rank(float(np.clip(rho, -MOST, MOST)), se)
 
 
-def together(each: Sequence[Rank]) -> Rank:
+def mean_rank(each: Sequence[Rank]) -> Rank:
   """The mean, on the scale of atanh, of independent groups of as many runs."""
   z = np.mean([np.arctanh(one.rho) for one in each])
   return Rank(float(np.tanh(z)), each[0].se / math.sqrt(len(each)))

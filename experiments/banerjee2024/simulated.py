@@ -22,12 +22,12 @@ def ece(rng: np.random.Generator, falls: float) -> Estimate:
 
 
 def paired(rng: np.random.Generator, mean: float) -> Estimate:
-  return fig03_epochs.paired(rng.normal(mean, SD, RUNS))
+  return fig03_epochs.paired_estimate(rng.normal(mean, SD, RUNS))
 
 
 def unpaired(rng: np.random.Generator, mean: float) -> Estimate:
   late, early = rng.normal(size=(2, RUNS // 2))
-  return fig03_epochs.unpaired(mean + SD * late, SD * early)
+  return fig03_epochs.unpaired_estimate(mean + SD * late, SD * early)
 
 
 def simulate(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:

@@ -160,7 +160,7 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
 TRIALS = {"PyTorch": torch_trial, "JAX": jax_trial}
 
 
-def plain(
+def run_optuna(
   name: str,
   recipe: vs.Recipe,
   search: int,
@@ -235,7 +235,7 @@ def run_on_cores(
   context = multiprocessing.get_context("spawn")
   with ProcessPoolExecutor(cores, mp_context=context) as workers:
     searches = [
-      workers.submit(plain, name, recipe, first + core, count, core, rungs)
+      workers.submit(run_optuna, name, recipe, first + core, count, core, rungs)
       for core in range(cores)
     ]
     timings = [future.result() for future in searches]
@@ -248,7 +248,7 @@ def run_on_cores(
   )
 
 
-def campaign(
+def run_campaign(
   recipe: vs.Recipe, searches: int, count: int, rungs: tuple[int, ...] = ()
 ) -> Timing:
   """All searches in one campaign, after a first trial of each that compiles."""
@@ -293,7 +293,7 @@ def main(argv: list[str] | None = None) -> None:
 
   def ours(count, rungs=()):
     return lambda number: common.elsewhere(
-      campaign, recipe, flags.searches, count, rungs
+      run_campaign, recipe, flags.searches, count, rungs
     )
 
   def theirs(name, count, rungs=()):

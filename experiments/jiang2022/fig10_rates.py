@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from experiments.frame import Row, Trained, row
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.campaigns import PARTNERS, SCALES
-from experiments.jiang2022.scatter import Estimate, Found, Points
+from experiments.jiang2022.scatter import BootstrapEstimate, Found, Points
 from vmapseeds.reports import plots
 
 TITLE = "Figure 10: error over disagreement against the learning rate"
@@ -72,7 +72,9 @@ def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
   ax.legend()
 
 
-def draw(ax: Axes, group: str, color: str, ratios: Mapping[float, Estimate]) -> None:
+def draw(
+  ax: Axes, group: str, color: str, ratios: Mapping[float, BootstrapEstimate]
+) -> None:
   """Draw a group's ratio at each rate with its interval."""
   value, low, high = np.array([*ratios.values()]).T
   ax.errorbar(

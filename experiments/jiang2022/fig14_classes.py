@@ -13,7 +13,7 @@ from experiments import gallery
 from experiments.claims import between, estimated
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
-from experiments.jiang2022.campaigns import ensemble
+from experiments.jiang2022.campaigns import ensemble_campaigns
 from experiments.jiang2022.fig06_calibration import mean_square, noise, roots
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -47,7 +47,7 @@ class Classes(NamedTuple):
 def compute(trained: Trained) -> dict[str, Classes]:
   by_data = {}
   for printed_data, printed_name in DATA.items():
-    campaign = ensemble(trained.scale, printed_data)[GROUP]
+    campaign = ensemble_campaigns(trained.scale, printed_data)[GROUP]
     ours = gallery.short_name(trained.campaigns[campaign].recipe.dataset)
     data = printed_name
     if ours != printed_data:

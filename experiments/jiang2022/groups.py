@@ -8,7 +8,7 @@ from jaxtyping import Int
 from matplotlib.axes import Axes
 
 from experiments.frame import Trained
-from experiments.jiang2022.campaigns import GROUPS, ensemble
+from experiments.jiang2022.campaigns import GROUPS, ensemble_campaigns
 from vmapseeds.reports import plots
 
 COLORS = dict(zip(GROUPS, plots.PALETTE, strict=False))
@@ -28,7 +28,7 @@ def read_groups(trained: Trained, data: str) -> dict[str, Group]:
   """The groups of the ensemble that stands for the paper's data `of`."""
   return {
     group: read_group(trained, name)
-    for group, name in ensemble(trained.scale, data).items()
+    for group, name in ensemble_campaigns(trained.scale, data).items()
   }
 
 

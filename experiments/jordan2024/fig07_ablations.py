@@ -40,18 +40,18 @@ MISSING = (
 TOP = 0.15  # share of runs that are chosen as best on the validation half
 
 
-class Ensemble(NamedTuple):
+class AblatedEnsemble(NamedTuple):
   """Runs of one configuration, and the accuracy of their plurality vote."""
 
   accuracy: Spread
   ensemble: float
 
 
-class Ablations(NamedTuple):
+class AblationNumbers(NamedTuple):
   """Two configurations, and how the first compares with the second."""
 
-  without: Ensemble  # without augmentation
-  fifth: Ensemble  # on a fifth of the data
+  without: AblatedEnsemble  # without augmentation
+  fifth: AblatedEnsemble  # on a fifth of the data
   ratio: float  # of their variances
   ratio_interval: tuple[float, float]
   gain: float  # of the first's ensemble over its mean accuracy, less the second's gain
@@ -78,7 +78,7 @@ class Finetuned(NamedTuple):
 class Numbers(NamedTuple):
   linear: Spread
   linear_interval: tuple[float, float]  # of the standard deviation
-  ablations: Ablations
+  ablations: AblationNumbers
   finetuned: tuple[Finetuned, Finetuned]
 
 
@@ -109,14 +109,14 @@ def ablate(
   without: Int[np.ndarray, "a examples"],
   fifth: Int[np.ndarray, "b examples"],
   labels: Int[np.ndarray, " examples"],
-) -> Ablations:
+) -> AblationNumbers:
   """Compares the two configurations, from their predictions."""
   classes = int(labels.max()) + 1
   votes = [
     stats.plurality(predictions, classes) == labels for predictions in (without, fifth)
   ]
   both = [
-    Ensemble(spread_of(predictions != labels), right.mean())
+    AblatedEnsemble(spread_of(predictions != labels), right.mean())
     for predictions, right in zip((without, fifth), votes, strict=True)
   ]
   ratio = stats.variance_ratio(
@@ -125,7 +125,7 @@ def ablate(
   of_runs = [(predictions == labels).mean(0) for predictions in (without, fifth)]
   gains = (votes[0] - of_runs[0]) - (votes[1] - of_runs[1])
   gain_se = gains.std(ddof=1) / math.sqrt(len(labels))
-  return Ablations(*both, ratio.value, ratio.interval, gains.mean(), gain_se)
+  return AblationNumbers(*both, ratio.value, ratio.interval, gains.mean(), gain_se)
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
@@ -230,7 +230,7 @@ def plot(n: Numbers, axes: np.ndarray) -> None:
     ax.set_title(f"finetuned at learning rate {f.rate:.3g}", pad=22)
 
 
-def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
+def histograms(ax: frame.Axes, ensembles: dict[str, AblatedEnsemble]) -> None:
   """Accuracies, and a line at the accuracy of each ensemble."""
   for color, (name, e) in zip(
     (plots.BLUE, plots.ORANGE), ensembles.items(), strict=True

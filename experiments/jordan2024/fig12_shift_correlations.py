@@ -27,7 +27,7 @@ TITLE = "Figure 12 [10]: correlations between the accuracies on shifted test set
 LEVEL = 0.05
 
 
-class Pair(NamedTuple):
+class PairOfSets(NamedTuple):
   """Two test sets: correlation over runs of the accuracies on them, with its interval."""
 
   first: str
@@ -48,7 +48,7 @@ class Correlations(NamedTuple):
 
   runs: int
   accuracies: dict[str, Float[np.ndarray, "runs 2"]]
-  pairs: list[Pair]
+  pairs: list[PairOfSets]
 
 
 def panels(numbers: Mapping[str, Correlations]) -> int:
@@ -88,7 +88,7 @@ def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlat
         r = np.corrcoef(x, y)[0, 1]
       p_value = stats.correlation_p_value(r, runs)
       interval = stats.correlation_over_runs(x, y).interval
-      pairs.append(Pair(first, second, r, interval, p_value))
+      pairs.append(PairOfSets(first, second, r, interval, p_value))
   return Correlations(runs, accuracies, pairs)
 
 

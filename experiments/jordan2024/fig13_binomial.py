@@ -21,7 +21,7 @@ from vmapseeds import stats
 TITLE = "Figure 13 [14]: the binomial approximation overestimates variance"
 
 
-class Binomial(NamedTuple):
+class BinomialFit(NamedTuple):
   """Observed accuracies, and as many simulated ones. Ratios are of predicted variances
   over the observed one.
   """
@@ -35,11 +35,11 @@ class Binomial(NamedTuple):
   simulated: dict[str, Float[np.ndarray, " runs"]]  # accuracies
 
 
-def compute(trained: Trained) -> Binomial:
-  return binomial(trained.epochs("long"), trained.tallies("long"))
+def compute(trained: Trained) -> BinomialFit:
+  return compare_with_binomial(trained.epochs("long"), trained.tallies("long"))
 
 
-def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
+def compare_with_binomial(epochs: int, tallies: stats.Tallies) -> BinomialFit:
   observed = frame.spread_of(tallies)
   n = tallies.examples
   predicted = {
@@ -48,7 +48,7 @@ def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
   }
   low, high = stats.variance_over_runs(observed.accuracies).interval
   drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
-  return Binomial(
+  return BinomialFit(
     epochs,
     observed,
     {k: safe_ratio(v, observed.sd**2) for k, v in predicted.items()},
@@ -62,7 +62,7 @@ def safe_ratio(a: float, b: float) -> float:
   return a / b if b else math.nan
 
 
-def rows(numbers: Binomial) -> list[Row]:
+def rows(numbers: BinomialFit) -> list[Row]:
   n = numbers
   return [
     row(
@@ -75,7 +75,7 @@ def rows(numbers: Binomial) -> list[Row]:
   ]
 
 
-def plot(numbers: Binomial, axes: np.ndarray) -> None:
+def plot(numbers: BinomialFit, axes: np.ndarray) -> None:
   n = numbers
   sd = {name: n.observed.sd * math.sqrt(x) for name, x in n.over_observed.items()}
   groups = {

@@ -327,7 +327,7 @@ def figure_sections(
     (fig03_independent_errors, of_each(fig03_independent_errors.independence)),
     (fig04_pair, fig04_pair.pair(long, images)),
     (fig05_distribution_variance, of_each(fig05_distribution_variance.variance)),
-    (fig13_binomial, fig13_binomial.binomial(names["long"], long)),
+    (fig13_binomial, fig13_binomial.compare_with_binomial(names["long"], long)),
     (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images)),
   ]
   sections = []
@@ -420,7 +420,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
   few = few_of(tallies)
   for name, t in tallies.items():
     n = fig05_distribution_variance.variance(0, t)
-    reach = lessons.reach(t, few)
+    reach = lessons.half_width(t, few)
     needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
@@ -505,8 +505,8 @@ def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
   short = tallies[shorter_duration(tallies)]
   long = tallies["long"]
   by_size = {
-    size: lessons.shares(short, long, size)
-    for size in lessons.sizes(min(short.runs, long.runs))
+    size: lessons.claim_shares(short, long, size)
+    for size in lessons.group_sizes(min(short.runs, long.runs))
   }
   return {
     claim: {size: by_claim[claim] for size, by_claim in by_size.items()}

@@ -298,9 +298,9 @@ def test_a_partial_correlation_is_that_of_ranks_without_the_third():
   assert 0.91 < np.mean(held) < 0.985
   for few in (np.arange(4.0), np.ones(9)):
     assert np.isnan(candidates.partial(few, few, few).rho)
-    assert np.isnan(candidates.together([candidates.partial(few, few, few)]).rho)
-  assert candidates.together([found] * 4).se == pytest.approx(found.se / 2)
-  assert candidates.together([found] * 4).rho == pytest.approx(found.rho)
+    assert np.isnan(candidates.mean_rank([candidates.partial(few, few, few)]).rho)
+  assert candidates.mean_rank([found] * 4).se == pytest.approx(found.se / 2)
+  assert candidates.mean_rank([found] * 4).rho == pytest.approx(found.rho)
 
 
 def test_two_runs_as_accurate_that_disagree_most():
@@ -310,7 +310,9 @@ def test_two_runs_as_accurate_that_disagree_most():
 
 
 def test_the_ensemble_of_opposite_runs_has_small_gaps():
-  gaps = fig03_epochs.gaps_of(np.array([[3.0, -3.0, 0.5, 9.0], [-3.0, 3.0, 0.5, 9.0]]))
+  gaps = fig03_epochs.gap_distributions(
+    np.array([[3.0, -3.0, 0.5, 9.0], [-3.0, 3.0, 0.5, 9.0]])
+  )
   np.testing.assert_allclose(gaps.small, [0.5, 0.5])
   np.testing.assert_allclose(gaps.large, 0)
   assert (gaps.lowest <= gaps.highest).all()

@@ -170,15 +170,17 @@ def test_calibration_of_known_laws():
     return lambda rng: claims.estimated(rng.normal(of, 0.1), se)
 
   direction = Simulated(mean(1.5), "", mean(1.0), "")
-  falsely, power = calibration.shares(ABOVE, direction, 1, 2000)
+  falsely, power = calibration.false_and_true_shares(ABOVE, direction, 1, 2000)
   assert scipy.stats.binomtest(round(2000 * falsely), 2000, 0.025).pvalue > 1e-4
   assert power == pytest.approx(scipy.stats.norm.cdf(5 - 1.96), abs=0.02)
-  falsely, _ = calibration.shares(ABOVE, direction, 10, 2000)
+  falsely, _ = calibration.false_and_true_shares(ABOVE, direction, 10, 2000)
   assert scipy.stats.binomtest(round(2000 * falsely), 2000, 0.0025).pvalue > 1e-4
-  _, power = calibration.shares(AROUND, Simulated(mean(1.0), ""), 1, 500)
+  _, power = calibration.false_and_true_shares(AROUND, Simulated(mean(1.0), ""), 1, 500)
   assert power == 0  # the interval is wider than the margin
   narrow = Simulated(mean(1.0, 0.02), "")
-  assert calibration.shares(AROUND, narrow, 1, 500)[0] > calibration.WORST
+  assert (
+    calibration.false_and_true_shares(AROUND, narrow, 1, 500)[0] > calibration.WORST
+  )
 
 
 def test_a_record_is_revived_as_it_was():

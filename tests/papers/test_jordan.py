@@ -231,7 +231,7 @@ def test_a_variance_below_0_is_an_open_marker_at_0():
 
 
 def test_binomial():
-  n = fig13_binomial.binomial(4, PAIRS)
+  n = fig13_binomial.compare_with_binomial(4, PAIRS)
   errors = ERRORS["long"]
   rate, rates, observed = errors.mean(), errors.mean(0), errors.mean(1).var(ddof=1)
   assert n.over_observed["binomial"] == pytest.approx(
@@ -242,7 +242,7 @@ def test_binomial():
 
 
 def test_binomial_rows():
-  n = fig13_binomial.binomial(4, PAIRS)
+  n = fig13_binomial.compare_with_binomial(4, PAIRS)
   cases = {
     (2.0, 3.0): "reproduced",
     (1.1, 1.6): "same direction, other size",

@@ -463,7 +463,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
     for name, p in levels.items()
   }
   shifts = {
-    name: fig09_distribution_shift.Shift(
+    name: fig09_distribution_shift.ShiftedSpread(
       frame.spread_of(t), fig09_distribution_shift.variance(1, t)
     )
     for name, t in tallies.items()

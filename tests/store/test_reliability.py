@@ -147,16 +147,16 @@ def test_simulated_machines_lose_what_is_expected():
   """
   flags = spot.Flags(runs=40_000, machines=10)
   block, life = 8 * flags.run_seconds, flags.life
-  found = spot.campaign(flags, 8, math.inf, 0)
+  found = spot.simulate_campaign(flags, 8, math.inf, 0)
   lost = found.lost * found.hours * 3600 * flags.machines / (flags.runs / 8)
   assert lost == pytest.approx(life * math.expm1(block / life) - block, rel=0.1)
   assert found.saving == pytest.approx(0, abs=1e-9)
 
   forever = dataclasses.replace(flags, life=1e15, runs=800)
-  found = spot.campaign(forever, 8, math.inf, 0)
+  found = spot.simulate_campaign(forever, 8, math.inf, 0)
   assert found.lost == 0
   assert found.hours * 3600 == pytest.approx(flags.begin_seconds + 10 * block)
-  saved = spot.campaign(forever, 8, 0.0, 0)
+  saved = spot.simulate_campaign(forever, 8, 0.0, 0)
   moved = 8 * spot.STATE / flags.bandwidth
   assert (saved.hours - found.hours) * 3600 == pytest.approx(10 * 63 * moved)
 
