@@ -46,9 +46,8 @@ class Source(NamedTuple):
   churn: Float[np.ndarray, " runs"]  # with the ensemble of all candidates
   mean_churn: Float[np.ndarray, " runs"]  # with the other candidates
   pairs: Int[np.ndarray, " pairs"]  # examples they disagree on, by `of_pairs`
-  ece: Float[
-    np.ndarray, " runs"
-  ]  # 10 bins from 0 to 1; two classes have confidences in 5 of them
+  # 10 bins from 0 to 1; two classes have confidences in 5 of them
+  ece: Float[np.ndarray, " runs"]
   ensemble_accuracy: float
   diverged: int = 0  # runs of both halves, which are left out
   at_chance: Float[np.ndarray, " left"] = NONE  # accuracies of candidates left out

@@ -47,9 +47,8 @@ class Gaps(NamedTuple):
   ensemble: Float[np.ndarray, " bins"]
   lowest: Float[np.ndarray, " bins"]  # of any candidate
   highest: Float[np.ndarray, " bins"]
-  small: Float[
-    np.ndarray, " runs"
-  ]  # the ensemble's share of small gaps less each run's
+  # The ensemble's share of small gaps less each run's
+  small: Float[np.ndarray, " runs"]
   large: Float[np.ndarray, " runs"]
 
 

@@ -135,9 +135,8 @@ class Way:
 
   kind: str
   label: str
-  start: Callable[
-    ["Way", Workload, DeviceExamples], Advance
-  ]  # called in the way's process; an advance is some epochs
+  # Called in the way's process; an advance is some epochs
+  start: Callable[["Way", Workload, DeviceExamples], Advance]
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   lanes: int = 1  # networks a process advances together
   processes: int = 1

@@ -28,9 +28,8 @@ from experiments.jordan2024.real import MLP_MNIST
 EVERYTHING, NOISE = "everything", "noise"
 SAMPLERS = ("random", "noisy_grid", "tpe")
 FIXED = ("init", "data", "all")  # what algorithm 2 randomises
-AFTER_SEARCH = (
-  2**20
-)  # the first seed of runs after a search, far from those of searches
+# The first seed of runs after a search, far from those of searches
+AFTER_SEARCH = 2**20
 NOISE_RUNS, NOISE_WIDTH = 40, 8
 REPETITIONS = 20  # section 3.3
 

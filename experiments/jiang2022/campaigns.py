@@ -117,9 +117,8 @@ class Scale(NamedTuple):
   one stand-in.
   """
 
-  scatters: dict[
-    str, Scatter
-  ]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few, mlp_rates
+  # By name: cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few, mlp_rates
+  scatters: dict[str, Scatter]
   ensembles: dict[str, EnsembleRuns]  # cifar10, few, cifar100, and same_data
   shift: ShiftRuns  # of PACS
 

@@ -36,9 +36,8 @@ class Classes(NamedTuple):
   shown: Int[np.ndarray, " shown"]
   single: stats.CalibrationCurve  # one row per class
   together: stats.CalibrationCurve
-  se: Float[
-    np.ndarray, " bins"
-  ]  # of `together`'s accuracies: bootstrap standard deviations over test examples
+  # Of `together`'s accuracies: bootstrap standard deviations over test examples
+  se: Float[np.ndarray, " bins"]
   single_distance: tuple[float, float, float]  # from y = x
   together_distance: tuple[float, float, float]
   apart: tuple[float, float, float]  # of single classes from all together

@@ -34,10 +34,8 @@ CORRELATIONS = {
     "DiffOrder": (0.582, 0.626, 0.807),
   },
 }
-DEVIATION = {
-  1: ("0.112", "appendix D.9"),
-  4: ("0.034", "appendix D.9"),
-}  # eq. 63, by number of pairs
+# Eq. 63, by number of pairs
+DEVIATION = {1: ("0.112", "appendix D.9"), 4: ("0.034", "appendix D.9")}
 
 
 class PrintedEnsemble(NamedTuple):

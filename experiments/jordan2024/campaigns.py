@@ -64,9 +64,8 @@ class Studies(NamedTuple):
   source_runs: int  # of each source and duration
   poke_epochs: tuple[int, ...]  # some of `source_epochs`
   pairs: int  # of a poked and an unpoked run, for each poke
-  poke_eighths: tuple[
-    int, ...
-  ]  # eighths of the longest training, after which it is poked
+  # Eighths of the longest training, after which it is poked
+  poke_eighths: tuple[int, ...]
 
 
 class Ablations(NamedTuple):

@@ -37,9 +37,8 @@ class Variance(NamedTuple):
   distribution_se: float
   interval: tuple[float, float]
   ratio: float  # of the variances; infinite where equation 3 is not positive
-  ratio_interval: tuple[
-    float, float
-  ]  # the prediction of independent errors taken as known
+  # The prediction of independent errors taken as known
+  ratio_interval: tuple[float, float]
 
 
 def compute(trained: Trained) -> dict[str, Variance]:

@@ -71,9 +71,8 @@ class Tasks(NamedTuple):
   variance: Float[np.ndarray, " tasks"]  # observed on the test set, ddof = 1
   independent: Float[np.ndarray, " tasks"]  # if errors were independent, unbiased
   distribution: Float[np.ndarray, " tasks"]  # equation 3, unbiased and signed
-  equation_6: dict[
-    str, FitEstimate
-  ]  # this and the next two: each prediction's fit to `variance`
+  # This and the next two: each prediction's fit to `variance`
+  equation_6: dict[str, FitEstimate]
   binomial: dict[str, FitEstimate]
   theorem_3: dict[str, FitEstimate]
   mse_ratio: FitEstimate  # binomial over equation 6

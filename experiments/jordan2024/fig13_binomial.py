@@ -29,9 +29,8 @@ class BinomialFit(NamedTuple):
   epochs: int
   observed: Spread
   over_observed: dict[str, float]
-  intervals: dict[
-    str, tuple[float, float]
-  ]  # 95 % over runs, the prediction taken as known
+  # 95 % over runs, the prediction taken as known
+  intervals: dict[str, tuple[float, float]]
   simulated: dict[str, Float[np.ndarray, " runs"]]  # accuracies
 
 
