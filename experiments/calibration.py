@@ -79,9 +79,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     entries = []
     for name in pages.PAGES:
       page = importlib.import_module(f"experiments.{name}").PAGE
-      lines = pages.counted(page)
-      for claim, simulated in tried(page.paper, {line.claim for line in lines}).items():
-        errs = calibrated(page.paper, claim, simulated, len(lines), flags.draws)
+      lines = pages.judged_lines(page)
+      for claim, simulated in select_simulated(
+        page.paper, {line.claim for line in lines}
+      ).items():
+        errs = calibrate(page.paper, claim, simulated, len(lines), flags.draws)
         print(*errs[:2], f"{errs.falsely:.1%}", f"{errs.power:.1%}", file=sys.stderr)
         entries.append(errs._asdict())
     record = {"draws": flags.draws, "claims": entries}
@@ -89,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"wrote {flags.out}")
 
 
-def tried(paper: str, names: set[str]) -> dict[str, Simulated]:
+def select_simulated(paper: str, names: set[str]) -> dict[str, Simulated]:
   """Return the simulated campaigns of some claims of a paper."""
   if not names:
     return {}
@@ -99,16 +101,16 @@ def tried(paper: str, names: set[str]) -> dict[str, Simulated]:
   }
 
 
-def calibrated(
+def calibrate(
   paper: str, name: str, simulated: Simulated, count: int, draws: int
 ) -> Errs:
   """Return how often results on a claim err, on a page of `count` lines."""
   claim = importlib.import_module(f"experiments.{paper}.paper").CLAIMS[name]
-  falsely, power = shares(claim, simulated, count, draws)
+  falsely, power = false_and_true_shares(claim, simulated, count, draws)
   return Errs(paper, name, simulated.law_text, simulated.null_text, falsely, power)
 
 
-def shares(
+def false_and_true_shares(
   claim: Claim, simulated: Simulated, count: int, draws: int
 ) -> tuple[float, float]:
   """Return how often a claim is reproduced where it is false, and where it is true."""
@@ -122,12 +124,12 @@ def shares(
     values = [estimate.value for estimate in law if not math.isnan(estimate.value)]
     shift = float(np.median(values)) - claim.high if values else 0.0
     false = claim._replace(low=claim.low + shift, high=claim.high + shift)
-  return reproduced(false, null, count), reproduced(claim, law, count)
+  return share_reproduced(false, null, count), share_reproduced(claim, law, count)
 
 
-def reproduced(claim: Claim, estimates: Sequence[Estimate], count: int) -> float:
+def share_reproduced(claim: Claim, estimates: Sequence[Estimate], count: int) -> float:
   """Return the share of estimates that reproduce a claim."""
-  results = [claims.result(claim, claims.widened(x, count)) for x in estimates]
+  results = [claims.result(claim, claims.widen(x, count)) for x in estimates]
   return float(np.mean([result == "reproduced" for result in results]))
 
 

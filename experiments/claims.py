@@ -177,7 +177,7 @@ def critical(p: float, freedom: float) -> float:
   return float(scipy.stats.t.isf(p, freedom))
 
 
-def widened(estimate: Estimate, count: int) -> Estimate:
+def widen(estimate: Estimate, count: int) -> Estimate:
   """Return an estimate with the interval that holds together with those of `count` - 1
   others: it reaches further by the same factor on both sides, on its scale.
   """

@@ -437,7 +437,7 @@ class Spread(NamedTuple):
   accuracies: Float[np.ndarray, " runs"]
 
 
-def spread(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
+def spread_of(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
   """Return the distribution of the test-set accuracy over runs, from errors or tallies.
   Tallies do not keep the order of the runs.
   """
@@ -455,7 +455,7 @@ def spread(errors: Bool[np.ndarray, "runs examples"] | stats.Tallies) -> Spread:
   return Spread(runs, examples, mean, sd / math.sqrt(runs), sd, sd_se, 1 - rates)
 
 
-def root(variance: float, se: float) -> tuple[float, float]:
+def sqrt_with_se(variance: float, se: float) -> tuple[float, float]:
   """The root of a variance, and its standard error from the variance's; both NaN if the
   variance is not positive.
   """
@@ -541,7 +541,7 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
     make(folder, select_figures(folder, flags.figures), flags)
 
 
-def figures(folder: Path) -> list[str]:
+def figure_names(folder: Path) -> list[str]:
   """The modules of a paper's figures, in order."""
   return sorted(
     path.stem for path in folder.glob("*.py") if path.stem.startswith(KINDS)
@@ -552,7 +552,7 @@ def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
   """The modules that some numbers or beginnings of names select; all modules if there
   are none.
   """
-  every = figures(folder)
+  every = figure_names(folder)
   if not named:
     return every
   selected = []
@@ -573,7 +573,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   their page.
   """
   paper = folder.name
-  every = figures(folder)
+  every = figure_names(folder)
   out = files.place(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.place(flags.campaigns)
   options = vs.Options(
@@ -601,7 +601,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
       paper, flags.scale, campaigns, trained_runs, options, records, kept=flags.kept
     )
     if flags.redraw:
-      numbers, note = stored(out / f"{name}.json", module, trained)
+      numbers, note = read_stored(out / f"{name}.json", module, trained)
     else:
       numbers = module.compute(trained)
       note = flags.note
@@ -612,7 +612,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   print(f"wrote {out / 'index.html'}")
 
 
-def stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:
+def read_stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:
   """Return a figure's numbers from its record, and the note; what was trained goes into
   `trained.used`.
   """

@@ -207,7 +207,7 @@ class Judged(NamedTuple):
     return str(self.estimate)
 
 
-def counted(page: Page) -> list[Line]:
+def judged_lines(page: Page) -> list[Line]:
   """Return the lines whose regime is reached."""
   return [line for line in page.lines if not line.missing]
 
@@ -217,11 +217,11 @@ def claim_of(page: Page, line: Line) -> Claim:
   return module.CLAIMS[line.claim]
 
 
-def judged(page: Page, records: Records) -> list[Judged]:
+def judge(page: Page, records: Records) -> list[Judged]:
   """Return all lines of a page. Those whose regime is not reached have the interval of
   95 % and no result.
   """
-  count = len(counted(page))
+  count = len(judged_lines(page))
   lines = []
   for line in page.lines:
     claim = claim_of(page, line)
@@ -229,7 +229,7 @@ def judged(page: Page, records: Records) -> list[Judged]:
     exact = records.row(line.record, line.quantity)["runs"] == "exact"
     result = ""
     if not line.missing:
-      estimate = claims.widened(estimate, count)
+      estimate = claims.widen(estimate, count)
       result = claims.result(claim, estimate)
     lines.append(Judged(line, claim, estimate, result, exact))
   return lines
@@ -257,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       if not flags.stored:
         module.recompute(flags.out)
       for path in module.PAGE.appendix:
-        refresh(flags.out / f"{path}.json")
+        rewrite_rows(flags.out / f"{path}.json")
     records = Records(flags.out)
     index = gallery.TEMPLATES.get_template("index.md.j2")
     text = index.render(counts=totals([module.PAGE for module in modules], records))
@@ -267,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       print(f"wrote {flags.out / module.PAGE.folder / 'index.md'}")
 
 
-def refresh(path: Path) -> None:
+def rewrite_rows(path: Path) -> None:
   """Rewrites the rows of a record from its numbers."""
   record = json.loads(path.read_text())
   if "figure" not in record:
@@ -333,7 +333,7 @@ def write(out: Path, module: ModuleType, records: Records) -> None:
 def text(module: ModuleType, records: Records) -> str:
   """Return a page in Markdown."""
   page: Page = module.PAGE
-  lines = judged(page, records)
+  lines = judge(page, records)
   place = module.__name__.removeprefix("experiments.").replace(".", "/")
   results = [line.result for line in lines]
   return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
@@ -352,7 +352,7 @@ def totals(every: Sequence[Page], records: Records) -> str:
   table = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
   for page in every:
     if page.lines:
-      results = [line.result for line in judged(page, records) if line.result]
+      results = [line.result for line in judge(page, records) if line.result]
       counts = [results.count(result) for result in claims.RESULTS]
       cells = (f"{counts[0]} of {len(results)}", *map(str, counts[1:]))
       table.append(f"| [{page.folder}]({page.folder}/index.md) | {' | '.join(cells)} |")

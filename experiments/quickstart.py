@@ -26,14 +26,12 @@ def main():
 
     # What would be left of the variance on infinitely many test examples
     variance = vs.stats.distribution_variance(errors)
-    sd_on_distribution = 100 * max(float(variance), 0) ** 0.5
+    left = 100 * max(float(variance), 0) ** 0.5
 
     sd = accuracies.std(ddof=1)
     ax.hist(accuracies, bins=20)
     ax.set_xlabel("test accuracy (%)")
-    ax.set_title(
-      f"epochs: {epochs}, sd {sd:.2f} %\non the distribution {sd_on_distribution:.2f} %"
-    )
+    ax.set_title(f"epochs: {epochs}, sd {sd:.2f} %\non the distribution {left:.2f} %")
   figure.savefig(OUT / "figure1.png")
   print(f"wrote {OUT / 'figure1.png'}")
 

@@ -31,7 +31,7 @@ def make(made: Path, paper: str, figures=()) -> None:
   but what comes before that is done: their axes get what they show.
   """
   out = made / paper
-  names = figures or frame.figures(EXPERIMENTS / paper)
+  names = figures or frame.figure_names(EXPERIMENTS / paper)
   for name in names:
     if (out / f"{name}.json").exists():
       continue

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from experiments import measures
 from experiments.banerjee2024.campaigns import SCALES, VARIED
 from experiments.claims import Estimate, critical
-from experiments.frame import Spread, Trained, spread
+from experiments.frame import Spread, Trained, spread_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -46,9 +46,8 @@ class Source(NamedTuple):
   churn: Float[np.ndarray, " runs"]  # with the ensemble of all candidates
   mean_churn: Float[np.ndarray, " runs"]  # with the other candidates
   pairs: Int[np.ndarray, " pairs"]  # examples they disagree on, by `of_pairs`
-  ece: Float[
-    np.ndarray, " runs"
-  ]  # 10 bins from 0 to 1; two classes have confidences in 5 of them
+  # 10 bins from 0 to 1; two classes have confidences in 5 of them
+  ece: Float[np.ndarray, " runs"]
   ensemble_accuracy: float
   diverged: int = 0  # runs of both halves, which are left out
   at_chance: Float[np.ndarray, " left"] = NONE  # accuracies of candidates left out
@@ -61,7 +60,7 @@ class Source(NamedTuple):
     return np.where(np.isnan(self.level), 1 + self.failed, self.level)
 
 
-class Halves(NamedTuple):
+class SplitRuns(NamedTuple):
   """Places of runs: the first half of those that did not diverge is the reference, the
   other has the candidates.
   """
@@ -71,7 +70,7 @@ class Halves(NamedTuple):
   at_chance: Int[np.ndarray, " left"]  # of the second half, otherwise left out
 
 
-def halves(results: xr.Dataset) -> Halves:
+def halves(results: xr.Dataset) -> SplitRuns:
   """The halves of a source's runs. A run is at chance if the 95 % interval of its accuracy
   reaches down to one half.
   """
@@ -82,7 +81,7 @@ def halves(results: xr.Dataset) -> Halves:
   half = len(kept) // 2
   first = kept[:half]
   second = kept[half:]
-  return Halves(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
+  return SplitRuns(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
 
 
 def gaps_of(
@@ -109,14 +108,14 @@ def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source
     results = trained(name)
     reference, runs, labels = gaps_of(results)
     lost = results.isel(run=halves(results).at_chance)
-    by_name[name] = of_source(reference[:half], runs[:half], labels)._replace(
+    by_name[name] = measure_source(reference[:half], runs[:half], labels)._replace(
       diverged=int(results.diverged.sum()),
       at_chance=(lost.predictions == lost.labels).values.mean(1),
     )
   return by_name
 
 
-def of_source(
+def measure_source(
   reference: Float[np.ndarray, "models examples"],
   candidates: Float[np.ndarray, "runs examples"],
   labels: Int[np.ndarray, " examples"],
@@ -134,10 +133,10 @@ def of_source(
     trimmed.failed,
     trimmed.level <= SMALL,
     stats.ks_distance(reference, candidates),
-    accuracy=spread(predictions != labels),
+    accuracy=spread_of(predictions != labels),
     churn=stats.churn(predictions, np.broadcast_to(together, predictions.shape)),
     mean_churn=churn.sum(1) / (len(candidates) - 1),
-    pairs=np.rint(of_pairs(churn) * len(labels)).astype(int),
+    pairs=np.rint(upper_triangle(churn) * len(labels)).astype(int),
     ece=measures.gap_ece(candidates, labels),
     ensemble_accuracy=(together == labels).mean(),
   )
@@ -152,7 +151,9 @@ def levels(
   return measures.trimming_level(reference, candidates, key=key, replicates=REPLICATES)
 
 
-def of_pairs(matrix: Float[np.ndarray, "runs runs"]) -> Float[np.ndarray, " pairs"]:
+def upper_triangle(
+  matrix: Float[np.ndarray, "runs runs"],
+) -> Float[np.ndarray, " pairs"]:
   """What is above the diagonal, row by row."""
   return matrix[np.triu_indices(len(matrix), 1)]
 
@@ -227,7 +228,7 @@ def partial(
   return Rank(float(np.clip(rho, -MOST, MOST)), se)
 
 
-def together(each: Sequence[Rank]) -> Rank:
+def mean_rank(each: Sequence[Rank]) -> Rank:
   """The mean, on the scale of atanh, of independent groups of as many runs."""
   z = np.mean([np.arctanh(one.rho) for one in each])
   return Rank(float(np.tanh(z)), each[0].se / math.sqrt(len(each)))

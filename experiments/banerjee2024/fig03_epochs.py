@@ -47,9 +47,8 @@ class Gaps(NamedTuple):
   ensemble: Float[np.ndarray, " bins"]
   lowest: Float[np.ndarray, " bins"]  # of any candidate
   highest: Float[np.ndarray, " bins"]
-  small: Float[
-    np.ndarray, " runs"
-  ]  # the ensemble's share of small gaps less each run's
+  # The ensemble's share of small gaps less each run's
+  small: Float[np.ndarray, " runs"]
   large: Float[np.ndarray, " runs"]
 
 
@@ -60,10 +59,10 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   _, runs, _ = candidates.gaps_of(trained("S_all"))
-  return Numbers(gaps_of(runs), by_epoch(trained("S_all")))
+  return Numbers(gap_distributions(runs), by_epoch(trained("S_all")))
 
 
-def gaps_of(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
+def gap_distributions(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
   """The distributions of logit gaps."""
   ensemble = measures.ensemble_gaps(runs)
   edges = np.linspace(*np.quantile(runs, [0.001, 0.999]), 41)
@@ -126,13 +125,13 @@ def rows(numbers: Numbers) -> list[Row]:
     (
       f"accuracy after {end} epochs less that after {then}",
       CLAIMS["plateau"],
-      paired(n.accuracy[-1] - n.accuracy[late]),
+      paired_estimate(n.accuracy[-1] - n.accuracy[late]),
     ),
     *(
       (
         f"{metric} of the more accurate half after {end} epochs less that after {first}",
         CLAIMS[claim],
-        unpaired(better_half(n, values, -1), better_half(n, values, early)),
+        unpaired_estimate(better_half(n, values, -1), better_half(n, values, early)),
       )
       for metric, values, claim in (
         ("ECE", n.ece, "overconfident"),
@@ -142,17 +141,17 @@ def rows(numbers: Numbers) -> list[Row]:
     (
       "ECE of the ensemble less that of its members",
       CLAIMS["calibrated"],
-      paired(n.ensemble_ece[-1] - n.ece[-1]),
+      paired_estimate(n.ensemble_ece[-1] - n.ece[-1]),
     ),
     (
       f"gaps up to {SMALL_GAP:g}: the ensemble less its members",
       CLAIMS["uncertain"],
-      paired(gaps.small),
+      paired_estimate(gaps.small),
     ),
     (
       f"gaps beyond the {100 * LARGE:g} % quantile: the ensemble less its members",
       CLAIMS["extreme"],
-      paired(gaps.large),
+      paired_estimate(gaps.large),
     ),
     *(
       row
@@ -188,12 +187,12 @@ def better_half(
   return metric[place, np.argsort(-n.accuracy[place])[: max(2, n.runs // 2)]]
 
 
-def paired(differences: Float[np.ndarray, " runs"]) -> Estimate:
+def paired_estimate(differences: Float[np.ndarray, " runs"]) -> Estimate:
   se = differences.std(ddof=1) / np.sqrt(len(differences))
   return estimated(differences.mean(), se, len(differences) - 1, "%")
 
 
-def unpaired(a: np.ndarray, b: np.ndarray) -> Estimate:
+def unpaired_estimate(a: np.ndarray, b: np.ndarray) -> Estimate:
   se = np.hypot(*(x.std(ddof=1) / np.sqrt(len(x)) for x in (a, b)))
   return estimated(a.mean() - b.mean(), se, len(a) + len(b) - 2, "%")
 

@@ -80,8 +80,8 @@ def at_equal_accuracy(
     table.append(row(f"{name}: {with_accuracy}", None, plain.estimate(), runs))
   partials, plains = zip(*of_source.values(), strict=True)
   runs = sum(n.runs for n in numbers.values())
-  partial = candidates.together(partials).estimate()
-  plain = candidates.together(plains).estimate()
+  partial = candidates.mean_rank(partials).estimate()
+  plain = candidates.mean_rank(plains).estimate()
   table.append(row(f"all: {given_accuracy}", paper.CLAIMS["partial"], partial, runs))
   table.append(row(f"all: {with_accuracy}", None, plain, runs))
   return table

@@ -31,7 +31,7 @@ def compute(trained: Trained) -> Transfer:
   reference, runs, labels = candidates.gaps_of(trained("last_layers"))
   return Transfer(
     fig03_epochs.by_epoch(trained("last_layers")),
-    candidates.of_source(reference, runs, labels),
+    candidates.measure_source(reference, runs, labels),
     candidates.sources(trained, ["S_all"])["S_all"].accuracy.accuracies,
     tuple(
       trained.campaigns[name].recipe.optimizer for name in ("last_layers", "S_all")

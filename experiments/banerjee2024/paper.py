@@ -19,7 +19,7 @@ class Varied(NamedTuple):
   sd: float
 
 
-class Ensembles(NamedTuple):
+class PrintedEnsembles(NamedTuple):
   """A line of table 1."""
 
   small: float  # share with α̂ ≤ 0.05
@@ -28,7 +28,7 @@ class Ensembles(NamedTuple):
   ece: Varied
 
 
-class Source(NamedTuple):
+class PrintedSource(NamedTuple):
   """A line of tables 2 and 3. Ranges are from least to largest; the second of two is
   where α̂ is small.
   """
@@ -104,17 +104,17 @@ def _pairs(numbers: Sequence[float]) -> list[tuple[float, float]]:
   return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def _ensembles(small: float, *metrics: float) -> Ensembles:
+def _ensembles(small: float, *metrics: float) -> PrintedEnsembles:
   accuracy, churn, ece = _pairs(metrics)
   fractions = [x / TESTED for x in churn]
-  return Ensembles(small, Varied(*accuracy), Varied(*fractions), Varied(*ece))
+  return PrintedEnsembles(small, Varied(*accuracy), Varied(*fractions), Varied(*ece))
 
 
 ENSEMBLES = {
   int(members): _ensembles(*numbers) for members, numbers in _rows(_TABLE1).items()
 }
 SOURCES = {
-  name: Source(
+  name: PrintedSource(
     Varied(*numbers[:2]),
     *_pairs(numbers[2:6]),
     numbers[6],

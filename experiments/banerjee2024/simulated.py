@@ -22,15 +22,15 @@ def ece(rng: np.random.Generator, falls: float) -> Estimate:
 
 
 def paired(rng: np.random.Generator, mean: float) -> Estimate:
-  return fig03_epochs.paired(rng.normal(mean, SD, RUNS))
+  return fig03_epochs.paired_estimate(rng.normal(mean, SD, RUNS))
 
 
 def unpaired(rng: np.random.Generator, mean: float) -> Estimate:
   late, early = rng.normal(size=(2, RUNS // 2))
-  return fig03_epochs.unpaired(mean + SD * late, SD * early)
+  return fig03_epochs.unpaired_estimate(mean + SD * late, SD * early)
 
 
-def both(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
+def simulate(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
   """Return the campaigns of a draw with one argument."""
   return Simulated(
     lambda rng: draw(rng, law), law_text, lambda rng: draw(rng, null), null_text
@@ -38,10 +38,16 @@ def both(draw, law: float, null: float, law_text: str, null_text: str) -> Simula
 
 
 SIMULATED = {
-  "ECE": both(ece, 0.0057, 0.0, "500 draws, as printed", "one mean"),
-  "overconfident": both(unpaired, 0.01, 0.0, f"{RUNS} runs, 1 %, sd 0.4 %", "no rise"),
-  "departs": both(unpaired, 0.013, 0.0, f"{RUNS} runs, 1.3 %, sd 0.4 %", "no rise"),
-  "calibrated": both(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "the same"),
-  "uncertain": both(paired, -0.005, 0.0, f"{RUNS} runs, -0.5 %, sd 0.4 %", "as many"),
-  "extreme": both(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "as many"),
+  "ECE": simulate(ece, 0.0057, 0.0, "500 draws, as printed", "one mean"),
+  "overconfident": simulate(
+    unpaired, 0.01, 0.0, f"{RUNS} runs, 1 %, sd 0.4 %", "no rise"
+  ),
+  "departs": simulate(unpaired, 0.013, 0.0, f"{RUNS} runs, 1.3 %, sd 0.4 %", "no rise"),
+  "calibrated": simulate(
+    paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "the same"
+  ),
+  "uncertain": simulate(
+    paired, -0.005, 0.0, f"{RUNS} runs, -0.5 %, sd 0.4 %", "as many"
+  ),
+  "extreme": simulate(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "as many"),
 }

@@ -70,7 +70,7 @@ class Numbers(NamedTuple):
 def compute(trained: Trained) -> Numbers:
   reference, runs, labels = candidates.gaps_of(trained("S_all"))
   by_size = {
-    members: of_size(reference, runs, labels, members)
+    members: draw_ensembles(reference, runs, labels, members)
     for members in paper.ENSEMBLES
     if members < len(runs)
   }
@@ -87,7 +87,7 @@ def distances(
   return Distances(*(float(stats.ks_distance(a, b)[0]) for a, b in pairs))
 
 
-def of_size(
+def draw_ensembles(
   reference: Float[np.ndarray, "models examples"],
   runs: Float[np.ndarray, "runs examples"],
   labels: Int[np.ndarray, " examples"],

@@ -91,18 +91,20 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   init = numbers["S_init"]
   batch = numbers["S_batch"]
   claim = paper.CLAIMS["order"]
-  learnt = of_variances(batch.accuracy.accuracies, init.accuracy.accuracies)
+  learnt = ratio_of_variances(batch.accuracy.accuracies, init.accuracy.accuracies)
   table.append(row(claim.statistic, claim, learnt, batch.runs))
   if len(init.at_chance) + len(batch.at_chance):
     # Not judged: one such run decides it, and equal laws would often seem to differ.
     every_batch = np.append(batch.accuracy.accuracies, batch.at_chance)
     every_init = np.append(init.accuracy.accuracies, init.at_chance)
     quantity = f"{claim.statistic}, with runs at chance"
-    table.append(row(quantity, None, of_variances(every_batch, every_init), batch.runs))
+    table.append(
+      row(quantity, None, ratio_of_variances(every_batch, every_init), batch.runs)
+    )
   return table
 
 
-def of_variances(a: np.ndarray, b: np.ndarray) -> Estimate:
+def ratio_of_variances(a: np.ndarray, b: np.ndarray) -> Estimate:
   """The ratio of the variances of some accuracies and others."""
   ratio = stats.variance_ratio(a, b, paired=False)
   return Estimate(ratio.value, *ratio.interval, "log")

@@ -109,7 +109,7 @@ WORKLOADS = {
 }
 
 
-def placed(name: str, platform: str, steps: int | None = None) -> Workload:
+def workload_on(name: str, platform: str, steps: int | None = None) -> Workload:
   """The workload in this platform's precision: float32 on a CPU, bfloat16 elsewhere."""
   workload = WORKLOADS[name]
   recipe = workload.recipe.replace(
@@ -135,9 +135,8 @@ class Way:
 
   kind: str
   label: str
-  start: Callable[
-    ["Way", Workload, DeviceExamples], Advance
-  ]  # called in the way's process; an advance is some epochs
+  # Called in the way's process; an advance is some epochs
+  start: Callable[["Way", Workload, DeviceExamples], Advance]
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   lanes: int = 1  # networks a process advances together
   processes: int = 1
@@ -147,7 +146,7 @@ class Way:
   precision: str = ""  # other than the workload's
 
 
-def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
+def start_ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   """`vmapseeds.training.loop.train` spread over lanes: every advance is a whole
   training of `way.epochs` epochs.
   """
@@ -198,7 +197,7 @@ def our_way(
   return Way(
     "ours",
     label,
-    ours,
+    start_ours,
     chosen,
     lanes=lanes,
     devices=devices,

@@ -83,7 +83,7 @@ class Flags:
   """results folder of the real runs"""
 
 
-def simulated(
+def simulated_campaigns(
   law: str, runs: int, rng: np.random.Generator
 ) -> tuple[dict[str, float], Iterator[Errors]]:
   """The true values under a law, and an endless iterator of campaigns."""
@@ -105,7 +105,7 @@ def simulated(
   return truths(p, variance(slice(None)), *halves, sd**2), campaigns()
 
 
-def drawn(
+def resampled_campaigns(
   errors: Errors, runs: int, rng: np.random.Generator
 ) -> tuple[dict[str, float], Iterator[Errors]]:
   """The true values of a population of runs, and an endless iterator of campaigns drawn
@@ -255,9 +255,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     shares = {}
     for law, runs in track(cells, "simulating", console=Console(stderr=True)):
       if law == REAL:
-        truth, campaigns = drawn(real, runs, rng)
+        truth, campaigns = resampled_campaigns(real, runs, rng)
       else:
-        truth, campaigns = simulated(law, runs, rng)
+        truth, campaigns = simulated_campaigns(law, runs, rng)
       shares[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
   names = ", ".join(map(str, flags.runs))
   title = f"Per cent of {flags.campaigns} campaigns of {names} runs"

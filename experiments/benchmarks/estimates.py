@@ -128,7 +128,7 @@ def target_of(device_kind: str) -> Target | None:
   )
 
 
-class Estimate(NamedTuple):
+class StepEstimate(NamedTuple):
   """What a compiler says of lanes that advance together. None: it says nothing, or the
   program does not fit.
   """
@@ -151,7 +151,7 @@ def estimate(
   steps: int = 1,
   target: str | None = None,
   devices: Sequence[jax.Device] = (),
-) -> Estimate:
+) -> StepEstimate:
   """Compile lanes for a device, and read the memory and time they need off the program.
 
   Args:
@@ -174,12 +174,14 @@ def estimate(
     fit, program = memory.compile_stages(stages, shared, lanes, devices, available)
   taken = time.perf_counter() - begun
   if program is None or known is None:
-    return Estimate(*fit, compile_seconds=taken)
+    return StepEstimate(*fit, compile_seconds=taken)
   rounds = max(1, stages.length)
   cost = Program(program.as_text(), known.chip, rounds).total()
   cost = cost.times(1 / (rounds * steps))
   here = len(jax.tree.leaves(lanes)[0]) // len(devices)
-  return Estimate(*fit, cost.seconds / here, cost.traffic / here, cost.launches, taken)
+  return StepEstimate(
+    *fit, cost.seconds / here, cost.traffic / here, cost.launches, taken
+  )
 
 
 @contextmanager
@@ -199,7 +201,7 @@ def _uncached() -> Iterator[None]:
 
 def make_estimator(
   task: Task, run: Run, target: str | None = None
-) -> Callable[[Execution], Estimate]:
+) -> Callable[[Execution], StepEstimate]:
   """Make a function that estimates an execution of a task.
 
   Args:
@@ -210,7 +212,7 @@ def make_estimator(
   devices = [] if target else lanes.devices()
 
   @functools.cache
-  def estimated(execution: Execution) -> Estimate:
+  def estimated(execution: Execution) -> StepEstimate:
     parts = stages_of(task, execution)
     table = lanes.resized(run, execution.width * max(1, len(devices)))
     return estimate(
@@ -222,12 +224,12 @@ def make_estimator(
 
 def estimate_candidates(
   wanted: Sequence[Execution],
-  estimator: Callable[[Execution], Estimate],
+  estimator: Callable[[Execution], StepEstimate],
   *,
   narrow: bool = True,
-) -> dict[Execution, Estimate]:
+) -> dict[Execution, StepEstimate]:
   """Estimate the candidates, and narrower ones in place of those that do not fit."""
-  estimates = dict[Execution, Estimate]()
+  estimates = dict[Execution, StepEstimate]()
 
   def fit(execution: Execution) -> memory.Fit:
     estimates[execution] = estimator(execution)
@@ -237,7 +239,7 @@ def estimate_candidates(
   return estimates
 
 
-def fastest(estimates: Mapping[Execution, Estimate]) -> Execution | None:
+def fastest(estimates: Mapping[Execution, StepEstimate]) -> Execution | None:
   """Return the execution with the best estimate; None if nothing fits."""
   fitting = [execution for execution in estimates if estimates[execution].fits]
   return min(

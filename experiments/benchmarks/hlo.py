@@ -44,7 +44,7 @@ class Chip(NamedTuple):
   launch: float = 0.0
 
 
-class Cost(NamedTuple):
+class StepCost(NamedTuple):
   """What a program, or a part of it, costs when it runs once."""
 
   seconds: float = 0.0  # of its operations, one after another
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
   launches: float = 0.0  # operations, each a kernel on a GPU
 
   def times(self, number: float | int) -> "Cost":
-    return Cost(*(number * part for part in self))
+    return StepCost(*(number * part for part in self))
 
 
 class Operation(NamedTuple):
@@ -134,21 +134,21 @@ class Program:
         arguments = re.split(r"\)(?:, |$)", rest, maxsplit=1)[0]
         operands = re.findall(r"%([\w.\-]+)", arguments)
         operations[name] = Operation(name, shape, kind, operands, rest, bool(root))
-    self.cost: Callable[[str], Cost] = functools.cache(self._cost)
+    self.cost: Callable[[str], StepCost] = functools.cache(self._cost)
     self.read: Callable[[str, int], float] = functools.cache(self._read)
 
-  def total(self) -> Cost:
+  def total(self) -> StepCost:
     """The cost of running the program once. Its seconds are at least those that its
     traffic takes.
     """
     cost = self.cost(self.entry)
     return cost._replace(seconds=max(cost.seconds, cost.traffic / self.chip.bandwidth))
 
-  def _cost(self, computation: str) -> Cost:
+  def _cost(self, computation: str) -> StepCost:
     costs = (self.of(computation, op) for op in self.computations[computation].values())
-    return Cost(*map(sum, zip(Cost(), *costs, strict=True)))
+    return StepCost(*map(sum, zip(StepCost(), *costs, strict=True)))
 
-  def of(self, computation: str, op: Operation) -> Cost:
+  def of(self, computation: str, op: Operation) -> StepCost:
     """What one operation costs."""
     if op.kind == "while":
       return self.cost(op.attribute("body")).times(self.trips(op))
@@ -160,16 +160,18 @@ class Program:
       return max(self.cost(name) for name in names)
     target = re.search(r'custom_call_target="(\w+)"', op.rest)
     if op.kind in FREE or (target and target[1] in NOTHING):
-      return Cost()
+      return StepCost()
     traffic = self.moved(computation, op, main=True)
     if op.kind in BESIDE:
-      return Cost(0.0, traffic, 0.0)
+      return StepCost(0.0, traffic, 0.0)
     estimated = re.search(r'"estimated_cycles":"([1-9]\d*)"', op.rest)
     if estimated:
-      return Cost(int(estimated[1]) / self.chip.clock, traffic, 1.0)
+      return StepCost(int(estimated[1]) / self.chip.clock, traffic, 1.0)
     moved = self.moved(computation, op) / self.chip.bandwidth
     products = self.flops(computation, op) / self.chip.flops
-    return Cost(max(CHARGE * moved, CHARGE * products, self.chip.launch), traffic, 1.0)
+    return StepCost(
+      max(CHARGE * moved, CHARGE * products, self.chip.launch), traffic, 1.0
+    )
 
   def trips(self, loop: Operation) -> int:
     """How often a loop runs: the compiler's count, else the only constant in its

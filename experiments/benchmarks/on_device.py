@@ -57,11 +57,11 @@ from experiments.benchmarks.contenders import (
   Workload,
   elsewhere,
   our_way,
-  placed,
   plain_jax,
   plain_torch,
   race,
   significant,
+  workload_on,
 )
 from experiments.benchmarks.estimates import make_estimator
 from vmapseeds import lanes, stats
@@ -170,7 +170,7 @@ def estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
 def training(flags: argparse.Namespace, epochs: int, item: Item) -> None:
   """Train runs of ResNet-9, from initialisation to predictions."""
   recipe = with_fields(flags, "resnet9_cifar10").replace(epochs=epochs)
-  row, _, _ = trained(flags, recipe, item)
+  row, _, _ = train_runs(flags, recipe, item)
   item.finish(row)
 
 
@@ -180,7 +180,7 @@ def study(flags: argparse.Namespace, length: str, item: Item) -> None:
   """
   name, epochs = length.split("-")
   recipe = airbench94_cifar10.replace(width=WIDTHS[name], **dict(flags.set))
-  row, kept, labels = trained(flags, recipe.replace(epochs=int(epochs)), item)
+  row, kept, labels = train_runs(flags, recipe.replace(epochs=int(epochs)), item)
   record = {
     "recipe": {"name": recipe.name, "width": recipe.width, "epochs": int(epochs)},
     "runs": flags.runs,
@@ -201,7 +201,7 @@ def study(flags: argparse.Namespace, length: str, item: Item) -> None:
   item.finish({"recipe": name, **row})
 
 
-def trained(
+def train_runs(
   flags: argparse.Namespace, recipe: vs.Recipe, item: Item
 ) -> tuple[dict, np.ndarray, np.ndarray]:
   """Train runs of a recipe on `--data`. What they predict is kept after each step of
@@ -224,7 +224,7 @@ def trained(
   if kept:
     execution = Execution(str(kept["lowering"]), int(kept["width"]))
   else:
-    execution = chosen(flags, task, runs)
+    execution = choose_execution(flags, task, runs)
   spread = lanes.spread_stages(
     executions.stages_of(task, execution), width=execution.width, devices=devices
   )
@@ -274,7 +274,7 @@ def unfinished_of(item: Item) -> str:
   return f"{item.name}.part.npz"
 
 
-def chosen(flags: argparse.Namespace, task: Task, runs: Any) -> Execution:
+def choose_execution(flags: argparse.Namespace, task: Task, runs: Any) -> Execution:
   """Return the execution of `--execution`, else the one that a campaign of these runs
   would choose.
   """
@@ -339,7 +339,7 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
     if row["measured_us"] and row["device"] == device_kind()
   }
   if not speeds:
-    task = abstract_task(placed(name, platform, flags.steps).recipe)
+    task = abstract_task(workload_on(name, platform, flags.steps).recipe)
     measure = functools.partial(executions.measure, task)
     for execution in candidates(flags, task):
       speed = executions.unless_refused(execution, measure, {})
@@ -353,7 +353,7 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
 def run_race(flags: argparse.Namespace, name: str, item: Item) -> None:
   """Time each contender, one after the other."""
   platform, execution = elsewhere(fastest, flags, name)
-  workload = placed(name, platform, flags.steps)
+  workload = workload_on(name, platform, flags.steps)
   known = {(row["kind"], row["label"]) for row in item.rows}
   for way in contenders(workload, platform, execution):
     if (way.kind, way.label) not in known:
@@ -389,7 +389,7 @@ def repeats(flags: argparse.Namespace, name: str, item: Item) -> None:
   deterministic operations and with those that XLA would choose.
   """
   unfinished = [f"{item.name}.process-{number}.part.json" for number in (1, 2)]
-  processes = [elsewhere(repeated, flags, name, member) for member in unfinished]
+  processes = [elsewhere(train_again, flags, name, member) for member in unfinished]
   for form, first in processes[0].items():
     again = processes[1][form]
     row = {"recipe": name, **first, "error": first["error"] or again["error"]}
@@ -404,7 +404,7 @@ def repeats(flags: argparse.Namespace, name: str, item: Item) -> None:
     item.archive.write(member, None)
 
 
-def repeated(
+def train_again(
   flags: argparse.Namespace, name: str, unfinished: str
 ) -> dict[str, dict[str, Any]]:
   """Train a step of lanes twice, in each form.

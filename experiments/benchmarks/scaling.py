@@ -22,10 +22,10 @@ from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
   our_way,
-  placed,
   plain_jax,
   race,
   significant,
+  workload_on,
 )
 from experiments.command import hint
 from vmapseeds import lanes
@@ -59,7 +59,7 @@ def ways(flags: Flags, where: dict) -> list[Way]:
   """What is timed, in the order of the table."""
   devices = where["devices"]
   platform = where["platform"]
-  workload = placed(flags.workload, platform)
+  workload = workload_on(flags.workload, platform)
   first = candidates(platform, width=flags.lane_width)[0]
   if flags.by == "lanes":
     ours = [
@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
   where = common.elsewhere(common.machine)
   contenders = race(
     ways(flags, where),
-    placed(flags.workload, where["platform"]),
+    workload_on(flags.workload, where["platform"]),
     flags.rounds,
     slow=float("inf"),
     together=where["platform"] == "cpu",

@@ -160,7 +160,7 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
 TRIALS = {"PyTorch": torch_trial, "JAX": jax_trial}
 
 
-def plain(
+def run_optuna(
   name: str,
   recipe: vs.Recipe,
   search: int,
@@ -227,7 +227,7 @@ def searched_space():
   return parse_space(OVER)
 
 
-def together(
+def run_on_cores(
   name: str, recipe: vs.Recipe, count: int, first: int, rungs: tuple[int, ...] = ()
 ) -> Timing:
   """One search a core, all at once."""
@@ -235,7 +235,7 @@ def together(
   context = multiprocessing.get_context("spawn")
   with ProcessPoolExecutor(cores, mp_context=context) as workers:
     searches = [
-      workers.submit(plain, name, recipe, first + core, count, core, rungs)
+      workers.submit(run_optuna, name, recipe, first + core, count, core, rungs)
       for core in range(cores)
     ]
     timings = [future.result() for future in searches]
@@ -248,7 +248,7 @@ def together(
   )
 
 
-def campaign(
+def run_campaign(
   recipe: vs.Recipe, searches: int, count: int, rungs: tuple[int, ...] = ()
 ) -> Timing:
   """All searches in one campaign, after a first trial of each that compiles."""
@@ -293,11 +293,13 @@ def main(argv: list[str] | None = None) -> None:
 
   def ours(count, rungs=()):
     return lambda number: common.elsewhere(
-      campaign, recipe, flags.searches, count, rungs
+      run_campaign, recipe, flags.searches, count, rungs
     )
 
   def theirs(name, count, rungs=()):
-    return lambda number: together(name, recipe, count, number * common.cores(), rungs)
+    return lambda number: run_on_cores(
+      name, recipe, count, number * common.cores(), rungs
+    )
 
   ways: dict[str, Callable[[int], Timing]] = {
     "campaign": ours(flags.sample),

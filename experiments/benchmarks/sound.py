@@ -95,7 +95,7 @@ MEASURED = vs.Task(
 )
 
 
-def trained() -> Iterator[Make]:
+def trained_folders() -> Iterator[Make]:
   """Yield what makes a folder by training."""
 
   def make(fields, runs, kept):
@@ -115,7 +115,7 @@ def trained() -> Iterator[Make]:
     )
 
 
-def imported(number: int) -> Make:
+def imported_folder(number: int) -> Make:
   """Return what imports runs whose law is drawn by a number."""
   rng = np.random.default_rng(number)
   classes = int(rng.choice([2, 3, 10, 100, 1000]))
@@ -169,8 +169,8 @@ class SoundFlags(Flags):
 
 def main(argv: Sequence[str] | None = None) -> None:
   flags, command = arguments(SoundFlags, __doc__, "sound", argv)
-  makers = {"trained": [*trained()]}
-  makers["imported"] = [imported(number) for number in range(flags.imports)]
+  makers = {"trained": [*trained_folders()]}
+  makers["imported"] = [imported_folder(number) for number in range(flags.imports)]
   counts = {"wrong": Counter[str](), "warning": Counter[str]()}
   folders = Counter[str]()
   with tempfile.TemporaryDirectory() as path:

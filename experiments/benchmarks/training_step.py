@@ -36,9 +36,9 @@ from experiments.benchmarks.contenders import (
   Workload,
   flops,
   our_way,
-  placed,
   race,
   significant,
+  workload_on,
 )
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
@@ -97,7 +97,7 @@ class Flags(common.Flags):
   """leave out torch.compile, which needs a C++ compiler and is slow to be ready"""
 
 
-def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
+def ways_to_train(workload: Workload, where: dict, flags: Flags) -> list[Way]:
   """All contenders in the order of their start: ours, then the others, those expected
   to be fastest first.
   """
@@ -174,7 +174,7 @@ def labels(workload: Workload, flags: Flags) -> dict[str, str]:
   return {name: f", {name}" for name in raced}
 
 
-def before(names: tuple[str, ...]) -> tuple[dict, dict[str, int]]:
+def earlier_record(names: tuple[str, ...]) -> tuple[dict, dict[str, int]]:
   """The machine and the operations of each workload's step. Starts JAX."""
   return common.machine(), {name: flops(WORKLOADS[name]) for name in names}
 
@@ -269,15 +269,15 @@ def main(argv: list[str] | None = None) -> None:
     raise UserError(f"--workloads without a name: give some of {', '.join(WORKLOADS)}")
   if not set(flags.only) - set(flags.skip):
     raise UserError("--only and --skip leave no contender: name fewer in --skip")
-  where, operations = common.elsewhere(before, flags.workloads)
+  where, operations = common.elsewhere(earlier_record, flags.workloads)
   peaks: dict[str, float] = {}
   tables = []
   numbers = {}
   for name in flags.workloads:
-    workload = placed(name, where["platform"], flags.steps)
+    workload = workload_on(name, where["platform"], flags.steps)
     cpu = where["platform"] == "cpu"
     contenders = race(
-      ways(workload, where, flags),
+      ways_to_train(workload, where, flags),
       workload,
       flags.rounds,
       together=cpu,

@@ -128,7 +128,7 @@ def examples_rate(runs: int, examples: int, number: int, rng) -> tuple[float, fl
   return tuple(held / number)
 
 
-def shown(runs: int, difference: float, paired: bool, law: str, number: int, rng):
+def share_shown(runs: int, difference: float, paired: bool, law: str, number: int, rng):
   """How often a true difference, in standard deviations, is shown as such."""
   seen = 0
   for _ in range(number):
@@ -185,7 +185,7 @@ def rates_of_comparisons(
   powers = []
   for difference in DIFFERENCES:
     of_laws = [
-      percent(shown(runs, difference, paired, law, max(1, number // 2), rng))
+      percent(share_shown(runs, difference, paired, law, max(1, number // 2), rng))
       for law in LAWS
     ]
     powers.append(" / ".join(of_laws))
@@ -215,7 +215,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for way, paired in ways.items():
       sd = np.sqrt(2) if paired else 1.0
       runs = int(stats.runs_for_difference(sd, difference, paired))
-      power = [percent(shown(runs, difference, paired, law, half, rng)) for law in LAWS]
+      power = [
+        percent(share_shown(runs, difference, paired, law, half, rng)) for law in LAWS
+      ]
       taken.append((way, f"{difference:g}", str(runs), *power))
   guesses = []
   for runs, law in itertools.product((10, 20, 30), LAWS):

@@ -27,7 +27,7 @@ def ideal_est(
   Source: bouthillier2021, algorithm 1.
   """
   return stats.mean_over_runs(
-    found(vs.search(recipe, over, trials=trials, searches=k, out=out))
+    best_scores(vs.search(recipe, over, trials=trials, searches=k, out=out))
   )
 
 
@@ -61,7 +61,7 @@ def fix_hopt_est(
   return biased_estimate(results.test_accuracy.values, correlation)
 
 
-def found(searched) -> Float[np.ndarray, " searches"]:
+def best_scores(searched) -> Float[np.ndarray, " searches"]:
   """Return what was measured of the best trial of each search; NaN where all failed."""
   trials = trials_of(searched)
   measured = np.full(1 + max(trials.numbers()), np.nan)

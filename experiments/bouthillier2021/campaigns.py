@@ -28,9 +28,8 @@ from experiments.jordan2024.real import MLP_MNIST
 EVERYTHING, NOISE = "everything", "noise"
 SAMPLERS = ("random", "noisy_grid", "tpe")
 FIXED = ("init", "data", "all")  # what algorithm 2 randomises
-AFTER_SEARCH = (
-  2**20
-)  # the first seed of runs after a search, far from those of searches
+# The first seed of runs after a search, far from those of searches
+AFTER_SEARCH = 2**20
 NOISE_RUNS, NOISE_WIDTH = 40, 8
 REPETITIONS = 20  # section 3.3
 
@@ -129,7 +128,7 @@ def score(recipe: vs.Recipe) -> str:
   return f"test_{next(iter(recipe.metrics), 'accuracy')}"
 
 
-def compared(scale: str) -> str:
+def compared_task(scale: str) -> str:
   """Return the task on which A and B are compared: the last that is searched."""
   return [*searched_tasks(scale)][-1]
 
@@ -149,7 +148,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
       "sources": Campaign(recipe, vs.Runs.concat(tables).out_of_bootstrap()),
       NOISE: Campaign(recipe, all_vary[:NOISE_RUNS], lane_width=NOISE_WIDTH),
     }
-    if name == compared(scale):
+    if name == compared_task(scale):
       of_task["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), all_vary)
     searched = task.searched
     if searched:

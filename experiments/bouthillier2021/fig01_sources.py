@@ -40,7 +40,7 @@ NAMES = {
 }
 
 
-class Variance(NamedTuple):
+class SourceVariance(NamedTuple):
   """The variance within repetitions in which one source varies, or several."""
 
   variance: float
@@ -52,7 +52,7 @@ class Variance(NamedTuple):
 class Sources(NamedTuple):
   """Variances of a task by what varies, and ratios of some to that of initialisation."""
 
-  of: dict[str, Variance]
+  of: dict[str, SourceVariance]
   order_over_init: Ratio
   search_over_init: Ratio  # the mean of the three samplers; NaN without searches
   noise: float  # variance
@@ -111,7 +111,7 @@ def sources(
 
 def variances(
   accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]],
-) -> dict[str, Variance]:
+) -> dict[str, SourceVariance]:
   """Return the variance within repetitions by what varies, and its ratio to that of
   `data`.
   """
@@ -123,9 +123,9 @@ def variances(
     within = x.var(axis=1, ddof=1)
     variance = within.mean()
     se = within.std(ddof=1) / math.sqrt(len(x))
-    by_source[name] = Variance(
+    by_source[name] = SourceVariance(
       variance,
-      frame.root(variance, se)[1],
+      frame.sqrt_with_se(variance, se)[1],
       measures.ratio(x, accuracies["data"]),
       f"{len(x)} × {x.shape[1]}",
     )
@@ -133,10 +133,10 @@ def variances(
 
 
 def rows(numbers: Mapping[str, Sources]) -> list[Row]:
-  return [each for name, n in numbers.items() for each in rows_of(name, n)]
+  return [each for name, n in numbers.items() for each in task_rows(name, n)]
 
 
-def rows_of(task: str, numbers: Sources) -> list[Row]:
+def task_rows(task: str, numbers: Sources) -> list[Row]:
   """Return the rows of one task."""
   table = []
   for name, n in numbers.of.items():

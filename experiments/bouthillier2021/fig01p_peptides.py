@@ -17,7 +17,7 @@ from experiments.bouthillier2021 import (
   paper,
 )
 from experiments.bouthillier2021.campaigns import EVERYTHING, score, tasks
-from experiments.bouthillier2021.fig01_sources import NAMES, Variance
+from experiments.bouthillier2021.fig01_sources import NAMES, SourceVariance
 from experiments.bouthillier2021.figg3_distributions import Normality
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate, between
@@ -32,7 +32,7 @@ class Peptides(NamedTuple):
   """Variances by what varies, and whether the measures are normal."""
 
   mean: float  # of all measures
-  of: dict[str, Variance]
+  of: dict[str, SourceVariance]
   order_over_init: Ratio
   normality: dict[str, Normality]
 

@@ -22,7 +22,7 @@ from vmapseeds.reports import plots
 TITLE = "Figure 2: the sd where the data vary beside that of a binomial"
 
 
-class Binomial(NamedTuple):
+class BinomialSpread(NamedTuple):
   """The standard deviation where the data alone vary; intervals of 95 %, over
   repetitions.
   """
@@ -34,7 +34,7 @@ class Binomial(NamedTuple):
   runs: str
 
 
-def compute(trained: Trained) -> dict[str, Binomial]:
+def compute(trained: Trained) -> dict[str, BinomialSpread]:
   return {
     name: binomial(
       measures.by_source(trained, name)["data"], measures.test_examples(trained, name)
@@ -46,18 +46,18 @@ def compute(trained: Trained) -> dict[str, Binomial]:
 
 def binomial(
   accuracies: Float[np.ndarray, "repetitions measures"], examples: int
-) -> Binomial:
+) -> BinomialSpread:
   error = 1 - accuracies.mean()
   within = accuracies.var(axis=1, ddof=1)
   variance = np.array([within.mean(), *stats.mean_over_runs(within).interval])
   observed = Ratio(*np.sqrt(np.maximum(variance, 0)))
   runs = " × ".join(map(str, accuracies.shape))
-  return Binomial(
+  return BinomialSpread(
     examples, error, np.sqrt(error * (1 - error) / examples), observed, runs
   )
 
 
-def rows(numbers: Mapping[str, Binomial]) -> list[Row]:
+def rows(numbers: Mapping[str, BinomialSpread]) -> list[Row]:
   table = []
   for task, n in numbers.items():
     ratio = Estimate(*(x / n.binomial for x in n.observed), "log")
@@ -73,7 +73,7 @@ def rows(numbers: Mapping[str, Binomial]) -> list[Row]:
   return table
 
 
-def plot(numbers: Mapping[str, Binomial], axes: np.ndarray) -> None:
+def plot(numbers: Mapping[str, BinomialSpread], axes: np.ndarray) -> None:
   (ax,) = axes
   every = [n.examples for n in numbers.values()]
   sizes = np.geomspace(min(every) / 3, max(every) * 10, 100)

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import compared as compared_task
+from experiments.bouthillier2021.campaigns import compared_task as compared_task
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.claims import Estimate, between, estimated
@@ -71,7 +71,7 @@ class Comparison(NamedTuple):
 
 def compute(trained: Trained) -> Comparison:
   task = compared_task(trained.scale)
-  return compared(task, *measures.pairs(trained), rho_of(trained), jax.random.key(0))
+  return compare(task, *measures.pairs(trained), rho_of(trained), jax.random.key(0))
 
 
 def rho_of(trained: Trained) -> dict[str, float]:
@@ -80,7 +80,7 @@ def rho_of(trained: Trained) -> dict[str, float]:
   return {varied: measures.biased(biased[varied]).simulated for varied in SHOWN}
 
 
-def compared(
+def compare(
   task: str,
   a: Float[np.ndarray, " runs"],
   b: Float[np.ndarray, " runs"],

@@ -28,9 +28,8 @@ class Sizes(NamedTuple):
   gamma: Float[np.ndarray, " gammas"]
   noether: Int[np.ndarray, " gammas"]  # runs of each of A and B, not in pairs
   sign: Int[np.ndarray, " gammas"]  # pairs, by the normal approximation
-  needed: Float[
-    np.ndarray, " gammas"
-  ]  # pairs from which on the decision has a power of 95 %; NaN if more than MOST
+  # Pairs from which on the decision has a power of 95 %; NaN if more than MOST
+  needed: Float[np.ndarray, " gammas"]
   power: Float[np.ndarray, " gammas"]  # of the decision on as many pairs as `noether`
 
 

@@ -32,9 +32,8 @@ class Normality(NamedTuple):
 
   p_value: float  # of the Shapiro-Wilk test
   p_within_steps: float  # of accuracies spread evenly over steps of 1/n'
-  deviations: Float[
-    np.ndarray, "repetitions measures"
-  ]  # from the mean of their repetition
+  # From the mean of their repetition
+  deviations: Float[np.ndarray, "repetitions measures"]
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Normality]]:

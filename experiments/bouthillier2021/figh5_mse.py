@@ -65,7 +65,7 @@ def errors(
   truth = ideal.mean()
   scale = ideal.std(ddof=1)
   k = biased["all"].shape[1]
-  parts = {"ideal, k = 1": of_ideal(1), "ideal": of_ideal(k)}
+  parts = {"ideal, k = 1": ideal_parts(1), "ideal": ideal_parts(k)}
   standard = {what: (x - truth) / scale for what, x in biased.items()}
   for what, x in standard.items():
     decomposition = mse_decomposition(x, 0.0)
@@ -78,7 +78,7 @@ def errors(
   return Errors(k, len(ideal), len(biased["all"]), parts, ratio)
 
 
-def of_ideal(k: int) -> dict[str, Part]:
+def ideal_parts(k: int) -> dict[str, Part]:
   """Return what equation 6 says of the ideal estimator."""
   values = {"bias": 0.0, "variance": 1 / k, "correlation": 0.0, "mse": 1 / k}
   return {part: Part(value, 0.0) for part, value in values.items()}

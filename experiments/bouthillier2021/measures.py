@@ -14,7 +14,7 @@ from experiments.bouthillier2021 import algorithms
 from experiments.bouthillier2021.campaigns import (
   EVERYTHING,
   FIXED,
-  compared,
+  compared_task,
   score,
   tasks,
 )
@@ -31,7 +31,7 @@ def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
   results = trained(name)
   campaign = trained.campaigns[name]
   if campaign.search:
-    return algorithms.found(results)
+    return algorithms.best_scores(results)
   measured = results[score(campaign.recipe)].values.astype(float)
   return np.where(results.diverged, np.nan, measured)
 
@@ -86,7 +86,7 @@ def pairs(
   """Return the accuracies of A and of B in pairs of which no run diverged, and on how
   many test examples they are.
   """
-  task = compared(trained.scale)
+  task = compared_task(trained.scale)
   b = performances(trained, f"{task}_B")
   a = performances(trained, f"{task}_sources")[-len(b) :]
   kept = ~np.isnan(a + b)

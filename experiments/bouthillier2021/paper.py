@@ -22,10 +22,8 @@ DETECTION = {
   "outperforming": Detection((0.05, "figure 6"), (0.30, "figure 6")),
 }
 NOISE = ("0 but for segmentation", "appendix A")
-SAMPLE_SIZES = {
-  0.55: ("more than 700", "appendix C.3"),
-  0.75: ("29", "appendix C.3"),
-}  # by γ
+# By γ
+SAMPLE_SIZES = {0.55: ("more than 700", "appendix C.3"), 0.75: ("29", "appendix C.3")}
 SEARCHES = ("sizable, not negligible", "section 2.2")
 STAND_OUT = ("below 1: data stand out", "section 2.2")
 CLAIMS = {

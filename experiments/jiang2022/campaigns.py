@@ -66,7 +66,7 @@ class Scatter(NamedTuple):
     return np.tile(self.runs().values["lr"][:swept], len(self.recipes()))
 
 
-class Ensemble(NamedTuple):
+class EnsembleRuns(NamedTuple):
   """Runs of one configuration, a campaign for each group."""
 
   name: str
@@ -81,7 +81,7 @@ class Ensemble(NamedTuple):
     return {group: f"{self.name}-{group}" for group in self.groups}
 
 
-class Shift(NamedTuple):
+class ShiftRuns(NamedTuple):
   """Runs trained on each domain, in pairs that differ in initialisation and order and
   share 80 % of its examples.
   """
@@ -117,11 +117,10 @@ class Scale(NamedTuple):
   one stand-in.
   """
 
-  scatters: dict[
-    str, Scatter
-  ]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few, mlp_rates
-  ensembles: dict[str, Ensemble]  # cifar10, few, cifar100, and same_data
-  shift: Shift  # of PACS
+  # By name: cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few, mlp_rates
+  scatters: dict[str, Scatter]
+  ensembles: dict[str, EnsembleRuns]  # cifar10, few, cifar100, and same_data
+  shift: ShiftRuns  # of PACS
 
 
 def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs size"]:
@@ -152,7 +151,7 @@ def stars(examples: int, size: int, pairs: int) -> vs.Runs:
   return vs.Runs.concat(members)
 
 
-def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
+def group_tables(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
   """The runs of each group of an ensemble. Runs without a training set of their own
   share that of run 0.
   """
@@ -164,7 +163,7 @@ def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
   return tables
 
 
-def ensemble(scale: str, data: str) -> dict[str, str]:
+def ensemble_campaigns(scale: str, data: str) -> dict[str, str]:
   """The names of campaigns by group, for the ensemble `cifar10`, `few`, `cifar100` or
   `same_data` at a scale.
   """
@@ -180,7 +179,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
       name: Campaign(recipe, runs) for name, recipe in scatter.recipes().items()
     }
   for ensemble in SCALES[scale].ensembles.values():
-    tables = groups(ensemble.examples, ensemble.train, ensemble.runs)
+    tables = group_tables(ensemble.examples, ensemble.train, ensemble.runs)
     every |= {
       name: Campaign(ensemble.recipe, tables[group])
       for group, name in ensemble.campaigns().items()
@@ -213,7 +212,7 @@ AUGMENTED = ("", "flip translate=4")  # the paper does not say how images are au
 MLP_MNIST = vs.recipe("mlp_cifar10", name="mlp_mnist", dataset="mnist", lr=0.1)
 
 
-def with_same_data(ensembles: dict[str, Ensemble]) -> dict[str, Ensemble]:
+def with_same_data(ensembles: dict[str, EnsembleRuns]) -> dict[str, EnsembleRuns]:
   """Return them, and the one whose runs have the same data."""
   return {**ensembles, "same_data": ensembles["cifar10"]._replace(groups=("SameData",))}
 
@@ -221,13 +220,13 @@ def with_same_data(ensembles: dict[str, Ensemble]) -> dict[str, Ensemble]:
 def smoke() -> Scale:
   digits = vs.recipe("digits_cnn", epochs=8, width=0.25, augment="")
   swept = {"lr": (0.05, 0.025), "weight_decay": (5e-4, 0.0)}
-  ensemble = Ensemble("digits", digits, 1000, 200, 8)
+  ensemble = EnsembleRuns("digits", digits, 1000, 200, 8)
   varied = {"augment": ("", "cutout=2")}
   scatter = Scatter("digits", digits, 1000, 200, varied, swept, 2)
   return Scale(
     dict.fromkeys(SCATTERS, scatter),
     with_same_data(dict.fromkeys(ENSEMBLES, ensemble)),
-    Shift(
+    ShiftRuns(
       "digits",
       vs.recipe("linear_cifar10", name="linear_digits", epochs=2, batch_size=100),
       1000,
@@ -297,9 +296,9 @@ def laptop() -> Scale:
     Scatter("mlp_rates", MLP_MNIST, 60_000, 2000, {}, at_rates, 1),
   )
   ensembles = {
-    "cifar10": Ensemble("mnist", MLP_MNIST.replace(depth=2), 60_000, 2000, 100),
-    "few": Ensemble("few", cnn, 50_000, 500, 32),
-    "cifar100": Ensemble("cifar100", mlp, 50_000, 1000, 32),
+    "cifar10": EnsembleRuns("mnist", MLP_MNIST.replace(depth=2), 60_000, 2000, 100),
+    "few": EnsembleRuns("few", cnn, 50_000, 500, 32),
+    "cifar100": EnsembleRuns("cifar100", mlp, 50_000, 1000, 32),
   }
   narrow = vs.recipe(
     "narrow_mnist", epochs=40, stop_at=0.995, schedule="constant", batch_size=50
@@ -307,7 +306,7 @@ def laptop() -> Scale:
   return Scale(
     {scatter.name: scatter for scatter in scatters},
     with_same_data(ensembles),
-    Shift("mnist", narrow, 2500, 5),
+    ShiftRuns("mnist", narrow, 2500, 5),
   )
 
 
@@ -342,11 +341,11 @@ def published(
     Scatter("mlp_rates", MLP_MNIST, 60_000, 2000, of_mlp, decays | {"lr": RATES}, 1),
   )
   ensembles = {
-    "cifar10": Ensemble("cifar10", resnet, 50_000, 10_000, runs),
-    "few": Ensemble("few", resnet, 50_000, 2000, runs),
-    "cifar100": Ensemble("cifar100", cifar100, 50_000, 10_000, runs),
+    "cifar10": EnsembleRuns("cifar10", resnet, 50_000, 10_000, runs),
+    "few": EnsembleRuns("few", resnet, 50_000, 2000, runs),
+    "cifar100": EnsembleRuns("cifar100", cifar100, 50_000, 10_000, runs),
   }
-  shift = Shift(
+  shift = ShiftRuns(
     "cifar10",
     resnet.replace(name="resnet18_domains", stop_at=0.995),
     min(most, 50_000),

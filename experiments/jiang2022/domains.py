@@ -12,12 +12,13 @@ import numpy as np
 import vmapseeds as vs
 from vmapseeds.data import shifts, sources
 
+# Shifts by their names
 DOMAINS = {
   "clean": None,
   "blur": "blur-5",
   "noise": "noise-5",
   "inversion": "inversion",
-}  # shifts by their names
+}
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def rows(numbers: Transfers) -> list[Row]:
     else:
       quantity = "error less disagreement"
       claim = paper.CLAIMS["other domain"]
-      gap, se = paired(n)
+      gap, se = paired_difference(n)
       estimate = claims.estimated(gap, se, pairs - 1, "%")
     means = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}"
     lines.append(
@@ -48,7 +48,7 @@ def rows(numbers: Transfers) -> list[Row]:
   return lines
 
 
-def paired(n: shift.Transfer) -> tuple[float, float]:
+def paired_difference(n: shift.DomainTransfer) -> tuple[float, float]:
   """The mean over pairs of error less disagreement, and its standard error."""
   apart = n.error - n.disagreement
   return apart.mean(), (apart.std(ddof=1) / np.sqrt(len(apart)))

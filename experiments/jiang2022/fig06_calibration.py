@@ -31,9 +31,8 @@ class Curve(NamedTuple):
 
   runs: int
   curve: stats.CalibrationCurve
-  se: Float[
-    np.ndarray, " bins"
-  ]  # of the accuracies, one bootstrap standard deviation: the paper's error bar
+  # Of the accuracies, one bootstrap standard deviation: the paper's error bar
+  se: Float[np.ndarray, " bins"]
   # Root mean square of accuracy less confidence, over pairs with a confidence from 0.1
   # to 0.9
   distance: float

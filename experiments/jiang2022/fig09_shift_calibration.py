@@ -25,9 +25,8 @@ DASHED = {"color": plots.INK, "linestyle": "--", "linewidth": 1, "zorder": 0}
 
 class Numbers(NamedTuple):
   transfers: Transfers
-  r_squared: tuple[
-    float, float, float
-  ]  # of gap and CACE over all transfers, with its interval
+  # Of gap and CACE over all transfers, with its interval
+  r_squared: tuple[float, float, float]
 
 
 def compute(trained: Trained) -> Numbers:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from experiments.frame import Row, Trained, row
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.campaigns import PARTNERS, SCALES
-from experiments.jiang2022.scatter import Estimate, Found, Points
+from experiments.jiang2022.scatter import BootstrapEstimate, Found, Points
 from vmapseeds.reports import plots
 
 TITLE = "Figure 10: error over disagreement against the learning rate"
@@ -25,7 +25,7 @@ COLORS = dict(zip(PARTNERS, plots.PALETTE, strict=False))
 def compute(trained: Trained) -> dict[str, dict[str, Found]]:
   """What each group shows at each learning rate, by the rate in words."""
   rates = SCALES[trained.scale].scatters["mlp_rates"].learning_rates()
-  points = scatter.read(trained, "mlp_rates", PARTNERS)
+  points = scatter.read_points(trained, "mlp_rates", PARTNERS)
   numbers = {}
   for rate in np.unique(rates)[::-1]:
     at_rate = {
@@ -72,7 +72,9 @@ def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
   ax.legend()
 
 
-def draw(ax: Axes, group: str, color: str, ratios: Mapping[float, Estimate]) -> None:
+def draw(
+  ax: Axes, group: str, color: str, ratios: Mapping[float, BootstrapEstimate]
+) -> None:
   """Draw a group's ratio at each rate with its interval."""
   value, low, high = np.array([*ratios.values()]).T
   ax.errorbar(

@@ -41,9 +41,8 @@ class ErrorRates(NamedTuple):
   """
 
   runs: int
-  counts: Int[
-    np.ndarray, " counts"
-  ]  # examples that no run, one run, ... all runs have wrong
+  # Examples that no run, one run, ... all runs have wrong
+  counts: Int[np.ndarray, " counts"]
   fit: measures.BetaFit
   a_se: float
   b_se: float
@@ -70,9 +69,8 @@ def error_rates(group: Group) -> ErrorRates:
   ses = np.std(
     [(*fit, distance) for fit, distance in map(beta, resampled)], axis=0, ddof=1
   )
-  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(
-    0.001
-  )  # at most 1 guessed example in 1000 has fewer errors
+  # At most 1 guessed example in 1000 has fewer errors
+  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(0.001)
   votes = runs * stats.vote_fractions(group.predictions, classes)
   disagreement = 1 - (votes * (votes - 1)).sum(1) / (runs * (runs - 1))
   excess = disagreement - wrong / runs

@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
 def compute(trained: Trained) -> Numbers:
   curves = {
     name: fig06.calibration(group)
-    for name, group in groups.read(trained, "same_data").items()
+    for name, group in groups.read_groups(trained, "same_data").items()
   }
   return Numbers(scatter.compute(trained, "cifar10", ["SameData"]), curves)
 

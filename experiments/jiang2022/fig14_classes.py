@@ -13,7 +13,7 @@ from experiments import gallery
 from experiments.claims import between, estimated
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
-from experiments.jiang2022.campaigns import ensemble
+from experiments.jiang2022.campaigns import ensemble_campaigns
 from experiments.jiang2022.fig06_calibration import mean_square, noise, roots
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -36,9 +36,8 @@ class Classes(NamedTuple):
   shown: Int[np.ndarray, " shown"]
   single: stats.CalibrationCurve  # one row per class
   together: stats.CalibrationCurve
-  se: Float[
-    np.ndarray, " bins"
-  ]  # of `together`'s accuracies: bootstrap standard deviations over test examples
+  # Of `together`'s accuracies: bootstrap standard deviations over test examples
+  se: Float[np.ndarray, " bins"]
   single_distance: tuple[float, float, float]  # from y = x
   together_distance: tuple[float, float, float]
   apart: tuple[float, float, float]  # of single classes from all together
@@ -47,12 +46,12 @@ class Classes(NamedTuple):
 def compute(trained: Trained) -> dict[str, Classes]:
   by_data = {}
   for printed_data, printed_name in DATA.items():
-    campaign = ensemble(trained.scale, printed_data)[GROUP]
+    campaign = ensemble_campaigns(trained.scale, printed_data)[GROUP]
     ours = gallery.short_name(trained.campaigns[campaign].recipe.dataset)
     data = printed_name
     if ours != printed_data:
       data = f"{ours} for {printed_name}"
-    by_data[printed_data] = classes(groups.of_campaign(trained, campaign), data)
+    by_data[printed_data] = classes(groups.read_group(trained, campaign), data)
   return by_data
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from experiments import measures
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import paper, scatter
-from experiments.jiang2022.scatter import Estimate, Found, Points
+from experiments.jiang2022.scatter import BootstrapEstimate, Found, Points
 
 TITLE = "Appendix D.9 and equation 63: one pair of runs, and the mean of several"
 PANELS = 2
@@ -27,12 +27,14 @@ class Numbers(NamedTuple):
   pairs: int  # of a configuration
   one: Found
   mean: Found
-  left: Estimate  # mean deviation of the means over that of single pairs
+  left: BootstrapEstimate  # mean deviation of the means over that of single pairs
 
 
 def compute(trained: Trained) -> Numbers:
   return averaged(
-    scatter.read(trained, "cifar10", ["DiffInit"])["DiffInit"].only(augmented=False)
+    scatter.read_points(trained, "cifar10", ["DiffInit"])["DiffInit"].only(
+      augmented=False
+    )
   )
 
 

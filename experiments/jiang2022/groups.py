@@ -8,7 +8,7 @@ from jaxtyping import Int
 from matplotlib.axes import Axes
 
 from experiments.frame import Trained
-from experiments.jiang2022.campaigns import GROUPS, ensemble
+from experiments.jiang2022.campaigns import GROUPS, ensemble_campaigns
 from vmapseeds.reports import plots
 
 COLORS = dict(zip(GROUPS, plots.PALETTE, strict=False))
@@ -24,15 +24,15 @@ class Group(NamedTuple):
   num_classes: int
 
 
-def read(trained: Trained, data: str) -> dict[str, Group]:
+def read_groups(trained: Trained, data: str) -> dict[str, Group]:
   """The groups of the ensemble that stands for the paper's data `of`."""
   return {
-    group: of_campaign(trained, name)
-    for group, name in ensemble(trained.scale, data).items()
+    group: read_group(trained, name)
+    for group, name in ensemble_campaigns(trained.scale, data).items()
   }
 
 
-def of_campaign(trained: Trained, name: str) -> Group:
+def read_group(trained: Trained, name: str) -> Group:
   """The runs of one campaign."""
   results = trained(name)
   kept = ~results.diverged.values
@@ -49,7 +49,7 @@ def computed(
   """Return a figure's `compute`: `function` of each group of the paper's data `of`."""
 
   def compute(trained: Trained) -> dict[str, Any]:
-    return {name: function(group) for name, group in read(trained, data).items()}
+    return {name: function(group) for name, group in read_groups(trained, data).items()}
 
   result_type = get_type_hints(function)["return"]
   compute.__annotations__["return"] = dict[str, result_type]

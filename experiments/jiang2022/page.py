@@ -153,19 +153,19 @@ DIFFERS = {
 }
 
 
-def over_configurations(group: str) -> Line:
+def configurations_line(group: str) -> Line:
   statement = f"Error ÷ disagreement, configurations, {DIFFERS[group]}"
   quantity = f"error over disagreement at learning rate 0.1, {group}"
   return Line(statement, f"connected {group}", RATES, quantity)
 
 
-def of_ensemble(group: str) -> Line:
+def ensemble_line(group: str) -> Line:
   statement = f"Error ÷ disagreement, ensemble, {DIFFERS[group]}"
   quantity = f"error over disagreement, {group}"
   return Line(statement, f"ratio {group}", TABLE, quantity)
 
 
-def calibrated(group: str) -> Line:
+def calibration_line(group: str) -> Line:
   statement = f"Calibrated ensemble, {DIFFERS[group]} (distance)"
   record = "jiang2022/fig06_calibration"
   quantity = f"distance from y = x, {group}"
@@ -173,19 +173,19 @@ def calibrated(group: str) -> Line:
 
 
 LINES = (
-  over_configurations("AllDiff"),
-  over_configurations("DiffData"),
-  over_configurations("DiffInit"),
-  over_configurations("DiffOrder"),
-  over_configurations("SameData"),
-  of_ensemble("AllDiff"),
-  of_ensemble("DiffData"),
-  of_ensemble("DiffInit"),
-  of_ensemble("DiffOrder"),
-  calibrated("AllDiff"),
-  calibrated("DiffData"),
-  calibrated("DiffInit"),
-  calibrated("DiffOrder"),
+  configurations_line("AllDiff"),
+  configurations_line("DiffData"),
+  configurations_line("DiffInit"),
+  configurations_line("DiffOrder"),
+  configurations_line("SameData"),
+  ensemble_line("AllDiff"),
+  ensemble_line("DiffData"),
+  ensemble_line("DiffInit"),
+  ensemble_line("DiffOrder"),
+  calibration_line("AllDiff"),
+  calibration_line("DiffData"),
+  calibration_line("DiffInit"),
+  calibration_line("DiffOrder"),
   Line(
     "CACE is larger where the data are shared (ratio)",
     "CACE of the same data",

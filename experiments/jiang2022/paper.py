@@ -34,13 +34,11 @@ CORRELATIONS = {
     "DiffOrder": (0.582, 0.626, 0.807),
   },
 }
-DEVIATION = {
-  1: ("0.112", "appendix D.9"),
-  4: ("0.034", "appendix D.9"),
-}  # eq. 63, by number of pairs
+# Eq. 63, by number of pairs
+DEVIATION = {1: ("0.112", "appendix D.9"), 4: ("0.034", "appendix D.9")}
 
 
-class Ensemble(NamedTuple):
+class PrintedEnsemble(NamedTuple):
   """A row of table 1 or 3: of 100 ResNet-18, each trained on 10,000 examples until it
   makes no training error.
   """
@@ -52,7 +50,7 @@ class Ensemble(NamedTuple):
   ece: float
 
 
-def _ensembles(sizes: tuple[int, ...], table: str) -> dict[str, Ensemble]:
+def _ensembles(sizes: tuple[int, ...], table: str) -> dict[str, PrintedEnsemble]:
   """Read a table, a line for each group: error, its sd, disagreement, its sd, gap, CACE
   of ensembles of some sizes, and ECE.
   """
@@ -63,7 +61,9 @@ def _ensembles(sizes: tuple[int, ...], table: str) -> dict[str, Ensemble]:
       float, numbers
     )
     spreads = (error, error_sd), (disagreement, disagreement_sd)
-    by_group[group] = Ensemble(*spreads, gap, dict(zip(sizes, cace, strict=True)), ece)
+    by_group[group] = PrintedEnsemble(
+      *spreads, gap, dict(zip(sizes, cace, strict=True)), ece
+    )
   return by_group
 
 

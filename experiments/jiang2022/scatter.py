@@ -44,7 +44,7 @@ class Points(NamedTuple):
     return (~np.isnan(self.error)).sum()
 
 
-class Estimate(NamedTuple):
+class BootstrapEstimate(NamedTuple):
   """A number, with its interval of 95 % by the bootstrap over configurations."""
 
   value: float
@@ -64,10 +64,10 @@ class Estimate(NamedTuple):
 class Agreement(NamedTuple):
   """How well disagreement tells the error; a point is a pair of runs."""
 
-  ratio: Estimate  # mean error over mean disagreement
-  r_squared: Estimate
-  kendall_tau: Estimate
-  deviation: Estimate  # mean of equation 63
+  ratio: BootstrapEstimate  # mean error over mean disagreement
+  r_squared: BootstrapEstimate
+  kendall_tau: BootstrapEstimate
+  deviation: BootstrapEstimate  # mean of equation 63
 
 
 class Found(NamedTuple):
@@ -83,11 +83,11 @@ def compute(
   """What the scatter plot that stands for the paper's data `of` shows of some groups."""
   return {
     group: Found(points, agreement(points))
-    for group, points in read(trained, data, groups).items()
+    for group, points in read_points(trained, data, groups).items()
   }
 
 
-def read(
+def read_points(
   trained: Trained, data: str, groups: Iterable[str] = GROUPS
 ) -> dict[str, Points]:
   """The points of some groups in that scatter plot."""
@@ -170,8 +170,8 @@ def over_configurations(
     [statistic(error[some], disagreement[some]) for some in rows]
   )
   if np.ndim(value) == 0:
-    return Estimate(value, low, high)
-  return [Estimate(*of_one) for of_one in zip(value, low, high, strict=True)]
+    return BootstrapEstimate(value, low, high)
+  return [BootstrapEstimate(*of_one) for of_one in zip(value, low, high, strict=True)]
 
 
 def rows(numbers: Mapping[str, Found], high: str = "") -> list[Row]:

@@ -22,7 +22,7 @@ MISSING = (
 MARKERS = dict(zip(DOMAINS, "osD^", strict=True))  # by source
 
 
-class Transfer(NamedTuple):
+class DomainTransfer(NamedTuple):
   """Runs trained on a source and tested on a target. Standard errors are over runs;
   CACE's is by the bootstrap.
   """
@@ -45,11 +45,11 @@ class Transfer(NamedTuple):
     return self.errors[0::2]
 
 
-Transfers = Mapping[str, Mapping[str, Transfer]]  # by source, and by target
+Transfers = Mapping[str, Mapping[str, DomainTransfer]]  # by source, and by target
 
 
-def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
-  by_source: dict[str, dict[str, Transfer]] = {}
+def compute(trained: Trained) -> dict[str, dict[str, DomainTransfer]]:
+  by_source: dict[str, dict[str, DomainTransfer]] = {}
   for source, name in SCALES[trained.scale].shift.campaigns().items():
     for target in DOMAINS:
       results = trained(name, target)
@@ -63,7 +63,7 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
   return by_source
 
 
-def transfer(group: Group) -> Transfer:
+def transfer(group: Group) -> DomainTransfer:
   """The numbers of pairs of which no run diverged. Rows 2i and 2i + 1 are a pair."""
   predictions, labels, classes = group
   runs = len(predictions)
@@ -73,7 +73,7 @@ def transfer(group: Group) -> Transfer:
     stats.vote_fractions(predictions, classes), runs, key=key, replicates=10
   )
   gap = stats.gde_gap(*group)
-  return Transfer(
+  return DomainTransfer(
     runs,
     stats.error_rates(predictions != labels),
     stats.churn(predictions[0::2], predictions[1::2]),
@@ -85,7 +85,7 @@ def transfer(group: Group) -> Transfer:
   )
 
 
-def each(numbers: Transfers) -> list[tuple[str, str, Transfer]]:
+def each(numbers: Transfers) -> list[tuple[str, str, DomainTransfer]]:
   """All transfers, each after its source and target."""
   return [
     (source, target, n)
@@ -95,7 +95,7 @@ def each(numbers: Transfers) -> list[tuple[str, str, Transfer]]:
 
 
 def plot(
-  numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]
+  numbers: Transfers, axes: np.ndarray, draw: Callable[[DomainTransfer], tuple]
 ) -> None:
   """One panel per target, one marker and colour per source. `draw` gives x and y."""
   for ax, target in zip(axes, DOMAINS, strict=True):

@@ -80,7 +80,7 @@ def points(
   return Points(ratio * error, disagreement, np.zeros(configurations, bool))
 
 
-def of_scatter(
+def simulate_scatter(
   rng: np.random.Generator, which: str, scale: str, **settings: float
 ) -> Estimate:
   """One number of `scatter.agreement`, with its bootstrap over configurations."""
@@ -99,7 +99,7 @@ def of_scatter(
   return estimate.on(scale, len(p.error))
 
 
-def calibrated(rng: np.random.Generator) -> Estimate:
+def simulate_gap(rng: np.random.Generator) -> Estimate:
   n = fig06_calibration.calibration(group(rng, moved=0.05))
   return fig06_calibration.rows({"AllDiff": n})[0].estimate
 
@@ -135,36 +135,36 @@ def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
   return claims.estimated(float(np.mean(caces) - law.cace), float(se))
 
 
-def of_groups(rng: np.random.Generator) -> Estimate:
+def simulate_same_data(rng: np.random.Generator) -> Estimate:
   """Values of four groups, those of one training set 2.5 times as large."""
   means = {"AllDiff": 0.04, "DiffData": 0.04, "DiffInit": 0.1, "DiffOrder": 0.1}
   values = {name: (rng.normal(mean, 0.003), 0.003) for name, mean in means.items()}
   return table1_ensembles.same_data_over_different(values)
 
 
-def of_ratio(ratio: float) -> Simulated:
-  draw = functools.partial(of_scatter, which="ratio", scale="log", ratio=ratio)
+def simulated_ratio(ratio: float) -> Simulated:
+  draw = functools.partial(simulate_scatter, which="ratio", scale="log", ratio=ratio)
   return Simulated(draw, f"96 configurations, ratio {ratio}")
 
 
-def of_ensemble(ratio: float) -> Simulated:
+def simulated_ensemble(ratio: float) -> Simulated:
   """The ratio of 100 runs, with a standard error of 0.006."""
   draw = lambda rng: claims.positive(rng.normal(ratio, 0.006), 0.006)  # noqa: E731
   return Simulated(draw, f"100 runs, ratio {ratio} ± 0.006")
 
 
 SIMULATED = {
-  "connected AllDiff": of_ratio(0.95),
-  "connected DiffData": of_ratio(0.95),
-  "connected DiffInit": of_ratio(1.15),
-  "connected DiffOrder": of_ratio(1.15),
-  "connected SameData": of_ratio(1.15),
-  "ratio AllDiff": of_ensemble(0.95),
-  "ratio DiffData": of_ensemble(0.95),
-  "ratio DiffInit": of_ensemble(1.15),
-  "ratio DiffOrder": of_ensemble(1.15),
+  "connected AllDiff": simulated_ratio(0.95),
+  "connected DiffData": simulated_ratio(0.95),
+  "connected DiffInit": simulated_ratio(1.15),
+  "connected DiffOrder": simulated_ratio(1.15),
+  "connected SameData": simulated_ratio(1.15),
+  "ratio AllDiff": simulated_ensemble(0.95),
+  "ratio DiffData": simulated_ensemble(0.95),
+  "ratio DiffInit": simulated_ensemble(1.15),
+  "ratio DiffOrder": simulated_ensemble(1.15),
   "calibrated": Simulated(
-    calibrated, f"{RUNS} runs, 1,000 examples, a twentieth of labels random"
+    simulate_gap, f"{RUNS} runs, 1,000 examples, a twentieth of labels random"
   ),
   "beta": Simulated(beta, f"{RUNS} runs, 1,000 examples, a Beta law"),
   "few confidences": Simulated(
@@ -179,6 +179,6 @@ SIMULATED = {
     functools.partial(few_runs, moved=0.0),
     "calibrated",
   ),
-  "CACE of the same data": Simulated(of_groups, "2.5 with errors of 0.003"),
-  "gap of the same data": Simulated(of_groups, "2.5 with errors of 0.003"),
+  "CACE of the same data": Simulated(simulate_same_data, "2.5 with errors of 0.003"),
+  "gap of the same data": Simulated(simulate_same_data, "2.5 with errors of 0.003"),
 }

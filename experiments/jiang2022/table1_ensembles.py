@@ -42,20 +42,20 @@ class Cace(NamedTuple):
   calibrated_sd: float  # over ensembles and draws of labels
 
 
-class Spread(NamedTuple):
+class MeanAndSd(NamedTuple):
   mean: float
   se: float
   sd: float
 
 
-class Ensemble(NamedTuple):
+class EnsembleNumbers(NamedTuple):
   """What the runs of one group have in common. Standard errors are over runs, on the
   one test set.
   """
 
   runs: int
-  error: Spread  # over runs
-  disagreement: Spread  # over all pairs of distinct runs
+  error: MeanAndSd  # over runs
+  disagreement: MeanAndSd  # over all pairs of distinct runs
   gap: float
   gap_se: float
   ratio: float  # error over disagreement
@@ -66,7 +66,7 @@ class Ensemble(NamedTuple):
   ece_calibrated: float
 
 
-def ensemble(group: Group) -> Ensemble:
+def measure_ensemble(group: Group) -> EnsembleNumbers:
   predictions, labels, classes = group
   runs = len(predictions)
   errors = stats.error_rates(predictions != labels)
@@ -105,10 +105,10 @@ def ensemble(group: Group) -> Ensemble:
   if disagreement:
     ratio = error / disagreement
     ratio_se = gap_se / disagreement
-  return Ensemble(
+  return EnsembleNumbers(
     runs,
-    Spread(error, errors.std(ddof=1) / math.sqrt(runs), errors.std(ddof=1)),
-    Spread(disagreement.value, disagreement.se, of_pairs.std()),
+    MeanAndSd(error, errors.std(ddof=1) / math.sqrt(runs), errors.std(ddof=1)),
+    MeanAndSd(disagreement.value, disagreement.se, of_pairs.std()),
     abs(error - disagreement),
     gap_se,
     ratio,
@@ -120,10 +120,10 @@ def ensemble(group: Group) -> Ensemble:
   )
 
 
-compute = groups.computed("cifar10", ensemble)
+compute = groups.computed("cifar10", measure_ensemble)
 
 
-def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
+def rows(numbers: Mapping[str, EnsembleNumbers], where: str = "table 1") -> list[Row]:
   high = "" if where == "table 1" else "high "
   lines = []
   for group, n in numbers.items():
@@ -149,7 +149,7 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
         claims.positive(n.ratio, n.ratio_se),
         n.runs,
       ),
-      *(of_size(size, group, n, printed, where) for size in n.cace),
+      *(cace_row(size, group, n, printed, where) for size in n.cace),
       row(
         f"ECE, {group}",
         (f"{printed.ece:.4f}", where),
@@ -171,8 +171,12 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
   return lines
 
 
-def of_size(
-  size: int, group: str, n: Ensemble, stated_ensemble: paper.Ensemble, where: str
+def cace_row(
+  size: int,
+  group: str,
+  n: EnsembleNumbers,
+  stated_ensemble: paper.PrintedEnsemble,
+  where: str,
 ) -> Row:
   """The row of CACE of `size` runs, beside that of a calibrated distribution's runs."""
   cace = n.cace[size]
@@ -208,7 +212,7 @@ def same_data_over_different(
 
 
 def plot(
-  numbers: Mapping[str, Ensemble], axes: np.ndarray, where: str = "table 1"
+  numbers: Mapping[str, EnsembleNumbers], axes: np.ndarray, where: str = "table 1"
 ) -> None:
   """The gap against CACE, and CACE by the number of runs; the paper's values are open
   diamonds.
@@ -239,7 +243,9 @@ def plot(
   size_ax.legend(loc="upper right", ncols=2)
 
 
-def draw_gap(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None:
+def draw_gap(
+  n: EnsembleNumbers, printed: paper.PrintedEnsemble, group: str, ax: Axes
+) -> None:
   """The gap of a group against CACE of all its runs."""
   color = COLORS[group]
   all_runs = n.cace[n.runs]
@@ -260,7 +266,9 @@ def draw_gap(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None
   )
 
 
-def draw_sizes(n: Ensemble, printed: paper.Ensemble, group: str, ax: Axes) -> None:
+def draw_sizes(
+  n: EnsembleNumbers, printed: paper.PrintedEnsemble, group: str, ax: Axes
+) -> None:
   """CACE of a group by the number of runs, and that of a calibrated distribution."""
   color = COLORS[group]
   sizes = list(n.cace)

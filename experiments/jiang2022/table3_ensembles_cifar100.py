@@ -9,6 +9,6 @@ from experiments.jiang2022 import table1_ensembles as table1
 
 TITLE = "Table 3: ensembles, the paper's on CIFAR-100"
 PANELS = table1.PANELS
-compute = groups.computed("cifar100", table1.ensemble)
+compute = groups.computed("cifar100", table1.measure_ensemble)
 rows = functools.partial(table1.rows, where="table 3")
 plot = functools.partial(table1.plot, where="table 3")

@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  points = scatter.read(trained, "cifar10")
+  points = scatter.read_points(trained, "cifar10")
   agreements = {
     group: {
       name: scatter.agreement(group_points.only(which)) for name, which in SETS.items()

@@ -42,7 +42,8 @@ class Bounds(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Bounds]:
   return {
-    name: bounds(group) for name, group in groups.read(trained, "cifar10").items()
+    name: bounds(group)
+    for name, group in groups.read_groups(trained, "cifar10").items()
   }
 
 

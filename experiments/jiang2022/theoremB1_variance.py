@@ -36,7 +36,8 @@ class Variances(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Variances]:
   return {
-    name: variances(group) for name, group in groups.read(trained, "cifar10").items()
+    name: variances(group)
+    for name, group in groups.read_groups(trained, "cifar10").items()
   }
 
 

@@ -64,9 +64,8 @@ class Studies(NamedTuple):
   source_runs: int  # of each source and duration
   poke_epochs: tuple[int, ...]  # some of `source_epochs`
   pairs: int  # of a poked and an unpoked run, for each poke
-  poke_eighths: tuple[
-    int, ...
-  ]  # eighths of the longest training, after which it is poked
+  # Eighths of the longest training, after which it is poked
+  poke_eighths: tuple[int, ...]
 
 
 class Ablations(NamedTuple):
@@ -245,7 +244,7 @@ def durations(scale: Scale) -> dict[str, Campaign]:
   return campaigns | {"long": long._replace(recipe=recipe)}
 
 
-def said(name: str, epochs: int) -> str:
+def duration_text(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
   text = f"{name}: {duration(epochs)}"
@@ -264,7 +263,7 @@ def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
   """
   return [
     row(
-      f"{quantity}, {said(name, n.epochs)}",
+      f"{quantity}, {duration_text(name, n.epochs)}",
       stated.get(name),
       text(n),
       n.runs,

@@ -39,7 +39,7 @@ def compute(trained: Trained) -> dict[str, Accuracy]:
 
 
 def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
-  spread = frame.spread(tallies)
+  spread = frame.spread_of(tallies)
   ends = stats.variance_over_runs(spread.accuracies).interval
   low, high = map(math.sqrt, ends)
   return Accuracy(epochs, spread, (low, high))

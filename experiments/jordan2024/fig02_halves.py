@@ -40,9 +40,8 @@ class Halves(NamedTuple):
   # On one half, of the quarter of runs best on the other; mean of both directions
   quarter_gain: float
   quarter_gain_interval: tuple[float, float]
-  best_gain: tuple[
-    float, float
-  ]  # on the odd half, of the run best on the even half; and the reverse
+  # On the odd half, of the run best on the even half; and the reverse
+  best_gain: tuple[float, float]
   sd: float  # of a run's accuracy on a half; the standard error of `best_gain`
   even: Float[np.ndarray, " runs"]
   odd: Float[np.ndarray, " runs"]

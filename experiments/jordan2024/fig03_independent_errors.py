@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from experiments import frame, measures
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, percent, root
+from experiments.frame import Row, Spread, Trained, percent, sqrt_with_se
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -55,7 +55,7 @@ def compute(trained: Trained) -> dict[str, Independence]:
 def independence(
   epochs: int, tallies: stats.Tallies, variance_se: float = math.nan
 ) -> Independence:
-  observed = frame.spread(tallies)
+  observed = frame.spread_of(tallies)
   variance = tallies.independent_errors_variance().value
   ratio = math.nan
   interval = (math.nan, math.nan)
@@ -63,7 +63,7 @@ def independence(
     low, high = stats.variance_over_runs(observed.accuracies).interval
     ratio = observed.sd**2 / variance
     interval = (low / variance, high / variance)
-  predicted, se = root(variance, variance_se)
+  predicted, se = sqrt_with_se(variance, variance_se)
   return Independence(
     epochs, observed, predicted, se, ratio, interval, simulated(tallies)
   )

@@ -36,9 +36,8 @@ class Pair(NamedTuple):
   both: float
   p_value: float  # of the χ² test of the 2 × 2 table, one degree of freedom
   images: np.ndarray
-  pairs: Int[
-    np.ndarray, "20"
-  ]  # of examples in `MIDDLE`, counted by p-value in the bins of `EDGES`
+  # Of examples in `MIDDLE`, counted by p-value in the bins of `EDGES`
+  pairs: Int[np.ndarray, "20"]
 
 
 def compute(trained: Trained) -> Pair:

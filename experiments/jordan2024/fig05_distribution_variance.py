@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.claims import Estimate, between
-from experiments.frame import Row, Trained, percent, root
+from experiments.frame import Row, Trained, percent, sqrt_with_se
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -37,9 +37,8 @@ class Variance(NamedTuple):
   distribution_se: float
   interval: tuple[float, float]
   ratio: float  # of the variances; infinite where equation 3 is not positive
-  ratio_interval: tuple[
-    float, float
-  ]  # the prediction of independent errors taken as known
+  # The prediction of independent errors taken as known
+  ratio_interval: tuple[float, float]
 
 
 def compute(trained: Trained) -> dict[str, Variance]:
@@ -58,9 +57,9 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
     epochs,
     tallies.runs,
     math.sqrt(observed),
-    root(observed, rest * se)[1],
+    sqrt_with_se(observed, rest * se)[1],
     math.sqrt(independent),
-    *root(estimate, se),
+    *sqrt_with_se(estimate, se),
     interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
     ratio=ratio(observed, estimate),
     ratio_interval=ratio_interval(observed, estimate, (low, high), rest),

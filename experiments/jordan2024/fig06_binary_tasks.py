@@ -41,7 +41,7 @@ class Counts(NamedTuple):
   wrong: Int[np.ndarray, "tasks examples"]  # how many runs have the example wrong
 
 
-class Estimate(NamedTuple):
+class FitEstimate(NamedTuple):
   """A number and its standard error: the standard deviation over bootstrap samples of
   the tasks.
   """
@@ -71,16 +71,15 @@ class Tasks(NamedTuple):
   variance: Float[np.ndarray, " tasks"]  # observed on the test set, ddof = 1
   independent: Float[np.ndarray, " tasks"]  # if errors were independent, unbiased
   distribution: Float[np.ndarray, " tasks"]  # equation 3, unbiased and signed
-  equation_6: dict[
-    str, Estimate
-  ]  # this and the next two: each prediction's fit to `variance`
-  binomial: dict[str, Estimate]
-  theorem_3: dict[str, Estimate]
-  mse_ratio: Estimate  # binomial over equation 6
+  # This and the next two: each prediction's fit to `variance`
+  equation_6: dict[str, FitEstimate]
+  binomial: dict[str, FitEstimate]
+  theorem_3: dict[str, FitEstimate]
+  mse_ratio: FitEstimate  # binomial over equation 6
   cap: dict[str, Cap]  # of `equation_6`
   mse_ratio_cap: Cap
-  independent_equation_6: dict[str, Estimate]  # equation 6's fit to `independent`
-  independent_mse_ratio: Estimate
+  independent_equation_6: dict[str, FitEstimate]  # equation 6's fit to `independent`
+  independent_mse_ratio: FitEstimate
 
 
 def compute(trained: Trained) -> Tasks:
@@ -142,7 +141,7 @@ def fit_tasks(counts: Counts) -> Tasks:
 def fits(
   observed: Float[np.ndarray, " tasks"],
   predicted: Mapping[str, Float[np.ndarray, " tasks"]],
-) -> tuple[dict[str, dict[str, Estimate]], Estimate]:
+) -> tuple[dict[str, dict[str, FitEstimate]], FitEstimate]:
   """The fit of each prediction, and the mean squared error of "binomial" over that of
   "equation_6".
   """
@@ -156,7 +155,7 @@ def fits(
   }
   estimates = {
     name: {
-      f: Estimate(getattr(fit[name], f), getattr(refits[name], f).std(ddof=1))
+      f: FitEstimate(getattr(fit[name], f), getattr(refits[name], f).std(ddof=1))
       for f in fit[name]._fields
     }
     for name in predicted
@@ -165,7 +164,7 @@ def fits(
   def error_ratio(fits: Mapping[str, measures.VarianceFit]) -> Any:
     return fits["binomial"].mean_squared_error / fits["equation_6"].mean_squared_error
 
-  return estimates, Estimate(error_ratio(fit), error_ratio(refits).std(ddof=1))
+  return estimates, FitEstimate(error_ratio(fit), error_ratio(refits).std(ddof=1))
 
 
 def caps(

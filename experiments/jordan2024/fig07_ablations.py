@@ -16,7 +16,16 @@ from jaxtyping import Bool, Int
 
 from experiments import claims, frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, percent, root, row, rows_of, spread
+from experiments.frame import (
+  Row,
+  Spread,
+  Trained,
+  percent,
+  row,
+  rows_of,
+  spread_of,
+  sqrt_with_se,
+)
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -31,18 +40,18 @@ MISSING = (
 TOP = 0.15  # share of runs that are chosen as best on the validation half
 
 
-class Ensemble(NamedTuple):
+class AblatedEnsemble(NamedTuple):
   """Runs of one configuration, and the accuracy of their plurality vote."""
 
   accuracy: Spread
   ensemble: float
 
 
-class Ablations(NamedTuple):
+class AblationNumbers(NamedTuple):
   """Two configurations, and how the first compares with the second."""
 
-  without: Ensemble  # without augmentation
-  fifth: Ensemble  # on a fifth of the data
+  without: AblatedEnsemble  # without augmentation
+  fifth: AblatedEnsemble  # on a fifth of the data
   ratio: float  # of their variances
   ratio_interval: tuple[float, float]
   gain: float  # of the first's ensemble over its mean accuracy, less the second's gain
@@ -69,7 +78,7 @@ class Finetuned(NamedTuple):
 class Numbers(NamedTuple):
   linear: Spread
   linear_interval: tuple[float, float]  # of the standard deviation
-  ablations: Ablations
+  ablations: AblationNumbers
   finetuned: tuple[Finetuned, Finetuned]
 
 
@@ -80,7 +89,7 @@ def compute(trained: Trained) -> Numbers:
     results.predictions.values[~results.diverged.values] for results in (without, fifth)
   ]
   finetuned = trained("finetuned")
-  linear = spread(trained.errors("linear"))
+  linear = spread_of(trained.errors("linear"))
   wrong = finetuned.predictions.values != finetuned.labels.values
   rates = finetuned.lr.values
   return Numbers(
@@ -100,14 +109,14 @@ def ablate(
   without: Int[np.ndarray, "a examples"],
   fifth: Int[np.ndarray, "b examples"],
   labels: Int[np.ndarray, " examples"],
-) -> Ablations:
+) -> AblationNumbers:
   """Compares the two configurations, from their predictions."""
   classes = int(labels.max()) + 1
   votes = [
     stats.plurality(predictions, classes) == labels for predictions in (without, fifth)
   ]
   both = [
-    Ensemble(spread(predictions != labels), right.mean())
+    AblatedEnsemble(spread_of(predictions != labels), right.mean())
     for predictions, right in zip((without, fifth), votes, strict=True)
   ]
   ratio = stats.variance_ratio(
@@ -116,20 +125,20 @@ def ablate(
   of_runs = [(predictions == labels).mean(0) for predictions in (without, fifth)]
   gains = (votes[0] - of_runs[0]) - (votes[1] - of_runs[1])
   gain_se = gains.std(ddof=1) / math.sqrt(len(labels))
-  return Ablations(*both, ratio.value, ratio.interval, gains.mean(), gain_se)
+  return AblationNumbers(*both, ratio.value, ratio.interval, gains.mean(), gain_se)
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
   validation = 1 - errors[:, ::2].mean(1)
   test = 1 - errors[:, 1::2].mean(1)
   variance = stats.distribution_variance(errors)
-  excess = root(variance.value, variance.se)
+  excess = sqrt_with_se(variance.value, variance.se)
   gain = stats.top_fraction_gain(errors, TOP).even_to_odd
   gain_se = stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se
   correlation = stats.split_correlation(errors)
   return Finetuned(
     rate,
-    spread(errors),
+    spread_of(errors),
     validation,
     test,
     correlation.value,
@@ -221,7 +230,7 @@ def plot(n: Numbers, axes: np.ndarray) -> None:
     ax.set_title(f"finetuned at learning rate {f.rate:.3g}", pad=22)
 
 
-def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
+def histograms(ax: frame.Axes, ensembles: dict[str, AblatedEnsemble]) -> None:
   """Accuracies, and a line at the accuracy of each ensemble."""
   for color, (name, e) in zip(
     (plots.BLUE, plots.ORANGE), ensembles.items(), strict=True

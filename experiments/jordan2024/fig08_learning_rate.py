@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import claims, frame
-from experiments.frame import Row, Spread, Trained, percent, row, rows_of, spread
+from experiments.frame import Row, Spread, Trained, percent, row, rows_of, spread_of
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -60,7 +60,7 @@ def by_rate(
           rate,
           len(errors),
           left_out,
-          spread(errors),
+          spread_of(errors),
           independent,
           excess.value,
           excess.se,
@@ -118,7 +118,7 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   mean_ax, sd_ax = axes
   rates = [n.rate for n in numbers]
   mean, mean_se, sd, sd_se = 100 * np.array([n.accuracy[2:6] for n in numbers]).T
-  distribution, se = np.array([frame.root(*n[5:7]) for n in numbers]).T * 100
+  distribution, se = np.array([frame.sqrt_with_se(*n[5:7]) for n in numbers]).T * 100
   mean_ax.errorbar(rates, mean, 2 * mean_se, color=plots.BLUE, marker="o", capsize=3)
   mean_ax.set(xlabel="learning rate", ylabel="mean test accuracy (%)")
   sd_ax.errorbar(

@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments import claims, frame
 from experiments.claims import Estimate, between
-from experiments.frame import Row, Spread, Trained, percent, rows_of, spread
+from experiments.frame import Row, Spread, Trained, percent, rows_of, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
 from experiments.jordan2024.fig05_distribution_variance import Variance, variance
@@ -23,18 +23,18 @@ from vmapseeds.reports import plots
 TITLE = "Figure 9: distribution shift makes runs differ"
 
 
-class Shift(NamedTuple):
+class ShiftedSpread(NamedTuple):
   """The runs of a campaign on one test set."""
 
   accuracy: Spread
   variance: Variance
 
 
-def panels(numbers: Mapping[str, Mapping[str, Shift]]) -> int:
+def panels(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> int:
   return 2 + len(numbers)
 
 
-def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
+def compute(trained: Trained) -> dict[str, dict[str, ShiftedSpread]]:
   """The numbers by data set and test set; the first test set is not shifted."""
   by_data = {}
   for name in shifted(trained.campaigns):
@@ -45,12 +45,12 @@ def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
     }
     epochs = trained.epochs(name)
     by_data[data_of(campaign)] = {
-      s: Shift(spread(t), variance(epochs, t)) for s, t in of_set.items()
+      s: ShiftedSpread(spread_of(t), variance(epochs, t)) for s, t in of_set.items()
     }
   return by_data
 
 
-def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
+def rows(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> list[Row]:
   lines = []
   for data, shifts in numbers.items():
     unshifted = next(iter(shifts))
@@ -88,14 +88,14 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
   return lines
 
 
-def excess(shift: Shift) -> Estimate:
+def excess(shift: ShiftedSpread) -> Estimate:
   """Equation 3, signed; what independent errors give is taken as known."""
   ends = stats.variance_over_runs(shift.accuracy.accuracies).interval
   observed = shift.accuracy.sd**2, *ends
   return Estimate(*(x - shift.variance.independent**2 for x in observed))
 
 
-def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
+def plot(numbers: Mapping[str, Mapping[str, ShiftedSpread]], axes: np.ndarray) -> None:
   """Accuracies on the first data set's test set and on the one with most variance;
   standard deviations on all sets.
   """

@@ -13,7 +13,7 @@ from jaxtyping import Bool
 
 from experiments import frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, duration, percent, row, spread
+from experiments.frame import Row, Spread, Trained, duration, percent, row, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, sources_of
 from vmapseeds import stats
@@ -23,7 +23,7 @@ TITLE = "Figure 10 [11]: what each source of randomness gives alone"
 PANELS = 3
 
 
-class Source(NamedTuple):
+class SourceSpread(NamedTuple):
   """The accuracies when one source varies, and the ratio of their variance to that with
   all sources.
   """
@@ -34,7 +34,7 @@ class Source(NamedTuple):
   interval: tuple[float, float]
 
 
-def compute(trained: Trained) -> dict[int, dict[str, Source]]:
+def compute(trained: Trained) -> dict[int, dict[str, SourceSpread]]:
   """The numbers by duration and by source; "all" is one of the sources."""
   studies = STUDIES[trained.scale]
   return {
@@ -50,17 +50,17 @@ def compute(trained: Trained) -> dict[int, dict[str, Source]]:
 
 def by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
-) -> dict[str, Source]:
-  spreads = {source: spread(e) for source, e in errors.items()}
+) -> dict[str, SourceSpread]:
+  spreads = {source: spread_of(e) for source, e in errors.items()}
   by_name = {}
   for source, s in spreads.items():
     everything = spreads["all"].accuracies
     ratio = stats.variance_ratio(s.accuracies, everything, paired=False)
-    by_name[source] = Source(s.runs, s, ratio.value, ratio.interval)
+    by_name[source] = SourceSpread(s.runs, s, ratio.value, ratio.interval)
   return by_name
 
 
-def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
+def rows(numbers: Mapping[int, Mapping[str, SourceSpread]]) -> list[Row]:
   every = next(iter(numbers.values()))
   lines = [
     row(
@@ -86,7 +86,7 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
   ]
 
 
-def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
+def plot(numbers: Mapping[int, Mapping[str, SourceSpread]], axes: np.ndarray) -> None:
   """Left: the distributions of accuracy after the shortest and the longest training.
   Right: the ratios of variances.
   """

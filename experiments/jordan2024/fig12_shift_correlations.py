@@ -27,7 +27,7 @@ TITLE = "Figure 12 [10]: correlations between the accuracies on shifted test set
 LEVEL = 0.05
 
 
-class Pair(NamedTuple):
+class PairOfSets(NamedTuple):
   """Two test sets: correlation over runs of the accuracies on them, with its interval."""
 
   first: str
@@ -48,7 +48,7 @@ class Correlations(NamedTuple):
 
   runs: int
   accuracies: dict[str, Float[np.ndarray, "runs 2"]]
-  pairs: list[Pair]
+  pairs: list[PairOfSets]
 
 
 def panels(numbers: Mapping[str, Correlations]) -> int:
@@ -60,14 +60,14 @@ def compute(trained: Trained) -> dict[str, Correlations]:
   for name in shifted(trained.campaigns):
     campaign = trained.campaigns[name]
     accuracies = {
-      test_set: halves(trained(name, test_set))
+      test_set: accuracies_of_halves(trained(name, test_set))
       for test_set in campaign.recipe.test_sets
     }
     by_data[data_of(campaign)] = correlations(accuracies)
   return by_data
 
 
-def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
+def accuracies_of_halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
   """The accuracies on even and odd examples of the runs that did not diverge."""
   examples = results.sizes["example"]
   return 1 - results.half_errors.values[~results.diverged.values] / np.array(
@@ -88,7 +88,7 @@ def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlat
         r = np.corrcoef(x, y)[0, 1]
       p_value = stats.correlation_p_value(r, runs)
       interval = stats.correlation_over_runs(x, y).interval
-      pairs.append(Pair(first, second, r, interval, p_value))
+      pairs.append(PairOfSets(first, second, r, interval, p_value))
   return Correlations(runs, accuracies, pairs)
 
 

@@ -21,7 +21,7 @@ from vmapseeds import stats
 TITLE = "Figure 13 [14]: the binomial approximation overestimates variance"
 
 
-class Binomial(NamedTuple):
+class BinomialFit(NamedTuple):
   """Observed accuracies, and as many simulated ones. Ratios are of predicted variances
   over the observed one.
   """
@@ -29,18 +29,17 @@ class Binomial(NamedTuple):
   epochs: int
   observed: Spread
   over_observed: dict[str, float]
-  intervals: dict[
-    str, tuple[float, float]
-  ]  # 95 % over runs, the prediction taken as known
+  # 95 % over runs, the prediction taken as known
+  intervals: dict[str, tuple[float, float]]
   simulated: dict[str, Float[np.ndarray, " runs"]]  # accuracies
 
 
-def compute(trained: Trained) -> Binomial:
-  return binomial(trained.epochs("long"), trained.tallies("long"))
+def compute(trained: Trained) -> BinomialFit:
+  return compare_with_binomial(trained.epochs("long"), trained.tallies("long"))
 
 
-def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
-  observed = frame.spread(tallies)
+def compare_with_binomial(epochs: int, tallies: stats.Tallies) -> BinomialFit:
+  observed = frame.spread_of(tallies)
   n = tallies.examples
   predicted = {
     "binomial": stats.binomial_variance(1 - observed.mean, n),
@@ -48,21 +47,21 @@ def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
   }
   low, high = stats.variance_over_runs(observed.accuracies).interval
   drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
-  return Binomial(
+  return BinomialFit(
     epochs,
     observed,
-    {k: over(v, observed.sd**2) for k, v in predicted.items()},
-    {k: (over(v, high), over(v, low)) for k, v in predicted.items()},
+    {k: safe_ratio(v, observed.sd**2) for k, v in predicted.items()},
+    {k: (safe_ratio(v, high), safe_ratio(v, low)) for k, v in predicted.items()},
     {"binomial": drawn, "independent": simulated(tallies)},
   )
 
 
-def over(a: float, b: float) -> float:
+def safe_ratio(a: float, b: float) -> float:
   """a/b; NaN where that is not defined, as it is if all runs have the same accuracy."""
   return a / b if b else math.nan
 
 
-def rows(numbers: Binomial) -> list[Row]:
+def rows(numbers: BinomialFit) -> list[Row]:
   n = numbers
   return [
     row(
@@ -75,7 +74,7 @@ def rows(numbers: Binomial) -> list[Row]:
   ]
 
 
-def plot(numbers: Binomial, axes: np.ndarray) -> None:
+def plot(numbers: BinomialFit, axes: np.ndarray) -> None:
   n = numbers
   sd = {name: n.observed.sd * math.sqrt(x) for name, x in n.over_observed.items()}
   groups = {

@@ -51,7 +51,7 @@ def intervals(
   )
 
 
-def truths(tallies: stats.Tallies) -> Intervals:
+def true_values(tallies: stats.Tallies) -> Intervals:
   """The true values that the intervals estimate, from all runs; both ends are the
   value.
   """
@@ -73,7 +73,9 @@ class Coverage(NamedTuple):
   held: dict[str, int]
 
 
-def groups(tallies: stats.Tallies, size: int) -> list[Int[np.ndarray, "2 size"]]:
+def groups_of_runs(
+  tallies: stats.Tallies, size: int
+) -> list[Int[np.ndarray, "2 size"]]:
   """The numbers of errors on both halves of disjoint groups of `size` runs."""
   runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
   starts = range(0, tallies.runs - size + 1, size)
@@ -87,8 +89,8 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   holds when that does.
   """
   independent = tallies.independent_errors_variance().value
-  truth = truths(tallies)
-  drawn = groups(tallies, size)
+  truth = true_values(tallies)
+  drawn = groups_of_runs(tallies, size)
   by_group = [intervals(group, independent, tallies.examples) for group in drawn]
   ends = {
     name: [getattr(group, name) for group in by_group]
@@ -111,19 +113,19 @@ def gain_interval(tallies: stats.Tallies, halves: Int[np.ndarray, "2 runs"]) -> 
   return float(gain.low), float(gain.high)
 
 
-def reach(tallies: stats.Tallies, size: int) -> float:
+def half_width(tallies: stats.Tallies, size: int) -> float:
   """Half the width of equation 3's interval from `size` runs, relative to the value
   from all runs: the median over disjoint groups.
   """
   independent = tallies.independent_errors_variance().value
   interval_ends = [
     intervals(group, independent, tallies.examples).distribution
-    for group in groups(tallies, size)
+    for group in groups_of_runs(tallies, size)
   ]
   if not interval_ends:
     return math.nan
   widths = [high - low for low, high in interval_ends]
-  return np.median(widths) / 2 / truths(tallies).distribution[0]
+  return np.median(widths) / 2 / true_values(tallies).distribution[0]
 
 
 class Skewness(NamedTuple):
@@ -150,7 +152,9 @@ def skewness(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
 
 def skewed(tallies: stats.Tallies, size: int, level: float) -> float:
   """The share of disjoint groups of `size` runs whose skewness has p below `level`."""
-  return np.mean([skewness(group).p_value < level for group in groups(tallies, size)])
+  return np.mean(
+    [skewness(group).p_value < level for group in groups_of_runs(tallies, size)]
+  )
 
 
 # Claims: each takes the intervals of a short and a long training, and the
@@ -177,7 +181,9 @@ CLAIMS: dict[str, Claim] = {
 }
 
 
-def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, float]:
+def claim_shares(
+  short: stats.Tallies, long: stats.Tallies, size: int
+) -> dict[str, float]:
   """The share of draws of `size` runs of each training that show each claim: their
   intervals leave no doubt.
   """
@@ -199,7 +205,7 @@ def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, fl
   return {name: count / DRAWS for name, count in times_seen.items()}
 
 
-def sizes(runs: int) -> list[int]:
+def group_sizes(runs: int) -> list[int]:
   """Powers of 2 from 8 on, at most a quarter of all runs, so that draws are not all the
   same.
   """

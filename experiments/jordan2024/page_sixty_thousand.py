@@ -27,7 +27,7 @@ def accuracies(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="upper left")
 
 
-def shown(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def claims_seen(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the share of draws that show a claim against their number of runs."""
   (ax,) = axes
   by_claim = records[NUMBERS]["shares"]
@@ -98,7 +98,7 @@ PAGE = Page(
       "of all runs. Bars: Wilson's, 95 %.",
     ),
     "shown": Picture(
-      shown,
+      claims_seen,
       "Drawing fewer runs from these: in how many draws do intervals of 95 % show each "
       "claim? Line: 95 %.",
       height=4.4,

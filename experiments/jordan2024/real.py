@@ -269,7 +269,7 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
       gallery.write(out, "jordan2024", names, f"real {scale}")  # if interrupted
       frame.write(out, trained, module, module.compute(trained), note)
     elif path.exists():
-      numbers, stored_note = frame.stored(path, module, trained)
+      numbers, stored_note = frame.read_stored(path, module, trained)
       frame.write(out, trained, module, numbers, stored_note)
   for figure in gallery.write(out, "jordan2024", names, f"real {scale}").values():
     frame.show_rows(figure)

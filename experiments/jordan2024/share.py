@@ -24,7 +24,7 @@ PRINTED = {
 }
 
 
-class Share(NamedTuple):
+class GenuineShare(NamedTuple):
   """The share with its 95 % interval over runs, what independent errors add taken as
   known.
   """
@@ -35,11 +35,11 @@ class Share(NamedTuple):
   interval: tuple[float, float]
 
 
-def compute(trained: Trained) -> dict[str, Share]:
+def compute(trained: Trained) -> dict[str, GenuineShare]:
   return {d: share(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
 
 
-def share(epochs: int, tallies: stats.Tallies) -> Share:
+def share(epochs: int, tallies: stats.Tallies) -> GenuineShare:
   total = tallies.test_set_variance().value
   distribution = tallies.distribution_variance()
   part = distribution.value
@@ -51,10 +51,10 @@ def share(epochs: int, tallies: stats.Tallies) -> Share:
     return end / whole if whole > 0 else math.nan
 
   interval = tuple(share_of_total(end) for end in distribution.interval)
-  return Share(epochs, tallies.runs, share_of_total(part), interval)
+  return GenuineShare(epochs, tallies.runs, share_of_total(part), interval)
 
 
-def factor(short: Share, long: Share) -> Estimate:
+def factor(short: GenuineShare, long: GenuineShare) -> Estimate:
   """Return how many times smaller the share is after the long training. It has no upper
   end where the share after the long training may be 0.
   """
@@ -68,7 +68,7 @@ def factor(short: Share, long: Share) -> Estimate:
   return Estimate(value, low, math.inf, "log")
 
 
-def rows(numbers: Mapping[str, Share]) -> list[Row]:
+def rows(numbers: Mapping[str, GenuineShare]) -> list[Row]:
   short = numbers["short"]
   long = numbers["long"]
   falls = factor(short, long)
@@ -94,7 +94,7 @@ def rows(numbers: Mapping[str, Share]) -> list[Row]:
   ]
 
 
-def plot(numbers: Mapping[str, Share], axes: np.ndarray) -> None:
+def plot(numbers: Mapping[str, GenuineShare], axes: np.ndarray) -> None:
   shares = list(numbers.values())
   ax = axes[0]
   values = 100 * np.array([(n.share, *n.interval) for n in shares])

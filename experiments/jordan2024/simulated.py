@@ -76,7 +76,7 @@ def far(rng: np.random.Generator, ratio: float, runs: int = 40) -> Estimate:
   errors: Bool[np.ndarray, "runs examples"] = rng.random((runs, EXAMPLES)) < rates
   independent = math.sqrt(stats.independent_errors_variance(errors))
   rate = fig08_learning_rate.Rate(
-    0.2, runs, 0, frame.spread(errors), independent, math.nan, math.nan
+    0.2, runs, 0, frame.spread_of(errors), independent, math.nan, math.nan
   )
   return fig08_learning_rate.over_independent(rate)
 
@@ -127,7 +127,7 @@ def theorem(rng: np.random.Generator, which: int, systematic: bool = False) -> E
     rng.random((runs, examples)) < law, rng.integers(1, 10, (runs, examples)), 0
   )
   numbers = {
-    str(k): theorem3_calibration.calibrated(predictions % k, labels % k, k)
+    str(k): theorem3_calibration.measure_calibration(predictions % k, labels % k, k)
     for k in (2, 10)
   }
   stated = paper.CLAIMS[f"theorem {which}"].statistic
@@ -140,7 +140,7 @@ def theorem(rng: np.random.Generator, which: int, systematic: bool = False) -> E
   return estimates[-1] if which == 5 else estimates[0]
 
 
-def drawn(draw, law: float, null: float | None, law_text: str, null_text: str = ""):
+def simulate(draw, law: float, null: float | None, law_text: str, null_text: str = ""):
   """Return the campaigns of a draw with one argument; without a null, those of a value."""
   if null is None:
     return Simulated(lambda rng: draw(rng, law), law_text)
@@ -160,20 +160,22 @@ SIMULATED = {
     functools.partial(narrows, ratio=6.5, spread=SHORT),
     "both as the short",
   ),
-  "halves short": drawn(
+  "halves short": simulate(
     after(correlation, SHORT), 6.5, 1, "4,000 runs, ratio 6.5", "independent errors"
   ),
-  "halves long": drawn(after(correlation, LONG), 1.06, None, "4,000 runs, ratio 1.06"),
-  "independence short": drawn(
+  "halves long": simulate(
+    after(correlation, LONG), 1.06, None, "4,000 runs, ratio 1.06"
+  ),
+  "independence short": simulate(
     after(over_independent, SHORT), 6.5, None, "4,000 runs, ratio 6.5"
   ),
-  "independence long": drawn(
+  "independence long": simulate(
     after(over_independent, LONG), 1.06, None, "4,000 runs, ratio 1.06"
   ),
-  "binomial": drawn(over_binomial, 1.06, None, "4,000 runs, ratio 1.06"),
-  "rate far": drawn(far, 2.0, 1.0, "40 runs, ratio 2", "independent errors"),
-  "poked long": drawn(over_distinct, 0.99, None, "50 pairs, ratio 0.99"),
-  "poked later": drawn(poked_later, 0.9, 0.99, "50 pairs, a tenth less", "as much"),
+  "binomial": simulate(over_binomial, 1.06, None, "4,000 runs, ratio 1.06"),
+  "rate far": simulate(far, 2.0, 1.0, "40 runs, ratio 2", "independent errors"),
+  "poked long": simulate(over_distinct, 0.99, None, "50 pairs, ratio 0.99"),
+  "poked later": simulate(poked_later, 0.9, 0.99, "50 pairs, a tenth less", "as much"),
   "theorem 4": Simulated(
     functools.partial(theorem, which=4),
     "100 runs, calibrated",

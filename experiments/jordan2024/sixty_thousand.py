@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       prog="python -m experiments.jordan2024.sixty_thousand",
       description=__doc__,
     )
-    names = named(flags.epochs)
+    names = name_durations(flags.epochs)
     at_least("--runs", flags.runs, 4)
     at_least("--seed-batch", flags.seed_batch, 1)
     recipes = {
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"wrote {out / 'numbers.json'}")
 
 
-def named(epochs: Sequence[int]) -> dict[str, int]:
+def name_durations(epochs: Sequence[int]) -> dict[str, int]:
   """The durations by the figures' names: untrained, short, medium, long."""
   trained = sorted({at_least("--epochs", e, 0) for e in epochs} - {0})
   if not 2 <= len(trained) <= 3:
@@ -143,7 +143,7 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
   out = Path(flags.out)
   place = Path(flags.campaigns, key)
   earlier = [
-    read(path, recipe)
+    read_sitting(path, recipe)
     for path in (
       out / f"tallies-{key}.npz",
       *sorted(out.glob(f"tallies-{key}-from*.npz")),
@@ -169,7 +169,7 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     record = describe_runs(place, recipe) | {"seconds": seconds_of(place)}
     sitting = Sitting(seeds, tallies, record)
     name = f"tallies-{key}-from{first}" if first else f"tallies-{key}"
-    save(out / f"{name}.npz", sitting)
+    save_sitting(out / f"{name}.npz", sitting)
     earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
   if not earlier:
     raise UserError(f"there are no runs of {key}: leave --no-train out")
@@ -186,7 +186,7 @@ def seconds_of(place: Path) -> float:
   return seconds * sum(record["runs"] for record in records)
 
 
-def save(path: Path, sitting: Sitting) -> None:
+def save_sitting(path: Path, sitting: Sitting) -> None:
   """Saves a sitting with the smallest dtypes; joint errors only on and above the
   diagonal.
   """
@@ -206,7 +206,7 @@ def save(path: Path, sitting: Sitting) -> None:
   files.write(path, stream.getvalue())
 
 
-def read(path: Path, recipe: vs.Recipe) -> Sitting:
+def read_sitting(path: Path, recipe: vs.Recipe) -> Sitting:
   """Reads a sitting; `UserError` if its runs are of another recipe."""
   with np.load(path) as file:
     arrays = dict(file)
@@ -264,13 +264,13 @@ def make(
   }
   by_claim = shares(tallies)
   sections = [
-    *figures(names, tallies, data.tests[test_set].inputs),
+    *figure_sections(names, tallies, data.tests[test_set].inputs),
     disagreeing(names, tallies),
     covered(names, tallies),
     digits(names, tallies),
     dependent(names, tallies),
     decided(names, tallies),
-    claimed(names, tallies, by_claim),
+    claims_section(names, tallies, by_claim),
   ]
   record = {
     "recipe": flags.recipe,
@@ -312,7 +312,7 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   }
 
 
-def figures(
+def figure_sections(
   names: Mapping[str, int], tallies: Mapping[str, stats.Tallies], images: np.ndarray
 ) -> list[Section]:
   """The rows of the paper's figures from these runs."""
@@ -327,7 +327,7 @@ def figures(
     (fig03_independent_errors, of_each(fig03_independent_errors.independence)),
     (fig04_pair, fig04_pair.pair(long, images)),
     (fig05_distribution_variance, of_each(fig05_distribution_variance.variance)),
-    (fig13_binomial, fig13_binomial.binomial(names["long"], long)),
+    (fig13_binomial, fig13_binomial.compare_with_binomial(names["long"], long)),
     (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images)),
   ]
   sections = []
@@ -420,7 +420,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
   few = few_of(tallies)
   for name, t in tallies.items():
     n = fig05_distribution_variance.variance(0, t)
-    reach = lessons.reach(t, few)
+    reach = lessons.half_width(t, few)
     needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
@@ -491,7 +491,7 @@ to one side, and the pairs of examples of figure 4's χ² test at 5 %, by its po
   return Section(f"What all runs decide that {some:,} do not", text, head, rows)
 
 
-def before(tallies: Mapping[str, stats.Tallies]) -> str:
+def shorter_duration(tallies: Mapping[str, stats.Tallies]) -> str:
   """The longest training but one."""
   if "medium" in tallies:
     return "medium"
@@ -502,11 +502,11 @@ def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
   """By claim and number of runs: in how many draws of so many runs it is shown, of the
   long training against the next shorter one.
   """
-  short = tallies[before(tallies)]
+  short = tallies[shorter_duration(tallies)]
   long = tallies["long"]
   by_size = {
-    size: lessons.shares(short, long, size)
-    for size in lessons.sizes(min(short.runs, long.runs))
+    size: lessons.claim_shares(short, long, size)
+    for size in lessons.group_sizes(min(short.runs, long.runs))
   }
   return {
     claim: {size: by_claim[claim] for size, by_claim in by_size.items()}
@@ -514,13 +514,13 @@ def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
   }
 
 
-def claimed(
+def claims_section(
   names: Mapping[str, int],
   tallies: Mapping[str, stats.Tallies],
   by_claim: Mapping[str, Mapping[int, float]],
 ) -> Section:
   """How many runs each of the paper's claims needs."""
-  shorter = before(tallies)
+  shorter = shorter_duration(tallies)
   long = tallies["long"]
   most = max(max(by_size, default=0) for by_size in by_claim.values())
   least = {claim: lessons.smallest(by_size) for claim, by_size in by_claim.items()}

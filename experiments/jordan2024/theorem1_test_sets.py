@@ -50,13 +50,15 @@ def known(errors: Bool[np.ndarray, "runs examples"]) -> Known:
   runs, examples = errors.shape
   rates = errors.mean(0)
   rng = np.random.default_rng(0)
-  by_size = {size: drawn(errors, size, rng) for size in SIZES if size <= examples}
+  by_size = {
+    size: draw_test_sets(errors, size, rng) for size in SIZES if size <= examples
+  }
   return Known(
     runs, examples, errors.mean(1).var(), (rates * (1 - rates)).mean(), by_size
   )
 
 
-def drawn(
+def draw_test_sets(
   errors: Bool[np.ndarray, "runs examples"], size: int, rng: np.random.Generator
 ) -> Drawn:
   """Draws test sets of independent examples, so that an example may be in one twice,

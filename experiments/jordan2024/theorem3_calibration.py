@@ -47,12 +47,12 @@ def compute(trained: Trained) -> dict[str, Calibrated]:
   labels = results.labels.values
   classes = int(results.attrs["num_classes"])
   return {
-    "two classes": calibrated(predictions % 2, labels % 2, 2),
-    f"{classes} classes": calibrated(predictions, labels, classes),
+    "two classes": measure_calibration(predictions % 2, labels % 2, 2),
+    f"{classes} classes": measure_calibration(predictions, labels, classes),
   }
 
 
-def calibrated(
+def measure_calibration(
   predictions: Int[np.ndarray, "runs examples"],
   labels: Int[np.ndarray, " examples"],
   classes: int,

@@ -33,7 +33,7 @@ from experiments.measures.estimators import (
   mse_decomposition,
 )
 from experiments.measures.fits import (
-  Correlations,
+  TestSetCorrelations,
   VarianceFit,
   calibration_variance,
   poisson_binomial_pmf,

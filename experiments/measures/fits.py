@@ -110,7 +110,7 @@ def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
   return pmf
 
 
-class Correlations(NamedTuple):
+class TestSetCorrelations(NamedTuple):
   """Pearson's correlation of every two of some series over the same runs, its square,
   and the two-sided p-value.
   """
@@ -122,7 +122,7 @@ class Correlations(NamedTuple):
 
 def test_set_correlations(
   errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"],
-) -> Correlations:
+) -> TestSetCorrelations:
   """Return the correlations over runs between the errors on several test sets: is a run
   that is good on one good on another?
 
@@ -157,7 +157,7 @@ def test_set_correlations(
     raise UserError(f"errors of {listed}: give the same runs on every test set")
   wrong = np.stack([count_errors(e, axis=1) for e in read.values()], axis=1)
   r = correlation(wrong[:, :, None], wrong[:, None, :])
-  return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
+  return TestSetCorrelations(r, r**2, correlation_p_value(r, len(wrong)))
 
 
 # Otherwise pytest would collect this function wherever it is imported, as its name is

@@ -46,7 +46,7 @@ class Flags:
   """seed of the instants and the victims"""
 
 
-class Outcome(NamedTuple):
+class CrowdOutcome(NamedTuple):
   """What became of a campaign."""
 
   kills: int
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
   same: bool  # whether the results equal the undisturbed campaign's
 
 
-def disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
+def run_disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> CrowdOutcome:
   """Kill processes of a campaign for a while, let it end, and compare it with one that is
   never killed.
   """
@@ -106,10 +106,10 @@ def disturbed(folder: Path, recipe: vs.Recipe, flags: Flags) -> Outcome:
   if not (out / gathered_file(len(seen))).exists():
     problems.append("values were not gathered")
   same = kills.is_as_undisturbed(out, folder / "undisturbed", recipe, runs)
-  return Outcome(hits, runs, sorted(changed), statuses, problems, same)
+  return CrowdOutcome(hits, runs, sorted(changed), statuses, problems, same)
 
 
-def is_sound(outcome: Outcome) -> bool:
+def is_sound(outcome: CrowdOutcome) -> bool:
   """Return whether every promise was kept."""
   return outcome.same and not (outcome.changed or outcome.statuses or outcome.problems)
 
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> None:
     for name, value in vars(flags).items():
       at_least(name, value, 0 if name == "seed" else 1)
     with tempfile.TemporaryDirectory() as folder:
-      outcome = disturbed(Path(folder), RECIPE, flags)
+      outcome = run_disturbed(Path(folder), RECIPE, flags)
   print(
     f"{outcome.kills} kills of {flags.processes} processes in {flags.seconds} s, "
     f"{outcome.runs} runs; records that changed: {outcome.changed or 'none'}; other "

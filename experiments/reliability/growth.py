@@ -150,7 +150,7 @@ def measure(name: str, folder: str, runs: int, block_runs: int) -> Cost:
   """Return what a command costs in a process of its own, after imports."""
   code = (
     "from experiments.reliability import growth\n"
-    f"growth.measured({name!r}, {folder!r}, {runs}, {block_runs})"
+    f"growth.print_cost({name!r}, {folder!r}, {runs}, {block_runs})"
   )
   output = subprocess.run(
     [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
@@ -158,7 +158,7 @@ def measure(name: str, folder: str, runs: int, block_runs: int) -> Cost:
   return Cost(**json.loads(output.splitlines()[-1]))
 
 
-def measured(name: str, *given) -> None:
+def print_cost(name: str, *given) -> None:
   """Run one command, and print its `Cost` as JSON."""
   jax.devices()
   requests = 0

@@ -112,7 +112,7 @@ def process(*args) -> multiprocessing.Process:
   return started
 
 
-def trained(log: Path) -> list[int]:
+def trained_rows(log: Path) -> list[int]:
   """The rows that were trained. A row that was trained twice is there twice."""
   if not log.exists():
     return []
@@ -122,7 +122,7 @@ def trained(log: Path) -> list[int]:
   return rows
 
 
-def killed(
+def run_killed(
   folder: Path,
   recipe: vs.Recipe,
   runs: int,
@@ -149,7 +149,7 @@ def killed(
     done = np.zeros(0, bool)
     if read_metadata(out):
       done = Results(out).done
-    before = len(trained(log))
+    before = len(trained_rows(log))
     operation = None
     if kills_left and not clock:
       # Every fourth kill comes within the first 60 changes, where the process extends
@@ -167,7 +167,9 @@ def killed(
       time.sleep(rng.uniform(0, min(1, runs / 400)))
       run.kill()
     run.join()
-    again += int(sum(done[row] for row in trained(log)[before:] if row < len(done)))
+    again += int(
+      sum(done[row] for row in trained_rows(log)[before:] if row < len(done))
+    )
     return run.exitcode == -signal.SIGKILL
 
   for kills_left in range(kills, 0, -1):
@@ -221,7 +223,7 @@ def main(argv: list[str] | None = None) -> None:
     flags = parse(Flags, argv, prog="python -m experiments.reliability.kills")
     at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:
-      outcome = killed(
+      outcome = run_killed(
         Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, progress=True
       )
   print(

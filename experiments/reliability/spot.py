@@ -99,7 +99,7 @@ class Flags:
   """campaigns of each kind, to be averaged"""
 
 
-class Outcome(NamedTuple):
+class SpotOutcome(NamedTuple):
   """What a campaign took."""
 
   hours: float  # until the last block is written
@@ -110,7 +110,9 @@ class Outcome(NamedTuple):
   dollars: float
 
 
-def campaign(flags: Flags, batch: int, interval: float, seed: int) -> Outcome:
+def simulate_campaign(
+  flags: Flags, batch: int, interval: float, seed: int
+) -> SpotOutcome:
   """Simulate one campaign.
 
   Args:
@@ -178,7 +180,7 @@ def campaign(flags: Flags, batch: int, interval: float, seed: int) -> Outcome:
     + total.get * flags.get_price
   )
   waiting = paid - trained - lost - saving
-  return Outcome(
+  return SpotOutcome(
     end / 3600, lost / paid, saving / paid, waiting / paid, sum(total), dollars
   )
 
@@ -217,8 +219,10 @@ def main(argv: list[str] | None = None) -> None:
     for policy, interval in intervals(flags, batch).items():
       if policy == "never" and batch * flags.run_seconds > 2 * flags.life:
         continue  # it would take days
-      each = [campaign(flags, batch, interval, seed) for seed in range(flags.seeds)]
-      mean = Outcome(*np.mean(each, axis=0))
+      each = [
+        simulate_campaign(flags, batch, interval, seed) for seed in range(flags.seeds)
+      ]
+      mean = SpotOutcome(*np.mean(each, axis=0))
       best.append((mean.dollars, batch, policy))
       print(
         f"| {batch} | {policy} | {mean.hours:.2f} | {mean.lost:.1%} | {abs(mean.saving):.1%} "

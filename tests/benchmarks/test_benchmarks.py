@@ -471,16 +471,16 @@ def test_wrong_flags_are_refused_before_any_work(argv, words, tmp_path, capsys):
 def test_every_kind_of_contender_on_each_platform():
   flags = training_step.Flags()
   cpu = {"platform": "cpu", "cores": 2, "devices": 2}
-  ways = training_step.ways(WORKLOADS["digits"], cpu, flags)
+  ways = training_step.ways_to_train(WORKLOADS["digits"], cpu, flags)
   assert {way.kind for way in ways} == set(training_step.KINDS)
   assert all(
     way.options["width"] == 1 and way.devices == 2 for way in ways if way.kind == "ours"
   )
   raced = dataclasses.replace(flags, precisions=("float32", "bfloat16"))
-  both = training_step.ways(WORKLOADS["digits"], cpu, raced)
+  both = training_step.ways_to_train(WORKLOADS["digits"], cpu, raced)
   assert {way.precision for way in both} == {*raced.precisions}
   assert len({(way.kind, way.label) for way in both}) == len(both) == 2 * len(ways)
-  gpu = training_step.ways(
+  gpu = training_step.ways_to_train(
     WORKLOADS["digits"], {"platform": "gpu", "cores": 16, "devices": 1}, flags
   )
   assert {way.lanes for way in gpu if way.kind == "a"} == {16, 64, 256}
@@ -489,7 +489,7 @@ def test_every_kind_of_contender_on_each_platform():
     "default",
     "reduce-overhead",
   }
-  assert contenders.placed("digits", "gpu").recipe.precision == "bfloat16"
+  assert contenders.workload_on("digits", "gpu").recipe.precision == "bfloat16"
 
 
 def test_the_parts_of_a_campaign_add_up():
@@ -608,8 +608,8 @@ def test_counts_are_of_the_evaluation(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_sound_folders_get_no_line(tmp_path, monkeypatch):
-  train = sound.trained
-  monkeypatch.setattr(sound, "trained", lambda: itertools.islice(train(), 1))
+  train = sound.trained_folders
+  monkeypatch.setattr(sound, "trained_folders", lambda: itertools.islice(train(), 1))
   sound.main(["--imports", "3", "--out", str(tmp_path)])
   numbers = json.loads((tmp_path / "sound.json").read_text())["numbers"]
   assert numbers["wrong"] == {}

@@ -59,7 +59,7 @@ def test_plain_search_counts_epochs_and_finds_the_best(rungs, monkeypatch):
   monkeypatch.setitem(searching.TRIALS, "JAX", made)
   monkeypatch.setattr(os, "sched_setaffinity", lambda *given: None)
   monkeypatch.setattr(jax.config, "update", lambda *given: None)
-  found = searching.plain("JAX", RECIPE.replace(epochs=16), 0, 12, 0, rungs)
+  found = searching.run_optuna("JAX", RECIPE.replace(epochs=16), 0, 12, 0, rungs)
   _, *trained = told  # the first compiles
   assert found.trials == len(trained) == 12
   assert found.epochs == sum(epochs for _, epochs in trained)

@@ -895,7 +895,7 @@ def test_the_command_estimates_a_recipe_and_a_task(tpu, tmp_path, capsys, monkey
 def test_the_best_estimate_is_the_fastest_that_fits():
   def estimator(how):
     fits = how.width < 64
-    return estimates.Estimate(
+    return estimates.StepEstimate(
       fits, 2.0 * how.width, 100.0, float(how.width) if fits else None
     )
 

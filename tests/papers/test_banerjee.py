@@ -136,13 +136,13 @@ def test_ensembles_are_drawn_without_replacement():
     rng.normal(size=(4, 40)),
     rng.integers(0, 2, 40),
   )
-  n = table1_ensembles.of_size(reference, runs, labels, members=3)
+  n = table1_ensembles.draw_ensembles(reference, runs, labels, members=3)
   without = np.array([(runs.sum(0) - run) / 3 for run in runs])
   accuracies = ((without >= 0) == labels).mean(1)
   assert n.accuracy.mean() == pytest.approx(
     accuracies.mean(), abs=4 * accuracies.std() / 500**0.5
   )
-  whole = table1_ensembles.of_size(reference, runs, labels, members=4)
+  whole = table1_ensembles.draw_ensembles(reference, runs, labels, members=4)
   assert (whole.churn.max(), np.ptp(whole.accuracy)) == (0, 0)
 
 
@@ -187,7 +187,7 @@ def test_the_claim_of_variances_is_of_runs_that_learnt():
   rng = np.random.default_rng(0)
   gaps = rng.normal(size=(2, 6, 200)) + rng.normal(size=(2, 6, 1))
   labels = np.arange(200) % 2
-  init, batch = (candidates.of_source(of[:3], of[3:], labels) for of in gaps)
+  init, batch = (candidates.measure_source(of[:3], of[3:], labels) for of in gaps)
   a, b = batch.accuracy.accuracies, init.accuracy.accuracies
   claim = paper.CLAIMS["order"].statistic
   for at_chance in ([], [0.1]):
@@ -197,7 +197,7 @@ def test_the_claim_of_variances_is_of_runs_that_learnt():
     assert of[claim].estimate.value == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
     every = of.get(f"{claim}, with runs at chance")
     assert (every is not None) == bool(at_chance)
-  expected = table2_accuracies.of_variances(a, np.append(b, 0.1))
+  expected = table2_accuracies.ratio_of_variances(a, np.append(b, 0.1))
   assert (every.ours, every.claim) == (str(expected), None)
 
 
@@ -243,7 +243,7 @@ def test_the_pattern_of_ensembles_is_judged():
 
 def test_no_small_level_is_shown_as_none():
   gaps = np.arange(12.0).reshape(4, 1, 3).repeat(20, axis=2).reshape(4, 60)
-  n = candidates.of_source(gaps[:2], 100 + gaps[2:], np.ones(60, int))
+  n = candidates.measure_source(gaps[:2], 100 + gaps[2:], np.ones(60, int))
   assert not n.small.any()
   assert n.failed.sum() == 200
   numbers = dict.fromkeys(SOURCES, n)
@@ -298,19 +298,21 @@ def test_a_partial_correlation_is_that_of_ranks_without_the_third():
   assert 0.91 < np.mean(held) < 0.985
   for few in (np.arange(4.0), np.ones(9)):
     assert np.isnan(candidates.partial(few, few, few).rho)
-    assert np.isnan(candidates.together([candidates.partial(few, few, few)]).rho)
-  assert candidates.together([found] * 4).se == pytest.approx(found.se / 2)
-  assert candidates.together([found] * 4).rho == pytest.approx(found.rho)
+    assert np.isnan(candidates.mean_rank([candidates.partial(few, few, few)]).rho)
+  assert candidates.mean_rank([found] * 4).se == pytest.approx(found.se / 2)
+  assert candidates.mean_rank([found] * 4).rho == pytest.approx(found.rho)
 
 
 def test_two_runs_as_accurate_that_disagree_most():
   gaps = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, -1, -1], [1, 1, 1, 1.0]])
-  n = candidates.of_source(gaps, gaps, np.ones(4, int))
+  n = candidates.measure_source(gaps, gaps, np.ones(4, int))
   assert sorted(fig01_two_runs.alike(n)) == [0, 1]
 
 
 def test_the_ensemble_of_opposite_runs_has_small_gaps():
-  gaps = fig03_epochs.gaps_of(np.array([[3.0, -3.0, 0.5, 9.0], [-3.0, 3.0, 0.5, 9.0]]))
+  gaps = fig03_epochs.gap_distributions(
+    np.array([[3.0, -3.0, 0.5, 9.0], [-3.0, 3.0, 0.5, 9.0]])
+  )
   np.testing.assert_allclose(gaps.small, [0.5, 0.5])
   np.testing.assert_allclose(gaps.large, 0)
   assert (gaps.lowest <= gaps.highest).all()

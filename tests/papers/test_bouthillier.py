@@ -105,7 +105,7 @@ def test_a_search_whose_trials_all_failed_leaves_nothing_to_train(tmp_path):
   recipe = SMOKE["breast_cancer"].recipe
   over = {"lr": "log 1e30..1e32"}
   searched = vs.search(recipe, over, trials=1, searches=2, out=tmp_path / "s")
-  assert np.isnan(algorithms.found(searched)).all()
+  assert np.isnan(algorithms.best_scores(searched)).all()
   with pytest.raises(vs.UserError, match="all trials of search 0 failed"):
     frame.with_best(vs.Runs.independent(4), searched, 2)
 
@@ -242,7 +242,7 @@ def test_what_repetitions_share_costs_measures():
 def test_rates_are_simulated_with_the_correlations_found():
   a, b, _, biased = made_up()
   rho = {"all": biased["data"].simulated, "init": biased["init"].simulated}
-  n = fig06_detection.compared("digits", a, b, 1000, rho, jax.random.key(1))
+  n = fig06_detection.compare("digits", a, b, 1000, rho, jax.random.key(1))
   np.testing.assert_allclose(n.exact["all"], n.exact["ideal"])
   np.testing.assert_allclose(
     n.exact["init"], operating_characteristics(fig06_detection.GRID, rho["init"])
@@ -461,7 +461,7 @@ def test_each_task_has_its_campaigns(scale):
     assert found[f"{name}_noise"].lane_width == campaigns.NOISE_WIDTH
     assert (f"{name}_ideal" in found) == (f"{name}_tpe" in found) == bool(task.searched)
   (b,) = (name for name in found if name.endswith("_B"))
-  assert b == f"{campaigns.compared(scale)}_B"
+  assert b == f"{campaigns.compared_task(scale)}_B"
   assert b == ("cifar10_B" if scale == "paper" else "digits_B")
 
 
@@ -529,7 +529,7 @@ def test_repetitions_share_all_seeds_but_one():
 def test_error_of_a_deviation_is_that_of_the_tensor(runs):
   errors = np.random.default_rng(runs).random((runs, 50)) < 0.3
   errors[0] = False  # a run far from the others
-  of_tensor = frame.spread(errors).sd_se
+  of_tensor = frame.spread_of(errors).sd_se
   np.testing.assert_allclose(
     fig06_detection.sd_se(1 - stats.error_rates(errors)), of_tensor, rtol=1e-9
   )

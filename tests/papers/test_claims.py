@@ -74,22 +74,22 @@ def test_intervals_that_hold_together_are_bonferronis(runs, count):
   estimate = claims.estimated(x.mean(), scipy.stats.sem(x), freedom=runs - 1)
   level = 1 - 0.05 / count
   expected = scipy.stats.t.interval(level, runs - 1, x.mean(), scipy.stats.sem(x))
-  assert claims.widened(estimate, count)[1:3] == pytest.approx(expected)
+  assert claims.widen(estimate, count)[1:3] == pytest.approx(expected)
 
 
 def test_intervals_are_widened_on_their_scale():
   plain = claims.estimated(0.4, 0.1)
   for scale, back in (("log", math.exp), ("atanh", math.tanh)):
     estimate = Estimate(*map(back, plain[:3]), scale)
-    expected = [*map(back, claims.widened(plain, 9)[:3])]
-    assert claims.widened(estimate, 9)[:3] == pytest.approx(expected)
-  lopsided = claims.widened(Estimate(1.0, 0.5, 5.0), 4)
+    expected = [*map(back, claims.widen(plain, 9)[:3])]
+    assert claims.widen(estimate, 9)[:3] == pytest.approx(expected)
+  lopsided = claims.widen(Estimate(1.0, 0.5, 5.0), 4)
   assert (lopsided.high - 1) / (1 - lopsided.low) == pytest.approx(8)
-  assert claims.widened(Estimate(2.0, 2.0, 2.0, "log"), 9)[:3] == (2, 2, 2)
-  open_end = claims.widened(Estimate(2.0, 1.5, math.inf, "log"), 9)
+  assert claims.widen(Estimate(2.0, 2.0, 2.0, "log"), 9)[:3] == (2, 2, 2)
+  open_end = claims.widen(Estimate(2.0, 1.5, math.inf, "log"), 9)
   assert open_end.low < 1.5
   assert open_end.high == math.inf
-  assert claims.widened(Estimate(0.1, 0.0, 0.2, "log"), 9).low == 0.0
+  assert claims.widen(Estimate(0.1, 0.0, 0.2, "log"), 9).low == 0.0
 
 
 def test_as_many_pages_as_promised_hold_altogether():
@@ -98,7 +98,7 @@ def test_as_many_pages_as_promised_hold_altogether():
   misses = 0
   for _ in range(1000):
     found = [claims.estimated(x, 1.0) for x in rng.normal(size=lines)]
-    wide = [claims.widened(x, lines) for x in found]
+    wide = [claims.widen(x, lines) for x in found]
     misses += any(not x.low <= 0 <= x.high for x in wide)
   assert scipy.stats.binomtest(misses, 1000, 0.05, "greater").pvalue > 1e-3
   assert misses > 20  # and not by intervals that never miss
@@ -117,11 +117,11 @@ def test_differences_and_ratios_of_independent_estimates():
 
 
 JUDGED = [
-  (page, name, len(pages.counted(page)))
+  (page, name, len(pages.judged_lines(page)))
   for page in (
     importlib.import_module(f"experiments.{name}").PAGE for name in pages.PAGES
   )
-  for name in sorted({line.claim for line in pages.counted(page)})
+  for name in sorted({line.claim for line in pages.judged_lines(page)})
 ]
 EXACT = {
   "power",
@@ -153,8 +153,8 @@ def test_every_claim_that_a_page_judges_was_tried_and_errs_seldom():
 )
 def test_false_claims_are_seldom_reproduced(page, name, count):
   """Fewer draws than the committed ones, and others of the runs: anew."""
-  (simulated,) = calibration.tried(page.paper, {name}).values()
-  errs = calibration.calibrated(page.paper, name, simulated, count, 60)
+  (simulated,) = calibration.select_simulated(page.paper, {name}).values()
+  errs = calibration.calibrate(page.paper, name, simulated, count, 60)
   false = round(60 * errs.falsely)
   assert scipy.stats.binomtest(false, 60, calibration.WORST, "greater").pvalue > 1e-3
   true = round(60 * errs.power)
@@ -170,15 +170,17 @@ def test_calibration_of_known_laws():
     return lambda rng: claims.estimated(rng.normal(of, 0.1), se)
 
   direction = Simulated(mean(1.5), "", mean(1.0), "")
-  falsely, power = calibration.shares(ABOVE, direction, 1, 2000)
+  falsely, power = calibration.false_and_true_shares(ABOVE, direction, 1, 2000)
   assert scipy.stats.binomtest(round(2000 * falsely), 2000, 0.025).pvalue > 1e-4
   assert power == pytest.approx(scipy.stats.norm.cdf(5 - 1.96), abs=0.02)
-  falsely, _ = calibration.shares(ABOVE, direction, 10, 2000)
+  falsely, _ = calibration.false_and_true_shares(ABOVE, direction, 10, 2000)
   assert scipy.stats.binomtest(round(2000 * falsely), 2000, 0.0025).pvalue > 1e-4
-  _, power = calibration.shares(AROUND, Simulated(mean(1.0), ""), 1, 500)
+  _, power = calibration.false_and_true_shares(AROUND, Simulated(mean(1.0), ""), 1, 500)
   assert power == 0  # the interval is wider than the margin
   narrow = Simulated(mean(1.0, 0.02), "")
-  assert calibration.shares(AROUND, narrow, 1, 500)[0] > calibration.WORST
+  assert (
+    calibration.false_and_true_shares(AROUND, narrow, 1, 500)[0] > calibration.WORST
+  )
 
 
 def test_a_record_is_revived_as_it_was():

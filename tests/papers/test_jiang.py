@@ -53,7 +53,7 @@ def of_two(P: np.ndarray, y: np.ndarray) -> float:
 
 @pytest.mark.slow
 def test_table_1_equals_loops(group):
-  n = table1.ensemble(group)
+  n = table1.measure_ensemble(group)
   P, y = group.predictions, group.labels
   error = (y != P).mean(1)
   assert n.runs == RUNS
@@ -79,8 +79,8 @@ def test_table_1_equals_loops(group):
 def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
   rng = np.random.default_rng(1)
   p = law(rng, 1000)
-  calibrated = table1.ensemble(drawn(rng, p, p, 60))
-  alike = table1.ensemble(
+  calibrated = table1.measure_ensemble(drawn(rng, p, p, 60))
+  alike = table1.measure_ensemble(
     drawn(rng, p, np.cbrt(p) / np.cbrt(p).sum(1, keepdims=True), 60)
   )
   numbers = {
@@ -112,7 +112,7 @@ def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
 
 @pytest.mark.slow
 def test_an_ensemble_of_two_runs(group):
-  n = table1.ensemble(group._replace(predictions=group.predictions[:2]))
+  n = table1.measure_ensemble(group._replace(predictions=group.predictions[:2]))
   assert list(n.cace) == [2]
   assert n.cace[2].value == pytest.approx(of_two(group.predictions[:2], group.labels))
   rows = {row.quantity: row for row in table1.rows(dict.fromkeys(campaigns.GROUPS, n))}
@@ -265,13 +265,13 @@ def test_runs_that_diverged_are_left_out():
       assert name.removeprefix("digits-") in campaigns.GROUPS
       return stored
 
-  read = groups.read(Trained(), "cifar10")
+  read = groups.read_groups(Trained(), "cifar10")
   assert list(read) == list(campaigns.GROUPS)
   np.testing.assert_array_equal(read["DiffInit"].predictions, predictions[[0, 2]])
 
 
 def test_each_group_varies_what_it_says():
-  for group, runs in campaigns.groups(100, 30, 8).items():
+  for group, runs in campaigns.group_tables(100, 30, 8).items():
     varied = {
       s for s in ("init", "order", "data") if len(set(runs.seeds[s].tolist())) == 8
     }

@@ -22,7 +22,7 @@ from experiments.jiang2022 import table4_r_squared as table4
 from experiments.jiang2022 import theorem4_calibration as theorem4
 from experiments.jiang2022 import theoremB1_variance as corollary
 from experiments.jiang2022.groups import Group
-from experiments.jiang2022.scatter import Estimate, Points
+from experiments.jiang2022.scatter import BootstrapEstimate, Points
 from vmapseeds.data import load_dataset
 from vmapseeds.training.supervised import check_runs
 
@@ -228,7 +228,7 @@ def test_transfers_equal_loops():
   assert n.disagreement.tolist() == [np.mean(P[i] != P[i + 1]) for i in (0, 2, 4)]
   pairs = [np.mean(P[a] != P[b]) for a in range(6) for b in range(a)]
   assert n.gap == pytest.approx(abs(np.mean(y != P) - np.mean(pairs)))
-  apart, se = fig05_shift.paired(n)
+  apart, se = fig05_shift.paired_difference(n)
   assert apart == pytest.approx(np.mean(n.error - n.disagreement))
   assert se == pytest.approx(scipy.stats.sem(n.error - n.disagreement))
 
@@ -344,7 +344,7 @@ def test_corollary_b_1_1_equals_loops():
 
 
 def test_estimates():
-  estimate = Estimate(0.5, 0.4, 0.6)
+  estimate = BootstrapEstimate(0.5, 0.4, 0.6)
   assert str(estimate) == "0.50 [0.40, 0.60]"
 
 

@@ -59,7 +59,7 @@ def by_quantity(rows: list[frame.Row]) -> dict[str, frame.Row]:
 @pytest.mark.parametrize("name", ERRORS)
 def test_spread(name):
   accuracy = 1 - ERRORS[name].mean(1)
-  for s in (frame.spread(ERRORS[name]), frame.spread(TALLIES[name])):
+  for s in (frame.spread_of(ERRORS[name]), frame.spread_of(TALLIES[name])):
     np.testing.assert_allclose(np.sort(s.accuracies), np.sort(accuracy), rtol=1e-12)
     expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
     np.testing.assert_allclose([s.mean, s.sd, s.mean_se], expected, rtol=1e-9)
@@ -231,7 +231,7 @@ def test_a_variance_below_0_is_an_open_marker_at_0():
 
 
 def test_binomial():
-  n = fig13_binomial.binomial(4, PAIRS)
+  n = fig13_binomial.compare_with_binomial(4, PAIRS)
   errors = ERRORS["long"]
   rate, rates, observed = errors.mean(), errors.mean(0), errors.mean(1).var(ddof=1)
   assert n.over_observed["binomial"] == pytest.approx(
@@ -242,7 +242,7 @@ def test_binomial():
 
 
 def test_binomial_rows():
-  n = fig13_binomial.binomial(4, PAIRS)
+  n = fig13_binomial.compare_with_binomial(4, PAIRS)
   cases = {
     (2.0, 3.0): "reproduced",
     (1.1, 1.6): "same direction, other size",
@@ -339,7 +339,7 @@ def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_calibration_implies_variance(calibrated):
   numbers = {
-    f"{k} classes": theorem3_calibration.calibrated(*votes(k, calibrated), k)
+    f"{k} classes": theorem3_calibration.measure_calibration(*votes(k, calibrated), k)
     for k in (2, 5)
   }
   predictions, labels = votes(2, calibrated)

@@ -447,7 +447,7 @@ def test_halves_are_of_even_and_odd_examples():
     },
     coords={"example": range(7)},
   )
-  halves = fig12_shift_correlations.halves(results)
+  halves = fig12_shift_correlations.accuracies_of_halves(results)
   np.testing.assert_allclose(
     halves[1], [1 - errors[2, ::2].mean(), 1 - errors[2, 1::2].mean()]
   )
@@ -463,8 +463,8 @@ def test_shifted_test_sets_are_compared_with_the_first():
     for name, p in levels.items()
   }
   shifts = {
-    name: fig09_distribution_shift.Shift(
-      frame.spread(t), fig09_distribution_shift.variance(1, t)
+    name: fig09_distribution_shift.ShiftedSpread(
+      frame.spread_of(t), fig09_distribution_shift.variance(1, t)
     )
     for name, t in tallies.items()
   }

@@ -64,10 +64,10 @@ def test_pictures_can_be_read_at_400_pixels_in_both_themes(module):
 
 def test_each_statistic_is_judged_once_by_a_claim_with_bounds(module):
   page = module.PAGE
-  lines = pages.counted(page)
+  lines = pages.judged_lines(page)
   places = [(line.record, line.quantity) for line in lines]
   assert len({*places}) == len(places)
-  for each in pages.judged(page, RECORDS):
+  for each in pages.judge(page, RECORDS):
     bounded = (each.claim.low, each.claim.high) != (-float("inf"), float("inf"))
     assert bounded or each.line.missing, each.line
     assert bool(each.result) != bool(each.line.missing)
@@ -79,7 +79,7 @@ def test_the_index_counts_what_the_pages_judge():
   index = (pages.GALLERY / "index.md").read_text()
   for module in MODULES.values():
     if module.PAGE.lines:
-      results = [each.result for each in pages.judged(module.PAGE, RECORDS)]
+      results = [each.result for each in pages.judge(module.PAGE, RECORDS)]
       asked = len(results) - results.count("")
       cell = (
         f"({module.PAGE.folder}/index.md) | {results.count('reproduced')} of {asked}"

@@ -27,7 +27,7 @@ FIGURES = [
     marks=[pytest.mark.slow] * (figure not in ALWAYS),
   )
   for paper in figures.PAPERS
-  for figure in frame.figures(figures.EXPERIMENTS / paper)
+  for figure in frame.figure_names(figures.EXPERIMENTS / paper)
 ]
 
 
@@ -49,7 +49,7 @@ def test_figure(paper, figure, made):
 @pytest.mark.slow
 def test_a_picture_of_each_paper(paper, made, tmp_path, capsys):
   """Its first figure, as the command makes it, with the campaigns of the others."""
-  figure = frame.figures(figures.EXPERIMENTS / paper)[0]
+  figure = frame.figure_names(figures.EXPERIMENTS / paper)[0]
   out = ("--out", str(tmp_path), "--campaigns", str(made / "campaigns"))
   frame.main(str(figures.EXPERIMENTS / paper / "__main__.py"), [figure, *out])
   record = json.loads((tmp_path / f"{figure}.json").read_text())

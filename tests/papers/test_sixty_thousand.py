@@ -64,7 +64,7 @@ def wrong(sat, epochs):
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
   recipe = RECIPE.replace(epochs=epochs)
-  kept = [sixty_thousand.read(sat / "out" / name, recipe) for name in names]
+  kept = [sixty_thousand.read_sitting(sat / "out" / name, recipe) for name in names]
   assert [s.seeds for s in kept] == [(0, FIRST), (FIRST, ALL)]
   both = kept[0].tallies + kept[1].tallies
   errors = wrong(sat, epochs)
@@ -231,7 +231,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
   assert list(found.held) == ["mean", "variance", "correlation", "gain"]
   for hits in found.held.values():
     assert scipy.stats.binomtest(hits, 120, 0.95).pvalue > 0.001
-  reaches = [lessons.reach(tallies, size) for size in (200, 800, 6000)]
+  reaches = [lessons.half_width(tallies, size) for size in (200, 800, 6000)]
   assert reaches[0] == pytest.approx(2 * reaches[1], rel=0.1)
   low, high = tallies.distribution_variance().interval
   assert reaches[2] == pytest.approx(
@@ -275,11 +275,11 @@ def test_share_of_groups_that_are_skewed(skew, low, high):
 def test_more_runs_show_a_claim_more_often(monkeypatch):
   monkeypatch.setattr(lessons, "DRAWS", 30)
   short, long = simulated(2000, 0.2)[1], simulated(2000, 0.03, seed=1)[1]
-  few, many = (lessons.shares(short, long, size) for size in (8, 500))
+  few, many = (lessons.claim_shares(short, long, size) for size in (8, 500))
   assert all(few[claim] < many[claim] for claim in lessons.CLAIMS if few[claim] < 1)
   assert all(share == 1 for share in list(many.values())[:3])
   assert all(
-    share < 0.2 for share in list(lessons.shares(long, short, 500).values())[:3]
+    share < 0.2 for share in list(lessons.claim_shares(long, short, 500).values())[:3]
   )
 
 
@@ -298,8 +298,8 @@ def test_smallest(shares, least):
 
 
 def test_sizes():
-  assert lessons.sizes(31) == []
-  assert lessons.sizes(70) == [8, 16]
+  assert lessons.group_sizes(31) == []
+  assert lessons.group_sizes(70) == [8, 16]
 
 
 def test_power_of_the_pairs():

@@ -38,13 +38,13 @@ def test_share_is_that_of_covariances():
 @pytest.mark.parametrize(
   ("long", "value", "low", "high"),
   [
-    (share.Share(4, 9, 0.1, (0.05, 0.2)), 8.0, 4.0, 16.0),
-    (share.Share(4, 9, 0.1, (-0.05, 0.2)), 8.0, 4.0, math.inf),
-    (share.Share(4, 9, -0.1, (-0.2, 0.1)), math.inf, 8.0, math.inf),
+    (share.GenuineShare(4, 9, 0.1, (0.05, 0.2)), 8.0, 4.0, 16.0),
+    (share.GenuineShare(4, 9, 0.1, (-0.05, 0.2)), 8.0, 4.0, math.inf),
+    (share.GenuineShare(4, 9, -0.1, (-0.2, 0.1)), math.inf, 8.0, math.inf),
   ],
 )
 def test_factor(long, value, low, high):
-  found = share.factor(share.Share(1, 9, 0.8, (0.8, 0.8)), long)
+  found = share.factor(share.GenuineShare(1, 9, 0.8, (0.8, 0.8)), long)
   assert found[:3] == pytest.approx((value, low, high))
 
 

@@ -240,7 +240,7 @@ def test_equal_algorithms_are_called_different_in_at_most_one_case_in_twenty(
 def test_planned_runs_show_what_they_are_planned_for():
   runs = int(stats.runs_for_difference(1.0, 1.0, paired=False))
   rng = np.random.default_rng(2)
-  shown = verdicts.shown(runs, 1.0, False, "normal", 150, rng)
+  shown = verdicts.share_shown(runs, 1.0, False, "normal", 150, rng)
   assert abs(shown - 0.8) < 3 * 0.033
 
 

@@ -248,7 +248,9 @@ def test_intervals_cover(law):
   from experiments.benchmarks import coverage
 
   rng = np.random.default_rng(1)
-  found = coverage.coverage(*coverage.simulated(law, 100, rng), number=150, rng=rng)
+  found = coverage.coverage(
+    *coverage.simulated_campaigns(law, 100, rng), number=150, rng=rng
+  )
   too_few = {"... were runs normal: chi-square"} if law == "skewed" else set()
   for name, covered in found.items():
     # 95 % less three standard errors, for 150 campaigns, or for the 37 that are
@@ -262,8 +264,8 @@ def test_intervals_cover_in_campaigns_drawn_from_runs():
   from experiments.benchmarks import coverage
 
   rng = np.random.default_rng(2)
-  _, campaigns = coverage.simulated("normal", 300, rng)
-  truth, campaigns = coverage.drawn(next(campaigns), 40, rng)
+  _, campaigns = coverage.simulated_campaigns("normal", 300, rng)
+  truth, campaigns = coverage.resampled_campaigns(next(campaigns), 40, rng)
   found = coverage.coverage(truth, campaigns, number=150, rng=rng)
   assert found.pop(coverage.GAIN) > 0.84
   assert min(found.values()) > 0.89, found

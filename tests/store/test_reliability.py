@@ -122,7 +122,7 @@ def trained(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
-  outcome = kills.killed(tmp_path, LINEAR, 80, kills=2, seed=2)
+  outcome = kills.run_killed(tmp_path, LINEAR, 80, kills=2, seed=2)
   assert outcome.kills  # how many of them hit depends on how fast the machine is
   assert (outcome.trained_again, outcome.problems, outcome.same) == (0, [], True)
 
@@ -136,7 +136,7 @@ def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
 )
 def test_processes_are_killed_at_random(processes, seconds, tmp_path):
   flags = crowd.Flags(seconds=seconds, processes=processes, every=2, more=8)
-  outcome = crowd.disturbed(tmp_path, LINEAR, flags)
+  outcome = crowd.run_disturbed(tmp_path, LINEAR, flags)
   assert outcome.kills
   assert crowd.is_sound(outcome), outcome
 
@@ -147,16 +147,16 @@ def test_simulated_machines_lose_what_is_expected():
   """
   flags = spot.Flags(runs=40_000, machines=10)
   block, life = 8 * flags.run_seconds, flags.life
-  found = spot.campaign(flags, 8, math.inf, 0)
+  found = spot.simulate_campaign(flags, 8, math.inf, 0)
   lost = found.lost * found.hours * 3600 * flags.machines / (flags.runs / 8)
   assert lost == pytest.approx(life * math.expm1(block / life) - block, rel=0.1)
   assert found.saving == pytest.approx(0, abs=1e-9)
 
   forever = dataclasses.replace(flags, life=1e15, runs=800)
-  found = spot.campaign(forever, 8, math.inf, 0)
+  found = spot.simulate_campaign(forever, 8, math.inf, 0)
   assert found.lost == 0
   assert found.hours * 3600 == pytest.approx(flags.begin_seconds + 10 * block)
-  saved = spot.campaign(forever, 8, 0.0, 0)
+  saved = spot.simulate_campaign(forever, 8, 0.0, 0)
   moved = 8 * spot.STATE / flags.bandwidth
   assert (saved.hours - found.hours) * 3600 == pytest.approx(10 * 63 * moved)
 
@@ -168,7 +168,7 @@ def test_two_processes_at_once_train_every_run_once(tmp_path, reference):
   for process in both:
     process.join()
   assert [process.exitcode for process in both] == [0, 0]
-  assert sorted(kills.trained(log)) == list(range(RUNS))
+  assert sorted(kills.trained_rows(log)) == list(range(RUNS))
   assert vs.verify(out).problems == []
   assert [f.name for f in out.parent.iterdir()] == ["r"]
   same(out, reference)

@@ -342,7 +342,7 @@ def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
   for one in both:
     one.join()
   assert [one.exitcode for one in both] == [0, 0]
-  assert sorted(kills.trained(log)) == list(range(RUNS))
+  assert sorted(kills.trained_rows(log)) == list(range(RUNS))
   same(url, reference)
 
 
