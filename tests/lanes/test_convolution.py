@@ -146,7 +146,7 @@ def test_features_that_are_filled_up_change_no_gradient(
 
 
 @pytest.mark.parametrize("images", [0, 1, 5])
-@pytest.mark.parametrize("channels", [3, 16])  # pairs of pixels, and pixels
+@pytest.mark.parametrize("channels", [3, 32])  # pairs of pixels, and pixels
 def test_joined_rows_equal_xla(monkeypatch, images, channels):
   monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
   x, w = random(0, images, 7, 6, channels), random(1, 3, 2, channels, 16)

@@ -1,4 +1,4 @@
-"""Convolutions of half precision on a CPU, by oneDNN and without it."""
+"""Convolutions and products of half precision on a CPU, by oneDNN and without it."""
 
 import functools
 import json
@@ -18,7 +18,9 @@ from vmapseeds import lanes, machine
 from vmapseeds.campaign.bench import describe_precision
 from vmapseeds.lanes import fast_convolutions, onednn
 from vmapseeds.lanes.convolution import Window
+from vmapseeds.lanes.rewriting import of_a_lane
 from vmapseeds.store.results import Results
+from vmapseeds.target import compiling_for
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.supervised import recipe_lanes
@@ -149,6 +151,86 @@ def test_parts_that_gain(monkeypatch, part, images, kernel, changed, fits):
   assert not onednn.fits(part, window, like, *arrays)
 
 
+def dense(x, w):
+  """A dense layer and both gradients: each factor turned and not."""
+  y, vjp = jax.vjp(lambda x, w: x @ w, x, w)
+  return y, *vjp(jnp.cos(y))
+
+
+@needs_onednn
+@pytest.mark.parametrize("sums", [NARROW, WIDE], ids=str)
+@pytest.mark.parametrize("examples", [1, 6])
+def test_products_of_lanes_are_sums_in_float32_rounded_once(calls, examples, sums):
+  def product(x, w):
+    return jnp.matmul(x, w, preferred_element_type=sums)
+
+  x, w = random(0, examples, 37), random(1, 37, 5)
+  program = jax.jit(of_a_lane(product))
+  assert "__onednn$matmul" in program.lower(x, w).as_text()
+  exact = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
+  y = program(x, w)
+  assert y.dtype == sums
+  rounded = exact.astype(sums).astype(np.float64)
+  tolerance = 1e-5 if sums == WIDE else 2**-8
+  y = np.asarray(y, np.float64)
+  np.testing.assert_allclose(y, rounded, rtol=tolerance, atol=1e-5)
+
+
+@needs_onednn
+def test_gradients_of_dense_layers_are_xlas(calls):
+  x, w = random(0, 6, 37), random(1, 37, 5)
+  program = jax.jit(of_a_lane(dense))
+  assert program.lower(x, w).as_text().count("@__onednn$matmul") == 3
+  for ours, theirs in zip(program(x, w), jax.jit(dense)(x, w), strict=True):
+    assert ours.dtype == NARROW
+    np.testing.assert_allclose(
+      ours.astype(WIDE), theirs.astype(WIDE), rtol=2**-6, atol=0.02
+    )
+
+
+@needs_onednn
+@pytest.mark.parametrize("lane_count", [1, 3])
+@pytest.mark.parametrize("shared", [False, True], ids=["", "shared examples"])
+def test_products_of_lanes_beside_each_other_are_xlas(calls, lane_count, shared):
+  x, w = random(0, lane_count, 6, 37), random(1, lane_count, 37, 5)
+  x = x[0] if shared else x
+  together = jax.jit(jax.vmap(of_a_lane(dense), (None if shared else 0, 0)))
+  assert ("__onednn$matmul" in together.lower(x, w).as_text()) == (lane_count == 1)
+  for lane, outputs in enumerate(zip(*together(x, w), strict=True)):
+    theirs = jax.jit(dense)(x if shared else x[lane], w[lane])
+    for ours, alone in zip(outputs, theirs, strict=True):
+      np.testing.assert_allclose(
+        ours.astype(WIDE), alone.astype(WIDE), rtol=2**-6, atol=0.02
+      )
+
+
+@pytest.mark.parametrize(
+  ("x", "w", "options"),
+  [
+    ((6, 37), (37, 5), {"dtype": WIDE}),
+    ((0, 37), (37, 5), {}),
+    ((6, 0), (0, 5), {}),
+    ((2, 6, 37), (37, 5), {}),
+    ((37,), (37, 5), {}),
+    ((6, 37), (37, 5), {"precision": "F64_F64_F64"}),
+  ],
+)
+def test_other_products_stay_xlas(calls, x, w, options):
+  options = dict(options)
+  dtype = options.pop("dtype", NARROW)
+  x, w = random(0, *x, dtype=dtype), random(1, *w, dtype=dtype)
+  program = jax.make_jaxpr(of_a_lane(lambda x, w: jnp.matmul(x, w, **options)))(x, w)
+  assert "dot_general" in str(program)
+  assert "ffi_call" not in str(program)
+
+
+def test_products_for_other_platforms_stay_xlas(calls):
+  x, w = random(0, 6, 37), random(1, 37, 5)
+  for platform, here in (("tpu", True), ("cpu", False)):
+    with compiling_for(platform, here=here):
+      assert "ffi_call" not in str(jax.make_jaxpr(of_a_lane(dense))(x, w))
+
+
 def test_bench_says_who_convolves(monkeypatch):
   recipe = vs.recipe("digits_cnn")
   assert describe_precision(recipe, "cpu") == "float32"
@@ -203,10 +285,11 @@ def test_programs_in_float32_ask_for_no_trial(monkeypatch):
     return convolution(2, 1, "SAME")(x, w)
 
   x, w = random(0, 2, 5, 5, 3), random(1, 3, 3, 3, 4)
-  assert onednn.convolves(jax.make_jaxpr(jax.jit(conv))(x, w))
+  assert onednn.may_call(jax.make_jaxpr(jax.jit(conv))(x, w))
   x, w = x.astype(WIDE), w.astype(WIDE)
-  assert not onednn.convolves(jax.make_jaxpr(conv)(x, w))
-  assert not onednn.convolves(jax.make_jaxpr(lambda x: x @ x.T)(x[0, 0]))
+  assert not onednn.may_call(jax.make_jaxpr(conv)(x, w))
+  assert not onednn.may_call(jax.make_jaxpr(lambda x: x @ x.T)(x[0, 0]))
+  assert onednn.may_call(jax.make_jaxpr(lambda x: x @ x.T)(x[0, 0].astype(NARROW)))
 
   def refuse():
     raise AssertionError

@@ -503,12 +503,12 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
 
 
 def calls_onednn(plan: Plan) -> bool:
-  """Return whether lanes convolve by oneDNN: see `lanes.onednn`."""
+  """Return whether lanes convolve or multiply by oneDNN: see `lanes.onednn`."""
   if lanes.devices()[0].platform != "cpu":
     return False
   stages = [stage for traced in plan.programs.values() for stage in traced.stages]
-  convolves = any(onednn.convolves(stage.jaxpr) for stage in stages)
-  return convolves and onednn.is_usable()
+  may_call = any(onednn.may_call(stage.jaxpr) for stage in stages)
+  return may_call and onednn.is_usable()
 
 
 @door

@@ -8,6 +8,7 @@ kernels (*kernel, 1, out).
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vmapseeds.lanes import im2col
 
@@ -38,12 +39,27 @@ def input_gradient(window, x, w, dy):
 
 def kernel_gradient(window, x, w, dy):
   """Return the gradient with respect to the kernel, given that of the output."""
-  axes = range(dy.ndim - 1)
+  features = w.shape[-1] // window.groups
+  edges = [(0, 0, 0), *((*ends, 0) for ends in window.padding), (0, 0, 0)]
   x, dy = jax.lax.optimization_barrier((x, dy))
+  out = zip(dy.shape[1:-1], window.strides, strict=True)
+  sizes = [(n - 1) * s + 1 for n, s in out]
+  steps = [slice(None, None, s) for s in window.strides]
+  # What a kernel element sees starts here.
+  starts = np.array([*np.ndindex(w.shape[:-2])], np.int32)
+  starts = starts * np.array(window.dilation, np.int32)
 
   def block(x, dy):
-    seen = _seen(window, x, w)
-    return jnp.stack([(one * _promoted(dy)).sum(axes) for one in seen])
+    x = jax.lax.pad(jnp.repeat(x, features, -1), jnp.zeros((), x.dtype), edges)
+    x = jax.lax.optimization_barrier(x)
+
+    def of_element(start):
+      shape = (len(x), *sizes, x.shape[-1])
+      seen = jax.lax.dynamic_slice(x, (0, *start, 0), shape)[:, *steps]
+      return (_promoted(seen) * _promoted(dy)).sum(range(dy.ndim - 1))
+
+    # A loop, because XLA takes seconds to compile a sum for each element.
+    return jax.lax.map(of_element, starts)
 
   an_image = dy.size * dy.dtype.itemsize // len(dy)
   blocks = im2col.blocks(len(dy), GRADIENT_BYTES // max(1, an_image))

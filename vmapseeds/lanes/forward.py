@@ -24,9 +24,6 @@ FEW_PRODUCTS = 256
 # With groups, of at most this many channels × features in all, zeros in place of other
 # groups cost less than smaller products.
 DENSE_PRODUCTS = 64 * 64
-# With at least this many channels × features, Winograd's form saves more in products
-# than its transforms cost.
-MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
 # Forms that have operations for each element of the kernel are compiled for at most so
 # many, and those that have some for each pixel of a stride for so many.
 MOST_ELEMENTS, MOST_PHASES = 49, 16
@@ -35,11 +32,16 @@ MOST_ELEMENTS, MOST_PHASES = 49, 16
 MOST_SUMS = 256
 # From version 0.12 on XLA's own kernels gain on more shapes.
 NEW_KERNELS = jax.__version_info__ >= (0, 12)
+# With at least this many channels × features, Winograd's form saves more in products
+# than its transforms cost.
+MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 128 if NEW_KERNELS else 128 * 256}
 # Kernel gradients gain while rows of the kernel are this long at most, and not dilated:
 # else a row of them has more pixels than the kernel. With new kernels they lose for long
-# rows of outputs and so many channels, and for few channels × features if strided.
+# rows of outputs with so many channels or fewer features, and for few channels × features
+# if strided.
 GRADIENT_WIDTH = 4 if NEW_KERNELS else 16
 GRADIENT_ROW, GRADIENT_CHANNELS, STRIDED_PRODUCTS = 32, 16, 64
+GRADIENT_FEATURES = 32
 # Pairs of pixels with so many features lose for rows so long, with new kernels.
 PAIRED_FEATURES, PAIRED_ROW = 64, 32
 # Strided input gradients are XLA's own for so many pixels of a stride, with new kernels.
@@ -53,14 +55,14 @@ MANY_IMAGES = 32
 MANY_FEATURES = 32
 # For kernel gradients of so many features XLA's kernel takes up to three times as long as
 # for a few more: zeros fill them up.
-MISSING_FEATURES = range(17, 32) if jax.__version_info__ >= (0, 10) else range(0)
+MISSING_FEATURES = range(17, 32) if NEW_KERNELS else range(0)
 # In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
 # but not those of arrays of more bytes than this, as joining them costs more than it
 # saves.
-# Nor are they with kernels wider than this, or dilated ones, or with fewer features
-# while rows have so many pixels.
+# Nor are they with kernels wider than this, or dilated ones, or without as many channels
+# or features, or with fewer features while rows have so many pixels.
 JOINED_WIDTH = 16
-JOINED_FEATURES, LONG_ROW = (32 if jax.__version_info__ >= (0, 12) else 1), 16
+JOINED_FEATURES, LONG_ROW = 32, 16
 JOINED_BYTES, FEW_IMAGES, TOGETHER = (
   (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
 )
@@ -85,8 +87,6 @@ def forward(window, x, w):
     if _elements(w) <= MOST_ELEMENTS:
       return im2col.forward(window, x, w)
     return window.lax(x, w)
-  if found := _unstrided(window, x, w):
-    return _of_tiles(forward, found, x, w)
   return _plain(window, x, w)
 
 
@@ -139,7 +139,8 @@ def _of_groups(part, window, *args):
     sums = _elements(args[1]) * features // window.groups
     form = OnCPU if many or sums > MOST_SUMS else depthwise
     return getattr(form, part.__name__)(window, *args)
-  if window.groups * channels * features <= DENSE_PRODUCTS:
+  few = channels * features // window.groups < FEW_PRODUCTS
+  if few and window.groups * channels * features <= DENSE_PRODUCTS:
     # All channels at once, with zeros in the kernel.
     x, w, *dy = args
     whole = functools.partial(_whole_kernel, window.groups)
@@ -147,7 +148,7 @@ def _of_groups(part, window, *args):
       return part(single, x, whole(w), *dy)
     dw = part(single, x, jax.eval_shape(whole, w), *dy)
     return jax.linear_transpose(whole, w)(dw)[0]
-  if channels * features // window.groups < FEW_PRODUCTS:
+  if few:
     return getattr(OnCPU if many else im2col, part.__name__)(window, *args)
 
   def of_one(a):
@@ -187,79 +188,6 @@ def _is_array(a):
   return isinstance(a, jax.Array)
 
 
-def _unstrided(window, x, w):
-  """Turn a strided convolution into a plain one: tiles as large as the stride become
-  pixels, their pixels channels. Return the functions that rearrange images and kernels,
-  and the plain window; None unless it gains by Winograd's form.
-  """
-  if set(window.strides) == {1} or {*window.dilation, window.groups} != {1}:
-    return None
-  s = window.strides
-  ahead = [
-    -(-low // a) for a, (low, _) in zip(s, window.padding, strict=True)
-  ]  # tiles of padding
-
-  def images(x):
-    return _tiled(
-      jnp.pad(
-        x,
-        ((0, 0), *((0, -n % a) for n, a in zip(x.shape[1:], s, strict=False)), (0, 0)),
-      ),
-      s,
-      1,
-    )
-
-  def kernels(w):
-    first = [
-      a * t - low for a, t, (low, _) in zip(s, ahead, window.padding, strict=True)
-    ]
-    ends = ((f, -(f + k) % a) for f, k, a in zip(first, w.shape, s, strict=False))
-    return _tiled(jnp.pad(w, (*ends, (0, 0), (0, 0))), s, 0)
-
-  looks = jax.eval_shape(images, x), jax.eval_shape(kernels, w)
-  sizes = zip(
-    ahead,
-    window.out_spatial(x, w),
-    *(a.shape[i:] for i, a in zip((1, 0), looks, strict=True)),
-    strict=False,
-  )
-  padding = tuple((t, out + taps - 1 - n - t) for t, out, n, taps in sizes)
-  plain = dataclasses.replace(window, strides=(1,) * len(s), padding=padding)
-  many = math.prod(s) * MANY_PRODUCTS["images"]
-  return (images, kernels, plain) if winograd.fits(plain, *looks, many) else None
-
-
-def _of_tiles(part, found, x, w, *dy):
-  """Apply a part of a strided convolution as `_unstrided` found it."""
-  images, kernels, plain = found
-  x_tiles, w_tiles = (
-    make(a) if _is_array(a) else jax.eval_shape(make, a)
-    for make, a in ((images, x), (kernels, w))
-  )
-  result = part(plain, x_tiles, w_tiles, *dy)
-  if part is forward:
-    return result
-  make, like = (images, x) if part is input_gradient else (kernels, w)
-  return jax.linear_transpose(make, like)(result.astype(like.dtype))[0]
-
-
-def _tiled(a, sizes, first):
-  """Cut the axes from `first` on into tiles of `sizes`, and move the pixels of each
-  tile into the channel axis.
-  """
-  split = [
-    n
-    for length, size in zip(a.shape[first:], sizes, strict=False)
-    for n in (length // size, size)
-  ]
-  channels = first + len(sizes)
-  a = a.reshape(*a.shape[:first], *split, *a.shape[channels:])
-  a = jnp.moveaxis(
-    a, range(first + 1, first + len(split), 2), range(channels, first + len(split))
-  )
-  return jax.lax.collapse(a, channels, first + len(split) + 1)
-
-
 def _plain(window, x, w):
   many = MANY_PRODUCTS["images"]
   if NEW_KERNELS and x.ndim == 3:  # lines, which XLA's new kernels are faster for
@@ -283,6 +211,7 @@ def _joined(window, x, w):
     window.strides[-1] > 1
     or {*window.dilation} != {1}
     or w.shape[-3] > JOINED_WIDTH
+    or max(w.shape[-2:]) < JOINED_FEATURES
     or (w.shape[-1] < JOINED_FEATURES and x.shape[-2] >= LONG_ROW)
     or not 0 < largest <= JOINED_BYTES
   ):
@@ -339,8 +268,6 @@ def input_gradient(window, x, w, dy):
   if strided and set(window.dilation) != {1}:
     form = im2col if _elements(w) <= MOST_ELEMENTS else OnCPU
     return form.input_gradient(window, x, w, dy)
-  if found := _unstrided(window, x, w):
-    return _of_tiles(input_gradient, found, x, w, dy)
   phases = math.prod(window.strides)
   own = phases <= OWN_PHASES or (NEW_KERNELS and _is_apart(window, w))
   if strided and (own or phases > MOST_PHASES):
@@ -419,9 +346,9 @@ def _gains_nothing(window, w, dy):
   *_, width, channels, features = w.shape
   is_long = width > 1 and dy.shape[-2] >= GRADIENT_ROW
   strided = set(window.strides) != {1}
-  return (is_long and channels >= GRADIENT_CHANNELS) or (
-    strided and channels * features < STRIDED_PRODUCTS
-  )
+  suits_xla = channels >= GRADIENT_CHANNELS or features < GRADIENT_FEATURES
+  has_few = strided and channels * features < STRIDED_PRODUCTS
+  return (is_long and suits_xla) or has_few
 
 
 def kernel_gradient(window, x, w, dy):

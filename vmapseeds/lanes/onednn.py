@@ -1,7 +1,9 @@
-"""One lane's convolutions of bfloat16 on a CPU, by the oneDNN that jaxlib holds.
+"""One lane's convolutions and matrix products of bfloat16 on a CPU, by the oneDNN that
+jaxlib holds.
 
-XLA for CPUs computes convolutions of bfloat16 in float32. oneDNN multiplies bfloat16 by
-the processor's own instructions, and sums in float32. XLA executes calls of oneDNN, but
+XLA for CPUs computes convolutions of bfloat16 in float32, and turns the factors of
+kernel gradients slowly. oneDNN multiplies bfloat16 by the processor's own instructions,
+and sums in float32. XLA executes calls of oneDNN, but
 jaxlib leaves out the pass that makes them, so they are made here. Images are
 (n, *spatial, in), kernels (*kernel, in, out).
 
@@ -12,18 +14,21 @@ such calls, once for a version of jaxlib and a kind of processor: `is_usable`.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
 import platform
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import jaxlib
 import numpy as np
+from jax.extend.core.primitives import dot_general_p
 
 from vmapseeds.jaxprs import Program, equations
 from vmapseeds.lanes import im2col
@@ -36,6 +41,8 @@ SWITCH = "VMAPSEEDS_ONEDNN"
 EXTENSIONS = {"avx512_bf16", "amx_bf16"}
 # Earlier versions refuse such calls when they compile.
 OLDEST_JAX = (0, 8)
+# What the trial tries: what an earlier version kept says nothing of other calls.
+TRIED = "convolutions, products"
 # Seconds that the trial may take on a busy machine; it needs about 2.
 PATIENCE = 60
 # Types of factors and of results
@@ -44,7 +51,7 @@ FACTORS, RESULTS = jnp.bfloat16, (jnp.bfloat16, jnp.float32)
 # the outputs of a batch. They are compiled for at most so many elements of the kernel.
 PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 32, 512, 25
 # Primitives that may become calls
-CONVOLUTIONS = {"conv_general_dilated", "convolve"}
+CALLED = {"conv_general_dilated", "convolve", "dot_general"}
 # Bytes of what the kernel sees of a block of images, in a kernel gradient. They stay in
 # the third-level cache.
 BLOCK_BYTES = 3 * 2**20
@@ -85,12 +92,55 @@ def fits(part, window, like, left, right) -> bool:
   return is_usable()
 
 
-def convolves(program: Program) -> bool:
-  """Return whether a program of a lane has convolutions that calls may be made for."""
+def may_call(program: Program) -> bool:
+  """Return whether a program of a lane has operations that calls may be made for."""
   return any(
-    equation.primitive.name in CONVOLUTIONS and equation.invars[0].aval.dtype == FACTORS
+    equation.primitive.name in CALLED and equation.invars[0].aval.dtype == FACTORS
     for equation in equations(program)
   )
+
+
+def multiplies(equation) -> bool:
+  """Return whether an equation is a product of two matrices, which is faster as a call,
+  on this machine.
+  """
+  if equation.primitive is not dot_general_p:
+    return False
+  arrays = [v.aval for v in (*equation.invars, *equation.outvars)]
+  contracted, _ = equation.params["dimension_numbers"][0]
+  return (
+    all(a.ndim == 2 and 0 not in a.shape for a in arrays)
+    and len(contracted) == 1
+    and {a.dtype for a in arrays[:2]} == {jnp.dtype(FACTORS)}
+    and arrays[2].dtype in RESULTS
+    # An algorithm may ask for other sums.
+    and isinstance(equation.params["precision"], tuple | types.NoneType)
+    and is_usable()
+  )
+
+
+def product(equation):
+  """Return the function of two matrices that computes an equation: XLA's own products
+  where lanes are beside each other.
+  """
+  (a_axes, b_axes), _ = equation.params["dimension_numbers"]
+  transposed = a_axes == (0,), b_axes == (1,)
+  out = equation.outvars[0].aval
+
+  @jax.custom_batching.custom_vmap
+  def multiply(a, b):
+    return _product(*transposed, jax.ShapeDtypeStruct(out.shape, out.dtype), a, b)
+
+  @multiply.def_vmap
+  def of_lanes(size, has_lanes, a, b):
+    if size > 1:
+      in_axes = [0 if has else None for has in has_lanes]
+      plain = functools.partial(dot_general_p.bind, **equation.params)
+      return jax.vmap(plain, in_axes)(a, b), True
+    one = [x[0] if has else x for x, has in zip((a, b), has_lanes, strict=True)]
+    return multiply(*one)[None], True
+
+  return multiply
 
 
 def forward(window, x, w):
@@ -157,7 +207,8 @@ def kernel_gradient(window, x, w, dy):
     seen = jax.lax.optimization_barrier([a.reshape(-1, channels) for a in seen])
     columns = _numbers(jax.lax.optimization_barrier(jnp.concatenate(seen, -1)))
     # The narrower factor is the one that is turned.
-    return _product_of_turned(dy.reshape(-1, features), columns)
+    like = jax.ShapeDtypeStruct((features, columns.shape[1]), jnp.float32)
+    return _product(True, False, like, dy.reshape(-1, features), columns)
 
   an_image = math.prod(dy.shape[1:-1]) * math.prod(w.shape[:-1]) * x.dtype.itemsize
   blocks = im2col.blocks(len(x), BLOCK_BYTES // an_image)
@@ -175,10 +226,8 @@ def _turned(w):
   return jnp.swapaxes(jnp.flip(w, range(w.ndim - 2)), -1, -2)
 
 
-def _product_of_turned(a, b):
-  """Return aᵀ·b in float32."""
-  like = jax.ShapeDtypeStruct((a.shape[1], b.shape[1]), jnp.float32)
-  config = {"transpose_a": True, "transpose_b": False}
+def _product(a_transposed, b_transposed, like, a, b):
+  config = {"transpose_a": a_transposed, "transpose_b": b_transposed}
   return _call("matmul", "matmul", config, like, a, b)
 
 
@@ -225,7 +274,7 @@ def is_usable() -> bool:
     or jax.__version_info__ < OLDEST_JAX
   ):
     return False
-  key = f"jaxlib {jaxlib.__version__}, {instruction_set()}"
+  key = f"{TRIED}, jaxlib {jaxlib.__version__}, {instruction_set()}"
   kept = _kept_results()
   if key not in kept:
     kept |= {key: _passes_trial()}
@@ -279,7 +328,7 @@ TRIALS = (
 
 
 def compare_with_xla() -> None:
-  """Compare the parts of a few convolutions with XLA's own in float32.
+  """Compare the parts of a few convolutions, and products, with XLA's own in float32.
 
   Raises:
     AssertionError: they differ by more than rounding.
@@ -307,6 +356,14 @@ def compare_with_xla() -> None:
         XLA.input_gradient(window, x, w, dy),
         XLA.kernel_gradient(window, x, w, dy),
       ]
+    for a_transposed, b_transposed in itertools.product((False, True), repeat=2):
+      a, b = (jnp.asarray(rng.normal(size=n), FACTORS) for n in ((5, 37), (37, 20)))
+      sums = jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32))
+      factors = a.T if a_transposed else a, b.T if b_transposed else b
+      for dtype in RESULTS:
+        like = jax.ShapeDtypeStruct(sums.shape, dtype)
+        ours.append(_product(a_transposed, b_transposed, like, *factors))
+        theirs.append(sums)
     return ours, theirs
 
   for a, b in zip(*jax.jit(parts)(), strict=True):

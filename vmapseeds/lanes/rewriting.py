@@ -21,8 +21,10 @@ from jax.sharding import AxisType
 
 from vmapseeds.errors import say
 from vmapseeds.jaxprs import compute, equations_of, rewritten
+from vmapseeds.lanes import onednn
 from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
 from vmapseeds.lanes.one_device import on_one_device
+from vmapseeds.target import is_for_this_machine, platform
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -71,6 +73,8 @@ def _with_replacements(function, replace):
 
 
 def _equations_of_a_lane(equation, made):
+  if platform() == "cpu" and is_for_this_machine() and onednn.multiplies(equation):
+    return equations_of(onednn.product(equation), equation.invars, equation)
   fast = _fast_equations(equation, made)
   return fast or on_one_device(equation, _equations_of_a_lane)
 

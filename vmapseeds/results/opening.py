@@ -394,9 +394,11 @@ def _sum_of_counts(
     of_block = counts[int(number)].values
     for combination in np.flatnonzero(chosen[number]):
       counted = of_block[combination]
+      # In place: a second table of all classes would double the memory.
       if is_sparse:
-        counted = scipy.sparse.csr_array(counted)
-      total = total + counted
+        total = total + scipy.sparse.csr_array(counted)
+      else:
+        total += counted
   return total
 
 
