@@ -236,7 +236,7 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
 def test_many_channels_equal_xla(
   monkeypatch, images, spatial, channels, kernel, stride, padding
 ):
-  """All use Winograd's transforms, except the kernel gradient of a strided convolution."""
+  """Without strides, all three parts use Winograd's transforms."""
   monkeypatch.setitem(forward.MANY_PRODUCTS, "kernel", 64 * 128)
   options = dict(window_strides=(stride,) * 2, padding=padding, dimension_numbers=NHWC)
   x, w = (
@@ -247,7 +247,7 @@ def test_many_channels_equal_xla(
   convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, **options))
   both = jax.jit(lambda x, w: jax.vjp(convolve, x, w)[1](convolve(x, w)))
   program = both.lower(x, w).as_text()
-  assert program.count("stablehlo.convolution(") == (stride > 1)
+  assert ("stablehlo.convolution(" in program) == (stride > 1)
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,6 @@ GRADIENT_ROW, GRADIENT_CHANNELS, STRIDED_PRODUCTS = 32, 16, 64
 GRADIENT_FEATURES = 32
 # Pairs of pixels with so many features lose for rows so long, with new kernels.
 PAIRED_FEATURES, PAIRED_ROW = 64, 32
-# Strided input gradients are XLA's own for so many pixels of a stride, with new kernels.
-OWN_PHASES = 4 if NEW_KERNELS else 0
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -269,7 +267,7 @@ def input_gradient(window, x, w, dy):
     form = im2col if _elements(w) <= MOST_ELEMENTS else OnCPU
     return form.input_gradient(window, x, w, dy)
   phases = math.prod(window.strides)
-  own = phases <= OWN_PHASES or (NEW_KERNELS and _is_apart(window, w))
+  own = NEW_KERNELS and _is_apart(window, w)
   if strided and (own or phases > MOST_PHASES):
     return OnCPU.input_gradient(window, x, w, dy)
   if strided:  # each phase's gradient, at the phase's pixels
