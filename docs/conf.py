@@ -95,6 +95,7 @@ html_static_path = ["_static"]
 html_search_scorer = str(HERE / "_static" / "scorer.js")
 html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_theme_options = {
@@ -211,7 +212,9 @@ def link_names(app, doctree, page):
       if name.startswith(("vs.", "stats."))
       else f"vmapseeds.stats.{name}"
     )
-    inside = isinstance(node.parent, nodes.reference | nodes.title)
+    # A link to a page has an inline between itself and its text.
+    around = (node.parent, node.parent.parent)
+    inside = any(isinstance(parent, nodes.reference | nodes.title) for parent in around)
     if found and found.docname.startswith("reference/") and not inside:
       to = found.docname, found.node_id
       node.replace_self(make_refnode(app.builder, page, *to, node.deepcopy()))

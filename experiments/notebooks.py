@@ -53,7 +53,9 @@ if not importlib.util.find_spec("vmapseeds"):
       "upload it here or to your Drive, and run this cell again."
     )
   # What JAX needs stays as it is here.
-  !pip list --format=freeze | grep -E "^(jax|libtpu|flax|optax|orbax|tensorstore|ml_dtypes|numpy|scipy)" > kept.txt; pip install -q -c kept.txt "{source}"
+  kept = "^(jax|libtpu|flax|optax|orbax|tensorstore|ml_dtypes|numpy|scipy)"
+  !pip list --format=freeze | grep -E "{kept}" > kept.txt
+  !pip install -q -c kept.txt "{source}"
 
 from vmapseeds import lanes
 

@@ -97,11 +97,13 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_is_as_wide_as_its_column(page):
-  blocks = re.findall(
-    r"(?ms)^```(?!\{)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8")
-  )
-  lines = [line for block in blocks for line in block.splitlines()]
-  assert [line for line in lines if len(line) > 97] == []
+  # What is between two fences and begins with a brace is no code but a directive.
+  blocks = re.findall(r"(?ms)^```(.*?)^```", page.read_text(encoding="utf-8"))
+  wide = []
+  for block in blocks:
+    if not block.startswith("{"):
+      wide += [line for line in block.splitlines() if len(line) > 97]
+  assert wide == []
 
 
 def test_every_public_name_is_in_the_reference():
