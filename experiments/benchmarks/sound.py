@@ -14,6 +14,7 @@ Cost: 4 minutes on one CPU core.
 import contextlib
 import dataclasses
 import io
+import itertools
 import re
 import tempfile
 from collections import Counter
@@ -104,11 +105,8 @@ def trained_folders() -> Iterator[Make]:
 
   for fields, runs, kept in SPECIAL:
     yield make({"model": "linear", **fields}, runs, kept)
-  for network in NETWORKS:
-    for length in LENGTHS:
-      for kept in KEPT:
-        for runs in TABLES:
-          yield make(network | length, runs, kept)
+  for network, length, kept, runs in itertools.product(NETWORKS, LENGTHS, KEPT, TABLES):
+    yield make(network | length, runs, kept)
   for gains in ([0.0], [0.1], [0.0, 0.1, 0.2]):
     yield lambda out, gains=gains: vs.train(
       MEASURED, Runs.sweep(gain=gains, seeds=4), out
@@ -159,6 +157,12 @@ def lines_of(make: Make, out: Path) -> tuple[list[str], list[str]]:
   return [*dict.fromkeys(notes)], [w for w in warnings if w not in notes]
 
 
+def without_numbers(kind: str, lines: list[str]) -> set[str]:
+  """Return the different lines of a folder, a # for each number, after its kind."""
+  alike = [re.sub(r"[\d.,]*\d", "#", line) for line in lines]
+  return {f"{kind}: {line}" for line in alike}
+
+
 @dataclasses.dataclass(frozen=True)
 class SoundFlags(Flags):
   """How many folders are imported."""
@@ -174,16 +178,15 @@ def main(argv: Sequence[str] | None = None) -> None:
   counts = {"wrong": Counter[str](), "warning": Counter[str]()}
   folders = Counter[str]()
   with tempfile.TemporaryDirectory() as path:
-    steps = [
-      (kind, make) for kind, makers_of_kind in makers.items() for make in makers_of_kind
-    ]
-    for i, (kind, make) in enumerate(
-      track(steps, "making", console=Console(stderr=True))
-    ):
+    steps = []
+    for kind, makers_of_kind in makers.items():
+      steps += [(kind, make) for make in makers_of_kind]
+    progress = track(steps, "making", console=Console(stderr=True))
+    for i, (kind, make) in enumerate(progress):
       folders[kind] += 1
-      for what, lines in zip(counts, lines_of(make, Path(path, str(i))), strict=True):
-        for line in {re.sub(r"[\d.,]*\d", "#", line) for line in lines}:
-          counts[what][f"{kind}: {line}"] += 1
+      wrong, warnings = lines_of(make, Path(path, str(i)))
+      counts["wrong"].update(without_numbers(kind, wrong))
+      counts["warning"].update(without_numbers(kind, warnings))
   count = " and ".join(f"{number} {kind}" for kind, number in folders.items())
   tables = [
     Table(

@@ -40,7 +40,8 @@ def variance(halves: Halves) -> Estimate:
 
 
 def sd(halves: Halves) -> Estimate:
-  return Estimate(*map(math.sqrt, variance(halves)[:3]), "log")
+  value, low, high, *_ = variance(halves)
+  return Estimate(math.sqrt(value), math.sqrt(low), math.sqrt(high), "log")
 
 
 def narrows(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
@@ -51,13 +52,17 @@ def narrows(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
 
 def correlation(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
   even, odd = halves_of(rng, ratio, spread)
-  ends = map(float, stats.correlation_over_runs(even, odd).interval)
-  return Estimate(float(np.corrcoef(even, odd)[0, 1]), *ends, "atanh")
+  low, high = stats.correlation_over_runs(even, odd).interval
+  r = np.corrcoef(even, odd)[0, 1]
+  return Estimate(float(r), float(low), float(high), "atanh")
 
 
 def over_independent(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
-  observed = variance(halves_of(rng, ratio, spread))
-  return Estimate(*(x * EXAMPLES / spread for x in observed[:3]), "log")
+  value, low, high, *_ = variance(halves_of(rng, ratio, spread))
+  # What independent errors give is taken as known.
+  return Estimate(
+    value * EXAMPLES / spread, low * EXAMPLES / spread, high * EXAMPLES / spread, "log"
+  )
 
 
 def over_binomial(rng: np.random.Generator, ratio: float) -> Estimate:

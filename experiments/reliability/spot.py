@@ -145,22 +145,26 @@ def simulate_campaign(
     if death > now:
       epochs_left = EPOCHS - epochs
       saves = max(0, math.ceil(epochs_left / every) - 1)
-      start = now + moved * (epochs > 0)
+      loading = 0.0
+      if epochs:  # some of them are saved, and loaded first
+        loading = moved
+        total += MEASURED["load"]
+      start = now + loading
       finish = start + epochs_left * epoch + saves * moved
-      total += MEASURED["load"] * (epochs > 0)
       total += Requests(put=done // 1000)  # more pages of the list of records
       if finish <= death:
         done += 1
         end = max(end, finish)
         saving += finish - now - epochs_left * epoch
         total += MEASURED["block"] + MEASURED["save"] * saves
-        total += MEASURED["clear"] * (saves + epochs > 0)
+        if saves or epochs:
+          total += MEASURED["clear"]
         total += MEASURED["renewal"] * ((finish - now) / RENEWAL)
         heapq.heappush(ready, (finish, death))
         continue
       saves = max(0, min(saves, int((death - start) / (every * epoch + moved))))
       kept = saves * every * epoch
-      spent = min(death - now, moved * (epochs > 0)) + saves * moved
+      spent = min(death - now, loading) + saves * moved
       saving += spent
       lost += death - now - kept - spent
       total += MEASURED["save"] * saves + Requests(put=2, get=2)
