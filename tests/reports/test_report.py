@@ -211,6 +211,15 @@ def test_standard_errors():
   root = statistics["distribution_sd"]
   assert root["se"] == pytest.approx(variance_se / (2 * root["value"]))
   assert statistics["max_accuracy"]["se"] is None
+  # The jackknife of error less disagreement, by leaving runs out.
+  predictions = results.predictions.values
+  apart = (predictions[:, None] != predictions).mean(-1)
+  gaps = []
+  for run in range(40):
+    others = np.delete(np.arange(40), run)
+    disagreement = apart[np.ix_(others, others)].sum() / (39 * 38)
+    gaps.append(1 - accuracy[others].mean() - disagreement)
+  assert statistics["gde_gap"]["se"] == pytest.approx(np.sqrt(39 * np.var(gaps)))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
