@@ -288,6 +288,16 @@ def _mean_and_sem(values):
   return values.mean(), scipy.stats.sem(values)
 
 
+def test_two_examples_are_a_pair_and_one_is_none():
+  results = dataset(20, 2, 2)
+  (pair,) = summarize(results)["pairs"]
+  right = results.predictions.values == results.labels.values
+  assert (pair["i"], pair["j"]) == (0, 1)
+  assert (pair["right_i"], pair["right_j"]) == pytest.approx(right.mean(0))
+  assert pair["joint"] == pytest.approx(right.all(1).mean())
+  assert summarize(results.isel(example=[0]))["pairs"] == []
+
+
 @pytest.mark.slow
 def test_pairs_are_those_farthest_from_independence():
   """Two examples are always right or wrong together, two always opposite, all others
