@@ -201,11 +201,15 @@ PAPERS = tuple(
 )
 
 
-# The files that take longest, of the README's test command. Workers begin with these,
-# so that none is left alone with one at the end.
+# The files that take longest, of the README's test command, the longest first. Workers
+# begin with these, so that none is left alone with one at the end; some have few tests.
 LONGEST = (
-  "reliability", "campaign", "convolution", "counted", "report", "checkpoints",
-  "rewriting", "networks", "cli", "compare", "outputs",
+  "hostile", "train", "campaign", "metrics", "reliability", "rewriting", "convolution",
+  "lanes", "tallies", "report", "odd_programs", "supervised", "stores", "networks",
+  "checkpoints", "identity", "onednn", "cli", "collections", "pandas", "imports",
+  "overlap", "rounding", "k_fold", "outputs", "examples", "roles", "strict_modes",
+  "estimate", "batch_losses", "compare", "counted", "kept", "programs", "terminals",
+  "skipped_steps",
 )  # fmt: skip
 
 

@@ -11,14 +11,15 @@ A mutation is a file, a line, its old text and its new text. The 60 are in mutat
 Mutations that change no behaviour are excluded in mutations_excluded.json, with a reason.
 
 Tests run in a copy of the tree, one mutation after the other, until the first failure.
-`--reach` makes the copy and runs the fast tests in it once, with coverage: a mutation is
-then judged by the tests that reach its line, those first that reach few lines. Each
-mutation adds one JSON line to the results, so the command resumes where it stopped.
+`--reach` makes the copy and runs the fast tests in it once, and keeps which test reaches
+which line: a mutation is then judged by the tests that reach its line, those first that
+reach few lines. Each mutation adds one JSON line to the results, so the command resumes
+where it stopped.
 `--slow` tries those that no fast test noticed on the slow tests of the same files;
 `--confirm` runs the noticing tests once more without any mutation.
 
-Needs `pip install coverage pytest-cov`. Cost: 20 processor minutes for `--reach`, then a
-minute a mutation.
+Needs Python 3.12. Cost: the time of the fast tests for `--reach`, then a minute a
+mutation.
 """
 
 import ast
@@ -54,6 +55,7 @@ COPIED_FILES += ("CONTRIBUTING.md", "MANIFEST.in", "LICENSE")
 NUMBER, SEED = 60, 58
 OUT_OF_TIME = "out of time"
 FAILING = "failing.txt"  # tests, without any mutation
+REACHED = "reached"  # the beginning of the names of the files of `--reach`
 AT_LEAST = dict.fromkeys(
   ("lanes", "training", "campaign", "store", "stats", "reports"), 5
 )
@@ -424,15 +426,17 @@ def read_lines(path: Path) -> list[str]:
 
 
 def reach(tree: Path, work: Path) -> None:
-  """Run the fast tests with coverage, and keep which test reaches which line, and which
-  tests fail without any mutation.
+  """Run the fast tests, and keep which test reaches which line, and which tests fail
+  without any mutation.
   """
+  for path in work.glob(f"{REACHED}*.json"):
+    path.unlink()
   variables = environment(tree, work / FAILING)
-  variables["COVERAGE_FILE"] = str(work / "coverage")
-  coverage = ["--cov=vmapseeds", "--cov-branch", "--cov-context=test", "--cov-report="]
+  variables["REACHED"] = str(work / REACHED)
   plugins = ["-p", "no:cacheprovider", "-p", "experiments.benchmarks.noticing"]
-  command = [sys.executable, "-m", "pytest", "-q", *plugins, *coverage]
-  subprocess.run(command, cwd=tree, env=variables, check=False)
+  plugins += ["-p", "experiments.benchmarks.reaching"]
+  command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+  subprocess.run([*command, *plugins], cwd=tree, env=variables, check=False)
 
 
 def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
@@ -440,25 +444,23 @@ def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
   those that fail without any mutation.
 
   Raises:
-    UserError: there was no run with coverage.
+    UserError: it was not measured which tests reach which line.
   """
-  import coverage
-
-  data = coverage.CoverageData(str(work / "coverage"))
-  data.read()
-  if not data.measured_files():
+  paths = sorted(work.glob(f"{REACHED}*.json"))
+  if not paths:
     raise UserError("it is not known which tests reach which line: run --reach first")
-  failing = read_lines(work / FAILING)
+  failing = set(read_lines(work / FAILING))
   reached: dict[str, dict[int, list[str]]] = {}
   counts: dict[str, int] = collections.Counter()
-  for path in data.measured_files():
-    lines = {}
-    for line, contexts in data.contexts_by_lineno(path).items():
-      tests = {context.split("|")[0] for context in contexts if context}
-      lines[line] = [test for test in tests if test not in failing]
-    reached[str(Path(path).relative_to(work / "tree"))] = lines
-    for tests in lines.values():
-      counts.update(tests)
+  for path in paths:
+    record = json.loads(path.read_text())
+    for file, numbers_by_line in record["lines"].items():
+      lines = reached.setdefault(str(Path(file).relative_to(work / "tree")), {})
+      for line, numbers in numbers_by_line.items():
+        tests = [record["tests"][number] for number in numbers]
+        passing = [test for test in tests if test not in failing]
+        lines.setdefault(int(line), []).extend(passing)
+        counts.update(passing)
   for lines in reached.values():
     for tests in lines.values():
       tests.sort(key=counts.__getitem__)
@@ -580,7 +582,7 @@ class Flags:
   """What the judge takes."""
 
   out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/mutations")
-  """folder for the results, the coverage and the copy of the tree"""
+  """folder for the results, which test reaches what, and the copy of the tree"""
 
   seconds: Count = 1200
   """seconds at most for the tests of a mutation"""
@@ -592,7 +594,7 @@ class Flags:
   """draw the mutations anew, and write mutations.json"""
 
   reach: bool = False
-  """run the fast tests with coverage, to learn which tests reach which line"""
+  """run the fast tests, to learn which of them reach which line"""
 
   slow: bool = False
   """try the mutations that no fast test noticed on the slow tests of the likely files"""

@@ -11,32 +11,32 @@ from originals import cifar10_archive, point_to, register
 
 @pytest.fixture(scope="session")
 def serve():
-  """serve(files) -> the address of a server of `files`, a dict from path to bytes."""
-  servers = []
+  """serve(files) -> the address of `files`, a dict from path to bytes, on one server."""
+  served = []
 
-  def start(files):
-    class Handler(http.server.BaseHTTPRequestHandler):
-      def do_GET(self):
-        body = files.get(self.path.lstrip("/"))
-        self.send_response(404 if body is None else 200)
-        self.send_header("Content-Length", str(len(body or b"")))
-        self.end_headers()
-        self.wfile.write(body or b"")
+  class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+      number, _, path = self.path.lstrip("/").partition("/")
+      body = served[int(number)].get(path)
+      self.send_response(404 if body is None else 200)
+      self.send_header("Content-Length", str(len(body or b"")))
+      self.end_headers()
+      self.wfile.write(body or b"")
 
-      def log_message(self, *_):
-        pass
+    def log_message(self, *_):
+      pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    servers.append(server)
-    return f"http://127.0.0.1:{server.server_port}/"
+  def add(files):
+    served.append(files)
+    return f"http://127.0.0.1:{server.server_port}/{len(served) - 1}/"
 
+  server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+  threading.Thread(target=server.serve_forever, daemon=True).start()
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("NO_PROXY", "*")
-    yield start
-  for server in servers:
-    server.shutdown()
-    server.server_close()
+    yield add
+  server.shutdown()
+  server.server_close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from experiments import banerjee2024, frame, kept
 from vmapseeds.errors import UserError
 from vmapseeds.searches.trials import trials_of
 
-RECIPE = vs.recipe("digits_cnn", epochs=2, evaluate_every=1)
+RECIPE = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)
 RUNS = 3
 POINTS = np.arange(16, dtype=np.float32)[:, None], np.arange(16, dtype=np.float32)
 LINE = vs.Dataset(train=POINTS, test=POINTS, num_classes=None, name="line")

@@ -4,6 +4,7 @@ import ast
 import importlib
 import pkgutil
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,75 @@ def test_templates_and_types_are_installed_too():
   assert needed == {
     file for pattern in data["vmapseeds"] for file in package.glob(pattern)
   }
+
+
+def imported_modules(module: types.ModuleType, tree: ast.Module) -> set[str]:
+  """The names at the top of a file that are modules, not functions or classes."""
+  statements = [
+    node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+  ]
+  names = {
+    alias.asname or alias.name.split(".")[0]
+    for statement in statements
+    for alias in statement.names
+  }
+  return {
+    name for name in names if isinstance(getattr(module, name, None), types.ModuleType)
+  }
+
+
+def local_names(function: ast.AST) -> dict[str, int]:
+  """The parameters and local variables of a function, each with its line."""
+  lines = {}
+  for node in ast.walk(function):
+    if isinstance(node, ast.arg):
+      lines[node.arg] = node.lineno
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+      lines[node.id] = node.lineno
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+      lines[node.name] = node.lineno
+  return lines
+
+
+def hidden_modules(module: types.ModuleType, source: str) -> list[str]:
+  """Where a function of a module gives the name of an imported module to a value: a
+  later use of the module in it would meet the value, which no import shows.
+  """
+  tree = ast.parse(source)
+  modules = imported_modules(module, tree)
+  functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+  return [
+    f"{module.__name__}:{line} hides the module {name}"
+    for function in ast.walk(tree)
+    if isinstance(function, functions)
+    for name, line in local_names(function).items()
+    if name in modules
+  ]
+
+
+def test_no_local_name_hides_an_imported_module():
+  for file in FILES:
+    inner = file.relative_to(Path(vs.__file__).parents[1]).with_suffix("")
+    name = ".".join(inner.parts).removesuffix(".__init__")
+    assert not hidden_modules(importlib.import_module(name), file.read_text())
+
+
+@pytest.mark.parametrize(
+  ("function", "hidden"),
+  [
+    ("def f(os): pass", "os"),
+    ("def f():\n  for ast in (): pass", "ast"),
+    ("def f(): return lambda *, np: np", "np"),
+    ("def f():\n  try: pass\n  except ValueError as os: pass", "os"),
+    ("def f(Path, join, path): os.path, ast.x = 1, 2", None),
+    ("os = 1", None),
+  ],
+)
+def test_a_hidden_module_is_told_from_a_hidden_function(function, hidden):
+  head = "import ast\nimport os\nimport numpy as np\nfrom os.path import join\n"
+  head += "from pathlib import Path\n"
+  module = types.ModuleType("tried")
+  exec(head, vars(module))
+  lines = hidden_modules(module, head + function)
+  assert bool(lines) == (hidden is not None)
+  assert all(line.endswith(f" hides the module {hidden}") for line in lines)

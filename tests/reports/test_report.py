@@ -211,6 +211,15 @@ def test_standard_errors():
   root = statistics["distribution_sd"]
   assert root["se"] == pytest.approx(variance_se / (2 * root["value"]))
   assert statistics["max_accuracy"]["se"] is None
+  # The jackknife of error less disagreement, by leaving runs out.
+  predictions = results.predictions.values
+  apart = (predictions[:, None] != predictions).mean(-1)
+  gaps = []
+  for run in range(40):
+    others = np.delete(np.arange(40), run)
+    disagreement = apart[np.ix_(others, others)].sum() / (39 * 38)
+    gaps.append(1 - accuracy[others].mean() - disagreement)
+  assert statistics["gde_gap"]["se"] == pytest.approx(np.sqrt(39 * np.var(gaps)))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -277,6 +286,16 @@ def test_which_numbers_have_an_interval_and_which_an_error_alone():
 
 def _mean_and_sem(values):
   return values.mean(), scipy.stats.sem(values)
+
+
+def test_two_examples_are_a_pair_and_one_is_none():
+  results = dataset(20, 2, 2)
+  (pair,) = summarize(results)["pairs"]
+  right = results.predictions.values == results.labels.values
+  assert (pair["i"], pair["j"]) == (0, 1)
+  assert (pair["right_i"], pair["right_j"]) == pytest.approx(right.mean(0))
+  assert pair["joint"] == pytest.approx(right.all(1).mean())
+  assert summarize(results.isel(example=[0]))["pairs"] == []
 
 
 @pytest.mark.slow

@@ -147,46 +147,19 @@ def test_theorems_1_and_2_and_lemma_2_over_all_test_sets(n):
   ) == pytest.approx(error.var(), rel=1e-12)
 
 
-@pytest.mark.parametrize("runs", [2, 3, 10])
-def test_unbiased_over_simulated_campaigns(runs):
-  """Errors Bernoulli(p_i + s u_h), u_h uniform from -1 to 1: any two examples have
-  covariance s²/3.
-  """
-  campaigns, n, s = 1300, 40, 0.15
-  rng = np.random.default_rng(runs)
-  rates = rng.uniform(0.2, 0.8, n)
-  shift = rng.uniform(-s, s, (campaigns, runs, 1)).astype(np.float32)
-  errors = (
-    rng.random((campaigns, runs, n), np.float32) < rates.astype(np.float32) + shift
-  )
-  covariance, independent = s**2 / 3, (rates * (1 - rates)).sum() / n**2
-  counted = [counts_of_errors(of_one) for of_one in errors]
-  truth = {
-    "test_set_variance": independent + (1 - 1 / n) * covariance,
-    "independent_errors_variance": independent,
-    "distribution_variance": covariance,
-    "split_covariance": covariance,
-  }
-  for name, expected in truth.items():
-    estimates = np.array([getattr(stats, name)(of_one) for of_one in counted])
-    assert abs(estimates.mean() - expected) < 3 * estimates.std() / campaigns**0.5, name
-    # The test is sharp enough to fail for a definition with a bias of independent/R.
-    assert 3 * estimates.std() / campaigns**0.5 < independent / runs, name
-
-
 def test_distribution_variance_se_is_the_spread_over_campaigns():
   rng = np.random.default_rng(1)
   rates = rng.uniform(0.1, 0.9, 100)
   shift = 0.05
   samples = [
     rng.uniform(size=(20, 100)) < rates[None] + rng.uniform(-shift, shift, (20, 1))
-    for _ in range(2000)
+    for _ in range(900)
   ]
   counted = [counts_of_errors(sample) for sample in samples]
   estimates = [stats.distribution_variance(counts) for counts in counted]
   stated = np.mean([estimate.se for estimate in estimates])
   assert np.mean(estimates) == pytest.approx(
-    shift**2 / 3, abs=3 * np.std(estimates) / 2000**0.5
+    shift**2 / 3, abs=3 * np.std(estimates) / 900**0.5
   )
   assert np.std(estimates) == pytest.approx(stated, rel=0.1)
 

@@ -210,6 +210,12 @@ def test_a_recipe_is_read_without_what_has_a_default():
     vs.Recipe.from_json(json.dumps(given))
 
 
+def test_a_name_has_at_most_60_characters():
+  assert vs.recipe("digits_cnn", name="n" * 60).name == "n" * 60
+  with pytest.raises(vs.UserError, match="file: give 1 to 60 printable characters"):
+    vs.recipe("digits_cnn", name="n" * 61)
+
+
 def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
   with pytest.raises(
     TypeError,

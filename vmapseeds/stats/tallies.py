@@ -25,11 +25,11 @@ from vmapseeds.stats import (
   calibration,
   device_counts,
   disagreement,
-  pairs,
   resampling,
   sample_sizes,
   variance,
 )
+from vmapseeds.stats import pairs as pair_statistics
 from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.counts import MANY_CLASSES, VoteCounts, block_pairs, sparse_votes
 from vmapseeds.stats.reading import read_classes, read_votes
@@ -250,8 +250,8 @@ class Tallies(VoteCounts):
   runs_for_variance = _method(sample_sizes.runs_for_variance)
 
   # Pairs of examples, if tallied with pairs
-  dependent_pairs = _method(pairs.dependent_pairs)
-  most_dependent_pairs = _method(pairs.most_dependent_pairs)
+  dependent_pairs = _method(pair_statistics.dependent_pairs)
+  most_dependent_pairs = _method(pair_statistics.most_dependent_pairs)
 
   # Disagreement and calibration
   vote_fractions = _method(disagreement.vote_fractions)
@@ -270,10 +270,10 @@ def _merge_equal(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 even
   added up.
   """
   runs = half_errors[2]
-  pairs, place = np.unique(half_errors[:2], axis=1, return_inverse=True)
+  events, place = np.unique(half_errors[:2], axis=1, return_inverse=True)
   # Float64 holds the sums exactly.
-  merged = np.bincount(place, runs, pairs.shape[1]).astype(np.int64)
-  return np.append(pairs, merged[None], axis=0)
+  merged = np.bincount(place, runs, events.shape[1]).astype(np.int64)
+  return np.append(events, merged[None], axis=0)
 
 
 def tally(
