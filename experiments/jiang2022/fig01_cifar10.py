@@ -15,5 +15,5 @@ TITLE = "Figure 1: test error against disagreement on CIFAR-10"
 PANELS = 4
 
 
-compute = functools.partial(scatter.compute, of="cifar10")
+compute = functools.partial(scatter.compute, data="cifar10")
 rows = scatter.rows

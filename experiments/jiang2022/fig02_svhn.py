@@ -16,5 +16,5 @@ PANELS = 4
 MISSING = "SVHN is trained on at the scales gpu and paper; at laptop 500 examples of MNIST stand for it, at smoke digits"
 
 
-compute = functools.partial(scatter.compute, of="svhn")
+compute = functools.partial(scatter.compute, data="svhn")
 rows = scatter.rows

@@ -19,5 +19,5 @@ MISSING = (
 )
 
 
-compute = functools.partial(scatter.compute, of="cifar100")
+compute = functools.partial(scatter.compute, data="cifar100")
 rows = functools.partial(scatter.rows, high="high ")

@@ -15,5 +15,5 @@ TITLE = "Figure 4: test error against disagreement, the paper's on 2,000 example
 PANELS = 4
 
 
-compute = functools.partial(scatter.compute, of="few")
+compute = functools.partial(scatter.compute, data="few")
 rows = functools.partial(scatter.rows, high="high ")

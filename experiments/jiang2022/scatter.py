@@ -80,7 +80,7 @@ class Found(NamedTuple):
 def compute(
   trained: Trained, data: str, groups: Iterable[str] = GROUPS
 ) -> dict[str, Found]:
-  """What the scatter plot that stands for the paper's data `of` shows of some groups."""
+  """What the scatter plot that stands for the paper's `data` shows of some groups."""
   return {
     group: Found(points, agreement(points))
     for group, points in read_points(trained, data, groups).items()

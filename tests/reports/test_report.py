@@ -906,7 +906,8 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
   assert said not in overview.text
   assert "note: lr=100000: all 12 runs diverged." in text
   assert "lr=100000: all 12 runs diverged." in overview.text
-  assert overview.tags["img"] == 3  # two of all values, and the response curve
+  # Two of all values, the response curve, and the means beside each other.
+  assert overview.tags["img"] == 4
   groups = [f"lr%3D{value}/report.html" for value in LR[:3]]
   assert overview.links == [*groups, "report.json", "report.csv"]
   of_group = Page((tmp_path / "out" / "lr=0.02" / "report.html").read_text("utf-8"))
