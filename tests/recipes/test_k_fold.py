@@ -166,6 +166,28 @@ def test_runs_that_had_not_seen_an_example_vote_on_it(trained):
   )
 
 
+def test_the_table_of_examples_has_the_votes_of_those_who_held_them_out(trained):
+  results = vs.open_results(trained[0], "held_out")
+  for runs in ([], [0], list(range(results.sizes["run"]))):
+    some = results.isel(run=runs)
+    together = vs.held_out(some)
+    table = vs.example_table(some).dataset
+    for column, other in (
+      ("runs", "runs"),
+      ("labels", "label"),
+      ("prediction", "most_voted"),
+      ("error_rate", "error_rate"),
+    ):
+      np.testing.assert_array_equal(together[column], table[other])
+    # A plain count, example by example.
+    mask, predictions = some["mask"].values, some.predictions.values
+    for example in range(N):
+      votes = predictions[mask[:, example], example].tolist()
+      fractions = [votes.count(label) / max(len(votes), 1) for label in range(2)]
+      due = fractions if votes else [np.nan, np.nan]
+      np.testing.assert_array_equal(together.vote_fractions[example], due)
+
+
 def test_variance_over_folds_and_seeds_is_taken_apart(trained):
   results = vs.open_results(trained[0])
   summary = summarize(results)

@@ -33,7 +33,7 @@ from vmapseeds.data import load_dataset
 from vmapseeds.store import archives, claims, folders, growing, layout
 from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.large_arrays import zarr_rows
-from vmapseeds.store.layout import read_metadata, wrap_zarr_errors
+from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
@@ -681,12 +681,9 @@ def test_damage_is_named_and_repaired(
   names = "plan.npz|seed_init|seed_order|test/labels" if plan else re.escape(file)
   assert re.match(f"problem: ({names}) ", problem)
   if not silent:
-    with (
-      pytest.raises(
-        vs.UserError,
-        match=r"is damaged: .*`vmapseeds verify .*` says what, and --repair helps",
-      ),
-      wrap_zarr_errors(folder),
+    with pytest.raises(
+      vs.UserError,
+      match=r"is damaged: .*`vmapseeds verify .*` says what, and --repair helps",
     ):
       vs.open_results(folder).load()
 
@@ -907,15 +904,51 @@ def test_a_lost_plan_is_restored_from_the_same_runs_alone(six_runs, lost):
 
 @pytest.mark.slow
 @pytest.mark.optimized
+def test_whoever_reads_a_damaged_array_is_told_which_folder_is_damaged(
+  tmp_path, reference
+):
+  shutil.copytree(reference, tmp_path / "r")
+  opened = vs.open_results(tmp_path / "r")  # reads no predictions yet
+  flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
+  line = r"r is damaged: an object cannot be read \(Stored and computed checksum"
+  with pytest.raises(vs.UserError, match=line):
+    (opened.predictions == opened.labels).mean("example").values  # noqa: B018
+  with pytest.raises(vs.UserError, match=line):
+    vs.error_matrix(tmp_path / "r")
+  # Other blocks are as they were.
+  assert opened.predictions[:1].values.shape == (1, opened.sizes["example"])
+
+
+@pytest.mark.parametrize(
+  ("read", "step"),
+  [
+    (vs.open_results, "results.opening._of_epoch"),
+    (vs.tally, "results.opening.stored_tallies"),
+    (vs.run_table, "results.by_run.roles"),
+    (vs.example_table, "reports.examples_table.table_of_examples"),
+    (vs.report, "reports.results_page.summarize"),
+    (lambda folder: vs.compare(folder, folder), "reports.comparison_page._compare_all"),
+  ],
+)
+@pytest.mark.parametrize("fault", [KeyError, ValueError])
+def test_a_fault_of_a_computation_is_no_damage_of_the_folder(
+  read, step, fault, reference, monkeypatch
+):
+  def fail(*args, **kwargs):
+    raise fault("of the computation")
+
+  monkeypatch.setattr(f"vmapseeds.{step}", fail)
+  with pytest.raises(fault, match="of the computation") as caught:
+    read(reference)
+  assert not isinstance(caught.value, vs.UserError)
+
+
 def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
-  with (
-    pytest.raises(
-      vs.UserError,
-      match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
-    ),
-    wrap_zarr_errors(tmp_path / "r"),
+  with pytest.raises(
+    vs.UserError,
+    match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
   ):
     train(tmp_path / "r", 8).load()
   verdict = vs.verify(tmp_path / "r", repair=True)

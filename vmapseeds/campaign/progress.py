@@ -91,8 +91,8 @@ class Progress:
     self.values = np.append(self.values, values[np.isfinite(values)])
 
   def at_epoch(self, runs: int, epochs: int, reached: int, resumed: bool) -> None:
-    """Show that `runs` runs have trained for `wrap_io_errors` of `epochs` epochs; `resumed` if
-    they continue from a checkpoint there.
+    """Show that `runs` runs have trained for `reached` of `epochs` epochs; `resumed` if they
+    continue from a checkpoint there.
     """
     self.training = f"{runs} at epoch {reached}"
     self.together, self.part = runs, runs * min(1, reached / epochs)

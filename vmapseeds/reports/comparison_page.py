@@ -56,7 +56,6 @@ from vmapseeds.results.statistics import (
   values_of_runs,
 )
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -643,8 +642,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
     # The other side may have declared other outputs.
     if not set(names) <= set(side.opened.variables):
       return {}
-    with wrap_zarr_errors(side.folder):
-      columns = [values_of_runs(side.opened, name) for name in names]
+    columns = [values_of_runs(side.opened, name) for name in names]
     of_runs = np.stack(columns, axis=1)
     # A run counts with all of its scores, or not.
     finite = of_runs[np.isfinite(of_runs).all(axis=1)]

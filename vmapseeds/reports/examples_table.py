@@ -16,7 +16,6 @@ from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
 
@@ -244,8 +243,7 @@ def example_table(
     call = command("examples", [folder], where=where, test_set=test_set, epoch=epoch)
     results = open_with_held_out(folder, test_set, epoch)
   results = select_runs(results, where)
-  with wrap_zarr_errors(folder if folder is not None else "the results' folder"):
-    dataset = table_of_examples(results, output)
+  dataset = table_of_examples(results, output)
   return ExampleTable(dataset, folder, call)
 
 

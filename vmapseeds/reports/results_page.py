@@ -70,7 +70,6 @@ from vmapseeds.results.opening import loaded, open_results, resolve_test_set
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
-from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
@@ -546,8 +545,7 @@ def _parts(
       lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
       continue
 
-    with wrap_zarr_errors(folder):  # kept logits are read here
-      summary = summarize(of_group, test_set=test_set, measured=measured)
+    summary = summarize(of_group, test_set=test_set, measured=measured)
     summary = {"folder": folder, "values": values, **summary}
     measured = [_without_joint_errors(runs) for runs in measured]
     part_name = join_names(name, _group_name(summary))
@@ -1190,15 +1188,14 @@ def _open(
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if "search" in results.attrs:
     results = best_runs(results)
-  with wrap_zarr_errors(folder):
-    # Votes of a selection are not stored.
-    all_runs = not where and len(groups.group_runs(results, by)) == 1
-    if "votes" in results and all_runs:
-      classes = [name for name, info in outputs.items() if info["role"] == "class"]
-      large = [
-        name for name in classes if name in results and results[name].nbytes > MOST_READ
-      ]
-      results = results.drop_vars(large)
+  # Votes of a selection are not stored.
+  all_runs = not where and len(groups.group_runs(results, by)) == 1
+  if "votes" in results and all_runs:
+    classes = [name for name, info in outputs.items() if info["role"] == "class"]
+    large = [
+      name for name in classes if name in results and results[name].nbytes > MOST_READ
+    ]
+    results = results.drop_vars(large)
   return loaded(results, folder)
 
 

@@ -19,7 +19,6 @@ from vmapseeds.results.statistics import (
 )
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.store.results import Results
 
 LEAST_PILOT = 3  # runs; with fewer there is no interval
@@ -152,7 +151,7 @@ def record_of_a_block(folder: Folder) -> tuple[Mapping[str, Any], int]:
   trained, and its number of runs; nothing if it cannot be read.
   """
   # What is damaged is said by `verify`.
-  with contextlib.suppress(UserError), wrap_zarr_errors(folder):
+  with contextlib.suppress(UserError):
     results = Results(folder)
     block = min(results.finished_blocks(), default=0)
     return results.record(block) or {}, len(results.blocks[block])

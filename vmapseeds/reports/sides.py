@@ -20,7 +20,6 @@ from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import wrap_zarr_errors
 
 
 class Side(NamedTuple):
@@ -265,12 +264,11 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   if outputs.nbytes > MOST_READ:
     return None
 
-  with wrap_zarr_errors(side.folder):
-    outputs = outputs.isel(run=rows)
-    if role == "loss":
-      performance = -outputs.values
-    else:
-      performance = (outputs == _labels(side, rows)).values
+  outputs = outputs.isel(run=rows)
+  if role == "loss":
+    performance = -outputs.values
+  else:
+    performance = (outputs == _labels(side, rows)).values
   return performance.reshape(len(rows), -1)
 
 

@@ -81,6 +81,21 @@ def num_classes_of(results: xr.Dataset) -> int:
   return int(highest) + 1
 
 
+def votes_of_held_out(
+  results: xr.Dataset,
+) -> tuple[VoteCounts, Int[np.ndarray, " examples"]]:
+  """Return the votes on each example of the runs that held it out, and how many runs did.
+  Runs that diverged are left out.
+  """
+  kept = results.isel(run=converged(results))
+  mask = kept["mask"].values
+  # Votes of runs that were trained on the example do not count.
+  predictions = np.where(mask, kept["predictions"].values, -1)
+  labels = kept["labels"].values
+  counts = counts_of_votes(predictions, num_classes_of(results), labels)
+  return counts, mask.sum(axis=0)
+
+
 def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
   """Return the table of `vs.example_table` of runs that held examples out.
 
@@ -92,13 +107,7 @@ def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
       "these runs kept no classes of the examples that they held out: vs.held_out has "
       "what they kept"
     )
-  kept = results.isel(run=converged(results))
-  mask = kept["mask"].values
-  # Votes of runs that were trained on the example do not count.
-  predictions = np.where(mask, kept["predictions"].values, -1)
-  labels = kept["labels"].values
-  counts = counts_of_votes(predictions, num_classes_of(results), labels)
-  held_out_by = mask.sum(axis=0)
+  counts, held_out_by = votes_of_held_out(results)
   table = table_of_votes(counts, held_out_by)
   table["runs"] = ("example", held_out_by)
   return with_columns_of_examples(table, results)

@@ -10,7 +10,6 @@ from vmapseeds.errors import UserError, door
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.training.names import DIVERGED
 
 # Role of an output -> the column with its number of each run.
@@ -38,26 +37,23 @@ def run_table(
     test_set: which test set, if `results` is a folder.
     epoch: after which epoch, if `results` is a folder; None for the end.
   """
-  with wrap_zarr_errors(
-    results if isinstance(results, Folder) else "the results' folder"
-  ):
-    if isinstance(results, Folder):
-      results = open_results(results, test_set, epoch)
-    columns = {
-      str(name): variable.values
-      for name, variable in results.variables.items()
-      if variable.dims == ("run",)
-    }
-    frame = pd.DataFrame(columns)
-    # Without that column, runs that diverged keep their numbers.
-    all_runs = results.drop_vars(DIVERGED, errors="ignore")
-    outputs: dict[str, Any] = {}
-    with contextlib.suppress(UserError):  # nothing has such a role
-      outputs = dict(roles(results))
-    for name, attributes in outputs.items():
-      column = COLUMNS[attributes["role"]].format(name)
-      if column not in frame:
-        frame[column] = values_of_runs(all_runs, name)
+  if isinstance(results, Folder):
+    results = open_results(results, test_set, epoch)
+  columns = {
+    str(name): variable.values
+    for name, variable in results.variables.items()
+    if variable.dims == ("run",)
+  }
+  frame = pd.DataFrame(columns)
+  # Without that column, runs that diverged keep their numbers.
+  all_runs = results.drop_vars(DIVERGED, errors="ignore")
+  outputs: dict[str, Any] = {}
+  with contextlib.suppress(UserError):  # nothing has such a role
+    outputs = dict(roles(results))
+  for name, attributes in outputs.items():
+    column = COLUMNS[attributes["role"]].format(name)
+    if column not in frame:
+      frame[column] = values_of_runs(all_runs, name)
   first = [str(name) for name in results.coords if name in frame]
   last = [name for name in (DIVERGED,) if name in frame]
   between = [name for name in frame if name not in first + last]

@@ -17,7 +17,6 @@ from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import run_count
 from vmapseeds.results.opening import class_of, converged, tally, with_role
 from vmapseeds.stats.counts import VoteCounts
-from vmapseeds.store.layout import wrap_zarr_errors
 
 # Of the way from chance to 1: accuracies below are near chance, a renaming of classes or
 # an order of labels that reaches half of it explains them.
@@ -155,11 +154,6 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
   """Yield sentences about training that changes nothing, and outputs that are not what
   they are taken for.
   """
-  with wrap_zarr_errors("the results' folder"):
-    yield from _doubts_of_runs(results)
-
-
-def _doubts_of_runs(results):
   settings = json.loads(results.attrs["recipe"])
   doubt_of_training = _doubt_of_training(results, settings)
   if doubt_of_training:

@@ -23,7 +23,6 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.results.measured import with_measured
 from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
-from vmapseeds.store.layout import wrap_zarr_errors
 from vmapseeds.store.results import Results, of_blocks
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
@@ -86,24 +85,23 @@ def open_with_rows(
   if test_sets:
     group = resolve_test_set(test_sets, test_set)
     one_of("test set", group, test_sets)
-  with wrap_zarr_errors(path):
-    # Read once, because another process may finish a block meanwhile.
-    # Sorted by number, so that runs keep their order whichever block is done first.
-    blocks = sorted(results.finished_blocks())
-    opened = of_blocks(results, blocks, group)
-    opened = _of_epoch(opened, path, epoch)
-    opened = _with_places(results, blocks, opened)
-    opened = _with_texts(opened, results.columns)
+  # Read once, because another process may finish a block meanwhile.
+  # Sorted by number, so that runs keep their order whichever block is done first.
+  blocks = sorted(results.finished_blocks())
+  opened = of_blocks(results, blocks, group)
+  opened = _of_epoch(opened, path, epoch)
+  opened = _with_places(results, blocks, opened)
+  opened = _with_texts(opened, results.columns)
 
-    rows = np.array([row for block in blocks for row in results.blocks[block]], int)
-    # Metrics were measured of the end of the training.
-    if epoch is None:
-      opened = with_measured(opened, path, group or "", rows)
-    columns = [name for name in results.columns if opened[name].dims == ("run",)]
-    opened = _mapped(opened.set_coords(columns))
-    # Where xarray keeps the file of a dataset.
-    opened.encoding["source"] = str(results.path)
-    return opened, rows
+  rows = np.array([row for block in blocks for row in results.blocks[block]], int)
+  # Metrics were measured of the end of the training.
+  if epoch is None:
+    opened = with_measured(opened, path, group or "", rows)
+  columns = [name for name in results.columns if opened[name].dims == ("run",)]
+  opened = _mapped(opened.set_coords(columns))
+  # Where xarray keeps the file of a dataset.
+  opened.encoding["source"] = str(results.path)
+  return opened, rows
 
 
 def resolve_test_set(sets: Sequence[str] | None, test_set: str) -> str:
@@ -321,12 +319,9 @@ def tally(
     UserError: label maps differ between runs; or stored tallies do not suffice and
       predictions were not kept.
   """
-  with wrap_zarr_errors(
-    results if isinstance(results, Folder) else "the results' folder"
-  ):
-    if isinstance(results, Folder):
-      results = open_results(results, test_set)
-    stored = stored_tallies(check_classes(results), pairs=pairs)
+  if isinstance(results, Folder):
+    results = open_results(results, test_set)
+  stored = stored_tallies(check_classes(results), pairs=pairs)
   if stored is not None:
     if not pairs or stored.joint_errors is not None:
       return stored
@@ -408,17 +403,16 @@ def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
   Raises:
     UserError: they do not fit in memory.
   """
-  with wrap_zarr_errors(where):
-    large = [
-      name
-      for name, array in results.items()
-      if array.attrs.get("role") == "logits" or name in COUNTS
-    ]
-    small = results.drop_vars(large)
-    # Said here, because the system would end the process without a word.
-    if small.nbytes > free_host_memory():
-      raise UserError(
-        f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: "
-        "take fewer runs"
-      )
-    return results.assign(small.load().data_vars)
+  large = [
+    name
+    for name, array in results.items()
+    if array.attrs.get("role") == "logits" or name in COUNTS
+  ]
+  small = results.drop_vars(large)
+  # Said here, because the system would end the process without a word.
+  if small.nbytes > free_host_memory():
+    raise UserError(
+      f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: "
+      "take fewer runs"
+    )
+  return results.assign(small.load().data_vars)

@@ -13,7 +13,12 @@ from jaxtyping import Int
 
 from vmapseeds import stats
 from vmapseeds.errors import UserError, door, option, safe_name
-from vmapseeds.results.by_example import num_classes_of, open_with_held_out
+from vmapseeds.results.by_example import (
+  num_classes_of,
+  open_with_held_out,
+  table_of_votes,
+  votes_of_held_out,
+)
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
   class_of,
@@ -78,16 +83,14 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     table["prediction"] = (axes_of_outputs, _mean_of(predictions, mask))
     return xr.Dataset(table)
 
-  labels = kept["labels"].values
-  votes_of_class = [
-    (mask & (predictions == label)).sum(axis=0) for label in range(num_classes_of(kept))
-  ]
-  votes = np.stack(votes_of_class, axis=1)
-  # Without votes, argmax would say class 0.
-  prediction = np.where(runs > 0, votes.argmax(axis=1), -1)
-  table["labels"] = ("example", labels)
-  table["prediction"] = ("example", prediction)
-  table["error_rate"] = ("example", _mean_of(predictions != labels, mask))
+  counts, _ = votes_of_held_out(opened)
+  by_example = table_of_votes(counts, runs)
+  votes = counts.votes
+  if not isinstance(votes, np.ndarray):
+    votes = votes.toarray()
+  table["labels"] = by_example["label"].variable
+  table["prediction"] = by_example["most_voted"].variable
+  table["error_rate"] = by_example["error_rate"].variable
   table["vote_fractions"] = (("example", "class"), _ratio(votes, runs[:, None]))
   if "logits" in kept:
     logits = kept["logits"].values.astype(float)

@@ -8,11 +8,20 @@ encoded.
 import functools
 import json
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import xarray as xr
 import zarr
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from jaxtyping import Int
+from xarray.backends.zarr import ZarrArrayWrapper
+from xarray.core.indexing import (
+  CopyOnWriteArray,
+  LazilyIndexedArray,
+  MemoryCachedArray,
+)
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
@@ -28,6 +37,7 @@ from vmapseeds.store.layout import (
   first_dimension,
   large_arrays,
   signed,
+  wrap_zarr_errors,
 )
 
 
@@ -152,3 +162,41 @@ def open_arrays(path: Place, root: Description) -> dict[str, zarr.Array]:
   with zarr.config.set({"array.write_empty_chunks": True}):
     group = zarr.open_group(open_store(path, root), mode="r+", zarr_format=3)
     return {name: group[name] for name in large_arrays(root)}
+
+
+class _Reader(ZarrArrayWrapper):
+  """A large array as xarray reads it, at whatever time: what cannot be read is damage."""
+
+  __slots__ = ("path",)
+
+  def __init__(self, values: zarr.Array, path: Place):
+    super().__init__(values)
+    self.path = path
+
+  def __getitem__(self, key):
+    with wrap_zarr_errors(self.path):
+      return super().__getitem__(key)
+
+  async def async_getitem(self, key):
+    with wrap_zarr_errors(self.path):
+      return await super().async_getitem(key)
+
+
+def as_variables(
+  path: Place, root: Description, arrays: Mapping[str, zarr.Array]
+) -> dict[str, xr.Variable]:
+  """Return large arrays of a folder, by name, as variables that are read when they are
+  used. Whoever reads values that cannot be read gets a `Damage`.
+  """
+  variables = {}
+  for name, values in arrays.items():
+    entry = root["arrays"][name]
+    dimensions = entry["dimensions"]
+    # A computation in parts, as of dask, reads each block once.
+    encoding = {"preferred_chunks": dict(zip(dimensions, values.chunks, strict=True))}
+    # As `xarray.open_dataset` does: read once, and a write changes what was read.
+    # `Any`, because xarray's types do not let its own arrays be nested.
+    lazy: Any = LazilyIndexedArray(_Reader(values, path))
+    cached = MemoryCachedArray(CopyOnWriteArray(lazy))
+    variables[name] = xr.Variable(dimensions, cached, entry["attributes"], encoding)
+  return variables

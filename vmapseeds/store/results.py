@@ -28,9 +28,9 @@ from vmapseeds.store.files import (
   wrap_io_errors,
 )
 from vmapseeds.store.large_arrays import (
+  as_variables,
   object_path,
   open_arrays,
-  open_store,
   zarr_rows,
 )
 from vmapseeds.store.small_values import (
@@ -94,7 +94,8 @@ class Results:
     """The large arrays, by name."""
     # Zarr takes milliseconds for each array, and not everybody reads them.
     if self._arrays is None:
-      self._arrays = open_arrays(self.path, self.root)
+      with layout.wrap_zarr_errors(self.path):
+        self._arrays = open_arrays(self.path, self.root)
     return self._arrays
 
   # What is done.
@@ -395,20 +396,20 @@ def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.
   entries = results.root["arrays"]
   wanted = [name for name in entries if name.rpartition("/")[0] in groups]
   variables = {}
-  with layout.wrap_zarr_errors(results.path):
-    held = results.read_plan([*results.columns, *results.examples])
-    if set(wanted) & set(results.small):
-      held |= results.small_values(blocks)
-    large = _open_large(results, groups)
-    for name in wanted:
-      short = name.rpartition("/")[2]
-      if name in held:
-        entry = entries[name]
-        variable = xr.Variable(entry["dimensions"], held[name], entry["attributes"])
-        variables[short] = _at(variable, places)
-      else:
-        variables[short] = _at(large[name], large_places)
-    return xr.Dataset(variables, attrs=results.description)
+  held = results.read_plan([*results.columns, *results.examples])
+  if set(wanted) & set(results.small):
+    held |= results.small_values(blocks)
+  large = {name: results.arrays[name] for name in wanted if name not in held}
+  opened = as_variables(results.path, results.root, large)
+  for name in wanted:
+    short = name.rpartition("/")[2]
+    if name in held:
+      entry = entries[name]
+      variable = xr.Variable(entry["dimensions"], held[name], entry["attributes"])
+      variables[short] = _at(variable, places)
+    else:
+      variables[short] = _at(opened[name], large_places)
+  return xr.Dataset(variables, attrs=results.description)
 
 
 def _at(variable, places):
@@ -417,14 +418,3 @@ def _at(variable, places):
   if chosen:
     return variable.isel(chosen)
   return variable.copy()  # the user may change it, and others share it
-
-
-def _open_large(results, groups):
-  """Return the large arrays of some groups, by their names, as xarray reads them."""
-  store = open_store(results.path, results.root)
-  variables = {}
-  for group in groups:
-    opened = xr.open_zarr(store, group=group or None, zarr_format=3, decode_cf=False)
-    for name, variable in opened.variables.items():
-      variables[f"{group}/{name}" if group else str(name)] = variable
-  return variables
