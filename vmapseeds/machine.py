@@ -1,5 +1,5 @@
-"""The machine's free memory and accelerators, and the cache folder for the user's files
-that are not results.
+"""The machine's free memory and accelerators, the commit of this source, and the cache
+folder for the user's files that are not results.
 """
 
 import codecs
@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,3 +174,20 @@ def use_cpu_alone(*, unless_set: bool = False) -> None:
   # JAX reads the variable when it is imported.
   if "jax" in sys.modules:
     sys.modules["jax"].config.update("jax_platforms", "cpu")
+
+
+@functools.cache
+def commit() -> str | None:
+  """Return the git commit of this source, with -dirty after it if files were changed, or
+  None if it is not a checkout.
+  """
+  git = ["git", "-C", str(Path(__file__).parent)]
+  is_tracked = [*git, "ls-files", "--error-unmatch", Path(__file__).name]
+  describe = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+  try:
+    # Fails if the package is installed inside a repository that does not track it.
+    subprocess.run(is_tracked, capture_output=True, check=True)
+    described = subprocess.run(describe, capture_output=True, check=True, text=True)
+  except (OSError, subprocess.CalledProcessError):
+    return None
+  return described.stdout.strip() or None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import vmapseeds as vs
-from vmapseeds.campaign import provenance
+from vmapseeds import machine
 from vmapseeds.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def commit_of_source(root: Path = ROOT) -> str:
   else `unknown`.
   """
   file = root / COMMIT_FILE
-  commit = provenance.commit()
+  commit = machine.commit()
   if not commit and file.exists():
     commit = file.read_text("utf-8").strip()
   return commit or "unknown"

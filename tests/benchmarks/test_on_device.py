@@ -22,7 +22,8 @@ from experiments.airbench import airbench94_cifar10
 from experiments.benchmarks import carried, contenders, cost, on_device
 from experiments.benchmarks.carried import Archive
 from experiments.jordan2024 import real
-from vmapseeds.campaign import execution, provenance
+from vmapseeds import machine
+from vmapseeds.campaign import execution
 from vmapseeds.errors import UserError
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.lanes.memory import Fit
@@ -101,8 +102,8 @@ def test_images_are_decoded(tmp_path):
 
 
 def test_the_commit_is_that_of_git_or_of_a_file_or_unknown(tmp_path, monkeypatch):
-  assert carried.commit_of_source() == (provenance.commit() or "unknown")
-  monkeypatch.setattr(provenance, "commit", lambda: None)
+  assert carried.commit_of_source() == (machine.commit() or "unknown")
+  monkeypatch.setattr(machine, "commit", lambda: None)
   assert carried.commit_of_source(tmp_path) == "unknown"
   (tmp_path / ".commit").write_text("0123abc-dirty\n")
   assert carried.commit_of_source(tmp_path) == "0123abc-dirty"

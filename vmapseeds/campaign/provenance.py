@@ -5,8 +5,6 @@ import functools
 import importlib.metadata
 import os
 import platform
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -84,23 +82,6 @@ def _libraries():
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       installed[library] = importlib.metadata.version(library)
   return installed
-
-
-@functools.cache
-def commit() -> str | None:
-  """Return the git commit of this source, with -dirty after it if files were changed, or
-  None if it is not a checkout.
-  """
-  git = ["git", "-C", str(Path(__file__).parent)]
-  is_tracked = [*git, "ls-files", "--error-unmatch", Path(__file__).name]
-  describe = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-  try:
-    # Fails if the package is installed inside a repository that does not track it.
-    subprocess.run(is_tracked, capture_output=True, check=True)
-    described = subprocess.run(describe, capture_output=True, check=True, text=True)
-  except (OSError, subprocess.CalledProcessError):
-    return None
-  return described.stdout.strip() or None
 
 
 _seconds = 0.0

@@ -34,7 +34,6 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import GroupedRuns, Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import (
-  commit,
   compile_seconds,
   machine_conditions,
   versions,
@@ -42,7 +41,7 @@ from vmapseeds.campaign.provenance import (
 from vmapseeds.errors import Failure, UserError, door, say, whole_number
 from vmapseeds.lanes import onednn
 from vmapseeds.lanes.memory import is_out_of_memory
-from vmapseeds.machine import free_host_memory
+from vmapseeds.machine import commit, free_host_memory
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.formatting import count_of, run_count, show

@@ -15,8 +15,8 @@ import xarray as xr
 from upath import UPath
 
 import vmapseeds
-from vmapseeds.campaign.provenance import commit
 from vmapseeds.errors import MAX_NAME_LENGTH, UserError, option
+from vmapseeds.machine import commit
 from vmapseeds.reports import rendering
 from vmapseeds.reports.documents import Document, Figure
 from vmapseeds.store.files import Folder, is_remote, place, write
