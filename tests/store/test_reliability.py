@@ -902,8 +902,6 @@ def test_a_lost_plan_is_restored_from_the_same_runs_alone(six_runs, lost):
   np.testing.assert_array_equal(found.table()["seed_init"], seeds)
 
 
-@pytest.mark.slow
-@pytest.mark.optimized
 def test_whoever_reads_a_damaged_array_is_told_which_folder_is_damaged(
   tmp_path, reference
 ):
@@ -943,6 +941,8 @@ def test_a_fault_of_a_computation_is_no_damage_of_the_folder(
   assert not isinstance(caught.value, vs.UserError)
 
 
+@pytest.mark.slow
+@pytest.mark.optimized
 def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
