@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 import test_compare
 import test_report
-from matplotlib.figure import Figure
 from rich.console import Console
 
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.errors import UserError
+from vmapseeds.machine import commit
 from vmapseeds.reports import rendering
 
 RNG = np.random.default_rng(0)
@@ -48,8 +48,9 @@ def folders(tmp_path_factory):
 @pytest.fixture
 def undrawn(monkeypatch):
   """Figures are empty: drawing them takes longer than all the rest."""
-  monkeypatch.setattr(rendering, "drawing_of", lambda figure: Figure())
+  monkeypatch.setattr(rendering, "drawing_of", lambda figure: None)
   monkeypatch.setattr(rendering, "png", lambda drawing: b"")
+  monkeypatch.setattr(rendering, "vector_image", lambda *_, **__: b"")
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +206,11 @@ def test_a_comparison_says_in_which_settings_the_recipes_differ(tmp_path):
 def test_a_report_says_how_it_is_made_again(folders, tmp_path, undrawn):
   page = vs.report(folders[0], where={"seed_init": [1, 2, 3]}).save(tmp_path)
   command = f"vmapseeds report {folders[0]} --where seed_init=1,2,3"
-  assert f"Made by <code>{command}, vmapseeds {vs.__version__}" in page.read_text()
+  text = page.read_text()
+  assert f"Made by <code>{command}, vmapseeds {vs.__version__}" in text
+  # Where it is a checkout.
+  if commit():
+    assert f"(commit {commit()}), " in text
   argv = command.split()[1:]
   cli.main([*argv, "--out", str(tmp_path / "again")])
   again = json.loads((tmp_path / "again" / "report.json").read_text())

@@ -271,11 +271,11 @@ def _single_runs(kept: xr.Dataset, accuracy: np.ndarray) -> dict[str, Any]:
   columns = {}
   for column, values in seed_columns(kept).items():
     # Of runs that share a seed it says nothing of one of them.
-    if (values != values[:1]).any():
+    if len(np.unique(values)) > 1:
       columns[column.replace("_", " ")] = values
   # As in most campaigns: each run has one seed of all sources.
   seeds = list(columns.values())
-  if len(seeds) > 1 and all(np.array_equal(values, seeds[0]) for values in seeds):
+  if len(seeds) > 1 and all(np.array_equal(seeds[0], values) for values in seeds):
     columns = {"seeds": seeds[0]}
   return {
     "number": _packed(numbers[order]),
