@@ -701,6 +701,8 @@ def main(argv: list[str] | None = None) -> None:
   where = common.machine()
   if flags.shapes:
     lanes.start_jax()
+    # What is read from the cache is not compiled.
+    jax.config.update("jax_enable_compilation_cache", False)
     rows = rows_of_shapes(flags)
     common.write(flags, command, where, tables_of_shapes(rows), rows)
     return

@@ -37,13 +37,14 @@ NEW_KERNELS = jax.__version_info__ >= (0, 12)
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 128 if NEW_KERNELS else 128 * 256}
 # Kernel gradients gain while rows of the kernel are this long at most, and not dilated:
 # else a row of them has more pixels than the kernel. With new kernels they lose for long
-# rows of outputs with so many channels or fewer features, and for few channels × features
+# rows of images with so many channels or fewer features, and for few channels × features
 # if strided.
 GRADIENT_WIDTH = 4 if NEW_KERNELS else 16
 GRADIENT_ROW, GRADIENT_CHANNELS, STRIDED_PRODUCTS = 32, 16, 64
 GRADIENT_FEATURES = 32
-# Pairs of pixels with so many features lose for rows so long, with new kernels.
-PAIRED_FEATURES, PAIRED_ROW = 64, 32
+# Pairs of pixels with so many features lose for rows so long, with new kernels, and those
+# of so many channels if strided.
+PAIRED_FEATURES, PAIRED_ROW, PAIRED_CHANNELS = 64, 32, 8
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
 # in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
 # least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
@@ -57,9 +58,10 @@ MISSING_FEATURES = range(17, 32) if NEW_KERNELS else range(0)
 # In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
 # but not those of arrays of more bytes than this, as joining them costs more than it
 # saves.
-# Nor are they with kernels wider than this, or dilated ones, or without as many channels
-# or features, or with fewer features while rows have so many pixels.
-JOINED_WIDTH = 16
+# Nor are they with kernels wider than this, or dilated ones, or with few features, or
+# without as many channels or features, or with fewer features while rows have so many
+# pixels.
+JOINED_WIDTH, LEAST_JOINED = 16, 16
 JOINED_FEATURES, LONG_ROW = 32, 16
 JOINED_BYTES, FEW_IMAGES, TOGETHER = (
   (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
@@ -75,10 +77,7 @@ def forward(window, x, w):
     y = forward(flat, images(x), kernels(w))
     return y.reshape(len(x), *window.out_spatial(x, w), w.shape[-1])
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
-    if NEW_KERNELS and (
-      _is_apart(window, w)
-      or (w.shape[-1] >= PAIRED_FEATURES and x.shape[-2] >= PAIRED_ROW)
-    ):
+    if NEW_KERNELS and _pairs_lose(window, x, w):
       return window.lax(x, w)
     if window.dilation[-1] == 1:
       return _pairs(window, x, w)
@@ -86,6 +85,14 @@ def forward(window, x, w):
       return im2col.forward(window, x, w)
     return window.lax(x, w)
   return _plain(window, x, w)
+
+
+def _pairs_lose(window, x, w):
+  """Return whether XLA's new kernels take a convolution in less time than pairs do."""
+  *_, channels, features = w.shape
+  is_long = features >= PAIRED_FEATURES and x.shape[-2] >= PAIRED_ROW
+  strided = channels >= PAIRED_CHANNELS and window.strides[-1] > 1
+  return is_long or strided or _is_apart(window, w)
 
 
 def _is_apart(window, w):
@@ -209,6 +216,7 @@ def _joined(window, x, w):
     window.strides[-1] > 1
     or {*window.dilation} != {1}
     or w.shape[-3] > JOINED_WIDTH
+    or w.shape[-1] < LEAST_JOINED
     or max(w.shape[-2:]) < JOINED_FEATURES
     or (w.shape[-1] < JOINED_FEATURES and x.shape[-2] >= LONG_ROW)
     or not 0 < largest <= JOINED_BYTES
@@ -339,10 +347,10 @@ def _phases(window, x, w):
       yield tuple(pixels), tuple(elements), plain
 
 
-def _gains_nothing(window, w, dy):
+def _gains_nothing(window, x, w):
   """Return whether XLA's new kernels take a kernel gradient in less time."""
   *_, width, channels, features = w.shape
-  is_long = width > 1 and dy.shape[-2] >= GRADIENT_ROW
+  is_long = width > 1 and x.shape[-2] >= GRADIENT_ROW
   strided = set(window.strides) != {1}
   suits_xla = channels >= GRADIENT_CHANNELS or features < GRADIENT_FEATURES
   has_few = strided and channels * features < STRIDED_PRODUCTS
@@ -368,7 +376,7 @@ def kernel_gradient(window, x, w, dy):
   if (
     window.dilation[-1] > 1
     or w.shape[-3] > GRADIENT_WIDTH
-    or (NEW_KERNELS and _gains_nothing(window, w, dy))
+    or (NEW_KERNELS and _gains_nothing(window, x, w))
   ):
     return OnCPU.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
