@@ -36,12 +36,8 @@ NEW_KERNELS = jax.__version_info__ >= (0, 12)
 # than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 128 if NEW_KERNELS else 128 * 256}
 # Kernel gradients gain while rows of the kernel are this long at most, and not dilated:
-# else a row of them has more pixels than the kernel. With new kernels they lose for long
-# rows of images with so many channels or fewer features, and for few channels × features
-# if strided.
+# else a row of them has more pixels than the kernel.
 GRADIENT_WIDTH = 4 if NEW_KERNELS else 16
-GRADIENT_ROW, GRADIENT_CHANNELS, STRIDED_PRODUCTS = 32, 16, 64
-GRADIENT_FEATURES = 32
 # Pairs of pixels with so many features lose for rows so long, with new kernels, and those
 # of so many channels if strided.
 PAIRED_FEATURES, PAIRED_ROW, PAIRED_CHANNELS = 64, 32, 8
@@ -347,16 +343,6 @@ def _phases(window, x, w):
       yield tuple(pixels), tuple(elements), plain
 
 
-def _gains_nothing(window, x, w):
-  """Return whether XLA's new kernels take a kernel gradient in less time."""
-  *_, width, channels, features = w.shape
-  is_long = width > 1 and x.shape[-2] >= GRADIENT_ROW
-  strided = set(window.strides) != {1}
-  suits_xla = channels >= GRADIENT_CHANNELS or features < GRADIENT_FEATURES
-  has_few = strided and channels * features < STRIDED_PRODUCTS
-  return (is_long and suits_xla) or has_few
-
-
 def kernel_gradient(window, x, w, dy):
   """Return the gradient with respect to the kernel: a convolution with the batch as
   input channels and `dy` as the kernel.
@@ -373,11 +359,7 @@ def kernel_gradient(window, x, w, dy):
     return jax.linear_transpose(kernels, w)(dw)[0]
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
-  if (
-    window.dilation[-1] > 1
-    or w.shape[-3] > GRADIENT_WIDTH
-    or (NEW_KERNELS and _gains_nothing(window, x, w))
-  ):
+  if window.dilation[-1] > 1 or w.shape[-3] > GRADIENT_WIDTH:
     return OnCPU.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
   turned = tuple(
