@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 import tomllib
 import types
 from pathlib import Path
@@ -194,3 +195,58 @@ def test_a_hidden_module_is_told_from_a_hidden_function(function, hidden):
   lines = hidden_modules(module, head + function)
   assert bool(lines) == (hidden is not None)
   assert all(line.endswith(f" hides the module {hidden}") for line in lines)
+
+
+def resolves(name: str) -> bool:
+  """Return whether a dotted name is a module, or what is in one: of the package, with
+  its room or without it, or of another package.
+  """
+  first = name.split(".")[0]
+  homes = [module for module in MODULES if module.split(".")[-1] == first]
+  paths = [home + name.removeprefix(first) for home in homes]
+  if not homes:
+    paths = [re.sub(r"^vs\b", "vmapseeds", name)]
+  for path in paths:
+    try:
+      pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+      continue
+    return True
+  return False
+
+
+def names_and_paths(page: str) -> tuple[set[str], set[str]]:
+  """Return the dotted names and the paths of files in a page's code within lines."""
+  prose = re.sub(r"(?ms)^```.*?^```$", "", page)
+  words = [word for code in re.findall(r"`([^`]+)`", prose) for word in code.split()]
+  paths = {
+    word for word in words if re.fullmatch(r"[\w.]+(/[\w.]*)+|\w+\.\w{2,4}", word)
+  }
+  paths = {word for word in paths if "/" in word or word.endswith((".py", ".toml"))}
+  names = {word for word in words if re.fullmatch(r"[a-z_]\w*(\.\w+)+", word)}
+  return names - paths, paths
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_pages_for_developers_name_what_there_is(page):
+  root = Path(vs.__file__).parents[1]
+  names, paths = names_and_paths((root / page).read_text(encoding="utf-8"))
+  assert names
+  assert paths
+  assert not {name for name in names if not resolves(name)}
+  homes = (root, root / "vmapseeds")
+  missing = {
+    path for path in paths if not any((home / path).exists() for home in homes)
+  }
+  assert not missing
+
+
+def test_a_name_that_is_gone_is_noticed():
+  assert resolves("running.train_blocks")
+  assert resolves("campaign.running.train_blocks")
+  assert resolves("vs.open_results")
+  assert resolves("os.fsync")
+  assert not resolves("loop.attach_folder")
+  assert not resolves("campaign.loop.train_blocks")
+  text = "See `a/b.py` and `x.y`.\n```\n`c.d`\n```\n`python -m e.f tests/g`"
+  assert names_and_paths(text) == ({"x.y", "e.f"}, {"a/b.py", "tests/g"})

@@ -140,6 +140,19 @@ def test_cross_entropy_and_brier_score_equal_scikit_learn(array, at_once, monkey
       )
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_the_brier_score_is_that_of_scikit_learn(classes):
+  logits = LOGITS[..., :classes]
+  labels = np.arange(len(LABELS)) % classes
+  scores = stats.brier_score(logits, labels)
+  probabilities = scipy.special.softmax(logits.astype(np.float64), axis=-1)
+  for run in range(len(logits)):
+    expected = sklearn.metrics.brier_score_loss(
+      labels, probabilities[run], labels=range(classes)
+    )
+    assert scores[run].mean() == pytest.approx(expected, rel=1e-12)
+
+
 def test_losses_far_from_0_and_near_it():
   logits = np.array([[[1e4, 0, -1e4]] * 3, [[60.0, 0, -700]] * 3])
   entropy, brier = (

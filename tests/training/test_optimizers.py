@@ -14,6 +14,8 @@ from optax import contrib
 
 import vmapseeds as vs
 from vmapseeds.training import loop
+from vmapseeds.training.names import OPTIMIZERS
+from vmapseeds.training.optimizers import MOMENTS
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import bind, lanes_of, trace
@@ -287,3 +289,11 @@ def test_evaluation_parameters_of_ones_own():
     vs.UserError, match=r"eval_params are of an optimizer of your own"
   ):
     recipe.replace(optimizer="sgd", lr=0.1, eval_params=lambda state, params: params)
+
+
+def test_what_optimizers_by_name_keep_is_what_memory_is_checked_with():
+  assert OPTIMIZERS.keys() == MOMENTS.keys()
+  params = {"kernel": np.zeros((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
+  for name, arrays in OPTIMIZERS.items():
+    leaves = jax.tree.leaves(MOMENTS[name](0.9).init(params))
+    assert sum(leaf.size for leaf in leaves if leaf.ndim > 0) == arrays * 8, name

@@ -196,22 +196,24 @@ def brier_score(
   labels: Given["examples"],
 ) -> Float[Array, "runs examples"]:
   """Return the Brier score of each run on each example: Σ_c (softmax(logits)_c - 1{c =
-  y})².
+  y})², of two classes that of one.
 
-  This is Brier's own score, summed over classes; for two classes it is twice the
-  squared error of one probability.
+  Both terms of two classes are equal, and their sum is Brier's own score. One of them
+  is what scikit-learn's `brier_score_loss`, the metric `brier` of recipes and reports
+  give.
 
   Args:
     logits: (runs, examples, classes), finite numbers; read as in `cross_entropy`.
     labels: (examples,), class indices.
 
   Returns:
-    (runs, examples), from 0 to 2; 0 where there is a single class.
+    (runs, examples), from 0 to 1 of two classes, from 0 to 2 of more; 0 where there is
+    a single class.
 
   Source: Brier 1950.
 
   >>> brier_score([[[0.0, 0.0], [40.0, 0.0]]], [0, 1])
-  array([[0.5, 2. ]])
+  array([[0.25, 1.  ]])
   """
   return _by_runs(_brier_score, logits, labels)
 
@@ -229,7 +231,9 @@ def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
   probabilities = scipy.special.softmax(logits, axis=-1)
   wrong = np.where(is_label, 0.0, probabilities)
   # 1 - p_y is computed as the sum of the other probabilities, which does not cancel.
-  return (wrong**2).sum(-1) + wrong.sum(-1) ** 2
+  squares = (wrong**2).sum(-1) + wrong.sum(-1) ** 2
+  # Of two classes the score is that of one: both errors are the same.
+  return squares / 2 if logits.shape[-1] == 2 else squares
 
 
 def _by_runs(

@@ -2,6 +2,9 @@
 
 # The sources of randomness of supervised training.
 SOURCES = ("init", "order", "augment", "dropout", "data")
+# The optimizers by name, and how many arrays as large as the parameters each keeps:
+# memory is checked with these before a training.
+OPTIMIZERS = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
 # Columns that the methods of `Runs` make, beside the values that a sweep varies.
 TRIAL_COLUMNS = ("search", "trial", "repeat", "round")  # of trials of searches
 FOLD, FOLD_GROUPS = "fold", "fold_groups"  # of runs of k-fold cross-validation

@@ -41,6 +41,7 @@ from vmapseeds.training.modules import (
   nest,
   unnest,
 )
+from vmapseeds.training.names import OPTIMIZERS
 from vmapseeds.training.objects import (
   before_training,
   describe_exception,
@@ -621,8 +622,9 @@ def check_network(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   """
   params = jax.tree.leaves(variables_of(recipe, data)["params"])
   count = sum(math.prod(leaf.shape) for leaf in params)
-  moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0)
-  # At least the parameters, their gradient and the optimizer's moments, in float32.
+  # At least the parameters, their gradient and the optimizer's moments, in float32. What
+  # a user's optimizer keeps is not known.
+  moments = OPTIMIZERS[recipe.optimizer] if is_name(recipe.optimizer) else 0
   needed = 4 * count * (2 + moments)
   if count >= 2**31 or needed > memory:
     model = f"{name_of(recipe.model)} of width {recipe.width:g}"

@@ -26,7 +26,8 @@ from vmapseeds.training.runs import Run
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
-# Gradient transformations that come before the learning rate, given the momentum.
+# Gradient transformations that come before the learning rate, given the momentum: of
+# each of `names.OPTIMIZERS`.
 MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
   "sgd": lambda momentum: optax.trace(momentum),
   "nesterov": lambda momentum: optax.trace(momentum, nesterov=True),
@@ -347,7 +348,8 @@ def pack_vectors(
   """Return parameters in the form that the optimizer takes.
 
   On accelerators each operation has a cost, so vectors are packed if the optimizer is a
-  built-in one: those treat all numbers alike.
+  built-in one: those of `MOMENTS` update each number by itself, whatever array it is in.
+  One that looks at whole arrays, as LARS and Muon do, must be left out here.
   """
   treats_all_alike = is_name(recipe.optimizer) and recipe.trainable == "all"
   if platform() == "cpu" or not treats_all_alike:

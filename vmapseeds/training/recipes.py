@@ -29,7 +29,13 @@ from vmapseeds.errors import (
   wording,
 )
 from vmapseeds.training import objects
-from vmapseeds.training.names import FOLDER_NAMES, MADE_COLUMNS, SOURCES, seed_column
+from vmapseeds.training.names import (
+  FOLDER_NAMES,
+  MADE_COLUMNS,
+  OPTIMIZERS,
+  SOURCES,
+  seed_column,
+)
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
 FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38
@@ -212,9 +218,9 @@ class Recipe:
   gamma: Annotated[float, NOT_NEGATIVE] = 0.1
   # Others that an optimizer or schedule reads
   values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  optimizer: Annotated[
-    Any, Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)")
-  ] = "sgd"
+  optimizer: Annotated[Any, Names(tuple(OPTIMIZERS), "a function of (run, steps)")] = (
+    "sgd"
+  )
   # linear, cosine: down to 0 by the end of training
   schedule: Annotated[
     Any,
