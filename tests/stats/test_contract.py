@@ -298,7 +298,7 @@ RESULTS = {
   "BetaFit",
   "Bootstrap",
   "CalibrationCurve",
-  "Correlations",
+  "TestSetCorrelations",
   "Decision",
   "DependentPairs",
   "Difference",
