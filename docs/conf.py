@@ -23,7 +23,7 @@ from sphinx.util.typing import stringify_annotation
 
 import vmapseeds
 from vmapseeds import cli, stats
-from vmapseeds.parsing import written
+from vmapseeds.parsing import spell_flag
 from vmapseeds.reports.groups import Value, Where
 from vmapseeds.stats._arrays import Given
 from vmapseeds.store.files import Folder
@@ -164,7 +164,7 @@ class Commands(SphinxDirective):
       for action in parser.known:
         # As argparse does.
         description = action.help % {}
-        term = nodes.term("", "", nodes.literal(text=written(action)))
+        term = nodes.term("", "", nodes.literal(text=spell_flag(action)))
         definition = nodes.definition("", nodes.paragraph(text=description))
         entries += nodes.definition_list_item("", term, definition)
       section += entries

@@ -489,7 +489,7 @@ def list_results(flags: Namespace) -> None:
   from vmapseeds.reports import listing, rendering
 
   table = listing.list_results(flags.folder)
-  rendering.terminal().print(rendering.terminal_table(table))
+  rendering.make_console().print(rendering.terminal_table(table))
 
 
 def examples(flags: Namespace) -> None:

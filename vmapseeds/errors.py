@@ -99,7 +99,7 @@ Result = typing.TypeVar("Result")
 TRACEBACK = "VMAPSEEDS_TRACEBACK"
 
 
-def door(
+def hide_own_frames(
   function: Callable[Parameters, Result],
 ) -> Callable[Parameters, Result]:
   """Leave the package's frames out of the traceback of a user's mistake, and of Ctrl-C,
@@ -139,16 +139,16 @@ def door(
 Class = typing.TypeVar("Class", bound=type)
 
 
-def doors(cls: Class) -> Class:
+def hide_own_frames_of_methods(cls: Class) -> Class:
   """Make the public methods of a class doors."""
   # A list, because setting an attribute changes what `vars` shows.
   for name, value in list(vars(cls).items()):
     if name.startswith("_"):
       continue
     if isinstance(value, classmethod):
-      setattr(cls, name, classmethod(door(value.__func__)))
+      setattr(cls, name, classmethod(hide_own_frames(value.__func__)))
     elif inspect.isfunction(value):
-      setattr(cls, name, door(value))
+      setattr(cls, name, hide_own_frames(value))
   return cls
 
 
@@ -177,7 +177,7 @@ def check_fields(what: str) -> Callable[[Class], Class]:
         )
       generated(self, *args, **kwargs)
 
-    cls.__init__ = door(init)  # type: ignore[misc]
+    cls.__init__ = hide_own_frames(init)  # type: ignore[misc]
     return cls
 
   return decorate

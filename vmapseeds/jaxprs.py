@@ -38,7 +38,7 @@ def open_program(program: Program) -> Program:
   return program.jaxpr
 
 
-def compute(program: Program, *args: Any) -> list[Any]:
+def evaluate_program(program: Program, *args: Any) -> list[Any]:
   """Return the results of a program.
 
   `jax.extend.core.jaxpr_as_fun` computes the same, but not what `jax_debug_nans` asks
@@ -164,21 +164,21 @@ def check_divides_nothing(equation: Equation, what: str) -> None:
     )
 
 
-def rewritten(program: Program, replace: Replace) -> Program:
+def rewrite_program(program: Program, replace: Replace) -> Program:
   """Return a program in which `replace` has exchanged equations, at any depth.
 
   A program in which nothing is exchanged is returned as it is, and one that is called
   twice stays one.
   """
-  return _rewritten(program, replace, {})
+  return _rewrite_parameter(program, replace, {})
 
 
-def _rewritten(value, replace, done):
+def _rewrite_parameter(value, replace, done):
   """Return a parameter of an equation with its programs rewritten. `done` has the new
   programs by the identity of the old ones.
   """
   if isinstance(value, tuple):
-    parts = [_rewritten(part, replace, done) for part in value]
+    parts = [_rewrite_parameter(part, replace, done) for part in value]
     if all(new is old for new, old in zip(parts, value, strict=True)):
       return value
     # Named tuples, too, are made of their parts again.
@@ -222,7 +222,7 @@ def _with_rewritten_programs(equation, replace, done):
   parameters = {}
   changed = False
   for name, value in equation.params.items():
-    parameters[name] = _rewritten(value, replace, done)
+    parameters[name] = _rewrite_parameter(value, replace, done)
     changed |= parameters[name] is not value
   if not changed:
     return equation

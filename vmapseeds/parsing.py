@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
     words = [self.prog]
     for action in self.known:
       if action.required or not action.option_strings:
-        words.append(written(action))
+        words.append(spell_flag(action))
     return " ".join([*words, "[flags]"])
 
   def error(self, message: str) -> Any:
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
     raise UserError(f"unknown flag or word {word!r:.200}: {hint}")
 
 
-def written(action: argparse.Action) -> str:
+def spell_flag(action: argparse.Action) -> str:
   """Return an argument or a flag as the user writes it."""
   value = str(action.metavar or action.dest.upper())
   if action.nargs == "?":

@@ -27,7 +27,11 @@ from vmapseeds import lanes
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import random_examples, recipe_lanes, recipe_task
+from vmapseeds.training.supervised import (
+  make_task_on_sets,
+  random_examples,
+  recipe_lanes,
+)
 from vmapseeds.training.task import lanes_of
 
 SLOW = (
@@ -120,7 +124,7 @@ def workload_on(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  task = recipe_task(workload.recipe, (workload.examples(), {}))
+  task = make_task_on_sets(workload.recipe, (workload.examples(), {}))
   return round(product_flops(task, lanes_of(task, vs.Runs.independent(1))))
 
 

@@ -46,7 +46,7 @@ from vmapseeds.errors import one_of
 from vmapseeds.lanes import forward, im2col, onednn
 from vmapseeds.lanes.convolution import PARTS
 from vmapseeds.lanes.xla import XLA, Window
-from vmapseeds.training.supervised import make_task
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 
 BATCH = 64
@@ -249,7 +249,7 @@ def recipe_of(network, steps: int):
     batch_size=BATCH,
   )
   runs = vs.Runs.independent(1)
-  task = make_task(recipe, runs)
+  task = load_recipe_task(recipe, runs)
 
   def one(data, run):
     return task.advance(data, run, task.start(data, run), 0, 1).params
@@ -494,7 +494,7 @@ def forms() -> dict[str, Callable[[], Any]]:
     "volumes": of_volumes,
     "depthwise": lambda: without(forward, "MOST_SUMS", 0),
     "zeros": lambda: without(forward, "DENSE_PRODUCTS", 0),
-    "groups": lambda: without(forward, "_of_groups", of_groups),
+    "groups": lambda: without(forward, "_apply_to_groups", of_groups),
   }
 
 

@@ -25,7 +25,7 @@ from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
 from experiments.benchmarks.target import estimates, task_of
 from experiments.command import hint
-from vmapseeds.campaign.execution import measure, product_flops
+from vmapseeds.campaign.execution import measure_speed, product_flops
 from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
@@ -74,7 +74,7 @@ def seconds_here(recipe: vs.Recipe) -> dict:
   """
   start_jax()
   execution = choice.candidates("cpu")[0]
-  speed = measure(abstract_task(recipe), execution)
+  speed = measure_speed(abstract_task(recipe), execution)
   seconds = speed.processor_seconds / common.cores()
   return {
     "seconds": seconds,

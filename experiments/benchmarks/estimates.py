@@ -134,7 +134,7 @@ class StepEstimate(NamedTuple):
   """
 
   fits: bool
-  memory_bytes: float | None  # see `memory.Fit`
+  memory_bytes: float | None  # see `memory.MemoryFit`
   available_bytes: float
   seconds: float | None = None  # estimated, for a step of one lane
   # To and from the device's main memory, for a step of one lane
@@ -214,7 +214,7 @@ def make_estimator(
   @functools.cache
   def estimated(execution: Execution) -> StepEstimate:
     parts = stages_of(task, execution)
-    table = lanes.resized(run, execution.width * max(1, len(devices)))
+    table = lanes.shapes_of_lanes(run, execution.width * max(1, len(devices)))
     return estimate(
       parts, task.data, table, steps=task.steps, target=target, devices=devices
     )
@@ -231,9 +231,9 @@ def estimate_candidates(
   """Estimate the candidates, and narrower ones in place of those that do not fit."""
   estimates = dict[Execution, StepEstimate]()
 
-  def fit(execution: Execution) -> memory.Fit:
+  def fit(execution: Execution) -> memory.MemoryFit:
     estimates[execution] = estimator(execution)
-    return memory.Fit(*estimates[execution][:3])
+    return memory.MemoryFit(*estimates[execution][:3])
 
   list(choice.fitting_candidates(wanted, fit, narrow=narrow))
   return estimates

@@ -69,10 +69,10 @@ from vmapseeds.campaign import execution as executions
 from vmapseeds.campaign import provenance
 from vmapseeds.errors import UserError, one_line
 from vmapseeds.lanes import Execution, choice, spreading
-from vmapseeds.lanes.memory import Fit
+from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training import loop
 from vmapseeds.training.recipes import from_text
-from vmapseeds.training.supervised import abstract_task, make_task
+from vmapseeds.training.supervised import abstract_task, load_recipe_task
 from vmapseeds.training.task import Task, lanes_of, trial_of
 
 # By epochs, standard deviations on the test set and of the distribution.
@@ -135,11 +135,11 @@ def estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
 
   def compared(execution: Execution) -> dict:
     refused = dict[Execution, jax.errors.JaxRuntimeError]()
-    estimate = executions.unless_refused(execution, estimator, refused)
+    estimate = executions.try_execution(execution, estimator, refused)
     speed = None
     if estimate and estimate.fits:
-      measure = functools.partial(executions.measure, task)
-      speed = executions.unless_refused(execution, measure, refused)
+      measure = functools.partial(executions.measure_speed, task)
+      speed = executions.try_execution(execution, measure, refused)
     error = refused.get(execution)
     return {
       "recipe": name,
@@ -153,7 +153,7 @@ def estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
       "error": error and one_line(error)[:ERROR_LENGTH],
     }
 
-  def fit(execution: Execution) -> Fit | None:
+  def fit(execution: Execution) -> MemoryFit | None:
     if execution not in rows:
       rows[execution] = compared(execution)
       item.add(rows[execution])
@@ -161,7 +161,7 @@ def estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
     row = rows[execution]
     if row["error"]:
       return None
-    return Fit(row["fits"], row["memory_bytes"], row["available_bytes"])
+    return MemoryFit(row["fits"], row["memory_bytes"], row["available_bytes"])
 
   for _ in choice.fitting_candidates(candidates(flags, task), fit):
     pass  # `fit` measures, too
@@ -212,7 +212,7 @@ def train_runs(
   """
   data = read_images(flags.data)
   table = vs.Runs.independent(flags.runs)
-  task = make_task(recipe.replace(dataset=data), table)
+  task = load_recipe_task(recipe.replace(dataset=data), table)
   devices = lanes.start_jax()
   runs = lanes_of(task, table)
   unfinished = unfinished_of(item)
@@ -340,9 +340,9 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
   }
   if not speeds:
     task = abstract_task(workload_on(name, platform, flags.steps).recipe)
-    measure = functools.partial(executions.measure, task)
+    measure = functools.partial(executions.measure_speed, task)
     for execution in candidates(flags, task):
-      speed = executions.unless_refused(execution, measure, {})
+      speed = executions.try_execution(execution, measure, {})
       if speed:
         speeds[execution] = speed.seconds
   if not speeds:

@@ -129,7 +129,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
       "evaluated": task,
     }.items()
   }
-  shared = running.on_devices(plans["evaluated"])
+  shared = running.put_data_on_devices(plans["evaluated"])
   rows = lanes_of(task, table)
   parts = {
     name: running.spread_task(plan, how, plan.traced_for(plan.runs))

@@ -43,7 +43,7 @@ from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError
 from vmapseeds.parsing import overrides
 from vmapseeds.searches.trials import create_study, distributions_of, read_trials
-from vmapseeds.training.supervised import make_task
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 
 OVER = {
@@ -91,7 +91,7 @@ Trial = Callable[
 def prepared(recipe: vs.Recipe, search: int):
   """The recipe's task, and the lane of a search: its seeds, examples and values."""
   runs = vs.Runs.independent(1, start=search).out_of_bootstrap()
-  task = make_task(recipe, runs)
+  task = load_recipe_task(recipe, runs)
   return task, jax.tree.map(lambda column: column[0], lanes_of(task, runs))
 
 

@@ -64,7 +64,7 @@ class Evaluation:
       recipe, flags.runs, folder, vs.Options(seed_batch=flags.runs, **how, **options)
     )
     task, self.runs = opened.plan.task, opened.plan.runs
-    self.shared = running.on_devices(opened.plan)
+    self.shared = running.put_data_on_devices(opened.plan)
     one = jax.tree.map(lambda a: a[0], lanes_of(task, self.runs))
     state = jax.jit(task.start)(self.shared[0], one)
     same = dataclasses.replace(task, start=lambda data, run: state)
@@ -87,7 +87,7 @@ class Counted:
   calls = 0
 
   def __init__(self):
-    self.compile = spreading._sharded
+    self.compile = spreading._compile_sharded
 
   def __call__(self, *args, **options):
     program = self.compile(*args, **options)
@@ -113,7 +113,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
   rows = []
   running.spread_program.cache_clear()
   spreading._each_device.cache_clear()
-  with mock.patch.object(spreading, "_sharded", Counted()) as counted:
+  with mock.patch.object(spreading, "_compile_sharded", Counted()) as counted:
     for name, evaluate in evaluations.items():
       before = counted.calls
       fetched = evaluate()

@@ -37,7 +37,7 @@ from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
-from vmapseeds.training.networks import initialize, network
+from vmapseeds.training.networks import initialize, make_network
 from vmapseeds.training.supervised import recipe_lanes
 from vmapseeds.training.task import lanes_of
 
@@ -160,7 +160,10 @@ def test_plain_jax_has_the_networks_of_vmapseeds(name):
 
   recipe, data = setting(name)
   _, run, state = some_state(recipe, data)
-  plain, ours = plain_model(recipe, data.num_classes), network(recipe, data.num_classes)
+  plain, ours = (
+    plain_model(recipe, data.num_classes),
+    make_network(recipe, data.num_classes),
+  )
   shapes = jax.eval_shape(lambda: initialize(recipe, data, run))
   mine = {"params": renamed(state.params, shapes["params"])}
   if state.batch_stats:
@@ -528,7 +531,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   spread = running.spread_task(
     plan, lanes.Execution("sequential", 3), plan.traced_for(plan.runs)
   )
-  ((_, trained, _),) = spread(running.on_devices(plan), lanes_of(task, runs))
+  ((_, trained, _),) = spread(running.put_data_on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()

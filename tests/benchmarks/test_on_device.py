@@ -26,7 +26,7 @@ from vmapseeds import machine
 from vmapseeds.campaign import execution
 from vmapseeds.errors import UserError
 from vmapseeds.lanes import Execution, choice
-from vmapseeds.lanes.memory import Fit
+from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training import supervised
 from vmapseeds.training.task import lanes_of
 
@@ -196,7 +196,7 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
   tried = []
   monkeypatch.setattr(
     execution,
-    "measure",
+    "measure_speed",
     lambda task, how: tried.append(how) or execution.Speed(1.0, 0.0),
   )
   monkeypatch.setattr(choice, "read_timings", lambda key: {})
@@ -207,7 +207,7 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
     lanes_of(task, vs.Runs.independent(1)),
     model_steps=10**9,
     most=256,
-    check=lambda _: Fit(True, 1.0, 2.0),
+    check=lambda _: MemoryFit(True, 1.0, 2.0),
     platform="gpu",
     progress=False,
   )
@@ -334,7 +334,7 @@ def test_training_resumes_inside_an_item(tmp_path, data, here, monkeypatch):
 def test_estimates_go_on_after_a_candidate_that_does_not_run(
   tmp_path, here, monkeypatch, capsys
 ):
-  measure, calls = execution.measure, []
+  measure, calls = execution.measure_speed, []
 
   def refusing(task, how):
     calls.append(how)
@@ -342,7 +342,7 @@ def test_estimates_go_on_after_a_candidate_that_does_not_run(
       raise jax.errors.JaxRuntimeError("CUDNN_STATUS_NOT_SUPPORTED")
     return measure(task, how)
 
-  monkeypatch.setattr(execution, "measure", refusing)
+  monkeypatch.setattr(execution, "measure_speed", refusing)
   out = tmp_path / "out.zip"
   arguments = ["--out", str(out), "--parts", "estimates", "--recipes", "digits_cnn"]
   on_device.main([*arguments, "--most", "1", "--set", "model=linear"])

@@ -16,7 +16,7 @@ def test_the_fastest_is_what_campaigns_take(fastest, monkeypatch, tmp_path):
     return types.SimpleNamespace(seconds=seconds, memory_bytes=1, compile_seconds=1.0)
 
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-  monkeypatch.setattr(bench, "measure", measure)
+  monkeypatch.setattr(bench, "measure_speed", measure)
   recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
   rows = bench.bench(recipe, [1])
   assert [row["lowering"] for row in rows if row["chosen"]] == [fastest]

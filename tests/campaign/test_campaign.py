@@ -640,7 +640,7 @@ def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
   monkeypatch.setattr(execution, "time", clock)
   monkeypatch.setattr(execution.lanes, "devices", lambda: jax.devices()[:2])
   monkeypatch.setattr(
-    execution.lanes, "compiled", lambda *_, **__: (lambda: None, 1000.0)
+    execution.lanes, "compile_step_to_measure", lambda *_, **__: (lambda: None, 1000.0)
   )
   task = vs.Task(
     name="own",
@@ -650,7 +650,7 @@ def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
     rounds=7,
     steps=10,
   )
-  speed = execution.measure(task, Execution("sequential", 4))
+  speed = execution.measure_speed(task, Execution("sequential", 4))
   # Two looks at either clock pass between the beginning and the end of a training.
   assert speed.seconds == 0.5 / (10 * 4 * 2)
   assert speed.processor_seconds == 1.0 / (10 * 4 * 2)
@@ -702,7 +702,7 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   }
   monkeypatch.setattr(
     execution,
-    "measure",
+    "measure_speed",
     lambda task, how: (
       asked.append(how)
       or (execution.Speed(speeds[how], 0.0) if how in speeds else None)
@@ -917,7 +917,7 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   timed = []
   monkeypatch.setattr(
-    execution, "measure", lambda *_: timed.append(1) or execution.Speed(0.5, 9.0)
+    execution, "measure_speed", lambda *_: timed.append(1) or execution.Speed(0.5, 9.0)
   )
   recipe = LINEAR.replace(epochs=2)  # of 31 steps
   short = vs.estimate(recipe, 5, progress=False)
@@ -948,7 +948,7 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
 
 def test_what_does_not_fit_is_not_timed(tmp_path, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  monkeypatch.setattr(execution, "measure", lambda *_: None)
+  monkeypatch.setattr(execution, "measure_speed", lambda *_: None)
   taken = vs.estimate(LINEAR, 1, progress=False)
   assert taken.seconds is None
   assert str(taken).startswith("1 run; time not measured; ")

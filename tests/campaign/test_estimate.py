@@ -35,11 +35,15 @@ from vmapseeds.lanes import (
   parse_oom_message,
   spreading,
 )
-from vmapseeds.lanes.memory import Fit
+from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import abstract_task, make_task, random_examples
-from vmapseeds.training.task import bind, lanes_of, trace, trial_of
+from vmapseeds.training.supervised import (
+  abstract_task,
+  load_recipe_task,
+  random_examples,
+)
+from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
@@ -237,7 +241,7 @@ def speaking(bytes_a_lane, available=100.0):
   def check(execution):
     asked.append(execution)
     needed = bytes_a_lane * execution.width
-    return Fit(needed <= available, needed, available)
+    return MemoryFit(needed <= available, needed, available)
 
   return asked, check
 
@@ -306,9 +310,9 @@ def choose(monkeypatch):
 
     def check(how):
       compiling(how)
-      return Fit(True, 1.0, 2.0)
+      return MemoryFit(True, 1.0, 2.0)
 
-    monkeypatch.setattr(execution, "measure", measure)
+    monkeypatch.setattr(execution, "measure_speed", measure)
     run = lanes_of(task, ONE)
     fixed = dict(model_steps=10**9, most=64, check=check, platform="gpu")
     return execution.choose_execution(task, run, **fixed | options)
@@ -375,7 +379,7 @@ def test_bench_shows_what_is_refused_as_what_does_not_fit(monkeypatch, capsys):
     refuse(refused)(how)
     return execution.Speed(1.0, 0.0, 1e6)
 
-  monkeypatch.setattr(bench, "measure", measure)
+  monkeypatch.setattr(bench, "measure_speed", measure)
   recipe = vs.recipe("digits_cnn")
   rows = bench.bench(recipe, widths=[1], lowerings=["im2col", "sequential"])
   assert [(row["fits"], row["chosen"]) for row in rows] == [
@@ -398,7 +402,7 @@ def test_a_campaign_measures_what_fits(monkeypatch, capsys):
   }
   monkeypatch.setattr(
     execution,
-    "measure",
+    "measure_speed",
     lambda task, how: measured.append(how) or execution.Speed(speeds[how], 0.0),
   )
   monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
@@ -446,14 +450,14 @@ def timed(monkeypatch):
     asked.append((precision, how))
     return execution.Speed(9.0, 0.0, processor_seconds=took[precision])
 
-  monkeypatch.setattr(execution, "measure", measure)
+  monkeypatch.setattr(execution, "measure_speed", measure)
   monkeypatch.setattr(execution, "known_speed", lambda task, how: 1.0)
   monkeypatch.setattr(onednn, "is_usable", lambda: True)
   return took, asked
 
 
 def compared(recipe, seconds=1e6, runs=ONE):
-  task = recipe if isinstance(recipe, vs.Task) else make_task(recipe, runs)
+  task = recipe if isinstance(recipe, vs.Task) else load_recipe_task(recipe, runs)
   return execution.compare_precisions(task, Execution("im2col", 3), seconds)
 
 
@@ -483,7 +487,7 @@ def test_a_campaign_in_bfloat16_says_what_it_costs(timed, monkeypatch):
 def test_precisions_are_measured_only_where_that_pays(timed, monkeypatch):
   took, asked = timed
   recipe = vs.recipe("digits_cnn")
-  trials = 2 * 3 * len(jax.devices()) * trial_of(make_task(recipe, ONE)).steps
+  trials = 2 * 3 * len(jax.devices()) * trial_of(load_recipe_task(recipe, ONE)).steps
   pays = (choice.BUDGET + trials) / choice.SHARE
   for seconds in (None, 0.999 * pays):
     assert compared(recipe, seconds) == ""
@@ -519,7 +523,7 @@ def test_a_campaign_trains_what_it_was_given_whatever_it_says(
   recipe = vs.recipe("digits_cnn", epochs=1)
   how = dict(lowering="sequential", lane_width=1)
   execution.known_speed(
-    make_task(recipe, ONE), Execution("sequential", 1), measured=True
+    load_recipe_task(recipe, ONE), Execution("sequential", 1), measured=True
   )
   before = vs.train(recipe, 2, tmp_path / "before", **how, progress=True)
   assert "of the time" not in capsys.readouterr().err
@@ -661,10 +665,10 @@ def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inp
   recipe = vs.recipe(
     "digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment=""
   )
-  task = make_task(recipe, runs)
-  assert trace(task, bind(task, runs)).shapes["test/predictions"].shape == (4,)
+  task = load_recipe_task(recipe, runs)
+  assert trace(task, bind_runs(task, runs)).shapes["test/predictions"].shape == (4,)
   trial = trial_of(task)
-  assert trace(trial, bind(trial, runs)).shapes.keys() == {"diverged"}
+  assert trace(trial, bind_runs(trial, runs)).shapes.keys() == {"diverged"}
   if isinstance(model, Words):
     assert flops(task) == 3 * 2 * (2 * 3 * 2)
 
@@ -706,7 +710,7 @@ def test_products_of_convolutions_by_hand_are_those_of_xla(stride):
     )(x, w).jaxpr
 
   ours, theirs = (
-    sorted(execution.products(gradients(convolve)))
+    sorted(execution.yield_product_flops(gradients(convolve)))
     for convolve in (vs.conv_general_dilated, jax.lax.conv_general_dilated)
   )
   one = 2 * 2 * (6 // stride) ** 2 * 8 * 9 * 2
@@ -731,7 +735,7 @@ def test_products_count_as_often_as_they_run():
     return jax.lax.map(lambda row: row @ w[:, :2], x)
 
   assert (
-    sum(execution.products(jax.make_jaxpr(recurrent)(x, w).jaxpr))
+    sum(execution.yield_product_flops(jax.make_jaxpr(recurrent)(x, w).jaxpr))
     == 7 * 2 * 3 * 5 * 5 + 3 * 2 * 5 * 2
   )
 
@@ -842,7 +846,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
   asked, estimator = [], asking(recipe, "v2")
 
   def check(how):
-    asked.append((how, Fit(*estimator(how)[:3])))
+    asked.append((how, MemoryFit(*estimator(how)[:3])))
     return asked[-1][1]
 
   task = abstract_task(recipe)
@@ -927,12 +931,16 @@ def test_an_h100_that_is_not_here_is_compiled_for(h100):
 def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
   """Atomic additions would come in another order each time."""
   devices = [absent("h100")]
-  step = spreading._step(
+  step = spreading._compile_step(
     lambda places, lane: jnp.zeros((50, 7)).at[places].add(lane),
     spreading._mesh(devices),
   )
-  places = spreading.shapes(np.zeros(1000, np.int32), devices, of_lanes=False)
-  rows = spreading.shapes(np.zeros((64, 1000, 7), np.float32), devices, of_lanes=True)
+  places = spreading.shapes_on_devices(
+    np.zeros(1000, np.int32), devices, of_lanes=False
+  )
+  rows = spreading.shapes_on_devices(
+    np.zeros((64, 1000, 7), np.float32), devices, of_lanes=True
+  )
   assert " sort(" in step.lower(places, rows).compile().as_text()
 
 
@@ -952,9 +960,15 @@ def test_a_step_of_small_networks_is_few_kernels_on_an_h100(h100):
 def test_one_lane_keeps_its_axis_on_a_tpu_alone(tpu):
   """There layouts are chosen by it: ResNet-9's step is estimated 2 % longer without."""
   for devices, kept in ((jax.devices()[:1], False), ([absent("v5e")], True)):
-    step = spreading._step(lambda shared, lane: shared @ lane, spreading._mesh(devices))
-    shared = spreading.shapes(np.zeros((5, 7), np.float32), devices, of_lanes=False)
-    lane = spreading.shapes(np.zeros((1, 7, 3), np.float32), devices, of_lanes=True)
+    step = spreading._compile_step(
+      lambda shared, lane: shared @ lane, spreading._mesh(devices)
+    )
+    shared = spreading.shapes_on_devices(
+      np.zeros((5, 7), np.float32), devices, of_lanes=False
+    )
+    lane = spreading.shapes_on_devices(
+      np.zeros((1, 7, 3), np.float32), devices, of_lanes=True
+    )
     (product,) = (
       line
       for line in step.lower(shared, lane).as_text().splitlines()
@@ -989,7 +1003,7 @@ def test_a_trial_is_timed_as_it_is_trained(width):
     values={"lr": 0.25},
     outputs={"distance": vs.Output(role="score")},
   )
-  speed = execution.measure(task, Execution("sequential", width))
+  speed = execution.measure_speed(task, Execution("sequential", width))
   assert 0 < speed.seconds < 1
   assert 0 < speed.compile_seconds < 60
   assert set(seen) == {((3,), ())}

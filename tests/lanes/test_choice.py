@@ -15,7 +15,7 @@ import vmapseeds as vs
 from vmapseeds import machine
 from vmapseeds.campaign import execution
 from vmapseeds.lanes import LOWERINGS, Execution, choice, memory
-from vmapseeds.training.supervised import make_task
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 
 FIRST, SECOND, THIRD = WANTED = [
@@ -102,7 +102,7 @@ def task_of(model, shape, batch):
     lr=0.1,
     normalize=False,
   )
-  task = make_task(recipe, vs.Runs.independent(1))
+  task = load_recipe_task(recipe, vs.Runs.independent(1))
   return task, lanes_of(task, vs.Runs.independent(1))
 
 
@@ -249,7 +249,7 @@ def test_no_narrower_width_is_tried_of_what_does_not_run():
 
   def check(execution):
     asked.append(execution)
-    return None if execution.lowering == "grouped" else memory.Fit(True, 1.0, 2.0)
+    return None if execution.lowering == "grouped" else memory.MemoryFit(True, 1.0, 2.0)
 
   wanted = [Execution("grouped", 64), Execution("im2col", 64)]
   assert list(choice.fitting_candidates(wanted, check)) == wanted[1:]

@@ -552,10 +552,10 @@ def test_what_is_traced_is_made_for_the_platform_that_is_said():
 
 def test_a_lowering_holds_within_its_context_alone():
   """Nested ones too, and after an error."""
-  assert convolution.how()["lowering"] is None
+  assert convolution.current_lane_parameters()["lowering"] is None
   with lowering("grouped"):
     with pytest.raises(ZeroDivisionError), lowering("im2col"):
-      assert convolution.how()["lowering"] == "im2col"
+      assert convolution.current_lane_parameters()["lowering"] == "im2col"
       raise ZeroDivisionError
-    assert convolution.how()["lowering"] == "grouped"
-  assert convolution.how()["lowering"] is None
+    assert convolution.current_lane_parameters()["lowering"] == "grouped"
+  assert convolution.current_lane_parameters()["lowering"] is None

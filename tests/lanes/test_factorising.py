@@ -77,7 +77,7 @@ def test_every_library_call_of_lanes_is_of_one_matrix(inner, matrices, monkeypat
     return {"gradient": jax.vmap(root)(pair)}
 
   mesh = spreading._mesh(jax.devices())
-  lowered = spreading._step(lane, mesh).lower(0, matrices)
+  lowered = spreading._compile_step(lane, mesh).lower(0, matrices)
   found = calls(lowered.as_text())
   wanted = {"getrf", "potrf", "trsm"} if inner == "grad" else {*ROUTINES}
   assert {routine for routine, _ in found} >= wanted

@@ -7,13 +7,13 @@ import pytest
 from jax.extend.core.primitives import sin_p
 
 from vmapseeds.jaxprs import (
-  compute,
   equations,
   equations_of,
+  evaluate_program,
   inner_programs,
   is_program,
   open_program,
-  rewritten,
+  rewrite_program,
 )
 
 TABLE = np.arange(3, dtype=np.float32)
@@ -72,10 +72,10 @@ def test_equations_are_exchanged_at_any_depth(function, monkeypatch):
   before = str(program)
   names = [equation.primitive.name for equation in equations(program)]
   assert "sin" in names
-  exchanged = rewritten(program, with_cubes_for_sines)
+  exchanged = rewrite_program(program, with_cubes_for_sines)
   assert "sin" not in [equation.primitive.name for equation in equations(exchanged)]
   assert str(program) == before
-  (value,) = compute(exchanged, X)
+  (value,) = evaluate_program(exchanged, X)
   monkeypatch.setattr(jnp, "sin", lambda x: x**3)
   jax.clear_caches()
   if function is in_remat_and_gradient:
@@ -90,11 +90,11 @@ def test_equations_are_exchanged_at_any_depth(function, monkeypatch):
 @pytest.mark.parametrize("function", PROGRAMS)
 def test_a_program_without_exchanges_is_returned_as_it_is(function):
   program = jax.make_jaxpr(function)(X)
-  assert rewritten(program, lambda equation, makers: None) is program
+  assert rewrite_program(program, lambda equation, makers: None) is program
 
 
 def test_a_program_that_is_called_twice_stays_one():
-  exchanged = rewritten(jax.make_jaxpr(in_jit)(X), with_cubes_for_sines)
+  exchanged = rewrite_program(jax.make_jaxpr(in_jit)(X), with_cubes_for_sines)
   called = [
     open_program(inner)
     for equation in exchanged.eqns

@@ -115,7 +115,7 @@ def test_any_number_of_lanes_is_one_compilation():
 
 def test_a_compiled_step_runs_and_says_what_memory_it_needs():
   numbers = np.zeros((2, 1000), np.float32)
-  step, needed = lanes.compiled(
+  step, needed = lanes.compile_step_to_measure(
     lambda a, lane: lane + a, np.float32(1), numbers, devices=jax.devices()
   )
   assert needed >= 2 * 4 * 1000, "a row in and a row out on each device"

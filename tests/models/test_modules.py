@@ -19,8 +19,8 @@ import vmapseeds as vs
 from vmapseeds.training import loop
 from vmapseeds.training.modules import nest
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import make_task
-from vmapseeds.training.task import bind, lanes_of, trace
+from vmapseeds.training.supervised import load_recipe_task
+from vmapseeds.training.task import bind_runs, lanes_of, trace
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(32, 6)).astype(np.float32)
@@ -39,7 +39,7 @@ def recipe_of(model, **changes):
 
 def trained(recipe):
   """The variables of a recipe's first run, and its predictions."""
-  task = make_task(recipe, Runs.independent(1), says=True)
+  task = load_recipe_task(recipe, Runs.independent(1), says=True)
   run = jax.tree.map(lambda column: column[0], lanes_of(task, Runs.independent(1)))
   state = jax.jit(functools.partial(loop.train, recipe))(task.data[0], run)
   return state.variables
@@ -241,8 +241,8 @@ def test_an_equinox_instance_is_where_every_run_begins(capsys):
 
 
 def trace_of(recipe):
-  task = make_task(recipe, Runs.independent(1))
-  return task, trace(task, bind(task, Runs.independent(1)))
+  task = load_recipe_task(recipe, Runs.independent(1))
+  return task, trace(task, bind_runs(task, Runs.independent(1)))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import vmapseeds as vs
 from vmapseeds import models
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.networks import VECTORS, network, variables_of
+from vmapseeds.training.networks import VECTORS, make_network, variables_of
 from vmapseeds.training.supervised import recipe_lanes
 
 RNG = np.random.default_rng(0)
@@ -131,7 +131,7 @@ def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
     )
   model.eval()
   np.testing.assert_allclose(
-    network(own, 3).apply(trained, X), model(X), rtol=2e-4, atol=1e-5
+    make_network(own, 3).apply(trained, X), model(X), rtol=2e-4, atol=1e-5
   )
 
 
@@ -145,7 +145,7 @@ def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
   ],
 )
 def test_a_linen_module_may_be_a_class_an_instance_a_function_or_a_name(model):
-  made, key = network(recipe(model), 3), jax.random.key(7)
+  made, key = make_network(recipe(model), 3), jax.random.key(7)
   variables = made.init(key, X)
   expected = Modeless(3).init(key, X)
   jax.tree.map(np.testing.assert_array_equal, variables, expected)
@@ -159,7 +159,7 @@ def test_a_linen_module_may_be_a_class_an_instance_a_function_or_a_name(model):
 
 @pytest.mark.slow
 def test_dropout_is_drawn_in_training_alone():
-  made, key = network(recipe(Moded, dropout=0.5), 3), jax.random.key(7)
+  made, key = make_network(recipe(Moded, dropout=0.5), 3), jax.random.key(7)
   variables = made.init(key, X)
   model = Moded(3, 0.5)
   np.testing.assert_array_equal(
@@ -187,7 +187,7 @@ class Training(nn.Module):
   [(Deterministic, {"deterministic": False}), (Training, {"training": True})],
 )
 def test_other_names_that_tell_a_module_whether_it_trains(model, on):
-  made, key = network(recipe(model), 3), jax.random.key(7)
+  made, key = make_network(recipe(model), 3), jax.random.key(7)
   variables = made.init(key, X)
   drawn = model().apply(variables, X, **on, rngs={"dropout": key})
   np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
@@ -217,7 +217,7 @@ class TwoStreams(nn.Module):
 
 
 def test_streams_of_other_names_do_not_draw_what_dropout_draws():
-  made = network(recipe(TwoStreams()), 3)
+  made = make_network(recipe(TwoStreams()), 3)
   of_dropout, of_noise = made.train(
     made.init(jax.random.key(0), X), X, jax.random.key(7)
   )[0]
@@ -235,7 +235,7 @@ class NoisyNNX(nnx.Module):
 
 @pytest.mark.parametrize("model", [Noisy, NoisyNNX])
 def test_noise_of_any_stream_is_drawn_from_the_key_of_dropout(model):
-  made, key = network(recipe(model), 3), jax.random.key(7)
+  made, key = make_network(recipe(model), 3), jax.random.key(7)
   variables = made.init(key, X)
   once, again, other = (
     made.train(variables, jnp.zeros_like(X), key)[0]
@@ -285,7 +285,7 @@ class Default(nn.Module):
   ],
 )
 def test_defaults_of_a_model_count_where_the_recipe_sets_nothing(changes, same):
-  made = network(recipe(Default).replace(**changes), 3)
+  made = make_network(recipe(Default).replace(**changes), 3)
 
   @jax.jit
   def computed(key):
@@ -299,12 +299,12 @@ def test_defaults_of_a_model_count_where_the_recipe_sets_nothing(changes, same):
 
 
 def test_a_model_has_as_many_outputs_as_it_says_if_there_are_no_classes():
-  made = network(recipe(Default, loss="squared_error", predict="outputs"), None)
+  made = make_network(recipe(Default, loss="squared_error", predict="outputs"), None)
   assert made.apply(made.init(jax.random.key(0), X), X).shape == (12, 3)
 
 
 def test_what_a_model_has_parameters_for_it_gets():
-  made = network(recipe(Moded, width=0.5, precision="bfloat16"), 3)
+  made = make_network(recipe(Moded, width=0.5, precision="bfloat16"), 3)
   variables = made.init(jax.random.key(0), X)
   assert variables["params"]["Dense_0"]["kernel"].shape == (4, 4)
   assert made.apply(variables, X).dtype == jnp.bfloat16

@@ -39,7 +39,7 @@ def begin(recipe):
     precision="float32",
   )
   keep = supervised.Keep(logits=True, params=True)
-  task = supervised.make_task(recipe, Runs.independent(2), keep)
+  task = supervised.load_recipe_task(recipe, Runs.independent(2), keep)
   run = vs.single_run(task, 1)
   return task, run, jax.jit(task.start)(task.data, run)
 
@@ -396,7 +396,7 @@ def test_initialize_sees_the_training_set_and_the_seed():
   recipe = vs.recipe(
     "digits_cnn", initialize=centred, mean=(0.0,), std=(1.0,), epochs=0
   )
-  task = supervised.make_task(recipe, Runs.independent(2))
+  task = supervised.load_recipe_task(recipe, Runs.independent(2))
   for seed in range(2):
     begun = jax.jit(task.start)(task.data, vs.single_run(task, seed))
     bias = begun.params["Dense_0"]["bias"]

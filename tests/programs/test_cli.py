@@ -805,7 +805,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
 
   # Campaigns find it, and what does not fit in memory is a row too.
   one = vs.Runs.independent(1)
-  task = supervised.make_task(recipe, one)
+  task = supervised.load_recipe_task(recipe, one)
   lane, some = lanes_of(task, one), {"model_steps": 1, "most": 8, "progress": False}
   assert execution.choose_execution(task, lane, **some) == (chosen["lowering"], 1)
   monkeypatch.setattr(memory, "free_memory", lambda device: 1e4)

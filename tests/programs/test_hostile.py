@@ -29,8 +29,8 @@ from vmapseeds import cli, models
 from vmapseeds.campaign import bench, execution, running
 from vmapseeds.reports import pages
 from vmapseeds.store import claims, layout
-from vmapseeds.store.results import Results, of_blocks
-from vmapseeds.training.networks import network
+from vmapseeds.store.results import Results, variables_of_blocks
+from vmapseeds.training.networks import make_network
 
 
 def tiny(*argv):
@@ -327,7 +327,7 @@ def test_the_smallest_images(model):
     """Whether pixels are left before the last layer. JAX before 0.12 cannot make
     weights for none.
     """
-    made = network(vs.recipe("digits_cnn", model=model, precision="float32"), 3)
+    made = make_network(vs.recipe("digits_cnn", model=model, precision="float32"), 3)
     images = jnp.zeros((1, pixels, pixels, 1))
     try:
       variables = jax.eval_shape(made.init, jax.random.key(0), images)
@@ -1557,7 +1557,7 @@ def test_mutated_descriptions(mutations, work):
     Path("r/zarr.json").write_text(json.dumps({**good, "attributes": about}))
     with contextlib.suppress(vs.UserError), layout.wrap_zarr_errors("r"):
       results = Results("r")
-      of_blocks(results, sorted(results.finished_blocks()), "test").load()
+      variables_of_blocks(results, sorted(results.finished_blocks()), "test").load()
       accepted += vs.verify("r").runs > 0
   assert 0 < accepted < mutations
   assert outside(Path.cwd()) == before

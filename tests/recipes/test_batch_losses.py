@@ -10,7 +10,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.training.evaluation import depends_on_batch
-from vmapseeds.training.supervised import dataset_of, on_device
+from vmapseeds.training.supervised import dataset_of, put_sets_on_device
 
 HOW = dict(progress=False, lane_width=2, lowering="sequential")
 RNG = np.random.default_rng(0)
@@ -62,12 +62,12 @@ def recipe(**more):
 @pytest.mark.parametrize(("loss", "due"), [(cox, True), (absolute, False)])
 def test_it_is_found_before_training(loss, due):
   of = recipe(loss=loss)
-  assert depends_on_batch(of, on_device(of, dataset_of(of), None)[0]) is due
+  assert depends_on_batch(of, put_sets_on_device(of, dataset_of(of), None)[0]) is due
 
 
 def test_built_in_losses_do_not():
   of = recipe(loss="squared_error")
-  assert not depends_on_batch(of, on_device(of, dataset_of(of), None)[0])
+  assert not depends_on_batch(of, put_sets_on_device(of, dataset_of(of), None)[0])
 
 
 @pytest.fixture(scope="module")

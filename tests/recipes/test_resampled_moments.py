@@ -15,7 +15,7 @@ import vmapseeds as vs
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.kept_networks import StoredNetworks
 from vmapseeds.training.moments import InputMoments
-from vmapseeds.training.supervised import Keep, make_task
+from vmapseeds.training.supervised import Keep, load_recipe_task
 
 HOW = dict(progress=False, lane_width=2, lowering="sequential")
 RNG = np.random.default_rng(0)
@@ -156,7 +156,7 @@ def test_a_given_moment_is_that_of_every_run():
 def task_of(runs, **more):
   x = RNG.normal(size=(20, 2)).astype(np.float32)
   data = vs.Dataset(train=(x, x[:, 0]), test=(x, x[:, 0]))
-  return make_task(identity_recipe(data, **more), runs, Keep())
+  return load_recipe_task(identity_recipe(data, **more), runs, Keep())
 
 
 @pytest.mark.slow

@@ -26,9 +26,15 @@ from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training import moments, supervised
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples
-from vmapseeds.training.networks import Trained, from_nnx, initialize, last_layer, linen
+from vmapseeds.training.networks import (
+  TrainedNetwork,
+  from_nnx,
+  initialize,
+  last_layer,
+  linen,
+)
 from vmapseeds.training.supervised import recipe_lanes
-from vmapseeds.training.task import bind, lanes_of, trace, trial_of
+from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 
 ADAM = vs.recipe(
   "digits_cnn",
@@ -140,7 +146,7 @@ def test_outputs_that_are_not_kept_take_no_memory():
   )
 
   def predictions(data, run):
-    trained = Trained(initialize(recipe, data, run), jnp.array(False))
+    trained = TrainedNetwork(initialize(recipe, data, run), jnp.array(False))
     return evaluate(recipe, data, run, trained).predictions
 
   memory = jax.jit(predictions).lower(data, run).compile().memory_analysis()
@@ -300,7 +306,7 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
     )
     for one in (task, trial := trial_of(task)):
       made.clear()
-      trace(one, bind(one, runs))
+      trace(one, bind_runs(one, runs))
       assert {*made} == {steps}
     assert (trial.rounds, trial.steps) == (1, 2)
 

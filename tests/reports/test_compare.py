@@ -389,7 +389,7 @@ def test_ties_of_many_runs_need_little_memory():
   a, b = np.random.default_rng(0).integers(0, 5, (2, 4000)) / 5
   found = verdict.compare_values(a[:9], b[:9])._replace(a=a, b=b)
   tracemalloc.start()
-  ties, compared = verdict._ties(found)
+  ties, compared = verdict._count_ties(found)
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   assert ties == (a[:, None] == b).sum()

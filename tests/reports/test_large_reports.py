@@ -14,7 +14,7 @@ import xarray as xr
 import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.reports.example_cards import explorer_of
-from vmapseeds.reports.pictures import Inputs
+from vmapseeds.reports.pictures import ExampleInputs
 from vmapseeds.results.statistics import measure_runs
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
 from vmapseeds.stats.counts import (
@@ -157,7 +157,7 @@ def peak_of(runs, examples, classes):
     assert runs.pairs.dependent
     assert runs.tallies.cace() > 0
     finite_ensemble_of_votes(runs.tallies, key=jax.random.key(0), replicates=2)
-    assert explorer_of(runs, Inputs())["confusions"]
+    assert explorer_of(runs, ExampleInputs())["confusions"]
     return tracemalloc.get_traced_memory()[1]
   finally:
     tracemalloc.stop()

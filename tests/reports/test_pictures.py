@@ -20,7 +20,7 @@ from vmapseeds import cli
 from vmapseeds.data import sources
 from vmapseeds.errors import UserError
 from vmapseeds.reports import example_cards, pictures
-from vmapseeds.reports.pictures import Inputs, as_inputs, find_inputs
+from vmapseeds.reports.pictures import ExampleInputs, as_inputs, find_inputs
 from vmapseeds.reports.summaries import measure_outputs, summarize
 
 DIGITS = vs.Dataset(
@@ -128,7 +128,7 @@ def test_what_is_a_picture():
     np.zeros((3, 784)),
     np.array(["a", "b"]),
   ):
-    assert as_inputs(values) == Inputs(values)
+    assert as_inputs(values) == ExampleInputs(values)
 
 
 def test_texts_and_rows():
@@ -140,7 +140,7 @@ def test_texts_and_rows():
   assert pictures.show_input(texts, 0) == "<code>&lt;b&gt;short</code>"
   assert pictures.text_of(texts, 1) == "x" * 200 + "…"
   assert pictures.text_of(as_inputs(np.array([b"\xff?"])), 0) == "\ufffd?"
-  assert pictures.show_input(Inputs(), 0) == ""
+  assert pictures.show_input(ExampleInputs(), 0) == ""
 
 
 @pytest.mark.parametrize("count", [1, 2, 61])
@@ -211,12 +211,14 @@ def test_cards_by_hand():
 def test_losses_have_cards():
   results = test_roles.dataset(nats=(test_roles.LOSSES, test_roles.LOSS))
   runs, summary = measured(results)
-  hard, split = example_cards.notable_cards(runs, summary, Inputs(np.arange(50.0)))
+  hard, split = example_cards.notable_cards(
+    runs, summary, ExampleInputs(np.arange(50.0))
+  )
   means = test_roles.LOSSES.mean(0)
   assert hard.cards[0].title == f"#{means.argmax()}"
   assert hard.cards[0].inputs == [f"<code>{means.argmax()}</code>"]
   assert len(split.cards) == 10
-  assert example_cards.explorer_of(runs, Inputs()) == {}
+  assert example_cards.explorer_of(runs, ExampleInputs()) == {}
 
 
 @pytest.mark.parametrize("runs", [2, 3, 300])
@@ -226,7 +228,7 @@ def test_the_script_gets_exact_counts(runs):
   predictions, labels = results.predictions.values, results.labels.values
   errors = predictions != labels
   measures, _ = measured(results)
-  data = json.loads(json.dumps(example_cards.explorer_of(measures, Inputs())))
+  data = json.loads(json.dumps(example_cards.explorer_of(measures, ExampleInputs())))
   ids = decode(data["id"])
   assert {*ids} == {i for i in range(61) if errors[:, i].any()}
   assert data["examples"] == len(ids)
@@ -268,9 +270,9 @@ def test_the_script_gets_exact_counts(runs):
 def test_what_cannot_be_explored():
   right = test_report.dataset(runs=3)
   right["predictions"][:] = right.labels.values
-  assert example_cards.explorer_of(measured(right)[0], Inputs()) == {}
+  assert example_cards.explorer_of(measured(right)[0], ExampleInputs()) == {}
   one = test_report.dataset(runs=1)
-  assert example_cards.explorer_of(measured(one)[0], Inputs()) == {}
+  assert example_cards.explorer_of(measured(one)[0], ExampleInputs()) == {}
 
 
 @pytest.mark.slow

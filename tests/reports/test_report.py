@@ -27,10 +27,10 @@ from vmapseeds import cli, stats
 from vmapseeds.errors import UserError
 from vmapseeds.reports import pages, plots, rendering, results_page, sweeps
 from vmapseeds.reports.groups import group_runs
-from vmapseeds.reports.pictures import Inputs
+from vmapseeds.reports.pictures import ExampleInputs
 from vmapseeds.reports.results_page import (
+  OutputRow,
   Part,
-  Row,
   figures,
   short_side_by_side,
 )
@@ -1012,7 +1012,7 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
     section["statistics"][name] = {"value": 0.12345, "unit": "fraction"}
   console = Console(width=80, record=True, file=io.StringIO())
   part = Part("weight_decay=0.0005, momentum=0.95", "", [], section)
-  table = short_side_by_side("test accuracy", [Row(part, None, section)])
+  table = short_side_by_side("test accuracy", [OutputRow(part, None, section)])
   console.print(rendering.terminal_table(table))
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
@@ -1029,7 +1029,9 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
   monkeypatch.setattr(
     statistics, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
   )
-  (part,), _ = results_page._parts(group_runs(results), "", "r", "test", Inputs())
+  (part,), _ = results_page._parts(
+    group_runs(results), "", "r", "test", ExampleInputs()
+  )
   assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)

@@ -14,7 +14,7 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.data.dataset import count_seen, twins_in_training
+from vmapseeds.data.dataset import count_seen, find_training_twins
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results import doubts
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes
@@ -234,7 +234,7 @@ def test_test_examples_in_the_training_set():
   train, other = images(500, 0), images(300, 1)
 
   def found(train=train, **tests):
-    twins = twins_in_training(vs.Dataset(train=train, tests=tests))
+    twins = find_training_twins(vs.Dataset(train=train, tests=tests))
     for name, places in twins.items():
       there = places >= 0
       np.testing.assert_array_equal(

@@ -626,7 +626,7 @@ def test_an_interruption_leaves_nothing(files, tmp_path, capsys, monkeypatch):
       raise KeyboardInterrupt
     return np.zeros(logits.shape[:2], np.int16)
 
-  monkeypatch.setattr(recording, "largest", interrupt)
+  monkeypatch.setattr(recording, "class_of_largest_logit", interrupt)
   monkeypatch.setattr(recording, "BLOCK_BYTES", 1)  # a run a block
   given = (
     "--labels",

@@ -104,7 +104,7 @@ def test_joint_counts_of_both_ways(runs, in_bits):
 
   @jax.jit
   def count(marks):
-    held = device_counts.pack(marks, in_bits)
+    held = device_counts.pack_marks(marks, in_bits)
     return device_counts.count_both(held[..., :4], held[..., 4:], in_bits)
 
   both = count(marks)

@@ -110,7 +110,9 @@ def test_products_are_not_rounded_on_any_device():
 def test_blocks_of_resamples(monkeypatch):
   monkeypatch.setattr(resampling, "_AT_ONCE", 24)
   keys = jax.random.split(KEY)
-  blocks = list(resampling.blocks((3, keys[0]), (6, keys[1]), replicates=10))
+  blocks = list(
+    resampling.blocks_of_resamples((3, keys[0]), (6, keys[1]), replicates=10)
+  )
   assert [(a.shape, b.shape) for a, b in blocks] == [
     ((4, 3), (4, 6)),
     ((4, 3), (4, 6)),
@@ -126,7 +128,7 @@ def test_blocks_of_resamples(monkeypatch):
 def test_resamples_of_few(size, monkeypatch):
   monkeypatch.setattr(resampling, "_AT_ONCE", 4)
   drawn = np.concatenate(
-    [block for (block,) in resampling.blocks((size, KEY), replicates=20)]
+    [block for (block,) in resampling.blocks_of_resamples((size, KEY), replicates=20)]
   )
   assert drawn.shape == (20, size)
   assert (drawn.sum(1) == size).all()

@@ -94,7 +94,9 @@ def test_joint_counts_by_either_way(runs, examples, in_bits):
   add = jax.jit(device_counts._add_bits if in_bits else device_counts._add_product)
   start = device_counts.no_joint_errors(examples) + 1
   padding = ((0, 0), (0, len(start) - examples))
-  joint = jax.jit(device_counts.mirror)(add(start, np.pad(errors, padding)))
+  joint = jax.jit(device_counts.mirror_joint_counts)(
+    add(start, np.pad(errors, padding))
+  )
   np.testing.assert_array_equal(
     joint[:examples, :examples] - 1, errors.astype(int).T @ errors.astype(int)
   )

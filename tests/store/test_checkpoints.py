@@ -27,7 +27,7 @@ from vmapseeds.store import checkpoints, claims
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import read_metadata, small_arrays
 from vmapseeds.store.results import Results
-from vmapseeds.training.networks import network
+from vmapseeds.training.networks import make_network
 
 # Adam rounds differently in one program for all epochs than in programs that stop in
 # between.
@@ -497,7 +497,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
   normalised = jax.numpy.asarray(
     (shown - images[:40].mean()) / images[:40].std(), "float32"
   )
-  plain = jax.jit(network(recipe, 3).apply)(
+  plain = jax.jit(make_network(recipe, 3).apply)(
     vs.load_networks(tmp_path / "r", 4).variables, normalised
   )
   np.testing.assert_allclose(plain, results.logits[4], rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ from vmapseeds.store import growing, layout, results, small_values
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.folders import create_folder
 from vmapseeds.store.layout import array
-from vmapseeds.store.results import Results, of_blocks
+from vmapseeds.store.results import Results, variables_of_blocks
 
 # Of 64 bytes a run at most: accuracy, marks and eight; nine has 72.
 OUTPUTS = {
@@ -73,7 +73,7 @@ def check(path, values, blocks=None):
   blocks = range(len(folder.blocks)) if blocks is None else blocks
   rows = np.array([run for k in blocks for run in folder.blocks[k]], int)
   outputs, counts = values
-  opened = of_blocks(folder, list(blocks), "test")
+  opened = variables_of_blocks(folder, list(blocks), "test")
   for name, of in outputs.items():
     np.testing.assert_array_equal(folder.read(name, rows), of[rows])
     np.testing.assert_array_equal(opened[name.rpartition("/")[2]], of[rows])

@@ -183,9 +183,9 @@ def test_an_interrupt_is_one_line(capsys, monkeypatch, tmp_path):
 def test_a_script_that_is_interrupted_says_so_once(tmp_path):
   script = (
     "from vmapseeds import errors\n"
-    "@errors.door\n"
+    "@errors.hide_own_frames\n"
     "def inner(): raise KeyboardInterrupt\n"
-    "@errors.door\n"
+    "@errors.hide_own_frames\n"
     "def outer(): inner()\n"
     "outer()\n"
   )

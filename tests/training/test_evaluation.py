@@ -10,7 +10,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds.training.evaluation import MOST_BYTES, evaluate, fitting_batch, reaches
 from vmapseeds.training.inputs import DeviceExamples
-from vmapseeds.training.networks import Trained
+from vmapseeds.training.networks import TrainedNetwork
 
 RNG = np.random.default_rng(0)
 RUN = vs.single_run("digits_cnn")
@@ -38,7 +38,7 @@ def examples_of(n, features=4):
 
 
 def evaluated(recipe, data, params, subset=None, **options):
-  trained = Trained({"params": params}, jnp.array(False))
+  trained = TrainedNetwork({"params": params}, jnp.array(False))
   call = functools.partial(evaluate, recipe, **options)
   return jax.jit(call)(data, RUN, trained, subset)
 
@@ -80,7 +80,7 @@ def test_a_run_stops_by_full_batches_of_examples(n):
   data = examples_of(n)
   params = init(jax.random.key(1), data.inputs)
   recipe = recipe_of((init, lambda params, inputs: inputs @ params["w"]))
-  trained = Trained({"params": params}, jnp.array(False))
+  trained = TrainedNetwork({"params": params}, jnp.array(False))
   outputs = np.asarray(data.inputs) @ np.asarray(params["w"])
   right = (outputs.argmax(1) == np.asarray(data.targets)).sum()
   for least in range(1, n + 1):
@@ -117,7 +117,7 @@ def test_losses_on_training_examples_keep_no_outputs():
   trained = {"w": jax.ShapeDtypeStruct((4, wide), jnp.float32)}
 
   def loss(data, params):
-    state = Trained({"params": params}, jnp.array(False))
+    state = TrainedNetwork({"params": params}, jnp.array(False))
     return evaluate(recipe, data, RUN, state).losses.mean()
 
   program = jax.jit(loss).lower(data, trained).compile()

@@ -29,8 +29,8 @@ def opened(**changes):
   fields = dict(name="own", dataset=DATA, model=Net, epochs=1, batch_size=8, lr=0.1)
   recipe = vs.Recipe(**fields | {"normalize": False} | changes)
   runs = vs.Runs.independent(1)
-  made = supervised.make_task(recipe, runs)
-  return task.trace(made, task.bind(made, runs))
+  made = supervised.load_recipe_task(recipe, runs)
+  return task.trace(made, task.bind_runs(made, runs))
 
 
 def wrong_sum(*args, **options):
@@ -151,4 +151,4 @@ def test_what_fails_in_a_task_is_one_line(stage, function):
   }
   made = vs.Task(name="walk", sources=("init",), **stages | {stage: function})
   with pytest.raises(vs.UserError, match="walk fails before it trains"):
-    task.trace(made, task.bind(made, vs.Runs.independent(1)))
+    task.trace(made, task.bind_runs(made, vs.Runs.independent(1)))

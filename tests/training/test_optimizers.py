@@ -17,8 +17,8 @@ from vmapseeds.training import loop
 from vmapseeds.training.names import OPTIMIZERS
 from vmapseeds.training.optimizers import MOMENTS
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import make_task
-from vmapseeds.training.task import bind, lanes_of, trace
+from vmapseeds.training.supervised import load_recipe_task
+from vmapseeds.training.task import bind_runs, lanes_of, trace
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(48, 4)).astype(np.float32)
@@ -173,7 +173,7 @@ def plain_params(name, init=0, order=0):
 
 def trained_params(recipe):
   """The parameters that a recipe's first run evaluates."""
-  task = make_task(recipe, Runs.independent(1))
+  task = load_recipe_task(recipe, Runs.independent(1))
   run = jax.tree.map(lambda column: column[0], lanes_of(task, Runs.independent(1)))
   trained = jax.jit(functools.partial(loop.train, recipe))(task.data[0], run)
   assert not trained.diverged
@@ -183,8 +183,8 @@ def trained_params(recipe):
 def refusal(optimizer):
   recipe = recipe_of(optimizer)
   with pytest.raises(vs.UserError) as error:
-    task = make_task(recipe, Runs.independent(1))
-    trace(task, bind(task, Runs.independent(1)))
+    task = load_recipe_task(recipe, Runs.independent(1))
+    trace(task, bind_runs(task, Runs.independent(1)))
   return str(error.value)
 
 
@@ -280,11 +280,11 @@ def test_evaluation_parameters_of_ones_own():
   after = trained_params(recipe)
   assert (before["Dense_1"]["kernel"] != after["Dense_1"]["kernel"]).all()
   wrong = recipe.replace(eval_params=lambda state, params: state)
-  task = make_task(wrong, Runs.independent(1))
+  task = load_recipe_task(wrong, Runs.independent(1))
   with pytest.raises(
     vs.UserError, match=r"eval_params .* give parameters of the names"
   ):
-    trace(task, bind(task, Runs.independent(1)))
+    trace(task, bind_runs(task, Runs.independent(1)))
   with pytest.raises(
     vs.UserError, match=r"eval_params are of an optimizer of your own"
   ):

@@ -11,7 +11,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import lanes, models
 from vmapseeds.results.description import differing_fields
-from vmapseeds.training.networks import network
+from vmapseeds.training.networks import make_network
 from vmapseeds.training.recipes import FIELDS, RECIPES, from_text
 
 
@@ -53,7 +53,7 @@ def test_precision_is_the_platforms_unless_said():
   ):
     with lanes.compiling_for(backend):
       assert models.resolve_precision("auto") == precision
-      made = network(vs.recipe("linear_cifar10"), 2)
+      made = make_network(vs.recipe("linear_cifar10"), 2)
       logits = jax.eval_shape(
         lambda x: made.apply(made.init(jax.random.key(0), x), x),
         jnp.zeros((1, 2, 2, 3)),
@@ -72,7 +72,7 @@ def test_parameters_and_batch_statistics_are_float32_whatever_the_precision(mode
     width=0.25 if model != "linear" else 1.0,
     precision="bfloat16",
   )
-  made, images = network(recipe, 3), jnp.zeros((2, 16, 16, 3))
+  made, images = make_network(recipe, 3), jnp.zeros((2, 16, 16, 3))
   variables = jax.eval_shape(made.init, jax.random.key(0), images)
   logits, updates = jax.eval_shape(made.train, variables, images, jax.random.key(1))
   assert logits.dtype == jnp.bfloat16

@@ -29,14 +29,14 @@ from vmapseeds.training.losses import argmax, cross_entropy
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
-  network,
-  poke,
+  make_network,
   poke_place,
+  poke_weight,
   variables_of,
 )
 from vmapseeds.training.optimizers import PackedParams
-from vmapseeds.training.supervised import recipe_lanes, recipe_task
-from vmapseeds.training.task import bind, reads, trace
+from vmapseeds.training.supervised import make_task_on_sets, recipe_lanes
+from vmapseeds.training.task import bind_runs, depends_on_input, trace
 
 
 def examples(height=8, channels=1, n=24, classes=10, seed=0):
@@ -497,7 +497,7 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
 )
 def test_dropout_is_before_the_last_layer(model, height):
   plain_one, dropping = (
-    network(vs.recipe("digits_cnn", model=model, width=1 / 8, dropout=d), 3)
+    make_network(vs.recipe("digits_cnn", model=model, width=1 / 8, dropout=d), 3)
     for d in (0.0, 0.5)
   )
   inputs = jnp.linspace(-1, 1, 2 * height**2).reshape(2, height, height, 1)
@@ -562,7 +562,7 @@ def test_resnet18_is_the_plain_one():
   number of parameters.
   """
   ours, inputs = (
-    network(vs.recipe("resnet18_cifar10", width=1 / 32), 10),
+    make_network(vs.recipe("resnet18_cifar10", width=1 / 32), 10),
     jnp.linspace(-2, 2, 6 * 16**2 * 3).reshape(6, 16, 16, 3),
   )
   variables = jax.jit(ours.init)(jax.random.key(0), jnp.sin(7 * inputs))
@@ -587,7 +587,7 @@ def test_resnet18_is_the_plain_one():
   )
   assert np.ptp(found[0], axis=0).max() > 0.1
   sizes = jax.eval_shape(
-    network(vs.recipe("resnet18_cifar10"), 10).init,
+    make_network(vs.recipe("resnet18_cifar10"), 10).init,
     jax.random.key(0),
     jnp.zeros((1, 32, 32, 3)),
   )
@@ -596,7 +596,9 @@ def test_resnet18_is_the_plain_one():
 
 @pytest.mark.parametrize(("model", "depth"), [("nin", 10), ("mlp", 3)])
 def test_depth_counts_layers(model, depth):
-  made = network(vs.recipe("digits_cnn", model=model, depth=depth, width=1 / 32), 3)
+  made = make_network(
+    vs.recipe("digits_cnn", model=model, depth=depth, width=1 / 32), 3
+  )
   params = jax.eval_shape(made.init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))[
     "params"
   ]
@@ -844,8 +846,8 @@ class Dropping(nn.Module):
 
 def traced(recipe, data, runs):
   """The training alone, without evaluation."""
-  task = recipe_task(recipe, (data, {}))
-  return trace(task, bind(task, runs))
+  task = make_task_on_sets(recipe, (data, {}))
+  return trace(task, bind_runs(task, runs))
 
 
 LINEAR = vs.recipe(
@@ -891,13 +893,13 @@ def test_what_a_training_reads_is_what_changes_its_network(recipe, bootstrap, re
     if (one != other).any()
   ] == read
   one = traced(recipe, data, runs)
-  assert [source for source in SOURCES if reads(one, source)] == read
+  assert [source for source in SOURCES if depends_on_input(one, source)] == read
 
 
 def test_the_order_of_a_full_batch_is_read():
   """The order changes rounding errors, which grow in training."""
   recipe = LINEAR.replace(batch_size=24)
-  assert reads(traced(recipe, examples(), vs.Runs.independent(1)), "order")
+  assert depends_on_input(traced(recipe, examples(), vs.Runs.independent(1)), "order")
 
 
 def test_epochs_differ_in_order_and_augmentation():
@@ -1035,7 +1037,7 @@ def test_a_poke_changes_one_weight():
   }
   places = set()
   poked_by = jax.jit(
-    lambda key: poke(params, poke_place(params, key), jnp.float32(1.5))
+    lambda key: poke_weight(params, poke_place(params, key), jnp.float32(1.5))
   )
   for seed in range(300):
     poked = jax.tree.leaves(poked_by(jax.random.key(seed)))

@@ -13,11 +13,11 @@ from vmapseeds import lanes, models
 from vmapseeds.campaign.execution import (
   cache_key,
   filling_width,
-  measure,
+  make_refused_error,
+  measure_speed,
   megabytes,
-  nothing_runs,
   seconds_of,
-  unless_refused,
+  try_execution,
   wide_width,
 )
 from vmapseeds.errors import UserError, at_least, one_of
@@ -81,13 +81,11 @@ def bench(
   pairs = itertools.product(lowerings, widths)
   wanted = [Execution(lowering, width) for lowering, width in pairs]
   refused = dict[Execution, RuntimeError]()
-  timed = functools.partial(measure, task)
+  timed = functools.partial(measure_speed, task)
   # A row for each, whether it runs here or not.
-  speeds = {
-    execution: unless_refused(execution, timed, refused) for execution in wanted
-  }
+  speeds = {execution: try_execution(execution, timed, refused) for execution in wanted}
   if len(refused) == len(wanted):
-    raise nothing_runs(task, refused)
+    raise make_refused_error(task, refused)
   key = cache_key(task)
   # What was refused is not stored: another driver or library may run it.
   timings = {e: seconds_of(speeds[e]) for e in wanted if e not in refused}

@@ -17,9 +17,9 @@ from vmapseeds import lanes
 from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, memory, onednn
-from vmapseeds.lanes.memory import Fit
+from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
-from vmapseeds.training.task import Task, describe, lanes_of, speed_key, trial_of
+from vmapseeds.training.task import Task, describe_task, lanes_of, speed_key, trial_of
 
 # A measurement is the median of REPETITIONS trainings, or of those that begin within
 # SECONDS.
@@ -53,7 +53,7 @@ class Speed(NamedTuple):
   processor_seconds: float | None = None
 
 
-def measure(task: Task, execution: Execution) -> Speed | None:
+def measure_speed(task: Task, execution: Execution) -> Speed | None:
   """Time the task's trial. Return None if it does not fit in the devices' memory."""
   devices = lanes.devices()
   trial = trial_of(task)
@@ -69,7 +69,7 @@ def measure(task: Task, execution: Execution) -> Speed | None:
   processor_seconds = list[float]()
   try:
     begun = time.perf_counter()
-    step, needed = lanes.compiled(
+    step, needed = lanes.compile_step_to_measure(
       one_run, trial.data, runs, devices=devices, lowering=execution.lowering
     )
     compile_seconds = time.perf_counter() - begun
@@ -95,7 +95,7 @@ def measure(task: Task, execution: Execution) -> Speed | None:
   )
 
 
-def unless_refused(
+def try_execution(
   execution: Execution,
   function: Callable[[Execution], T],
   refused: dict[Execution, jax.errors.JaxRuntimeError],
@@ -117,7 +117,7 @@ def unless_refused(
     return None
 
 
-def nothing_runs(
+def make_refused_error(
   task: Task, refused: Mapping[Execution, jax.errors.JaxRuntimeError]
 ) -> Failure:
   """Return the error of a task of which every candidate was refused."""
@@ -158,7 +158,7 @@ def known_speed(
   key = cache_key(task)
   timings = choice.read_timings(key)
   if measured and execution not in timings:
-    speed = measure(task, execution)
+    speed = measure_speed(task, execution)
     timings[execution] = seconds_of(speed)
     choice.write_timings(key, timings)
   return timings.get(execution)
@@ -195,7 +195,7 @@ def make_memory_check(task: Task, run: Run):
     return memory.compile_stages(
       stages_of(task, execution),
       task.data,
-      lanes.resized(run, execution.width * len(devices)),
+      lanes.shapes_of_lanes(run, execution.width * len(devices)),
       devices,
       memory.free_memory(devices[0]),
     )[0]
@@ -216,7 +216,7 @@ def choose_execution(
   most: int,
   lowering: str | None = None,
   width: int | None = None,
-  check: Callable[[Execution], Fit] | None = None,
+  check: Callable[[Execution], MemoryFit] | None = None,
   platform: str | None = None,
   progress: bool = True,
 ) -> Execution:
@@ -272,19 +272,19 @@ def choose_execution(
   if is_short and wanted[0] not in known and narrow[0] in known:
     # A campaign that measures nothing takes what `vmapseeds bench` has measured.
     wanted = narrow
-  fits = dict[Execution, Fit]()
+  fits = dict[Execution, MemoryFit]()
   refused = dict[Execution, jax.errors.JaxRuntimeError]()
   console = Console(stderr=True, quiet=not progress)
   with console.status("measuring lowerings and lane widths") as status:
 
     def time_step(execution):
       status.update(f"measuring {execution.lowering}, lane width {execution.width}")
-      speed = unless_refused(execution, functools.partial(measure, task), refused)
+      speed = try_execution(execution, functools.partial(measure_speed, task), refused)
       return seconds_of(speed)
 
     def check_memory(execution):
       status.update(f"compiling {execution.lowering}, lane width {execution.width}")
-      fit = unless_refused(execution, check, refused)
+      fit = try_execution(execution, check, refused)
       if fit:
         fits[execution] = fit
       return fit
@@ -305,9 +305,9 @@ def choose_execution(
   if timings != known:
     choice.write_timings(key, timings)
   if refused and not considered:
-    raise nothing_runs(task, refused)
+    raise make_refused_error(task, refused)
   if fits and not considered:
-    raise nothing_fits(task, fits.values(), lowering, width)
+    raise make_memory_error(task, fits.values(), lowering, width)
   if fits:
     # Only these are known to fit.
     wanted = considered
@@ -335,9 +335,9 @@ def fastest_of(timings: Mapping[Execution, float | None]) -> list[Execution]:
   return [min(timed, key=lambda execution: timed[execution])]
 
 
-def nothing_fits(
+def make_memory_error(
   task: Task,
-  fits: Iterable[Fit],
+  fits: Iterable[MemoryFit],
   lowering: str | None,
   width: int | None,
 ) -> UserError:
@@ -367,7 +367,7 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
     execution: how.
     seconds: what the campaign takes; None if it is not known.
   """
-  precision = json.loads(describe(task)).get("precision")
+  precision = json.loads(describe_task(task)).get("precision")
   other, least_ratio = OTHER_PRECISIONS.get(precision, ("", 0.0))
   devices = lanes.devices()
   if (
@@ -390,8 +390,8 @@ def compare_precisions(task: Task, execution: Execution, seconds: float | None) 
     variant = task.internal.make_variant({"precision": other})
     # Both now: timings of another hour may be of a busier machine.
     with Console(stderr=True).status(f"measuring {other}"):
-      mine = processor_seconds_of(measure(task, execution))
-      theirs = processor_seconds_of(measure(variant, execution))
+      mine = processor_seconds_of(measure_speed(task, execution))
+      theirs = processor_seconds_of(measure_speed(variant, execution))
     if mine and theirs and theirs * least_ratio <= mine:
       remedy = wording(
         command=f"--set precision={other}", function=f"precision={other!r}"
@@ -438,10 +438,10 @@ def product_flops(task: Task, run: Run) -> float:
   # operations.
   with lanes.compiling_for("gpu"):
     program = trace_round(task, one_row(run))
-  return sum(products(program)) / task.steps
+  return sum(yield_product_flops(program)) / task.steps
 
 
-def products(program: Program) -> Iterator[float]:
+def yield_product_flops(program: Program) -> Iterator[float]:
   """Yield the floating-point operations of each convolution and matrix product in a
   program, the last first, without those that no result depends on.
   """
@@ -467,7 +467,7 @@ def products(program: Program) -> Iterator[float]:
     # How often other loops run is not known before they do.
     times = equation.params["length"] if name == "scan" else 1
     for inner in inner_programs(equation):
-      yield from (times * flops for flops in products(inner))
+      yield from (times * flops for flops in yield_product_flops(inner))
 
 
 def summed_length(equation) -> int:
@@ -524,7 +524,7 @@ def wide_width(task: Task, run: Run) -> int:
   # In a whole run, the largest array may be one of the evaluation.
   whole_run = jax.make_jaxpr(whole)(task.data, row)
   outputs = [variable for one in equations(whole_run) for variable in one.outvars]
-  largest = max(map(size_of, outputs))
+  largest = max(map(bytes_of_variable, outputs))
   most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
   if most < 2:
     return 1
@@ -538,7 +538,7 @@ def wide_width(task: Task, run: Run) -> int:
   return 2 ** int(math.log2(most))
 
 
-def size_of(variable) -> int:
+def bytes_of_variable(variable) -> int:
   """Return the bytes of a variable of a program."""
   shape = getattr(variable.aval, "shape", ())
   itemsize = getattr(getattr(variable.aval, "dtype", None), "itemsize", 4)
@@ -559,7 +559,7 @@ def operation_sizes(program: Program, times: int = 1) -> Iterator[tuple[int, flo
       for one in inner:
         yield from operation_sizes(one, repeated)
       continue
-    size = float(sum(map(size_of, equation.outvars)))
+    size = float(sum(map(bytes_of_variable, equation.outvars)))
     if name == "dot_general":
       size *= 1 + summed_length(equation) / 8
     yield times, size

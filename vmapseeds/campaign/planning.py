@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
-from vmapseeds.errors import UserError, door, option, say
+from vmapseeds.errors import UserError, hide_own_frames, option, say
 from vmapseeds.lanes.memory import free_memory
 from vmapseeds.results.description import (
   KEPT,
@@ -49,10 +49,10 @@ from vmapseeds.training.supervised import Keep
 from vmapseeds.training.task import (
   Task,
   Traced,
-  bind,
+  bind_runs,
   check_rounds,
   check_varying,
-  describe,
+  describe_task,
   groups_of,
   num_classes_of,
   program_columns,
@@ -66,7 +66,7 @@ from vmapseeds.training.task import (
 )
 
 
-class Group(NamedTuple):
+class ProgramGroup(NamedTuple):
   """Runs that share a program."""
 
   rows: Int[np.ndarray, " rows"]  # of a table
@@ -77,7 +77,7 @@ class GroupedRuns(NamedTuple):
   """A table, and which of its runs share a program."""
 
   runs: Runs
-  groups: Sequence[Group]
+  groups: Sequence[ProgramGroup]
 
 
 class Plan(NamedTuple):
@@ -108,7 +108,7 @@ class Plan(NamedTuple):
       if traced is None:
         first_run = runs[rows[:1]]
         traced = trace(variant_of(self.task, first_run), first_run)
-      groups.append(Group(rows, traced))
+      groups.append(ProgramGroup(rows, traced))
     return GroupedRuns(runs, groups)
 
   def traced_for(self, runs: Runs) -> Traced:
@@ -124,7 +124,7 @@ class Plan(NamedTuple):
     return steps
 
 
-@door
+@hide_own_frames
 def single_run(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
   """Return one run as the functions of a task get it, with its keys and values: to hold
   a lane of a campaign against a program that trains it alone.
@@ -181,7 +181,7 @@ def bind_trials(task: Task, runs: Runs) -> tuple[Task, Runs]:
       sources=(*task.sources, SAMPLER),
       internal=dataclasses.replace(task.internal, columns=columns),
     )
-  return task, bind(task, runs)
+  return task, bind_runs(task, runs)
 
 
 def reload_plan(
@@ -218,7 +218,7 @@ def reload_plan(
   task, runs = load_task(source, runs, options)
   # The folder has only the path of the networks that its runs begin with.
   if task.internal.conditions.get("networks_digest") != root.get("networks_digest"):
-    folder = json.loads(describe(task))["start_from"]
+    folder = json.loads(describe_task(task))["start_from"]
     raise UserError(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
@@ -246,7 +246,7 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
   """Return the plan with the paths to data and networks that the folder has recorded,
   if their contents are the same.
   """
-  mine = json.loads(describe(plan.task))
+  mine = json.loads(describe_task(plan.task))
   theirs = json.loads(root.get("recipe", "{}"))
   if "dataset" not in mine:  # a task, whose data have no path
     return plan
@@ -256,7 +256,7 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
     if are_paths and root.get(digest) == digests[digest]:
       mine[field] = theirs[field]
   spec = json.dumps(mine)
-  if spec == describe(plan.task):
+  if spec == describe_task(plan.task):
     return plan
   return plan._replace(task=with_internal(plan.task, spec=spec))
 
@@ -285,7 +285,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   traced = next(iter(programs.values()))
   check_varying(traced, runs)
   check_rounds(traced)
-  check_stored_alike(task, programs)
+  check_programs_store_alike(task, programs)
   if len(programs) > 1:
     check_several_programs(task, len(programs), options)
   tallied = traced.classes
@@ -367,7 +367,7 @@ def check_distinct(digests: Mapping[str, str]) -> None:
     names[digest] = name
 
 
-def check_stored_alike(
+def check_programs_store_alike(
   task: Task, programs: Mapping[tuple[float | str, ...], Traced]
 ) -> None:
   """Raise `UserError` unless the runs of all programs store the same arrays."""
@@ -423,7 +423,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     # How examples are drawn depends on how many there are.
     sampling = [*runs.sampling, len(task.data[0])]
   about_task: Description = {
-    "recipe": describe(task),
+    "recipe": describe_task(task),
     "origin": task.internal.origin,
     "test_sets": groups_of(traced),
     "num_classes": num_classes_of(traced),

@@ -79,7 +79,7 @@ class Worker:
   def work(self, out: str, block: int, options: Options, token: str) -> None:
     """Train what is left of a block."""
     check_shared(out, token)
-    self.campaign = self.campaign or running.resume(out, options)
+    self.campaign = self.campaign or running.resume_campaign(out, options)
     running.train_blocks(self.campaign, range(block, block + 1), wait=False)
 
 
@@ -153,7 +153,7 @@ def train(
       signal.signal(signal.SIGTERM, terminate)
   in_flight: dict[Any, tuple[Any, int]] = {}
   try:
-    with removed_if_unused(out), folders.token(out) as token:
+    with removed_if_unused(out), folders.presence_file(out) as token:
       return _train(ray, task, runs, out, workers, options, token, in_flight)
   except KeyboardInterrupt:
     # While Ray waits, it raises this for whatever a handler raises.
@@ -241,12 +241,12 @@ def _train(ray, task, runs, out, workers, options, token, in_flight):
     abandon(out, block)
     pending.append(block)
     _, placement = worker
-    idle.append(start_worker(_anywhere(placement)))
+    idle.append(start_worker(_place_on_any_node(placement)))
     if progress:
       say(f"a worker died; block {block} is trained by another one")
 
   done = results.done[: len(runs)]
-  values = running.stored_values(results, displayed, np.flatnonzero(done))
+  values = running.read_values_for_progress(results, displayed, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
     while pending or in_flight:
       while pending and idle:
@@ -259,13 +259,15 @@ def _train(ray, task, runs, out, workers, options, token, in_flight):
       ended, _ = ray.wait(list(in_flight), num_returns=1, timeout=POLL)
       for future in ended:
         worker, block = in_flight.pop(future)
-        if _lived(ray, future):
+        if _has_finished_call(ray, future):
           idle.append(worker)
         else:
           replace_dead(worker, block)
       done_now = results.done[: len(runs)]
       new = np.flatnonzero(done_now & ~done)
-      bar.trained_more(len(new), running.stored_values(results, displayed, new))
+      bar.trained_more(
+        len(new), running.read_values_for_progress(results, displayed, new)
+      )
       done = done_now
       if not pending and not in_flight:
         # Blocks that another process held are tried again.
@@ -284,12 +286,12 @@ def _create_folder(ray, task, runs, out, options, token, idle, start_worker, pro
     write(token, b"")  # who creates a folder clears it first, and may die then
     actor, placement = idle[0]
     future = actor.begin.remote(spec, origin_of(task), runs, out, options, str(token))
-    if _lived(ray, future):
+    if _has_finished_call(ray, future):
       write(token, b"")
       return
     # The dead worker's claim stays. The next worker takes it over, and so knows that the
     # folder is half made.
-    idle[0] = start_worker(_anywhere(placement))
+    idle[0] = start_worker(_place_on_any_node(placement))
     if progress:
       say(f"a worker died while it created {out}: trying another")
   raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
@@ -338,7 +340,7 @@ def _unfinished(results, runs):
   ]
 
 
-def _anywhere(placement):
+def _place_on_any_node(placement):
   """Return a placement that may be on another node: its own may be gone."""
   strategy = placement.get("scheduling_strategy")
   if strategy is None:
@@ -360,7 +362,7 @@ def place_workers(cores: Mapping[str, int], workers: int) -> list[str]:
   return places
 
 
-def _lived(ray, future):
+def _has_finished_call(ray, future):
   """Return whether a worker finished its call, False if it died. Raise what the worker
   raised.
   """

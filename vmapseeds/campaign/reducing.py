@@ -16,7 +16,7 @@ from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.outputs import sibling
 
 
-class Votes(NamedTuple):
+class BlockCounts(NamedTuple):
   """Counts over the runs of a block, of one class output on one device."""
 
   votes: Any  # int (combinations, examples, classes)
@@ -28,12 +28,12 @@ class Votes(NamedTuple):
   runs: Any  # how many lanes were added, counted or not
 
 
-def empty(
+def make_empty_counts(
   combinations: int,
   examples: int,
   classes: int,
   runs: int | None = None,
-) -> Votes:
+) -> BlockCounts:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
   votes = (combinations, examples, classes)
   counted = (combinations,)
@@ -41,7 +41,7 @@ def empty(
   if runs is not None:
     errors = np.zeros((runs, examples), bool)
     combination = np.full(runs, -1, np.int32)
-  return Votes(
+  return BlockCounts(
     np.zeros(votes, np.int32),
     np.zeros(counted, np.int32),
     errors,
@@ -50,12 +50,12 @@ def empty(
   )
 
 
-def merge(
-  counts: Votes,
+def add_step(
+  counts: BlockCounts,
   predictions: Integer[Array, "lanes examples"],
   labels: Int[Array, " examples"],
   combination: Int[Array, " lanes"],
-) -> Votes:
+) -> BlockCounts:
   """Add the runs of a step. Those of combination -1 are not counted, nor are votes of
   -1.
   """
@@ -73,7 +73,7 @@ def merge(
     start = (counts.runs, np.int32(0))
     errors = jax.lax.dynamic_update_slice(errors, wrong, start)
     kept = jax.lax.dynamic_update_slice(kept, combination, start[:1])
-  return Votes(
+  return BlockCounts(
     counts.votes + added.astype(jnp.int32),
     counts.counted + belongs.sum(0, dtype=np.int32),
     errors,
@@ -82,7 +82,7 @@ def merge(
   )
 
 
-def compute(counts: Votes) -> dict[str, Int[Array, "combinations ..."]]:
+def name_counts(counts: BlockCounts) -> dict[str, Int[Array, "combinations ..."]]:
   """Return the counts by the names of a folder's arrays."""
   arrays = {"votes": counts.votes, "counted": counts.counted}
   if counts.errors is not None:
@@ -97,7 +97,7 @@ def compute(counts: Votes) -> dict[str, Int[Array, "combinations ..."]]:
   return arrays
 
 
-Reduce = Callable[..., tuple[dict[str, Votes], dict[str, Array]]]
+Reduce = Callable[..., tuple[dict[str, BlockCounts], dict[str, Array]]]
 
 
 def make_reduce(tallied: Collection[str], fetched: Collection[str]) -> Reduce:
@@ -114,7 +114,7 @@ def make_reduce(tallied: Collection[str], fetched: Collection[str]) -> Reduce:
     if DIVERGED in outputs:
       combination = jnp.where(outputs[DIVERGED], -1, combination)
     carry = {
-      name: merge(carry[name], outputs[name], labels[name], combination)
+      name: add_step(carry[name], outputs[name], labels[name], combination)
       for name in tallied
     }
     return carry, {name: outputs[name] for name in fetched}
@@ -123,7 +123,7 @@ def make_reduce(tallied: Collection[str], fetched: Collection[str]) -> Reduce:
 
 
 def counts_by_array(
-  carry: dict[str, Votes], devices: Sequence[jax.Device]
+  carry: dict[str, BlockCounts], devices: Sequence[jax.Device]
 ) -> dict[str, Int[np.ndarray, "combinations ..."]]:
   """Return the counts of a block over all devices, by the names of the folder's
   arrays.
@@ -137,5 +137,5 @@ def counts_by_array(
 
 
 def compute_all(carry):
-  """Return `compute` of each class output's counts."""
-  return {name: compute(counts) for name, counts in carry.items()}
+  """Return `name_counts` of each class output's counts."""
+  return {name: name_counts(counts) for name, counts in carry.items()}

@@ -7,8 +7,12 @@ import numpy as np
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
-from vmapseeds.campaign.running import on_devices, provenance, spread_task
-from vmapseeds.errors import UserError, at_least, door
+from vmapseeds.campaign.running import (
+  describe_provenance,
+  put_data_on_devices,
+  spread_task,
+)
+from vmapseeds.errors import UserError, at_least, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
@@ -38,7 +42,7 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
-@door
+@hide_own_frames
 @moves_data
 def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   """Train one run of a results folder again, as it was trained, and compare its
@@ -71,7 +75,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   plan = reload_plan(out, root, record["recipe"], runs, options, dataset)
   if not are_same(plan.identity, record["identity"]):
     # How lanes are run is no part of the identity.
-    conditions = provenance(plan, lanes.Execution("", 0))
+    conditions = describe_provenance(plan, lanes.Execution("", 0))
     difference = describe_difference(results, conditions, read_sources(plan.task))
     raise UserError(f"{out}: its {difference}; undo the change")
 
@@ -98,7 +102,7 @@ def train_alone(plan: Plan, execution: lanes.Execution, run: int):
   table = plan.runs[slice(run, run + 1)]
   traced = plan.traced_for(table)
   spread = spread_task(plan, execution, traced)
-  ((_, outputs, _),) = spread(on_devices(plan), lanes_of(traced.task, table))
+  ((_, outputs, _),) = spread(put_data_on_devices(plan), lanes_of(traced.task, table))
   return outputs
 
 

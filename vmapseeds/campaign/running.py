@@ -38,7 +38,7 @@ from vmapseeds.campaign.provenance import (
   machine_conditions,
   versions,
 )
-from vmapseeds.errors import Failure, UserError, door, say, whole_number
+from vmapseeds.errors import Failure, UserError, hide_own_frames, say, whole_number
 from vmapseeds.lanes import onednn
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import commit, free_host_memory
@@ -68,7 +68,7 @@ from vmapseeds.training.task import (
   Task,
   Traced,
   as_stored,
-  describe,
+  describe_task,
   lanes_of,
   shown_output,
 )
@@ -81,7 +81,7 @@ MOST_POLL = 10.0  # the most, of a process that waits for others
 MOST_NAMED = 8  # blocks of a process, in a line that says what it trains
 
 # Of a block's runs: outputs, what their record says, and counts over them.
-Trained = tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]
+TrainedBlock = tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]
 
 
 class Campaign(NamedTuple):
@@ -92,7 +92,7 @@ class Campaign(NamedTuple):
   execution: lanes.Execution
 
 
-@door
+@hide_own_frames
 @moves_data
 def train(
   task: Recipe | Task | str,
@@ -233,7 +233,7 @@ class CostEstimate(NamedTuple):
     return f"{run_count(self.runs)}; {duration}; {size} MB on disk"
 
 
-@door
+@hide_own_frames
 @moves_data
 def estimate(
   task: Recipe | Task | str,
@@ -290,10 +290,10 @@ def estimate(
   if out is not None and root:
     results = Results(out, root)
     contents = planning.contents_of(plan, seed_batch)
-    description.check_same(
+    description.check_same_campaign(
       results,
       contents,
-      contents.description | provenance(plan, execution),
+      contents.description | describe_provenance(plan, execution),
       plan.options.force_mixed,
       plan.options.allow_upgrade,
     )
@@ -362,10 +362,12 @@ def open_campaign(
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
   """
-  return attach_folder(out, plan_campaign(task, runs, out, options))
+  return open_planned_campaign(out, plan_campaign(task, runs, out, options))
 
 
-def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> Campaign:
+def resume_campaign(
+  out: Folder, options: Options, *, dataset: Folder | None = None
+) -> Campaign:
   """Do what `work` does before it trains: open the folder and load what its task
   needs.
   """
@@ -375,10 +377,10 @@ def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> C
   # What is kept of a run is the folder's choice: all of its runs have the same arrays.
   options = dataclasses.replace(options, **root["kept"])
   plan = planning.reload_plan(out, root, root["recipe"], runs, options, dataset)
-  return attach_folder(out, plan)
+  return open_planned_campaign(out, plan)
 
 
-def attach_folder(out: Folder, plan: Plan) -> Campaign:
+def open_planned_campaign(out: Folder, plan: Plan) -> Campaign:
   """Create the campaign's folder, or extend an existing one.
 
   Raises:
@@ -388,23 +390,23 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
   while True:
     plan, execution, seed_batch = plan_execution(plan, out)
     try:
-      with writing(out):
+      with wrap_disk_errors(out):
         results = description.open_or_create(
           out,
           planning.contents_of(plan, seed_batch),
           block_runs=seed_batch,
-          depends=provenance(plan, execution),
+          depends=describe_provenance(plan, execution),
           force_mixed=options.force_mixed,
           allow_upgrade=options.allow_upgrade,
         )
     except FolderExists:
       continue  # the other process's choices count
     if options.progress:
-      say_of_folder(out, results, options)
+      say_folder_differences(out, results, options)
     return Campaign(plan, results, execution)
 
 
-def say_of_folder(out: Folder, results: Results, options: Options) -> None:
+def say_folder_differences(out: Folder, results: Results, options: Options) -> None:
   """Say on stderr where an existing folder differs from what was asked for."""
   if options.seed_batch not in (None, results.block_runs):
     say(
@@ -439,7 +441,7 @@ def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Executio
   if out is not None and options.force_mixed and root:
     recorded, _ = description.campaign_of(out)
     plan = planning.with_recorded_values(plan, recorded)
-  execution = planned_execution(plan, root)
+  execution = resolve_execution(plan, root)
   fitting = fitting_seed_batch(plan, execution, state_bytes)
   return plan, execution, options.seed_batch or fitting
 
@@ -451,7 +453,7 @@ def open_dataset(campaign: Campaign) -> xr.Dataset:
   return open_results(results.path, *results.root["test_sets"][:1])
 
 
-def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
+def resolve_execution(plan: Plan, root: Description) -> lanes.Execution:
   """Return the lowering and lane width: those given, else the folder's, else the
   fastest.
   """
@@ -481,7 +483,7 @@ def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   )
 
 
-def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
+def describe_provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   """Return everything that results depend on, as stored in the folder, its records and
   checkpoints.
   """
@@ -490,7 +492,7 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   return {
     **unknown,
     **plan.task.internal.conditions,
-    "recipe": describe(plan.task),
+    "recipe": describe_task(plan.task),
     "identity": plan.identity,
     "data_digest": plan.identity["data"],
     **machine_conditions(),
@@ -510,7 +512,7 @@ def calls_onednn(plan: Plan) -> bool:
   return may_call and onednn.is_usable()
 
 
-@door
+@hide_own_frames
 @moves_data
 def work(
   out: Folder,
@@ -547,7 +549,7 @@ def work(
     allow_upgrade=allow_upgrade,
     progress=progress,
   )
-  campaign = resume(out, options, dataset=dataset)
+  campaign = resume_campaign(out, options, dataset=dataset)
   count = len(campaign.results.blocks)
   if first is None:
     first = 0
@@ -584,7 +586,7 @@ def check_ends(
   )
 
 
-class Schedule:
+class BlockSchedule:
   """Which blocks are left to train, and which of them no other process trains.
 
   Args:
@@ -674,18 +676,18 @@ def train_blocks(
   displayed = shown_output(plan.traced)
   # Values of many runs take long to read, and only the progress line needs them.
   rows = done if options.progress else done[:0]
-  values = stored_values(results, displayed, rows)
-  shared = on_devices(plan)
+  values = read_values_for_progress(results, displayed, rows)
+  shared = put_data_on_devices(plan)
   bar = Progress(total, len(done), values, displayed, options.progress, compile_seconds)
-  with writing(results.path), bar, Claims(results.path) as claims:
-    schedule = Schedule(blocks, claims)
+  with wrap_disk_errors(results.path), bar, Claims(results.path) as claims:
+    schedule = BlockSchedule(blocks, claims)
     held = train_free_blocks(campaign, shared, schedule, bar, wait=wait)
     if held:
       return held
 
   checkpoints.clear(results)
   if len(schedule.finished) >= len(results.blocks):
-    with writing(results.path):
+    with wrap_disk_errors(results.path):
       results.gather()
   elsewhere = bar.done - len(done) - bar.trained
   if elsewhere and options.progress:
@@ -696,7 +698,7 @@ def train_blocks(
 def train_free_blocks(
   campaign: Campaign,
   shared,
-  schedule: Schedule,
+  schedule: BlockSchedule,
   bar: Progress,
   *,
   wait: bool,
@@ -809,7 +811,7 @@ def train_and_store_block(
       execution = lanes.Execution(execution.lowering, width)
       campaign = campaign._replace(execution=execution)
       # All processes take the same width as long as no run is done.
-      description.settle(results, provenance(plan, execution))
+      description.settle(results, describe_provenance(plan, execution))
       continue
     # Most often nobody has changed the lanes, so the folder is asked once, at the end.
     due = execution if settled else folder_execution(campaign)
@@ -837,7 +839,7 @@ def make_keeper(
   if interval is None:
     return None
   # The recipe has paths to the data, which may be moved; the identity is compared.
-  fits = provenance(plan, execution)
+  fits = describe_provenance(plan, execution)
   del fits["recipe"]
   return checkpoints.Checkpoints(
     results.path,
@@ -875,7 +877,7 @@ def say_interrupted(runs: Runs, keeper: checkpoints.Checkpoints | None) -> None:
 def store_block(
   campaign: Campaign,
   block: int,
-  trained: Trained,
+  trained: TrainedBlock,
   claims: Claims,
   keeper: checkpoints.Checkpoints | None,
 ) -> None:
@@ -892,7 +894,7 @@ def store_block(
   values, record, counts = trained
   # An interruption in between would leave values without a record, and checkpoints of
   # runs that are done.
-  with uninterrupted():
+  with delay_interrupts():
     is_written = results.write_block(block, values, record, counts)
     if not is_written and plan.options.progress:
       say(f"block {block} was finished by another process; discarding this duplicate")
@@ -939,7 +941,7 @@ def run_lanes(
   grouped: GroupedRuns,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
-) -> Trained:
+) -> TrainedBlock:
   """Train the runs of a block together. Return their outputs, what their record says,
   and the counts over them.
   """
@@ -963,7 +965,7 @@ def run_lanes(
     for lanes_done, step_outputs, carry in steps:  # noqa: B007
       outputs.check_predictions(traced.task.name, plan.stored, step_outputs)
       finished.append(as_stored(plan.stored, step_outputs))
-      values = shown_values(displayed, finished[-1])
+      values = values_for_progress(displayed, finished[-1])
       bar.trained_more(lanes_done.stop - lanes_done.start, values)
     if tallied:
       for name, added in reducing.counts_by_array(carry, devices).items():
@@ -973,7 +975,7 @@ def run_lanes(
   if keeper:
     seconds += keeper.before
   record = {
-    **provenance(plan, execution),
+    **describe_provenance(plan, execution),
     "platform": devices[0].platform,
     "commit": commit(),
     "seconds": round(seconds, 3),
@@ -983,7 +985,7 @@ def run_lanes(
   return join_steps(finished, [rows for rows, _ in groups]), record, counts
 
 
-def empty_counts(campaign: Campaign) -> dict[str, reducing.Votes]:
+def empty_counts(campaign: Campaign) -> dict[str, reducing.BlockCounts]:
   """Return counts over no runs of the classes that the folder counts, by output."""
   plan, results, execution = campaign
   shapes = {name: results.root["arrays"][name]["shape"] for name in results.counts}
@@ -999,9 +1001,11 @@ def empty_counts(campaign: Campaign) -> dict[str, reducing.Votes]:
     combos, examples, classes = shapes[votes]
     if has_pairs:
       # Pairs of examples are counted from the errors of all runs of the block.
-      counts[name] = reducing.empty(combos, examples, classes, runs_of_a_device)
+      counts[name] = reducing.make_empty_counts(
+        combos, examples, classes, runs_of_a_device
+      )
     else:
-      counts[name] = reducing.empty(combos, examples, classes)
+      counts[name] = reducing.make_empty_counts(combos, examples, classes)
   return counts
 
 
@@ -1019,7 +1023,7 @@ def join_steps(
   return {name: values[order] for name, values in joined.items()}
 
 
-def shown_values(displayed, values):
+def values_for_progress(displayed, values):
   """Return the values that the progress line shows, without those of runs that
   diverged.
   """
@@ -1031,7 +1035,7 @@ def shown_values(displayed, values):
   return values[name][~values[DIVERGED]]
 
 
-def stored_values(
+def read_values_for_progress(
   results: Results,
   displayed: tuple[str, str, str] | None,
   rows: Int[np.ndarray, " rows"],
@@ -1041,10 +1045,10 @@ def stored_values(
   if displayed is not None:
     names = [name for name in (displayed[0], DIVERGED) if name in results.outputs]
   values = {name: results.read(name, rows) for name in names}
-  return shown_values(displayed, values)
+  return values_for_progress(displayed, values)
 
 
-def on_devices(plan: Plan):
+def put_data_on_devices(plan: Plan):
   """Return the task's data, and labels, on every device.
 
   Raises:
@@ -1083,7 +1087,7 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
   """Delay Ctrl-C, and SIGTERM if something handles it, until the context is left."""
   # Python allows handlers in the main thread alone, and calls them there.
   if threading.current_thread() is not threading.main_thread():
@@ -1108,7 +1112,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def writing(out: Folder) -> Iterator[None]:
+def wrap_disk_errors(out: Folder) -> Iterator[None]:
   """Turn the error of a full or failing disk into a `Failure` of one line."""
   try:
     yield
@@ -1137,9 +1141,9 @@ def spread_task(
     *identity["fixed"].items(),
     traced.lane.fixed,
     # Where runs vary fields of the recipe, its programs share an identity.
-    describe(traced.task) if plan.task.internal.fields else "",
+    describe_task(traced.task) if plan.task.internal.fields else "",
   )
-  program = Program(
+  program = ProgramToSpread(
     key,
     traced.task.rounds,
     tuple(plan.stored),
@@ -1150,7 +1154,7 @@ def spread_task(
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class ProgramToSpread:
   """What is compiled for a task, hashed by what it computes: functions that were edited
   and imported again compute something else.
   """
@@ -1164,7 +1168,7 @@ class Program:
 
 # A block has runs of all programs of a sweep.
 @functools.lru_cache(maxsize=64)
-def spread_program(program: Program, execution: lanes.Execution):
+def spread_program(program: ProgramToSpread, execution: lanes.Execution):
   """Return a task's functions, spread over lanes."""
   start, advance, finish, declared = program.functions
 
@@ -1180,7 +1184,7 @@ def spread_program(program: Program, execution: lanes.Execution):
   def measure(shared, run, state):
     data, labels = shared
     values = finish(data, run, state)
-    return outputs.measured(declared, labels, values, run)
+    return outputs.stored_outputs_and_counts(declared, labels, values, run)
 
   reduce = reducing.make_reduce(program.tallied, program.stored)
   return lanes.spread_stages(

@@ -88,7 +88,7 @@ class Dataset:
     if test is not None:
       raw_sets["test"] = test
     raw_sets |= self.tests
-    sets, names = self._read(raw_sets)
+    sets, names = self._as_numbers(raw_sets)
     train = sets.pop("")
 
     count = self._count_classes(train, names)
@@ -175,7 +175,7 @@ class Dataset:
         f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
       )
 
-  def _read(self, raw_sets: Mapping[str, Any]) -> tuple[dict[str, Examples], Any]:
+  def _as_numbers(self, raw_sets: Mapping[str, Any]) -> tuple[dict[str, Examples], Any]:
     """Return sets as arrays of numbers, and the names of classes or None. The name of the
     training set is empty here: a test set may be called "train".
     """
@@ -183,7 +183,7 @@ class Dataset:
     sets = {}
     categories = None
     for name, where in places.items():
-      sets[name], set_categories = _examples(raw_sets[name], where)
+      sets[name], set_categories = _make_examples(raw_sets[name], where)
       categories = categories or set_categories
     self._add_ids(sets, places)
 
@@ -280,7 +280,7 @@ class Dataset:
     return replace(examples, inputs=inputs)
 
 
-def twins_in_training(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"]]:
+def find_training_twins(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"]]:
   """Return of each example of a test set the place of the first training example with
   the same inputs, by their digests, or -1; of those sets where this is surely no chance.
 
@@ -320,7 +320,7 @@ def count_seen(
   average over runs.
 
   Args:
-    twins: what `twins_in_training` returns of the set.
+    twins: what `find_training_twins` returns of the set.
     trained: the places of each run's training examples; None for all of them.
   """
   there = twins[twins >= 0]
@@ -361,7 +361,7 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
   return digest.hexdigest()
 
 
-def _examples(raw, where):
+def _make_examples(raw, where):
   """Return the arrays as `Examples`, checked to fit together, with 64-bit dtypes
   narrowed to the 32 bits that JAX has, and the names of categories or None. Targets that
   are names stay texts.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from vmapseeds.data.dataset import Dataset, Examples, required_splits
-from vmapseeds.errors import UserError, door
+from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.machine import free_host_memory
 
 
-@door
+@hide_own_frames
 def load_dataset(
   name: str | os.PathLike,
   *,

@@ -8,10 +8,10 @@ from vmapseeds.lanes.memory import narrower_width, parse_oom_message
 from vmapseeds.lanes.rewriting import conv_general_dilated, fast_convolutions
 from vmapseeds.lanes.spreading import (
   Stages,
-  compiled,
+  compile_step_to_measure,
   devices,
   replicate,
-  resized,
+  shapes_of_lanes,
   spread,
   spread_stages,
   start_jax,

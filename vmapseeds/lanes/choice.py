@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vmapseeds.lanes.memory import Fit, narrower_width
+from vmapseeds.lanes.memory import MemoryFit, narrower_width
 from vmapseeds.machine import cache_folder
 
 
@@ -102,7 +102,7 @@ def candidates(
 
 def fitting_candidates(
   wanted: Iterable[Execution],
-  fit: Callable[[Execution], Fit | None],
+  fit: Callable[[Execution], MemoryFit | None],
   *,
   narrow: bool = True,
 ) -> Iterator[Execution]:

@@ -55,7 +55,7 @@ def lowering(name: str | None) -> Iterator[None]:
 convolve_p = Primitive("convolve")
 
 
-def how() -> dict[str, Any]:
+def current_lane_parameters() -> dict[str, Any]:
   """Return the parameters of `convolve_p` that say how lanes are run here."""
   return {
     "platform": platform(),
@@ -75,7 +75,9 @@ def convolve(part: str, window: Window, left, right, like) -> jax.Array:
     like: the shape and dtype of the result.
   """
   like = jax.ShapeDtypeStruct(like.shape, like.dtype)
-  return convolve_p.bind(left, right, part=part, window=window, like=like, **how())
+  return convolve_p.bind(
+    left, right, part=part, window=window, like=like, **current_lane_parameters()
+  )
 
 
 def sizes_of(equation) -> list[tuple[int, ...]]:
@@ -88,7 +90,7 @@ def sizes_of(equation) -> list[tuple[int, ...]]:
   return shapes
 
 
-def _one(left, right, *, part, window, like, platform, lowering, here):
+def _apply_to_one_lane(left, right, *, part, window, like, platform, lowering, here):
   """Apply a part to one lane."""
   parts: Any = forward if platform == "cpu" else XLA
   if platform == "cpu" and here and onednn.fits(part, window, like, left, right):
@@ -142,7 +144,7 @@ def _is_of_few_products(part, args, own, like):
   )
 
 
-def _of_lanes(args, axes, **parameters):
+def _apply_to_all_lanes(args, axes, **parameters):
   """Apply a part to all lanes at once."""
   part, window, like = (parameters[name] for name in ("part", "window", "like"))
   own = [axis is not None for axis in axes]
@@ -193,11 +195,14 @@ convolve_p.def_abstract_eval(
 )
 convolve_p.def_impl(
   jax.jit(
-    _one, static_argnames=("part", "window", "like", "platform", "lowering", "here")
+    _apply_to_one_lane,
+    static_argnames=("part", "window", "like", "platform", "lowering", "here"),
   )
 )
-mlir.register_lowering(convolve_p, mlir.lower_fun(_one, multiple_results=False))
-batching.primitive_batchers[convolve_p] = _of_lanes
+mlir.register_lowering(
+  convolve_p, mlir.lower_fun(_apply_to_one_lane, multiple_results=False)
+)
+batching.primitive_batchers[convolve_p] = _apply_to_all_lanes
 ad.defbilinear(
   convolve_p,
   functools.partial(_transposed, 0),

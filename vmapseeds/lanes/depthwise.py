@@ -63,13 +63,13 @@ def kernel_gradient(window, x, w, dy):
 
   an_image = dy.size * dy.dtype.itemsize // len(dy)
   blocks = im2col.blocks(len(dy), GRADIENT_BYTES // max(1, an_image))
-  return im2col.sum_over(blocks, block, x, dy).reshape(w.shape).astype(w.dtype)
+  return im2col.sum_blocks(blocks, block, x, dy).reshape(w.shape).astype(w.dtype)
 
 
 def _seen(window, x, w):
   """Return what each kernel element sees, a channel for each feature that it makes."""
   features = w.shape[-1] // window.groups
-  return map(_promoted, im2col.views(window, jnp.repeat(x, features, -1), w))
+  return map(_promoted, im2col.kernel_views(window, jnp.repeat(x, features, -1), w))
 
 
 def _promoted(a):

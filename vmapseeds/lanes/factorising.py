@@ -5,7 +5,7 @@ import math
 import jax
 import jaxlib
 
-from vmapseeds.jaxprs import Program, equations_of, rewritten
+from vmapseeds.jaxprs import Program, equations_of, rewrite_program
 
 # The axes of the first operand of one call, of all that JAX gives to LAPACK on CPUs.
 AXES = {
@@ -34,7 +34,7 @@ def one_by_one(program: Program) -> Program:
   """Return a program with a loop over matrices in the place of each call that factorises
   several, at any depth. With a JAX that is not affected, return it as it is.
   """
-  return rewritten(program, _equations_of_a_loop) if WAITS else program
+  return rewrite_program(program, _equations_of_a_loop) if WAITS else program
 
 
 def _equations_of_a_loop(equation, _):

@@ -67,7 +67,7 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
   if window.groups > 1:
-    return _of_groups(forward, window, x, w)
+    return _apply_to_groups(forward, window, x, w)
   if x.ndim > 4:
     _, images, kernels, flat = _in_two_dimensions(window, x, w)
     y = forward(flat, images(x), kernels(w))
@@ -112,7 +112,7 @@ def _in_two_dimensions(window, x, w):
   columns = jax.ShapeDtypeStruct((*w.shape[:layers], 1, 1, *w.shape[-2:]), w.dtype)
 
   def images(x):
-    seen = jnp.concatenate(im2col.views(one_pixel, x, columns), -1)
+    seen = jnp.concatenate(im2col.kernel_views(one_pixel, x, columns), -1)
     return seen.reshape(len(x) * math.prod(out), *seen.shape[-3:])
 
   def kernels(w):
@@ -131,7 +131,7 @@ def _in_two_dimensions(window, x, w):
   return outputs, images, kernels, flat
 
 
-def _of_groups(part, window, *args):
+def _apply_to_groups(part, window, *args):
   """Apply a part of a convolution whose channels are in groups."""
   *_, channels, features = args[1].shape
   single = dataclasses.replace(window, groups=1)
@@ -260,7 +260,7 @@ def input_gradient(window, x, w, dy):
   kernel flipped, its channels swapped.
   """
   if window.groups > 1:
-    return _of_groups(input_gradient, window, x, w, dy)
+    return _apply_to_groups(input_gradient, window, x, w, dy)
   if x.ndim > 4:
     outputs, images, kernels, flat = _in_two_dimensions(window, x, w)
     seen = jax.eval_shape(images, x)
@@ -351,7 +351,7 @@ def kernel_gradient(window, x, w, dy):
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
   if window.groups > 1:
-    return _of_groups(kernel_gradient, window, x, w, dy)
+    return _apply_to_groups(kernel_gradient, window, x, w, dy)
   if x.ndim > 4:
     outputs, images, kernels, flat = _in_two_dimensions(window, x, w)
     like = jax.eval_shape(kernels, w)
@@ -409,6 +409,6 @@ def kernel_gradient(window, x, w, dy):
     blocks = im2col.blocks(
       whole, 2 * most
     )  # a few images in a block cost more than a block too large
-  dw = im2col.sum_over(blocks, block, x, dy)
+  dw = im2col.sum_blocks(blocks, block, x, dy)
   dw = dw.reshape(*w.shape[: w.ndim - 3], reach[-1], channels, features)
   return dw.astype(w.dtype)

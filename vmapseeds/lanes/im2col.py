@@ -29,7 +29,7 @@ def forward(window, x, w):
     y = _product("npgk,kgo->npgo", _patches(x, w, window), matrix, window)
     return y.reshape(len(x), *out_spatial, w.shape[-1]).astype(window.dtype or x.dtype)
 
-  return in_turn(_blocks(x, w, window), block, x)
+  return map_blocks(_blocks(x, w, window), block, x)
 
 
 def kernel_gradient(window, x, w, dy):
@@ -40,7 +40,9 @@ def kernel_gradient(window, x, w, dy):
       "npgk,npgo->kgo", _patches(x, w, window), _rows(dy, w, window), window
     )
 
-  return sum_over(_blocks(x, w, window), block, x, dy).reshape(w.shape).astype(w.dtype)
+  return (
+    sum_blocks(_blocks(x, w, window), block, x, dy).reshape(w.shape).astype(w.dtype)
+  )
 
 
 def input_gradient(window, x, w, dy):
@@ -53,10 +55,10 @@ def input_gradient(window, x, w, dy):
     transposed = jax.linear_transpose(lambda x: _patches(x, w, window), images)
     return transposed(product.astype(x.dtype))[0]
 
-  return in_turn(_blocks(x, w, window), block, dy)
+  return map_blocks(_blocks(x, w, window), block, dy)
 
 
-def in_turn(blocks, function, a):
+def map_blocks(blocks, function, a):
   """Compute `function(a)`, one block of images after another."""
   if blocks == 1:
     return function(a)
@@ -78,7 +80,7 @@ def in_turn(blocks, function, a):
   )
 
 
-def sum_over(blocks, function, x, dy):
+def sum_blocks(blocks, function, x, dy):
   """Sum `function(x, dy)`, an array or several, over blocks of images."""
   if blocks == 1:
     return function(x, dy)
@@ -97,7 +99,7 @@ def sum_over(blocks, function, x, dy):
   )
 
 
-def views(window, x, w):
+def kernel_views(window, x, w):
   """Return what each kernel element sees: a list of (n, *out spatial, in), in the order
   of the kernel's rows.
   """
@@ -127,7 +129,9 @@ def _patches(x, w, window):
   """Rearrange images to patches (n, pixels, groups, kernel · in per group)."""
   pixels = math.prod(window.out_spatial(x, w))
   shape = (len(x), pixels, *_groups(window), x.shape[-1] // window.groups)
-  return jnp.concatenate([v.reshape(shape) for v in views(window, x, w)], axis=-1)
+  return jnp.concatenate(
+    [v.reshape(shape) for v in kernel_views(window, x, w)], axis=-1
+  )
 
 
 def _matrix(w, window):

@@ -11,14 +11,19 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from vmapseeds.lanes.spreading import Stages, memory, programs, shapes
+from vmapseeds.lanes.spreading import (
+  Stages,
+  compile_programs,
+  memory_of_program,
+  shapes_on_devices,
+)
 from vmapseeds.machine import free_host_memory
 from vmapseeds.target import compiling_for
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-class Fit(NamedTuple):
+class MemoryFit(NamedTuple):
   """Whether lanes that advance together fit in memory."""
 
   fits: bool
@@ -33,7 +38,7 @@ def compile_stages(
   lanes: PyTree,
   devices: Sequence[jax.Device],
   available: float,
-) -> tuple[Fit, Any]:
+) -> tuple[MemoryFit, Any]:
   """Compile lanes without running them.
 
   Args:
@@ -47,25 +52,25 @@ def compile_stages(
   Returns:
     Whether they fit, and the compiled program that advances them, None if not.
   """
-  shared = shapes(shared, devices, of_lanes=False)
-  lanes = shapes(lanes, devices, of_lanes=True)
+  shared = shapes_on_devices(shared, devices, of_lanes=False)
+  lanes = shapes_on_devices(lanes, devices, of_lanes=True)
   count = jax.tree.leaves(lanes)[0].shape[0]
   with compiling_for(devices[0].platform):
-    start, advance, finish = programs(stages, devices)
-    state = shapes(start.eval_shape(shared, lanes), devices, of_lanes=True)
-    number = shapes(np.int32(0), devices, of_lanes=False)
+    start, advance, finish = compile_programs(stages, devices)
+    state = shapes_on_devices(start.eval_shape(shared, lanes), devices, of_lanes=True)
+    number = shapes_on_devices(np.int32(0), devices, of_lanes=False)
     try:
       program = advance.lower((shared, number, number), lanes, state).compile()
       marks = jax.ShapeDtypeStruct((count,), np.int32)
-      marks = shapes(marks, devices, of_lanes=True)
+      marks = shapes_on_devices(marks, devices, of_lanes=True)
       finished = finish.lower(shared, lanes, state, (), marks).compile()
     except jax.errors.JaxRuntimeError as error:
       if not is_out_of_memory(error):
         raise
-      return Fit(False, parse_oom_message(error)[0], available), None
-  needed = max(memory(program), memory(finished))
+      return MemoryFit(False, parse_oom_message(error)[0], available), None
+  needed = max(memory_of_program(program), memory_of_program(finished))
   fits = needed <= available
-  return Fit(fits, needed, available), program if fits else None
+  return MemoryFit(fits, needed, available), program if fits else None
 
 
 def free_memory(device: jax.Device) -> float:

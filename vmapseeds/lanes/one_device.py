@@ -10,7 +10,7 @@ from vmapseeds.jaxprs import (
   Replace,
   check_divides_nothing,
   equations_of,
-  rewritten,
+  rewrite_program,
 )
 
 
@@ -33,7 +33,7 @@ def on_one_device(equation: Equation, replace: Replace) -> list[Equation] | None
   if not given or all(one is unspecified() for one in given):
     return None
   changed = {name: (unspecified(),) * len(equation.params[name]) for name in shardings}
-  inner = rewritten(equation.params["jaxpr"], replace)
+  inner = rewrite_program(equation.params["jaxpr"], replace)
   return [equation.replace(params=equation.params | changed | {"jaxpr": inner})]
 
 

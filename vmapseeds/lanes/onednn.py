@@ -202,7 +202,7 @@ def kernel_gradient(window, x, w, dy):
     return _turned(kernel_gradient(mirrored, dy, swapped, x))
 
   def block(x, dy):
-    seen = im2col.views(window, _bits(x), w)
+    seen = im2col.kernel_views(window, _bits(x), w)
     # Behind the barrier XLA copies runs of channels, not one number at a time.
     seen = jax.lax.optimization_barrier([a.reshape(-1, channels) for a in seen])
     columns = _numbers(jax.lax.optimization_barrier(jnp.concatenate(seen, -1)))
@@ -212,7 +212,7 @@ def kernel_gradient(window, x, w, dy):
 
   an_image = math.prod(dy.shape[1:-1]) * math.prod(w.shape[:-1]) * x.dtype.itemsize
   blocks = im2col.blocks(len(x), BLOCK_BYTES // an_image)
-  return im2col.sum_over(blocks, block, x, dy).T.reshape(w.shape)
+  return im2col.sum_blocks(blocks, block, x, dy).T.reshape(w.shape)
 
 
 def _mirrored(window, w):

@@ -20,9 +20,14 @@ from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
 from vmapseeds.errors import say
-from vmapseeds.jaxprs import compute, equations_of, rewritten
+from vmapseeds.jaxprs import equations_of, evaluate_program, rewrite_program
 from vmapseeds.lanes import onednn
-from vmapseeds.lanes.convolution import Window, convolve, convolve_p, how
+from vmapseeds.lanes.convolution import (
+  Window,
+  convolve,
+  convolve_p,
+  current_lane_parameters,
+)
 from vmapseeds.lanes.one_device import on_one_device
 from vmapseeds.target import is_for_this_machine, platform
 
@@ -52,7 +57,7 @@ def fast_convolutions(function: Function) -> Function:
   return _with_replacements(function, _fast_equations)
 
 
-def of_a_lane(function: Function) -> Function:
+def fast_convolutions_of_lane(function: Function) -> Function:
   """Return a lane's function with its convolutions made fast, on the lane's device.
 
   Raises:
@@ -65,8 +70,8 @@ def _with_replacements(function, replace):
   @functools.wraps(function)
   def replaced(*args, **kwargs):
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    program = rewritten(program, replace)
-    found = compute(program, *jax.tree.leaves((args, kwargs)))
+    program = rewrite_program(program, replace)
+    found = evaluate_program(program, *jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
   return replaced
@@ -98,7 +103,7 @@ def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):
 def _fast_equations(equation, made):
   """Return the equations to compute a convolution with, or None."""
   if equation.primitive is convolve_p:
-    return [equation.replace(params=equation.params | how())]
+    return [equation.replace(params=equation.params | current_lane_parameters())]
   if equation.primitive.name in DRAWS and _draws_by_neighbours(equation):
     one_by_one = jax.custom_batching.sequential_vmap(
       functools.partial(equation.primitive.bind, **equation.params)
@@ -110,7 +115,9 @@ def _fast_equations(equation, made):
   out = equation.outvars[0].aval
   if 0 in (*lhs.aval.shape, *rhs.aval.shape, *out.shape):
     return None
-  form = Form(**{name: equation.params[name] for name in Form._fields})
+  form = ConvolutionForm(
+    **{name: equation.params[name] for name in ConvolutionForm._fields}
+  )
   padding = tuple((int(low), int(high)) for low, high in form.padding)
   form = form._replace(padding=padding)
   # JAX's input gradients reverse the kernel's pixels just before. Without strides that
@@ -143,7 +150,7 @@ def _say_what_is_left(images, kernel, why):
   )
 
 
-class Form(NamedTuple):
+class ConvolutionForm(NamedTuple):
   """The parameters of `jax.lax.conv_general_dilated`."""
 
   window_strides: tuple[int, ...]

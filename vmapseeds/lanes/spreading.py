@@ -15,10 +15,10 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
 from vmapseeds.errors import UserError, at_least, warn
-from vmapseeds.jaxprs import compute
+from vmapseeds.jaxprs import evaluate_program
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
-from vmapseeds.lanes.rewriting import of_a_lane
+from vmapseeds.lanes.rewriting import fast_convolutions_of_lane
 from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
 from vmapseeds.target import start_devices
@@ -139,7 +139,7 @@ def _mesh(devices):
   return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
 
 
-def shapes(
+def shapes_on_devices(
   tree: PyTree, devices: Sequence[jax.Device], *, of_lanes: bool
 ) -> PyTree[jax.ShapeDtypeStruct]:
   """Return the shapes of `tree` on devices, sharded over them by its leading lane axis,
@@ -166,7 +166,7 @@ def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
-def _step(function, mesh, of_lanes=1, donate=(), lowering=None):
+def _compile_step(function, mesh, of_lanes=1, donate=(), lowering=None):
   """Compile `function` over a leading lane axis, with an equal share of the lanes on
   each device.
 
@@ -177,14 +177,14 @@ def _step(function, mesh, of_lanes=1, donate=(), lowering=None):
     donate: the arguments whose memory the outputs may reuse.
     lowering: of convolutions.
   """
-  return _sharded(_over_lanes(function, mesh, lowering), mesh, of_lanes, donate)
+  return _compile_sharded(_over_lanes(function, mesh, lowering), mesh, of_lanes, donate)
 
 
 def _over_lanes(function, mesh, lowering):
   """Return `function`, its convolutions made fast, over a leading axis of the lanes of
   one device.
   """
-  fast = lowered_by(lowering)(of_a_lane(function))
+  fast = lowered_by(lowering)(fast_convolutions_of_lane(function))
 
   def over_lanes(shared, *lanes):
     # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
@@ -219,10 +219,10 @@ def _finish_step(stages, mesh):
     carry, outputs = stages.reduce(shared, _of_share(carry), outputs, marks)
     return outputs, _as_share(carry)
 
-  return _sharded(share, mesh, 4, donate=(3,))
+  return _compile_sharded(share, mesh, 4, donate=(3,))
 
 
-def _sharded(function, mesh, count, donate=()):
+def _compile_sharded(function, mesh, count, donate=()):
   """Compile a function that runs on each device with what all share, and its share of
   the `count` arguments after that.
   """
@@ -236,7 +236,9 @@ def _sharded(function, mesh, count, donate=()):
     program = one_by_one(traced) if _platform(mesh) == "cpu" else traced
 
     def share(constants, *args):
-      found = compute(program.replace(consts=constants), *jax.tree.leaves(args))
+      found = evaluate_program(
+        program.replace(consts=constants), *jax.tree.leaves(args)
+      )
       return jax.tree.unflatten(jax.tree.structure(out), found)
 
     return jax.shard_map(
@@ -285,7 +287,7 @@ def _platform(mesh):
 
 @functools.lru_cache(maxsize=16)
 def _each_device(function, devices):
-  return _sharded(
+  return _compile_sharded(
     lambda _, carry: _as_share(function(_of_share(carry))), _mesh(devices), 1
   )
 
@@ -298,7 +300,7 @@ def sum_over_devices(
   return jax.tree.map(lambda a: np.asarray(a).sum(0, dtype=a.dtype), found)
 
 
-def compiled(
+def compile_step_to_measure(
   function: Callable[[Shared, Lane], Out],
   shared: Shared,
   lanes: Lane,
@@ -317,16 +319,16 @@ def compiled(
     replicate(shared, devices),
     jax.device_put(lanes, NamedSharding(mesh, P("lanes"))),
   )
-  step = _step(function, mesh, lowering=lowering).lower(*args).compile()
+  step = _compile_step(function, mesh, lowering=lowering).lower(*args).compile()
 
   def run():
     with contextlib.closing(Watch(_platform(mesh))) as watch, watch:
       return jax.block_until_ready(step(*args))
 
-  return run, memory(step)
+  return run, memory_of_program(step)
 
 
-def memory(program) -> float:
+def memory_of_program(program) -> float:
   """Return the bytes that a compiled program needs on each device, with its arguments."""
   analysis = program.memory_analysis()
   return float(
@@ -372,7 +374,7 @@ def spread(
   """
   at_least("width", width, 1)
   devices = start_jax() if devices is None else devices
-  step = _step(function, _mesh(devices), lowering=lowering)
+  step = _compile_step(function, _mesh(devices), lowering=lowering)
 
   def spread_function(shared, lanes):
     given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
@@ -386,7 +388,9 @@ def spread(
   return spread_function
 
 
-def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, Any]:
+def compile_programs(
+  stages: Stages, devices: Sequence[jax.Device]
+) -> tuple[Any, Any, Any]:
   """Compile the three parts of `stages` for all lanes of a step:
 
   - start(shared, lanes) -> state
@@ -401,8 +405,8 @@ def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, A
   mesh = _mesh(devices)
   # The old state's memory becomes the new one's.
   lowering = stages.lowering
-  advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,), lowering=lowering)
-  start = _step(stages.start, mesh, lowering=lowering)
+  advance = _compile_step(some_rounds, mesh, of_lanes=2, donate=(2,), lowering=lowering)
+  start = _compile_step(stages.start, mesh, lowering=lowering)
   return start, advance, _finish_step(stages, mesh)
 
 
@@ -421,7 +425,7 @@ def spread_stages(
     pad a step.
   """
   devices = jax.local_devices() if devices is None else devices
-  start, advance, finish = programs(stages, devices)
+  start, advance, finish = compile_programs(stages, devices)
   sharded = NamedSharding(_mesh(devices), P("lanes"))
 
   def spread_function(shared, lanes, keeper=None, carry=(), marks=None):
@@ -468,9 +472,9 @@ def spread_stages(
     """Return the shapes of the states of all lanes."""
     # In the types that JAX gives them: a column of float64 trains as float32.
     shapes = jax.eval_shape(lambda lanes: lanes, lanes)
-    a_step = resized(shapes, width * len(devices))
+    a_step = shapes_of_lanes(shapes, width * len(devices))
     states = start.eval_shape(shared, a_step)
-    return resized(states, len(jax.tree.leaves(lanes)[0]))
+    return shapes_of_lanes(states, len(jax.tree.leaves(lanes)[0]))
 
   return spread_function
 
@@ -505,7 +509,7 @@ def _is_key(leaf):
   return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def resized(tree: PyTree, count: int) -> PyTree[jax.ShapeDtypeStruct]:
+def shapes_of_lanes(tree: PyTree, count: int) -> PyTree[jax.ShapeDtypeStruct]:
   """Return the shapes of arrays like those of `tree`, with `count` as first axis."""
   return jax.tree.map(
     lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree

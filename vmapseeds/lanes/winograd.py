@@ -61,7 +61,7 @@ def forward(window, x, w):
       :, : out[0], : out[1]
     ].astype(window.dtype or x.dtype)
 
-  return im2col.in_turn(_blocks(x, tiles), block, x)
+  return im2col.map_blocks(_blocks(x, tiles), block, x)
 
 
 def kernel_gradient(window, x, w, dy):
@@ -84,7 +84,7 @@ def kernel_gradient(window, x, w, dy):
     images, gradients = (a.reshape(16, -1, a.shape[-1]) for a in (images, gradients))
     return jnp.einsum("knc,kno->kco", images, gradients, precision=window.precision)
 
-  sums = im2col.sum_over(_blocks(x, tiles), block, x, dy)
+  sums = im2col.sum_blocks(_blocks(x, tiles), block, x, dy)
   return jnp.einsum(
     "kij,kco->ijco", _KERNEL.astype(sums.dtype), sums, precision="highest"
   ).astype(w.dtype)

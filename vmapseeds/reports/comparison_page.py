@@ -16,7 +16,13 @@ from matplotlib.axes import Axes
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, door, doors, number, option
+from vmapseeds.errors import (
+  UserError,
+  hide_own_frames,
+  hide_own_frames_of_methods,
+  number,
+  option,
+)
 from vmapseeds.reports import latex, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command
@@ -34,9 +40,9 @@ from vmapseeds.reports.verdict import (
   Comparison,
   compare_values,
   criteria,
+  describe_spread,
   headline,
   sd_of,
-  spread,
 )
 from vmapseeds.results.formatting import (
   ACCURACY,
@@ -68,7 +74,7 @@ _INTERVALS = """Difference of means with its 95 % interval: thick over runs, on 
 examples; thin over runs and examples. Dots: differences of paired runs."""
 
 
-@doors
+@hide_own_frames_of_methods
 class Comparisons(Findings):
   """Which of two or more recipes is better: what `vs.compare` returns.
 
@@ -178,7 +184,7 @@ class Compared(NamedTuple):
     return self.comparisons[0]
 
 
-@door
+@hide_own_frames
 @moves_data
 def compare(
   a: Folder,
@@ -472,7 +478,7 @@ def _details(compared: Compared) -> list[Section]:
     return []
   return [
     Section("Criteria of the papers", sentences=list(criteria(comparison))),
-    Section("What else the runs say", sentences=list(spread(comparison))),
+    Section("What else the runs say", sentences=list(describe_spread(comparison))),
   ]
 
 
@@ -826,7 +832,7 @@ def _record(compared: Compared) -> dict[str, Any]:
     sides[letter] = _record_of_side(side, compared.quantity)
   records = []
   for c, lines in zip(compared.comparisons, compared.sentences, strict=True):
-    sentences = [*lines, *criteria(c), *spread(c)]
+    sentences = [*lines, *criteria(c), *describe_spread(c)]
     record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
     record["runs"] = [len(c.a), len(c.b)]
     records.append(record)

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from vmapseeds.reports import plots
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
 from vmapseeds.reports.groups import seed_columns
-from vmapseeds.reports.pictures import Inputs, show_input, tiles
+from vmapseeds.reports.pictures import ExampleInputs, show_input, tiles
 from vmapseeds.results.by_example import ids_of, table_of_votes
 from vmapseeds.results.formatting import show, show_class
 from vmapseeds.results.statistics import MeasuredRuns
@@ -32,7 +32,7 @@ MOST_RUNS = 20_000  # that are listed one by one
 PAIRS = "Pairs of test examples that go wrong together"
 
 
-class Votes(NamedTuple):
+class VoteShare(NamedTuple):
   """The share of the runs that predict a class."""
 
   name: str
@@ -45,7 +45,7 @@ class Card(NamedTuple):
 
   inputs: list[str]
   title: str
-  votes: list[Votes]
+  votes: list[VoteShare]
   text: str
 
 
@@ -57,7 +57,7 @@ class Cards(NamedTuple):
 
 
 def notable_cards(
-  runs: MeasuredRuns, section: Mapping[str, Any], inputs: Inputs
+  runs: MeasuredRuns, section: Mapping[str, Any], inputs: ExampleInputs
 ) -> list[Cards]:
   """Return the examples that `summarize_output` lists: the hardest, those that divide
   the runs, those that are likely mislabelled, and pairs that go wrong together.
@@ -88,17 +88,17 @@ def notable_cards(
   return groups
 
 
-def _inputs_of_examples(inputs: Inputs, examples: int) -> Inputs:
+def _inputs_of_examples(inputs: ExampleInputs, examples: int) -> ExampleInputs:
   """Return the inputs, or none if they are of other examples than those of an output."""
   if inputs.values is not None and len(inputs.values) != examples:
-    return Inputs()
+    return ExampleInputs()
   return inputs
 
 
 def _card(row, runs, first_classes, inputs):
   example = row["example"]
   pictures = [show_input(inputs, example)]
-  name = name_of(example, runs)
+  name = name_of_example(example, runs)
   if runs.role == "loss":
     mean = show(row["mean_loss"], None, runs.of.unit)
     sd = show(row["sd"], None, runs.of.unit)
@@ -116,18 +116,18 @@ def _card(row, runs, first_classes, inputs):
 
 def _votes(
   classes: np.ndarray, votes: np.ndarray, label: int, runs: MeasuredRuns
-) -> list[Votes]:
+) -> list[VoteShare]:
   bars = []
   for number, count in zip(classes, votes, strict=True):
     # Of few classes some of the first have no vote.
     if count:
       name = show_class(number, runs.class_names)
       share = float(count / runs.runs)
-      bars.append(Votes(name, share, right=bool(number == label)))
+      bars.append(VoteShare(name, share, right=bool(number == label)))
   return bars
 
 
-def name_of(example: int, runs: MeasuredRuns) -> str:
+def name_of_example(example: int, runs: MeasuredRuns) -> str:
   """Return what a page calls an example: its id, or its number."""
   ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is None:
@@ -143,7 +143,7 @@ def _pair(pair, runs, inputs):
   titles = []
   for example in (i, j):
     label = show_class(runs.tallies.labels[example], runs.class_names)
-    titles.append(f"{name_of(example, runs)}, label {label}")
+    titles.append(f"{name_of_example(example, runs)}, label {label}")
   return Card(
     [show_input(inputs, i), show_input(inputs, j)],
     " and ".join(titles),
@@ -152,7 +152,7 @@ def _pair(pair, runs, inputs):
   )
 
 
-def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
+def explorer_of(runs: MeasuredRuns, inputs: ExampleInputs) -> dict[str, Any]:
   """Return what the page's script needs, ready for JSON; arrays are bytes in base64,
   little-endian.
 
@@ -192,7 +192,7 @@ def explorer_of(runs: MeasuredRuns, inputs: Inputs) -> dict[str, Any]:
     "agree": _packed(table.agreement.values[first].astype(np.float32)),
     "classes": _packed(classes[first]),
     "votes": _packed(votes[first]),
-    "confusions": _confusions(tallies),
+    "confusions": _most_confused_classes(tallies),
   }
   ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is not None:
@@ -218,7 +218,7 @@ def _packed(array: np.ndarray) -> dict[str, str]:
   return {"type": name, "bytes": text}
 
 
-def _confusions(tallies: Tallies) -> list[list[int]]:
+def _most_confused_classes(tallies: Tallies) -> list[list[int]]:
   """Return label, class and votes of the classes that are most often predicted wrongly."""
   cells, classes = tallies.cells, tallies.classes
   wrong = ~cells.right

@@ -8,7 +8,12 @@ import numpy as np
 import xarray as xr
 from rich.console import Console
 
-from vmapseeds.errors import at_least, door, doors, one_of
+from vmapseeds.errors import (
+  at_least,
+  hide_own_frames,
+  hide_own_frames_of_methods,
+  one_of,
+)
 from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, check_format, command, print_page
@@ -85,7 +90,7 @@ def _ready_for_json(value: int | float) -> int | float | None:
   return finite_or_none(value)
 
 
-def table_of(
+def table_of_rows(
   rows: list[Row], most: str, class_names: Sequence[str] | None = None
 ) -> Table:
   """Return such rows as a table."""
@@ -116,7 +121,7 @@ def table_of(
   return Table(titles[most], headings, cells)
 
 
-@doors
+@hide_own_frames_of_methods
 class ExampleTable(Findings):
   """The test examples: what `vs.example_table` returns.
 
@@ -168,10 +173,10 @@ class ExampleTable(Findings):
       text = f"{self._name} has no such examples: {orders[most].lower()}"
       section = Section(sentences=[text])
     document = self.document._replace(brief=[section])
-    print_page(document, console or rendering.terminal(), format, self.page)
+    print_page(document, console or rendering.make_console(), format, self.page)
 
 
-@door
+@hide_own_frames
 @moves_data
 def example_table(
   results: xr.Dataset | Folder,
@@ -259,7 +264,7 @@ def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
   rows = rows_of(dataset, most, n)
   if not rows:
     return Section()
-  return Section(tables=[table_of(rows, most, dataset.attrs.get("class_names"))])
+  return Section(tables=[table_of_rows(rows, most, dataset.attrs.get("class_names"))])
 
 
 def examples_document(dataset: xr.Dataset, name: str) -> Document:

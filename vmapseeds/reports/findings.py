@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
 from upath import UPath
 
-from vmapseeds.errors import UserError, doors, one_of, option
+from vmapseeds.errors import UserError, hide_own_frames_of_methods, one_of, option
 from vmapseeds.reports import pages, rendering
 from vmapseeds.reports.documents import Document
 from vmapseeds.reports.groups import Where
@@ -42,7 +42,7 @@ def check_vector(vector: str | None) -> str:
   return vector
 
 
-@doors
+@hide_own_frames_of_methods
 class Findings:
   """One document, and the frames that have its numbers.
 
@@ -99,7 +99,7 @@ class Findings:
       UserError: there is no such format.
     """
     check_format(format)
-    print_page(self.document, console or rendering.terminal(), format, self.page)
+    print_page(self.document, console or rendering.make_console(), format, self.page)
 
   @moves_data
   def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
@@ -154,7 +154,7 @@ def print_page(
   if format == "md":
     rendering.print_line(rendering.to_markdown(document), console)
     return
-  rendering.print_document(document, console, str(page) if page else "")
+  rendering.print_brief(document, console, str(page) if page else "")
 
 
 def command(

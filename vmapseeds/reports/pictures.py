@@ -31,7 +31,7 @@ LOOKED_AT = 1000  # examples whose least and largest value are black and white
 GIVE = "give a .npy or .npz file or the name of a data set with"
 
 
-class Inputs(NamedTuple):
+class ExampleInputs(NamedTuple):
   """The inputs of the test examples.
 
   Attributes:
@@ -46,7 +46,7 @@ class Inputs(NamedTuple):
   extremes: Any = None
 
 
-def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
+def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> ExampleInputs:
   """Return the inputs of the examples of results.
 
   Args:
@@ -66,13 +66,15 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> Inputs:
   settings = fields_of(results.attrs["recipe"])
   name = settings.get("dataset")
   if not isinstance(name, str):
-    return Inputs(why=f"Inputs of these examples are not at hand: {GIVE} --images.")
+    return ExampleInputs(
+      why=f"Inputs of these examples are not at hand: {GIVE} --images."
+    )
   try:
     inputs, labels = _load(name, test_set, settings.get("classes"))
     return as_inputs(_checked(inputs, labels, results))
   # A report has much to show without them.
   except UserError as mistake:
-    return Inputs(why=f"Inputs of these examples are not at hand: {mistake}.")
+    return ExampleInputs(why=f"Inputs of these examples are not at hand: {mistake}.")
 
 
 def _load(name, test_set, classes):
@@ -149,7 +151,7 @@ def _checked(inputs, targets, results):
   return inputs
 
 
-def as_inputs(values: Shaped[np.ndarray, "examples ..."]) -> Inputs:
+def as_inputs(values: Shaped[np.ndarray, "examples ..."]) -> ExampleInputs:
   """Return inputs as they are shown. They are pictures if they have two axes of at least
   4 pixels and 1 to 4 channels, last or, as in PyTorch, first.
   """
@@ -161,15 +163,15 @@ def as_inputs(values: Shaped[np.ndarray, "examples ..."]) -> Inputs:
   has_channels = pictures.ndim == 4 and pictures.shape[3] in MODES
   are_numbers = values.dtype.kind in "biuf"
   if not (are_numbers and has_channels):
-    return Inputs(values)
+    return ExampleInputs(values)
   if min(pictures.shape[1:3]) < LEAST_PIXELS:
-    return Inputs(values)
+    return ExampleInputs(values)
   # Not all, which may be a mapped file that is larger than memory.
   some = pictures[:LOOKED_AT]
-  return Inputs(pictures, extremes=(float(some.min()), float(some.max())))
+  return ExampleInputs(pictures, extremes=(float(some.min()), float(some.max())))
 
 
-def show_input(inputs: Inputs, example: int) -> str:
+def show_input(inputs: ExampleInputs, example: int) -> str:
   """Return an example as HTML; nothing if its input is not at hand."""
   if inputs.values is None:
     return ""
@@ -181,7 +183,7 @@ def show_input(inputs: Inputs, example: int) -> str:
   return Markup("<code>{}</code>").format(text_of(inputs, example))
 
 
-def text_of(inputs: Inputs, example: int) -> str:
+def text_of(inputs: ExampleInputs, example: int) -> str:
   """Return an example that is no picture, cut where it is long."""
   value = inputs.values[example]
   if value.dtype.kind in "US":
@@ -197,7 +199,7 @@ def text_of(inputs: Inputs, example: int) -> str:
   return text
 
 
-def tiles(inputs: Inputs, examples: Sequence[int]) -> dict[str, Any]:
+def tiles(inputs: ExampleInputs, examples: Sequence[int]) -> dict[str, Any]:
   """Return pictures side by side in one image, 50 a row: its address, and the width and
   height of a picture.
   """
@@ -215,7 +217,7 @@ def tiles(inputs: Inputs, examples: Sequence[int]) -> dict[str, Any]:
   return {"address": address, "width": width, "height": height, "columns": columns}
 
 
-def _image(inputs: Inputs, example: int, most: int) -> Image.Image:
+def _image(inputs: ExampleInputs, example: int, most: int) -> Image.Image:
   """Return a picture with sides of at most so many pixels."""
   low, high = inputs.extremes
   values = np.asarray(inputs.values[example], np.float32)

@@ -6,12 +6,22 @@ from typing import Any
 import numpy as np
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, door, doors, number
+from vmapseeds.errors import (
+  UserError,
+  hide_own_frames,
+  hide_own_frames_of_methods,
+  number,
+)
 from vmapseeds.reports import pages, runs_needed
 from vmapseeds.reports.documents import Document, Section
 from vmapseeds.reports.findings import Findings, command
 from vmapseeds.reports.groups import Where
-from vmapseeds.reports.runs_needed import LEAST_PILOT, Need, is_pilot, needs
+from vmapseeds.reports.runs_needed import (
+  LEAST_PILOT,
+  RunsNeeded,
+  count_runs_needed,
+  is_pilot,
+)
 from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count
@@ -22,30 +32,30 @@ from vmapseeds.target import moves_data
 Pairs = tuple[np.ndarray, np.ndarray]  # numbers of runs with the same seeds
 
 
-@doors
+@hide_own_frames_of_methods
 class SampleSizes(Findings):
   """How many runs each question takes: what `vs.sample_size` returns.
 
-  It is the sequence of the questions, each a `Need`: `question`, `runs`, `low`, `high`,
+  It is the sequence of the questions, each a `RunsNeeded`: `question`, `runs`, `low`, `high`,
   `unit`. `tables["runs"]` has a row for each, with its time in `seconds`. `print`, `save`
   and a notebook show it.
   """
 
-  def __init__(self, questions: Sequence[Need], *args, **options):
+  def __init__(self, questions: Sequence[RunsNeeded], *args, **options):
     super().__init__(*args, **options)
     self._questions = list(questions)
 
   def __len__(self) -> int:
     return len(self._questions)
 
-  def __iter__(self) -> Iterator[Need]:
+  def __iter__(self) -> Iterator[RunsNeeded]:
     return iter(self._questions)
 
-  def __getitem__(self, index: int) -> Need:
+  def __getitem__(self, index: int) -> RunsNeeded:
     return self._questions[index]
 
 
-@door
+@hide_own_frames
 @moves_data
 def sample_size(
   a: Folder,
@@ -82,7 +92,7 @@ def sample_size(
 
   Returns:
     a `SampleSizes`: `tables` and `notes`; `print` and `save` it. It is also the sequence
-    of a `Need` for each question: `question`, `runs`, `low`, `high`, `unit`.
+    of a `RunsNeeded` for each question: `question`, `runs`, `low`, `high`, `unit`.
 
   Raises:
     UserError: a folder has fewer than three finished runs that differ, x is not above 0,
@@ -117,7 +127,7 @@ def sample_size(
   wanted = None
   if detect is not None:
     wanted = detect / runs.of.scale
-  questions = needs(runs, wanted, power, pairs)
+  questions = count_runs_needed(runs, wanted, power, pairs)
   seconds = runs_needed.seconds_of_a_run(a)
   subfolders = pages.subfolders_of(side.results, test_set)
   folders = [a] if b is None else [a, b]
@@ -158,7 +168,7 @@ def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
 def plan_document(
   side: Side,
   runs: MeasuredRuns,
-  questions: Sequence[Need],
+  questions: Sequence[RunsNeeded],
   correlation: str,
   seconds: float | None,
 ) -> Document:
@@ -169,7 +179,7 @@ def plan_document(
 is above 0: a second folder with the same seeds measures it."""
   count = run_count(runs.runs)
   lead = f"{count}: the standard deviation of a run is {sd}. {correlation}"
-  section = Section(lead=lead, tables=[runs_needed.table_of(questions, seconds)])
+  section = Section(lead=lead, tables=[runs_needed.table_of_needs(questions, seconds)])
   return Document(
     name="sample_size",
     title=f"How many runs? {side.name}",
@@ -181,7 +191,7 @@ is above 0: a second folder with the same seeds measures it."""
   )
 
 
-def _record_of_need(need: Need, seconds: float | None) -> dict[str, Any]:
+def _record_of_need(need: RunsNeeded, seconds: float | None) -> dict[str, Any]:
   # Infinite numbers of runs are not in JSON.
   return {
     "question": need.question,

@@ -44,13 +44,13 @@ TEMPLATES = jinja2.Environment(
 # The terminal.
 
 
-def terminal() -> Console:
+def make_console() -> Console:
   """Return a console for the standard output, whatever its encoding."""
   print_what_can_be_encoded(sys.stdout)
   return Console()
 
 
-def print_document(document: Document, console: Console, page: str = "") -> None:
+def print_brief(document: Document, console: Console, page: str = "") -> None:
   """Print what is brief of a document, its notes, and where its page is."""
   for section in document.brief:
     _print_section(section, console)
@@ -283,10 +283,10 @@ def page_image(drawing: MatplotlibFigure, png_image: bytes) -> str:
   """
   lines = vector_image(drawing, "svg", transparent=True)
   if len(lines) <= MOST_SVG_BYTES:
-    return data_uri(lines, "svg+xml")
-  return data_uri(png_image, "png")
+    return png_data_uri(lines, "svg+xml")
+  return png_data_uri(png_image, "png")
 
 
-def data_uri(image: bytes, type: str) -> str:
+def png_data_uri(image: bytes, type: str) -> str:
   """Return an image as an address that holds it."""
   return f"data:image/{type};base64,{base64.b64encode(image).decode()}"

@@ -18,7 +18,7 @@ from rich.console import Console
 from upath import UPath
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, door, doors
+from vmapseeds.errors import UserError, hide_own_frames, hide_own_frames_of_methods
 from vmapseeds.reports import (
   crossed_sources,
   groups,
@@ -49,7 +49,7 @@ from vmapseeds.reports.findings import (
 )
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
-from vmapseeds.reports.pictures import Inputs, find_inputs
+from vmapseeds.reports.pictures import ExampleInputs, find_inputs
 from vmapseeds.reports.summaries import (
   BY_VERSIONS,
   format_setting,
@@ -114,7 +114,7 @@ class Part(NamedTuple):
   subfolder: str  # of its page, below that of the folder; empty of all runs
   measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: Summary
-  inputs: Inputs = Inputs()
+  inputs: ExampleInputs = ExampleInputs()
   searches: Sequence[Section] = ()  # what there is to say of searches
 
 
@@ -147,7 +147,7 @@ class FolderReport(NamedTuple):
     return pages.below(top, *self.subfolders)
 
 
-@doors
+@hide_own_frames_of_methods
 class Report(Findings):
   """The statistics of results folders: what `vs.report` returns.
 
@@ -211,7 +211,7 @@ class Report(Findings):
       UserError: there is no such format.
     """
     check_format(format)
-    console = console or rendering.terminal()
+    console = console or rendering.make_console()
     for index, reported in enumerate(self._folders):
       # What is brief needs no pictures and no cards of single examples.
       document = self._overviews.get(index) or brief_of(reported.parts[0])
@@ -290,7 +290,7 @@ class Report(Findings):
     return write(top, document, table=frame, pages=part_pages)
 
 
-@door
+@hide_own_frames
 @moves_data
 def report(
   folders: Folder | Sequence[Folder],
@@ -391,7 +391,7 @@ def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
   ]
 
 
-@door
+@hide_own_frames
 @moves_data
 def summary(
   folders: Folder | Sequence[Folder],
@@ -447,7 +447,7 @@ def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
   return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
 
 
-@door
+@hide_own_frames
 @moves_data
 def report_figures(
   folder: Folder,
@@ -530,7 +530,7 @@ def _parts(
   name: str,
   folder: str,
   test_set: str,
-  inputs: Inputs,
+  inputs: ExampleInputs,
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   parts, lost = [], []
@@ -743,7 +743,7 @@ def _sections_of_output(
     page_sections.append(examples)
   # Fewer runs say nothing of how many more it takes.
   if runs_needed.is_pilot(runs):
-    table = runs_needed.table_of(runs_needed.needs(runs), seconds)
+    table = runs_needed.table_of_needs(runs_needed.count_runs_needed(runs), seconds)
     page_sections.append(Section(heading("How many runs?"), tables=[table]))
   return page_sections
 
@@ -1016,7 +1016,7 @@ def learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | None:
 # Several parts side by side.
 
 
-class Row(NamedTuple):
+class OutputRow(NamedTuple):
   """One output of a part."""
 
   part: Part
@@ -1028,19 +1028,19 @@ class Row(NamedTuple):
     return self.part.name.replace(", ", "\n")
 
 
-def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
-  rows: dict[str, list[Row]] = {}
+def _by_output(parts: Sequence[Part]) -> dict[str, list[OutputRow]]:
+  rows: dict[str, list[OutputRow]] = {}
   # By what they are called: folders may have different outputs.
   for part in parts:
     for runs, section in zip(part.measured, sections(part.summary), strict=True):
-      rows.setdefault(runs.of.name, []).append(Row(part, runs, section))
+      rows.setdefault(runs.of.name, []).append(OutputRow(part, runs, section))
   return rows
 
 
 def side_by_side_table(
   title: str,
-  rows: Sequence[Row],
-  name: Callable[[Row], str | Cell],
+  rows: Sequence[OutputRow],
+  name: Callable[[OutputRow], str | Cell],
   cell: Callable[[Summary], str | Cell],
 ) -> Table:
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
@@ -1060,7 +1060,7 @@ def side_by_side_table(
   return Table(title, ("runs of", "runs", *two_lines), table_rows)
 
 
-def short_side_by_side(noun: str, rows: Sequence[Row]) -> Table:
+def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
   sign = scale_and_sign(headline(rows[0].section)["mean"]["unit"])[1]
   title = f"{noun} side by side"
@@ -1073,7 +1073,7 @@ def short_side_by_side(noun: str, rows: Sequence[Row]) -> Table:
   return side_by_side_table(title, rows, lambda row: row.name, without_sign)
 
 
-def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
+def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   """Return the figures of one output of groups of runs side by side, by name."""
   names = [row.name for row in rows]
   quantity = rows[0].runs.of
@@ -1134,7 +1134,7 @@ test examples would give.""",
 
 
 def _standard_deviations(
-  rows: Sequence[Row], noun: str, parts: str, height: float
+  rows: Sequence[OutputRow], noun: str, parts: str, height: float
 ) -> Figure:
   series: dict[str, list[tuple[Any, ...]]] = {}
   for label, heading in (
@@ -1210,7 +1210,7 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
   return len(folders) == 1 and repeated and swept
 
 
-def _outcome(row: Row) -> sweeps.Outcome:
+def _outcome(row: OutputRow) -> sweeps.Outcome:
   mean = headline(row.section)["mean"]
   return sweeps.Outcome(row.part.summary["values"], row.runs, mean)
 
@@ -1263,5 +1263,5 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
   )
 
 
-def _name_with_link(row: Row) -> Cell:
+def _name_with_link(row: OutputRow) -> Cell:
   return Cell(row.part.name, leads_to=row.part.name)

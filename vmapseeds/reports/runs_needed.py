@@ -27,7 +27,7 @@ CAPTION = """Intervals: 95 %, from what these runs know of the standard deviatio
 and intervals of means are those of normal runs."""
 
 
-class Need(NamedTuple):
+class RunsNeeded(NamedTuple):
   """How many runs a question takes.
 
   Attributes:
@@ -60,12 +60,12 @@ def is_pilot(runs: MeasuredRuns) -> bool:
   return runs.runs >= LEAST_PILOT and np.ptp(runs.values) > 0
 
 
-def needs(
+def count_runs_needed(
   runs: MeasuredRuns,
   wanted: float | None = None,
   power: float = POWER,
   pairs: tuple[np.ndarray, np.ndarray] | None = None,
-) -> list[Need]:
+) -> list[RunsNeeded]:
   """Return how many runs each question takes, for a difference that is wanted.
 
   Args:
@@ -80,8 +80,10 @@ def needs(
   difference = amount(x, runs.of)
   often = f"shown in {100 * power:.3g} % of cases"
   questions = [
-    Need(f"the mean to ± {difference}", *_three(stats.runs_for_mean, sd, ends, x)),
-    Need(
+    RunsNeeded(
+      f"the mean to ± {difference}", *_three(stats.runs_for_mean, sd, ends, x)
+    ),
+    RunsNeeded(
       f"a difference of {difference} to another recipe, {often}",
       *_three(stats.runs_for_difference, sd, ends, x, False, power),
       "runs of each",
@@ -91,7 +93,7 @@ def needs(
     # Seeds that runs share cancel in their differences.
     of_pairs = _sds(pairs[0] - pairs[1], np.inf)
     questions.append(
-      Need(
+      RunsNeeded(
         f"the same, paired by seeds, {often}",
         *_three(stats.runs_for_difference, *of_pairs, x, True, power),
         "pairs",
@@ -114,7 +116,7 @@ def _three(function, sd, ends, *arguments) -> tuple[float, float, float]:
   return float(point), float(low), float(high)
 
 
-def _for_variance(runs: MeasuredRuns) -> Need:
+def _for_variance(runs: MeasuredRuns) -> RunsNeeded:
   """Return the runs for the variance between runs on the distribution, or of a score, to
   ± 10 %.
   """
@@ -143,7 +145,7 @@ def _for_variance(runs: MeasuredRuns) -> Need:
   low = runs_at(float(ends[1]))
   high = runs_at(float(ends[0]))
   # The law of normal runs and the jackknife differ: the interval holds the point.
-  return Need(question, point, min(low, point), max(high, point))
+  return RunsNeeded(question, point, min(low, point), max(high, point))
 
 
 def record_of_a_block(folder: Folder) -> tuple[Mapping[str, Any], int]:
@@ -170,7 +172,7 @@ def seconds_of_a_run(folder: Folder) -> float | None:
   return max(0.0, seconds) / runs
 
 
-def frame_of(questions: Sequence[Need], seconds: float | None) -> pd.DataFrame:
+def frame_of(questions: Sequence[RunsNeeded], seconds: float | None) -> pd.DataFrame:
   """Return a row for each question: runs, the ends of the interval, their unit, and how
   many seconds they take if a run takes `seconds`.
   """
@@ -178,7 +180,7 @@ def frame_of(questions: Sequence[Need], seconds: float | None) -> pd.DataFrame:
   return pd.DataFrame(rows).set_index("question")
 
 
-def table_of(questions: Sequence[Need], seconds: float | None) -> Table:
+def table_of_needs(questions: Sequence[RunsNeeded], seconds: float | None) -> Table:
   """Return what each question takes, and for how long it trains where the pilot did."""
   rows = []
   for need in questions:

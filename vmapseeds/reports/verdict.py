@@ -85,12 +85,12 @@ class Comparison(NamedTuple):
     if self.margin and farthest <= self.margin:
       return "equal"
     # Not even if all runs of one were ahead would Holm's method call it better.
-    if self.comparisons * self.least_p_value > ALPHA:
+    if self.comparisons * self.smallest_possible_p_value > ALPHA:
       return "too few runs"
     return "no difference shown"
 
   @property
-  def least_p_value(self) -> float:
+  def smallest_possible_p_value(self) -> float:
     return stats.least_p_value(len(self.a), len(self.b), self.paired)
 
   @property
@@ -232,7 +232,7 @@ def _better(c: Comparison) -> str:
   if not c.higher_is_better:
     lead = f"{first} is better than {second}: its {c.of.name} is lower by {value}{sign}"
   how_often = f"{_percent(p)} % of pairs"
-  if _ties(c)[0]:
+  if _count_ties(c)[0]:
     how_often += ", a tie as half of one"
   return (
     f"{lead} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a run of "
@@ -318,7 +318,7 @@ def _too_few(c: Comparison) -> Iterator[str]:
   if runs > 1:
     why = (
       f"with {here}, chance alone puts {ahead} of one ahead in "
-      f"{100 * c.least_p_value:.2g} % of cases"
+      f"{100 * c.smallest_possible_p_value:.2g} % of cases"
     )
   # An interval that asks for normal runs is better than none, if it is called that.
   known = ""
@@ -447,10 +447,10 @@ def _average_comparison(c: Comparison, first: str, p: str) -> Iterator[str]:
   )
 
 
-def spread(c: Comparison) -> Iterator[str]:
+def describe_spread(c: Comparison) -> Iterator[str]:
   """Yield what else the runs say: how they vary, and what is strange about them."""
   if min(len(c.a), len(c.b)) > 1:
-    of_a, of_b = sds(c)
+    of_a, of_b = describe_sds(c)
     a, b = c.names
     yield f"Standard deviation of a run (95 % interval): {a} {of_a}, {b} {of_b}."
     ratio = stats.variance_ratio(c.a, c.b, c.paired)
@@ -464,7 +464,7 @@ def spread(c: Comparison) -> Iterator[str]:
         f"{ratio.low:.3g} to {ratio.high:.3g} ({law})."
       )
     yield from _normality(c)
-  ties, compared = _ties(c)
+  ties, compared = _count_ties(c)
   # Then the same predictions were probably given twice.
   if ties == compared:
     yield f"All runs compared are equal: nothing tells {' from '.join(c.names)}."
@@ -495,7 +495,7 @@ def _normality(c: Comparison) -> Iterator[str]:
   yield f"Shapiro-Wilk: p {' and '.join(numbers)}; {verdict}."
 
 
-def _ties(c: Comparison) -> tuple[int, int]:
+def _count_ties(c: Comparison) -> tuple[int, int]:
   """Return how many of the comparisons are ties, and how many there are."""
   if c.paired:
     return int((c.a == c.b).sum()), len(c.a)
@@ -507,7 +507,7 @@ def _ties(c: Comparison) -> tuple[int, int]:
   return ties, len(c.a) * len(c.b)
 
 
-def sds(c: Comparison) -> Iterator[str]:
+def describe_sds(c: Comparison) -> Iterator[str]:
   """Yield the standard deviation of A and of B, each with its interval."""
   for values in (c.a, c.b):
     yield sd_of(values, c.of)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from vmapseeds.errors import UserError, door
+from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.store.files import Folder
@@ -16,7 +16,7 @@ from vmapseeds.training.names import DIVERGED
 COLUMNS = {"class": "accuracy", "loss": "mean_{}", "score": "{}"}
 
 
-@door
+@hide_own_frames
 def run_table(
   results: xr.Dataset | Folder, *, test_set: str = "test", epoch: int | None = None
 ) -> pd.DataFrame:

@@ -27,7 +27,7 @@ import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.data.dataset import count_seen
-from vmapseeds.errors import UserError, door, option, wording
+from vmapseeds.errors import UserError, hide_own_frames, option, wording
 from vmapseeds.store.files import Folder, names, place, read, write
 from vmapseeds.store.folders import check_writable, create_folder, occupied
 from vmapseeds.store.growing import extend, restore, revise
@@ -182,7 +182,9 @@ def open_or_create(
   root = read_verified_metadata(path)
   if root:
     results = Results(path, root)
-    mixed = check_same(results, contents, description, force_mixed, allow_upgrade)
+    mixed = check_same_campaign(
+      results, contents, description, force_mixed, allow_upgrade
+    )
     extend(results, _count_runs(contents.columns), contents.columns)
     settle(results, description, mixed)
     return results
@@ -245,7 +247,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
   return runs, results
 
 
-@door
+@hide_own_frames
 @moves_data
 def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
@@ -320,7 +322,7 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   return numbers[sorted_places.ravel()], len(first_rows)
 
 
-def check_same(
+def check_same_campaign(
   results: Results,
   contents: Contents,
   expected: Description,
@@ -340,7 +342,7 @@ def check_same(
   columns = contents.columns
   check_kept(results, contents)
   expected = expected | {"columns": list(columns)}
-  mixed = check_alike(
+  mixed = check_same_description(
     results,
     expected,
     force_mixed,
@@ -368,7 +370,7 @@ def check_same(
   return mixed
 
 
-def check_alike(
+def check_same_description(
   results: Results,
   expected: Description,
   force_mixed: bool,
@@ -377,7 +379,7 @@ def check_alike(
   source_texts: Mapping[str, str] | None = None,
   allow_upgrade: bool = False,
 ) -> str:
-  """Do what `check_same` does, from the descriptions alone. A mistake begins with
+  """Do what `check_same_campaign` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
   if use is None:
@@ -607,14 +609,14 @@ def check_arrays(
 
 def settle(results: Results, current: Description, mixed: str = "") -> None:
   """Update the description: what is `INPUT_FIELDS`, conditions and versions as in `current` if no
-  run is done. Else those that differ are joined. `mixed` is what `check_same` returned.
+  run is done. Else those that differ are joined. `mixed` is what `check_same_campaign` returned.
   """
   names = (*CONDITIONS, *INPUT_FIELDS, "versions", "identity")
   replaced = {name: current.get(name) for name in names}
 
   def settled(root):
     if results.done.any():
-      return join(root, current, mixed)
+      return join_conditions(root, current, mixed)
     return root | replaced
 
   # A revision waits for the folder's claim, and writes the description anew.
@@ -622,7 +624,7 @@ def settle(results: Results, current: Description, mixed: str = "") -> None:
     revise(results, settled)
 
 
-def join(root: Description, current: Description, mixed: str) -> Description:
+def join_conditions(root: Description, current: Description, mixed: str) -> Description:
   """Return a description with what another one says of how runs were trained. What
   differs becomes `MIXED`, and `kinds` has all its values.
   """

@@ -20,7 +20,7 @@ from vmapseeds.results.text_tables import (
   read_values_table,
   without_index,
 )
-from vmapseeds.stats.reading import check_axes, layout, read
+from vmapseeds.stats.reading import check_axes, layout, read_array
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import FOLDER_NAMES
 
@@ -68,12 +68,12 @@ class Source:
     self._open: Callable[[], Any]
     if isinstance(array, str | os.PathLike):
       self.file = Path(array)
-      self._open, self.note = opened(self.file, kind, header)
+      self._open, self.note = open_file(self.file, kind, header)
     else:
       # Arrays of other libraries stay as they are: a block at a time is converted.
       if not hasattr(array, "shape"):
         with converted(self.what):
-          array = read(self.what, array, AXES[kind])
+          array = read_array(self.what, array, AXES[kind])
       self._open = lambda: array
     self._check(self._open())
 
@@ -133,7 +133,9 @@ def converted(what: str) -> Iterator[None]:
     ) from None
 
 
-def opened(file: Path, kind: str, header: bool | None) -> tuple[Callable[[], Any], str]:
+def open_file(
+  file: Path, kind: str, header: bool | None
+) -> tuple[Callable[[], Any], str]:
   """Return a function that returns the array of a file, and a note on how a text file
   was read. Of an `.npz` file with several arrays it is the one that is called `kind`.
   Pickled objects are never loaded.
@@ -149,7 +151,7 @@ def opened(file: Path, kind: str, header: bool | None) -> tuple[Callable[[], Any
   if file.suffix == ".parquet":
     array = readable_file(file, lambda: numbers(pd.read_parquet(file), kind))
     return lambda: array, ""
-  return functools.partial(readable_file, file, lambda: mapped(file)), ""
+  return functools.partial(readable_file, file, lambda: memory_map(file)), ""
 
 
 def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
@@ -177,7 +179,7 @@ def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
     ) from None
 
 
-def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
+def memory_map(file: Path) -> Shaped[np.ndarray, "..."]:
   """Memory-map the array of a `.npy` file."""
   return np.lib.format.open_memmap(file, mode="r")
 
@@ -331,7 +333,7 @@ def as_runs(kind: str, arrays: Any) -> Any:
   array = arrays
   if isinstance(array, xr.DataArray) or not hasattr(array, "shape"):
     with converted(kind):
-      array = np.asarray(read(kind, array, AXES[kind], at_least=1))
+      array = np.asarray(read_array(kind, array, AXES[kind], at_least=1))
   axes_of_run = len(AXES[kind].split()) - 1
   if len(array.shape) == axes_of_run:
     return array[None]

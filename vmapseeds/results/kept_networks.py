@@ -20,7 +20,7 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Integer, PyTree, Real
 
-from vmapseeds.errors import Failure, UserError, door, option
+from vmapseeds.errors import Failure, UserError, hide_own_frames, option
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results.description import MIXED, campaign_of, variables_of
 from vmapseeds.store.files import Folder, is_remote, place, short_message
@@ -30,7 +30,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
-from vmapseeds.training.networks import layers_of, network, product_precision
+from vmapseeds.training.networks import layers_of, make_network, product_precision
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.supervised import VARIABLES
 
@@ -53,7 +53,7 @@ class Networks(NamedTuple):
   ]
 
 
-@door
+@hide_own_frames
 def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Networks:
   """Load the trained networks of a results folder, to apply them to any images.
 
@@ -120,7 +120,7 @@ def _evaluated(recipe):
   return json.dumps([objects.to_spec(getattr(recipe, field)) for field in fields])
 
 
-@door
+@hide_own_frames
 @moves_data
 def export_networks(
   path: Folder, out: Folder, runs: int | Sequence[int] | None = None
@@ -259,7 +259,7 @@ class StoredNetworks:
     return {name: leaves[places] for name, leaves in variables.items()}
 
 
-@door
+@hide_own_frames
 def _rows(path, runs, done):
   """Return the rows of the requested runs.
 
@@ -305,7 +305,7 @@ def _apply(recipe, stored):
     of_model = {
       name: leaves for name, leaves in variables.items() if name != "input_moments"
     }
-    model = network(recipe.replace(precision=precision), stored["num_classes"])
+    model = make_network(recipe.replace(precision=precision), stored["num_classes"])
 
     problem = f"inputs have shape {inputs.shape}"
     remedy = _remedy_of_inputs(recipe, mean)

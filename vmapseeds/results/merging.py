@@ -14,7 +14,7 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.errors import UserError, door, option
+from vmapseeds.errors import UserError, hide_own_frames, option
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -26,7 +26,7 @@ from vmapseeds.store.results import Results
 NUMBERS = ""  # a column of the runs' own numbers; no value has this name
 
 
-@door
+@hide_own_frames
 def merge(
   folders: Sequence[str | os.PathLike],
   out: str | os.PathLike,
@@ -75,8 +75,8 @@ def merge(
     )
   joined = first.description
   for source in sources[1:]:
-    mixed = check_alike(source, first, force_mixed, allow_upgrade)
-    joined = description.join(joined, source.root, mixed)
+    mixed = check_same_programs(source, first, force_mixed, allow_upgrade)
+    joined = description.join_conditions(joined, source.root, mixed)
   # The new folder takes its columns and arrays of examples from the first.
   for name, fault in first.plan_faults().items():
     raise Damage(first.path, f"{name} {fault}")
@@ -188,11 +188,11 @@ def _cuts(
   return cuts
 
 
-def check_alike(
+def check_same_programs(
   source: Results, first: Results, force_mixed: bool, allow_upgrade: bool
 ) -> str:
   """Return how the programs of a folder and of the first differ, as
-  `description.check_same` does.
+  `description.check_same_campaign` does.
 
   Raises:
     UserError: they cannot be merged.
@@ -217,7 +217,7 @@ def check_alike(
   if mine["kept"] != theirs["kept"]:
     check_outputs(source, first, other, use)
   texts = description.read_source_texts(first.path)
-  mixed = description.check_alike(
+  mixed = description.check_same_description(
     source, expected, force_mixed, other, use, texts, allow_upgrade
   )
   for name in source.examples:

@@ -14,7 +14,7 @@ from vmapseeds.errors import (
   UserError,
   at_least,
   check_class_names,
-  door,
+  hide_own_frames,
   one_of,
   whole_number,
 )
@@ -23,7 +23,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.results.measured import with_measured
 from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
-from vmapseeds.store.results import Results, of_blocks
+from vmapseeds.store.results import Results, variables_of_blocks
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
 from vmapseeds.training.runs import holds_texts, texts_of
@@ -31,7 +31,7 @@ from vmapseeds.training.runs import holds_texts, texts_of
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
 
-@door
+@hide_own_frames
 def open_results(
   path: Folder, test_set: str = "test", epoch: int | None = None
 ) -> xr.Dataset:
@@ -88,7 +88,7 @@ def open_with_rows(
   # Read once, because another process may finish a block meanwhile.
   # Sorted by number, so that runs keep their order whichever block is done first.
   blocks = sorted(results.finished_blocks())
-  opened = of_blocks(results, blocks, group)
+  opened = variables_of_blocks(results, blocks, group)
   opened = _of_epoch(opened, path, epoch)
   opened = _with_places(results, blocks, opened)
   opened = _with_texts(opened, results.columns)
@@ -262,7 +262,7 @@ def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
   return np.flatnonzero(~results[DIVERGED].values)
 
 
-@door
+@hide_own_frames
 def error_matrix(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   """Return predictions != labels for the runs that did not diverge.
 
@@ -299,7 +299,7 @@ def prediction_blocks(
     yield predictions.isel(run=block).values
 
 
-@door
+@hide_own_frames
 @moves_data
 def tally(
   results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False

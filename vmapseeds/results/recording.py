@@ -28,7 +28,14 @@ from rich.progress import track
 
 import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
-from vmapseeds.errors import UserError, at_least, check_class_names, door, say, warn
+from vmapseeds.errors import (
+  UserError,
+  at_least,
+  check_class_names,
+  hide_own_frames,
+  say,
+  warn,
+)
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -59,7 +66,7 @@ from vmapseeds.training.outputs import Output
 BLOCK_BYTES = 2**25
 Columns = dict[str, np.ndarray]
 Block = tuple[dict[str, np.ndarray], Description]  # outputs and record
-Runs = Mapping[str, Source]  # test set -> predictions or logits
+SourcesBySet = Mapping[str, Source]  # test set -> predictions or logits
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class Recorder:
     self._name = place(out).name if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
-    self._labels: Runs = {}
+    self._labels: SourcesBySet = {}
     if labels is not None:
       self._labels = sources("labels", labels, header)
     if progress:
@@ -182,13 +189,13 @@ class Recorder:
       UserError: shapes, classes or values do not fit the folder, a logit is not finite,
         or a run of these seeds and values is there. Nothing is added then.
     """
-    kind, arrays = one_kind(predictions, logits)
+    kind, arrays = choose_kind(predictions, logits)
     runs = sources(kind, as_runs(kind, arrays))
     self.add_sources(runs, values)
 
   def add_sources(
     self,
-    runs: Runs,
+    runs: SourcesBySet,
     values: Any,
     *,
     block_runs: int | None = None,
@@ -274,7 +281,7 @@ class Recorder:
         )
 
   def _create(
-    self, runs: Runs, columns: Columns, block_runs: int, progress: bool
+    self, runs: SourcesBySet, columns: Columns, block_runs: int, progress: bool
   ) -> None:
     """Make the folder with these runs in it."""
     count = number_of_runs(runs)
@@ -290,7 +297,7 @@ class Recorder:
     origins = [*runs.values(), *self._labels.values()]
     with create_folder(
       self.path,
-      describe(self._name, tested, columns, origins),
+      describe_origin(self._name, tested, columns, origins),
       extents=[count],
       block_runs=block_runs,
       columns=columns,
@@ -305,7 +312,9 @@ class Recorder:
       results.flush_records()
     self._open()
 
-  def _tested_first(self, runs: Runs, block_runs: int, progress: bool) -> Tested:
+  def _tested_first(
+    self, runs: SourcesBySet, block_runs: int, progress: bool
+  ) -> Tested:
     """Return what the first runs of a folder were tested on, read `block_runs` runs at a
     time.
     """
@@ -333,14 +342,14 @@ class Recorder:
     return Tested(labels, classes, logits_dtype, self._class_names)
 
 
-def say_notes(runs: Runs) -> None:
+def say_notes(runs: SourcesBySet) -> None:
   """Say how text files were read."""
   for source in runs.values():
     if source.note:
       say(source.note)
 
 
-def one_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
+def choose_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
   """Return which of the two was given, and it."""
   if (predictions is None) == (logits is None):
     raise UserError("give either predictions or logits")
@@ -349,7 +358,7 @@ def one_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
   return "logits", logits
 
 
-def number_of_runs(runs: Runs) -> int:
+def number_of_runs(runs: SourcesBySet) -> int:
   """Return how many runs the arrays of all test sets have."""
   counts = {name: source.shape[0] for name, source in runs.items()}
   if len(set(counts.values())) > 1:
@@ -381,7 +390,9 @@ def check_test_sets(
     )
 
 
-def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None:
+def check_runs(
+  runs: SourcesBySet, tested: Tested, where: Folder = "the labels"
+) -> None:
   """Raise `UserError` unless arrays of runs have the test sets, examples and classes."""
   check_test_sets(runs, tested.labels, where)
   for name, source in runs.items():
@@ -412,7 +423,9 @@ def check_runs(runs: Runs, tested: Tested, where: Folder = "the labels") -> None
       )
 
 
-def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[Block]:
+def make_blocks(
+  runs: SourcesBySet, tested: Tested, steps: Sequence[slice]
+) -> Iterator[Block]:
   """Yield the outputs of each block of runs, and its record.
 
   Raises:
@@ -423,7 +436,7 @@ def make_blocks(runs: Runs, tested: Tested, steps: Sequence[slice]) -> Iterator[
     for name, source in runs.items():
       block = source[rows]
       if source.kind == "logits":
-        predicted = largest(block, rows.start, source.what)
+        predicted = class_of_largest_logit(block, rows.start, source.what)
       else:
         predicted = classes_in(source, block, rows.start, tested.num_classes)
       outputs[f"{name}/predictions"] = predicted
@@ -443,7 +456,7 @@ def classes_in(
   return read_classes(source.what, block, AXES[source.kind], most, -1, first_run=first)
 
 
-def highest_class(runs: Runs, most: int, steps: Sequence[slice]) -> int:
+def highest_class(runs: SourcesBySet, most: int, steps: Sequence[slice]) -> int:
   """Return the highest class that any run predicts."""
   highest = []
   for rows in steps:
@@ -579,7 +592,7 @@ def renamed(names: Sequence[str], root: Description) -> Description:
   return root | {"arrays": arrays}
 
 
-def largest(
+def class_of_largest_logit(
   logits: Float[np.ndarray, "runs examples classes"], first: int, what: str = "logits"
 ) -> Int[np.ndarray, "runs examples"]:
   """Return the class with the largest logit, the lowest on ties.
@@ -598,7 +611,7 @@ def largest(
   return predictions
 
 
-def classes_of(runs: Runs, num_classes: int | None) -> int | None:
+def classes_of(runs: SourcesBySet, num_classes: int | None) -> int | None:
   """Return the number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
     num_classes = at_least("the number of classes", num_classes, 1)
@@ -632,7 +645,7 @@ def versions() -> dict[str, str]:
   }
 
 
-def describe(
+def describe_origin(
   name: str, tested: Tested, columns: Columns, origins: Sequence[Source]
 ) -> Description:
   """Return the attributes that say where the runs come from, and that nothing is known of
@@ -670,7 +683,7 @@ def describe(
   }
 
 
-@door
+@hide_own_frames
 @moves_data
 def import_runs(
   out: str | os.PathLike,
@@ -725,7 +738,7 @@ def import_runs(
       or written, a class is out of range, a logit is NaN or infinite, an entry is
       masked, or the runs are there already. Nothing is changed on disk then.
   """
-  kind, arrays = one_kind(predictions, logits)
+  kind, arrays = choose_kind(predictions, logits)
   if keep_logits and kind == "predictions":
     raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"

@@ -366,7 +366,7 @@ def _with_votes(
   )
 
 
-class _Votes(NamedTuple):
+class _CountedVotes(NamedTuple):
   """Tallies of runs, and what they were counted from, if that was kept."""
 
   tallies: stats.Tallies
@@ -375,19 +375,19 @@ class _Votes(NamedTuple):
   pooled: bool = True
 
 
-def _read_tallies(kept: xr.Dataset, pairs: bool) -> _Votes:
+def _read_tallies(kept: xr.Dataset, pairs: bool) -> _CountedVotes:
   tallies = stored_tallies(kept, pairs=pairs)
   if tallies is None:
     raise UserError(
       "these runs were counted together with others, and their predictions were not "
       "kept: report all runs of the folder, or train these in a folder of their own"
     )
-  return _Votes(tallies)
+  return _CountedVotes(tallies)
 
 
 def _count_predictions(
   runs: MeasuredRuns, labels_name: str, num_classes: int
-) -> _Votes:
+) -> _CountedVotes:
   predictions = runs.kept[runs.output].values.reshape(runs.runs, -1)
   labels_of_runs = runs.kept[labels_name].values.reshape(-1, predictions.shape[1])
   labels = labels_of_runs[0]
@@ -402,7 +402,7 @@ def _count_predictions(
   counts = Counts(predictions != labels.astype(predictions.dtype))
   votes = sparse_votes(predictions, num_classes)
   tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
-  return _Votes(tallies, predictions, counts, pooled)
+  return _CountedVotes(tallies, predictions, counts, pooled)
 
 
 def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
@@ -697,7 +697,7 @@ def _quantile(runs: MeasuredRuns, p: float) -> Measurement:
 # The table.
 
 
-class Need(NamedTuple):
+class Requirement(NamedTuple):
   """What runs must have for a statistic, and what is said if they have not."""
 
   met: Callable[[Any], bool]
@@ -731,7 +731,7 @@ class Statistic(NamedTuple):
   definition: str
   estimate: Callable[[Any], Measurement]
   over: str | None = None
-  needs: Need | None = None
+  needs: Requirement | None = None
   heading: str = ""
   recorded: tuple[str, ...] = ()
 
@@ -749,13 +749,13 @@ GROUPS = {
   "gaps": "Distributions of logit gaps",
 }
 UNIT, SQUARED = "unit", "unit²"
-VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
-PAIRS = Need(lambda runs: runs.paired is not None, "pairs were not counted")
-PROBABILITIES = Need(
+VOTES = Requirement(lambda runs: runs.pooled, "these runs have labels of their own")
+PAIRS = Requirement(lambda runs: runs.paired is not None, "pairs were not counted")
+PROBABILITIES = Requirement(
   lambda runs: _has_probabilities(runs),
   "logits of all classes were not kept, or are too many to read",
 )
-GAPS = Need(
+GAPS = Requirement(
   lambda runs: (
     runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0
   ),

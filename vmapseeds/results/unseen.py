@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Int
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, door, option, safe_name
+from vmapseeds.errors import UserError, hide_own_frames, option, safe_name
 from vmapseeds.results.by_example import (
   num_classes_of,
   open_with_held_out,
@@ -33,7 +33,7 @@ from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
 from vmapseeds.training.recipes import METRICS, Names
 
 
-@door
+@hide_own_frames
 @moves_data
 def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   """Return what the runs that had not seen an example make of it together, as out-of-bag
@@ -99,7 +99,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   return xr.Dataset(table)
 
 
-@door
+@hide_own_frames
 @moves_data
 def measure(
   results: xr.Dataset | Folder,

@@ -23,7 +23,7 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import INTERVAL
 from vmapseeds.campaign.running import Campaign
-from vmapseeds.errors import UserError, at_least, door, one_of, say
+from vmapseeds.errors import UserError, at_least, hide_own_frames, one_of, say
 from vmapseeds.results import description
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
@@ -58,7 +58,7 @@ from vmapseeds.training.recipe_or_task import (
 )
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP, Runs, as_runs
-from vmapseeds.training.task import Task, bind, reads
+from vmapseeds.training.task import Task, bind_runs, depends_on_input
 
 DRAWN_AT_ONCE = ("random", "noisy_grid")  # others go by rounds
 SAMPLERS = (*DRAWN_AT_ONCE, "tpe")
@@ -95,7 +95,7 @@ class Sampler(Protocol):
     """
 
 
-@door
+@hide_own_frames
 @moves_data
 def search(
   task: Recipe | Task | str,
@@ -206,7 +206,7 @@ def search(
   }
   drawn_by: Sampler
   if sampler in DRAWN_AT_ONCE:
-    drawn_by = Drawn(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
+    drawn_by = DrawnAtOnce(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
   else:
     drawn_by = Asked(space, sampler_seeds(seeds), trials, sampler, at_once, str(out))
   with removed_if_unused(out):
@@ -220,13 +220,15 @@ def search(
       campaign_options = dataclasses.replace(campaign_options, seed_batch=batch)
     # A rung of longer trainings has a program of its own, so it is planned anew.
     while rows:
-      plan = running.plan_campaign(task, table_of(seeds, rows), out, campaign_options)
+      plan = running.plan_campaign(
+        task, runs_table_of(seeds, rows), out, campaign_options
+      )
       searched |= objectives(plan, objective, measure)
       check_search(plan, space, searched, theirs, out)
       # Optuna's studies need the direction, which is known once the task is planned.
       if isinstance(drawn_by, Asked):
         drawn_by.restart(searched["higher_is_better"])
-      campaign = running.attach_folder(out, plan._replace(search=searched))
+      campaign = running.open_planned_campaign(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
   results = open_results(out)
   if is_temporary:
@@ -336,7 +338,7 @@ def held_rows(
   theirs = root.get("search")
   if theirs is None:
     raise UserError(f"{out} holds runs of no search; {description.use_another()}")
-  check_alike(out, theirs, mine)
+  check_same_search(out, theirs, mine)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
   names = list(mine["over"])
@@ -355,7 +357,7 @@ def held_rows(
   return rows, theirs
 
 
-def check_alike(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any]):
+def check_same_search(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str, Any]):
   """Raise `UserError` if a folder's search differs from this one."""
   # What is not given yet, such as the objective, is compared once the task is planned.
   for name, value in mine.items():
@@ -425,16 +427,16 @@ def check_search(
         f"{name} is read in Python by {plan.task.name}, so each value is compiled: give "
         "a few choices, such as 1,2,4"
       )
-    if not is_compiled and not reads(plan.traced, name):
+    if not is_compiled and not depends_on_input(plan.traced, name):
       raise UserError(
         f"{plan.task.name} does not read {name}: a search over it would train the same "
         "run again"
       )
   if theirs:
-    check_alike(out, theirs, mine)
+    check_same_search(out, theirs, mine)
 
 
-def table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
+def runs_table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
   """Return the runs table of rows: the seeds of their searches, and of repeats."""
   own = {
     name: np.array([getattr(row, name) for row in rows], np.int32)
@@ -473,7 +475,7 @@ def train_rounds(
   plan, results, _ = campaign
   searched = plan.search or {}
   progress = plan.options.progress
-  drawn_once = isinstance(sampler, Drawn)
+  drawn_once = isinstance(sampler, DrawnAtOnce)
   if not drawn_once:
     # Each round is short. One line now and then says how far all of them are.
     quiet = dataclasses.replace(plan.options, progress=False)
@@ -498,7 +500,7 @@ def train_rounds(
 
     new_rows = sampler.next_rows(rows, objective)
     if not new_rows:
-      longer = promoted(rows, objective, searched)
+      longer = rows_of_next_rung(rows, objective, searched)
       # They have more epochs, so another program, which `search` plans.
       if longer:
         return [*rows, *longer]
@@ -509,7 +511,7 @@ def train_rounds(
     next_round = 1 + rows[-1].round
     new_rows = [row._replace(round=next_round) for row in new_rows]
     rows = rows + new_rows
-    campaign = extend(campaign, table_of(seeds, rows))
+    campaign = extend(campaign, runs_table_of(seeds, rows))
 
 
 def new_objectives(campaign: Campaign, first: int, stop: int):
@@ -528,15 +530,17 @@ def extend(campaign: Campaign, table: Runs) -> Campaign:
     UserError: another process has extended it with other rows.
   """
   plan, results, _ = campaign
-  runs = bind(plan.task, table)
-  with running.writing(results.path):
+  runs = bind_runs(plan.task, table)
+  with running.wrap_disk_errors(results.path):
     growing.extend(results, len(runs), runs.columns())
   campaign = campaign._replace(plan=plan._replace(runs=runs))
   check_extended(campaign)
   return campaign
 
 
-def promoted(rows: Sequence[Row], objective, searched: Mapping[str, Any]) -> list[Row]:
+def rows_of_next_rung(
+  rows: Sequence[Row], objective, searched: Mapping[str, Any]
+) -> list[Row]:
   """Return what the next rung trains: of each search the best trials of the rung before,
   that are not there yet. None if no rung lacks any.
 
@@ -633,7 +637,7 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
   return missing
 
 
-class Drawn(NamedTuple):
+class DrawnAtOnce(NamedTuple):
   """Random search, or a noisy grid: all trials are drawn at once."""
 
   space: Space

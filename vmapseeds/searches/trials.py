@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from vmapseeds.errors import UserError, door
+from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED, TRIAL_COLUMNS
@@ -264,7 +264,7 @@ def optuna_trials(trials: Trials, places: Sequence[int] | np.ndarray) -> list[An
   return converted
 
 
-@door
+@hide_own_frames
 def optuna_studies(path: Folder, storage: Any = None) -> list[Any]:
   """Return a folder's searches as optuna's studies, made from its trials:
   `optuna_studies(path)[0].trials_dataframe()`, or any of `optuna.visualization`.

@@ -19,7 +19,7 @@ else:
     """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that
     shape.
 
-    The shape is documentation only. `reading.read` checks it instead, so that a user
+    The shape is documentation only. `reading.read_array` checks it instead, so that a user
     gets a `UserError`.
     """
 

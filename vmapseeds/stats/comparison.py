@@ -325,7 +325,9 @@ def _resampled_interval(
   if key is None:
     key = jax.random.key(0)
   key_a, key_b = jax.random.split(read_key(key))
-  blocks = resampling.blocks((len(a), key_a), (len(b), key_b), replicates=replicates)
+  blocks = resampling.blocks_of_resamples(
+    (len(a), key_a), (len(b), key_b), replicates=replicates
+  )
   counts = []
   for times_a, times_b in blocks:
     won, tied, compared = _compare_all(a, b, times_a, times_b)

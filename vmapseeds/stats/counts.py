@@ -84,7 +84,7 @@ class Counts:
     # Blocks of one shape are one compiled program.
     padding = -len(among) % BLOCK
     padded = jnp.pad(errors, ((0, 0), (0, padding)))
-    packed = jax.jit(device_counts.pack, static_argnums=1)(padded, in_bits)
+    packed = jax.jit(device_counts.pack_marks, static_argnums=1)(padded, in_bits)
     for rows, columns in block_pairs(len(among)):
       i = rows.start
       j = columns.start

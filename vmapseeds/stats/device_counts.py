@@ -94,7 +94,7 @@ def joint_error_counts(
   """
   examples = errors.shape[1]
   upper = add_joint_errors(no_joint_errors(examples), errors)
-  return mirror(upper)[:examples, :examples]
+  return mirror_joint_counts(upper)[:examples, :examples]
 
 
 def no_joint_errors(examples: int) -> Upper:
@@ -113,14 +113,14 @@ def add_joint_errors(upper: Upper, errors: Bool[jax.Array, "runs examples"]) -> 
 
 
 def _add_product(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
-  marks = pack(errors, in_bits=False)
+  marks = pack_marks(errors, in_bits=False)
   return upper + count_both(marks, marks, in_bits=False)
 
 
 def _add_bits(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
   # Only tiles on and above the diagonal, which is half the work.
   tile = _tile(len(upper))
-  words = pack(errors, in_bits=True)
+  words = pack_marks(errors, in_bits=True)
 
   def add(upper, corner):
     row, column = corner
@@ -135,7 +135,7 @@ def _add_bits(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
   return upper
 
 
-def mirror(upper: Upper) -> Int[jax.Array, "padded padded"]:
+def mirror_joint_counts(upper: Upper) -> Int[jax.Array, "padded padded"]:
   """Copy the joint counts above the diagonal to below it."""
   tile = _tile(len(upper))
 
@@ -164,7 +164,7 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
   return tile * np.stack(tiles, axis=1).astype(np.int32)
 
 
-def pack(marks: Bool[jax.Array, "runs examples"], in_bits: bool) -> jax.Array:
+def pack_marks(marks: Bool[jax.Array, "runs examples"], in_bits: bool) -> jax.Array:
   """Return marks in the form that `count_both` takes; examples stay the last axis.
 
   With `in_bits`, a word holds 32 runs and a group up to `_WORDS` words: (groups, words,
@@ -190,7 +190,7 @@ def count_both(
   in_bits: bool,
 ) -> Int[jax.Array, "rows columns"]:
   """Count the runs that mark both of two examples, one of `rows` and one of `columns`,
-  which `pack` returned.
+  which `pack_marks` returned.
   """
   if not in_bits:
     # Sums of products of 0 and 1 are exact in float32 below 2^24.

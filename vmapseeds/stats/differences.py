@@ -114,7 +114,9 @@ def compare_means(
   if paired:
     values = _means_of_subsets(np.sort(a - b), rng)
   else:
-    values = _differences_of_subsets(_some(a, rng), _some(b, rng), rng)
+    values = _differences_of_subsets(
+      _rearranged_runs(a, rng), _rearranged_runs(b, rng), rng
+    )
   # Sums that are 0 but for rounding are ties.
   largest = np.abs(np.r_[a, b]).max()
   values[np.abs(values) < 1e-12 * largest] = 0
@@ -268,7 +270,7 @@ def _differences_of_subsets(
   return safe_divide(from_a @ a - from_b @ b, from_a.sum(1))
 
 
-def _some(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _rearranged_runs(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
   """Return the runs that are rearranged: all, or many drawn without looking at them."""
   # Sorted, so that the order in which runs are given does not matter.
   return rng.permutation(np.sort(runs))[:MOST_REARRANGED]

@@ -22,7 +22,7 @@ def refuse_traced(what: str, x: object) -> None:
     )
 
 
-def read(
+def read_array(
   what: str,
   x: Any,
   axes: str,
@@ -88,7 +88,7 @@ def layout(axes: str) -> str:
 def read_errors(errors: object, what: str = "errors") -> Array:
   """Return errors (runs, examples), bool or 0/1 integers."""
   axes = "runs examples"
-  errors = read(what, errors, axes)
+  errors = read_array(what, errors, axes)
   if errors.dtype.kind == "b":
     return errors
   return read_classes(what, errors, axes, 2, contents="predictions != labels, bool or")
@@ -107,7 +107,7 @@ def read_classes(
   """Return integers from `least` (-1 where a run may have no prediction) to num_classes
   - 1. A `UserError` calls them `contents`.
   """
-  x = read(what, x, axes, at_least)
+  x = read_array(what, x, axes, at_least)
   # An empty list has float64.
   if not x.size:
     return x.astype(np.int32)
@@ -122,7 +122,7 @@ def read_classes(
   if int(x.min()) < least or int(x.max()) > most:
     x = np.asarray(x)
     outside = (x < least) | (x > most)
-    refuse(what, x, outside, axes, f"give {contents} {allowed}", first_run)
+    refuse_entry(what, x, outside, axes, f"give {contents} {allowed}", first_run)
   return x
 
 
@@ -173,7 +173,7 @@ def read_numbers(
   """Return finite numbers in the type that they have; a `UserError` names the place of
   the first that is not finite.
   """
-  x = np.asarray(read(what, x, axes, at_least))
+  x = np.asarray(read_array(what, x, axes, at_least))
   # Objects, bytes, texts and complex numbers.
   if x.dtype.kind in "OSUc":
     raise UserError(f"{what} has dtype {x.dtype}: give numbers")
@@ -213,10 +213,10 @@ def check_finite(
   is_finite = np.isfinite(x)
   if not is_finite.all():
     remedy = "leave such entries out, or repair them, first"
-    refuse(what, x, ~is_finite, axes, remedy, first_run)
+    refuse_entry(what, x, ~is_finite, axes, remedy, first_run)
 
 
-def refuse(
+def refuse_entry(
   what: str,
   x: np.ndarray,
   wrong: np.ndarray,

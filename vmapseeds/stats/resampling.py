@@ -96,7 +96,7 @@ def parts_of_resamples(
     yield times_drawn(draws[start : start + at_once], size)
 
 
-def blocks(
+def blocks_of_resamples(
   *things: tuple[int, jax.Array], replicates: int
 ) -> Iterator[list[Int[np.ndarray, "block size"]]]:
   """Yield `resamples` of several things, each given as its size and key, a block of the
@@ -324,7 +324,7 @@ def top_fraction_gain_bootstrap(
   halves = counts.halves[:, np.lexsort(counts.halves[::-1])]
   at_once = max(1, _PART // max(1, counts.runs))
   gains = []
-  for (drawn,) in blocks((counts.runs, key), replicates=replicates):
+  for (drawn,) in blocks_of_resamples((counts.runs, key), replicates=replicates):
     for start in range(0, len(drawn), at_once):
       times = drawn[start : start + at_once]
       gain = gain_of_halves(halves, times, counts.examples, fraction)

@@ -23,7 +23,7 @@ from vmapseeds.stats.intervals import (
 )
 from vmapseeds.stats.reading import (
   check_finite,
-  read,
+  read_array,
   read_labels,
   read_level,
   read_numbers,
@@ -242,7 +242,7 @@ def _by_runs(
   labels: object,
 ) -> np.ndarray:
   """Return the loss of every run on every example, (runs, examples)."""
-  logits = read("logits", logits, "runs examples classes")
+  logits = read_array("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
   classes = at_least("classes in logits", classes, 1)
   labels = read_labels(labels, classes, "logits", logits.shape)

@@ -42,7 +42,7 @@ _RUNS = 4096
 Result = TypeVar("Result")
 
 
-def _method(statistic: Callable[..., Result]) -> Callable[..., Result]:
+def _as_tallies_method(statistic: Callable[..., Result]) -> Callable[..., Result]:
   """Return a statistic as a method of `Tallies`, which take the place of errors, or of
   predictions, labels and num_classes.
   """
@@ -238,31 +238,33 @@ class Tallies(VoteCounts):
     return safe_divide(products, self.runs * (self.runs - 1))
 
   # Errors and their variance between runs
-  error_rates = _method(variance.error_rates)
-  example_error_rates = _method(variance.example_error_rates)
-  test_set_variance = _method(variance.test_set_variance)
-  independent_errors_variance = _method(variance.independent_errors_variance)
-  distribution_variance = _method(variance.distribution_variance)
-  split_correlation = _method(variance.split_correlation)
-  split_covariance = _method(variance.split_covariance)
-  top_fraction_gain = _method(variance.top_fraction_gain)
-  top_fraction_gain_bootstrap = _method(resampling.top_fraction_gain_bootstrap)
-  runs_for_variance = _method(sample_sizes.runs_for_variance)
+  error_rates = _as_tallies_method(variance.error_rates)
+  example_error_rates = _as_tallies_method(variance.example_error_rates)
+  test_set_variance = _as_tallies_method(variance.test_set_variance)
+  independent_errors_variance = _as_tallies_method(variance.independent_errors_variance)
+  distribution_variance = _as_tallies_method(variance.distribution_variance)
+  split_correlation = _as_tallies_method(variance.split_correlation)
+  split_covariance = _as_tallies_method(variance.split_covariance)
+  top_fraction_gain = _as_tallies_method(variance.top_fraction_gain)
+  top_fraction_gain_bootstrap = _as_tallies_method(
+    resampling.top_fraction_gain_bootstrap
+  )
+  runs_for_variance = _as_tallies_method(sample_sizes.runs_for_variance)
 
   # Pairs of examples, if tallied with pairs
-  dependent_pairs = _method(pair_statistics.dependent_pairs)
-  most_dependent_pairs = _method(pair_statistics.most_dependent_pairs)
+  dependent_pairs = _as_tallies_method(pair_statistics.dependent_pairs)
+  most_dependent_pairs = _as_tallies_method(pair_statistics.most_dependent_pairs)
 
   # Disagreement and calibration
-  vote_fractions = _method(disagreement.vote_fractions)
-  plurality = _method(disagreement.plurality)
-  ensemble_accuracy = _method(disagreement.ensemble_accuracy)
-  expected_disagreement = _method(disagreement.expected_disagreement)
-  gde_gap = _method(calibration.gde_gap)
-  cace = _method(calibration.cace)
-  ece = _method(calibration.ece)
-  calibration_curve = _method(calibration.calibration_curve)
-  calibration_band = _method(calibration.calibration_band)
+  vote_fractions = _as_tallies_method(disagreement.vote_fractions)
+  plurality = _as_tallies_method(disagreement.plurality)
+  ensemble_accuracy = _as_tallies_method(disagreement.ensemble_accuracy)
+  expected_disagreement = _as_tallies_method(disagreement.expected_disagreement)
+  gde_gap = _as_tallies_method(calibration.gde_gap)
+  cace = _as_tallies_method(calibration.cace)
+  ece = _as_tallies_method(calibration.ece)
+  calibration_curve = _as_tallies_method(calibration.calibration_curve)
+  calibration_band = _as_tallies_method(calibration.calibration_band)
 
 
 def _merge_equal(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
@@ -409,7 +411,7 @@ def _count_block(
   return votes, device_counts.count_half_errors(wrong), upper
 
 
-_mirror = jax.jit(device_counts.mirror, donate_argnums=0)
+_mirror = jax.jit(device_counts.mirror_joint_counts, donate_argnums=0)
 
 
 def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:

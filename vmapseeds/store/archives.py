@@ -17,7 +17,7 @@ UNREADABLE = (*NOT_AS_WRITTEN, EOFError, MemoryError, struct.error, zipfile.BadZ
 WHOLE = ""  # the name for a fault of a whole file
 
 
-class Form(NamedTuple):
+class ArrayForm(NamedTuple):
   """What an array of a file is like. The first axis may be longer in the file."""
 
   dtype: np.dtype
@@ -42,7 +42,7 @@ def write_archive(
 
 
 def read_archive(
-  file: Place, forms: Mapping[str, Form]
+  file: Place, forms: Mapping[str, ArrayForm]
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
   """Return those arrays of a file that can be read, and what is wrong with the others.
   A fault of the whole file has the name `WHOLE`.

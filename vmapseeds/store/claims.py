@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 from vmapseeds.errors import Failure, say
 from vmapseeds.store.files import (
   Folder,
+  change_mark,
   create,
   is_remote,
   listing,
-  mark,
   parse,
   place,
   read,
@@ -86,7 +86,7 @@ class Claims:
     mine |= {"token": uuid.uuid4().hex, "begun": time.time()}
     is_new = create(path, json.dumps(mine))
     if not is_new:
-      if self._is_alive(name, mark(path)) is not False:
+      if self._is_alive(name, change_mark(path)) is not False:
         return False
       with contextlib.suppress(LookupError, TypeError, ValueError):
         owner = self._seen[name].owner or {}

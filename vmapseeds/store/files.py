@@ -333,7 +333,7 @@ def remove(path: Place) -> None:
       path.unlink()
 
 
-def mark(path: Place) -> object:
+def change_mark(path: Place) -> object:
   """Return what changes when a file is written or touched; None without the file."""
   with contextlib.suppress(FileNotFoundError), wrap_io_errors(path):
     if is_remote(path):
@@ -343,7 +343,7 @@ def mark(path: Place) -> object:
 
 
 def listing(folder: Place) -> dict[str, object]:
-  """Return the files in a folder, but not those in folders below, and the `mark` of each
+  """Return the files in a folder, but not those in folders below, and the `change_mark` of each
   claim among them: few files, while on a disk each mark takes a call.
   """
   marks: dict[str, object] = {}
@@ -360,5 +360,5 @@ def listing(folder: Place) -> dict[str, object]:
     with os.scandir(folder) as entries:
       for entry in entries:
         is_claim = entry.name.endswith(".claim")
-        marks[entry.name] = mark(folder / entry.name) if is_claim else None
+        marks[entry.name] = change_mark(folder / entry.name) if is_claim else None
   return marks

@@ -269,7 +269,7 @@ def _is_used(path):
 
 
 @contextlib.contextmanager
-def token(path: Folder) -> Iterator[Place]:
+def presence_file(path: Folder) -> Iterator[Place]:
   """Keep a file in what is or becomes a results folder while the context lasts: another
   machine that has the folder sees it.
   """

@@ -41,7 +41,7 @@ def extend(results: Results, runs: int, columns: Mapping[str, np.ndarray]) -> No
     # Another process may have extended the folder before this one had the claim.
     if root["extents"][-1] >= runs:
       return root
-    longer = layout.longer(root, runs, columns)
+    longer = layout.with_more_runs(root, runs, columns)
     examples = results.read_plan(results.examples)
     write_plan(results.path, longer, {**columns, **examples})
     return longer
@@ -75,7 +75,7 @@ def append(
     plan = results.read_plan([*results.columns, *results.examples])
     examples = {name: plan.pop(name) for name in results.examples}
     columns = make_columns(plan)
-    root = layout.longer(results.root, len(results) + runs, columns)
+    root = layout.with_more_runs(results.root, len(results) + runs, columns)
     grown = Results(results.path, root)
     first = len(results.blocks)
     try:

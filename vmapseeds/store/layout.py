@@ -171,7 +171,7 @@ def blocks_of(root: Description) -> list[range]:
   return blocks
 
 
-def longer(
+def with_more_runs(
   root: Description,
   runs: int,
   columns: Mapping[str, np.ndarray],

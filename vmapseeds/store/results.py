@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int, Shaped
 
 from vmapseeds.errors import Failure
 from vmapseeds.store import layout
-from vmapseeds.store.archives import WHOLE, Form, read_archive, write_archive
+from vmapseeds.store.archives import WHOLE, ArrayForm, read_archive, write_archive
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import (
   Folder,
@@ -182,7 +182,7 @@ class Results:
       shape = tuple(entry["shape"])
       if name in self.columns:
         shape = (len(self), *shape)
-      forms[name] = Form(np.dtype(entry["dtype"]), shape)
+      forms[name] = ArrayForm(np.dtype(entry["dtype"]), shape)
     return read_archive(self.path / layout.PLAN, forms)
 
   def read(
@@ -385,7 +385,9 @@ def write_plan(
   write_archive(path / layout.PLAN, plan, flush_file=True)
 
 
-def of_blocks(results: Results, blocks: Sequence[int], group: str | None) -> xr.Dataset:
+def variables_of_blocks(
+  results: Results, blocks: Sequence[int], group: str | None
+) -> xr.Dataset:
   """Return the runs of finished blocks, and their counts: the arrays of the root and of
   a group. Large ones are read when they are used.
   """

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from jaxtyping import Shaped
 
-from vmapseeds.store.archives import WHOLE, Form, read_archive, write_archive
+from vmapseeds.store.archives import WHOLE, ArrayForm, read_archive, write_archive
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import Place
 from vmapseeds.store.layout import (
@@ -75,7 +75,7 @@ class SmallValues:
     forms = {}
     for name, entry in self.entries.items():
       length = lengths[first_dimension(entry)]
-      forms[name] = Form(np.dtype(entry["dtype"]), (length, *entry["shape"]))
+      forms[name] = ArrayForm(np.dtype(entry["dtype"]), (length, *entry["shape"]))
     return forms
 
   def keep(self, block: int, values: Mapping[str, np.ndarray]) -> None:

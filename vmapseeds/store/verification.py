@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from vmapseeds.errors import door
+from vmapseeds.errors import hide_own_frames
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
@@ -45,7 +45,7 @@ class _Problem(NamedTuple):
   fix: str | int | None = None
 
 
-@door
+@hide_own_frames
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
   """Read a results folder whole and compares it with its records.
 

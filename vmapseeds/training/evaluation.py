@@ -19,7 +19,7 @@ from vmapseeds.training.inputs import (
   targets_of,
 )
 from vmapseeds.training.losses import loss_of, predict_of
-from vmapseeds.training.networks import Trained, network, variables_of
+from vmapseeds.training.networks import TrainedNetwork, make_network, variables_of
 from vmapseeds.training.objects import before_training, is_name, name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -36,14 +36,14 @@ class Evaluation(NamedTuple):
   losses: Float[Array, " examples"]  # the recipe's loss of each example
   # If kept, or needed for `losses`; logits for a classifier
   outputs: Float[Array, "examples ..."] | None
-  sound: Bool[Array, ""]  # whether all outputs are numbers, see `are_sound`
+  sound: Bool[Array, ""]  # whether all outputs are numbers, see `are_usable_outputs`
 
 
 def evaluate(
   recipe: Recipe,
   data: DeviceExamples,
   run: Run,
-  trained: Trained,
+  trained: TrainedNetwork,
   subset: Int[Array, " examples"] | None = None,
   *,
   keep_outputs: bool = False,
@@ -56,7 +56,7 @@ def evaluate(
   Raises:
     UserError: the targets are classes, and `predict` does not return one per example.
   """
-  model = network(recipe, data.num_classes)
+  model = make_network(recipe, data.num_classes)
   predict = predict_of(recipe, data.num_classes)
   loss = loss_of(recipe, run)
   targets = targets_of(data, run)
@@ -83,7 +83,7 @@ def evaluate(
     if not whole_loss:
       losses = loss(outputs, jax.lax.dynamic_slice_in_dim(targets, first, size))
     kept = outputs if keep_outputs or whole_loss else None
-    return predict(outputs), losses, kept, are_sound(outputs, data.num_classes)
+    return predict(outputs), losses, kept, are_usable_outputs(outputs, data.num_classes)
 
   # The last batch begins earlier instead of being padded: a network that mixes its batch
   # sees nothing but examples.
@@ -131,7 +131,7 @@ def depends_on_batch(recipe: Recipe, data: DeviceExamples) -> bool:
     return False
 
   def outputs_of(variables):
-    model = network(recipe, data.num_classes)
+    model = make_network(recipe, data.num_classes)
     return model.apply(variables, jnp.zeros_like(batch_like(data, 1)))
 
   count = min(len(data), MOST_EXAMPLES)
@@ -153,7 +153,7 @@ def depends_on_batch(recipe: Recipe, data: DeviceExamples) -> bool:
   return not np.allclose(together, apart, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
-def are_sound(
+def are_usable_outputs(
   outputs: Float[Array, "batch ..."], num_classes: int | None
 ) -> Bool[Array, ""]:
   """Return whether a network's outputs are finite. A logit may be minus infinity, with
@@ -184,7 +184,7 @@ def fitting_batch(
 
 
 def reaches(
-  recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, share: float
+  recipe: Recipe, data: DeviceExamples, run: Run, trained: TrainedNetwork, share: float
 ) -> Bool[Array, ""]:
   """Return whether a network in evaluation mode is right on at least `share` of its
   training examples, without augmentation.
@@ -201,7 +201,7 @@ def reaches(
   batch_size = recipe.batch_size
   rows = stored_rows(data.inputs)
   targets = targets_of(data, run)
-  apply = network(recipe, data.num_classes).apply
+  apply = make_network(recipe, data.num_classes).apply
   predict = predict_of(recipe, data.num_classes)
 
   def count_batch(counted):

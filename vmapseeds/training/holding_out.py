@@ -12,14 +12,14 @@ from vmapseeds.training.inputs import DeviceExamples, targets_of
 from vmapseeds.training.losses import loss_of
 from vmapseeds.training.metrics import measure_all
 from vmapseeds.training.names import HELD_OUT
-from vmapseeds.training.networks import Trained
+from vmapseeds.training.networks import TrainedNetwork
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
 
 @dataclasses.dataclass(frozen=True)
-class HeldOut:
+class HeldOutEvaluation:
   """Which examples runs hold out, and whether more than their mean is kept.
 
   Attributes:
@@ -52,7 +52,7 @@ class HeldOut:
     recipe: Recipe,
     data: DeviceExamples,
     run: Run,
-    trained: Trained,
+    trained: TrainedNetwork,
     predictions: bool,
     logits: bool,
   ) -> tuple[dict[str, Array], Array]:
@@ -93,7 +93,7 @@ class HeldOut:
     if not self.whole_loss:
       results[f"{HELD_OUT}/losses"] = of_all(evaluation.losses, jnp.nan)
     if predictions:
-      nothing = nothing_of(evaluation.predictions)
+      nothing = missing_value_of(evaluation.predictions)
       results[f"{HELD_OUT}/predictions"] = of_all(evaluation.predictions, nothing)
     if logits and evaluation.outputs is not None:
       results[f"{HELD_OUT}/logits"] = of_all(evaluation.outputs, jnp.nan)
@@ -134,7 +134,7 @@ class HeldOut:
     recipe: Recipe,
     data: DeviceExamples,
     run: Run,
-    trained: Trained,
+    trained: TrainedNetwork,
     predictions: bool,
     logits: bool,
   ) -> dict[str, Array]:
@@ -152,7 +152,7 @@ class HeldOut:
     def where_held_out(values: Array) -> Array:
       other_axes = (1,) * (values.ndim - 1)
       is_held_out = mask.reshape(-1, *other_axes)
-      nothing = jnp.asarray(nothing_of(values), values.dtype)
+      nothing = jnp.asarray(missing_value_of(values), values.dtype)
       return jnp.where(is_held_out, values, nothing)
 
     results = {f"{HELD_OUT}/mask": mask}
@@ -184,6 +184,6 @@ class HeldOut:
     return outputs
 
 
-def nothing_of(predictions: Array) -> float:
+def missing_value_of(predictions: Array) -> float:
   """Return what stands for an example without a prediction: -1 for classes, else NaN."""
   return -1 if predictions.dtype.kind == "i" else jnp.nan

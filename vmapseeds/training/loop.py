@@ -25,12 +25,12 @@ from vmapseeds.training.inputs import (
 )
 from vmapseeds.training.losses import Loss, loss_of
 from vmapseeds.training.networks import (
-  Trained,
+  TrainedNetwork,
   as_fetched,
   initialize,
-  network,
-  poke,
+  make_network,
   poke_place,
+  poke_weight,
 )
 from vmapseeds.training.objects import (
   before_training,
@@ -40,12 +40,12 @@ from vmapseeds.training.objects import (
   resolve_object,
 )
 from vmapseeds.training.optimizers import (
+  ascent_direction,
   evaluated_params,
   extra_args,
   initial_params,
   optimizer_of,
   pack_vectors,
-  steepest,
   unpack_vectors,
 )
 from vmapseeds.training.recipes import Recipe
@@ -64,7 +64,7 @@ class State(NamedTuple):
   epochs: Int[Array, ""]
 
 
-def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
+def train(recipe: Recipe, data: DeviceExamples, run: Run) -> TrainedNetwork:
   """Train one network from its run's seeds.
 
   Args:
@@ -156,7 +156,7 @@ def make_train_step(
 
   Only the structure and shapes of the parameters of `start` are used.
   """
-  net = network(recipe, data.num_classes, run.get("dropout"))
+  net = make_network(recipe, data.num_classes, run.get("dropout"))
   loss = loss_of(recipe, run)
   objective = objective_of(recipe)
   fast = moved_params(start.params)
@@ -183,7 +183,7 @@ def make_train_step(
     poke_step = run.get("poke_step")
     if poke_step is not None:
       factor = jnp.where(batch.step == poke_step, run["poke_factor"], 1.0)
-      fast = poke(fast, place, factor)
+      fast = poke_weight(fast, place, factor)
       params = with_moved_params(params, fast)
 
     def value_and_updates(params):
@@ -197,11 +197,11 @@ def make_train_step(
     with watching:
       differentiate = jax.value_and_grad(value_and_updates, has_aux=True)
       (value, updates), gradient = differentiate(fast)
-    batch_stats = carried(recipe, batch_stats, updates)
+    batch_stats = keep_first_collections(recipe, batch_stats, updates)
     if "params" in updates:  # which the network wrote itself
       fast = pack_vectors(recipe, updates["params"])
       params = with_moved_params(params, fast)
-    gradient = steepest(gradient)
+    gradient = ascent_direction(gradient)
     extra = extra_args(optimizer, value, gradient, value_at)
     with calling("optimizer", recipe.optimizer):
       steps, opt_state = optimizer.update(gradient, opt_state, params, **extra)
@@ -248,7 +248,9 @@ def check_kept(what: str, value, before: PyTree, after: PyTree) -> None:
     )
 
 
-def carried(recipe: Recipe, collections: PyTree, updates: PyTree) -> PyTree:
+def keep_first_collections(
+  recipe: Recipe, collections: PyTree, updates: PyTree
+) -> PyTree:
   """Return those updates that are of the collections which a network began with: not what
   it sows.
 
@@ -264,7 +266,8 @@ def carried(recipe: Recipe, collections: PyTree, updates: PyTree) -> PyTree:
       "give (one number, the updates of model.apply)"
     )
   return {
-    name: carried(recipe, inner, updates[name]) for name, inner in collections.items()
+    name: keep_first_collections(recipe, inner, updates[name])
+    for name, inner in collections.items()
   }
 
 
@@ -320,9 +323,9 @@ def advance(
   return state
 
 
-def finish(recipe: Recipe, state: State) -> Trained:
+def finish(recipe: Recipe, state: State) -> TrainedNetwork:
   """Return the trained network of a state after its last epoch."""
   params = evaluated_params(recipe, state.opt_state, state.params)
   variables = {"params": unpack_vectors(params)} | state.batch_stats
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
-  return Trained(variables, ~finite.all())
+  return TrainedNetwork(variables, ~finite.all())

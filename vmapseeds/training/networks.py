@@ -97,7 +97,7 @@ def layers_of(path: str) -> tuple[str, ...]:
   )
 
 
-def network(
+def make_network(
   recipe: Recipe,
   num_classes: int | None,
   dropout: Float[Array, ""] | None = None,
@@ -234,7 +234,7 @@ def trainable_paths(
     return set(params)
   all_names = ", ".join(path.removeprefix(prefix) for path in params)
   if recipe.trainable == "last":
-    apply = network(recipe, data.num_classes).apply
+    apply = make_network(recipe, data.num_classes).apply
     last = last_layer(apply, variables, batch_like(data, 1))
     if not last:
       raise UserError(
@@ -497,7 +497,7 @@ def _states(model):
   return states[0], states[2]
 
 
-class Trained(NamedTuple):
+class TrainedNetwork(NamedTuple):
   """A trained network, and whether its variables end not finite."""
 
   variables: PyTree[Inexact[Array, "..."]]
@@ -515,7 +515,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   model = f"model {name_of(recipe.model)}"
   pure = None
   try:
-    pure = network(recipe, data.num_classes)
+    pure = make_network(recipe, data.num_classes)
     variables = jax.eval_shape(pure.init, key, inputs)
     traced = jax.jit(pure.apply).trace(variables, inputs)
     outputs = traced.out_info
@@ -590,7 +590,7 @@ def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
   inputs = batch_like(data, 1)
   if inputs.ndim <= 2:
     return False
-  apply = network(recipe, data.num_classes).apply
+  apply = make_network(recipe, data.num_classes).apply
   program = open_program(jax.make_jaxpr(apply)(variables_of(recipe, data), inputs))
   argument = program.invars[-1]
   for equation in program.eqns:
@@ -653,7 +653,7 @@ def initialize(
     UserError: `recipe.initialize` gives others than variables.
   """
   key = jax.random.wrap_key_data(jax.random.key_data(run.key("init")), impl=VECTORS)
-  variables = network(recipe, data.num_classes).init(
+  variables = make_network(recipe, data.num_classes).init(
     key, jnp.zeros_like(batch_like(data, 1))
   )
   if recipe.initialize is not None:
@@ -685,7 +685,7 @@ def poke_place(
   return jax.random.randint(key, (), 0, count, jnp.int32)
 
 
-def poke(
+def poke_weight(
   params: PyTree[Inexact[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
 ) -> PyTree:
   """Return `params` with the weight at `place` multiplied by `factor`."""

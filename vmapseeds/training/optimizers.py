@@ -24,7 +24,7 @@ from vmapseeds.training.objects import calling, is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
-Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
+LearningRateSchedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
 # Gradient transformations that come before the learning rate, given the momentum: of
 # each of `names.OPTIMIZERS`.
@@ -36,7 +36,7 @@ MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] =
 }
 
 
-def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
+def learning_rate_factor(recipe: Recipe, run: Run, steps: int) -> LearningRateSchedule:
   """Return the factor on the learning rate as a function of the step, for a training of
   `steps` steps.
 
@@ -51,7 +51,7 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
   def cosine(step):
     return 0.5 * (1 + jnp.cos(jnp.pi * (step - warmup_steps) / other_steps))
 
-  ramps: dict[str, Schedule] = {
+  ramps: dict[str, LearningRateSchedule] = {
     "constant": lambda step: 1.0,
     "linear": lambda step: 1 - (step - warmup_steps) / other_steps,
     "cosine": cosine,
@@ -121,7 +121,7 @@ def learning_rate(recipe: Recipe, run: Run, steps: int) -> optax.Schedule | Arra
   if recipe.schedule == "constant" and not recipe.warmup:
     return run["lr"]
   if is_name(recipe.schedule):
-    height = ramp(recipe, run, steps)
+    height = learning_rate_factor(recipe, run, steps)
 
     def rate(step: Any) -> Any:
       return run["lr"] * height(step)
@@ -159,7 +159,7 @@ def optimizer_of(
   return optax.selective_transform(optimizer, freeze_mask=frozen)
 
 
-def steepest(gradient: PyTree[Array]) -> PyTree[Array]:
+def ascent_direction(gradient: PyTree[Array]) -> PyTree[Array]:
   """Return the direction of steepest ascent, as optax takes it, from what `jax.grad`
   returns: of a complex parameter that is the conjugate.
   """
@@ -208,7 +208,9 @@ def extra_args(
     "grad": gradient,
     "value_fn": value_of,
     "obj_fn": value_fn,  # of Sophia
-    "grad_fn": lambda params, _=0: steepest(jax.grad(value_fn)(params)),  # of SAM
+    "grad_fn": lambda params, _=0: ascent_direction(
+      jax.grad(value_fn)(params)
+    ),  # of SAM
   }
   parameters = inspect.signature(optimizer.update).parameters
   if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

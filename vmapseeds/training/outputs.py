@@ -199,7 +199,7 @@ def sibling(name: str, array: str, series: str = "") -> str:
   return f"{group}{slash}{array}"
 
 
-def declare(
+def declare_outputs(
   name: str, meanings: Mapping[str, Output], shapes: Shapes, taken: Iterable[str]
 ) -> dict[str, Output]:
   """Return the meaning of each array that `finish` returns.
@@ -340,7 +340,7 @@ class Opened(NamedTuple):
         )
 
 
-def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
+def tested_classes(outputs: Mapping[str, Output]) -> dict[str, Output]:
   """Return the outputs that are classes at the end of training, by name.
 
   Raises:
@@ -360,7 +360,7 @@ def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
   return classes
 
 
-def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
+def stored_outputs(outputs: Mapping[str, Output]) -> dict[str, Output]:
   """Return the meaning of everything that is stored of a run: the outputs that are kept,
   with flattened examples, and the counts that follow from classes.
   """
@@ -384,7 +384,7 @@ def counts_of_class(name: str, output: Output) -> dict[str, Output]:
   """Return the meaning of the counts that follow from a class, by their names."""
   axes = output.example_axes(len(output.dims))
   lead = tuple(output.dims[: len(output.dims) - axes])
-  total = chosen(output, output.labels, axes).shape[-1]
+  total = select_examples(output, output.labels, axes).shape[-1]
 
   def count_in(counted, dims, total):
     return Output(dims, "count", total=total, series=output.series, of=counted)
@@ -412,7 +412,7 @@ def stored_dims(output: Output):
   return (*output.dims[: len(output.dims) - axes], "example")
 
 
-def chosen(output: Output, array, axes: int):
+def select_examples(output: Output, array, axes: int):
   """Return an array, of NumPy or JAX, with its last `axes` axes, those of examples, as
   one, and without the examples that the mask leaves out.
   """
@@ -428,7 +428,7 @@ def labels_of(
 ) -> dict[str, Integer[np.ndarray, " examples"]]:
   """Return the labels of the outputs that are classes, as they are stored, by name."""
   return {
-    name: chosen(output, output.labels, output.labels.ndim)
+    name: select_examples(output, output.labels, output.labels.ndim)
     for name, output in outputs.items()
     if output.labels is not None
   }
@@ -445,16 +445,16 @@ def constants(
     axes = output.example_axes(len(output.dims))
     dims = stored_dims(output)[-1:]
     if output.labels is not None:
-      labels = chosen(output, output.labels, axes)
+      labels = select_examples(output, output.labels, axes)
       arrays[sibling(name, "labels")] = dims, labels
     if axes > 1 or output.mask is not None:
       shape = shapes[name].shape[len(output.dims) - axes :]
       for axis, places in zip(output.dims[-axes:], np.indices(shape), strict=True):
-        arrays[sibling(name, axis)] = dims, chosen(output, places, axes)
+        arrays[sibling(name, axis)] = dims, select_examples(output, places, axes)
   return arrays
 
 
-def measured(
+def stored_outputs_and_counts(
   outputs: Mapping[str, Output],
   labels: Mapping[str, Any],
   finished: Mapping[str, Num[Array, "..."]],
@@ -473,11 +473,13 @@ def measured(
   results = {}
   for name, array in finished.items():
     output = outputs[name]
-    array = chosen(output, jnp.asarray(array), output.example_axes(jnp.ndim(array)))
+    array = select_examples(
+      output, jnp.asarray(array), output.example_axes(jnp.ndim(array))
+    )
     results[name] = array
     if output.role != "class":
       continue
-    is_right = array == mapped(output, labels[name], run)
+    is_right = array == apply_label_map(output, labels[name], run)
     # Examples of even and of odd index: two halves of a test set.
     even = (~is_right[..., 0::2]).sum(-1, dtype=jnp.int32)
     odd = (~is_right[..., 1::2]).sum(-1, dtype=jnp.int32)
@@ -516,7 +518,7 @@ def check_predictions(
     )
 
 
-def mapped(output: Output, labels, run: Run) -> Int[Array, " examples"]:
+def apply_label_map(output: Output, labels, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)
   label_map = run.get(output.label_map)

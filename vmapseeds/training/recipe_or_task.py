@@ -13,8 +13,8 @@ from vmapseeds.training import objects
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
 from vmapseeds.training.runs import POOLED, Runs
-from vmapseeds.training.supervised import Base, Keep, make_task, start_in_turn
-from vmapseeds.training.task import Task, describe, with_internal
+from vmapseeds.training.supervised import Base, Keep, load_recipe_task, start_in_turn
+from vmapseeds.training.task import Task, describe_task, with_internal
 
 
 def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
@@ -74,7 +74,7 @@ def spec_of(task: Recipe | Task) -> str:
   """Return all that defines it but its data, as JSON."""
   if isinstance(task, Recipe):
     return task.to_json()
-  return describe(task)
+  return describe_task(task)
 
 
 def check_importable(task: Recipe | Task, who: str) -> None:
@@ -181,7 +181,7 @@ def load_data(
   if isinstance(task, Recipe):
     if base is not None:
       runs = start_in_turn(runs, base)
-    return make_task(task, runs, keep, memory=memory, base=base, says=says), runs
+    return load_recipe_task(task, runs, keep, memory=memory, base=base, says=says), runs
   # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):
     raise UserError(

@@ -20,8 +20,8 @@ from vmapseeds.errors import (
   UserError,
   at_least,
   check_fields,
-  door,
-  doors,
+  hide_own_frames,
+  hide_own_frames_of_methods,
   number,
   one_of,
   safe_name,
@@ -137,7 +137,7 @@ FINITE = Rule(lambda x: abs(x) <= FLOAT32_MAX, "a finite number")
 NOT_NEGATIVE = Rule(lambda x: 0 <= x <= FLOAT32_MAX, "a finite number of at least 0")
 
 
-@doors
+@hide_own_frames_of_methods
 @check_fields("recipe")
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Recipe:
@@ -913,7 +913,7 @@ def plugins() -> dict[str, str]:
   }
 
 
-@door
+@hide_own_frames
 def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """Return the named recipe with some fields overridden.
 

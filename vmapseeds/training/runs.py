@@ -17,7 +17,7 @@ from vmapseeds.errors import (
   UnknownField,
   UserError,
   at_least,
-  doors,
+  hide_own_frames_of_methods,
   number,
   one_of,
   whole_number,
@@ -94,7 +94,7 @@ class Run:
     return {**self.values, **fixed}
 
 
-@doors
+@hide_own_frames_of_methods
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runs:

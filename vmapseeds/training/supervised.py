@@ -16,11 +16,11 @@ from jaxtyping import Array, Int, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load_dataset
-from vmapseeds.data.dataset import Examples, count_seen, twins_in_training
+from vmapseeds.data.dataset import Examples, count_seen, find_training_twins
 from vmapseeds.errors import UserError, say
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import depends_on_batch, evaluate
-from vmapseeds.training.holding_out import HeldOut
+from vmapseeds.training.holding_out import HeldOutEvaluation
 from vmapseeds.training.inputs import DeviceExamples, batch_like, targets_of
 from vmapseeds.training.losses import predict_of
 from vmapseeds.training.metrics import check_metric, measure_all, metric_of
@@ -47,7 +47,7 @@ from vmapseeds.training.networks import (
   check_network,
   describe_trainable,
   last_layer,
-  network,
+  make_network,
   path_of,
   product_precision,
   takes,
@@ -113,7 +113,7 @@ class Keep:
   params: bool = False  # parameters and batch statistics
 
 
-def make_task(
+def load_recipe_task(
   recipe: Recipe,
   runs: Runs,
   keep: Keep = Keep(),  # frozen
@@ -140,12 +140,12 @@ def make_task(
   splits_all = kind in POOLED
   dataset = dataset_of(recipe, splits_all)
   if splits_all:
-    dataset = pooled(dataset)
+    dataset = pool_sets(dataset)
   held_out = held_out_examples(runs, keep, len(dataset.train))
   traced, fields = swept_fields(recipe, runs)
 
   # Pooling has refused data with an example in two sets.
-  twins = {} if splits_all else twins_in_training(dataset)
+  twins = {} if splits_all else find_training_twins(dataset)
   if says:
     warn_about_data(recipe, runs, dataset, twins)
 
@@ -153,14 +153,14 @@ def make_task(
   label_map = runs.values.get("label_map")
   if label_map is not None:
     num_classes = int(label_map.max()) + 1
-  train, tests = on_device(recipe, dataset, num_classes)
+  train, tests = put_sets_on_device(recipe, dataset, num_classes)
   if splits_all:
     tests = {}
 
   moments = None
   if whose_moments(recipe, runs) == OWN:
     moments = InputMoments.of(recipe, dataset)
-  shared = Shared(
+  shared = SharedByPrograms(
     runs=runs,
     keep=keep,
     dataset=dataset,
@@ -176,7 +176,7 @@ def make_task(
     says=says,
   )
 
-  return task_of_runs(
+  return make_task_for_table(
     recipe,
     shared,
     fields=fields,
@@ -184,7 +184,7 @@ def make_task(
   )
 
 
-class Shared(NamedTuple):
+class SharedByPrograms(NamedTuple):
   """What the tasks of one table share, whatever values choose their programs."""
 
   runs: Runs
@@ -192,7 +192,7 @@ class Shared(NamedTuple):
   dataset: Dataset
   sets: Sets
   num_classes: int | None  # after label maps
-  held_out: HeldOut | None
+  held_out: HeldOutEvaluation | None
   moments: InputMoments | None  # where each run has its own
   twins: Mapping[str, Int[np.ndarray, " examples"]]
   traced: Sequence[str]  # swept fields that programs read from their run
@@ -203,15 +203,17 @@ class Shared(NamedTuple):
 
 
 def variant_task(
-  recipe: Recipe, shared: Shared, values: Mapping[str, float | str]
+  recipe: Recipe, shared: SharedByPrograms, values: Mapping[str, float | str]
 ) -> Task:
   """Return the task of those runs of a table that have these values of the fields that
   choose a program.
   """
-  return task_of_runs(recipe.with_swept(values), shared)
+  return make_task_for_table(recipe.with_swept(values), shared)
 
 
-def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
+def make_task_for_table(
+  recipe: Recipe, shared: SharedByPrograms, **internal: Any
+) -> Task:
   """Return the recipe's task for the runs of a table.
 
   Args:
@@ -243,7 +245,7 @@ def task_of_runs(recipe: Recipe, shared: Shared, **internal: Any) -> Task:
     class_names = dataset.class_names
   derive = DerivedColumns(available, shared.base, paths, shared.moments, labels)
   swept_values = {name: getattr(recipe, name) for name in shared.traced}
-  return recipe_task(
+  return make_task_on_sets(
     recipe,
     shared.sets,
     shared.keep,
@@ -268,7 +270,9 @@ def sampling_kind(runs: Runs) -> str:
   return kind
 
 
-def held_out_examples(runs: Runs, keep: Keep, available: int) -> HeldOut | None:
+def held_out_examples(
+  runs: Runs, keep: Keep, available: int
+) -> HeldOutEvaluation | None:
   """Return which of the available examples runs hold out; None if they are measured on
   test sets alone.
 
@@ -286,7 +290,7 @@ def held_out_examples(runs: Runs, keep: Keep, available: int) -> HeldOut | None:
     raise UserError("logits of the trials of a search are not kept: leave logits out")
   sizes = runs.held_out_sizes(available) if splits_all else ()
   validates = kind == OUT_OF_BOOTSTRAP
-  return HeldOut(validates, kept, sizes, out_of_bag=out_of_bag)
+  return HeldOutEvaluation(validates, kept, sizes, out_of_bag=out_of_bag)
 
 
 def conditions_of(
@@ -376,7 +380,9 @@ def warn_about_data(
         f"note: on average {count:.4g} of the {total} examples of {name} are among a "
         "run's own training examples: give others"
       )
-  if depends_on_batch(recipe, on_device(recipe, dataset, dataset.num_classes)[0]):
+  if depends_on_batch(
+    recipe, put_sets_on_device(recipe, dataset, dataset.num_classes)[0]
+  ):
     say(
       f"note: the loss {name_of(recipe.loss)} depends on the examples beside one: it is "
       "evaluated on a whole set at once, as one number of each run, and what needs a loss "
@@ -391,13 +397,13 @@ def warn_about_data(
     )
 
 
-def recipe_task(
+def make_task_on_sets(
   recipe: Recipe,
   sets: Sets,
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
-  held_out: HeldOut | None = None,
+  held_out: HeldOutEvaluation | None = None,
   own_moments: bool = False,
   class_names: Sequence[str] | None = None,
   twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({}),
@@ -531,13 +537,13 @@ def count_repeats(
   return repeats
 
 
-def pooled(data: Dataset) -> Dataset:
+def pool_sets(data: Dataset) -> Dataset:
   """Return a data set whose training set has the examples of all its sets.
 
   Raises:
     UserError: it has the same examples twice, so that some would be held out and trained on.
   """
-  for name, twins in twins_in_training(data).items():
+  for name, twins in find_training_twins(data).items():
     raise UserError(
       f"{(twins >= 0).sum()} of the {len(twins)} examples of {name!r} of {data.name!r} "
       "are in the training set too, and runs would train on what they hold out: leave "
@@ -573,7 +579,7 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 def recipe_stages(
   recipe: Recipe,
   keep: Keep,
-  held_out: HeldOut | None = None,
+  held_out: HeldOutEvaluation | None = None,
   whole_loss: bool = False,
 ):
   """Return the three functions of a recipe's task: for equal recipes of registered names
@@ -590,7 +596,7 @@ def recipe_stages(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stages:
+class RecipeStages:
   """The three functions of the task of a recipe whose precision is resolved.
 
   Attributes:
@@ -602,7 +608,7 @@ class Stages:
 
   recipe: Recipe
   keep: Keep
-  held_out: HeldOut | None
+  held_out: HeldOutEvaluation | None
   whole_loss: bool
 
   def start(self, sets, run):
@@ -739,13 +745,13 @@ class Stages:
 def make_stages(
   recipe: Recipe,
   keep: Keep,
-  held_out: HeldOut | None = None,
+  held_out: HeldOutEvaluation | None = None,
   whole_loss: bool = False,
 ):
   """Return the three functions of the task of a recipe whose precision is resolved.
   With `whole_loss`, the loss depends on its batch.
   """
-  stages = Stages(recipe, keep, held_out, whole_loss)
+  stages = RecipeStages(recipe, keep, held_out, whole_loss)
 
   def precisely(stage):
     def computed(sets, run, *args):
@@ -765,7 +771,7 @@ def recipe_outputs(
   sets: Sets,
   keep: Keep,
   num_train: int,
-  held_out: HeldOut | None,
+  held_out: HeldOutEvaluation | None,
   own_moments: bool,
   class_names: Sequence[str] | None,
   whole_loss: bool,
@@ -879,7 +885,7 @@ def predicted_dims(recipe: Recipe, data):
 
   def outputs(variables):
     inputs = jnp.zeros_like(batch_like(data, len(data)))
-    outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
+    outputs = make_network(recipe, None).apply(variables, inputs).astype(jnp.float32)
     return predict_of(recipe, None)(outputs), outputs
 
   def dims(leaf):
@@ -908,7 +914,7 @@ def recipe_constants(
   recipe: Recipe,
   sets: Sets,
   twins: Mapping[str, Int[np.ndarray, " examples"]],
-  held_out: HeldOut | None = None,
+  held_out: HeldOutEvaluation | None = None,
   ids: Mapping[str, np.ndarray] = MappingProxyType({}),
 ):
   """Return what results of a recipe hold once for all runs, beside labels."""
@@ -981,7 +987,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     stop_at=None,
   )
   examples = random_examples(train, steps * recipe.batch_size)
-  return recipe_task(
+  return make_task_on_sets(
     short,
     (examples, {}),
     rounds=1,
@@ -1105,7 +1111,7 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   variables = variables_of(recipe, data)
   leaves = jax.tree.leaves_with_path(variables)
   due = {path_of(path): leaf.shape for path, leaf in leaves}
-  apply = network(recipe, data.num_classes).apply
+  apply = make_network(recipe, data.num_classes).apply
   last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
   trained = [path for path in base.shapes if path not in KEPT_MOMENTS]
@@ -1151,9 +1157,9 @@ def abstract_task(recipe: Recipe) -> Task:
     )
   data = dataset_of(known)
   check_data(known, data, data.num_classes)
-  sets = on_device(known, data, data.num_classes)
+  sets = put_sets_on_device(known, data, data.num_classes)
   shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), sets)
-  return recipe_task(recipe, sets, data=shapes)
+  return make_task_on_sets(recipe, sets, data=shapes)
 
 
 def dataset_of(recipe: Recipe, splits_all: bool = False) -> Dataset:
@@ -1230,7 +1236,7 @@ def is_one_hot(targets: np.ndarray) -> bool:
   return bool(is_binary.all() and (targets.sum(1) == 1).all())
 
 
-def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
+def put_sets_on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   """Return the training set and the test sets as lanes read them."""
   mean = std = None
   if recipe.normalize:

@@ -1,5 +1,5 @@
 """A task: what a campaign trains, as data. Three pure functions of one lane, what their
-runs differ in, and what their outputs mean. `supervised.make_task` makes one from a
+runs differ in, and what their outputs mean. `supervised.load_recipe_task` makes one from a
 recipe.
 """
 
@@ -23,7 +23,12 @@ from vmapseeds.errors import (
   one_of,
   safe_name,
 )
-from vmapseeds.jaxprs import check_divides_nothing, compute, equations, open_program
+from vmapseeds.jaxprs import (
+  check_divides_nothing,
+  equations,
+  evaluate_program,
+  open_program,
+)
 from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
 from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, SAMPLER, seed_column
@@ -176,7 +181,7 @@ class Task:
     return dataclasses.replace(self, values={**self.values, **values})
 
 
-def bind(task: Task, runs: Runs) -> Runs:
+def bind_runs(task: Task, runs: Runs) -> Runs:
   """Return the runs table with a seed for each of the task's sources and a column for
   each of its values.
 
@@ -205,14 +210,14 @@ def lanes_of(task: Task, runs: Runs) -> Run:
   has_sources = runs.seeds.keys() == set(task.sources)
   has_values = task.values.keys() <= runs.values.keys()
   if not has_sources or not has_values:
-    runs = bind(task, runs)
+    runs = bind_runs(task, runs)
   derived: Mapping[str, PyTree] = {}
   if task.internal.derive is not None:
     derived = task.internal.derive(runs)
   return runs.lanes(task.values, derived, task.internal.fixed, task.internal.fields)
 
 
-def describe(task: Task) -> str:
+def describe_task(task: Task) -> str:
   """Return all that defines the task but its data, as JSON."""
   if task.internal.spec:
     return task.internal.spec
@@ -240,7 +245,7 @@ def speed_key(task: Task) -> Mapping[str, Any]:
   shapes = [
     (a.shape, str(a.dtype)) for a in map(np.asarray, jax.tree.leaves(task.data))
   ]
-  return {"task": describe(task), "data": shapes}
+  return {"task": describe_task(task), "data": shapes}
 
 
 def trial_of(task: Task) -> Task:
@@ -304,7 +309,7 @@ class Traced(NamedTuple):
 
 def _as_function(stage):
   def computed(*args):
-    leaves = compute(stage.jaxpr, *jax.tree.leaves(args))
+    leaves = evaluate_program(stage.jaxpr, *jax.tree.leaves(args))
     return jax.tree.unflatten(jax.tree.structure(stage.out_info), leaves)
 
   return computed
@@ -464,12 +469,16 @@ def trace(task: Task, runs: Runs) -> Traced:
   finished = finish.out_info
   meanings = {name: Output(dims) for name, dims in task.dims.items()}
   meanings |= task.outputs
-  declared = outputs.declare(task.name, meanings, finished, runs.columns())
-  classes = outputs.tested(declared)
-  kept = outputs.stored(declared)
+  declared = outputs.declare_outputs(task.name, meanings, finished, runs.columns())
+  classes = outputs.tested_classes(declared)
+  kept = outputs.stored_outputs(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
-    lambda values, run: outputs.measured(declared, labels, values, run), finished, lane
+    lambda values, run: outputs.stored_outputs_and_counts(
+      declared, labels, values, run
+    ),
+    finished,
+    lane,
   )
   shapes = {name: shapes[name] for name in kept}
   for name, output in kept.items():
@@ -500,7 +509,9 @@ def _reads_round(advance, place: int) -> bool:
   arguments[place] = jax.ShapeDtypeStruct((1,), arguments[place].dtype)
   axes: list[int | None] = [None] * len(arguments)
   axes[place] = 0
-  return _depends(functools.partial(compute, advance.jaxpr), tuple(axes), arguments)
+  return _depends(
+    functools.partial(evaluate_program, advance.jaxpr), tuple(axes), arguments
+  )
 
 
 def _depends(function, axes: tuple, arguments) -> bool:
@@ -525,8 +536,8 @@ def check_rounds(traced: Traced) -> None:
   if task.rounds < 2 or _reads_round(advance, -2):
     return
   shared = jax.tree.leaves((task.data, traced.lane))
-  begin = jax.jit(functools.partial(compute, start.jaxpr))
-  proceed = jax.jit(functools.partial(compute, advance.jaxpr))
+  begin = jax.jit(functools.partial(evaluate_program, start.jaxpr))
+  proceed = jax.jit(functools.partial(evaluate_program, advance.jaxpr))
   state = begin(*shared)
 
   def after(state, first, last):
@@ -568,7 +579,11 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   task = traced.task
   names = (*task.sources, *task.values)
   is_recipe = bool(task.internal.spec)
-  if not is_recipe and len(runs) > 1 and not any(reads(traced, n) for n in names):
+  if (
+    not is_recipe
+    and len(runs) > 1
+    and not any(depends_on_input(traced, n) for n in names)
+  ):
     sources = list(task.sources) or ["init"]
     raise UserError(
       f"{task.name} reads no seed and no value: its {len(runs)} runs would be equal; "
@@ -576,9 +591,11 @@ def check_varying(traced: Traced, runs: Runs) -> None:
       f"sources={sources}"
     )
   varying = runs.varying()
-  unread = [s for s in varying if s != SAMPLER and not reads(traced, s)]
+  unread = [s for s in varying if s != SAMPLER and not depends_on_input(traced, s)]
   if unread:
-    others = [s for s in task.sources if s not in unread and reads(traced, s)]
+    others = [
+      s for s in task.sources if s not in unread and depends_on_input(traced, s)
+    ]
     condition = ""
     if "data" in unread:
       condition = " (data only after Runs.subset or Runs.bootstrap)"
@@ -588,7 +605,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
     )
   # Programs for fixed values differ, whatever they read.
   swept = [n for n in runs.swept() if n in task.values and n not in task.internal.fixed]
-  unread = [name for name in swept if not reads(traced, name)]
+  unread = [name for name in swept if not depends_on_input(traced, name)]
   if unread:
     raise UserError(
       f"{task.name} does not read {', '.join(unread)}: a sweep of it would train the "
@@ -597,9 +614,9 @@ def check_varying(traced: Traced, runs: Runs) -> None:
     )
 
 
-def reads(traced: Traced, name: str) -> bool:
+def depends_on_input(traced: Traced, name: str) -> bool:
   """Return whether a run depends on a source or a value. This computes nothing."""
-  stages = [functools.partial(compute, stage.jaxpr) for stage in traced.stages]
+  stages = [functools.partial(evaluate_program, stage.jaxpr) for stage in traced.stages]
   start, advance, finish = stages
 
   def trained(data, run):
