@@ -110,7 +110,7 @@ def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatc
   recipe = vs.recipe("digits_cnn", batch_size=100, augment="", optimizer="nesterov")
   study = real.Study(recipe, (0, 1, 2, 3), 4, real.OTHER)
   monkeypatch.setitem(real.STUDIES, "mnist", study)
-  monkeypatch.setattr(real.frame, "drawn", figures.plotted)
+  monkeypatch.setattr(real.frame, "draw_png", figures.plotted)
   small = campaigns.Studies(
     recipe.replace(epochs=2), 1, 0, 4, 2, (1, 2), 6, (1, 2), 4, (0, 4)
   )
