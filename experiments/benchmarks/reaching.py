@@ -13,8 +13,7 @@ import types
 
 import pytest
 
-TOOL = sys.monitoring.COVERAGE_ID
-EVENTS = sys.monitoring.events
+TOOL = 1  # `sys.monitoring.COVERAGE_ID`
 PACKAGE = f"{os.sep}vmapseeds{os.sep}"
 
 # Lines by file: of the test that runs, and, with the numbers of their tests, of all.
@@ -29,7 +28,7 @@ def watch(code: types.CodeType) -> None:
   """Watch the lines of the functions of a module, nested ones too."""
   for constant in code.co_consts:
     if isinstance(constant, types.CodeType):
-      sys.monitoring.set_local_events(TOOL, constant, EVENTS.LINE)
+      sys.monitoring.set_local_events(TOOL, constant, sys.monitoring.events.LINE)
       watch(constant)
 
 
@@ -44,10 +43,14 @@ def add_line(code: types.CodeType, line: int) -> None:
   current[code.co_filename].add(line)
 
 
-sys.monitoring.use_tool_id(TOOL, "which tests reach which line")
-sys.monitoring.register_callback(TOOL, EVENTS.PY_START, start_code)
-sys.monitoring.register_callback(TOOL, EVENTS.LINE, add_line)
-sys.monitoring.set_events(TOOL, EVENTS.PY_START)
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests():
+  # Before the package is imported.
+  events = sys.monitoring.events
+  sys.monitoring.use_tool_id(TOOL, "which tests reach which line")
+  sys.monitoring.register_callback(TOOL, events.PY_START, start_code)
+  sys.monitoring.register_callback(TOOL, events.LINE, add_line)
+  sys.monitoring.set_events(TOOL, events.PY_START)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +66,7 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_sessionfinish(session):
-  sys.monitoring.set_events(TOOL, EVENTS.NO_EVENTS)
+  sys.monitoring.set_events(TOOL, sys.monitoring.events.NO_EVENTS)
   worker = os.environ.get("PYTEST_XDIST_WORKER", "")
   path = f"{os.environ['REACHED']}{worker}.json"
   with open(path, "w", encoding="utf-8") as file:

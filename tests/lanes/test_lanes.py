@@ -214,7 +214,7 @@ def test_training_lanes_do_not_communicate(training):
   assert communication(jax.jit(lambda _, runs: runs.seeds["init"].sum())) == [
     "all-reduce"
   ]
-  assert communication(module._step(train_one, mesh)) == []
+  assert communication(module._compile_step(train_one, mesh)) == []
 
 
 @pytest.mark.parametrize("width", [1, 2])

@@ -234,7 +234,8 @@ def test_groups_of_several_outputs_side_by_side(tmp_path):
   assert "returns side by side, in reward" in text
   assert "mean loss side by side, in nats" in text
   page = test_report.Page((path / "report/report.html").read_text("utf-8"))
-  assert page.tags["img"] == 5  # three, and a response curve for each output
+  # Three, and for each output a response curve and the means beside each other.
+  assert page.tags["img"] == 7
   assert "lr=0.1: loss" in page.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
