@@ -321,7 +321,7 @@ from vmapseeds.campaign import ray_engine
 from vmapseeds.store import folders
 
 recipe = vs.recipe("digits_cnn")
-token = folders.token
+token = folders.presence_file
 ray_engine.write = lambda *_: None
 
 
@@ -331,7 +331,7 @@ def elsewhere(out):
     yield file.with_name("in another folder")
 
 
-folders.token = elsewhere
+folders.presence_file = elsewhere
 """
 
 DYING = """
