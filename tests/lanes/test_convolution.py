@@ -375,6 +375,26 @@ def test_every_part_on_a_cpu_is_a_forward_convolution(
   equal(program.compile()(x, w), [np.asarray(part) for part in theirs])
 
 
+def test_gradients_by_example_on_a_cpu_are_forward_convolutions():
+  x, dy = random(0, 3, 1, 6, 6, 2), random(1, 3, 1, 6, 6, 4)
+  kernel = random(2, 3, 3, 2, 4)
+
+  def of_example(x, dy):
+    convolve = functools.partial(
+      conv_general_dilated,
+      x,
+      window_strides=(1, 1),
+      padding="SAME",
+      dimension_numbers=NHWC,
+    )
+    return jax.vjp(convolve, kernel)[1](dy)[0]
+
+  with compiling_for("cpu"):
+    program = jax.jit(jax.vmap(of_example)).lower(x, dy).as_text()
+  orders = re.findall(r"dim_numbers = (\[.*?\])x(\[.*?\])->(\[.*?\])", program)
+  assert set(orders) == {("[b, 0, 1, f]", "[0, 1, i, o]", "[b, 0, 1, f]")}
+
+
 def test_im2col_has_no_grouped_convolution():
   x, w = random(0, 3, 2, 6, 6, 2), random(1, 3, 3, 3, 2, 4)
   lanes = jax.vmap(

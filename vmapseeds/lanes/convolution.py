@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching, mlir
 
 from vmapseeds.errors import one_of
 from vmapseeds.lanes import forward, im2col, onednn
-from vmapseeds.lanes.xla import XLA, Window
+from vmapseeds.lanes.xla import XLA, OnCPU, Window
 from vmapseeds.target import is_for_this_machine, platform
 
 # What sums in float32 in any case
@@ -176,10 +176,14 @@ def _apply_to_all_lanes(args, axes, **parameters):
       return one(*(next(lane) if b else a for a, b in zip(args, own, strict=True)))
 
     return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
-  parts: Any = im2col if chosen == "im2col" else XLA
   platform = parameters["platform"]
+  parts: Any = XLA
+  if chosen == "im2col":
+    parts = im2col
+  elif platform == "cpu":
+    parts = OnCPU
   batched = functools.partial(_applied, parts, part, window, like, platform)
-  if (part, chosen) == ("kernel_gradient", "grouped"):
+  if (part, chosen) == ("kernel_gradient", "grouped") and parts is XLA:
     x, dy = args
     if not own[1]:
       dy = jnp.broadcast_to(dy, (size, *dy.shape))

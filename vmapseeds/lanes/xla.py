@@ -104,12 +104,7 @@ class OnCPU:
     flipped = jnp.swapaxes(jnp.flip(w, kernel_axes).reshape(by_group), -1, -3)
     flipped = flipped.reshape(*kernel, -1, window.groups * channels)
     padding = []
-    sizes = zip(x.shape[1:], dy.shape[1:], kernel, strict=False)
-    for (size, out, k), stride, dilation, (low, _) in zip(
-      sizes, window.strides, window.dilation, window.padding, strict=True
-    ):
-      reach = (k - 1) * dilation
-      spread_out = (out - 1) * stride + 1
+    for size, low, reach, spread_out in _extents(window, x, w, dy):
       padding.append((reach - low, size + low - spread_out))
     plain = dataclasses.replace(
       window, strides=(1,) * len(kernel), padding=tuple(padding)
@@ -121,18 +116,13 @@ class OnCPU:
     """Return the gradient with respect to the kernel, given that of the output: the
     convolution of images whose channels are the batch, with `dy` as the kernel.
     """
-    *kernel, channels, _ = w.shape
+    channels = w.shape[-2]
     images = x.reshape(*x.shape[:-1], window.groups, channels)
     # The batch of each group becomes its channels.
     images = jnp.moveaxis(images, (-1, -2, 0), (0, -2, -1))
     images = images.reshape(*images.shape[:-2], window.groups * len(x))
     padding = []
-    sizes = zip(x.shape[1:], dy.shape[1:], kernel, strict=False)
-    for (size, out, k), stride, dilation, (low, _) in zip(
-      sizes, window.strides, window.dilation, window.padding, strict=True
-    ):
-      reach = (k - 1) * dilation
-      spread_out = (out - 1) * stride + 1
+    for size, low, reach, spread_out in _extents(window, x, w, dy):
       padding.append((low, reach + spread_out - size - low))
     swapped = dataclasses.replace(
       window,
@@ -142,3 +132,15 @@ class OnCPU:
     )
     gradient = swapped.lax(images, jnp.moveaxis(dy, 0, -2))
     return jnp.moveaxis(gradient, 0, -2)
+
+
+def _extents(window, x, w, dy):
+  """Yield for each axis the pixels of the images and those of padding before them, how
+  far the kernel reaches beyond its first element, and the pixels from the first to the
+  last that outputs begin at.
+  """
+  sizes = zip(x.shape[1:-1], dy.shape[1:-1], w.shape[:-2], strict=True)
+  for (size, out, k), stride, dilation, (low, _) in zip(
+    sizes, window.strides, window.dilation, window.padding, strict=True
+  ):
+    yield size, low, (k - 1) * dilation, (out - 1) * stride + 1
