@@ -689,6 +689,12 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().err == ""
 
 
+def test_steps_of_all_runs_of_a_campaign():
+  """1,000 training examples: 20 steps an epoch in batches of 50, 10 of 100."""
+  runs = vs.Runs.sweep(seeds=3, batch_size=[50, 100])
+  assert plan_of(LINEAR.replace(epochs=2), runs).model_steps(runs) == 3 * (40 + 20)
+
+
 @pytest.mark.slow
 def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
