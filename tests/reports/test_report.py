@@ -1154,7 +1154,6 @@ def crossed(first=4, second=3, **columns):
   return results
 
 
-@pytest.mark.slow
 def test_the_variance_of_crossed_runs_is_taken_apart(tmp_path, undrawn):
   results = crossed()
   summary = summarize(results)

@@ -257,3 +257,20 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
     [a, tmp_path / "smooth"], tmp_path / "f", force_mixed=True, progress=False
   )
   assert forced.attrs["mixed"] is True
+
+
+@pytest.mark.parametrize("force_mixed", [False, True])
+def test_runs_whose_kept_arrays_have_other_types_are_refused(force_mixed, tmp_path):
+  logits = np.random.default_rng(0).normal(size=(2, 6, 3))
+  for dtype in ("float64", "float32"):
+    vs.import_runs(
+      tmp_path / dtype,
+      logits=logits.astype(dtype),
+      labels=np.arange(6) % 3,
+      keep_logits=True,
+      progress=False,
+    )
+  folders = [tmp_path / "float64", tmp_path / "float32"]
+  found = r"test/logits is float32 \[6, 3\] here, float64 \[6, 3\] there"
+  with pytest.raises(vs.UserError, match=found):
+    vs.merge(folders, tmp_path / "m", force_mixed=force_mixed, progress=False)
