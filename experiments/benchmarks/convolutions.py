@@ -43,9 +43,9 @@ from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import one_of
-from vmapseeds.lanes import forward, im2col, onednn
+from vmapseeds.lanes import convolution, forward, im2col, onednn
 from vmapseeds.lanes.convolution import PARTS
-from vmapseeds.lanes.xla import XLA, Window
+from vmapseeds.lanes.xla import OnCPU, Window
 from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 
@@ -390,7 +390,51 @@ def shapes() -> dict[str, list[Shape]]:
     for n in (8, 16)
     for pair in ((3, 8), (8, 16), (16, 16), (32, 32))
   ]
+  recipes = [
+    # digits_cnn
+    Shape(64, (8, 8), 1, 16, 3),
+    Shape(64, (4, 4), 16, 32, 3),
+    # cnn_cifar10_binary
+    Shape(32, (32, 32), 3, 32, 3),
+    Shape(32, (16, 16), 32, 16, 3),
+    # narrow_cifar10
+    Shape(100, (16, 16), 12, 16, 3),
+    Shape(100, (8, 8), 16, 32, 3),
+    Shape(100, (4, 4), 32, 64, 3),
+    # experiments/jordan2024/fashion.py
+    Shape(100, (14, 14), 4, 16, 3),
+    Shape(100, (7, 7), 16, 32, 3),
+    Shape(100, (3, 3), 32, 64, 3),
+    # ResNet-9 of width 1/4, 1/2 and 1
+    Shape(100, (32, 32), 3, 16, 3),
+    Shape(100, (32, 32), 16, 32, 5, stride=2),
+    Shape(100, (16, 16), 32, 32, 3),
+    Shape(100, (16, 16), 32, 64, 3),
+    Shape(100, (8, 8), 64, 64, 3),
+    Shape(100, (8, 8), 64, 32, 3),
+    Shape(100, (32, 32), 3, 32, 3),
+    Shape(100, (32, 32), 32, 64, 5, stride=2),
+    Shape(100, (16, 16), 64, 64, 3),
+    Shape(100, (16, 16), 64, 128, 3),
+    Shape(100, (8, 8), 128, 128, 3),
+    Shape(50, (16, 16), 128, 128, 3),
+    Shape(50, (8, 8), 256, 256, 3),
+    # airbench94 of width 1/4
+    Shape(256, (31, 31), 24, 16, 3),
+    Shape(256, (15, 15), 16, 16, 3),
+    Shape(256, (15, 15), 16, 64, 3),
+    Shape(256, (7, 7), 64, 64, 3),
+    # ResNet-18 of width 1/4
+    Shape(50, (32, 32), 16, 16, 3),
+    Shape(50, (32, 32), 16, 32, 3, stride=2),
+    Shape(50, (16, 16), 32, 64, 1, stride=2),
+    Shape(50, (4, 4), 128, 128, 3),
+    # nin_cifar10 of width 1/4
+    Shape(100, (32, 32), 3, 32, 3, stride=2),
+    Shape(100, (16, 16), 32, 32, 1),
+  ]
   return {
+    "recipes": recipes,
     "dense": dense,
     "strided": strided,
     "large": large,
@@ -450,8 +494,22 @@ def parts_of(
 MOST_TIME, MOST_COMPILATION = 1.2, 3.0
 # Rows that seem to lose by less than noise makes are measured in so many more rounds.
 NOISY_TIME, FURTHER_ROUNDS = 1.1, 5
+# What a result adds to the next call's arguments
+TINY = 1e-30
+# Calls in a loop, and the seconds that a loop should take
+LEAST_CALLS, MOST_CALLS, ROUND_SECONDS = 3, 300, 0.03
 # A form gains where leaving it out takes so many times its time.
 FORM_GAIN = 1.05
+
+
+@contextlib.contextmanager
+def plainly():
+  """Let lanes have the plain form of convolutions alone, in this context."""
+  with (
+    mock.patch.object(convolution, "forward", OnCPU),
+    mock.patch.object(onednn, "is_usable", return_value=False),
+  ):
+    yield
 
 
 def forms() -> dict[str, Callable[[], Any]]:
@@ -465,7 +523,7 @@ def forms() -> dict[str, Callable[[], Any]]:
       ours = getattr(forward, name)
 
       def part(window, x, w, *dy):
-        form = getattr(XLA, name) if x.ndim > 4 else ours
+        form = getattr(OnCPU, name) if x.ndim > 4 else ours
         return form(window, x, w, *dy)
 
       part.__name__ = name
@@ -474,7 +532,7 @@ def forms() -> dict[str, Callable[[], Any]]:
     return mock.patch.multiple(forward, **{name: parts(name) for name in PARTS})
 
   def of_groups(part, window, *arrays):
-    return getattr(XLA, part.__name__)(window, *arrays)
+    return getattr(OnCPU, part.__name__)(window, *arrays)
 
   few = forward.MANY_PRODUCTS
   return {
@@ -486,10 +544,10 @@ def forms() -> dict[str, Callable[[], Any]]:
     "Winograd, kernel": lambda: without(
       forward, "MANY_PRODUCTS", few | {"kernel": np.inf}
     ),
-    "tiles": lambda: without(forward, "_unstrided", return_value=None),
     "phases": lambda: without(forward, "MOST_PHASES", 0),
-    "turned": lambda: without(forward, "input_gradient", XLA.input_gradient),
+    "turned": lambda: without(forward, "input_gradient", OnCPU.input_gradient),
     "rows, kernel": lambda: without(forward, "GRADIENT_WIDTH", 0),
+    "blocks, kernel": lambda: without(forward, "GRADIENT_BYTES", 2**40),
     "filled": lambda: without(forward, "MISSING_FEATURES", range(0)),
     "volumes": of_volumes,
     "depthwise": lambda: without(forward, "MOST_SUMS", 0),
@@ -498,46 +556,74 @@ def forms() -> dict[str, Callable[[], Any]]:
   }
 
 
-def measure_shape(function, args, rounds: int, each: bool = False) -> dict[str, Any]:
-  """Return processor milliseconds of ours and of XLA's form, in turn, the least of
-  `rounds`, and seconds of compilation; with `each` also of ours without each form whose
-  absence changes the program.
+def repeated(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Return a function that calls `function` a number of times in a loop, as a training
+  does: XLA for CPUs has other code for convolutions in loops.
+
+  Each call's arguments depend on the last call's result, and the whole result is kept,
+  so that no call is left out.
   """
-  contexts = forms() if each else {}
+
+  def repeat(times, *args):
+    def again(_, carry):
+      args, result = carry
+      nudge = result[(0,) * result.ndim] * TINY
+      changed = []
+      for a in args:
+        first = (0,) * a.ndim
+        changed.append(a.at[first].add(nudge.astype(a.dtype)))
+      return changed, function(*changed)
+
+    result = jax.eval_shape(function, *args)
+    empty = jnp.zeros(result.shape, result.dtype)
+    return lax.fori_loop(0, times, again, ([*args], empty))[1]
+
+  return repeat
+
+
+def measure_shape(function, args, rounds: int, each: bool = False) -> dict[str, Any]:
+  """Return processor milliseconds of ours and of the plain form, in loops and in turn,
+  the median of `rounds`, and seconds of compilation; with `each` also of ours without
+  each form whose absence changes the program.
+  """
+  contexts = {"ours": contextlib.nullcontext, "plain": plainly}
+  if each:
+    contexts |= {f"without {name}": context for name, context in forms().items()}
   programs, numbers = {}, {}
-  texts = set[str]()
-  for name in ("ours", "XLA", *(f"without {form}" for form in contexts)):
-    form = vs.fast_convolutions(function) if name != "XLA" else function
-    with contextlib.ExitStack() as stack:
-      if name.startswith("without"):
-        stack.enter_context(contexts[name.removeprefix("without ")]())
+  texts = dict[str, str]()
+  for name, context in contexts.items():
+    with context():
+      fast = vs.fast_convolutions(function)
       # Another function each time: JAX keeps what it traced before.
-      lowered = jax.jit(functools.partial(form)).lower(*args)
-    if name.startswith("without") and lowered.as_text() in texts:
+      lowered = jax.jit(repeated(functools.partial(fast))).lower(1, *args)
+    texts[name] = lowered.as_text()
+    if name.startswith("without") and texts[name] == texts["ours"]:
       continue
-    if name == "ours":
-      texts.add(lowered.as_text())
     began = time.process_time()
     programs[name] = lowered.compile()
     numbers[f"{name} compiles"] = time.process_time() - began
-    jax.block_until_ready(programs[name](*args))
-  began = time.process_time()
-  jax.block_until_ready(programs["ours"](*args))
-  calls = min(200, max(1, int(0.02 / (time.process_time() - began))))
+    jax.block_until_ready(programs[name](1, *args))
 
-  def least(rounds):
+  def seconds(program, times):
+    began = time.process_time()
+    jax.block_until_ready(program(times, *args))
+    return time.process_time() - began
+
+  slowest = 0.0
+  for program in programs.values():
+    slowest = max(slowest, seconds(program, 1))
+  calls = min(MOST_CALLS, max(LEAST_CALLS, int(ROUND_SECONDS / slowest)))
+
+  def medians(rounds):
     taken = {name: list[float]() for name in programs}
     for _ in range(rounds):
       for name, program in programs.items():
-        began = time.process_time()
-        for _ in range(calls):
-          jax.block_until_ready(program(*args))
-        taken[name].append(1e3 * (time.process_time() - began) / calls)
-    return {name: min(times) for name, times in taken.items()}
+        taken[name].append(1e3 * seconds(program, calls) / calls)
+    return {name: float(np.median(times)) for name, times in taken.items()}
 
-  times = least(rounds)
+  times = medians(rounds)
   if times["ours"] > NOISY_TIME * min(times.values()):
-    further = least(FURTHER_ROUNDS)
+    further = medians(FURTHER_ROUNDS)
     times = {name: min(time, further[name]) for name, time in times.items()}
   return numbers | times
 
@@ -579,7 +665,7 @@ HEAD = ("family", "convolution", "part", "ms", "÷ XLA's", "compilation, s", "÷
 
 def _ratios(row) -> tuple[float, float]:
   """Return the time and the seconds of compilation, of XLA's."""
-  return row["ours"] / row["XLA"], row["ours compiles"] / row["XLA compiles"]
+  return row["ours"] / row["plain"], row["ours compiles"] / row["plain compiles"]
 
 
 def _cells(row) -> tuple[str, ...]:
