@@ -25,7 +25,7 @@ from vmapseeds.errors import (
 )
 from vmapseeds.reports import latex, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
-from vmapseeds.reports.findings import Findings, command
+from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.sides import (
   Side,
@@ -295,7 +295,9 @@ def compare(
     comparison_document(compared),
     {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
     _page_folder(a, others, first, where, against, test_set),
-    command("compare", (a, *others), where=where, against=against, epoch=epoch),
+    command_to_repeat(
+      "compare", (a, *others), where=where, against=against, epoch=epoch
+    ),
   )
 
 
@@ -555,7 +557,7 @@ def _page_folder(
   # The first output's page is where a reader looks first.
   if first.output != first.first_output:
     output = first.output
-  return pages.below(
+  return pages.nested_folder(
     place(a) / "report",
     *pages.subfolders_of(first.results, test_set),
     format_values(where),

@@ -14,7 +14,7 @@ from vmapseeds.errors import (
 )
 from vmapseeds.reports import pages, runs_needed
 from vmapseeds.reports.documents import Document, Section
-from vmapseeds.reports.findings import Findings, command
+from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.runs_needed import (
   LEAST_PILOT,
@@ -135,8 +135,10 @@ def sample_size(
     questions,
     document=plan_document(side, runs, questions, correlation, seconds),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
-    folder=pages.below(place(a) / "report", *subfolders),
-    call=command("sample-size", folders, where=where, against=against, epoch=epoch),
+    folder=pages.nested_folder(place(a) / "report", *subfolders),
+    call=command_to_repeat(
+      "sample-size", folders, where=where, against=against, epoch=epoch
+    ),
   )
 
 

@@ -763,7 +763,7 @@ GAPS = Requirement(
 )
 
 
-def _of_runs(noun: str, end: str, group: str) -> list[Statistic]:
+def _statistics_of_runs(noun: str, end: str, group: str) -> list[Statistic]:
   """Return the rows of any number of a run: its accuracy, mean loss or score."""
   extreme = """It moves as more runs are drawn. No interval: the run was chosen by this \
 number."""
@@ -823,7 +823,7 @@ G.3).""",
   ]
 
 
-def _of_examples(noun: str, parts: str) -> list[Statistic]:
+def _statistics_of_examples(noun: str, parts: str) -> list[Statistic]:
   """Return the rows of outputs with a number of each example: an error or a loss."""
   return [
     Statistic(
@@ -1133,18 +1133,18 @@ def _in_order_of_groups(rows: Sequence[Statistic]) -> list[Statistic]:
 STATISTICS = {
   "class": _in_order_of_groups(
     [
-      *_of_runs("accuracy", "_accuracy", "accuracy"),
-      *_of_examples("accuracy", "errors"),
+      *_statistics_of_runs("accuracy", "_accuracy", "accuracy"),
+      *_statistics_of_examples("accuracy", "errors"),
       *_CLASS,
     ]
   ),
   "loss": _in_order_of_groups(
     [
-      *_of_runs("loss", "_loss", "loss"),
-      *_of_examples("mean loss", "losses"),
+      *_statistics_of_runs("loss", "_loss", "loss"),
+      *_statistics_of_examples("mean loss", "losses"),
     ]
   ),
-  "score": _in_order_of_groups([*_of_runs("score", "", "score"), *_SCORE]),
+  "score": _in_order_of_groups([*_statistics_of_runs("score", "", "score"), *_SCORE]),
 }
 
 
