@@ -33,7 +33,7 @@ from experiments.command import parse
 from vmapseeds.cli import one_line_errors
 from vmapseeds.reports import plots, summaries
 from vmapseeds.reports.results_page import figures_of_output
-from vmapseeds.results.statistics import MeasuredRuns
+from vmapseeds.results.measured_runs import MeasuredRuns
 
 CLASSES = 10
 # Runs, examples and classes of the reports. Of each of the first three series one number

@@ -354,7 +354,7 @@ def test_a_report_has_the_mean_probability_beside_the_vote(trained, monkeypatch)
     assert numbers[name]["over"] == "examples"
   losses = -np.log(p[np.arange(21), targets])
   assert numbers["ensemble_log_loss"]["se"] == pytest.approx(scipy.stats.sem(losses))
-  monkeypatch.setattr("vmapseeds.results.statistics.MOST_LOGITS", 1)
+  monkeypatch.setattr("vmapseeds.results.measurements.MOST_LOGITS", 1)
   assert "ensemble_brier" not in vs.report(trained)[0]["statistics"]
 
 

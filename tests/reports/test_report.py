@@ -35,9 +35,9 @@ from vmapseeds.reports.results_page import (
   short_side_by_side,
 )
 from vmapseeds.reports.summaries import measure_outputs, summarize
-from vmapseeds.results import statistics
+from vmapseeds.results import measured_runs
 from vmapseeds.results.formatting import show
-from vmapseeds.results.statistics import measure_runs
+from vmapseeds.results.measured_runs import measure_runs
 from vmapseeds.training.names import SOURCES
 
 NAMES = [
@@ -1025,9 +1025,9 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
 
 
 def test_predictions_are_counted_once_and_not_copied(monkeypatch):
-  results, found, count = dataset(8), [], statistics.sparse_votes
+  results, found, count = dataset(8), [], measured_runs.sparse_votes
   monkeypatch.setattr(
-    statistics, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
+    measured_runs, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
   )
   (part,), _ = results_page._parts(
     group_runs(results), "", "r", "test", ExampleInputs()

@@ -54,13 +54,13 @@ from vmapseeds.results.formatting import (
   show_difference,
   show_interval,
 )
-from vmapseeds.results.opening import resolve_test_set
-from vmapseeds.results.statistics import (
+from vmapseeds.results.measured_runs import (
   is_higher_better,
   quantity_of,
   roles,
   values_of_runs,
 )
+from vmapseeds.results.opening import resolve_test_set
 from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data
 

@@ -25,7 +25,7 @@ from vmapseeds.reports.runs_needed import (
 from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count
-from vmapseeds.results.statistics import MeasuredRuns, measure_runs
+from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data
 

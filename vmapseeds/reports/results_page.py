@@ -66,8 +66,9 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
+from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
 from vmapseeds.results.opening import load_into_memory, open_results, resolve_test_set
-from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
+from vmapseeds.results.statistics import GROUPS
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data

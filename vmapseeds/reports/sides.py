@@ -16,8 +16,8 @@ from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
 from vmapseeds.reports.summaries import format_setting, settings_of
 from vmapseeds.results.formatting import difference_of_labels
+from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import COUNTS, load_into_memory, open_results, with_role
-from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder
 

@@ -18,13 +18,8 @@ from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
-from vmapseeds.results.statistics import (
-  MeasuredRuns,
-  describe_statistic,
-  measure_runs,
-  roles,
-  statistics_of,
-)
+from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
+from vmapseeds.results.statistics import describe_statistic, statistics_of
 from vmapseeds.stats._arrays import centred
 from vmapseeds.training.names import FOLD
 

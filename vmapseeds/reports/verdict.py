@@ -18,7 +18,8 @@ from vmapseeds.results.formatting import (
   show_difference,
   show_interval,
 )
-from vmapseeds.results.statistics import largest_variance, standard_deviation
+from vmapseeds.results.measured_runs import largest_variance
+from vmapseeds.results.measurements import standard_deviation
 
 ALPHA = 0.05  # error rate of the first sentence, two-sided
 POWER = 0.8  # of the pairs that it says are needed

@@ -7,6 +7,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds.errors import UserError, one_of
+from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import (
   class_names_of,
   class_of,
@@ -14,7 +15,6 @@ from vmapseeds.results.opening import (
   open_results,
   tally,
 )
-from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
