@@ -37,11 +37,13 @@ from vmapseeds.reports.sides import (
   varying_sources,
 )
 from vmapseeds.reports.verdict import (
+  BETTER,
   Comparison,
   compare_values,
   criteria,
   describe_spread,
   headline,
+  names_by_lead,
   sd_of,
 )
 from vmapseeds.results.formatting import (
@@ -585,21 +587,14 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
   return Table("", headings, rows)
 
 
-def _leader(comparison: Comparison) -> str:
-  a, b = comparison.names
-  if comparison.leads:
-    return a
-  return b
-
-
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
-    value, ends, sign = show_difference(comparison.found[:3], comparison.of.unit)
-    difference = f"{value}{sign}"
+    value, ends, unit = show_difference(comparison.found[:3], comparison.of.unit)
+    difference = f"{value}{unit}"
     # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
-      difference = f"{value} ({ends}){sign}"
+      difference = f"{value} ({ends}){unit}"
 
     probability, low, high = comparison.outperforming
     point = show(probability, None, "fraction")
@@ -607,8 +602,9 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
 
     verdict = comparison.verdict
     # Alone it would not say which.
-    if verdict == "better":
-      verdict = f"{_leader(comparison)} is better"
+    if verdict == BETTER:
+      leader, _ = names_by_lead(comparison)
+      verdict = f"{leader} is better"
 
     rows.append(
       (
@@ -885,6 +881,6 @@ def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
     "probability": p,
     "probability_low": low,
     "probability_high": high,
-    "leads": _leader(c),
+    "leads": names_by_lead(c)[0],
     "decision": c.decision.decision,
   }

@@ -62,7 +62,7 @@ from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   capitalized,
   run_count,
-  scale_and_sign,
+  scale_and_suffix,
   show,
   show_interval,
 )
@@ -1071,15 +1071,16 @@ def side_by_side_table(
 
 def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
-  sign = scale_and_sign(headline_statistics(rows[0].section)["mean"]["unit"])[1]
+  mean = headline_statistics(rows[0].section)["mean"]
+  _, suffix = scale_and_suffix(mean["unit"])
   title = f"{noun} side by side"
-  if sign:
-    title += f", in{sign}"
+  if suffix:
+    title += f", in{suffix}"
 
-  def without_sign(statistic: Summary) -> str:
-    return show(statistic["value"], None, statistic["unit"]).removesuffix(sign)
+  def without_suffix(statistic: Summary) -> str:
+    return show(statistic["value"], None, statistic["unit"]).removesuffix(suffix)
 
-  return side_by_side_table(title, rows, lambda row: row.name, without_sign)
+  return side_by_side_table(title, rows, lambda row: row.name, without_suffix)
 
 
 def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:

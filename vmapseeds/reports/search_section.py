@@ -311,9 +311,9 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
     ax.fill_between(count[kept], low, high, color=color, alpha=0.2, lw=0)
   ax.legend()
   label = "of the best so far"
-  sign = quantity.label.strip(" ()")
-  if sign:
-    label += f" ({sign})"
+  unit = plots.unit_text(quantity)
+  if unit:
+    label += f" ({unit})"
   return plots.finish_axes(ax, "trials", label)
 
 
