@@ -209,7 +209,7 @@ def search(flags: Namespace) -> None:
     searches = vmapseeds.Runs.vary(flags.vary, flags.searches, start=flags.first_seed)
   sampler = flags.sampler
   if objects.is_import(sampler):
-    sampler = objects.imported(sampler)
+    sampler = objects.import_object(sampler)
 
   results = vmapseeds.search(
     resolve_task(flags.recipe).replace(**overrides(flags.set)),
@@ -693,16 +693,16 @@ def conclude(results, folder: str) -> None:
   """Print one line about what a folder holds, and one for each mistake that its results
   show.
   """
-  from vmapseeds.results.doubts import doubts
+  from vmapseeds.results.doubts import find_doubts
 
   print(summary_line(results, folder))
-  for doubt in doubts(results):
+  for doubt in find_doubts(results):
     warn(f"note: {doubt}")
 
 
 def summary_line(results, folder: str) -> str:
   """Return one line about what a folder holds and what to do next."""
-  from vmapseeds.results.opening import converged
+  from vmapseeds.results.opening import converged_runs
   from vmapseeds.store.results import Results
 
   runs = results.sizes["run"]
@@ -713,7 +713,7 @@ def summary_line(results, folder: str) -> str:
 
   measured = [n for n in ("accuracy", "test_accuracy") if n in results.variables]
   if measured:
-    accuracy = results[measured[0]].values[converged(results)]
+    accuracy = results[measured[0]].values[converged_runs(results)]
     if len(accuracy):
       line += f", mean accuracy {accuracy.mean():.2%}"
       following = f"next: vmapseeds report {shlex.quote(folder)}"

@@ -32,8 +32,8 @@ from experiments.benchmarks.common import Count, check_counts
 from experiments.command import parse
 from vmapseeds.cli import one_line_errors
 from vmapseeds.reports import plots, summaries
-from vmapseeds.reports.results_page import figures
-from vmapseeds.results.statistics import MeasuredRuns
+from vmapseeds.reports.results_page import figures_of_output
+from vmapseeds.results.measured_runs import MeasuredRuns
 
 CLASSES = 10
 # Runs, examples and classes of the reports. Of each of the first three series one number
@@ -159,7 +159,7 @@ def print_sizes() -> None:
 
 
 def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
-  for figure in figures(runs, numbers).values():
+  for figure in figures_of_output(runs, numbers).values():
     figure.draw(plots.figure()[1])
 
 

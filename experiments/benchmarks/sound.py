@@ -30,7 +30,7 @@ from rich.progress import track
 import vmapseeds as vs
 from experiments.benchmarks.common import Count, Flags, Table, arguments, machine, write
 from vmapseeds.reports.summaries import summarize
-from vmapseeds.results.doubts import doubts
+from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import capitalized
 
 Make = Callable[[Path], Any]
@@ -152,7 +152,7 @@ def lines_of(make: Make, out: Path) -> tuple[list[str], list[str]]:
   sets = vs.open_results(out).attrs["test_sets"] or ["test"]
   for name in sets:
     results = vs.open_results(out, name)
-    notes += doubts(results)
+    notes += find_doubts(results)
     warnings += summarize(results, test_set=name)["warnings"]
   return [*dict.fromkeys(notes)], [w for w in warnings if w not in notes]
 

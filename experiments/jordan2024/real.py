@@ -47,7 +47,7 @@ from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, at_least
-from vmapseeds.results.opening import converged
+from vmapseeds.results.opening import converged_runs
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
 from vmapseeds.training.supervised import dataset_of
@@ -188,7 +188,7 @@ def export(place: Path, path: Path) -> None:
   differ on most of them, and such rows take little space.
   """
   results = vs.open_results(place)
-  finished = results.isel(run=converged(results))
+  finished = results.isel(run=converged_runs(results))
   arrays = {
     "predictions": np.ascontiguousarray(finished.predictions.values.T, np.int8),
     "labels": finished.labels.values.astype(np.int8),

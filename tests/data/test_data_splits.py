@@ -30,7 +30,7 @@ def test_every_subset_is_equally_likely():
 
 @pytest.mark.parametrize(("n", "size"), [(1, None), (1, 3), (2, 1), (7, None), (7, 20)])
 def test_bootstrap_draws_with_replacement(n, size):
-  drawn = np.asarray(splits.bootstrap(jax.random.key(0), n, size))
+  drawn = np.asarray(splits.draw_bootstrap_sample(jax.random.key(0), n, size))
   assert drawn.dtype == np.int32
   assert drawn.shape == (n if size is None else size,)
   assert set(drawn.tolist()) <= set(range(n))
@@ -38,7 +38,9 @@ def test_bootstrap_draws_with_replacement(n, size):
 
 def test_bootstrap_is_uniform_and_leaves_out_a_share_of_one_over_e():
   n = 200
-  drawn = np.asarray(jax.vmap(lambda key: splits.bootstrap(key, n))(keys(500)))
+  drawn = np.asarray(
+    jax.vmap(lambda key: splits.draw_bootstrap_sample(key, n))(keys(500))
+  )
   counts = np.bincount(drawn.ravel(), minlength=n)
   assert abs(counts - 500).max() < 5 * np.sqrt(500)
   seen = np.mean([len(np.unique(row)) / n for row in drawn])
@@ -46,7 +48,8 @@ def test_bootstrap_is_uniform_and_leaves_out_a_share_of_one_over_e():
 
 
 @pytest.mark.parametrize(
-  "draw", [lambda k: splits.subset(k, 9, 4), lambda k: splits.bootstrap(k, 9)]
+  "draw",
+  [lambda k: splits.subset(k, 9, 4), lambda k: splits.draw_bootstrap_sample(k, 9)],
 )
 def test_under_jit_and_vmap_each_key_draws_what_it_draws_alone(draw):
   many = jax.jit(jax.vmap(draw))(keys(3))

@@ -571,7 +571,7 @@ def test_home_is_the_default_folder(monkeypatch, tmp_path):
     seen.append(folder)
     raise UserError("enough")
 
-  monkeypatch.setattr(tfds_read, "find", find)
+  monkeypatch.setattr(tfds_read, "find_builder", find)
   with pytest.raises(UserError, match=r"enough"):
     load_dataset("cifar10")
   assert seen == [str(tmp_path / "tensorflow_datasets")]

@@ -24,7 +24,7 @@ from experiments.jiang2022 import theoremB1_variance as corollary
 from experiments.jiang2022.groups import Group
 from experiments.jiang2022.scatter import BootstrapEstimate, Points
 from vmapseeds.data import load_dataset
-from vmapseeds.training.supervised import check_runs
+from vmapseeds.training.supervised import check_runs_fit_recipe
 
 CLASSES = 4
 
@@ -86,7 +86,7 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
       if shifted
       else campaign.recipe.dataset
     )
-    check_runs(campaign.recipe, campaign.runs, examples[data], 10)
+    check_runs_fit_recipe(campaign.recipe, campaign.runs, examples[data], 10)
     assert campaign.recipe.stop_at or scale == "smoke", name
 
 

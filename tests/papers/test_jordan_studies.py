@@ -24,7 +24,7 @@ from experiments.jordan2024 import (
 from vmapseeds import stats
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.runs import as_runs
-from vmapseeds.training.supervised import check_runs, recipe_lanes
+from vmapseeds.training.supervised import check_runs_fit_recipe, recipe_lanes
 
 STUDIES = campaigns.STUDIES["smoke"]
 
@@ -42,7 +42,7 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
       recipe.dataset, 10_000
     )  # MNIST's training and test sets are exchanged
     kept = sum(c >= 0 for c in recipe.classes) / 10 if recipe.classes else 1
-    check_runs(
+    check_runs_fit_recipe(
       recipe.replace(start_from="x"),
       as_runs(campaign.runs),
       int(0.99 * kept * examples) if kept < 1 else examples,

@@ -17,7 +17,7 @@ from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.campaign.until import Until, measure_statistic, train_until
-from vmapseeds.training.metrics import READY, measure, metric_of
+from vmapseeds.training.metrics import READY, measure_metric, metric_of
 from vmapseeds.training.recipes import METRICS
 
 HOW = dict(progress=False, lane_width=2, lowering="sequential")
@@ -37,7 +37,7 @@ def logits(classes, n=97, seed=0, ties=False):
 
 def value(name, outputs, targets):
   return float(
-    jax.jit(lambda o, t: measure(name, metric_of(name, name), o, t))(
+    jax.jit(lambda o, t: measure_metric(name, metric_of(name, name), o, t))(
       jnp.asarray(outputs), jnp.asarray(targets)
     )
   )
@@ -354,7 +354,7 @@ def test_a_report_has_the_mean_probability_beside_the_vote(trained, monkeypatch)
     assert numbers[name]["over"] == "examples"
   losses = -np.log(p[np.arange(21), targets])
   assert numbers["ensemble_log_loss"]["se"] == pytest.approx(scipy.stats.sem(losses))
-  monkeypatch.setattr("vmapseeds.results.statistics.MOST_LOGITS", 1)
+  monkeypatch.setattr("vmapseeds.results.measurements.MOST_LOGITS", 1)
   assert "ensemble_brier" not in vs.report(trained)[0]["statistics"]
 
 

@@ -10,7 +10,7 @@ from cases import mostly_slow
 import vmapseeds as vs
 from vmapseeds.data.dataset import count_seen
 from vmapseeds.reports.summaries import summarize
-from vmapseeds.results.statistics import SEEN
+from vmapseeds.results.measurements import SEEN
 
 HOW = dict(progress=True, lane_width=2, lowering="sequential")
 RNG = np.random.default_rng(0)

@@ -28,10 +28,10 @@ from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import (
   TrainedNetwork,
+  from_linen,
   from_nnx,
   initialize,
   last_layer,
-  linen,
 )
 from vmapseeds.training.supervised import recipe_lanes
 from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
@@ -394,15 +394,15 @@ class Jitted(nn.Module):
 @pytest.mark.parametrize(
   ("network", "last"),
   [
-    (linen(Net(3)), {"params.a_last.kernel", "params.a_last.bias"}),
+    (from_linen(Net(3)), {"params.a_last.kernel", "params.a_last.bias"}),
     (
       from_nnx(functools.partial(OwnLinear, 3)),
       {"params.last.kernel", "params.last.bias"},
     ),
-    (linen(nn.jit(Jitted)()), {"params.Dense_1.kernel", "params.Dense_1.bias"}),
-    (linen(nn.Dense(3)), {"params.kernel", "params.bias"}),
+    (from_linen(nn.jit(Jitted)()), {"params.Dense_1.kernel", "params.Dense_1.bias"}),
+    (from_linen(nn.Dense(3)), {"params.kernel", "params.bias"}),
     (
-      linen(nn.Sequential([nn.Dense(4), nn.LayerNorm()])),
+      from_linen(nn.Sequential([nn.Dense(4), nn.LayerNorm()])),
       {"params.layers_0.kernel", "params.layers_0.bias"},
     ),
   ],

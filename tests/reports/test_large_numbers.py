@@ -51,7 +51,7 @@ def test_tables_and_figures(name, role):
     runs, said = summarized(numbers[:count], role)
     alive = np.isfinite(np.asarray(numbers[:count], float).reshape(count, -1)).all(1)
     assert said["runs"] == alive.sum()
-    drawn = results_page.figures(runs, said)
+    drawn = results_page.figures_of_output(runs, said)
     assert len(drawn) == (0 if count == 1 else {"loss": 3, "score": 1}[role])
     for figure in drawn.values():
       _, ax = plots.figure()

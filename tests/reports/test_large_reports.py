@@ -15,7 +15,7 @@ import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.reports.example_cards import explorer_of
 from vmapseeds.reports.pictures import ExampleInputs
-from vmapseeds.results.statistics import measure_runs
+from vmapseeds.results.measured_runs import measure_runs
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
 from vmapseeds.stats.counts import (
   Counts,

@@ -149,7 +149,7 @@ def test_tiles_show_the_pictures(count):
   images = np.stack([smooth * (1 + i % 7) / 7 for i in range(61)]) * 3 - 1
   inputs = as_inputs(images)
   chosen = np.random.default_rng(0).permutation(61)[:count].tolist()
-  made = pictures.tiles(inputs, chosen)
+  made = pictures.tile_pictures(inputs, chosen)
   whole = image_of(made["address"]).astype(float)
   assert whole.shape == (16 * (1 + (count > 50)), 16 * min(count, 50), 3)
   for n, example in enumerate(chosen):
@@ -164,7 +164,7 @@ def test_tiles_show_the_pictures(count):
 
 def test_large_pictures_are_made_small():
   inputs = as_inputs(np.random.default_rng(0).random((2, 300, 150, 3)))
-  assert pictures.tiles(inputs, [0, 1])["height"] == 40
+  assert pictures.tile_pictures(inputs, [0, 1])["height"] == 40
   (address,) = re.findall('src="([^"]*)"', pictures.show_input(inputs, 0))
   assert image_of(address).shape == (96, 48, 3)
 

@@ -31,13 +31,13 @@ from vmapseeds.reports.pictures import ExampleInputs
 from vmapseeds.reports.results_page import (
   OutputRow,
   Part,
-  figures,
+  figures_of_output,
   short_side_by_side,
 )
 from vmapseeds.reports.summaries import measure_outputs, summarize
-from vmapseeds.results import statistics
+from vmapseeds.results import measured_runs
 from vmapseeds.results.formatting import show
-from vmapseeds.results.statistics import measure_runs
+from vmapseeds.results.measured_runs import measure_runs
 from vmapseeds.training.names import SOURCES
 
 NAMES = [
@@ -330,7 +330,7 @@ def test_logit_gaps_of_two_classes():
   assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
   # δ_a is 0.46 for 50 examples. Only the shifted run is beyond it.
   assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
-  assert "logit_gaps" in figures(measure_outputs(results)[0], summary)
+  assert "logit_gaps" in figures_of_output(measure_outputs(results)[0], summary)
 
 
 def test_top_quarter_gain_without_ties():
@@ -383,7 +383,7 @@ def test_one_run_has_an_accuracy_and_no_variance():
   assert summary["warnings"] == [
     "One run says nothing about variance between runs: train more with --runs."
   ]
-  assert figures(measure_outputs(results)[0], summary) == {}
+  assert figures_of_output(measure_outputs(results)[0], summary) == {}
   assert "n/a" in page_of(summary)
   assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
 
@@ -450,7 +450,7 @@ def test_all_right_everywhere():
   )
   assert found["split_correlation"] is None
   assert found["cace"] == found["ece"] == found["dependent_pairs"] == 0
-  for drawn in figures(measure_outputs(results)[0], summary).values():
+  for drawn in figures_of_output(measure_outputs(results)[0], summary).values():
     drawn.draw(plots.figure()[1])
 
 
@@ -1025,14 +1025,14 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
 
 
 def test_predictions_are_counted_once_and_not_copied(monkeypatch):
-  results, found, count = dataset(8), [], statistics.sparse_votes
+  results, found, count = dataset(8), [], measured_runs.sparse_votes
   monkeypatch.setattr(
-    statistics, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
+    measured_runs, "sparse_votes", lambda *args: found.append(args[0]) or count(*args)
   )
   (part,), _ = results_page._parts(
     group_runs(results), "", "r", "test", ExampleInputs()
   )
-  assert "disagreement" in figures(part.measured[0], part.summary)
+  assert "disagreement" in figures_of_output(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)
 

@@ -132,7 +132,7 @@ def test_no_better_than_chance_is_no_doubt_without_training_or_on_a_shift():
     "shifted": of.replace(test_sets=("test", "inversion")),
   }.items():
     given = shuffled.assign_attrs(recipe=recipe.to_json())
-    lines[name] = [x for x in doubts.doubts(given) if "no better than chance" in x]
+    lines[name] = [x for x in doubts.find_doubts(given) if "no better than chance" in x]
     found = [x for x in summarize(given)["warnings"] if "no better than chance" in x]
     assert found == lines[name]
   assert {name: len(found) for name, found in lines.items()} == {
@@ -154,7 +154,7 @@ def test_a_learning_rate_of_0(tmp_path, capsys):
   assert "note: The learning rate is 0: training changes no parameter." in lines[0.0]
   assert lines[0.1] == ""
   idle = vs.train(recipe.replace(epochs=0, lr=0.0), 2, tmp_path / "n", progress=False)
-  assert doubts.doubts(idle) == []
+  assert doubts.find_doubts(idle) == []
   swept = test_report.dataset(4, lr=("run", [0.0, 0.1] * 2))
   assert [*doubts_of_runs(swept)] == []
   assert len([*doubts_of_runs(swept.isel(run=[0, 2]))]) == 1
@@ -171,7 +171,7 @@ def test_parameters_that_never_change(tmp_path):
   for name, more in {"frozen": still, "sound": {}}.items():
     recipe = vs.recipe("digits_cnn", **of, **more)
     results = vs.train(recipe, 2, tmp_path / name, progress=False)
-    lines = [x for x in doubts.doubts(results) if "changes no parameter" in x]
+    lines = [x for x in doubts.find_doubts(results) if "changes no parameter" in x]
     assert len(lines) == (name == "frozen")
     assert all(x.startswith("epoch_train_loss is the same") for x in lines)
   once = results.isel(epoch=[0])

@@ -11,7 +11,7 @@ from test_cli import run
 import vmapseeds as vs
 from vmapseeds.data import load_dataset
 from vmapseeds.results import merging
-from vmapseeds.results.merging import matched
+from vmapseeds.results.merging import match_runs
 from vmapseeds.store.folders import create_folder
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
@@ -174,7 +174,7 @@ def test_rows_that_a_table_has_twice_are_two_runs():
     vs.Runs.concat([vs.Runs.independent(1, start=1)] * 2),
     vs.Runs.independent(1),
   ]
-  rows, table = matched([table.columns() for table in tables])
+  rows, table = match_runs([table.columns() for table in tables])
   assert [r.tolist() for r in rows] == [[0, 1], [1, 2], [0]]
   assert table["seed_init"].tolist() == [0, 1, 1]
 

@@ -19,9 +19,10 @@ from vmapseeds.campaign import until
 from vmapseeds.campaign.until import NARROWED, Until
 from vmapseeds.errors import UserError
 from vmapseeds.reports import plots, results_page
-from vmapseeds.reports.results_page import figures
+from vmapseeds.reports.results_page import figures_of_output
 from vmapseeds.reports.summaries import measure_outputs, summarize
 from vmapseeds.results.formatting import show
+from vmapseeds.results.measured_runs import REPORTED_ROLES
 from vmapseeds.results.statistics import STATISTICS
 
 LOSS = {"role": "loss", "unit": "nats"}
@@ -161,9 +162,9 @@ def test_few_runs_and_equal_ones(runs):
     found = summarize(results)
     assert found["statistics"]["mean"]["value"] == pytest.approx(values.mean())
     for runs_of, section in zip(
-      measure_outputs(results), results_page.sections(found), strict=True
+      measure_outputs(results), results_page.summaries_of_outputs(found), strict=True
     ):
-      for figure in figures(runs_of, section).values():
+      for figure in figures_of_output(runs_of, section).values():
         figure.draw(plots.figure()[1])
 
 
@@ -194,7 +195,7 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
     {"returns": (SCORES, SCORE), "loss": (LOSSES, LOSS), "frames": (SCORES, FRAMES)},
   )
   (summary,), text = quietly(vs.report, path)
-  assert [s["output"] for s in results_page.sections(summary)] == [
+  assert [s["output"] for s in results_page.summaries_of_outputs(summary)] == [
     "returns",
     "loss",
     "frames",
@@ -210,7 +211,7 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
   page = test_report.Page((path / "report/report.html").read_text("utf-8"))
   assert page.tags["img"] == 5
   shown = page.text.replace("\N{NO-BREAK SPACE}", " ")
-  for section in results_page.sections(summary):
+  for section in results_page.summaries_of_outputs(summary):
     assert section["summary"] in shown
     for s in section["statistics"].values():
       assert show(s["value"], s["se"], s["unit"]) in shown
@@ -308,7 +309,7 @@ def test_until_of_scores_and_losses():
     until.measure_statistic(results, Until.parse("mean rel 1%"))
     == summary["statistics"]["mean"]
   )
-  for section in results_page.sections(summary):
+  for section in results_page.summaries_of_outputs(summary):
     for name in NARROWED[section["role"]]:
       found = until.measure_statistic(
         results, Until(name, True, 0.1, section["output"])
@@ -378,6 +379,7 @@ def test_what_uncertainties_are_over():
 
 
 def test_names_are_of_one_statistic_in_a_role():
+  assert tuple(STATISTICS) == REPORTED_ROLES
   for role, rows in STATISTICS.items():
     named = [row.name for row in rows if row.needs is None]
     assert len({*named}) == len(named)

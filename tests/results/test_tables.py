@@ -107,7 +107,7 @@ def test_learning_curves(tmp_path):
   assert (tmp_path / "r/report/lr=0.2/learning_curve.png").is_file()
   of = results.isel(run=results.lr.values == 0.2)
   (measured,) = results_page.measure_outputs(of)
-  epochs, values = results_page.learning_curves(measured)
+  epochs, values = results_page.read_learning_curves(measured)
   assert epochs.tolist() == [1, 2]
   np.testing.assert_array_equal(values, of.epoch_accuracy)
   _, ax = plots.figure()

@@ -22,7 +22,7 @@ from vmapseeds.campaign import planning, progress, running
 from vmapseeds.campaign.options import Options
 from vmapseeds.data import load_dataset
 from vmapseeds.lanes import Execution
-from vmapseeds.results.description import variables_of
+from vmapseeds.results.description import stored_variable_shapes
 from vmapseeds.store import checkpoints, claims
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import read_metadata, small_arrays
@@ -611,7 +611,9 @@ def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   shutil.copytree(reference, folder)
   root = read_metadata(folder)
   small = small_arrays(root)
-  name = next(n for n in sorted(variables_of(root)) if f"variables/{n}" not in small)
+  name = next(
+    n for n in sorted(stored_variable_shapes(root)) if f"variables/{n}" not in small
+  )
   objects = sorted(
     (folder / "variables" / name / "c").rglob("*"), key=lambda f: len(f.parts)
   )

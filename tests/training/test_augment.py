@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.training.augment import apply, check_steps, draws, parse
+from vmapseeds.training.augment import apply_steps, check_steps, draw_steps, parse_steps
 from vmapseeds.training.inputs import DeviceExamples, draw_augmentation
 from vmapseeds.training.runs import Run
 
@@ -17,7 +17,9 @@ FILL = jnp.array([-1.0, -2.0])
 def many(text, n=2000):
   keys = jax.random.split(jax.random.key(0), n)
   return np.asarray(
-    jax.vmap(lambda k: apply(text, IMAGE, draws(text, k, IMAGE.shape), FILL))(keys)
+    jax.vmap(
+      lambda k: apply_steps(text, IMAGE, draw_steps(text, k, IMAGE.shape), FILL)
+    )(keys)
   )
 
 
@@ -90,7 +92,7 @@ def test_steps_have_keys_of_their_own():
 
 def test_no_step_leaves_the_image():
   np.testing.assert_array_equal(many("", 1)[0], IMAGE)
-  assert parse("") == ()
+  assert parse_steps("") == ()
 
 
 def test_sizes_are_checked_against_the_images():

@@ -56,7 +56,7 @@ def _patched(module, name):
 @pytest.mark.parametrize("objective", [None, penalised])
 @pytest.mark.parametrize(
   ("module", "name"),
-  [(losses, "cross_entropy"), (inputs, "normalize"), (networks, "poke_place")],
+  [(losses, "smoothed_cross_entropy"), (inputs, "normalize"), (networks, "poke_place")],
 )
 def test_what_fails_in_the_package_goes_through(module, name, objective, monkeypatch):
   _patched(module, name)(monkeypatch)

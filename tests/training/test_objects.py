@@ -15,7 +15,7 @@ from vmapseeds.results.description import differing_fields
 from vmapseeds.training import objects
 from vmapseeds.training.objects import (
   Named,
-  imported,
+  import_object,
   is_importable_again,
   name_of,
   resolve_object,
@@ -77,8 +77,8 @@ def test_names(module):
   assert name_of(own.part) == "functools:partial()"
   assert name_of(own.Scaled(2).of) == "own_objects:Scaled().of"
   assert name_of(own.Scaled.one) == "own_objects:Scaled.one"
-  assert imported("own_objects:halved") is own.halved
-  assert imported("own_objects:Scaled.__call__") is own.Scaled.__call__
+  assert import_object("own_objects:halved") is own.halved
+  assert import_object("own_objects:Scaled.__call__") is own.Scaled.__call__
   found = [
     is_importable_again(v)
     for v in (
@@ -148,7 +148,7 @@ def test_what_cannot_be_imported(module, tmp_path, text, why):
     vs.UserError,
     match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute",
   ):
-    imported(text)
+    import_object(text)
 
 
 def test_a_mistake_in_an_imported_recipe_is_told_as_it_is(module, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import check_runs, recipe_lanes
+from vmapseeds.training.supervised import check_runs_fit_recipe, recipe_lanes
 
 RECIPE = vs.recipe(
   "digits_cnn", epochs=2, batch_size=2
@@ -68,7 +68,7 @@ def test_what_was_chosen_to_vary():
     Runs.sweep(lr=[1, 2], seeds=2),
   ):
     assert runs.varying() == []
-  check_runs(RECIPE, Runs.independent(2).poke([-1, 7]), 9, 3)
+  check_runs_fit_recipe(RECIPE, Runs.independent(2).poke([-1, 7]), 9, 3)
 
 
 def test_a_sweep_crosses_values_with_seeds():
@@ -166,7 +166,7 @@ def test_subsets_and_label_maps_are_a_run():
   ]
   assert runs.values["label_map"].tolist() == [[0, 1, 1]] * 2
   assert runs.num_train(6) == 2
-  check_runs(RECIPE, runs, 6, 3)
+  check_runs_fit_recipe(RECIPE, runs, 6, 3)
   assert Runs.independent(1).bootstrap().num_train(6) == 6
   assert Runs.independent(1).bootstrap(9).num_train(6) == 9
 
@@ -207,7 +207,7 @@ def test_subsets_and_label_maps_are_a_run():
     ),
     (lambda: Runs.sweep(lr=[], seeds=2), "lr is swept over no values"),
     (
-      lambda: check_runs(RECIPE, Runs.sweep(lr=[-1.0], seeds=2), 9, 3),
+      lambda: check_runs_fit_recipe(RECIPE, Runs.sweep(lr=[-1.0], seeds=2), 9, 3),
       "lr is -1.0: give a finite number of at least 0",
     ),
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
@@ -313,31 +313,39 @@ def test_subsets_and_label_maps_are_a_run():
       "label map for 2 runs in a table of 1",
     ),
     (
-      lambda: check_runs(RECIPE, Runs.independent(1).with_label_map([0, 1]), 9, 3),
+      lambda: check_runs_fit_recipe(
+        RECIPE, Runs.independent(1).with_label_map([0, 1]), 9, 3
+      ),
       "label map of 2 classes for data with 3",
     ),
     (
-      lambda: check_runs(RECIPE, Runs.independent(1).subset([9]), 9, 3),
+      lambda: check_runs_fit_recipe(RECIPE, Runs.independent(1).subset([9]), 9, 3),
       "training index 9 in data with 9 examples: the last is 8",
     ),
     (
-      lambda: check_runs(RECIPE, Runs.independent(1).subset(10), 9, 3),
+      lambda: check_runs_fit_recipe(RECIPE, Runs.independent(1).subset(10), 9, 3),
       "training subset of 10 of 9 examples: give at most 9",
     ),
     (
-      lambda: check_runs(RECIPE.replace(batch_size=10), Runs.independent(1), 9, 3),
+      lambda: check_runs_fit_recipe(
+        RECIPE.replace(batch_size=10), Runs.independent(1), 9, 3
+      ),
       "batch_size 10 with 9 training examples: give at most as many",
     ),
     (
-      lambda: check_runs(RECIPE, Runs.independent(2).poke([7, 8]), 9, 3),
+      lambda: check_runs_fit_recipe(RECIPE, Runs.independent(2).poke([7, 8]), 9, 3),
       "poke step 8 in trainings of 8 steps, counted from 0",
     ),
     (
-      lambda: check_runs(RECIPE.replace(epochs=0), Runs.independent(2).poke(0), 9, 3),
+      lambda: check_runs_fit_recipe(
+        RECIPE.replace(epochs=0), Runs.independent(2).poke(0), 9, 3
+      ),
       "poke step 0 in trainings of 0 steps",
     ),
     (
-      lambda: check_runs(RECIPE, Runs.independent(2).subset(4).poke(4), 9, 3),
+      lambda: check_runs_fit_recipe(
+        RECIPE, Runs.independent(2).subset(4).poke(4), 9, 3
+      ),
       "poke step 4 in trainings of 4 steps",
     ),
   ],

@@ -25,7 +25,7 @@ from vmapseeds.training.inputs import (
   training_inputs,
 )
 from vmapseeds.training.loop import State, advance, finish, start, train
-from vmapseeds.training.losses import argmax, cross_entropy
+from vmapseeds.training.losses import argmax, smoothed_cross_entropy
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
@@ -445,7 +445,7 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
     return each, pull(jnp.arange(1.0, batch + 1, dtype=jnp.float32))[0]
 
   ours, theirs = (
-    both(cross_entropy),
+    both(smoothed_cross_entropy),
     both(optax.softmax_cross_entropy_with_integer_labels),
   )
   jax.tree.map(

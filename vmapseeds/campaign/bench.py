@@ -25,7 +25,7 @@ from vmapseeds.lanes import Execution, choice, onednn
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MAX_RUNS, Runs
-from vmapseeds.training.supervised import abstract_task, check_runs
+from vmapseeds.training.supervised import abstract_task, check_runs_fit_recipe
 from vmapseeds.training.task import lanes_of
 
 Columns = Sequence[tuple[str, str, Callable[[float], str]]]
@@ -66,7 +66,7 @@ def bench(
   platform = devices[0].platform
   task = abstract_task(recipe)
   run = Runs.independent(1)
-  check_runs(recipe, run, len(task.data[0]), task.data[0].num_classes)
+  check_runs_fit_recipe(recipe, run, len(task.data[0]), task.data[0].num_classes)
   # No limit here: what does not fit in memory is a row of the table.
   check_network(recipe, task.data[0], math.inf)
   lane = lanes_of(task, run)

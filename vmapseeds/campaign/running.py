@@ -811,7 +811,7 @@ def train_and_store_block(
       execution = lanes.Execution(execution.lowering, width)
       campaign = campaign._replace(execution=execution)
       # All processes take the same width as long as no run is done.
-      description.settle(results, describe_provenance(plan, execution))
+      description.settle_conditions(results, describe_provenance(plan, execution))
       continue
     # Most often nobody has changed the lanes, so the folder is asked once, at the end.
     due = execution if settled else folder_execution(campaign)
@@ -1054,7 +1054,7 @@ def put_data_on_devices(plan: Plan):
   Raises:
     UserError: they do not fit in memory.
   """
-  labels = outputs.labels_of(plan.traced.outputs)
+  labels = outputs.labels_of_outputs(plan.traced.outputs)
   try:
     return lanes.replicate((plan.task.data, labels), lanes.devices())
   except jax.errors.JaxRuntimeError as error:

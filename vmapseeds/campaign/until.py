@@ -13,13 +13,8 @@ import xarray as xr
 from vmapseeds.campaign import running
 from vmapseeds.errors import UserError, one_of, say
 from vmapseeds.results.formatting import show, show_interval
-from vmapseeds.results.statistics import (
-  STATISTICS,
-  describe_statistic,
-  measure_runs,
-  roles,
-  statistics_of,
-)
+from vmapseeds.results.measured_runs import measure_runs, roles
+from vmapseeds.results.statistics import STATISTICS, describe_statistic, statistics_of
 from vmapseeds.training.recipe_or_task import declared_roles
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs

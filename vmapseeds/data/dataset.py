@@ -10,7 +10,13 @@ import numpy as np
 from jaxtyping import Int, PyTree, Shaped
 
 from vmapseeds.data import shifts
-from vmapseeds.data.tables import as_classes, as_ids, ids_of, labels_of, numbers_of
+from vmapseeds.data.tables import (
+  as_classes,
+  as_ids,
+  ids_of_table,
+  numbers_of,
+  targets_of_column,
+)
 from vmapseeds.errors import (
   UserError,
   at_least,
@@ -374,9 +380,9 @@ def _make_examples(raw, where):
         f"{where} has masked entries: fill them, or leave these examples out"
       )
     raw_inputs, raw_targets = raw
-    ids = ids_of(raw_inputs)
+    ids = ids_of_table(raw_inputs)
     inputs = numbers_of(raw_inputs, where)
-    targets, categories = labels_of(raw_targets, where)
+    targets, categories = targets_of_column(raw_targets, where)
   except UserError:
     raise
   # Whatever cannot be unpacked into two, or made an array.

@@ -171,7 +171,7 @@ def _read_members(
   members = []
   for split in splits:
     members += [f"x_{split}", f"y_{split}"]
-  check_room(file.zip, members, path)
+  check_memory_for_arrays(file.zip, members, path)
 
   names = None
   if "class_names" in keys:
@@ -185,7 +185,7 @@ def _read_members(
   return sets, names
 
 
-def check_room(file, names, path: str) -> None:
+def check_memory_for_arrays(file, names, path: str) -> None:
   """Check that memory has room for the arrays.
 
   Raises:

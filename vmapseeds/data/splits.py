@@ -22,7 +22,7 @@ def subset(
   return jax.random.permutation(key, n)[:size].astype("int32")
 
 
-def bootstrap(
+def draw_bootstrap_sample(
   key: Key[Array, ""],
   n: int,
   size: int | None = None,

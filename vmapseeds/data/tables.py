@@ -75,7 +75,7 @@ def _lacks(
   return f"{what} of {where} lacks {lacking} of {rows} values: {FILL}"
 
 
-def labels_of(data: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
+def targets_of_column(data: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
   """Return targets as an array: of texts if they are names of classes, and then the names
   of categories in their order, if they have one.
 
@@ -124,7 +124,7 @@ def _check_present(lacks: Shaped[np.ndarray, " examples"], where: str) -> None:
     )
 
 
-def ids_of(data: Any) -> np.ndarray | None:
+def ids_of_table(data: Any) -> np.ndarray | None:
   """Return the index of a table as texts; None if it only counts rows from 0, or if there
   is none.
   """

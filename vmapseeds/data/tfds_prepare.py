@@ -67,7 +67,7 @@ def prepare(
     if isinstance(error, ModuleNotFoundError):
       advice = f"pip install {error.name}, or {advice}"
     raise UserError(
-      f"data set {name!r} is not in {folder!r} and cannot be prepared there ({reason(error)}): "
+      f"data set {name!r} is not in {folder!r} and cannot be prepared there ({describe_failure(error)}): "
       f"{advice}"
     ) from error
 
@@ -78,7 +78,7 @@ def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
     return builder.is_prepared()
 
 
-def reason(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
   """Return what went wrong, within one line."""
   request = getattr(error, "request", None)
   is_offline = isinstance(
@@ -105,7 +105,7 @@ def remove_unfinished(folder: str) -> Iterator[None]:
   """After an exception, remove unfinished downloads and those empty folders that were
   not there before.
   """
-  before = set(folders(folder))
+  before = set(existing_folders(folder))
   destinations = []
   download = downloader._Downloader.download
 
@@ -120,7 +120,7 @@ def remove_unfinished(folder: str) -> Iterator[None]:
   except BaseException:
     for destination in destinations:
       shutil.rmtree(destination, ignore_errors=True)
-    new_folders = [path for path in folders(folder) if path not in before]
+    new_folders = [path for path in existing_folders(folder) if path not in before]
     for path in new_folders:
       # A folder that holds something stays, maybe it is another process's.
       with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def remove_unfinished(folder: str) -> Iterator[None]:
     raise
 
 
-def folders(folder: str) -> list[str]:
+def existing_folders(folder: str) -> list[str]:
   """Return the existing folders among those inside `folder`, itself, and its parents,
   the deepest first.
   """
@@ -180,18 +180,18 @@ def without_tensorflow() -> Iterator[None]:
     yield
 
 
-class Needs(SimpleNamespace):
+class MissingTensorFlow(SimpleNamespace):
   """A namespace that says which part of TensorFlow it lacks."""
 
   def __getattr__(self, name: str):
     raise ModuleNotFoundError(f"it needs TensorFlow's {name}", name="tensorflow")
 
 
-def stand_in() -> Needs:
+def stand_in() -> MissingTensorFlow:
   """Return TensorFlow's functions for files, the only part of it that most builders of
   data sets use.
   """
-  gfile = Needs(
+  gfile = MissingTensorFlow(
     GFile=open,
     copy=shutil.copy,
     exists=os.path.exists,
@@ -205,10 +205,12 @@ def stand_in() -> Needs:
   class NeverRaised(Exception):
     """For the `except` clauses that name errors of TensorFlow's own file systems."""
 
-  return Needs(
-    io=Needs(gfile=gfile),
-    compat=Needs(as_text=os.fsdecode),
-    errors=Needs(UnimplementedError=NeverRaised, ResourceExhaustedError=NeverRaised),
+  return MissingTensorFlow(
+    io=MissingTensorFlow(gfile=gfile),
+    compat=MissingTensorFlow(as_text=os.fsdecode),
+    errors=MissingTensorFlow(
+      UnimplementedError=NeverRaised, ResourceExhaustedError=NeverRaised
+    ),
   )
 
 

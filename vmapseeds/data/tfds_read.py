@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from vmapseeds.data.dataset import Dataset, required_splits
-from vmapseeds.data.tfds_prepare import is_prepared, prepare, reason, silence
+from vmapseeds.data.tfds_prepare import describe_failure, is_prepared, prepare, silence
 from vmapseeds.errors import UserError, check_class_names
 
 # About 12,000 small images are decoded per second. A progress bar for less than two
@@ -66,7 +66,7 @@ def folder_of_sets() -> str:
 
 def open_builder(name: str) -> tfds.core.DatasetBuilder:
   """Return the builder of an image classification set. Download nothing."""
-  builder = find(name, folder_of_sets())
+  builder = find_builder(name, folder_of_sets())
   check_features(builder.info.features, name)
   return builder
 
@@ -96,11 +96,11 @@ def load_splits(
   sets = {}
   for split in dict.fromkeys((train, *test_sets)):
     try:
-      sets[split] = read(builder, split)
+      sets[split] = decode_split(builder, split)
     # Whatever a damaged or unsupported record file makes the readers raise.
     except Exception as error:
       raise UserError(
-        f"the {split} set in {str(builder.data_path)!r} cannot be read ({reason(error)}): delete "
+        f"the {split} set in {str(builder.data_path)!r} cannot be read ({describe_failure(error)}): delete "
         "that folder to have it prepared again"
       ) from error
   tests = {split: sets[split] for split in test_sets}
@@ -113,7 +113,7 @@ def load_splits(
   )
 
 
-def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
+def find_builder(name: str, folder: str) -> tfds.core.DatasetBuilder:
   """Return the builder of a data set, from its code or from the files in `folder`.
   Download nothing.
   """
@@ -136,7 +136,7 @@ def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
   # Builders are third-party code; this is a version or configuration they lack.
   except Exception as error:
     raise UserError(
-      f"data set {name!r} cannot be opened in {folder!r} ({reason(error)}): give digits, a name "
+      f"data set {name!r} cannot be opened in {folder!r} ({describe_failure(error)}): give digits, a name "
       "such as cifar10 or emnist/letters, or the path of an .npz file"
     ) from error
 
@@ -168,7 +168,7 @@ def check_features(features, name: str) -> None:
     )
 
 
-def read(
+def decode_split(
   builder: tfds.core.DatasetBuilder,
   split: str,
 ) -> tuple[UInt8[np.ndarray, "n height width channels"], Int64[np.ndarray, " n"]]:
@@ -185,7 +185,7 @@ def read(
   is_silent = n < SHOWN_FROM or not console.is_interactive
   with Progress(console=console, transient=True, disable=is_silent) as bars:
     task = bars.add_task(f"reading {builder.name} {split}", total=n)
-    for record in records(builder, split):
+    for record in read_split_records(builder, split):
       image = Image.open(io.BytesIO(record["image"])).convert(mode)
       images[done] = np.asarray(image).reshape(height, width, channels)
       labels[done] = record["label"]
@@ -198,7 +198,7 @@ def read(
   return images, labels
 
 
-def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
+def read_split_records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
   """Yield the records of one split in their stored order, with the images still
   encoded.
   """
@@ -206,7 +206,7 @@ def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
     # This is what tensorflow-datasets writes where TensorFlow is installed, and reads
     # only there.
     for path in builder.info.splits[split].filepaths:
-      for record in tfrecords(path):
+      for record in read_tfrecords(path):
         yield builder.info.features.deserialize_example_np(record, decoders=ENCODED)
   else:
     source = builder.as_data_source(split, decoders=ENCODED)
@@ -216,7 +216,7 @@ def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
       yield from source.__getitems__(range(start, stop))
 
 
-def tfrecords(path: os.PathLike):
+def read_tfrecords(path: os.PathLike):
   """Yield the records of a TFRecord file: a length (uint64), its checksum (4 bytes),
   the record, its checksum.
   """

@@ -25,7 +25,7 @@ from vmapseeds.errors import (
 )
 from vmapseeds.reports import latex, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
-from vmapseeds.reports.findings import Findings, command
+from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.sides import (
   Side,
@@ -37,11 +37,13 @@ from vmapseeds.reports.sides import (
   varying_sources,
 )
 from vmapseeds.reports.verdict import (
+  BETTER,
   Comparison,
   compare_values,
   criteria,
   describe_spread,
   headline,
+  names_by_lead,
   sd_of,
 )
 from vmapseeds.results.formatting import (
@@ -54,13 +56,13 @@ from vmapseeds.results.formatting import (
   show_difference,
   show_interval,
 )
-from vmapseeds.results.opening import resolve_test_set
-from vmapseeds.results.statistics import (
+from vmapseeds.results.measured_runs import (
   is_higher_better,
   quantity_of,
   roles,
   values_of_runs,
 )
+from vmapseeds.results.opening import resolve_test_set
 from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data
 
@@ -295,7 +297,9 @@ def compare(
     comparison_document(compared),
     {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
     _page_folder(a, others, first, where, against, test_set),
-    command("compare", (a, *others), where=where, against=against, epoch=epoch),
+    command_to_repeat(
+      "compare", (a, *others), where=where, against=against, epoch=epoch
+    ),
   )
 
 
@@ -555,7 +559,7 @@ def _page_folder(
   # The first output's page is where a reader looks first.
   if first.output != first.first_output:
     output = first.output
-  return pages.below(
+  return pages.nested_folder(
     place(a) / "report",
     *pages.subfolders_of(first.results, test_set),
     format_values(where),
@@ -583,21 +587,14 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
   return Table("", headings, rows)
 
 
-def _leader(comparison: Comparison) -> str:
-  a, b = comparison.names
-  if comparison.leads:
-    return a
-  return b
-
-
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
-    value, ends, sign = show_difference(comparison.found[:3], comparison.of.unit)
-    difference = f"{value}{sign}"
+    value, ends, unit = show_difference(comparison.found[:3], comparison.of.unit)
+    difference = f"{value}{unit}"
     # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
-      difference = f"{value} ({ends}){sign}"
+      difference = f"{value} ({ends}){unit}"
 
     probability, low, high = comparison.outperforming
     point = show(probability, None, "fraction")
@@ -605,8 +602,9 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
 
     verdict = comparison.verdict
     # Alone it would not say which.
-    if verdict == "better":
-      verdict = f"{_leader(comparison)} is better"
+    if verdict == BETTER:
+      leader, _ = names_by_lead(comparison)
+      verdict = f"{leader} is better"
 
     rows.append(
       (
@@ -883,6 +881,6 @@ def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
     "probability": p,
     "probability_low": low,
     "probability_high": high,
-    "leads": _leader(c),
+    "leads": names_by_lead(c)[0],
     "decision": c.decision.decision,
   }

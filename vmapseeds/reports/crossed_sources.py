@@ -10,7 +10,7 @@ from vmapseeds import stats
 from vmapseeds.reports import groups
 from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show, show_interval
-from vmapseeds.results.statistics import MeasuredRuns, values_of_runs
+from vmapseeds.results.measured_runs import MeasuredRuns, values_of_runs
 
 _CAPTION = """Variance between runs by source: the share of each and of their interaction, \
 which has all that is left. Analysis of variance with random effects; 95 % intervals for \

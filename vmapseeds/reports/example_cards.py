@@ -15,10 +15,10 @@ from jaxtyping import Int
 from vmapseeds.reports import plots
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
 from vmapseeds.reports.groups import seed_columns
-from vmapseeds.reports.pictures import ExampleInputs, show_input, tiles
-from vmapseeds.results.by_example import ids_of, table_of_votes
+from vmapseeds.reports.pictures import ExampleInputs, show_input, tile_pictures
+from vmapseeds.results.by_example import ids_of_results, table_of_votes
 from vmapseeds.results.formatting import show, show_class
-from vmapseeds.results.statistics import MeasuredRuns
+from vmapseeds.results.measured_runs import MeasuredRuns
 from vmapseeds.stats.tallies import Tallies
 from vmapseeds.training.names import EXAMPLE_ID
 
@@ -129,7 +129,7 @@ def _votes(
 
 def name_of_example(example: int, runs: MeasuredRuns) -> str:
   """Return what a page calls an example: its id, or its number."""
-  ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
+  ids = ids_of_results(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is None:
     return f"#{example}"
   return str(ids.values[example])
@@ -194,7 +194,7 @@ def explorer_of(runs: MeasuredRuns, inputs: ExampleInputs) -> dict[str, Any]:
     "votes": _packed(votes[first]),
     "confusions": _most_confused_classes(tallies),
   }
-  ids = ids_of(runs.kept, runs.examples).get(EXAMPLE_ID)
+  ids = ids_of_results(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is not None:
     record["ids"] = ids.values[first].tolist()
   if runs.predictions is not None:
@@ -202,7 +202,7 @@ def explorer_of(runs: MeasuredRuns, inputs: ExampleInputs) -> dict[str, Any]:
   if inputs.extremes:
     # They are most of what a page weighs.
     pictured = first[:MOST_TILES].tolist()
-    record["tiles"] = {"count": len(pictured), **tiles(inputs, pictured)}
+    record["tiles"] = {"count": len(pictured), **tile_pictures(inputs, pictured)}
   return record
 
 

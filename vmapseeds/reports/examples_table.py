@@ -16,7 +16,12 @@ from vmapseeds.errors import (
 )
 from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
-from vmapseeds.reports.findings import Findings, check_format, command, print_page
+from vmapseeds.reports.findings import (
+  Findings,
+  check_format,
+  command_to_repeat,
+  print_page,
+)
 from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
@@ -245,7 +250,9 @@ def example_table(
   call = "vmapseeds.example_table(results)"
   if isinstance(results, Folder):
     folder = results
-    call = command("examples", [folder], where=where, test_set=test_set, epoch=epoch)
+    call = command_to_repeat(
+      "examples", [folder], where=where, test_set=test_set, epoch=epoch
+    )
     results = open_with_held_out(folder, test_set, epoch)
   results = select_runs(results, where)
   dataset = table_of_examples(results, output)

@@ -119,7 +119,7 @@ class Findings:
       self.document,
       table=self.table,
       vector=vector,
-      origin=pages.origin_of(self._call),
+      origin=pages.describe_page_origin(self._call),
     )
     return self.page
 
@@ -157,7 +157,7 @@ def print_page(
   rendering.print_brief(document, console, str(page) if page else "")
 
 
-def command(
+def command_to_repeat(
   name: str,
   folders: Sequence[Folder],
   *,

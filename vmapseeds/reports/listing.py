@@ -10,8 +10,8 @@ from vmapseeds.errors import Failure, UserError, one_line
 from vmapseeds.reports import groups
 from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show
+from vmapseeds.results.measured_runs import quantity_of, roles, values_of_runs
 from vmapseeds.results.opening import open_results
-from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, is_remote, place
 from vmapseeds.store.layout import ROOT, read_metadata
 from vmapseeds.store.results import Results

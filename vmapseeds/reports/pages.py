@@ -43,7 +43,7 @@ def write_page(
     table: what the CSV file has; None writes none.
     pages: name of another page -> where it is.
     vector: another format of the figures, such as "pdf".
-    origin: where the page comes from: see `origin_of`.
+    origin: where the page comes from: see `describe_page_origin`.
     back: where the page above it is.
 
   Raises:
@@ -61,8 +61,10 @@ def write_page(
     if table is not None:
       files.append(f"{document.name}.csv")
       write(out / files[1], table.to_csv().encode())
-    addresses = {name: address(other, out) for name, other in (pages or {}).items()}
-    above = address(back, out) if back else ""
+    addresses = {
+      name: relative_address(other, out) for name, other in (pages or {}).items()
+    }
+    above = relative_address(back, out) if back else ""
     text = rendering.to_html(document, sources, addresses, files, origin, above)
     write(page, text.encode())
   except OSError as error:
@@ -92,7 +94,7 @@ def open_in_browser(page: Path | UPath) -> None:
     webbrowser.open(page.absolute().as_uri())
 
 
-def origin_of(call: str) -> str:
+def describe_page_origin(call: str) -> str:
   """Return where a page comes from: the call that made it, when, with which version and
   from which commit of it.
   """
@@ -132,7 +134,7 @@ def join_names(*names: str, by: str = ", ") -> str:
   return by.join(filter(None, names))
 
 
-def below(out: Path | UPath, *names: str) -> Path | UPath:
+def nested_folder(out: Path | UPath, *names: str) -> Path | UPath:
   """Return a folder in `out`: a subfolder in a subfolder for each name. Empty names are
   left out, and long ones cut.
   """
@@ -161,7 +163,7 @@ def subfolders_of(results: xr.Dataset, test_set: str) -> tuple[str, str]:
   return of_test_set, of_epoch
 
 
-def address(page: Path | UPath, out: Path | UPath) -> str:
+def relative_address(page: Path | UPath, out: Path | UPath) -> str:
   """Return the address of a page as seen from a page in `out`."""
   text = str(page)
   # Both on this machine, or on one server: relative, so that they can be moved.

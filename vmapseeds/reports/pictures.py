@@ -18,7 +18,7 @@ from vmapseeds.data.dataset import Dataset
 from vmapseeds.data.sources import load_test_set
 from vmapseeds.errors import UserError, option
 from vmapseeds.store.files import short_message
-from vmapseeds.training.objects import fields_of, imported, module_exists
+from vmapseeds.training.objects import fields_of, import_object, module_exists
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # by the number of channels
 LEAST_PIXELS = 4  # of a side; an array with fewer is no picture
@@ -100,7 +100,7 @@ def _read_images(images, results, test_set):
   classes = fields_of(results.attrs["recipe"]).get("classes")
   if not module_exists(name):
     return _load(name, test_set, classes)
-  dataset = imported(name)
+  dataset = import_object(name)
   if not isinstance(dataset, Dataset):
     kind = type(dataset).__name__
     raise UserError(f"{name} is {kind}: give the name of a vs.Dataset")
@@ -199,7 +199,7 @@ def text_of(inputs: ExampleInputs, example: int) -> str:
   return text
 
 
-def tiles(inputs: ExampleInputs, examples: Sequence[int]) -> dict[str, Any]:
+def tile_pictures(inputs: ExampleInputs, examples: Sequence[int]) -> dict[str, Any]:
   """Return pictures side by side in one image, 50 a row: its address, and the width and
   height of a picture.
   """

@@ -14,7 +14,7 @@ from vmapseeds.errors import (
 )
 from vmapseeds.reports import pages, runs_needed
 from vmapseeds.reports.documents import Document, Section
-from vmapseeds.reports.findings import Findings, command
+from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.runs_needed import (
   LEAST_PILOT,
@@ -25,7 +25,7 @@ from vmapseeds.reports.runs_needed import (
 from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count
-from vmapseeds.results.statistics import MeasuredRuns, measure_runs
+from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data
 
@@ -135,8 +135,10 @@ def sample_size(
     questions,
     document=plan_document(side, runs, questions, correlation, seconds),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
-    folder=pages.below(place(a) / "report", *subfolders),
-    call=command("sample-size", folders, where=where, against=against, epoch=epoch),
+    folder=pages.nested_folder(place(a) / "report", *subfolders),
+    call=command_to_repeat(
+      "sample-size", folders, where=where, against=against, epoch=epoch
+    ),
   )
 
 

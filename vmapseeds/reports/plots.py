@@ -24,7 +24,7 @@ from vmapseeds.results.formatting import (
   Quantity,
   count_of,
   run_count,
-  scale_and_sign,
+  scale_and_suffix,
   show,
 )
 from vmapseeds.stats import performance_profile
@@ -125,7 +125,7 @@ def accuracy_histogram(
     curve_label = f"{name}: sd {show(sd, None, of.unit)}"
     ax.plot(x, law.pdf(x), linewidth=1.8, label=curve_label, **style)
 
-  unit = sign_of(of).replace("%", "percentage point")
+  unit = unit_text(of).replace("%", "percentage point")
   return finish_axes(ax, of.label, f"density (per {unit or 'unit'})")
 
 
@@ -306,9 +306,9 @@ def differences(
   names = [name for name, *_ in rows]
   title = f"difference of {of.name}"
   # A difference of percentages is not a percentage.
-  sign = sign_of(of).replace("%", "percentage points")
-  if sign:
-    title += f" ({sign})"
+  unit = unit_text(of).replace("%", "percentage points")
+  if unit:
+    title += f" ({unit})"
   return _rows(ax, names, Quantity(title, "number"), above=1)
 
 
@@ -717,9 +717,9 @@ def _grid(values: Real[np.ndarray, " runs"]) -> int:
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
 
-def sign_of(of: Quantity) -> str:
+def unit_text(of: Quantity) -> str:
   """Return the unit of a quantity as it is shown, "%" or "nats"; empty if it has none."""
-  return scale_and_sign(of.unit)[1].strip()
+  return scale_and_suffix(of.unit)[1].strip()
 
 
 def _of_examples(

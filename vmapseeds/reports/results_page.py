@@ -44,7 +44,7 @@ from vmapseeds.reports.findings import (
   Findings,
   check_format,
   check_vector,
-  command,
+  command_to_repeat,
   print_page,
 )
 from vmapseeds.reports.groups import Where, format_values
@@ -53,7 +53,7 @@ from vmapseeds.reports.pictures import ExampleInputs, find_inputs
 from vmapseeds.reports.summaries import (
   BY_VERSIONS,
   format_setting,
-  headline,
+  headline_statistics,
   measure_outputs,
   summarize,
   summarize_output,
@@ -62,12 +62,13 @@ from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   capitalized,
   run_count,
-  scale_and_sign,
+  scale_and_suffix,
   show,
   show_interval,
 )
-from vmapseeds.results.opening import loaded, open_results, resolve_test_set
-from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
+from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
+from vmapseeds.results.opening import load_into_memory, open_results, resolve_test_set
+from vmapseeds.results.statistics import GROUPS
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, place
 from vmapseeds.target import moves_data
@@ -144,7 +145,7 @@ class FolderReport(NamedTuple):
     top = place(self.folder) / "report"
     if out is not None:
       top = place(out) / self.name
-    return pages.below(top, *self.subfolders)
+    return pages.nested_folder(top, *self.subfolders)
 
 
 @hide_own_frames_of_methods
@@ -242,7 +243,7 @@ class Report(Findings):
       UserError: the folder cannot be written, or there is no such format.
     """
     vector = check_vector(vector)
-    origin = pages.origin_of(self._call)
+    origin = pages.describe_page_origin(self._call)
     write = functools.partial(pages.write_page, vector=vector, origin=origin)
     part_pages: dict[str, Path | UPath] = {}
     for index in range(len(self._folders)):
@@ -279,7 +280,7 @@ class Report(Findings):
     for part in reported.parts:
       # One after the other: the pages of many groups do not fit into memory together.
       part_pages[part.name] = write(
-        pages.below(top, part.subfolder),
+        pages.nested_folder(top, part.subfolder),
         self._document_of(part),
         table=statistics_frame([part.summary]),
         back=back,
@@ -343,7 +344,9 @@ def report(
   reported = []
   for folder, name in zip(folders, names, strict=True):
     reported.append(_read(folder, name, by, where, test_set, epoch, images))
-  call = command("report", folders, by=by, where=where, test_set=test_set, epoch=epoch)
+  call = command_to_repeat(
+    "report", folders, by=by, where=where, test_set=test_set, epoch=epoch
+  )
   return Report(reported, call)
 
 
@@ -384,7 +387,7 @@ def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
 
 def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
   """Return the parts with what there is to say of searches, from all of their trials."""
-  search_sections, record = search_section.sections(open_results(folder))
+  search_sections, record = search_section.sections_of_searches(open_results(folder))
   return [
     part._replace(searches=search_sections, summary=part.summary | {"search": record})
     for part in parts
@@ -439,7 +442,7 @@ def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
   for summary in summaries:
     values = summary["values"]
     columns |= dict.fromkeys(values)
-    for section in sections(summary):
+    for section in summaries_of_outputs(summary):
       group = {"folder": summary["folder"], **values, "output": section["output"]}
       for name, statistic in section["statistics"].items():
         cells = {column: statistic[column] for column in _COLUMNS}
@@ -503,13 +506,13 @@ def named_figures(
   named: Figures = {}
   for runs, section in zip(measured, measured_sections, strict=True):
     output = runs.output if len(measured) > 1 else ""
-    for key, figure in figures(runs, section).items():
+    for key, figure in figures_of_output(runs, section).items():
       named[join_names(output, key, by=".")] = figure
   return named
 
 
 def figures_of(part: Part) -> Figures:
-  return named_figures(part.measured, sections(part.summary))
+  return named_figures(part.measured, summaries_of_outputs(part.summary))
 
 
 def drawings_of(named: Figures, group: str = "") -> dict[str, MatplotlibFigure]:
@@ -520,7 +523,7 @@ def drawings_of(named: Figures, group: str = "") -> dict[str, MatplotlibFigure]:
   }
 
 
-def sections(summary: Summary) -> list[Summary]:
+def summaries_of_outputs(summary: Summary) -> list[Summary]:
   """Return what `summarize_output` returned for each output."""
   return [summary, *summary["further"]]
 
@@ -572,7 +575,9 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   """Return the warnings of all parts and outputs, each once, saying of which they are if
   not of all.
   """
-  pairs = [(part, section) for part in parts for section in sections(part.summary)]
+  pairs = [
+    (part, section) for part in parts for section in summaries_of_outputs(part.summary)
+  ]
   outputs = {section["output"] for _, section in pairs}
   names_of: dict[str, list[str]] = {}  # warning -> where it applies
   for part, section in pairs:
@@ -661,7 +666,7 @@ def brief_of(part: Part) -> Document:
   """Return what a terminal shows of a part."""
   summary = part.summary
   brief = []
-  for section in sections(summary):
+  for section in summaries_of_outputs(summary):
     tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
     tables += _table_of_sources(section)
     brief.append(Section(tables=tables))
@@ -691,7 +696,9 @@ def document_of(part: Part) -> Document:
 
   page_sections = list(part.searches)
   # Without runs, from numbers alone, a page has no figures.
-  for section, runs in itertools.zip_longest(sections(summary), part.measured):
+  for section, runs in itertools.zip_longest(
+    summaries_of_outputs(summary), part.measured
+  ):
     # A single output needs no name before its headings.
     name = section["output"] if summary["further"] else ""
     page_sections += _sections_of_output(part, section, runs, name, seconds)
@@ -717,7 +724,7 @@ def _sections_of_output(
   tables = [_headline_table(section), *_table_of_sources(section)]
   drawn = {}
   if runs:
-    for key, figure in figures(runs, section).items():
+    for key, figure in figures_of_output(runs, section).items():
       drawn[join_names(name, key, by=".")] = figure
   copies = {
     "Copy the sentence": section["summary"],
@@ -783,7 +790,7 @@ def _cell(statistic: Summary) -> Cell:
 
 
 def _headline_table(section: Summary) -> Table:
-  statistics = headline(section).values()
+  statistics = headline_statistics(section).values()
   labels = [statistic["label"] for statistic in statistics]
   cells = [_cell(statistic) for statistic in statistics]
   return Table("", labels, [cells])
@@ -791,7 +798,7 @@ def _headline_table(section: Summary) -> Table:
 
 def _row_for_latex(summary: Summary, section: Summary) -> Table:
   """Return the headline as a row that stands for itself in a table of others."""
-  statistics = headline(section).values()
+  statistics = headline_statistics(section).values()
   headings = ["recipe", "runs", *(statistic["label"] for statistic in statistics)]
   row = [_title(summary), str(section["runs"])]
   for statistic in statistics:
@@ -803,7 +810,7 @@ def _table_of_sources(section: Summary) -> list[Table]:
   decomposition = section.get("sources")
   if not decomposition:
     return []
-  unit = headline(section)["mean"]["unit"]
+  unit = headline_statistics(section)["mean"]["unit"]
   return [crossed_sources.table_of_sources(decomposition, unit)]
 
 
@@ -837,7 +844,7 @@ def _table_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Table:
   )
 
 
-def figures(runs: MeasuredRuns, section: Summary) -> Figures:
+def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   """Return the figures of one output, by name. A single run has none."""
   if runs.runs < 2:
     return {}
@@ -847,7 +854,7 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
   noun = "accuracy" if runs.role == "class" else runs.role
   drawn[f"{noun}_distribution"] = _distribution(runs, section)
   # Of runs that were evaluated at their end alone there is none.
-  curves = learning_curves(runs)
+  curves = read_learning_curves(runs)
   if curves is not None:
     drawn["learning_curve"] = _learning_curve(runs, *curves)
   if runs.role == "loss":
@@ -868,7 +875,7 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
 
 
 def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
-  first, parts = headline(section), _PARTS.get(runs.role)
+  first, parts = headline_statistics(section), _PARTS.get(runs.role)
   curves = {
     f"{parts} independent": first.get("sd if indep."),
     "binomial": section["statistics"].get("binomial_sd"),
@@ -997,7 +1004,7 @@ of all runs together, and the band its ± δ_a. {accepted["reading"]}""",
   )
 
 
-def learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | None:
+def read_learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | None:
   """Return the epochs after which runs were evaluated, and an output's number of each run
   then, (runs, epochs); None if it was not kept.
   """
@@ -1032,7 +1039,9 @@ def _by_output(parts: Sequence[Part]) -> dict[str, list[OutputRow]]:
   rows: dict[str, list[OutputRow]] = {}
   # By what they are called: folders may have different outputs.
   for part in parts:
-    for runs, section in zip(part.measured, sections(part.summary), strict=True):
+    for runs, section in zip(
+      part.measured, summaries_of_outputs(part.summary), strict=True
+    ):
       rows.setdefault(runs.of.name, []).append(OutputRow(part, runs, section))
   return rows
 
@@ -1045,12 +1054,12 @@ def side_by_side_table(
 ) -> Table:
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
   # All rows have the headings of the first.
-  first = headline(rows[0].section)
+  first = headline_statistics(rows[0].section)
   # Two lines each, because a terminal has no room for all of them in one.
   two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
   table_rows = []
   for row in rows:
-    statistics = headline(row.section)
+    statistics = headline_statistics(row.section)
     cells = [name(row), str(row.section["runs"])]
     for heading in first:
       # Groups need not have the same statistics: a single run has no variance.
@@ -1062,15 +1071,16 @@ def side_by_side_table(
 
 def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
-  sign = scale_and_sign(headline(rows[0].section)["mean"]["unit"])[1]
+  mean = headline_statistics(rows[0].section)["mean"]
+  _, suffix = scale_and_suffix(mean["unit"])
   title = f"{noun} side by side"
-  if sign:
-    title += f", in{sign}"
+  if suffix:
+    title += f", in{suffix}"
 
-  def without_sign(statistic: Summary) -> str:
-    return show(statistic["value"], None, statistic["unit"]).removesuffix(sign)
+  def without_suffix(statistic: Summary) -> str:
+    return show(statistic["value"], None, statistic["unit"]).removesuffix(suffix)
 
-  return side_by_side_table(title, rows, lambda row: row.name, without_sign)
+  return side_by_side_table(title, rows, lambda row: row.name, without_suffix)
 
 
 def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
@@ -1097,7 +1107,7 @@ their mean; the whiskers reach to the lowest and the highest.""",
 
   intervals = []
   for row in rows:
-    mean = headline(row.section)["mean"]
+    mean = headline_statistics(row.section)["mean"]
     intervals.append((mean["value"], mean["low"], mean["high"]))
   # Of single runs there is no interval.
   if any(low is not None for _, low, _ in intervals):
@@ -1111,7 +1121,7 @@ test examples would give.""",
 
   epochs, curves = {}, {}
   for row in rows:
-    curve = learning_curves(row.runs)
+    curve = read_learning_curves(row.runs)
     if curve is not None:
       name = row.name.replace("\n", ", ")
       # Recipes may be of different lengths.
@@ -1124,7 +1134,7 @@ test examples would give.""",
       lambda ax: plots.learning_curves(curves, epochs, ax, of=quantity),
     )
 
-  first = [headline(row.section) for row in rows]
+  first = [headline_statistics(row.section) for row in rows]
   # Of single runs there is nothing to draw.
   single = all(statistics["sd"]["value"] is None for statistics in first)
   if rows[0].runs.role != "score" and not single:
@@ -1142,7 +1152,7 @@ def _standard_deviations(
     (f"{parts} independent", "sd if indep."),
     ("distribution", "distr. sd"),
   ):
-    statistics = [headline(row.section)[heading] for row in rows]
+    statistics = [headline_statistics(row.section)[heading] for row in rows]
     numbers = []
     for statistic in statistics:
       numbers.append((statistic["value"], statistic["low"], statistic["high"]))
@@ -1196,7 +1206,7 @@ def _open(
       name for name in classes if name in results and results[name].nbytes > MOST_READ
     ]
     results = results.drop_vars(large)
-  return loaded(results, folder)
+  return load_into_memory(results, folder)
 
 
 def _is_one_sweep(parts: Sequence[Part]) -> bool:
@@ -1211,7 +1221,7 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
 
 
 def _outcome(row: OutputRow) -> sweeps.Outcome:
-  mean = headline(row.section)["mean"]
+  mean = headline_statistics(row.section)["mean"]
   return sweeps.Outcome(row.part.summary["values"], row.runs, mean)
 
 

@@ -12,11 +12,8 @@ from vmapseeds import stats
 from vmapseeds.errors import UserError
 from vmapseeds.reports.documents import Table
 from vmapseeds.reports.verdict import POWER, amount, round_difference
-from vmapseeds.results.statistics import (
-  PRECISION,
-  MeasuredRuns,
-  standard_deviation,
-)
+from vmapseeds.results.measured_runs import PRECISION, MeasuredRuns
+from vmapseeds.results.measurements import standard_deviation
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.store.files import Folder
 from vmapseeds.store.results import Results
@@ -126,7 +123,8 @@ def _for_variance(runs: MeasuredRuns) -> RunsNeeded:
     variance, se, ends = total, 2 * sd * sd_se, (low**2, high**2)
     question = "the variance between runs to ± 10 %"
   else:
-    variance, se, ends, *_ = runs.spread.distribution
+    estimate = runs.spread.distribution
+    variance, se, ends = estimate.value, estimate.se, estimate.interval
     question = "the variance on the distribution to ± 10 %"
   point = float(runs_needed(variance, se, runs.runs, PRECISION))
   # Of few runs the jackknife is uncertain, and normal runs are the least to expect.

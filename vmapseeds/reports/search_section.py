@@ -82,7 +82,7 @@ def variance_components(values: Float[np.ndarray, "searches repeats"]) -> Compon
   )
 
 
-def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
+def sections_of_searches(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
   """Return the sections of a report about searches, from all of their runs, and their
   numbers for JSON.
   """
@@ -99,10 +99,10 @@ def sections(results: xr.Dataset) -> tuple[list[Section], dict[str, Any]]:
     components = {name: finite_or_none(number) for name, number in numbers}
 
   lead, sentences = _describe_luck(trials, measured, luck, quantity)
-  tables = [_spread(measured, luck, quantity), _best(trials)]
+  tables = [_table_of_spread(measured, luck, quantity), _table_of_best(trials)]
   page_sections = [
     Section("Searches", lead, sentences, tables=tables),
-    Section("Trials", figures=figures(trials)),
+    Section("Trials", figures=figures_of_searches(trials)),
   ]
   record = {
     **trials.about,
@@ -211,7 +211,7 @@ def _reach(searches: int) -> float:
   return float(scipy.stats.t.ppf(0.975, searches - 1))
 
 
-def _spread(measured, luck: Components | None, quantity: Quantity) -> Table:
+def _table_of_spread(measured, luck: Components | None, quantity: Quantity) -> Table:
   """Return the table of standard deviations by what differs."""
 
   def root(variance):
@@ -231,7 +231,7 @@ def _spread(measured, luck: Components | None, quantity: Quantity) -> Table:
   return Table(caption, ("", "sd (95 % interval)"), rows)
 
 
-def _best(trials: Trials) -> Table:
+def _table_of_best(trials: Trials) -> Table:
   """Return the table of the best trial of each search."""
   best = list(trials.best().items())
   rows = []
@@ -254,7 +254,7 @@ def _best(trials: Trials) -> Table:
 # Figures.
 
 
-def figures(trials: Trials) -> dict[str, Figure]:
+def figures_of_searches(trials: Trials) -> dict[str, Figure]:
   """Return the figures of searches, by name."""
   drawn = {}
   incumbents = trials.incumbents()
@@ -311,9 +311,9 @@ def draw_curves(trials: Trials, incumbents: np.ndarray, ax: Axes) -> Axes:
     ax.fill_between(count[kept], low, high, color=color, alpha=0.2, lw=0)
   ax.legend()
   label = "of the best so far"
-  sign = quantity.label.strip(" ()")
-  if sign:
-    label += f" ({sign})"
+  unit = plots.unit_text(quantity)
+  if unit:
+    label += f" ({unit})"
   return plots.finish_axes(ax, "trials", label)
 
 

@@ -16,8 +16,8 @@ from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
 from vmapseeds.reports.summaries import format_setting, settings_of
 from vmapseeds.results.formatting import difference_of_labels
-from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
-from vmapseeds.results.statistics import roles, values_of_runs
+from vmapseeds.results.measured_runs import roles, values_of_runs
+from vmapseeds.results.opening import COUNTS, load_into_memory, open_results, with_role
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder
 
@@ -87,7 +87,7 @@ def read_side(
   if "accuracy" in results.variables and info["role"] == "class":
     unread.add(name)
   results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
-  results = loaded(results, folder)
+  results = load_into_memory(results, folder)
   try:
     results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)

@@ -13,18 +13,13 @@ import xarray as xr
 
 from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
-from vmapseeds.results.by_example import ids_of, table_of_losses, table_of_votes
+from vmapseeds.results.by_example import ids_of_results, table_of_losses, table_of_votes
 from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
-from vmapseeds.results.statistics import (
-  MeasuredRuns,
-  describe_statistic,
-  measure_runs,
-  roles,
-  statistics_of,
-)
+from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
+from vmapseeds.results.statistics import describe_statistic, statistics_of
 from vmapseeds.stats._arrays import centred
 from vmapseeds.training.names import FOLD
 
@@ -180,7 +175,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   }
 
 
-def headline(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def headline_statistics(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """Return heading -> statistic for the numbers that come first."""
   names = section["headline"].items()
   return {heading: section["statistics"][name] for heading, name in names}
@@ -197,7 +192,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
     table, orders = table_of_losses(runs.losses), OF_LOSSES
   else:
     table, orders = table_of_votes(runs.tallies), ORDERS
-  table = table.assign_coords(ids_of(runs.kept, runs.examples))
+  table = table.assign_coords(ids_of_results(runs.kept, runs.examples))
   # The page has pictures of these alone, without a script.
   for order in orders:
     notable[f"{order}_examples"] = rows_of(table, order, SHOWN_EXAMPLES)
@@ -316,7 +311,7 @@ def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
 def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield how well the runs know their standard deviation."""
   count = runs.runs
-  sd = headline(section)["sd"]
+  sd = headline_statistics(section)["sd"]
   variance = section["statistics"].get("distribution_variance")
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."
@@ -380,7 +375,7 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
 
 
 def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
-  first = headline(section)
+  first = headline_statistics(section)
   text = {}
   for heading, statistic in first.items():
     text[heading] = show(statistic["value"], statistic["se"], statistic["unit"])

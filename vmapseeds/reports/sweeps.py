@@ -15,7 +15,7 @@ from vmapseeds.reports import groups, plots
 from vmapseeds.reports.documents import Figure, Table
 from vmapseeds.reports.groups import Value, format_values
 from vmapseeds.results.formatting import capitalized, show, show_interval
-from vmapseeds.results.statistics import (
+from vmapseeds.results.measured_runs import (
   MeasuredRuns,
   is_higher_better,
   roles,

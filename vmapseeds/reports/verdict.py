@@ -13,15 +13,34 @@ from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
   count_of,
-  scale_and_sign,
+  scale_and_suffix,
   show,
   show_difference,
   show_interval,
 )
-from vmapseeds.results.statistics import largest_variance, standard_deviation
+from vmapseeds.results.measured_runs import largest_variance
+from vmapseeds.results.measurements import standard_deviation
 
 ALPHA = 0.05  # error rate of the first sentence, two-sided
 POWER = 0.8  # of the pairs that it says are needed
+
+# What `Comparison.verdict` may be.
+BETTER = "better"
+EQUAL = "equal"
+NO_DIFFERENCE_SHOWN = "no difference shown"
+TOO_FEW_RUNS = "too few runs"
+
+
+class Gap(NamedTuple):
+  """A difference between two means, and the ends of its interval."""
+
+  value: float
+  low: float
+  high: float
+
+  def reversed(self) -> "Gap":
+    """Return the difference the other way round: B - A of A - B."""
+    return Gap(-self.value, -self.high, -self.low)
 
 
 class Comparison(NamedTuple):
@@ -80,14 +99,14 @@ class Comparison(NamedTuple):
     is who leads.
     """
     if self.p_value <= ALPHA:
-      return "better"
+      return BETTER
     farthest = max(-self.found.low, self.found.high)
     if self.margin and farthest <= self.margin:
-      return "equal"
+      return EQUAL
     # Not even if all runs of one were ahead would Holm's method call it better.
     if self.comparisons * self.smallest_possible_p_value > ALPHA:
-      return "too few runs"
-    return "no difference shown"
+      return TOO_FEW_RUNS
+    return NO_DIFFERENCE_SHOWN
 
   @property
   def smallest_possible_p_value(self) -> float:
@@ -116,53 +135,74 @@ def compare_values(
   *,
   gamma: float = 0.75,
   matching: str = "",
-  **about: Any,
+  **attributes: Any,
 ) -> Comparison:
-  """Return what runs show of A and B, from a number of each run; `about` are the other
-  attributes of `Comparison`.
+  """Return what runs show of A and B, from a number of each run; `attributes` are the
+  other ones of `Comparison`.
   """
-  attributes = {"names": ("A", "B"), "elsewhere": None} | about
+  attributes = {"names": ("A", "B"), "elsewhere": None} | attributes
   paired = bool(matching)
-  ours, theirs = a, b
-  # The statistics take the larger number for the better.
-  if not attributes.get("higher_is_better", True):
-    ours, theirs = -a, -b
+  higher_is_better = attributes.get("higher_is_better", True)
+  performances_a = as_performances(a, higher_is_better)
+  performances_b = as_performances(b, higher_is_better)
 
   # By rearranging the runs: means of few are far from normal.
-  difference = stats.compare_means(ours, theirs, paired)
-  probability = stats.probability_of_outperforming(ours, theirs, paired=paired)
+  difference = stats.compare_means(performances_a, performances_b, paired)
+  outperforming = stats.probability_of_outperforming(
+    performances_a, performances_b, paired=paired
+  )
   # Bouthillier's test is one-sided, so it is asked of the side that leads.
-  leader, other = ours, theirs
+  leader, other = performances_a, performances_b
   if difference.difference < 0:
-    leader, other = theirs, ours
-  low, high = probability.interval
-  outperforming = float(probability), float(low), float(high)
+    leader, other = performances_b, performances_a
+  decision = stats.decide(leader, other, gamma=gamma, paired=paired)
+
+  low, high = outperforming.interval
   return Comparison(
     a=a,
     b=b,
     found=difference,
     p_value=float(difference.p_value),
-    outperforming=outperforming,
-    decision=stats.decide(leader, other, gamma=gamma, paired=paired),
+    outperforming=(float(outperforming), float(low), float(high)),
+    decision=decision,
     gamma=gamma,
     matching=matching,
     **attributes,
   )
 
 
-Known = tuple[float, float, float]  # a number and the ends of its interval
+def as_performances(values: np.ndarray, higher_is_better: bool) -> np.ndarray:
+  """Return numbers of which the larger is the better, as the statistics take them."""
+  if higher_is_better:
+    return values
+  return -values
 
 
-def _negative(known: Known) -> Known:
-  value, low, high = known
-  return -value, -high, -low
+# Points of view: a difference is positive where A, or the side that leads, is better, or
+# else where the numbers of A are larger.
 
 
-def _difference(c: Comparison) -> Known:
-  return float(c.found.difference), float(c.found.low), float(c.found.high)
+def better_by(c: Comparison) -> Gap:
+  """Return by how much A is better than B; negative where B is."""
+  found = c.found
+  return Gap(float(found.difference), float(found.low), float(found.high))
 
 
-def _in_order(c: Comparison) -> tuple[str, str]:
+def lead(c: Comparison) -> Gap:
+  """Return by how much the side that leads is better than the other."""
+  if c.leads:
+    return better_by(c)
+  return better_by(c).reversed()
+
+
+def a_less_b(c: Comparison) -> Gap:
+  """Return A less B of the numbers as they are, whether or not lower ones are better."""
+  if c.higher_is_better:
+    return better_by(c)
+  return better_by(c).reversed()
+
+
+def names_by_lead(c: Comparison) -> tuple[str, str]:
   """Return the names, first that of the side that leads."""
   a, b = c.names
   if c.leads:
@@ -170,27 +210,25 @@ def _in_order(c: Comparison) -> tuple[str, str]:
   return b, a
 
 
+# Sentences.
+
+
 def headline(c: Comparison) -> Iterator[str]:
   """Yield which of A and B is better, or why that cannot be said, and then what it is
   about and what it would take.
   """
-  if c.verdict == "better":
-    yield _better(c)
-  elif c.verdict == "equal":
-    within = amount(c.margin, c.of)
-    a, b = c.names
-    yield (
-      f"{a} and {b} are equal within {within}{_on_examples(c)}: {_a_less_b(c)} "
-      f"(95 % interval {_ends_of_a_less_b(c)})."
-    )
-  elif c.verdict == "too few runs":
+  if c.verdict == TOO_FEW_RUNS:
     yield from _too_few(c)
     return
+  if c.verdict == BETTER:
+    yield _better(c)
+  elif c.verdict == EQUAL:
+    yield _equal(c)
   else:
     yield from _no_difference(c)
   # Runs of many seeds know nothing of other examples.
   if c.over_runs_and_examples:
-    yield _of_examples(c, c.over_runs_and_examples)
+    yield _of_examples(c, *c.over_runs_and_examples)
 
 
 def _on_examples(c: Comparison) -> str:
@@ -199,45 +237,50 @@ def _on_examples(c: Comparison) -> str:
   return f" on these {c.examples} test examples"
 
 
-def _natural_difference(c: Comparison) -> Known:
-  """Return A less B of the numbers as they are, whether or not lower ones are better."""
-  difference = _difference(c)
-  if c.higher_is_better:
-    return difference
-  return _negative(difference)
-
-
 def _a_less_b(c: Comparison) -> str:
+  """Return by how much the numbers of A are above those of B."""
   a, b = c.names
-  value, _, sign = show_difference(_natural_difference(c), c.of.unit)
-  return f"{a} less {b} is {value}{sign}"
+  value, _, unit = show_difference(a_less_b(c), c.of.unit)
+  return f"{a} less {b} is {value}{unit}"
 
 
 def _ends_of_a_less_b(c: Comparison) -> str:
-  return show_difference(_natural_difference(c), c.of.unit)[1]
+  _, ends, _ = show_difference(a_less_b(c), c.of.unit)
+  return f"95 % interval {ends}"
 
 
 def _better(c: Comparison) -> str:
   """Return which side is better, by how much, and how often its run beats the other's."""
-  first, second = _in_order(c)
-  difference = _difference(c)
-  p, low, high = c.outperforming
-  # Both are of A against B; the sentence is about who leads.
-  if not c.leads:
-    difference = _negative(difference)
-    p, low, high = 1 - p, 1 - high, 1 - low
-
-  value, ends, sign = show_difference(difference, c.of.unit)
-  lead = f"{first} is better than {second} by {value}{sign}"
+  first, second = names_by_lead(c)
+  value, ends, unit = show_difference(lead(c), c.of.unit)
+  clause = f"{first} is better than {second} by {value}{unit}"
   if not c.higher_is_better:
-    lead = f"{first} is better than {second}: its {c.of.name} is lower by {value}{sign}"
+    clause = (
+      f"{first} is better than {second}: its {c.of.name} is lower by {value}{unit}"
+    )
+
+  # P(A > B) is of A against B; the sentence is about who leads.
+  p, low, high = c.outperforming
+  if not c.leads:
+    p, low, high = 1 - p, 1 - high, 1 - low
   how_often = f"{_percent(p)} % of pairs"
-  if _count_ties(c)[0]:
+  ties, _ = _count_ties(c)
+  if ties:
     how_often += ", a tie as half of one"
   return (
-    f"{lead} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a run of "
+    f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a run of "
     f"{first} beats one of {second} in {how_often} "
     f"({_percent(low)} to {_percent(high)} %)."
+  )
+
+
+def _equal(c: Comparison) -> str:
+  """Return that the difference is within the margin."""
+  a, b = c.names
+  within = amount(c.margin, c.of)
+  return (
+    f"{a} and {b} are equal within {within}{_on_examples(c)}: {_a_less_b(c)} "
+    f"({_ends_of_a_less_b(c)})."
   )
 
 
@@ -249,11 +292,12 @@ def _no_difference(c: Comparison) -> Iterator[str]:
     among = f" among {c.comparisons} comparisons (p = {c.p_value:.2g} by Holm's method)"
   yield (
     f"No difference shown{_on_examples(c)}{among}: {_a_less_b(c)} "
-    f"(95 % interval {_ends_of_a_less_b(c)})."
+    f"({_ends_of_a_less_b(c)})."
   )
 
-  _, low, high = _difference(c)
-  largest = amount(max(abs(low), abs(high)), c.of, 2)
+  difference = better_by(c)
+  farthest = max(abs(difference.low), abs(difference.high))
+  largest = amount(farthest, c.of, 2)
   text = f"A difference of up to {largest} is compatible"
   wanted, number = _needed(c)
   if number:
@@ -265,26 +309,29 @@ def _no_difference(c: Comparison) -> Iterator[str]:
   yield f"{text}."
 
 
-def _of_examples(c: Comparison, both: tuple[float, float]) -> str:
-  """Return what other runs on other examples would give, from that interval."""
-  difference = float(c.found.difference), *both
-  # The sentence before it is about who leads, or else about A less B of the numbers.
-  if c.verdict == "better":
-    is_negative = not c.leads
+def _of_examples(c: Comparison, low: float, high: float) -> str:
+  """Return what other runs on other examples would give, from the ends of that interval,
+  which are of A - B of performances.
+  """
+  difference = Gap(float(c.found.difference), low, high)
+  # From the point of view of the sentence before it.
+  if c.verdict == BETTER:
+    is_of_b = not c.leads
   else:
-    is_negative = not c.higher_is_better
-  if is_negative:
-    difference = _negative(difference)
-  _, ends, sign = show_difference(difference, c.of.unit)
+    is_of_b = not c.higher_is_better
+  if is_of_b:
+    difference = difference.reversed()
+  _, ends, unit = show_difference(difference, c.of.unit)
+
   where = "On other test examples of the same kind"
   # Nothing was called better before, so nothing is better "too".
-  if c.verdict != "better":
-    return f"{where}, with other runs: {ends}{sign}."
-  if difference[1] > 0:
-    return f"{where}, with other runs, it is better too: by {ends}{sign}."
+  if c.verdict != BETTER:
+    return f"{where}, with other runs: {ends}{unit}."
+  if difference.low > 0:
+    return f"{where}, with other runs, it is better too: by {ends}{unit}."
   return (
     f"{where} that is not shown: with other runs and other examples the interval is "
-    f"{ends}{sign}."
+    f"{ends}{unit}."
   )
 
 
@@ -292,7 +339,7 @@ def _within_margin(c: Comparison) -> str:
   if not c.margin:
     return ""
   # Of a side that is better, 0 is outside the interval.
-  nearest, farthest = sorted(np.abs([c.found.low, c.found.high]))
+  nearest, farthest = sorted((abs(c.found.low), abs(c.found.high)))
   within = amount(c.margin, c.of)
   if farthest <= c.margin:
     return f", which is within the margin of {within}"
@@ -373,8 +420,9 @@ def round_difference(value: float, of: Quantity) -> float:
 
 def amount(value: float | None, of: Quantity, digits: int = 3) -> str:
   """Return a difference with its unit."""
-  scale, sign = scale_and_sign(of.unit)
-  return f"{scale * (value or 0):.{digits}g}{sign.replace('%', 'points')}"
+  scale, suffix = scale_and_suffix(of.unit)
+  unit = suffix.replace("%", "points")
+  return f"{scale * (value or 0):.{digits}g}{unit}"
 
 
 def _percent(fraction: float) -> str:
@@ -389,7 +437,7 @@ def _percent(fraction: float) -> str:
 
 def criteria(c: Comparison) -> Iterator[str]:
   """Yield what the papers' criteria ask, and what they say of the side that leads."""
-  first, second = _in_order(c)
+  first, second = names_by_lead(c)
   runs = min(len(c.a), len(c.b))
   p = f"P({first} > {second})"
   value, low, high = c.decision[:3]
@@ -402,7 +450,7 @@ def criteria(c: Comparison) -> Iterator[str]:
     f"{float(low):.3f} to {float(high):.3f}, against ½ and γ = {c.gamma}: "
     f"{c.decision.decision}."
   )
-  if bool(c.decision.significant) != (c.verdict == "better"):
+  if bool(c.decision.significant) != (c.verdict == BETTER):
     text = "That asks something else than the first sentence"
     if c.paired and c.decision.significant:
       # It is one-sided, and asked of whoever leads: so twice.
@@ -431,19 +479,19 @@ def _average_comparison(c: Comparison, first: str, p: str) -> Iterator[str]:
   leader, other = c.a, c.b
   if not c.leads:
     leader, other = c.b, c.a
-  # The statistic takes the larger number for the better.
-  if not c.higher_is_better:
-    leader, other = -leader, -other
-  average = stats.average_comparison(leader, other)
+  average = stats.average_comparison(
+    as_performances(leader, c.higher_is_better),
+    as_performances(other, c.higher_is_better),
+  )
   # Runs that are all equal have no standard deviation to count in.
   if not average.threshold > 0:
     return
-  lead = stats.comparison.PUBLISHED * average.difference / average.threshold
+  sds_ahead = stats.comparison.PUBLISHED * average.difference / average.threshold
   answer = "enough" if average.better else "less"
   yield (
     f"The average comparison asks for a lead of 1.9952 standard deviations of a "
     f"run, however well it is known, which is as much as {p} = 0.921: {first} leads by "
-    f"{lead:.2f}, which is {answer}."
+    f"{sds_ahead:.2f}, which is {answer}."
   )
 
 

@@ -7,14 +7,14 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds.errors import UserError, one_of
+from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import (
   class_names_of,
   class_of,
-  converged,
+  converged_runs,
   open_results,
   tally,
 )
-from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
@@ -51,7 +51,7 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     # Losses may have further axes, such as the tokens of a text.
     losses = results[output].values[alive]
     table = table_of_losses(losses.reshape(len(losses), -1))
-    return table.assign_coords(ids_of(results, table.sizes["example"]))
+    return table.assign_coords(ids_of_results(results, table.sizes["example"]))
   return with_columns_of_examples(table_of_votes(tally(results)), results)
 
 
@@ -67,7 +67,7 @@ def open_with_held_out(
   return results
 
 
-def num_classes_of(results: xr.Dataset) -> int:
+def count_classes(results: xr.Dataset) -> int:
   """Return how many classes there are: of the logits, or the predictions; else as many
   as the labels have.
   """
@@ -87,12 +87,12 @@ def votes_of_held_out(
   """Return the votes on each example of the runs that held it out, and how many runs did.
   Runs that diverged are left out.
   """
-  kept = results.isel(run=converged(results))
+  kept = results.isel(run=converged_runs(results))
   mask = kept["mask"].values
   # Votes of runs that were trained on the example do not count.
   predictions = np.where(mask, kept["predictions"].values, -1)
   labels = kept["labels"].values
-  counts = counts_of_votes(predictions, num_classes_of(results), labels)
+  counts = counts_of_votes(predictions, count_classes(results), labels)
   return counts, mask.sum(axis=0)
 
 
@@ -127,7 +127,7 @@ def with_columns_of_examples(table: xr.Dataset, results: xr.Dataset) -> xr.Datas
   return table.assign_coords(columns_of_examples)
 
 
-def ids_of(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
+def ids_of_results(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
   """Return the ids of the examples by the name that they have in results; empty if there
   are none.
   """

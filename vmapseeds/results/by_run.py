@@ -7,8 +7,8 @@ import pandas as pd
 import xarray as xr
 
 from vmapseeds.errors import UserError, hide_own_frames
+from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import open_results
-from vmapseeds.results.statistics import roles, values_of_runs
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED
 

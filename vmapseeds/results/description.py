@@ -77,7 +77,7 @@ KEPT = {
 }
 
 
-def use_another() -> str:
+def remedy_of_other_campaign() -> str:
   """Return what to do about a folder of another campaign."""
   return f"give another {option('out')}, or what it was started with"
 
@@ -186,7 +186,7 @@ def open_or_create(
       results, contents, description, force_mixed, allow_upgrade
     )
     extend(results, _count_runs(contents.columns), contents.columns)
-    settle(results, description, mixed)
+    settle_conditions(results, description, mixed)
     return results
 
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
@@ -221,7 +221,7 @@ def _count_runs(columns: Mapping[str, Shaped[np.ndarray, "runs ..."]]) -> int:
   return len(any_column)
 
 
-def variables_of(root: Description) -> dict[str, list[int]]:
+def stored_variable_shapes(root: Description) -> dict[str, list[int]]:
   """Return the shapes of one run's variables by their paths, empty if they are not kept."""
   return {
     name.partition("/")[2]: entry["shape"]
@@ -340,7 +340,7 @@ def check_same_campaign(
   """
   other = f"{results.path} belongs to another campaign"
   columns = contents.columns
-  check_kept(results, contents)
+  check_what_is_kept(results, contents)
   expected = expected | {"columns": list(columns)}
   mixed = check_same_description(
     results,
@@ -365,7 +365,7 @@ def check_same_campaign(
     difference = differing_fields(results.root, expected)
     if not difference:
       difference = f"runs differ from these in {name}"
-    raise UserError(f"{other}: its {difference}; {use_another()}")
+    raise UserError(f"{other}: its {difference}; {remedy_of_other_campaign()}")
   check_arrays(results, contents)
   return mixed
 
@@ -383,7 +383,7 @@ def check_same_description(
   `other` and ends with `use`.
   """
   if use is None:
-    use = use_another()
+    use = remedy_of_other_campaign()
   stored = results.root
   stored_columns, expected_columns = _name_columns(stored), _name_columns(expected)
   if stored_columns != expected_columns:
@@ -556,7 +556,7 @@ def format_field(value) -> str:
   return repr(value)
 
 
-def check_kept(results: Results, contents: Contents) -> None:
+def check_what_is_kept(results: Results, contents: Contents) -> None:
   """Raise `UserError` unless the folder keeps of each run what is asked for."""
   for field, what in KEPT.items():
     theirs = results.root["kept"][field]
@@ -565,7 +565,7 @@ def check_kept(results: Results, contents: Contents) -> None:
       continue
     state = "kept there" if mine in (False, "none") else "not kept there"
     raise UserError(
-      f"{results.path} belongs to another campaign: {what} are {state}; {use_another()}"
+      f"{results.path} belongs to another campaign: {what} are {state}; {remedy_of_other_campaign()}"
     )
 
 
@@ -607,7 +607,7 @@ def check_arrays(
         )
 
 
-def settle(results: Results, current: Description, mixed: str = "") -> None:
+def settle_conditions(results: Results, current: Description, mixed: str = "") -> None:
   """Update the description: what is `INPUT_FIELDS`, conditions and versions as in `current` if no
   run is done. Else those that differ are joined. `mixed` is what `check_same_campaign` returned.
   """

@@ -15,7 +15,7 @@ from vmapseeds.data.shifts import SHIFTS
 from vmapseeds.errors import UserError
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import run_count
-from vmapseeds.results.opening import class_of, converged, tally, with_role
+from vmapseeds.results.opening import class_of, converged_runs, tally, with_role
 from vmapseeds.stats.counts import VoteCounts
 
 # Of the way from chance to 1: accuracies below are near chance, a renaming of classes or
@@ -28,11 +28,11 @@ CHANCE_OF_RISES = 1e-4
 ROUNDING = 1e-2  # of probabilities in bfloat16
 
 
-def doubts(results: xr.Dataset) -> list[str]:
+def find_doubts(results: xr.Dataset) -> list[str]:
   """Return what is surely wrong with runs, a sentence each, of those that did not
   diverge. Predictions are read only where accuracies are near chance or all equal.
   """
-  kept = results.isel(run=converged(results))
+  kept = results.isel(run=converged_runs(results))
   if not kept.sizes["run"]:
     return []
   sentences = list(doubts_of_runs(kept))

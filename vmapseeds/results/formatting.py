@@ -8,14 +8,14 @@ import numpy as np
 
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
 TINY = 1e-9  # smaller numbers are shown with an exponent
-WITHOUT_SIGN = ("number", "count", "correlation", "p")
+WITHOUT_SUFFIX = ("number", "count", "correlation", "p")
 
 
-def scale_and_sign(unit: str) -> tuple[float, str]:
+def scale_and_suffix(unit: str) -> tuple[float, str]:
   """Return what numbers of a unit are multiplied by, and the text that follows them."""
   if unit in SCALES:
     return SCALES[unit]
-  if unit in WITHOUT_SIGN:
+  if unit in WITHOUT_SUFFIX:
     return 1, ""
   return 1, f" {unit}"
 
@@ -28,15 +28,15 @@ class Quantity(NamedTuple):
 
   @property
   def scale(self) -> float:
-    return scale_and_sign(self.unit)[0]
+    return scale_and_suffix(self.unit)[0]
 
   @property
   def label(self) -> str:
     """Return the label of an axis: "test accuracy (%)"."""
-    sign = scale_and_sign(self.unit)[1].strip()
-    if not sign:
+    _, suffix = scale_and_suffix(self.unit)
+    if not suffix:
       return self.name
-    return f"{self.name} ({sign})"
+    return f"{self.name} ({suffix.strip()})"
 
 
 ACCURACY = Quantity()
@@ -58,7 +58,7 @@ def show(value: Any, se: Any, unit: str) -> str:
   value, se = finite_or_none(value), finite_or_none(se)
   if value is None:
     return "n/a"
-  scale, sign = scale_and_sign(unit)
+  scale, suffix = scale_and_suffix(unit)
   value *= scale
   if unit == "p":
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
@@ -69,16 +69,16 @@ def show(value: Any, se: Any, unit: str) -> str:
   largest = max(abs(value), abs(se or 0))
   if unit not in SCALES and 0 < largest < TINY:
     if se:
-      return f"{value:.1e} ± {se:.1e}{sign}"
-    return f"{value:.2e}{sign}"
+      return f"{value:.1e} ± {se:.1e}{suffix}"
+    return f"{value:.2e}{suffix}"
   if se:
     places = _places(scale * se, 2)
-    return f"{value:.{places}f} ± {scale * se:.{places}f}{sign}"
+    return f"{value:.{places}f} ± {scale * se:.{places}f}{suffix}"
   places = _places(value, 3)
   # Accuracies are told apart by hundredths of a percent.
   if unit == "fraction":
     places = max(places, 2)
-  return f"{value:.{places}f}{sign}"
+  return f"{value:.{places}f}{suffix}"
 
 
 def show_interval(low: Any, high: Any, unit: str) -> str:
@@ -89,9 +89,9 @@ def show_interval(low: Any, high: Any, unit: str) -> str:
   """
   if None in map(finite_or_none, (low, high)):
     return ""
-  scale, sign = scale_and_sign(unit)
+  scale, suffix = scale_and_suffix(unit)
   places = _places(scale * (high - low), 2)
-  return f"{scale * low:.{places}f} to {scale * high:.{places}f}{sign}"
+  return f"{scale * low:.{places}f} to {scale * high:.{places}f}{suffix}"
 
 
 def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
@@ -105,7 +105,7 @@ def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
   ('0.04000', '0.04000 to 0.04000', ' nats')
   """
   value, low, high = known
-  scale, sign = scale_and_sign(unit)
+  scale, suffix = scale_and_suffix(unit)
   has_ends = None not in map(finite_or_none, (low, high))
   if has_ends and high > low:
     width = high - low
@@ -115,7 +115,7 @@ def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
   else:
     places = _places(scale * value, 2)
   ends = f"{scale * low:.{places}f} to {scale * high:.{places}f}"
-  return f"{scale * value:.{places}f}", ends, sign.replace("%", "points")
+  return f"{scale * value:.{places}f}", ends, suffix.replace("%", "points")
 
 
 def finite_or_none(value: Any) -> float | None:

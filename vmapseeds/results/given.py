@@ -15,7 +15,7 @@ from jaxtyping import Shaped
 from vmapseeds.errors import UserError, safe_name, whole_number
 from vmapseeds.results.text_tables import (
   SUFFIXES,
-  check_names,
+  check_column_names,
   read_numbers_table,
   read_values_table,
   without_index,
@@ -232,7 +232,7 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     values, _ = read_table(Path(values))
   if isinstance(values, pd.DataFrame):
     values, _ = without_index(values)
-    check_names("values", values)
+    check_column_names("values", values)
   try:
     table = {str(name): np.asarray(column) for name, column in dict(values).items()}
   except (TypeError, ValueError, RuntimeError):
@@ -325,10 +325,10 @@ def sources(kind: str, arrays: Any, header: bool | None = None) -> dict[str, Sou
   return by_name
 
 
-def as_runs(kind: str, arrays: Any) -> Any:
+def with_runs_axis(kind: str, arrays: Any) -> Any:
   """Return arrays with a first axis of runs, which those of one run lack."""
   if isinstance(arrays, dict):
-    return {name: as_runs(kind, array) for name, array in arrays.items()}
+    return {name: with_runs_axis(kind, array) for name, array in arrays.items()}
   # xarray's arrays take no `None` for a new axis.
   array = arrays
   if isinstance(array, xr.DataArray) or not hasattr(array, "shape"):

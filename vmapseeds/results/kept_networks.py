@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Integer, PyTree, Real
 
 from vmapseeds.errors import Failure, UserError, hide_own_frames, option
 from vmapseeds.machine import free_host_memory
-from vmapseeds.results.description import MIXED, campaign_of, variables_of
+from vmapseeds.results.description import MIXED, campaign_of, stored_variable_shapes
 from vmapseeds.store.files import Folder, is_remote, place, short_message
 from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import bytes_of, read_verified_metadata, require_metadata
@@ -76,7 +76,7 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
       cannot take.
   """
   stored = require_metadata(path)
-  if not variables_of(stored):
+  if not stored_variable_shapes(stored):
     raise UserError(
       f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them"
     )
@@ -87,11 +87,12 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
     )
   results = Results(path, stored)
   rows = _rows(path, runs, results.done)
-  leaves = _read(results, rows, list(variables_of(stored)))
+  leaves = _read(results, rows, list(stored_variable_shapes(stored)))
   variables = unflatten_dict({layers_of(name): leaf for name, leaf in leaves.items()})
   # Of a sweep, runs may differ in what their evaluation does not depend on, such as lr.
   recipes = {
-    _evaluated(recipe): recipe for recipe in _recipes(path, np.atleast_1d(rows))
+    _evaluation_settings(recipe): recipe
+    for recipe in _recipes(path, np.atleast_1d(rows))
   }
   if len(recipes) > 1:
     raise UserError(
@@ -114,7 +115,7 @@ def _recipes(path, rows):
   return recipes
 
 
-def _evaluated(recipe):
+def _evaluation_settings(recipe):
   """Return what the evaluation of a recipe's networks depends on."""
   fields = ("model", "eval_model", "model_args", "width", "depth", "precision")
   return json.dumps([objects.to_spec(getattr(recipe, field)) for field in fields])
@@ -160,7 +161,7 @@ def export_networks(
 
   # A block at a time is read, of one model.
   def block_and_model(row):
-    return results.block_of(row), _evaluated(recipes[row])
+    return results.block_of(row), _evaluation_settings(recipes[row])
 
   for _, group in itertools.groupby(rows, block_and_model):
     part = list(group)
@@ -220,7 +221,7 @@ class StoredNetworks:
       raise UserError(
         f"start_from is {path}, which is not a results folder: train it first, or put it back"
       )
-    if not variables_of(root):
+    if not stored_variable_shapes(root):
       raise UserError(
         f"start_from is {path}, which holds no trained parameters: train it with keep_params=True"
       )
@@ -230,7 +231,9 @@ class StoredNetworks:
       raise UserError(
         f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first"
       )
-    self.shapes = {name: tuple(shape) for name, shape in variables_of(root).items()}
+    self.shapes = {
+      name: tuple(shape) for name, shape in stored_variable_shapes(root).items()
+    }
     # The records have a digest of each array of each block, so no network is read.
     digests = []
     for block in range(len(self.results.blocks)):

@@ -127,13 +127,13 @@ def _merge_steps(
 def _merge_tables(
   sources: Sequence[Results],
 ) -> tuple[list[Int[np.ndarray, " runs"]], dict[str, np.ndarray]]:
-  """Return what `matched` does of the folders' runs tables."""
+  """Return what `match_runs` does of the folders' runs tables."""
   tables = [source.table() for source in sources]
   entries = sources[0].root["arrays"].values()
   # Without seeds, equal values do not make two runs the same.
   if all(entry["attributes"].get("role") != "seed" for entry in entries):
     _number_runs(tables, sources)
-  rows, table = matched(tables)
+  rows, table = match_runs(tables)
   table.pop(NUMBERS, None)
   return rows, table
 
@@ -205,7 +205,7 @@ def check_same_programs(
   recipe = theirs["recipe"]
   # The same data may have been at another path.
   if mine["data_digest"] == theirs["data_digest"]:
-    recipe = with_dataset(recipe, json.loads(mine["recipe"]).get("dataset"))
+    recipe = replace_dataset_in_json(recipe, json.loads(mine["recipe"]).get("dataset"))
   expected = theirs | {"recipe": recipe}
   # Two folders both have a search 0, of other trials.
   if mine.get("search"):
@@ -253,7 +253,7 @@ def _format_entry(entry: Mapping[str, Any] | None) -> str:
   return f"{entry['dtype']} {entry['shape']}"
 
 
-def with_dataset(recipe: str, dataset: Any) -> str:
+def replace_dataset_in_json(recipe: str, dataset: Any) -> str:
   """Return the JSON of a recipe, with another `dataset` if it has one."""
   fields = json.loads(recipe)
   if "dataset" in fields:
@@ -261,7 +261,7 @@ def with_dataset(recipe: str, dataset: Any) -> str:
   return json.dumps(fields)
 
 
-def matched(
+def match_runs(
   tables: Sequence[Mapping[str, np.ndarray]],
 ) -> tuple[list[Int[np.ndarray, " runs"]], dict[str, np.ndarray]]:
   """Return, for each table, the rows that its runs have in the merged table; and the
@@ -370,6 +370,6 @@ def copy_block(
   # The same data may have been at another path.
   dataset = json.loads(merged.root["recipe"]).get("dataset")
   if "recipe" in record:
-    record["recipe"] = with_dataset(record["recipe"], dataset)
+    record["recipe"] = replace_dataset_in_json(record["recipe"], dataset)
   outputs = {name: source.read(name, rows) for name in merged.outputs}
   merged.write_block(block, outputs, record)

@@ -255,7 +255,7 @@ def check_classes(results: xr.Dataset) -> xr.Dataset:
   )
 
 
-def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
+def converged_runs(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
   """Return the places of the runs that did not diverge."""
   if DIVERGED not in results.variables:
     return np.arange(results.sizes["run"])
@@ -270,7 +270,7 @@ def error_matrix(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs example
     results: opened results, or the path of a folder.
   """
   results = require_predictions(results)
-  kept = results.isel(run=converged(results))
+  kept = results.isel(run=converged_runs(results))
   predictions = kept[class_of(kept)].values
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
   return predictions != kept.labels.values.astype(predictions.dtype)
@@ -292,7 +292,7 @@ def prediction_blocks(
       "these runs have a label map each, and no labels fit all of them: take "
       "vs.error_matrix(results)"
     )
-  kept = converged(results)
+  kept = converged_runs(results)
   predictions = results[class_of(results)]
   for start in range(0, len(kept), runs):
     block = kept[start : start + runs]
@@ -352,7 +352,7 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   needed = {"votes", "counted", "half_errors", "labels", "run_place"}
   if not needed <= set(results.variables):
     return None
-  kept = results.isel(run=converged(results))
+  kept = results.isel(run=converged_runs(results))
   rows, block, combination = kept.run_place.values.T
   counted = results.counted.values.astype(np.int64)
   of_these = np.zeros_like(counted)
@@ -397,7 +397,7 @@ def _sum_of_counts(
   return total
 
 
-def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
+def load_into_memory(results: xr.Dataset, where: Folder) -> xr.Dataset:
   """Return results read into memory, except logits and counts.
 
   Raises:

@@ -37,16 +37,16 @@ from vmapseeds.errors import (
   warn,
 )
 from vmapseeds.results.description import IMPORTED
-from vmapseeds.results.doubts import doubts
+from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.given import (
   AXES,
   Source,
-  as_runs,
   is_seed,
   read_table,
   read_values,
   sources,
+  with_runs_axis,
 )
 from vmapseeds.results.opening import open_results
 from vmapseeds.stats.reading import check_finite, layout, read_classes, read_labels
@@ -190,7 +190,7 @@ class Recorder:
         or a run of these seeds and values is there. Nothing is added then.
     """
     kind, arrays = choose_kind(predictions, logits)
-    runs = sources(kind, as_runs(kind, arrays))
+    runs = sources(kind, with_runs_axis(kind, arrays))
     self.add_sources(runs, values)
 
   def add_sources(
@@ -226,14 +226,14 @@ class Recorder:
         pass
     results = self._results or self._open()
     tested = self._tested
-    check_runs(runs, tested, self.path)
+    check_shapes_of_runs(runs, tested, self.path)
     several = count > results.block_runs
     steps = _steps(count, results.block_runs, progress and several, "adding")
     blocks = make_blocks(runs, tested, steps)
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
     # The table is joined while the folder's claim is held: two processes may add at once.
-    append(results, count, functools.partial(joined, self.path, columns), blocks)
+    append(results, count, functools.partial(append_runs, self.path, columns), blocks)
 
   def _open(self) -> Results:
     """Open the folder that is there, and check that it is as this recorder was told."""
@@ -264,14 +264,14 @@ class Recorder:
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
-      revise(results, functools.partial(renamed, self._class_names))
+      revise(results, functools.partial(with_class_names, self._class_names))
     self._results = results
     return results
 
   def _check_labels(self, stored: Mapping[str, np.ndarray], num_classes: int) -> None:
     """Raise `UserError` if labels were given, and are not those of the folder."""
     if self._labels:
-      check_test_sets(self._labels, stored, self.path)
+      check_same_test_sets(self._labels, stored, self.path)
     for name, source in self._labels.items():
       labels = read_classes(source.what, source[:], AXES["labels"], num_classes)
       if not np.array_equal(labels, stored[name]):
@@ -285,13 +285,13 @@ class Recorder:
   ) -> None:
     """Make the folder with these runs in it."""
     count = number_of_runs(runs)
-    check_test_sets(runs, self._labels, "the labels")
+    check_same_test_sets(runs, self._labels, "the labels")
     block_runs = min(at_least("block_runs", block_runs, 1), count)
     tested = self._tested_first(runs, block_runs, progress)
-    check_runs(runs, tested)
+    check_shapes_of_runs(runs, tested)
     # Two of the new runs may have the same seeds.
     no_runs = {name: column[:0] for name, column in columns.items()}
-    joined(self.path, columns, no_runs)
+    append_runs(self.path, columns, no_runs)
 
     labels = {f"{name}/labels": array for name, array in tested.labels.items()}
     origins = [*runs.values(), *self._labels.values()]
@@ -379,7 +379,7 @@ def _steps(
   return track(steps, what, console=Console(stderr=True))
 
 
-def check_test_sets(
+def check_same_test_sets(
   arrays: Mapping[str, Any], stored: Mapping[str, Any], where: Folder
 ) -> None:
   """Raise `UserError` unless the same test sets are given in the same order."""
@@ -390,11 +390,11 @@ def check_test_sets(
     )
 
 
-def check_runs(
+def check_shapes_of_runs(
   runs: SourcesBySet, tested: Tested, where: Folder = "the labels"
 ) -> None:
   """Raise `UserError` unless arrays of runs have the test sets, examples and classes."""
-  check_test_sets(runs, tested.labels, where)
+  check_same_test_sets(runs, tested.labels, where)
   for name, source in runs.items():
     examples = len(tested.labels[name])
     if source.shape[1] != examples:
@@ -446,7 +446,7 @@ def make_blocks(
     # Predictions are classes and logits are finite, or they were refused.
     outputs["diverged"] = np.zeros(len(predicted), bool)
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    yield outputs, {"versions": versions(), "when": when}
+    yield outputs, {"versions": recorder_versions(), "when": when}
 
 
 def classes_in(
@@ -501,7 +501,7 @@ def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]
     yield outputs, record
 
 
-def joined(path: Folder, columns: Columns, table: Columns) -> Columns:
+def append_runs(path: Folder, columns: Columns, table: Columns) -> Columns:
   """Return the runs table with new runs after those that are there.
 
   Raises:
@@ -581,7 +581,7 @@ def _output(tested: Tested, labels: Int[np.ndarray, " examples"]) -> Output:
   )
 
 
-def renamed(names: Sequence[str], root: Description) -> Description:
+def with_class_names(names: Sequence[str], root: Description) -> Description:
   """Return a description whose classes have these names."""
   arrays = {}
   for name, entry in root["arrays"].items():
@@ -636,7 +636,7 @@ def classes_of(runs: SourcesBySet, num_classes: int | None) -> int | None:
 
 
 @functools.cache
-def versions() -> dict[str, str]:
+def recorder_versions() -> dict[str, str]:
   """Return the versions of Python and of the packages that recorded the runs."""
   return {
     "python": platform.python_version(),
@@ -679,7 +679,7 @@ def describe_origin(
       "keep_params": False,
     },
     "identity": {"data": None, "networks": None, "fixed": {}},
-    "versions": versions(),
+    "versions": recorder_versions(),
   }
 
 
@@ -781,6 +781,6 @@ def import_runs(
   )
   results = open_results(out, recorder.test_sets[0])
   if progress:
-    for doubt in doubts(results):
+    for doubt in find_doubts(results):
       warn(f"note: {doubt}")
   return results

@@ -63,7 +63,7 @@ def read_values_table(file: Path) -> TextTable:
     )
   frame = _read_all(file, layout, names=[name.strip() for name in first])
   frame, index = without_index(frame)
-  check_names(file, frame)
+  check_column_names(file, frame)
   return TextTable(frame, _note(file, frame, layout, True, index))
 
 
@@ -127,7 +127,7 @@ def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
   return frame, None
 
 
-def check_names(what: Any, frame: pd.DataFrame) -> None:
+def check_column_names(what: Any, frame: pd.DataFrame) -> None:
   """Raises: UserError: a column has no name, or two have the same."""
   names = [str(name) for name in frame.columns]
   for place, name in enumerate(names):

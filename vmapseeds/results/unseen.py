@@ -14,7 +14,7 @@ from jaxtyping import Int
 from vmapseeds import stats
 from vmapseeds.errors import UserError, hide_own_frames, option, safe_name
 from vmapseeds.results.by_example import (
-  num_classes_of,
+  count_classes,
   open_with_held_out,
   table_of_votes,
   votes_of_held_out,
@@ -22,7 +22,7 @@ from vmapseeds.results.by_example import (
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
   class_of,
-  converged,
+  converged_runs,
   open_with_rows,
   resolve_test_set,
 )
@@ -69,7 +69,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   # Votes for a class of one run and a class of another would be added up.
   if "label_map" in opened.variables:
     raise UserError("runs with label maps have no common labels: leave these out")
-  kept = opened.isel(run=converged(opened))
+  kept = opened.isel(run=converged_runs(opened))
   mask, predictions = kept["mask"].values, kept["predictions"].values
   runs = mask.sum(0)
   table: dict[str, Any] = {"runs": ("example", runs)}
@@ -154,7 +154,7 @@ def measure(
     targets = opened["labels"].values
     if targets.ndim != 1:
       raise UserError("label maps differ between runs: measure runs of one label map")
-    classes = num_classes_of(opened)
+    classes = count_classes(opened)
   else:
     targets = opened["targets"].values
     classes = None
@@ -162,7 +162,7 @@ def measure(
   # Kept in float16 or bfloat16, outputs would round the metrics, too.
   outputs = opened[name].values.astype(np.float32)
   alive = np.zeros(len(outputs), bool)
-  alive[converged(opened)] = True
+  alive[converged_runs(opened)] = True
   # Runs that hold nothing out are measured on all examples.
   mask = np.ones(outputs.shape[:2], bool)
   if "mask" in opened:
@@ -172,7 +172,7 @@ def measure(
   for metric_name, value in metrics.items():
     metric = _check_metric(metric_name, value, targets, classes)
     # Compiled once a metric, and again for each other number of examples.
-    of_one = jax.jit(functools.partial(run_metrics.measure, metric_name, metric))
+    of_one = jax.jit(functools.partial(run_metrics.measure_metric, metric_name, metric))
     values = np.full(len(outputs), np.nan)
     for run in np.flatnonzero(alive):
       own = mask[run]

@@ -337,7 +337,9 @@ def held_rows(
     return [], {}
   theirs = root.get("search")
   if theirs is None:
-    raise UserError(f"{out} holds runs of no search; {description.use_another()}")
+    raise UserError(
+      f"{out} holds runs of no search; {description.remedy_of_other_campaign()}"
+    )
   check_same_search(out, theirs, mine)
   runs, _ = description.campaign_of(out)
   columns = [runs.values[name].tolist() for name in TRIAL_COLUMNS]
@@ -364,7 +366,7 @@ def check_same_search(out: Folder, theirs: Mapping[str, Any], mine: Mapping[str,
     if theirs.get(name) != value:
       raise UserError(
         f"{out} belongs to another search: its {name} is {theirs.get(name)!r}, not "
-        f"{value!r}; {description.use_another()}"
+        f"{value!r}; {description.remedy_of_other_campaign()}"
       )
 
 

@@ -116,7 +116,7 @@ STEPS: dict[str, Callable[..., Step]] = {
 
 
 @functools.cache
-def parse(text: str) -> tuple[Step, ...]:
+def parse_steps(text: str) -> tuple[Step, ...]:
   """Return the steps of a text such as "flip translate=2 cutout=12"."""
   steps = []
   for name, size in augmentation(text):
@@ -125,7 +125,7 @@ def parse(text: str) -> tuple[Step, ...]:
   return tuple(steps)
 
 
-def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
+def draw_steps(steps, key: Key[Array, ""], shape: tuple[int, ...]):
   """Draw what the steps need for one input of this shape, each from its own random
   words. For a user's function, return the key.
   """
@@ -133,7 +133,7 @@ def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
     return jax.random.key_data(key)
   # One call draws two words for every step: on a CPU the call costs more than the
   # numbers.
-  parsed = parse(steps)
+  parsed = parse_steps(steps)
   words = jax.random.bits(key, (len(parsed), 2), np.uint32)
   return tuple(
     step.draw(two, *shape[:2]) for step, two in zip(parsed, words, strict=True)
@@ -142,7 +142,7 @@ def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
 
 def alternates(steps) -> bool:
   """Return whether a step needs what was drawn in the first epoch."""
-  return is_name(steps) and any(step.alternates for step in parse(steps))
+  return is_name(steps) and any(step.alternates for step in parse_steps(steps))
 
 
 def alternated(steps, drawn, first, epoch: Int[Array, ""]):
@@ -150,7 +150,7 @@ def alternated(steps, drawn, first, epoch: Int[Array, ""]):
   the first epoch, inverted in every second.
   """
   draws_of_epoch = []
-  for step, draw, first_draw in zip(parse(steps), drawn, first, strict=True):
+  for step, draw, first_draw in zip(parse_steps(steps), drawn, first, strict=True):
     if step.alternates:
       is_inverted = epoch % 2 == 1
       draw = first_draw ^ is_inverted
@@ -158,13 +158,15 @@ def alternated(steps, drawn, first, epoch: Int[Array, ""]):
   return tuple(draws_of_epoch)
 
 
-def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
+def apply_steps(
+  steps, single: Real[Array, "..."], drawn, fill: Fill
+) -> Real[Array, "..."]:
   """Apply the steps to one input, given what they drew."""
   if not is_name(steps):
     key = jax.random.wrap_key_data(drawn, impl="threefry2x32")
     with calling("augment", steps):
       return resolve_object("augment", steps)(key, single)
-  for step, draw in zip(parse(steps), drawn, strict=True):
+  for step, draw in zip(parse_steps(steps), drawn, strict=True):
     single = step.apply(single, draw, fill)
   return single
 

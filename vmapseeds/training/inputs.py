@@ -217,7 +217,7 @@ def draw_augmentation(
       is_repeated = repeat > 0
       repeat_key = jax.random.fold_in(example_key, repeat)
       example_key = jax.lax.select(is_repeated, repeat_key, example_key)
-    return augment.draws(recipe.augment, example_key, shape)
+    return augment.draw_steps(recipe.augment, example_key, shape)
 
   def draw_one(example, repeat):
     drawn = draw_with(key, example, repeat)
@@ -257,7 +257,7 @@ def training_inputs(
   def augment_one(single, drawn):
     if gets_floats:
       single = single.astype(jnp.float32)
-    augmented = augment.apply(recipe.augment, single, drawn, fill)
+    augmented = augment.apply_steps(recipe.augment, single, drawn, fill)
     return normalize(augmented, data.mean, data.std)
 
   # On accelerators the batch is the last axis: three channels would leave vector

@@ -207,9 +207,9 @@ def make_train_step(
       steps, opt_state = optimizer.update(gradient, opt_state, params, **extra)
       params = optax.apply_updates(params, steps)
     nonfinite_steps += (~jnp.isfinite(value)).astype(jnp.int32)
-    check_kept("model", recipe.model, state.batch_stats, batch_stats)
+    check_shapes_kept("model", recipe.model, state.batch_stats, batch_stats)
     before, after = (state.params, state.opt_state), (params, opt_state)
-    check_kept("optimizer", recipe.optimizer, before, after)
+    check_shapes_kept("optimizer", recipe.optimizer, before, after)
     return State(params, batch_stats, opt_state, nonfinite_steps, epochs)
 
   return train_step
@@ -231,7 +231,7 @@ def with_moved_params(params: PyTree, moved: PyTree) -> PyTree:
   return moved
 
 
-def check_kept(what: str, value, before: PyTree, after: PyTree) -> None:
+def check_shapes_kept(what: str, value, before: PyTree, after: PyTree) -> None:
   """Raise `UserError` unless a step leaves shapes and dtypes as they were, as the next one
   needs.
   """

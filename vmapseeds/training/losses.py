@@ -20,7 +20,7 @@ Loss = Callable[
 ]
 
 
-def cross_entropy(
+def smoothed_cross_entropy(
   logits: Float[Array, "batch classes"],
   labels: Int[Array, " batch"],
   smoothing: float | Float[Array, ""] = 0.0,
@@ -64,7 +64,7 @@ def loss_of(recipe: Recipe, run: Run) -> Loss:
     smoothing = recipe.label_smoothing
   loss: Loss
   if recipe.loss == "cross_entropy":
-    loss = functools.partial(cross_entropy, smoothing=smoothing)
+    loss = functools.partial(smoothed_cross_entropy, smoothing=smoothing)
   elif recipe.loss == "squared_error":
     loss = squared_error
   else:

@@ -92,7 +92,7 @@ def log_loss(
   return -jnp.take_along_axis(log_p, targets[:, None], 1).mean()
 
 
-def ece(
+def expected_calibration_error(
   outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
 ) -> Float[Array, ""]:
   """Return the expected calibration error of the most probable class, in ten bins."""
@@ -164,7 +164,7 @@ READY = {
   "f1": Metric(f1),
   "brier": Metric(brier, higher_is_better=False),
   "log_loss": Metric(log_loss, higher_is_better=False),
-  "ece": Metric(ece, higher_is_better=False),
+  "ece": Metric(expected_calibration_error, higher_is_better=False),
   "r2": Metric(r2, "numbers"),
   "rmse": Metric(rmse, "numbers", higher_is_better=False),
   "concordance_index": Metric(concordance_index, "(time, event)"),
@@ -196,7 +196,7 @@ def check_metric(name: str, metric: Metric, targets: Any, num_classes: int | Non
     )
 
 
-def measure(
+def measure_metric(
   name: str, metric: Metric, outputs: Num[Array, "examples ..."], targets: Array
 ) -> Float[Array, ""]:
   """Return a metric, NaN where an output is NaN.
@@ -221,7 +221,7 @@ def measure_all(
   values = {}
   for name, name_or_function in recipe.metrics.items():
     metric = metric_of(name, name_or_function)
-    values[name] = measure(name, metric, outputs, targets)
+    values[name] = measure_metric(name, metric, outputs, targets)
   return values
 
 

@@ -48,7 +48,7 @@ def moments_of(
   if mean is None:
     mean = np.mean(inputs, axis=axes, dtype=np.float64)
   if std is None:
-    std = deviation(inputs, axis=axes, dtype=np.float64)
+    std = std_in_parts(inputs, axis=axes, dtype=np.float64)
   # A deviation may be above 0 and become 0 in float32.
   std = np.asarray(std, np.float32)
   if not (std > 0).all():
@@ -67,7 +67,9 @@ def channels_of(inputs: np.ndarray) -> int:
   return inputs.shape[-1] if inputs.ndim > 1 else 1
 
 
-def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
+def std_in_parts(
+  inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type
+) -> np.ndarray:
   """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
   mean, eight times as large as bytes.
   """

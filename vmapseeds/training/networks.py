@@ -294,7 +294,7 @@ def _network(recipe, num_classes, precision, dropout):
     "dtype": jnp.dtype("bfloat16" if precision == "bfloat16" else "float32"),
   }
   if isinstance(model, nn.Module):
-    return linen(_make(recipe, lambda: model, options, dropout))
+    return from_linen(_make(recipe, lambda: model, options, dropout))
   if is_pair(model):
     init, apply = _make(recipe, lambda: model, options, dropout)
     return from_pair(init, apply)
@@ -318,7 +318,7 @@ def _network(recipe, num_classes, precision, dropout):
     raise UserError(
       f"model {name_of(recipe.model)} makes a {type(module).__name__}: give {MODELS}"
     )
-  return linen(module)
+  return from_linen(module)
 
 
 def _parameters(model):
@@ -370,12 +370,12 @@ def _is_default(name, value):
   return not isinstance(value, jax.Array) and value == MODEL_DEFAULTS.get(name)
 
 
-def takes(recipe: Recipe, name: str) -> bool:
+def model_takes(recipe: Recipe, name: str) -> bool:
   """Return whether the recipe's model, a built-in one, takes an argument."""
   return is_name(recipe.model) and name in _parameters(models.load(recipe.model))
 
 
-def linen(model: nn.Module) -> Network:
+def from_linen(model: nn.Module) -> Network:
   """Return a Linen module as pure functions."""
   evaluation = _mode(model, False)
   training = _mode(model, True)
@@ -585,7 +585,7 @@ def _convolves_one(equation):
   return equation.invars[0].aval.shape[batch] == 1
 
 
-def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
+def flattens_inputs(recipe: Recipe, data: DeviceExamples) -> bool:
   """Return whether the network uses its inputs only as vectors, one per example."""
   inputs = batch_like(data, 1)
   if inputs.ndim <= 2:
@@ -608,7 +608,7 @@ def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
   A TPU would move images pixel by pixel. This takes three times as long as everything
   else.
   """
-  if platform() == "tpu" and not recipe.augment and flattens(recipe, data):
+  if platform() == "tpu" and not recipe.augment and flattens_inputs(recipe, data):
     return as_vectors(data)
   return data
 

@@ -87,7 +87,7 @@ def check_no_module(name: object) -> None:
   raise UserError(f"{name} is a module: give a recipe or task of it, {choice}")
 
 
-def imported(text: str):
+def import_object(text: str):
   """Import the object that an import string names.
 
   Raises:
@@ -203,7 +203,7 @@ def resolve_object(what: str, value):
     UserError: it cannot be imported.
   """
   if isinstance(value, str):
-    return imported(value)
+    return import_object(value)
   if not isinstance(value, Named):
     return value
   module, _, attribute = value.name.partition(":")
@@ -214,7 +214,7 @@ def resolve_object(what: str, value):
       f"the {what} {value.name} cannot be imported by name: resume from the program "
       "that created it"
     )
-  return imported(value.name)
+  return import_object(value.name)
 
 
 def to_spec(value):

@@ -82,7 +82,7 @@ def make_optimizer(
   `adamw` to the update (Loshchilov & Hutter 2019), as in `optax.adamw`.
   """
   if not is_name(recipe.optimizer):
-    return own_optimizer(recipe, run, steps)
+    return call_own_optimizer(recipe, run, steps)
   rate = learning_rate(recipe, run, steps)
   moments = MOMENTS[recipe.optimizer](run["momentum"])
   decay = optax.add_decayed_weights(run["weight_decay"])
@@ -92,7 +92,9 @@ def make_optimizer(
   return optax.chain(decay, moments, scale)
 
 
-def own_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransformation:
+def call_own_optimizer(
+  recipe: Recipe, run: Run, steps: int
+) -> optax.GradientTransformation:
   """Return what a user's function gives as the optimizer.
 
   Raises:

@@ -423,7 +423,7 @@ def select_examples(output: Output, array, axes: int):
   return array
 
 
-def labels_of(
+def labels_of_outputs(
   outputs: Mapping[str, Output],
 ) -> dict[str, Integer[np.ndarray, " examples"]]:
   """Return the labels of the outputs that are classes, as they are stored, by name."""

@@ -13,7 +13,12 @@ from vmapseeds.training import objects
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
 from vmapseeds.training.runs import POOLED, Runs
-from vmapseeds.training.supervised import Base, Keep, load_recipe_task, start_in_turn
+from vmapseeds.training.supervised import (
+  Base,
+  Keep,
+  assign_start_networks,
+  load_recipe_task,
+)
 from vmapseeds.training.task import Task, describe_task, with_internal
 
 
@@ -25,7 +30,7 @@ def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
     text = plugins().get(task, task)
     imported = None
     if objects.is_import(text):
-      imported = objects.imported(text)
+      imported = objects.import_object(text)
     if isinstance(imported, Task):
       # Another process imports it by the same text.
       return with_internal(imported, origin=text)
@@ -47,7 +52,7 @@ def from_description(spec: str, origin: str, out: Any = "") -> Recipe | Task:
   """
   imported = None
   if origin:
-    imported = objects.imported(origin)
+    imported = objects.import_object(origin)
   is_task = "start" in json.loads(spec)
   if not is_task:
     # The folder's fields count: the recipe of that name may have changed since.
@@ -180,7 +185,7 @@ def load_data(
   """
   if isinstance(task, Recipe):
     if base is not None:
-      runs = start_in_turn(runs, base)
+      runs = assign_start_networks(runs, base)
     return load_recipe_task(task, runs, keep, memory=memory, base=base, says=says), runs
   # `predictions` works for a task, too: its classes are known by their role.
   if keep != Keep(keep.predictions):

@@ -938,7 +938,7 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
     of_packages = plugins()
     one_of("recipe", name, (*RECIPES, *of_packages, "package.module:name"))
     name = of_packages[name]
-  imported = objects.imported(name)
+  imported = objects.import_object(name)
   if not isinstance(imported, Recipe):
     raise UserError(f"{name} is {type(imported).__name__}: give a vs.Recipe")
   return dataclasses.replace(imported.replace(**overrides), origin=name)

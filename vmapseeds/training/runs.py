@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,9 +34,18 @@ from vmapseeds.training.objects import is_import, name_of
 MAX_RUNS = 10**7
 TEXT_BYTES = 120  # of a name in a results folder
 NEVER = -1  # the poke step of a run that is not poked
-BOOTSTRAP = splits.bootstrap.__name__
-OUT_OF_BOOTSTRAP = splits.out_of_bootstrap.__name__
-K_FOLD, STRATIFIED = "k_fold", "stratified_k_fold"
+# How the data seed chooses a run's training examples, as results folders name it.
+SUBSET = "subset"
+BOOTSTRAP = "bootstrap"
+OUT_OF_BOOTSTRAP = "out_of_bootstrap"
+K_FOLD = "k_fold"
+STRATIFIED = "stratified_k_fold"
+# Those that draw for each seed apart.
+DRAWS: dict[str, Callable[..., Any]] = {
+  SUBSET: splits.subset,
+  BOOTSTRAP: splits.draw_bootstrap_sample,
+  OUT_OF_BOOTSTRAP: splits.out_of_bootstrap,
+}
 # Ways to choose training examples of all that a data set has; others are held out.
 POOLED = (OUT_OF_BOOTSTRAP, K_FOLD, STRATIFIED)
 
@@ -113,8 +122,8 @@ class Runs:
   )
   # Seeds of any source that is not among `seeds`.
   others: UInt32[np.ndarray, " runs"] | None = None
-  # (the name of a function of `data.splits`, size) if the data seed draws the training
-  # examples; or (K_FOLD or STRATIFIED, the number of folds), with a column of folds
+  # (a key of `DRAWS`, size) if the data seed draws the training examples; or (K_FOLD or
+  # STRATIFIED, the number of folds), with a column of folds
   sampling: tuple[str, int | None] | None = dataclasses.field(
     default=None, metadata=dict(static=True)
   )
@@ -307,7 +316,7 @@ class Runs:
     is_size = whole_number(size_or_indices) is not None
     if is_size or not hasattr(size_or_indices, "__len__"):
       size = at_least("training subset", size_or_indices, 1)
-      return self._with(subset=None, sampling=("subset", size))
+      return self._with(subset=None, sampling=(SUBSET, size))
     rows = self._of_each(
       "training indices", size_or_indices, "from 0, (train,) or (runs, train)", ndim=1
     )
@@ -635,7 +644,7 @@ def _group_numbers(groups, k: int) -> Integer[np.ndarray, " examples"]:
 # A search draws examples again in each of its rounds.
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
 def _draw_examples(kind, seeds, available, size):
-  draw = getattr(splits, kind)
+  draw = DRAWS[kind]
   return jax.vmap(lambda seed: draw(source_key("data", seed), available, size))(seeds)
 
 

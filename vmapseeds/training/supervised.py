@@ -48,15 +48,15 @@ from vmapseeds.training.networks import (
   describe_trainable,
   last_layer,
   make_network,
+  model_takes,
   path_of,
   product_precision,
-  takes,
   variables_of,
 )
 from vmapseeds.training.objects import (
   Named,
   before_training,
-  imported,
+  import_object,
   is_name,
   is_object,
   is_pair,
@@ -72,6 +72,7 @@ from vmapseeds.training.runs import (
   OUT_OF_BOOTSTRAP,
   POOLED,
   STRATIFIED,
+  SUBSET,
   Run,
   Runs,
   as_bytes,
@@ -180,7 +181,7 @@ def load_recipe_task(
     recipe,
     shared,
     fields=fields,
-    make_variant=functools.partial(variant_task, recipe, shared),
+    make_variant=functools.partial(make_task_of_variant, recipe, shared),
   )
 
 
@@ -202,7 +203,7 @@ class SharedByPrograms(NamedTuple):
   says: bool
 
 
-def variant_task(
+def make_task_of_variant(
   recipe: Recipe, shared: SharedByPrograms, values: Mapping[str, float | str]
 ) -> Task:
   """Return the task of those runs of a table that have these values of the fields that
@@ -227,7 +228,7 @@ def make_task_for_table(
   runs, dataset = shared.runs, shared.dataset
   train = shared.sets[0]
   available = len(dataset.train)
-  check_runs(recipe, runs, available, dataset.num_classes)
+  check_runs_fit_recipe(recipe, runs, available, dataset.num_classes)
   check_data(recipe, dataset, shared.num_classes)
   check_network(recipe, train, shared.memory)
   if shared.says and recipe.trainable != "all":
@@ -354,7 +355,7 @@ def is_traced(recipe: Recipe, name: str, swept: Sequence[str]) -> bool:
   """Return whether a program reads a field's value from its run."""
   if name == "label_smoothing":
     return recipe.loss == "cross_entropy" and "loss" not in swept
-  return name == "dropout" and "model" not in swept and takes(recipe, name)
+  return name == "dropout" and "model" not in swept and model_takes(recipe, name)
 
 
 def warn_about_data(
@@ -561,7 +562,7 @@ def pool_sets(data: Dataset) -> Dataset:
   return dataclasses.replace(data, train=pool, tests={"train": pool})
 
 
-def start_in_turn(runs: Runs, base: Base) -> Runs:
+def assign_start_networks(runs: Runs, base: Base) -> Runs:
   """Return the table with run i starting from network i modulo how many there are,
   unless it says otherwise.
   """
@@ -1020,7 +1021,7 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
   return DeviceExamples(inputs, targets, mean, std, like.num_classes)
 
 
-def check_runs(
+def check_runs_fit_recipe(
   recipe: Recipe, runs: Runs, num_train: int, num_classes: int | None
 ) -> None:
   """Raise `UserError` if a table does not fit a recipe and its data set, which has so many
@@ -1090,7 +1091,7 @@ def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
       f"{size} of {num_train} examples to train on: give at most {num_train - 2}, so that "
       "some are left to validate and test on"
     )
-  if kind == "subset" and size > num_train:
+  if kind == SUBSET and size > num_train:
     raise UserError(
       f"training subset of {size} of {num_train} examples: give at most {num_train}"
     )
@@ -1173,7 +1174,7 @@ def dataset_of(recipe: Recipe, splits_all: bool = False) -> Dataset:
       "program that created it"
     )
   if isinstance(source, str) and module_exists(source):
-    source = imported(source)
+    source = import_object(source)
     if not isinstance(source, Dataset):
       kind = type(source).__name__
       raise UserError(

@@ -472,7 +472,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   declared = outputs.declare_outputs(task.name, meanings, finished, runs.columns())
   classes = outputs.tested_classes(declared)
   kept = outputs.stored_outputs(declared)
-  labels = outputs.labels_of(declared)
+  labels = outputs.labels_of_outputs(declared)
   shapes = jax.eval_shape(
     lambda values, run: outputs.stored_outputs_and_counts(
       declared, labels, values, run
@@ -486,7 +486,7 @@ def trace(task: Task, runs: Runs) -> Traced:
       shapes[name] = jax.ShapeDtypeStruct(shapes[name].shape, np.float64)
   constants = outputs.constants(declared, finished) | dict(task.constants)
   outputs.check_together(task.name, kept, shapes, constants)
-  check_names(runs, kept, constants)
+  check_names_are_free(runs, kept, constants)
   return Traced(
     task,
     lane,
@@ -559,7 +559,7 @@ def check_rounds(traced: Traced) -> None:
       )
 
 
-def check_names(runs: Runs, kept, constants: Constants) -> None:
+def check_names_are_free(runs: Runs, kept, constants: Constants) -> None:
   """Raise `UserError` if a column of the table has the name of something else."""
   taken = {"run"}
   for name in (*kept, *constants):
@@ -674,7 +674,7 @@ def groups_of(traced: Traced) -> list[str]:
   return groups
 
 
-def num_classes_of(traced: Traced) -> int | None:
+def num_classes_of_outputs(traced: Traced) -> int | None:
   """Return how many classes the first output that is a class tells apart."""
   for output in traced.classes.values():
     return output.num_classes

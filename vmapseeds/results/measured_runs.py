@@ -1,0 +1,446 @@
+"""The outputs that reports are about, and what the statistics of one need of its runs.
+
+An output of role `class` has predicted classes (run, example) and labels, one of role
+`loss` a number of each example (run, example), one of role `score` a number of each run.
+More axes of examples are flattened.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.special
+import xarray as xr
+from jaxtyping import Float
+
+from vmapseeds import stats
+from vmapseeds.errors import UserError, option
+from vmapseeds.results.description import count_seen_examples
+from vmapseeds.results.formatting import ACCURACY, Quantity
+from vmapseeds.results.opening import class_names_of, stored_tallies, with_role
+from vmapseeds.stats._arrays import safe_divide
+from vmapseeds.stats.calibration import finite_ensemble_of_votes
+from vmapseeds.stats.counts import Counts, sparse_votes
+from vmapseeds.stats.intervals import disagreement_of_each_run
+from vmapseeds.stats.pairs import PairScan, scan_pairs
+from vmapseeds.stats.reading import read_votes
+from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
+from vmapseeds.stats.sample_sizes import runs_needed
+
+REPORTED_ROLES = ("class", "loss", "score")
+PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
+MOST_PAIRS = 10  # of examples, that are farthest from independence
+MOST_GAPS = 200  # runs whose logit gaps are read
+
+
+class AllDiverged(UserError):
+  """No run is left whose statistics could be told."""
+
+
+def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
+  """Return name -> attributes of the outputs that reports are about: role `class`,
+  `loss` or `score`.
+
+  They are the dataset's attribute `roles`, so that they are known of arrays that are not
+  read or stored, else the attributes of its variables.
+
+  Raises:
+    UserError: no output has such a role.
+  """
+  variables = {str(name): x.attrs for name, x in results.variables.items()}
+  # A variable after each epoch has the role of the output that it is a series of.
+  outputs: dict[str, Mapping[str, Any]] = {
+    name: attributes
+    for name, attributes in results.attrs.get("roles", variables).items()
+    if attributes.get("role") in REPORTED_ROLES and "series" not in attributes
+  }
+
+  # Where predictions are not kept, labels say what was counted.
+  for name, x in results.variables.items():
+    if x.attrs.get("role") != "labels":
+      continue
+    counted = {"role": "class", "labels": name, "num_classes": x.attrs["num_classes"]}
+    outputs = {x.attrs["of"]: counted} | outputs
+
+  if not outputs:
+    raise UserError(
+      "no output of these results has the role class, loss or score: they have "
+      f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
+      "e.g. outputs={'reward': vs.Output(role='score')}"
+    )
+  return outputs
+
+
+def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
+  """Return what an output's number of a run is: accuracy, mean loss or score."""
+  role = attributes["role"]
+  if role == "class":
+    return ACCURACY
+  if role == "loss":
+    name = f"mean {name}"
+  return Quantity(name, attributes.get("unit") or "number")
+
+
+def is_higher_better(attributes: Mapping[str, Any]) -> bool:
+  """Return whether higher numbers of an output are better."""
+  if attributes["role"] == "loss":
+    return False
+  return attributes.get("higher_is_better", True)
+
+
+def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
+  """Return an output's number of each run; NaN or infinite for runs that diverged."""
+  attributes = roles(results)[name]
+  if attributes["role"] != "class":
+    output = results[name].values
+    # Runs that diverged have infinities, whose mean warns.
+    with np.errstate(all="ignore"):
+      values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
+  elif "accuracy" in results.variables:
+    values = results.accuracy.values
+  else:
+    right = results[name] == results[attributes["labels"]]
+    axes_of_examples = [axis for axis in right.dims if axis != "run"]
+    values = right.mean(axes_of_examples).values
+  if "diverged" not in results.variables:
+    return values
+  return np.where(results.diverged.values, np.nan, values)
+
+
+def largest_variance(quantity: Quantity) -> float:
+  """Return the largest variance that numbers can have: fractions are within 0 and 1."""
+  # Popoviciu: half of the numbers at either end of [0, 1].
+  return 0.25 if quantity.unit == ACCURACY.unit else np.inf
+
+
+class Spread(NamedTuple):
+  """How the means of a number of each example differ between runs.
+
+  Attributes:
+    independent: the variance if examples were independent.
+    distribution: the variance on an infinite test set; NaN if runs were trained on some
+      test examples.
+    halves: (2, runs), sums over the examples of even and of odd index.
+    correlation: of these.
+    runs_needed: for `PRECISION`.
+    common: what is left out of `halves`, so that large losses cost no digits of their
+      spread.
+  """
+
+  independent: stats.Estimate
+  distribution: stats.Estimate
+  halves: np.ndarray
+  correlation: Any
+  runs_needed: Any
+  common: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRuns:
+  """The runs that did not diverge, and what the statistics of an output need of them.
+
+  Attributes:
+    kept: their results.
+    output: name of the output.
+    role: class, loss or score.
+    of: what the values are.
+    values: (runs,), a number of each run; of tallies in ascending order of errors.
+    diverged: how many runs are left out.
+    spread: of role class or loss.
+    examples: how many, of role class or loss.
+    seen: how many of them a run was trained on, on average.
+    losses: (runs, examples), of role loss.
+    tallies: of role class, as the next four.
+    predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    paired: counts that have those of pairs of examples, if these are asked for.
+    num_classes: how many classes.
+    class_names: their names, if they have any.
+    pooled: whether votes of different runs may be pooled.
+  """
+
+  kept: xr.Dataset
+  output: str
+  role: str
+  of: Quantity
+  values: Float[np.ndarray, " runs"]
+  diverged: int
+  spread: Any = None
+  examples: Any = None
+  seen: float = 0.0
+  losses: Any = None
+  tallies: Any = None
+  predictions: Any = None
+  paired: Counts | None = None
+  num_classes: Any = None
+  class_names: Sequence[str] | None = None
+  pooled: bool = True
+
+  @property
+  def runs(self) -> int:
+    return len(self.values)
+
+  @property
+  def largest(self) -> float:
+    """Return the largest variance that runs can have."""
+    return largest_variance(self.of)
+
+  @property
+  def means_of_halves(self) -> list[np.ndarray]:
+    """Return each run's mean over the examples of even and of odd index: accuracies of
+    role class.
+    """
+    even_sums, odd_sums = self.spread.halves
+    common_even, common_odd = self.spread.common
+    # Of an odd number of examples, one more has an even index.
+    even_count = (self.examples + 1) // 2
+    odd_count = self.examples // 2
+    even_means = (even_sums + common_even) / even_count
+    odd_means = (odd_sums + common_odd) / odd_count
+    if self.role == "class":
+      # The sums are of errors.
+      return [1 - even_means, 1 - odd_means]
+    return [even_means, odd_means]
+
+  @functools.cached_property
+  def disagreements(self) -> Float[np.ndarray, " runs"]:
+    """Each run's mean disagreement with the others, of kept predictions."""
+    return disagreement_of_each_run(self.predictions, self.num_classes)
+
+  @functools.cached_property
+  def gaps(self) -> Float[np.ndarray, "runs examples"]:
+    """Logit gaps of the first runs of a two-class network."""
+    (name,) = with_role(self.kept, "logits")
+    logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
+    return np.asarray(stats.logit_gap(logits))
+
+  @functools.cached_property
+  def mean_probability(self) -> Float[np.ndarray, "examples classes"]:
+    """The mean over runs of the probabilities of classes, of kept logits."""
+    (name,) = with_role(self.kept, "logits")
+    logits = self.kept[name]
+    total = np.zeros(logits.shape[1:])
+    # Run by run, because logits of all runs in float64 may not fit in memory.
+    for run in range(self.runs):
+      # A sum of thousands of runs in float32 would lose digits.
+      outputs = logits.isel(run=run).values.astype(np.float64)
+      total += scipy.special.softmax(outputs, axis=-1)
+    return total / self.runs
+
+  @functools.cached_property
+  def pairs(self) -> PairScan:
+    """What there is of pairs of examples. All are looked at once."""
+    assert self.paired is not None
+    return scan_pairs(self.paired, k=MOST_PAIRS)
+
+  @functools.cached_property
+  def calibration(self) -> tuple[Mapping[str, stats.Bootstrap], stats.FiniteEnsemble]:
+    """The errors of CACE and ECE, and what both are of calibrated runs."""
+    # A fixed key, so that two reports of one folder say the same.
+    key = jax.random.key(0)
+    resampled_errors = calibration_bootstrap_of_votes(self.tallies, key=key)
+    calibrated = finite_ensemble_of_votes(self.tallies, key=key)
+    return resampled_errors, calibrated
+
+
+def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
+  """Return the runs that did not diverge, with what the statistics of an output need.
+
+  A run diverged if the results say so, or if its loss or score is not finite. Tallies
+  are counted from predictions, if there are any. Otherwise they are the stored ones. If
+  label maps differ between runs, errors take the place of predictions: 1 is wrong, and
+  all labels are 0.
+
+  Args:
+    results: what `open_results` returns.
+    name: a name of `roles(results)`.
+    pairs: whether pairs of examples are looked at.
+
+  Raises:
+    UserError: no run is finished, or all diverged; or there are neither predictions nor
+      stored tallies of exactly these runs.
+  """
+  attributes = roles(results)[name]
+  finished = results.sizes["run"]
+  if not finished:
+    raise UserError(
+      "no run is finished: start `vmapseeds train` again with the same "
+      f"{option('out')} to resume"
+    )
+  values = values_of_runs(results, name)
+  # One run that diverged would take the mean and the variance of all with it.
+  alive = np.isfinite(values)
+  if not alive.any():
+    raise AllDiverged(f"all {finished} finished runs diverged: train with a lower lr")
+  # Choosing runs copies them.
+  kept = results if alive.all() else results.isel(run=np.flatnonzero(alive))
+  runs = MeasuredRuns(
+    kept=kept,
+    output=name,
+    role=attributes["role"],
+    of=quantity_of(name, attributes),
+    values=values[alive],
+    diverged=int((~alive).sum()),
+  )
+  # A score has no examples, and so no test set whose luck could be told apart.
+  if runs.role == "score":
+    return runs
+  runs = replace(runs, seen=count_seen_examples(kept))
+  if runs.role == "loss":
+    return _with_losses(runs)
+  return _with_votes(runs, attributes, pairs)
+
+
+def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
+  """Return runs of role loss with what their statistics need."""
+  losses = runs.kept[runs.output].values.reshape(runs.runs, -1)
+  spread = _spread_of_losses(losses, runs.values)
+  return replace(
+    runs,
+    losses=losses,
+    examples=losses.shape[1],
+    spread=_unless_seen(runs, spread),
+  )
+
+
+def _with_votes(
+  runs: MeasuredRuns, attributes: Mapping[str, Any], pairs: bool
+) -> MeasuredRuns:
+  """Return runs of role class with what their statistics need."""
+  num_classes = int(attributes["num_classes"])
+  if runs.output in runs.kept:
+    votes = _count_predictions(runs, attributes["labels"], num_classes)
+  else:
+    votes = _read_tallies(runs.kept, pairs)
+
+  # Pairs need errors of single runs, or sums of their products that a campaign stored.
+  paired: Counts | None = votes.counts
+  if votes.counts is None and votes.tallies.joint_errors is not None:
+    paired = votes.tallies
+  # Without common labels, the classes are right and wrong.
+  class_names = None
+  if votes.pooled:
+    class_names = class_names_of(runs.kept[attributes["labels"]])
+  spread = _spread_of_tallies(votes.tallies, votes.counts)
+  return replace(
+    runs,
+    values=1 - votes.tallies.error_rates(),
+    spread=_unless_seen(runs, spread),
+    examples=votes.tallies.examples,
+    tallies=votes.tallies,
+    predictions=votes.predictions,
+    paired=paired if pairs else None,
+    num_classes=num_classes,
+    class_names=class_names,
+    pooled=votes.pooled,
+  )
+
+
+class _CountedVotes(NamedTuple):
+  """Tallies of runs, and what they were counted from, if that was kept."""
+
+  tallies: stats.Tallies
+  predictions: np.ndarray | None = None
+  counts: Counts | None = None
+  pooled: bool = True
+
+
+def _read_tallies(kept: xr.Dataset, pairs: bool) -> _CountedVotes:
+  tallies = stored_tallies(kept, pairs=pairs)
+  if tallies is None:
+    raise UserError(
+      "these runs were counted together with others, and their predictions were not "
+      "kept: report all runs of the folder, or train these in a folder of their own"
+    )
+  return _CountedVotes(tallies)
+
+
+def _count_predictions(
+  runs: MeasuredRuns, labels_name: str, num_classes: int
+) -> _CountedVotes:
+  predictions = runs.kept[runs.output].values.reshape(runs.runs, -1)
+  labels_of_runs = runs.kept[labels_name].values.reshape(-1, predictions.shape[1])
+  labels = labels_of_runs[0]
+  pooled = bool((labels_of_runs == labels).all())
+  if not pooled:
+    # Under label maps a class means another thing in each run. Errors mean the same.
+    wrong = predictions != labels_of_runs.astype(predictions.dtype)
+    predictions = wrong.astype(np.int8)
+    labels = np.zeros_like(labels, np.int8)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  # Both of one dtype: comparing arrays of different dtypes is many times slower.
+  counts = Counts(predictions != labels.astype(predictions.dtype))
+  votes = sparse_votes(predictions, num_classes)
+  tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
+  return _CountedVotes(tallies, predictions, counts, pooled)
+
+
+def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
+  """Return the spread of runs, without what it says of other test examples where runs
+  were trained on some of these.
+  """
+  if not runs.seen:
+    return spread
+  # Runs are better on examples that they saw, and differ in which they saw.
+  unknown = stats.Estimate(np.nan)
+  return spread._replace(distribution=unknown, runs_needed=np.nan)
+
+
+def _spread_of_tallies(tallies: stats.Tallies, counts: Counts | None) -> Spread:
+  # Tallies have no errors of single runs, which the jackknife leaves out in turn.
+  independent = stats.independent_errors_variance(tallies if counts is None else counts)
+  return Spread(
+    independent=independent,
+    distribution=tallies.distribution_variance(),
+    halves=tallies.halves,
+    correlation=tallies.split_correlation().value,
+    runs_needed=tallies.runs_for_variance(PRECISION),
+  )
+
+
+def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
+  runs, examples = losses.shape
+  estimate = stats.loss_variance(losses)
+
+  # Equation 3 is linear in the variance over runs, whose interval is known.
+  low, high = stats.variance_over_runs(means).interval
+  scale = safe_divide(examples, examples - 1)
+  variance, se = estimate.distribution.value, estimate.distribution.se
+  distribution = stats.Estimate(
+    variance,
+    se,
+    low=scale * (low - estimate.independent),
+    high=scale * (high - estimate.independent),
+  )
+
+  # Runs differ by little beside the losses themselves, which would cost float32 digits.
+  first_run = losses[0].astype(np.float64)
+  even_first, odd_first = first_run[0::2], first_run[1::2]
+  even_differences = (losses[:, 0::2] - even_first).sum(axis=1)
+  odd_differences = (losses[:, 1::2] - odd_first).sum(axis=1)
+  return Spread(
+    independent=stats.Estimate(estimate.independent, _independent_losses_se(losses)),
+    distribution=distribution,
+    halves=np.stack([even_differences, odd_differences]),
+    correlation=estimate.split_correlation.value,
+    runs_needed=runs_needed(variance, se, runs, PRECISION),
+    common=(even_first.sum(), odd_first.sum()),
+  )
+
+
+def _independent_losses_se(losses: np.ndarray) -> Any:
+  """Return the jackknife's standard error of the independent-losses variance."""
+  runs, examples = losses.shape
+  mean = losses.mean(axis=0, dtype=np.float64)
+  # Row by row, because all rows in float64 may not fit in memory.
+  squares_of_runs = []
+  for row in losses:
+    deviations = row - mean
+    squares_of_runs.append((deviations**2).sum())
+  squares = np.array(squares_of_runs)
+  # Without run r, the examples' sums of squares are smaller by R/(R - 1) of its own.
+  squared_deviations = (squares - squares.mean()) ** 2
+  spread = np.sqrt(safe_divide(runs, runs - 1) * squared_deviations.sum())
+  return safe_divide(spread, max(runs - 2, 0) * examples**2)

@@ -1,0 +1,359 @@
+"""The numbers of the table of statistics: each function measures one of the runs of an
+output.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+
+from vmapseeds import stats
+from vmapseeds.results.measured_runs import MeasuredRuns
+from vmapseeds.results.opening import with_role
+from vmapseeds.stats._arrays import safe_divide
+from vmapseeds.stats.intervals import mean_over_pairs_se, nonnegative_interval
+
+MOST_LOGITS = 2**28  # that are read for the runs' mean probability
+UNDEFINED = (
+  "Not defined here: it needs at least two runs that differ, and two test examples."
+)
+NEGATIVE = (
+  "The variance estimate is negative: no difference between runs is seen beyond this "
+  "test set."
+)
+NO_RUNS_SUFFICE = (
+  "No number of runs can be named: the distribution-wise variance is not above 0 here."
+)
+SEEN = (
+  "Not said: runs were trained on some of these test examples, which are no sample of new "
+  "ones."
+)
+
+
+class Measurement(NamedTuple):
+  """A statistic's value, its standard error and 95 % interval, where there are any.
+
+  Attributes:
+    value: the number; NaN or infinite where the statistic is not defined.
+    se: its standard error.
+    interval: the ends of its interval.
+    also: further numbers of the reading, by their names there, each with its unit.
+    undefined: what is said if the value is not finite.
+  """
+
+  value: Any
+  se: Any = None
+  interval: Any = (None, None)
+  also: Mapping[str, tuple[Any, str]] = {}
+  undefined: str = UNDEFINED
+
+
+# What runs have.
+
+
+def have_common_labels(runs: MeasuredRuns) -> bool:
+  """Return whether votes of different runs may be pooled."""
+  return runs.pooled
+
+
+def have_counted_pairs(runs: MeasuredRuns) -> bool:
+  """Return whether pairs of examples were counted."""
+  return runs.paired is not None
+
+
+def have_probabilities(runs: MeasuredRuns) -> bool:
+  """Return whether there are logits of all examples and classes, few enough to read."""
+  names = with_role(runs.kept, "logits")
+  # Under label maps a class means another thing in each run.
+  if len(names) != 1 or not runs.pooled:
+    return False
+  logits = runs.kept[names[0]]
+  shape = (runs.runs, runs.examples, runs.num_classes)
+  return logits.shape == shape and logits.size <= MOST_LOGITS
+
+
+def have_logit_gaps(runs: MeasuredRuns) -> bool:
+  """Return whether there are runs to compare by their logits of two classes."""
+  has_logits = len(with_role(runs.kept, "logits")) > 0
+  return has_logits and runs.num_classes == 2 and runs.runs > 1
+
+
+# Any number of a run: its accuracy, mean loss or score.
+
+
+def measure_mean(runs: MeasuredRuns) -> Measurement:
+  return _mean(runs.values)
+
+
+def measure_sd(runs: MeasuredRuns) -> Measurement:
+  return standard_deviation(runs.values, runs.largest)
+
+
+def measure_minimum(runs: MeasuredRuns) -> Measurement:
+  return Measurement(runs.values.min())
+
+
+def measure_maximum(runs: MeasuredRuns) -> Measurement:
+  return Measurement(runs.values.max())
+
+
+def measure_normality(runs: MeasuredRuns) -> Measurement:
+  return Measurement(stats.normality(runs.values).p_value)
+
+
+def measure_interquartile_mean(runs: MeasuredRuns) -> Measurement:
+  if runs.runs < 2:
+    return Measurement(np.nan)
+  # From either end.
+  trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
+  bootstrap = scipy.stats.bootstrap(
+    [runs.values],
+    trimmed,
+    n_resamples=2000,
+    batch=max(1, 2**22 // runs.runs),  # numbers that are held at once
+    method="percentile",
+    # Two reports of one folder say the same.
+    random_state=np.random.default_rng(0),
+  )
+  return Measurement(
+    trimmed(runs.values), bootstrap.standard_error, bootstrap.confidence_interval
+  )
+
+
+def measure_quantile(runs: MeasuredRuns, p: float) -> Measurement:
+  # The ends are values of runs, and exact whatever their law.
+  ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
+  return Measurement(np.quantile(runs.values, p), None, ends)
+
+
+# A number of each example: an error or a loss.
+
+
+def measure_independent_sd(runs: MeasuredRuns) -> Measurement:
+  variance = runs.spread.independent
+  return _nonnegative_root(runs, variance.value, variance.se)
+
+
+def measure_distribution_variance(runs: MeasuredRuns) -> Measurement:
+  variance = _measured(runs.spread.distribution)
+  if runs.seen:
+    return variance._replace(undefined=SEEN)
+  return variance
+
+
+def measure_distribution_sd(runs: MeasuredRuns) -> Measurement:
+  variance = measure_distribution_variance(runs)
+  undefined = variance.undefined
+  if variance.value < 0:
+    undefined = NEGATIVE
+  root = _root(variance.value, variance.se, variance.interval, runs.largest)
+  root = root._replace(undefined=undefined)
+
+  # The root's error means little if the variance may well be 0.
+  if not variance.value > 2 * variance.se:
+    root = root._replace(se=None)
+  _, high = variance.interval
+  if not high > 0:
+    root = root._replace(interval=(None, None))
+  return root
+
+
+def measure_runs_for_variance(runs: MeasuredRuns) -> Measurement:
+  return Measurement(runs.spread.runs_needed, undefined=NO_RUNS_SUFFICE)
+
+
+def measure_split_correlation(runs: MeasuredRuns) -> Measurement:
+  r = runs.spread.correlation
+  even, odd = runs.spread.halves
+  # Its standard error and interval are the same of errors and of losses.
+  correlation = stats.correlation_over_runs(even, odd)
+  return Measurement(
+    r,
+    correlation.se,
+    correlation.interval,
+    also={
+      "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
+      "explained": (r**2, "fraction"),
+    },
+  )
+
+
+# Predicted classes.
+
+
+def measure_ensemble_accuracy(runs: MeasuredRuns) -> Measurement:
+  return _proportion(runs.tallies.ensemble_accuracy(), runs.examples)
+
+
+def measure_probability_accuracy(runs: MeasuredRuns) -> Measurement:
+  is_right = runs.mean_probability.argmax(axis=1) == runs.tallies.labels
+  return _proportion(is_right.mean(), runs.examples)
+
+
+def measure_ensemble_log_loss(runs: MeasuredRuns) -> Measurement:
+  return _mean_over_examples(negative_log(runs.mean_probability, runs.tallies.labels))
+
+
+def measure_ensemble_brier(runs: MeasuredRuns) -> Measurement:
+  return _mean_over_examples(squared_errors(runs.mean_probability, runs.tallies.labels))
+
+
+def negative_log(
+  p: Float[np.ndarray, "examples classes"], labels: Int[np.ndarray, " examples"]
+) -> Float[np.ndarray, " examples"]:
+  """Return -log of the probability of the right class."""
+  p_of_label = p[np.arange(len(p)), labels]
+  # A probability that rounds to 0 costs infinity, as the definition has it.
+  with np.errstate(divide="ignore"):
+    return -np.log(p_of_label)
+
+
+def squared_errors(
+  p: Float[np.ndarray, "examples classes"], labels: Int[np.ndarray, " examples"]
+) -> Float[np.ndarray, " examples"]:
+  """Return the squared error of the probabilities, summed over classes; of two classes,
+  that of one.
+  """
+  classes = p.shape[1]
+  one_hot = np.eye(classes)[labels]
+  squares = ((p - one_hot) ** 2).sum(axis=1)
+  # Both errors of two classes are the same.
+  if classes == 2:
+    return squares / 2
+  return squares
+
+
+def measure_binomial_sd(runs: MeasuredRuns) -> Measurement:
+  accuracy = _mean(runs.values)
+  variance = stats.binomial_variance(1 - accuracy.value, runs.examples)
+  # Linearised: the derivative of p (1 - p) by p is 1 - 2p.
+  se = accuracy.se * abs(2 * accuracy.value - 1) / runs.examples
+  return _nonnegative_root(runs, variance, se)
+
+
+def measure_calibration_sd(runs: MeasuredRuns) -> Measurement:
+  accuracy = _mean(runs.values)
+  n, classes = runs.examples, runs.num_classes
+  variance = stats.calibration_variance_bound(1 - accuracy.value, n, classes)
+  # The bound is linear in the error rate, and so its standard error is exact.
+  se = accuracy.se / (n * classes)
+  return _nonnegative_root(runs, variance, se)
+
+
+def measure_top_quarter_gain(runs: MeasuredRuns) -> Measurement:
+  if runs.runs < 2:
+    return Measurement(np.nan)
+  # A fixed key, so that two reports of one folder say the same.
+  bootstrap = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  gain = runs.tallies.top_fraction_gain().mean
+  return Measurement(gain, bootstrap.se, (bootstrap.low, bootstrap.high))
+
+
+def measure_expected_disagreement(runs: MeasuredRuns) -> Measurement:
+  disagreement = runs.tallies.expected_disagreement().value
+  se = np.nan
+  if runs.predictions is not None:
+    se = mean_over_pairs_se(runs.disagreements)
+  ends = nonnegative_interval(disagreement, se, runs.runs)
+  return Measurement(disagreement, se, ends)
+
+
+def measure_gde_gap(runs: MeasuredRuns) -> Measurement:
+  gap = runs.tallies.gde_gap().value
+  se = np.nan
+  if runs.predictions is not None:
+    # In the order of the predictions, which that of the values need not be.
+    errors = (runs.predictions != runs.tallies.labels).sum(1) / runs.examples
+    se = mean_over_pairs_se(runs.disagreements, errors)
+  return Measurement(gap, se, nonnegative_interval(gap, se, runs.runs))
+
+
+def measure_cace(runs: MeasuredRuns) -> Measurement:
+  resampled, calibrated = runs.calibration
+  # It is a sum over classes, and may exceed 1.
+  also = {"calibrated": (calibrated.cace, "number")}
+  return Measurement(runs.tallies.cace(), resampled["cace"].se, also=also)
+
+
+def measure_ece(runs: MeasuredRuns) -> Measurement:
+  resampled, calibrated = runs.calibration
+  also = {"calibrated": (calibrated.ece, "fraction")}
+  return Measurement(runs.tallies.ece(), resampled["ece"].se, also=also)
+
+
+def measure_dependent_pairs(runs: MeasuredRuns) -> Measurement:
+  dependent, by_chance = np.nan, np.nan
+  # Pairs need two examples, and covariances two runs.
+  if runs.runs > 1 and runs.examples > 1:
+    dependent = runs.pairs.dependent
+    rates = runs.tallies.example_error_rates()
+    by_chance = stats.expected_false_pairs(rates, runs.runs)
+  return Measurement(dependent, also={"by_chance": (by_chance, "count")})
+
+
+def measure_gap_distance(runs: MeasuredRuns) -> Measurement:
+  return _mean(stats.ks_distance(runs.gaps, runs.gaps))
+
+
+def measure_gap_accepted(runs: MeasuredRuns) -> Measurement:
+  distances = stats.ks_distance(runs.gaps, runs.gaps)
+  examples = runs.gaps.shape[1]
+  threshold = stats.ks_threshold(examples)
+  accepted = _proportion((distances <= threshold).mean(), len(distances))
+  return accepted._replace(also={"threshold": (threshold, "number")})
+
+
+# What these share.
+
+
+def standard_deviation(
+  values: Float[np.ndarray, " runs"], largest: float
+) -> Measurement:
+  """Return the standard deviation over runs of numbers whose variance is at most
+  `largest`.
+  """
+  variance = stats.variance_over_runs(values)
+  sd = np.sqrt(variance)
+  # The root of the square would change the last digit.
+  root = _root(sd**2, variance.se, variance.interval, largest)
+  return root._replace(value=sd)
+
+
+def _measured(estimate: stats.Estimate) -> Measurement:
+  return Measurement(estimate.value, estimate.se, estimate.interval)
+
+
+def _mean(values: Float[np.ndarray, " runs"]) -> Measurement:
+  return _measured(stats.mean_over_runs(values))
+
+
+def _mean_over_examples(values: Float[np.ndarray, " examples"]) -> Measurement:
+  se = np.nan
+  if len(values) > 1:
+    se = np.std(values, ddof=1) / np.sqrt(len(values))
+  # Student's interval is the same of examples as of runs.
+  return Measurement(values.mean(), se, stats.mean_over_runs(values).interval)
+
+
+def _proportion(rate: Any, count: int) -> Measurement:
+  interval = stats.proportion_over_examples(rate, count).interval
+  return Measurement(rate, None, interval)
+
+
+def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
+  """Measure the square root of a variance of at most `largest`, its error by
+  linearisation.
+  """
+  # The estimate is unbiased and may be negative; its interval is clipped instead.
+  sd = np.sqrt(variance) if variance >= 0 else np.nan
+  ends = np.sqrt(np.clip(interval, 0.0, largest))
+  return Measurement(sd, safe_divide(se, 2 * sd), ends)
+
+
+def _nonnegative_root(runs: MeasuredRuns, variance: Any, se: Any) -> Measurement:
+  interval = nonnegative_interval(variance, se, runs.runs)
+  return _root(variance, se, interval, runs.largest)
