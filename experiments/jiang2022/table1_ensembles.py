@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments import claims
+from experiments import claims, measures
 from experiments.frame import Row, number, percent, row
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
@@ -72,7 +72,7 @@ def measure_ensemble(group: Group) -> EnsembleNumbers:
   errors = stats.error_rates(predictions != labels)
   of_pairs = stats.disagreement_matrix(predictions)[np.triu_indices(runs, 1)]
   of_runs, of_law = jax.random.split(jax.random.key(0))
-  over_runs = stats.bootstrap(*group, "runs", key=of_runs, replicates=RESAMPLES)
+  over_runs = measures.bootstrap(*group, "runs", key=of_runs, replicates=RESAMPLES)
   fractions = stats.vote_fractions(predictions, classes)
   sizes = sorted({size for size in SIZES if size < runs} | {runs})
   laws = {
