@@ -25,7 +25,7 @@ import numpy as np
 from tyro.conf import arg
 
 from experiments import claims, frame, pages
-from experiments.claims import Claim, Estimate
+from experiments.claims import Claim, Estimate, Outcome
 from experiments.command import parse
 from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
@@ -129,8 +129,11 @@ def false_and_true_shares(
 
 def share_reproduced(claim: Claim, estimates: Sequence[Estimate], count: int) -> float:
   """Return the share of estimates that reproduce a claim."""
-  results = [claims.result(claim, claims.widen(x, count)) for x in estimates]
-  return float(np.mean([result == "reproduced" for result in results]))
+  reproduces = []
+  for estimate in estimates:
+    outcome = claims.outcome_of(claim, claims.widen(estimate, count))
+    reproduces.append(outcome == Outcome.REPRODUCED)
+  return float(np.mean(reproduces))
 
 
 if __name__ == "__main__":

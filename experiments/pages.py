@@ -3,7 +3,7 @@
     python -m experiments.pages             records of kept runs anew, then all pages
     python -m experiments.pages --stored    pages from the records as they are, in seconds
 
-A page is a module that has its `PAGE`: what a paper states, as lines that `claims.result`
+A page is a module that has its `PAGE`: what a paper states, as lines that `claims.outcome_of`
 judges together; a few pictures; and its text, a template beside the module. All numbers
 come from records. A line counts if the regime that its statement is about is reached;
 what else the records have goes into the page's appendix.
@@ -29,7 +29,7 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import claims, frame, gallery
-from experiments.claims import Claim, Estimate
+from experiments.claims import Claim, Estimate, Outcome
 from experiments.command import parse
 from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
@@ -183,12 +183,12 @@ class Records:
 
 
 class Judged(NamedTuple):
-  """A line with the interval that is judged, and the result."""
+  """A line with the interval that is judged, and what became of its claim."""
 
   line: Line
   claim: Claim
   estimate: Estimate
-  result: str
+  outcome: Outcome
   exact: bool  # without an interval
 
   @property
@@ -219,7 +219,7 @@ def claim_of(page: Page, line: Line) -> Claim:
 
 def judge(page: Page, records: Records) -> list[Judged]:
   """Return all lines of a page. Those whose regime is not reached have the interval of
-  95 % and no result.
+  95 % and are not judged.
   """
   count = len(judged_lines(page))
   lines = []
@@ -227,11 +227,11 @@ def judge(page: Page, records: Records) -> list[Judged]:
     claim = claim_of(page, line)
     estimate = records.estimate(line.record, line.quantity)
     exact = records.row(line.record, line.quantity)["runs"] == "exact"
-    result = ""
+    outcome = Outcome.NOT_REACHED
     if not line.missing:
       estimate = claims.widen(estimate, count)
-      result = claims.result(claim, estimate)
-    lines.append(Judged(line, claim, estimate, result, exact))
+      outcome = claims.outcome_of(claim, estimate)
+    lines.append(Judged(line, claim, estimate, outcome, exact))
   return lines
 
 
@@ -335,11 +335,11 @@ def text(module: ModuleType, records: Records) -> str:
   page: Page = module.PAGE
   lines = judge(page, records)
   place = module.__name__.removeprefix("experiments.").replace(".", "/")
-  results = [line.result for line in lines]
+  outcomes = [line.outcome for line in lines]
   return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
     page=page,
     lines=lines,
-    results={result: results.count(result) for result in claims.RESULTS},
+    counts={outcome: outcomes.count(outcome) for outcome in claims.JUDGED},
     ours=records.ours,
     figure=functools.partial(figure, page),
     **page.values(records),
@@ -347,16 +347,22 @@ def text(module: ModuleType, records: Records) -> str:
 
 
 def totals(every: Sequence[Page], records: Records) -> str:
-  """Return how many lines of each page have each result, as a table."""
-  head = ("reproduced of those asked", *claims.RESULTS[1:])
-  table = [f"| | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
+  """Return how many lines of each page have each outcome, as a table."""
+  _, *others = claims.JUDGED
+  heading = f"| | reproduced of those asked | {' | '.join(others)} |"
+  lines = [heading, "|---|---|" + "---|" * len(others)]
   for page in every:
-    if page.lines:
-      results = [line.result for line in judge(page, records) if line.result]
-      counts = [results.count(result) for result in claims.RESULTS]
-      cells = (f"{counts[0]} of {len(results)}", *map(str, counts[1:]))
-      table.append(f"| [{page.folder}]({page.folder}/index.md) | {' | '.join(cells)} |")
-  return "\n".join(table)
+    if not page.lines:
+      continue
+    outcomes = [line.outcome for line in judge(page, records)]
+    asked = len(judged_lines(page))
+    cells = [
+      f"[{page.folder}]({page.folder}/index.md)",
+      f"{outcomes.count(Outcome.REPRODUCED)} of {asked}",
+    ]
+    cells += [str(outcomes.count(outcome)) for outcome in others]
+    lines.append(f"| {' | '.join(cells)} |")
+  return "\n".join(lines)
 
 
 def figure(page: Page, name: str) -> str:

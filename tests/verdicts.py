@@ -14,4 +14,4 @@ def word(row: Row, low: float = -math.inf, high: float = math.inf) -> str:
   if (low, high) != (-math.inf, math.inf):
     claim = claims.near(row.quantity, ("", ""), low, high)
   assert (claim.low, claim.high) != (-math.inf, math.inf), row.quantity
-  return claims.result(claim, row.estimate)
+  return claims.outcome_of(claim, row.estimate)

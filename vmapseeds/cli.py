@@ -268,10 +268,7 @@ def runs_table(task, runs: int, flags: Namespace):
   swept = unique_pairs(flags.sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05")
   if swept:
     table = sweep_values(task, table, swept)
-  table = choose_examples(table, flags)
-  if flags.poke is not None:
-    table = poke_runs(table, flags.poke)
-  return table
+  return choose_examples(table, flags)
 
 
 def seeds_of(runs: int, flags: Namespace):
@@ -330,17 +327,6 @@ def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
     raise UserError(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
   repeats = k_fold[1] if len(k_fold) == 2 else 1
   return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
-
-
-def poke_runs(table_of_runs, poke: str):
-  """Return the runs table of `--poke STEP[:FACTOR]`."""
-  step, _, factor = poke.partition(":")
-  # `int` would also take signs, spaces and digits of other scripts.
-  if not re.fullmatch(r"\d{1,9}", step):
-    raise UserError(f"--poke {poke}: write STEP or STEP:FACTOR, e.g. --poke 0:1.001")
-  if not factor:
-    return table_of_runs.poke(int(step))
-  return table_of_runs.poke(int(step), factor=from_text("factor", factor))
 
 
 def work(flags: Namespace) -> None:

@@ -233,14 +233,6 @@ def train_flags(parser: Parser) -> None:
     "--stratified",
     help="with --k-fold, give each fold its share of each class",
   )
-  parser.add(
-    "--poke",
-    metavar="STEP[:FACTOR]",
-    help=(
-      "before training step STEP, counted from 0, multiply one random weight of "
-      "each run by FACTOR, by default 1.001 (default: none)"
-    ),
-  )
   parser.several(
     "--set",
     metavar="FIELD=VALUE",

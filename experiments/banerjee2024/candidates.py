@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 
 from experiments import measures
 from experiments.banerjee2024.campaigns import SCALES, VARIED
-from experiments.claims import Estimate, critical
+from experiments.claims import Estimate, upper_quantile
 from experiments.frame import Spread, Trained, spread_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -198,7 +198,7 @@ class Rank(NamedTuple):
 
   def estimate(self) -> Estimate:
     z = np.arctanh(self.rho)
-    reach = critical(0.025, math.inf) * self.se
+    reach = upper_quantile(0.025, math.inf) * self.se
     return Estimate(self.rho, *np.tanh([z - reach, z + reach]).tolist(), "atanh")
 
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from experiments import measures
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.paper import CLAIMS
-from experiments.claims import Estimate, estimated
+from experiments.claims import Estimate, student_estimate
 from experiments.frame import Row, Trained, percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -189,12 +189,12 @@ def better_half(
 
 def paired_estimate(differences: Float[np.ndarray, " runs"]) -> Estimate:
   se = differences.std(ddof=1) / np.sqrt(len(differences))
-  return estimated(differences.mean(), se, len(differences) - 1, "%")
+  return student_estimate(differences.mean(), se, len(differences) - 1, "%")
 
 
 def unpaired_estimate(a: np.ndarray, b: np.ndarray) -> Estimate:
   se = np.hypot(*(x.std(ddof=1) / np.sqrt(len(x)) for x in (a, b)))
-  return estimated(a.mean() - b.mean(), se, len(a) + len(b) - 2, "%")
+  return student_estimate(a.mean() - b.mean(), se, len(a) + len(b) - 2, "%")
 
 
 def band(

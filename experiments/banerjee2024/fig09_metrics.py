@@ -13,7 +13,7 @@ import numpy as np
 from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.claims import estimated
+from experiments.claims import student_estimate
 from experiments.frame import Row, Trained, row
 
 TITLE = "Figures 9 to 11: α̂ beside accuracy, churn and calibration"
@@ -42,7 +42,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
           claim,
           frame.number(worse * tau, se),
           n.runs,
-          estimated(tau, se),
+          student_estimate(tau, se),
         )
       )
   for metric, value_of in {

@@ -18,7 +18,7 @@ def ece(rng: np.random.Generator, falls: float) -> Estimate:
   few = rng.normal(0.0226, 0.0048, drawn)
   many = rng.normal(0.0226, 0.0011, drawn) - falls
   se = math.hypot(few.std(ddof=1), many.std(ddof=1)) / math.sqrt(drawn)
-  return claims.estimated(many.mean() - few.mean(), se)
+  return claims.student_estimate(many.mean() - few.mean(), se)
 
 
 def paired(rng: np.random.Generator, mean: float) -> Estimate:

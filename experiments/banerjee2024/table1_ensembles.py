@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from experiments import measures
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.paper import CLAIMS, Varied
-from experiments.claims import Estimate, estimated, positive
+from experiments.claims import Estimate, positive_estimate, student_estimate
 from experiments.frame import Row, Trained, percent, row, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -153,14 +153,14 @@ def rows(numbers: Numbers) -> list[Row]:
       row(
         f"sd of {label}, {many.members} over {few.members} members",
         CLAIMS[f"sd of {metric}"],
-        positive(ratio, se),
+        positive_estimate(ratio, se),
         runs,
       )
     )
   least = few.varied("ece")
   most = many.varied("ece")
   se = math.hypot(least.sd, most.sd) / math.sqrt(DRAWN)
-  falls = estimated(most.mean - least.mean, se, unit="%")
+  falls = student_estimate(most.mean - least.mean, se, unit="%")
   quantity = f"ECE of {many.members} members less that of {few.members}"
   return [*table, row(quantity, CLAIMS["ECE"], falls, runs)]
 

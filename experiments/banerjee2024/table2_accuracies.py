@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.claims import Estimate, between, estimated
+from experiments.claims import Estimate, format_interval, student_estimate
 from experiments.frame import Row, Trained, percent, row, rows_of
 from vmapseeds import stats
 
@@ -68,7 +68,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       (
         f"{name}: α̂ ≤ {candidates.SMALL}",
         None,
-        between(
+        format_interval(
           share, *stats.proportion_over_examples(share, n.runs).interval, 100, " %"
         ),
       ),
@@ -85,7 +85,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       (
         f"{name}: τ of α̂ with the error",
         judged.get("tau"),
-        estimated(tau, tau_se),
+        student_estimate(tau, tau_se),
       ),
     )
   init = numbers["S_init"]

@@ -20,7 +20,7 @@ from experiments.bouthillier2021.campaigns import EVERYTHING, score, tasks
 from experiments.bouthillier2021.fig01_sources import NAMES, SourceVariance
 from experiments.bouthillier2021.figg3_distributions import Normality
 from experiments.bouthillier2021.measures import Ratio
-from experiments.claims import Estimate, between
+from experiments.claims import Estimate, format_interval
 from experiments.frame import Row, Trained, row, rows_of
 from vmapseeds.reports import plots
 
@@ -89,7 +89,7 @@ def rows(n: Peptides) -> list[Row]:
   table.append(row(claim.statistic, claim, order, n.of["order"].runs))
   for name, normality in n.normality.items():
     skewness = figg3_distributions.skewness(normality.deviations.ravel())
-    ours = f"{between(*skewness[:3])}; Shapiro-Wilk p {normality.p_value:.2g}"
+    ours = f"{format_interval(*skewness[:3])}; Shapiro-Wilk p {normality.p_value:.2g}"
     table += rows_of(
       n.of[name].runs, (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], ours)
     )

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import tasks
 from experiments.bouthillier2021.measures import Ratio
-from experiments.claims import Estimate, between
+from experiments.claims import Estimate, format_interval
 from experiments.frame import Row, Trained, percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -67,7 +67,11 @@ def rows(numbers: Mapping[str, BinomialSpread]) -> list[Row]:
     table += rows_of(
       n.runs,
       (f"{task}: sd of a binomial", None, ours),
-      (f"{task}: sd, data (bootstrap) alone", None, between(*n.observed, 100, " %")),
+      (
+        f"{task}: sd, data (bootstrap) alone",
+        None,
+        format_interval(*n.observed, 100, " %"),
+      ),
       ("... over that of a binomial", paper.CLAIMS["binomial"], ratio),
     )
   return table

@@ -66,7 +66,7 @@ def rows(numbers: Mapping[str, Estimators]) -> list[Row]:
       )
     claim = paper.CLAIMS["bias"]
     init = n.biased["init"]
-    less = claims.difference(init.estimate, n.biased["data"].estimate)
+    less = claims.difference_of(init.estimate, n.biased["data"].estimate)
     table.append(row(f"{task}: {claim.statistic}", claim, less, init.of))
   return table
 

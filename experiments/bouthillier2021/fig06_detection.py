@@ -21,7 +21,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import compared_task as compared_task
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
-from experiments.claims import Estimate, between, estimated
+from experiments.claims import Estimate, format_interval, student_estimate
 from experiments.frame import Row, Trained, percent, rows_of
 from experiments.measures.detection import (
   DetectionRates,
@@ -153,20 +153,20 @@ def rows(n: Comparison) -> list[Row]:
   relative = [x / n.average.threshold * paper.THRESHOLD for x in n.difference]
   table = rows_of(
     n.runs,
-    ("P(A > B)", None, between(n.probability, *n.interval)),
+    ("P(A > B)", None, format_interval(n.probability, *n.interval)),
     ("decision", (f"γ = {GAMMA}", "appendix C.6"), n.decision),
     ("power of the decision at P(A > B) = γ", None, f"{n.power:.3f}"),
-    ("mean A less mean B", None, between(*n.difference, 100, " %")),
+    ("mean A less mean B", None, format_interval(*n.difference, 100, " %")),
     (
       "... in standard deviations of a run",
       threshold,
-      f"{between(*relative)}: {better}better",
+      f"{format_interval(*relative)}: {better}better",
     ),
     *(
       (f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]))
       for i, name in enumerate("AB")
     ),
-    ("variance of A over that of B", None, between(*n.variance_ratio)),
+    ("variance of A over that of B", None, format_interval(*n.variance_ratio)),
   )
   for estimator, exact in n.exact.items():
     table += rate_rows(estimator, exact)
@@ -209,7 +209,7 @@ def rate_rows(estimator: str, exact: OperatingCharacteristics) -> list[Row]:
 
 def certain(rate: float) -> Estimate:
   """Return a rate that is known without error."""
-  return estimated(float(rate), 0.0, unit="%")
+  return student_estimate(float(rate), 0.0, unit="%")
 
 
 def plot(n: Comparison, axes: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from experiments.bouthillier2021 import paper
 from experiments.bouthillier2021.paper import GAMMA
-from experiments.claims import estimated
+from experiments.claims import student_estimate
 from experiments.frame import Row, Trained, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -61,7 +61,7 @@ def rows(n: Sizes) -> list[Row]:
         paper.CLAIMS["size"]._replace(printed=printed),
         str(size),
         # "More than 700" leaves the rest open.
-        estimated(float(size - (701 if gamma < GAMMA else 29)), 0),
+        student_estimate(float(size - (701 if gamma < GAMMA else 29)), 0),
       )
       for gamma, printed in paper.SAMPLE_SIZES.items()
       for size in n.noether[n.gamma == gamma]
@@ -70,7 +70,7 @@ def rows(n: Sizes) -> list[Row]:
       f"power of {n.noether[place]} pairs, γ = {GAMMA}",
       paper.CLAIMS["power"],
       f"{power:.3f}; 95 % take {needed:.0f} pairs",
-      estimated(power, 0, unit="%"),
+      student_estimate(power, 0, unit="%"),
     ),
   )
 

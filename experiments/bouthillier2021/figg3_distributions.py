@@ -17,7 +17,7 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import EVERYTHING, SOURCES, tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
-from experiments.claims import Estimate, estimated
+from experiments.claims import Estimate, student_estimate
 from experiments.frame import Row, Trained, row
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -84,7 +84,7 @@ def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
   """The skewness of some values, with its error by the jackknife."""
   without = [scipy.stats.skew(np.delete(x, i)) for i in range(len(x))]
   se = np.sqrt((len(x) - 1) * np.var(without))
-  return estimated(float(scipy.stats.skew(x)), float(se))
+  return student_estimate(float(scipy.stats.skew(x)), float(se))
 
 
 def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:

@@ -29,12 +29,12 @@ def rows(numbers: Transfers) -> list[Row]:
       # By the delta method.
       residuals = n.disagreement - ratio * n.error
       se = residuals.std(ddof=1) / np.sqrt(pairs)
-      estimate = claims.positive(ratio, se / error, pairs - 1)
+      estimate = claims.positive_estimate(ratio, se / error, pairs - 1)
     else:
       quantity = "error less disagreement"
       claim = paper.CLAIMS["other domain"]
       gap, se = paired_difference(n)
-      estimate = claims.estimated(gap, se, pairs - 1, "%")
+      estimate = claims.student_estimate(gap, se, pairs - 1, "%")
     means = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}"
     lines.append(
       row(

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments import measures
-from experiments.claims import Estimate, estimated
+from experiments.claims import Estimate, student_estimate
 from experiments.frame import Row, Trained, number, row
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers  # noqa: F401
@@ -58,7 +58,7 @@ def rows(numbers: Numbers) -> list[Row]:
       bounded,
       f"gap {number(n.gap, n.gap_se)}, CACE {number(n.cace, n.cace_se)}",
       n.runs,
-      estimated(n.cace - n.gap, math.hypot(n.cace_se, n.gap_se)),
+      student_estimate(n.cace - n.gap, math.hypot(n.cace_se, n.gap_se)),
     )
     for source, target, n in shift.each(numbers.transfers)
   ]

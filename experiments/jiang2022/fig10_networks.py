@@ -42,7 +42,7 @@ def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
       if network == "mlp":
         few_points, few = numbers["mlp_few"][group]
         claim = paper.CLAIMS["deviates"]
-        estimate = claims.difference(
+        estimate = claims.difference_of(
           n.deviation.on("", len(points.error)),
           few.deviation.on("", len(few_points.error)),
         )

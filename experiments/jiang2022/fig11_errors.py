@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from experiments import measures
-from experiments.claims import Estimate, estimated
+from experiments.claims import Estimate, student_estimate
 from experiments.frame import Row, number, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.fig06_calibration import PANEL
@@ -114,7 +114,7 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
       (
         f"distance from the Beta fit, {name}",
         paper.CLAIMS["beta"],
-        estimated(n.distance, n.distance_se),
+        student_estimate(n.distance, n.distance_se),
       ),
     )
     shares = {

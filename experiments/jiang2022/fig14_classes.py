@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import gallery
-from experiments.claims import between, estimated
+from experiments.claims import format_interval, student_estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.campaigns import ensemble_campaigns
@@ -98,18 +98,18 @@ def rows(numbers: Mapping[str, Classes]) -> list[Row]:
       (
         f"distance from y = x, single classes, {n.data}",
         None,
-        between(*n.single_distance),
+        format_interval(*n.single_distance),
       ),
       (
         f"distance from y = x, all together, {n.data}",
         None,
-        between(*n.together_distance),
+        format_interval(*n.together_distance),
       ),
       (
         f"single classes from all together, {n.data}",
         paper.CLAIMS["classes"],
-        between(*n.apart),
-        estimated(value, (high - value) / 2),
+        format_interval(*n.apart),
+        student_estimate(value, (high - value) / 2),
       ),
     )
   return lines

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
 from experiments import claims, measures
-from experiments.claims import between
+from experiments.claims import format_interval
 from experiments.frame import Row, Trained, row
 from experiments.jiang2022 import paper
 from experiments.jiang2022.campaigns import GROUPS, PARTNERS, SCALES
@@ -58,7 +58,7 @@ class BootstrapEstimate(NamedTuple):
     return claims.Estimate(*self, scale, configurations - 1)
 
   def __str__(self) -> str:
-    return between(*self)
+    return format_interval(*self)
 
 
 class Agreement(NamedTuple):

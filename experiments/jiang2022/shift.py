@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from experiments import measures
 from experiments.frame import Trained
 from experiments.jiang2022.campaigns import SCALES
 from experiments.jiang2022.domains import DOMAINS
@@ -68,7 +69,7 @@ def transfer(group: Group) -> DomainTransfer:
   predictions, labels, classes = group
   runs = len(predictions)
   key = jax.random.key(0)
-  spread = stats.bootstrap(*group, key=key, replicates=200)
+  spread = measures.bootstrap(*group, key=key, replicates=200)
   law = stats.finite_ensemble_calibration(
     stats.vote_fractions(predictions, classes), runs, key=key, replicates=10
   )

@@ -110,7 +110,7 @@ def beta(rng: np.random.Generator) -> Estimate:
   _, distance = fig11_errors.beta(counts)
   again = rng.multinomial(EXAMPLES, counts / EXAMPLES, 50)
   se = np.std([fig11_errors.beta(c)[1] for c in again], ddof=1)
-  return claims.estimated(distance, se)
+  return claims.student_estimate(distance, se)
 
 
 def confidences(rng: np.random.Generator, last: float) -> Estimate:
@@ -118,7 +118,7 @@ def confidences(rng: np.random.Generator, last: float) -> Estimate:
   middle = rng.binomial(10, 0.03, 10_000) / 10
   above = rng.binomial(10, last, 10_000) / 10
   ses = (x.std(ddof=1) / 100 for x in (middle, above))
-  return claims.estimated(above.mean() - middle.mean(), sum(ses))
+  return claims.student_estimate(above.mean() - middle.mean(), sum(ses))
 
 
 def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
@@ -132,7 +132,7 @@ def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
   )
   caces = [stats.cace(predictions[i::50], labels, CLASSES) for i in range(50)]
   se = math.hypot(np.std(caces, ddof=1) / math.sqrt(50), law.cace_sd)
-  return claims.estimated(float(np.mean(caces) - law.cace), float(se))
+  return claims.student_estimate(float(np.mean(caces) - law.cace), float(se))
 
 
 def simulate_same_data(rng: np.random.Generator) -> Estimate:
@@ -149,7 +149,7 @@ def simulated_ratio(ratio: float) -> Simulated:
 
 def simulated_ensemble(ratio: float) -> Simulated:
   """The ratio of 100 runs, with a standard error of 0.006."""
-  draw = lambda rng: claims.positive(rng.normal(ratio, 0.006), 0.006)  # noqa: E731
+  draw = lambda rng: claims.positive_estimate(rng.normal(ratio, 0.006), 0.006)  # noqa: E731
   return Simulated(draw, f"100 runs, ratio {ratio} ± 0.006")
 
 

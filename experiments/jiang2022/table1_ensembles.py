@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments import claims
+from experiments import claims, measures
 from experiments.frame import Row, number, percent, row
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
@@ -72,7 +72,7 @@ def measure_ensemble(group: Group) -> EnsembleNumbers:
   errors = stats.error_rates(predictions != labels)
   of_pairs = stats.disagreement_matrix(predictions)[np.triu_indices(runs, 1)]
   of_runs, of_law = jax.random.split(jax.random.key(0))
-  over_runs = stats.bootstrap(*group, "runs", key=of_runs, replicates=RESAMPLES)
+  over_runs = measures.bootstrap(*group, "runs", key=of_runs, replicates=RESAMPLES)
   fractions = stats.vote_fractions(predictions, classes)
   sizes = sorted({size for size in SIZES if size < runs} | {runs})
   laws = {
@@ -146,7 +146,7 @@ def rows(numbers: Mapping[str, EnsembleNumbers], where: str = "table 1") -> list
       row(
         f"error over disagreement, {group}",
         paper.CLAIMS[f"{high}ratio {group}"],
-        claims.positive(n.ratio, n.ratio_se),
+        claims.positive_estimate(n.ratio, n.ratio_se),
         n.runs,
       ),
       *(cace_row(size, group, n, printed, where) for size in n.cace),
@@ -190,7 +190,7 @@ def cace_row(
     claim = claim._replace(printed=(f"{value:.4f}", where))
   # The error over runs, and the spread over labels.
   se = math.hypot(cace.se, cace.calibrated_sd)
-  excess = claims.estimated(cace.value - cace.calibrated, se)
+  excess = claims.student_estimate(cace.value - cace.calibrated, se)
   return row(f"CACE of {size}, {group}", claim, ours, n.runs, excess)
 
 
@@ -204,11 +204,11 @@ def same_data_over_different(
   def total(*names: str) -> claims.Estimate:
     values = [by_group[name][0] for name in names]
     ses = [by_group[name][1] for name in names]
-    return claims.positive(sum(values), math.hypot(*ses))
+    return claims.positive_estimate(sum(values), math.hypot(*ses))
 
   same = total("DiffInit", "DiffOrder")
   different = total("AllDiff", "DiffData")
-  return claims.ratio(same, different)
+  return claims.ratio_of(same, different)
 
 
 def plot(

@@ -46,9 +46,9 @@ def patterns(numbers: Transfers) -> list[Row]:
   beyond = gaps[~own].mean()
   beyond_se = math.hypot(*ses[~own]) / (~own).sum()
   claim = paper.CLAIMS["shift"]
-  further = claims.difference(
-    claims.estimated(beyond, beyond_se, unit="%"),
-    claims.estimated(within, within_se, unit="%"),
+  further = claims.difference_of(
+    claims.student_estimate(beyond, beyond_se, unit="%"),
+    claims.student_estimate(within, within_se, unit="%"),
   )
   where = "table 2, not pretrained"
   printed_within = (percent(theirs[own].mean()), where)

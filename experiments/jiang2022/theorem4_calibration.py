@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame, measures
-from experiments.claims import estimated
+from experiments.claims import student_estimate
 from experiments.frame import Row, Trained, row, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
@@ -84,13 +84,13 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
       (
         f"gap if calibrated, {group}",
         paper.CLAIMS["gap if calibrated"],
-        estimated(n.calibrated, n.calibrated_se),
+        student_estimate(n.calibrated, n.calibrated_se),
       ),
       (
         f"gap, and CACE at exact levels, {group}",
         paper.CLAIMS["theorem 4.2"],
         f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}",
-        estimated(min(n.cace - n.refined, n.refined - n.gap), 0),
+        student_estimate(min(n.cace - n.refined, n.refined - n.gap), 0),
       ),
     )
   by_gap = sorted(numbers, key=lambda group: numbers[group].gap)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import measures
-from experiments.claims import estimated, positive
+from experiments.claims import positive_estimate, student_estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
@@ -78,13 +78,13 @@ def rows(numbers: Mapping[str, Variances]) -> list[Row]:
         f"sd of disagreement, and its bound, {group}",
         paper.CLAIMS["corollary"],
         f"{100 * sd:.3g} % ≤ {100 * n.bound_sd:.3g} %",
-        estimated(bound_ratio, 0),
+        student_estimate(bound_ratio, 0),
       ),
       (f"κ, {group}", ("between 1/2 and 1", "appendix B.2"), f"{n.kappa:.3f}"),
       (
         f"sd of disagreement over sd of error, {group}",
         paper.CLAIMS["variances"],
-        positive(ratio, n.ratio_se),
+        positive_estimate(ratio, n.ratio_se),
       ),
     )
   return lines

@@ -14,6 +14,7 @@ import vmapseeds as vs
 from experiments.claims import Claim
 from experiments.frame import Campaign, Row, duration, row
 from experiments.jordan2024.fashion import FASHION
+from experiments.jordan2024.poking import poked
 from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
@@ -385,9 +386,9 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
     steps = epochs * (TRAIN[studies.recipe.dataset] // studies.recipe.batch_size)
     longest = epochs == studies.poke_epochs[-1]
     for eighths in studies.poke_eighths if longest else (0,):
-      runs = unpoked.poke(steps * eighths // 8)
+      recipe = studies.recipe.replace(epochs=epochs)
       campaigns[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(
-        studies.recipe.replace(epochs=epochs), runs
+        poked(recipe, steps * eighths // 8), unpoked
       )
   nesterov = studies.recipe.optimizer == "nesterov"
   other = {

@@ -60,7 +60,7 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
         lambda n: percent(np.ptp(n.spread.accuracies)),
       ),
     ),
-    row(claim.statistic, claim, claims.ratio(long, short), numbers["long"].runs),
+    row(claim.statistic, claim, claims.ratio_of(long, short), numbers["long"].runs),
   ]
 
 

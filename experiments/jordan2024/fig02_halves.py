@@ -15,7 +15,7 @@ from jaxtyping import Float
 from matplotlib.colors import LogNorm
 
 from experiments import frame
-from experiments.claims import Estimate, between
+from experiments.claims import Estimate, format_interval
 from experiments.frame import Row, Trained, percent
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
@@ -84,7 +84,7 @@ def rows(numbers: Mapping[str, Halves]) -> list[Row]:
     (
       "gain of the top quarter on the other half",
       paper.TOP_QUARTER_GAIN,
-      lambda n: between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"),
+      lambda n: format_interval(n.quarter_gain, *n.quarter_gain_interval, 100, " %"),
     ),
     (
       "gain of the best run on the other half",

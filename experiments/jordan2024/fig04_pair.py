@@ -106,7 +106,11 @@ def rows(numbers: Pair) -> list[Row]:
       f"{percent(n.both, se[2])}, the product is {percent(product)}",
     ),
     ("p-value of the χ² test", ("0.16", "from figure 4's counts"), f"{n.p_value:.2g}"),
-    (claim.statistic, claim, claims.estimated(n.both - product, apart_se, unit="%")),
+    (
+      claim.statistic,
+      claim,
+      claims.student_estimate(n.both - product, apart_se, unit="%"),
+    ),
     (
       "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
       None,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.claims import Estimate, between
+from experiments.claims import Estimate, format_interval
 from experiments.frame import Row, Trained, percent, sqrt_with_se
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
@@ -87,7 +87,7 @@ def rows(numbers: Mapping[str, Variance]) -> list[Row]:
     (
       "sd on the distribution",
       paper.DISTRIBUTION_SD,
-      lambda n: between(n.distribution, *n.interval, 100, " %"),
+      lambda n: format_interval(n.distribution, *n.interval, 100, " %"),
     ),
     (
       "variance, test set over distribution",

@@ -213,7 +213,7 @@ def rows(n: Tasks) -> list[Row]:
     (claim.statistic, claim, over_equation_6(n.error, n.variance, n.examples)),
     ("mean squared error, binomial over equation 6", None, ratio),
     (apart, None, of_apart),
-    (most, None, claims.between(*n.mse_ratio_cap)),
+    (most, None, claims.format_interval(*n.mse_ratio_cap)),
   )
   for name, fit in FITS.items():
     ours = n.equation_6[name]
@@ -222,7 +222,7 @@ def rows(n: Tasks) -> list[Row]:
       tasks,
       (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
       (apart, None, number(*of_apart)),
-      (most, None, claims.between(*n.cap[name])),
+      (most, None, claims.format_interval(*n.cap[name])),
       ("... binomial", None, number(*n.binomial[name])),
     )
   quantity = "R² about y = x, theorem 3: equation 6 and the genuine variance"
@@ -243,7 +243,7 @@ def over_equation_6(
   tasks = len(error)
   apart = variance - ratio * predicted
   se = np.sqrt(tasks / (tasks - 1) * (apart**2).sum()) / predicted.sum()
-  return claims.positive(ratio, se)
+  return claims.positive_estimate(ratio, se)
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:

@@ -183,7 +183,7 @@ def rows(n: Numbers) -> list[Row]:
     (
       stated["ensembles"].statistic,
       stated["ensembles"],
-      claims.estimated(a.gain, a.gain_se, unit="%"),
+      claims.student_estimate(a.gain, a.gain_se, unit="%"),
     ),
   )
   for name, f in (("small", stable), ("large", unstable)):

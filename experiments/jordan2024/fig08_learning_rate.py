@@ -84,9 +84,9 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
   )
   if twice:
-    ratio = claims.ratio(
-      claims.positive(twice.accuracy.sd, twice.accuracy.sd_se),
-      claims.positive(best.accuracy.sd, best.accuracy.sd_se),
+    ratio = claims.ratio_of(
+      claims.positive_estimate(twice.accuracy.sd, twice.accuracy.sd_se),
+      claims.positive_estimate(best.accuracy.sd, best.accuracy.sd_se),
     )
     lines += rows_of(
       twice.runs,
@@ -111,7 +111,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
 def over_independent(n: Rate) -> claims.Estimate:
   """The variance over that of independent errors, which is taken as known."""
   ratio = (n.accuracy.sd / n.independent) ** 2 if n.independent else math.nan
-  return claims.positive(ratio, 2 * ratio * n.accuracy.sd_se / n.accuracy.sd)
+  return claims.positive_estimate(ratio, 2 * ratio * n.accuracy.sd_se / n.accuracy.sd)
 
 
 def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:

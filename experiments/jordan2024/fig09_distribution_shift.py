@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import claims, frame
-from experiments.claims import Estimate, between
+from experiments.claims import Estimate, format_interval
 from experiments.frame import Row, Spread, Trained, percent, rows_of, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
@@ -65,7 +65,7 @@ def rows(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> list[Row]:
         kind = "shifted"
         what = f"{data}, {name}"
         stated = paper.CLAIMS["shift"]
-        estimate = claims.difference(excess(s), excess(shifts[unshifted]))
+        estimate = claims.difference_of(excess(s), excess(shifts[unshifted]))
       lines += rows_of(
         v.runs,
         (
@@ -81,7 +81,7 @@ def rows(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> list[Row]:
         (
           f"sd on the distribution, {what}",
           stated,
-          between(v.distribution, *v.interval, 100, " %"),
+          format_interval(v.distribution, *v.interval, 100, " %"),
           estimate,
         ),
       )

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import claims, frame
-from experiments.claims import estimated, positive
+from experiments.claims import positive_estimate, student_estimate
 from experiments.frame import Row, Trained, duration, percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES
@@ -151,7 +151,7 @@ def rows(numbers: Numbers) -> list[Row]:
     row(
       f"one poked over distinct seeds, {duration(epochs)}",
       paper.CLAIMS.get(f"poked {lengths.get(epochs)}"),
-      positive(n.ratio, n.ratio_se),
+      positive_estimate(n.ratio, n.ratio_se),
       n.runs,
     )
     for epochs, n in by_epochs.items()
@@ -168,20 +168,20 @@ def rows(numbers: Numbers) -> list[Row]:
   first = numbers.eighths[min(numbers.eighths)]
   last = numbers.eighths[max(numbers.eighths)]
   later = paper.CLAIMS["poked later"]
-  change = claims.difference(
-    estimated(first.matched, first.matched_se, unit="%"),
-    estimated(last.matched, last.matched_se, unit="%"),
+  change = claims.difference_of(
+    student_estimate(first.matched, first.matched_se, unit="%"),
+    student_estimate(last.matched, last.matched_se, unit="%"),
   )
   lines.append(row(later.statistic, later, change, last.runs))
   longest = by_epochs[max(by_epochs)]
-  of_poke = positive(longest.matched, longest.matched_se)
+  of_poke = positive_estimate(longest.matched, longest.matched_se)
   for name, n in numbers.first_steps.items():
-    of_other = positive(n.matched, n.matched_se)
+    of_other = positive_estimate(n.matched, n.matched_se)
     lines.append(
       row(
         f"predictions that differ: {name}, over one poked",
         paper.CLAIMS["first step"],
-        claims.ratio(of_other, of_poke),
+        claims.ratio_of(of_other, of_poke),
         n.runs,
       )
     )

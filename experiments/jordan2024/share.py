@@ -61,7 +61,7 @@ def factor(short: GenuineShare, long: GenuineShare) -> Estimate:
   a = Estimate(short.share, *short.interval, "log")
   b = Estimate(long.share, *long.interval, "log")
   if min(a.low, b.low) > 0:
-    return claims.ratio(a, b)
+    return claims.ratio_of(a, b)
   # The long training's share may be 0: then nothing bounds the ratio from above.
   value = a.value / b.value if b.value > 0 else math.inf
   low = a.low / b.high if b.high > 0 else math.nan

@@ -47,7 +47,7 @@ def sd(halves: Halves) -> Estimate:
 def narrows(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
   long = halves_of(rng, ratio, spread)
   short = halves_of(rng, 6.5, SHORT)
-  return claims.ratio(sd(long), sd(short))
+  return claims.ratio_of(sd(long), sd(short))
 
 
 def correlation(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
@@ -104,15 +104,15 @@ def poked(rng: np.random.Generator, share: float, runs: int = 50) -> fig11_pokin
 
 def over_distinct(rng: np.random.Generator, share: float) -> Estimate:
   n = poked(rng, share)
-  return claims.positive(n.ratio, n.ratio_se)
+  return claims.positive_estimate(n.ratio, n.ratio_se)
 
 
 def poked_later(rng: np.random.Generator, last: float) -> Estimate:
   early = poked(rng, 0.99)
   late = poked(rng, last)
-  return claims.difference(
-    claims.estimated(early.matched, early.matched_se),
-    claims.estimated(late.matched, late.matched_se),
+  return claims.difference_of(
+    claims.student_estimate(early.matched, early.matched_se),
+    claims.student_estimate(late.matched, late.matched_se),
   )
 
 

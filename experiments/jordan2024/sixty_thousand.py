@@ -24,7 +24,7 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import frame
-from experiments.claims import between
+from experiments.claims import format_interval
 from experiments.command import parse
 from experiments.frame import percent
 from experiments.jordan2024 import (
@@ -357,7 +357,7 @@ def disagreeing(
     rows.append(
       (
         frame.duration(names[name]),
-        between(errors.mean(), low, high, 100, " %"),
+        format_interval(errors.mean(), low, high, 100, " %"),
         percent(apart),
         f"{apart / errors.mean():.3f}",
         percent(t.ensemble_accuracy()),
@@ -399,7 +399,7 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
     groups, held = lessons.coverage(t, few)
     for statistic, hits in held.items():
       low, high = stats.proportion_over_examples(hits / groups, groups).interval
-      share = between(hits / groups, low, high, 100, " %")
+      share = format_interval(hits / groups, low, high, 100, " %")
       rows.append(
         (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
       )
@@ -425,7 +425,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
     rows.append(
       (
         frame.duration(names[name]),
-        between(n.distribution, *n.interval, 100, " %"),
+        format_interval(n.distribution, *n.interval, 100, " %"),
         f"± {100 * reach / 2:.2g} %",
         f"{needed:,.0f}",
       )

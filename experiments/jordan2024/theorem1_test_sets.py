@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from experiments.claims import estimated
+from experiments.claims import student_estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds.reports import plots
@@ -89,8 +89,10 @@ def moments(errors: Bool[np.ndarray, "runs examples"]) -> tuple[float, float]:
 def rows(numbers: Known) -> list[Row]:
   lines = []
   for size, n in numbers.by_size.items():
-    over = estimated(n.test_set / numbers.truth, n.test_set_se / numbers.truth)
-    estimate = estimated(n.estimate / numbers.truth, n.estimate_se / numbers.truth)
+    over = student_estimate(n.test_set / numbers.truth, n.test_set_se / numbers.truth)
+    estimate = student_estimate(
+      n.estimate / numbers.truth, n.estimate_se / numbers.truth
+    )
     lines += rows_of(
       numbers.runs,
       (

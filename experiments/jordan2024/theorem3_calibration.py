@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from experiments.claims import estimated
+from experiments.claims import student_estimate
 from experiments.frame import Row, Trained, number, row
 from experiments.jordan2024 import paper
 from vmapseeds import stats
@@ -92,7 +92,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
       row(
         f"theorem 5: disagreement over error, {words}",
         paper.CLAIMS["theorem 5"],
-        estimated(ratio, se),
+        student_estimate(ratio, se),
         n.runs,
       )
     )
@@ -119,7 +119,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
       row(
         f"theorem 4: variance on {size:,} examples over err/(n k)",
         paper.CLAIMS["theorem 4"],
-        estimated(ratio, se),
+        student_estimate(ratio, se),
         many.runs,
       )
     )

@@ -51,3 +51,4 @@ from experiments.measures.gaps import (
   trimmed_ks_distance,
   trimming_level,
 )
+from experiments.measures.resampled import bootstrap

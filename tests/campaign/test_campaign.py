@@ -338,13 +338,10 @@ def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
 
 
 @pytest.mark.slow
-def test_sweeps_pokes_and_maps_are_stored(tmp_path):
-  runs = vs.Runs.concat(
-    [vs.Runs.sweep(lr=[0.01, 0.05], seeds=2).poke(s) for s in (-1, 0)]
-  )
+def test_sweeps_and_maps_are_stored(tmp_path):
+  runs = vs.Runs.concat([vs.Runs.sweep(lr=[0.01, 0.05], seeds=2)] * 2)
   results = train(tmp_path / "sweep", 8, LINEAR, runs=runs)
   assert results.lr.values.tolist() == pytest.approx([0.01, 0.05] * 4)
-  assert results.poke_step.values.tolist() == [-1] * 4 + [0] * 4
   assert results.seed_init.values.tolist() == [0, 0, 1, 1] * 2
 
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
@@ -475,10 +472,6 @@ def snapshot(folder):
     (
       {"runs": vs.Runs.vary("augment", 4), "recipe": RECIPE.replace(augment="")},
       "no seed of augment: vary some of init, order",
-    ),
-    (
-      {"runs": vs.Runs.independent(4).poke(31)},
-      "poke step 31 in trainings of 31 steps, counted from 0: give an earlier one",
     ),
     ({"seed_batch": 0}, "seed batch is 0: give a whole number of at least 1"),
     ({"lane_width": 0}, "lane width is 0: give a whole number of at least 1"),

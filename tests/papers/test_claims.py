@@ -52,7 +52,7 @@ OTHER = "same direction, other size"
   ],
 )
 def test_results(claim, interval, expected):
-  assert claims.result(claim, Estimate(*interval)) == expected
+  assert claims.outcome_of(claim, Estimate(*interval)) == expected
 
 
 @pytest.mark.parametrize("claim", [AROUND, ABOVE, BELOW, SIZED])
@@ -64,21 +64,21 @@ def test_the_rule_is_the_same_for_both_sides(claim, value):
   for reach in (0.05, 0.5, 2.0):
     estimate = Estimate(value, value - reach, value + reach)
     turned = Estimate(-value, -estimate.high, -estimate.low)
-    assert claims.result(claim, estimate) == claims.result(mirrored, turned)
+    assert claims.outcome_of(claim, estimate) == claims.outcome_of(mirrored, turned)
 
 
 @pytest.mark.parametrize("runs", [3, 20])
 @pytest.mark.parametrize("count", [1, 2, 11])
 def test_intervals_that_hold_together_are_bonferronis(runs, count):
   x = np.random.default_rng(runs).normal(1.5, 1, runs)
-  estimate = claims.estimated(x.mean(), scipy.stats.sem(x), freedom=runs - 1)
+  estimate = claims.student_estimate(x.mean(), scipy.stats.sem(x), freedom=runs - 1)
   level = 1 - 0.05 / count
   expected = scipy.stats.t.interval(level, runs - 1, x.mean(), scipy.stats.sem(x))
   assert claims.widen(estimate, count)[1:3] == pytest.approx(expected)
 
 
 def test_intervals_are_widened_on_their_scale():
-  plain = claims.estimated(0.4, 0.1)
+  plain = claims.student_estimate(0.4, 0.1)
   for scale, back in (("log", math.exp), ("atanh", math.tanh)):
     estimate = Estimate(*map(back, plain[:3]), scale)
     expected = [*map(back, claims.widen(plain, 9)[:3])]
@@ -97,7 +97,7 @@ def test_as_many_pages_as_promised_hold_altogether():
   rng, lines = np.random.default_rng(0), 5
   misses = 0
   for _ in range(1000):
-    found = [claims.estimated(x, 1.0) for x in rng.normal(size=lines)]
+    found = [claims.student_estimate(x, 1.0) for x in rng.normal(size=lines)]
     wide = [claims.widen(x, lines) for x in found]
     misses += any(not x.low <= 0 <= x.high for x in wide)
   assert scipy.stats.binomtest(misses, 1000, 0.05, "greater").pvalue > 1e-3
@@ -105,12 +105,14 @@ def test_as_many_pages_as_promised_hold_altogether():
 
 
 def test_differences_and_ratios_of_independent_estimates():
-  a, b = claims.estimated(3, 0.3), claims.estimated(1, 0.4)
-  assert claims.difference(a, b)[:3] == pytest.approx(claims.estimated(2, 0.5)[:3])
-  a, b = claims.positive(3, 0.3), claims.positive(2, 0.1)
-  expected = claims.positive(1.5, 1.5 * math.hypot(0.1, 0.05))
-  assert claims.ratio(a, b)[:3] == pytest.approx(expected[:3])
-  assert claims.ratio(a, Estimate(0, 0, 1))[1:3] == (0, math.inf)
+  a, b = claims.student_estimate(3, 0.3), claims.student_estimate(1, 0.4)
+  assert claims.difference_of(a, b)[:3] == pytest.approx(
+    claims.student_estimate(2, 0.5)[:3]
+  )
+  a, b = claims.positive_estimate(3, 0.3), claims.positive_estimate(2, 0.1)
+  expected = claims.positive_estimate(1.5, 1.5 * math.hypot(0.1, 0.05))
+  assert claims.ratio_of(a, b)[:3] == pytest.approx(expected[:3])
+  assert claims.ratio_of(a, Estimate(0, 0, 1))[1:3] == (0, math.inf)
 
 
 # Simulated campaigns.
@@ -167,7 +169,7 @@ def test_calibration_of_known_laws():
   """
 
   def mean(of: float, se: float = 0.1):
-    return lambda rng: claims.estimated(rng.normal(of, 0.1), se)
+    return lambda rng: claims.student_estimate(rng.normal(of, 0.1), se)
 
   direction = Simulated(mean(1.5), "", mean(1.0), "")
   falsely, power = calibration.false_and_true_shares(ABOVE, direction, 1, 2000)

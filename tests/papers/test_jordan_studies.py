@@ -2,9 +2,11 @@
 campaigns vary.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import xarray as xr
 from verdicts import word
@@ -20,6 +22,7 @@ from experiments.jordan2024 import (
   fig10_randomness_sources,
   fig11_poking,
   fig12_shift_correlations,
+  poking,
 )
 from vmapseeds import stats
 from vmapseeds.training.optimizers import make_optimizer
@@ -391,14 +394,123 @@ def test_disagreement_of_pairs():
 
 
 def test_pokes_are_of_the_runs_of_figure_10():
-  found = campaigns.pokes(STUDIES) | campaigns.sources(STUDIES)
-  poked, unpoked = found["poked_2epochs_4of8"], found["all_2epochs"]
-  assert poked.recipe == unpoked.recipe
+  studied = campaigns.pokes(STUDIES) | campaigns.sources(STUDIES)
+  changed = studied["poked_2epochs_4of8"]
+  unchanged = studied["all_2epochs"]
+  assert changed.recipe.replace(objective=None, values={}) == unchanged.recipe
   np.testing.assert_array_equal(
-    poked.runs.columns()["seed_order"], np.arange(STUDIES.pairs)
+    changed.runs.columns()["seed_order"], np.arange(STUDIES.pairs)
   )
-  assert STUDIES.pairs <= unpoked.runs
-  assert set(poked.runs.columns()["poke_step"]) == {31}  # of 62
+  assert STUDIES.pairs <= unchanged.runs
+  assert changed.recipe.values == {"poke_step": 31, "poke_factor": 1.001}  # of 62
+
+
+@pytest.mark.parametrize("scale", campaigns.STUDIES)
+def test_no_poke_comes_after_the_last_step(scale):
+  studies = campaigns.STUDIES[scale]
+  steps_per_epoch = campaigns.TRAIN[studies.recipe.dataset] // studies.recipe.batch_size
+  for name, campaign in campaigns.pokes(studies).items():
+    if name.startswith("poked"):
+      steps = campaign.recipe.epochs * steps_per_epoch
+      assert 0 <= campaign.recipe.values["poke_step"] < steps, name
+
+
+def test_a_poke_changes_one_weight():
+  params = {
+    "Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))},
+    "Dense_0": {"kernel": jnp.ones((4, 2))},
+    "Dense_1": {"kernel": jnp.ones((2, 2))},
+  }
+
+  def flat(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+  @jax.jit
+  def poke(key):
+    place = poking.poke_place(params, key)
+    return poking.poke_weight(params, place, jnp.float32(1.5))
+
+  places = set()
+  for seed in range(300):
+    changed = flat(poke(jax.random.key(seed)))
+    differs = changed != flat(params)
+    assert differs.sum() == 1
+    places.add(int(np.argmax(differs)))
+  assert places == set(range(3, 3 + 27 + 8 + 4)), (
+    "every weight and no bias is poked now and then"
+  )
+
+
+POKED_INPUTS = np.random.default_rng(0).normal(size=(24, 6)).astype(np.float32)
+POKED_LABELS = (np.arange(24) % 3).astype(np.int32)
+POKED_RECIPE = vs.Recipe(
+  name="poked",
+  dataset=vs.Dataset(
+    train=(POKED_INPUTS, POKED_LABELS), test=(POKED_INPUTS, POKED_LABELS)
+  ),
+  model="linear",
+  epochs=1,
+  batch_size=6,
+  lr=0.0,
+  momentum=0.0,
+  schedule="constant",
+  normalize=False,
+)
+
+
+def train_layers(folder, recipe, runs) -> dict[str, np.ndarray]:
+  """Return the trained kernels and biases of a linear network, runs first."""
+  vs.train(recipe, runs, folder, keep_params=True, progress=False)
+  return vs.load_networks(folder).variables["params"]["Dense_0"]
+
+
+def test_poke_happens_at_its_step(tmp_path):
+  """At learning rate 0 a poke within the four steps stays as it is. The init seed alone
+  chooses the weight.
+  """
+  runs = vs.Runs.concat([vs.Runs.vary("init", 3), vs.Runs.vary("order", 2, start=5)])
+  unchanged = train_layers(tmp_path / "unchanged", POKED_RECIPE, runs)["kernel"]
+  changed = {}
+  for step in (0, 3, 4):
+    recipe = poking.poked(POKED_RECIPE, step, factor=2.0)
+    changed[step] = train_layers(tmp_path / str(step), recipe, runs)["kernel"]
+  differs = (changed[0] != unchanged).reshape(5, -1)
+  assert differs.sum(1).tolist() == [1] * 5
+  np.testing.assert_array_equal(
+    changed[0].reshape(5, -1)[differs], 2 * unchanged.reshape(5, -1)[differs]
+  )
+  np.testing.assert_array_equal(changed[3], changed[0])
+  np.testing.assert_array_equal(changed[4], unchanged)
+  places = differs.argmax(1).tolist()
+  assert len(set(places[:3])) == 3
+  # The runs that vary the order have the init seed 0.
+  assert places[3:] == [places[0]] * 2
+
+
+def test_training_goes_on_from_the_poked_weight(tmp_path):
+  """Beside a loop of gradient descent on all examples."""
+  steps, poke_step, factor, lr = 3, 1, 5.0, 0.5
+  runs = vs.Runs.independent(2)
+  still = POKED_RECIPE.replace(epochs=steps, batch_size=len(POKED_INPUTS))
+  initial = train_layers(tmp_path / "initial", still, runs)
+  still_poked = poking.poked(still, poke_step, factor)
+  moved = train_layers(tmp_path / "moved", still_poked, runs)["kernel"]
+  recipe = poking.poked(still.replace(lr=lr), poke_step, factor)
+  trained = train_layers(tmp_path / "trained", recipe, runs)
+
+  one_hot = np.eye(3)[POKED_LABELS]
+  for run in range(len(runs)):
+    kernel = np.array(initial["kernel"][run], np.float64)
+    bias = np.array(initial["bias"][run], np.float64)
+    changes = moved[run] != initial["kernel"][run]
+    for step in range(steps):
+      if step == poke_step:
+        kernel[changes] *= factor
+      excess = scipy.special.softmax(POKED_INPUTS @ kernel + bias, axis=1) - one_hot
+      kernel -= lr * POKED_INPUTS.T @ excess / len(excess)
+      bias -= lr * excess.mean(0)
+    np.testing.assert_allclose(trained["kernel"][run], kernel, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(trained["bias"][run], bias, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from experiments import claims, pages
+from experiments.claims import Outcome
 from experiments.jordan2024 import real, share
 
 MODULES = {name: importlib.import_module(f"experiments.{name}") for name in pages.PAGES}
@@ -70,22 +71,23 @@ def test_each_statistic_is_judged_once_by_a_claim_with_bounds(module):
   for each in pages.judge(page, RECORDS):
     bounded = (each.claim.low, each.claim.high) != (-float("inf"), float("inf"))
     assert bounded or each.line.missing, each.line
-    assert bool(each.result) != bool(each.line.missing)
-    if each.result:
-      assert each.result == claims.result(each.claim, each.estimate)
+    if each.line.missing:
+      assert each.outcome == Outcome.NOT_REACHED
+    else:
+      assert each.outcome == claims.outcome_of(each.claim, each.estimate)
 
 
 def test_the_index_counts_what_the_pages_judge():
   index = (pages.GALLERY / "index.md").read_text()
   for module in MODULES.values():
     if module.PAGE.lines:
-      results = [each.result for each in pages.judge(module.PAGE, RECORDS)]
-      asked = len(results) - results.count("")
+      results = [each.outcome for each in pages.judge(module.PAGE, RECORDS)]
+      asked = len(results) - results.count(Outcome.NOT_REACHED)
       cell = (
         f"({module.PAGE.folder}/index.md) | {results.count('reproduced')} of {asked}"
       )
       assert cell in index
-      for result in claims.RESULTS:
+      for result in claims.JUDGED:
         assert results.count(result) == committed(module.PAGE, "index.md").count(
           f"| reached | {result} |"
         )

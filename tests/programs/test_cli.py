@@ -253,18 +253,6 @@ def given(*argv):
       ],
       "--until with --k-fold",
     ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--poke", "soon"],
-      "--poke soon: write STEP or STEP:FACTOR, e.g. --poke 0:1.001",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--poke", "0:x"],
-      "poke factor is 'x': give a number",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--poke", "100000"],
-      "poke step 100000 in trainings of 496 steps",
-    ),
   ],
 )
 def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
@@ -475,11 +463,6 @@ def test_runs_from_the_command_line():
   assert folds[1]["fold"] == [*range(6)] * 2
   assert folds[1]["seed_init"] == [0] * 6 + [1] * 6
   assert table("--k-fold", "3")[0] == ("k_fold", 3)
-  assert table("--poke", "3")[1] == seeds | {
-    "poke_step": [3, 3],
-    "poke_factor": [np.float32(1.001)] * 2,
-  }
-  assert table("--poke", "3:2")[1]["poke_factor"] == [2, 2]
   swept = table("--sweep", "lr=0.5,0.25", "momentum=0,0.5")[1]
   assert swept["seed_init"] == [0] * 4 + [1] * 4
   assert (

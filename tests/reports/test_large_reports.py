@@ -12,17 +12,14 @@ import scipy.sparse
 import xarray as xr
 
 import vmapseeds as vs
+from experiments import measures
+from experiments.measures.resampled import renumber_classes
 from vmapseeds import stats
 from vmapseeds.reports.example_cards import explorer_of
 from vmapseeds.reports.pictures import ExampleInputs
 from vmapseeds.results.measured_runs import measure_runs
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import (
-  Counts,
-  VoteCounts,
-  renumber_classes,
-  sparse_votes,
-)
+from vmapseeds.stats.counts import Counts, VoteCounts, sparse_votes
 from vmapseeds.stats.pairs import scan_pairs
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 
@@ -199,7 +196,9 @@ def test_bootstrap_of_many_classes(size, over):
   predictions, labels = campaign(*size)
   runs, examples, classes = size
   key = jax.random.key(3)
-  intervals = stats.bootstrap(predictions, labels, classes, over, key=key, replicates=9)
+  intervals = measures.bootstrap(
+    predictions, labels, classes, over, key=key, replicates=9
+  )
   of_runs, of_examples = jax.random.split(key)
   times_runs = np.ones((9, runs), int)
   times_examples = np.ones((9, examples), int)
@@ -250,7 +249,7 @@ def test_tallies_of_many_classes(pairs):
 @pytest.mark.parametrize(
   "statistic",
   [
-    lambda *of: stats.bootstrap(*of, key=jax.random.key(0), replicates=20),
+    lambda *of: measures.bootstrap(*of, key=jax.random.key(0), replicates=20),
     lambda *of: stats.tally(*of).cace(),
     stats.cace,
   ],

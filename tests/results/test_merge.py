@@ -214,7 +214,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   train(
     tmp_path / "classes", vs.Runs.independent(1), LINEAR.replace(classes=(0, 1) * 5)
   )
-  train(tmp_path / "vary", vs.Runs.independent(1).poke(0))
+  train(tmp_path / "vary", vs.Runs.independent(1).with_label_map(range(10)))
   vs.import_runs(
     tmp_path / "imported", predictions=[[0, 1]], labels=[0, 1], progress=False
   )

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 import pytest
 
+from experiments import measures
+from experiments.measures import resampled
 from vmapseeds import stats
 from vmapseeds.errors import UserError
 from vmapseeds.stats import resampling
@@ -71,7 +73,7 @@ def slow(predictions, labels, rows, columns):
 @pytest.mark.parametrize("over", ["runs", "examples", "both"])
 def test_every_statistic_of_every_resample(over, monkeypatch):
   """With blocks of two examples, so that sums over blocks are tested too."""
-  monkeypatch.setattr(resampling, "_AT_ONCE", 100)
+  monkeypatch.setattr(resampled, "_AT_ONCE", 100)
   predictions, labels = campaign()
   runs, n = predictions.shape
   of_runs, of_examples = jax.random.split(KEY)
@@ -85,7 +87,7 @@ def test_every_statistic_of_every_resample(over, monkeypatch):
     slow(predictions, labels, np.repeat(np.arange(runs), a), np.repeat(np.arange(n), b))
     for a, b in zip(w, v, strict=True)
   ]
-  found = stats.bootstrap(predictions, labels, K, key=KEY, over=over, replicates=6)
+  found = measures.bootstrap(predictions, labels, K, key=KEY, over=over, replicates=6)
   for name in expected[0]:
     replicates = np.array([e[name] for e in expected])
     assert found[name].se == pytest.approx(
@@ -101,7 +103,7 @@ def test_products_are_not_rounded_on_any_device():
   predictions, labels = campaign()
   one = np.ones((1, len(labels)))
   program = jax.make_jaxpr(
-    lambda w: resampling._of_resampled_votes(predictions, labels, one, w, K, 10)
+    lambda w: resampled._of_resampled_votes(predictions, labels, one, w, K, 10)
   )(np.ones((5, 7)))
   products = str(program).count("dot_general[")
   assert str(program).count("(Precision.HIGHEST, Precision.HIGHEST)") == products > 1
@@ -139,7 +141,7 @@ def test_the_level_is_checked_before_anything_is_drawn(monkeypatch):
   monkeypatch.setattr(resampling, "_draws", None)
   predictions, labels = campaign()
   for call in (
-    lambda: stats.bootstrap(predictions, labels, K, key=KEY, level=95),
+    lambda: measures.bootstrap(predictions, labels, K, key=KEY, level=95),
     lambda: stats.top_fraction_gain_bootstrap(predictions != labels, key=KEY, level=95),
     lambda: stats.calibration_band(predictions, labels, K, key=KEY, level=95),
   ):
@@ -169,49 +171,49 @@ def test_order_does_not_matter_beyond_the_draw():
   nothing.
   """
   predictions, labels = campaign()
-  as_bytes = stats.bootstrap(
+  as_bytes = measures.bootstrap(
     predictions.astype(np.int8), labels.astype(np.int8), K, key=KEY, replicates=20
   )
-  on_device = stats.bootstrap(
+  on_device = measures.bootstrap(
     jax.numpy.asarray(predictions), labels, K, key=KEY, replicates=20
   )
-  for name, value in stats.bootstrap(
+  for name, value in measures.bootstrap(
     predictions, labels, K, key=KEY, replicates=20
   ).items():
     np.testing.assert_array_equal(value, as_bytes[name])
     np.testing.assert_array_equal(value, on_device[name])
   relabelled = np.where(predictions < 0, -1, np.array([2, 0, 1])[predictions])
-  same = stats.bootstrap(
+  same = measures.bootstrap(
     relabelled, np.array([2, 0, 1])[labels], K, key=KEY, replicates=20
   )
   for name in ("mean_error", "distribution_variance", "expected_disagreement", "cace"):
     assert same[name].se == pytest.approx(
-      stats.bootstrap(predictions, labels, K, key=KEY, replicates=20)[name].se
+      measures.bootstrap(predictions, labels, K, key=KEY, replicates=20)[name].se
     )
 
 
 @pytest.mark.slow
 def test_few_runs_and_examples():
   predictions, labels = campaign()
-  one_run = stats.bootstrap(
+  one_run = measures.bootstrap(
     predictions[:1], labels, K, key=KEY, over="examples", replicates=50
   )
   assert one_run["mean_error"].se > 0
   assert np.isnan(one_run["expected_disagreement"].se)
-  one_example = stats.bootstrap(
+  one_example = measures.bootstrap(
     predictions[:, 1:2], labels[1:2], K, key=KEY, replicates=50
   )
   assert np.isnan(one_example["distribution_variance"].se)
   assert one_example["mean_error"].se >= 0
   for none in (predictions[:0], predictions[:, :0]):
-    found = stats.bootstrap(none, labels[: none.shape[1]], K, key=KEY, replicates=5)
+    found = measures.bootstrap(none, labels[: none.shape[1]], K, key=KEY, replicates=5)
     assert np.isnan(
       [
         found[name].se
         for name in ("mean_error", "cace", "ece", "expected_disagreement")
       ]
     ).all()
-  all_right = stats.bootstrap(
+  all_right = measures.bootstrap(
     np.tile(labels, (4, 1)), labels, K, key=KEY, replicates=20
   )
   assert all_right["mean_error"] == all_right["cace"] == (0, 0, 0)
@@ -244,7 +246,7 @@ def test_resamples_of_no_number_of_things(size):
 def test_a_key_is_one_jax_random_key(key):
   for call in (
     lambda: stats.resamples(3, key=key, replicates=2),
-    lambda: stats.bootstrap(*campaign(), K, key=key),
+    lambda: measures.bootstrap(*campaign(), K, key=key),
   ):
     with pytest.raises(
       UserError, match=r"key is .*: give one JAX random key, such as jax.random.key"
@@ -265,7 +267,7 @@ def test_a_key_is_one_jax_random_key(key):
 )
 def test_mistakes(change, said):
   with pytest.raises(UserError, match=said):
-    stats.bootstrap(*campaign(), K, key=KEY, **change)
+    measures.bootstrap(*campaign(), K, key=KEY, **change)
   if "over" in change:
     with pytest.raises(UserError, match="outside jit"):
-      jax.jit(lambda p: stats.bootstrap(p, campaign()[1], K, key=KEY))(campaign()[0])
+      jax.jit(lambda p: measures.bootstrap(p, campaign()[1], K, key=KEY))(campaign()[0])

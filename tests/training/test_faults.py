@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.training import inputs, losses, networks, supervised, task
+from vmapseeds.training import inputs, loop, losses, supervised, task
 
 INPUTS = np.random.default_rng(0).normal(size=(24, 6)).astype(np.float32)
 LABELS = (np.arange(24) % 3).astype(np.int32)
@@ -56,14 +56,14 @@ def _patched(module, name):
 @pytest.mark.parametrize("objective", [None, penalised])
 @pytest.mark.parametrize(
   ("module", "name"),
+<<<<<<< HEAD
   [(losses, "smoothed_cross_entropy"), (inputs, "normalize"), (networks, "poke_place")],
+=======
+  [(losses, "cross_entropy"), (inputs, "normalize"), (loop, "moved_params")],
+>>>>>>> h3
 )
 def test_what_fails_in_the_package_goes_through(module, name, objective, monkeypatch):
   _patched(module, name)(monkeypatch)
-  from vmapseeds.training import loop
-
-  if name == "poke_place":
-    monkeypatch.setattr(loop, name, networks.poke_place)
   normalize = name == "normalize"
   with pytest.raises(TypeError, match="add got incompatible shapes") as caught:
     opened(objective=objective, normalize=normalize)

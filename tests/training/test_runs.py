@@ -68,7 +68,10 @@ def test_what_was_chosen_to_vary():
     Runs.sweep(lr=[1, 2], seeds=2),
   ):
     assert runs.varying() == []
+<<<<<<< HEAD
   check_runs_fit_recipe(RECIPE, Runs.independent(2).poke([-1, 7]), 9, 3)
+=======
+>>>>>>> h3
 
 
 def test_a_sweep_crosses_values_with_seeds():
@@ -121,19 +124,18 @@ def test_lanes_fill_in_the_recipe():
   run = recipe_lanes(vs.recipe("resnet9_cifar10"), Runs.sweep(lr=[0.1], seeds=2), 50)
   assert run["lr"].tolist() == [np.float32(0.1)] * 2
   assert run["momentum"].tolist() == [np.float32(0.9)] * 2
-  assert run.get("poke_step") is None
+  assert run.get("label_map") is None
   assert run.get("subset") is None
 
 
 def test_concatenation_keeps_rows_in_order():
   runs = Runs.concat(
-    [Runs.independent(2).poke(-1), Runs.independent(2).poke([0, 3], factor=2.0)]
+    [Runs.independent(2).start_from(7), Runs.independent(2).start_from([0, 3])]
   )
   assert runs.seeds["init"].tolist() == [0, 1, 0, 1]
-  assert runs.values["poke_step"].tolist() == [-1, -1, 0, 3]
-  assert runs.values["poke_factor"].tolist() == pytest.approx([1.001, 1.001, 2, 2])
+  assert runs.values["start"].tolist() == [7, 7, 0, 3]
   assert len(runs[1:3]) == 2
-  assert runs[1:3].values["poke_step"].tolist() == [-1, 0]
+  assert runs[1:3].values["start"].tolist() == [7, 0]
 
 
 def test_one_value_and_any_values_are_swept():
@@ -144,7 +146,7 @@ def test_one_value_and_any_values_are_swept():
 
 
 def test_rows_of_a_table():
-  runs = Runs.independent(4).poke([0, 1, 2, 3])
+  runs = Runs.independent(4).start_from([0, 1, 2, 3])
   for rows, expected in (
     (2, [2]),
     (-1, [3]),
@@ -152,7 +154,7 @@ def test_rows_of_a_table():
     (slice(0), []),
     (np.array([True, False, True, False]), [0, 2]),
   ):
-    assert runs[rows].values["poke_step"].tolist() == expected
+    assert runs[rows].values["start"].tolist() == expected
   assert [len(row) for row in runs] == [1] * 4
   with pytest.raises(IndexError):
     runs[4]
@@ -252,34 +254,22 @@ def test_subsets_and_label_maps_are_a_run():
       "these tables have different columns",
     ),
     (
-      lambda: Runs.independent(1).poke(-2),
-      "poke step is -2: give whole numbers from 0, or -1 for never",
+      lambda: Runs.independent(1).start_from(-2),
+      "network to start from is -2: give whole numbers from 0, one or one a run",
     ),
-    (lambda: Runs.independent(1).poke(0.5), "poke step is 0.5"),
+    (lambda: Runs.independent(1).start_from(0.5), "network to start from is 0.5"),
+    (lambda: Runs.independent(1).start_from("a"), "network to start from is 'a'"),
     (
-      lambda: Runs.independent(1).poke(0, factor=float("nan")),
-      "poke factor is nan: give a finite number",
-    ),
-    (lambda: Runs.independent(1).poke("a"), "poke step is 'a'"),
-    (
-      lambda: Runs.independent(1).poke(2**40),
-      "poke step is 1099511627776: give whole numbers",
+      lambda: Runs.independent(1).start_from(2**40),
+      "network to start from is 1099511627776: give whole numbers",
     ),
     (
-      lambda: Runs.independent(2).poke([1, 2, 3]),
-      "poke step for 3 runs in a table of 2: give one a run",
+      lambda: Runs.independent(2).start_from([1, 2, 3]),
+      "network to start from for 3 runs in a table of 2: give one a run",
     ),
     (
-      lambda: Runs.independent(2).poke([[1], [2]]),
-      "poke step is .*: give whole numbers",
-    ),
-    (
-      lambda: Runs.independent(1).poke(0, factor="a"),
-      "poke factor is 'a': give a number",
-    ),
-    (
-      lambda: Runs.independent(1).poke(0, factor=1e300),
-      r"poke factor is 1e\+300: give a finite number",
+      lambda: Runs.independent(2).start_from([[1], [2]]),
+      "network to start from is .*: give whole numbers",
     ),
     (lambda: Runs.independent(1).subset(None), "training subset is None"),
     (
@@ -332,6 +322,7 @@ def test_subsets_and_label_maps_are_a_run():
       ),
       "batch_size 10 with 9 training examples: give at most as many",
     ),
+<<<<<<< HEAD
     (
       lambda: check_runs_fit_recipe(RECIPE, Runs.independent(2).poke([7, 8]), 9, 3),
       "poke step 8 in trainings of 8 steps, counted from 0",
@@ -348,6 +339,8 @@ def test_subsets_and_label_maps_are_a_run():
       ),
       "poke step 4 in trainings of 4 steps",
     ),
+=======
+>>>>>>> h3
   ],
 )
 def test_mistakes(make, message):

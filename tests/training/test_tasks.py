@@ -363,10 +363,6 @@ def test_a_wrong_task_is_one_line(changes, message, tmp_path):
       "walk does not read unread: a sweep of it would train the same run again",
     ),
     (
-      lambda: vs.Runs.independent(2).poke(),
-      "these runs have poke_step, which task walk does not know",
-    ),
-    (
       lambda: vs.Runs.independent(2).subset(3),
       "these runs choose training examples, of which task walk knows none",
     ),

@@ -30,8 +30,6 @@ from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
   make_network,
-  poke_place,
-  poke_weight,
   variables_of,
 )
 from vmapseeds.training.optimizers import PackedParams
@@ -456,7 +454,7 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
 def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
-  """Accelerators join them. Pokes change the same weights either way."""
+  """Accelerators join them."""
   recipe = vs.recipe(
     "digits_cnn",
     model="mlp",
@@ -468,7 +466,7 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
     augment="",
   )
   data = examples(4)
-  runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
+  runs = vs.Runs.independent(4)
   apart = trained(recipe, data, runs)
   training.cache_clear()
   monkeypatch.setattr(optimizers, "platform", lambda: "tpu")
@@ -1027,68 +1025,6 @@ def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
         ours.variables,
         start,
       )
-
-
-def test_a_poke_changes_one_weight():
-  params = {
-    "Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))},
-    "Dense_0": {"kernel": jnp.ones((4, 2))},
-    "Dense_1": {"kernel": jnp.ones((2, 2))},
-  }
-  places = set()
-  poked_by = jax.jit(
-    lambda key: poke_weight(params, poke_place(params, key), jnp.float32(1.5))
-  )
-  for seed in range(300):
-    poked = jax.tree.leaves(poked_by(jax.random.key(seed)))
-    flat = np.concatenate([np.ravel(a) for a in poked])
-    assert (
-      flat != np.concatenate([np.ravel(a) for a in jax.tree.leaves(params)])
-    ).sum() == 1
-    places.add(int(np.argmax(flat)))
-  assert places == set(range(3, 3 + 27 + 8 + 4)), (
-    "every weight and no bias is poked now and then"
-  )
-
-
-@pytest.mark.slow
-def test_the_init_seed_chooses_the_weight_that_is_poked():
-  recipe, data = LINEAR.replace(lr=0.0, momentum=0.0), examples()
-  columns = {"init": [0, 0, 0, 1, 2, 3, 4], "order": [0, 0, 7, 0, 0, 0, 0]}
-  seeds = {s: np.array(columns.get(s, [0] * 7), np.uint32) for s in SOURCES}
-  runs = vs.Runs(seeds).poke([-1, *[0] * 6], factor=2.0)
-  kernels = trained(recipe, data, runs).variables["params"]["Dense_0"]["kernel"]
-  begun = [
-    initialized(recipe, data, lane(recipe_lanes(recipe, runs, 24), i))["params"][
-      "Dense_0"
-    ]["kernel"]
-    for i in range(7)
-  ]
-  changed = [
-    np.flatnonzero(a != b).tolist() for a, b in zip(kernels, begun, strict=True)
-  ]
-  assert changed[0] == []
-  assert changed[1] == changed[2]
-  assert len({tuple(places) for places in changed[1:]}) == 5
-  assert {len(places) for places in changed[1:]} == {1}
-
-
-@pytest.mark.slow
-def test_poke_happens_at_its_step():
-  recipe = vs.recipe(
-    "digits_cnn", model="linear", epochs=1, batch_size=6, lr=0.0, momentum=0.0
-  )
-  data = examples()
-  runs = vs.Runs.concat(
-    [vs.Runs.vary("order", 1).poke(s, factor=2.0) for s in (-1, 0, 3, 4)]
-  )
-  out = trained(recipe, data, runs)
-  flat = np.concatenate(
-    [a.reshape(4, -1) for a in jax.tree.leaves(out.variables)], axis=1
-  )
-  # Nothing is learned at learning rate 0, so a poke within the four steps stays as it
-  # is.
-  assert [(flat[0] != row).sum() for row in flat] == [0, 1, 1, 0]
 
 
 @pytest.mark.slow

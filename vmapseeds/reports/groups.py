@@ -1,6 +1,4 @@
-"""Select and group runs by columns of the runs table: swept hyperparameters, pokes,
-seeds.
-"""
+"""Select and group runs by columns of the runs table: swept hyperparameters, seeds."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence

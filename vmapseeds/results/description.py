@@ -2,8 +2,8 @@
 campaign that is to resume there.
 
 The runs table has `seed_<source>` for each source of randomness, a column for each value
-that the task declares, `poke_step`, `label_map`, `subset`. A column of names has the
-UTF-8 bytes of each, `(run, letter)`, with zeros after them. `diverged` is an output. Each
+that the task declares, `label_map`, `subset`. A column of names has the UTF-8 bytes of
+each, `(run, letter)`, with zeros after them. `diverged` is an output. Each
 test set is a group with `predictions(run, example)`, `accuracy(run)`,
 `labels(example)` and, on request, `logits(run, example, class)`. The group `variables`
 is there on request, with one array per leaf (`vmapseeds.results.kept_networks`). What an

@@ -111,7 +111,6 @@ from vmapseeds.stats.sample_sizes import (
 )
 from vmapseeds.stats.resampling import (
   Bootstrap as Bootstrap,
-  bootstrap as bootstrap,
   from_replicates as from_replicates,
   resamples as resamples,
   top_fraction_gain_bootstrap as top_fraction_gain_bootstrap,

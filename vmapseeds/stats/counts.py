@@ -333,27 +333,4 @@ def sparse_votes(predictions: np.ndarray, num_classes: int) -> scipy.sparse.csr_
   return scipy.sparse.csr_array(stacked)
 
 
-def renumber_classes(
-  predictions: np.ndarray, labels: np.ndarray
-) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "examples"], int]:
-  """Return predictions and labels in which the classes of each example are numbered from
-  0, in their order, and how many numbers that takes.
-
-  Only the classes that runs vote for and the label have numbers, so that arrays with
-  an axis of classes are small. A prediction of -1 stays as it is.
-  """
-  rows = np.concatenate([labels[None].astype(np.int32), predictions.astype(np.int32)])
-  numbered = np.empty_like(rows)
-  size = max(1, COUNTERS // len(rows))
-  for start in range(0, rows.shape[1], size):
-    block = rows[:, start : start + size]
-    order = np.argsort(block, axis=0)
-    ascending = np.take_along_axis(block, order, axis=0)
-    numbers = np.zeros_like(block)
-    numbers[1:] = np.cumsum(ascending[1:] != ascending[:-1], axis=0)
-    numbers -= ascending[:1] < 0
-    np.put_along_axis(numbered[:, start : start + size], order, numbers, axis=0)
-  return numbered[1:], numbered[0], int(numbered.max(initial=0)) + 1
-
-
 _votes_on_device = partial(jax.jit, static_argnums=1)(device_counts.count_votes)

@@ -29,8 +29,6 @@ from vmapseeds.training.networks import (
   as_fetched,
   initialize,
   make_network,
-  poke_place,
-  poke_weight,
 )
 from vmapseeds.training.objects import (
   before_training,
@@ -161,7 +159,6 @@ def make_train_step(
   objective = objective_of(recipe)
   fast = moved_params(start.params)
   optimizer = optimizer_of(recipe, data, run, fast)
-  place = poke_place(fast, jax.random.fold_in(run.key("init"), 1))
 
   parts = (recipe.objective, recipe.loss, recipe.model, recipe.augment)
   watching: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -180,11 +177,6 @@ def make_train_step(
   def train_step(state, batch):
     params, batch_stats, opt_state, nonfinite_steps, epochs = state
     fast = moved_params(params)
-    poke_step = run.get("poke_step")
-    if poke_step is not None:
-      factor = jnp.where(batch.step == poke_step, run["poke_factor"], 1.0)
-      fast = poke_weight(fast, place, factor)
-      params = with_moved_params(params, fast)
 
     def value_and_updates(params):
       return objective_value(params, state.batch_stats, batch)

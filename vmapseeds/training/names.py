@@ -9,7 +9,7 @@ OPTIMIZERS = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
 TRIAL_COLUMNS = ("search", "trial", "repeat", "round")  # of trials of searches
 FOLD, FOLD_GROUPS = "fold", "fold_groups"  # of runs of k-fold cross-validation
 MADE_COLUMNS = (
-  *("poke_step", "poke_factor", "label_map", "subset", "start"),
+  *("label_map", "subset", "start"),
   *(FOLD, FOLD_GROUPS),
   *TRIAL_COLUMNS,
 )

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.extend.random import define_prng_impl, threefry_prng_impl
-from jaxtyping import Array, Bool, Float, Inexact, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Inexact, PyTree
 
 from vmapseeds import models
 from vmapseeds.errors import UserError
@@ -673,29 +673,3 @@ def initialize(
   return jax.tree.map_with_path(
     lambda path, fresh: stored.get(path_of(path), fresh), variables
   )
-
-
-def poke_place(
-  params: PyTree[Inexact[Array, "..."]], key: Key[Array, ""]
-) -> Int[Array, ""]:
-  """Return the index, among all weights, of the one that a poke changes. Vectors are not
-  counted: a factor leaves biases at 0.
-  """
-  count = sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1)
-  return jax.random.randint(key, (), 0, count, jnp.int32)
-
-
-def poke_weight(
-  params: PyTree[Inexact[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
-) -> PyTree:
-  """Return `params` with the weight at `place` multiplied by `factor`."""
-  leaves, structure = jax.tree.flatten(params)
-  before = 0
-  for i, leaf in enumerate(leaves):
-    if leaf.ndim > 1:
-      # A mask, because for an indexed update a TPU would change the layout of every
-      # weight.
-      here = before + jnp.arange(leaf.size).reshape(leaf.shape) == place
-      leaves[i] = jnp.where(here, leaf * factor, leaf)
-      before += leaf.size
-  return jax.tree.unflatten(structure, leaves)

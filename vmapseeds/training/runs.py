@@ -33,7 +33,6 @@ from vmapseeds.training.objects import is_import, name_of
 
 MAX_RUNS = 10**7
 TEXT_BYTES = 120  # of a name in a results folder
-NEVER = -1  # the poke step of a run that is not poked
 # How the data seed chooses a run's training examples, as results folders name it.
 SUBSET = "subset"
 BOOTSTRAP = "bootstrap"
@@ -116,7 +115,7 @@ class Runs:
   """
 
   seeds: dict[str, UInt32[np.ndarray, " runs"]]
-  # Other columns: swept values as float64 or texts, pokes, label maps, subsets, starts.
+  # Other columns: swept values as float64 or texts, label maps, subsets, starts.
   values: dict[str, Shaped[np.ndarray, "runs ..."]] = dataclasses.field(
     default_factory=dict
   )
@@ -250,8 +249,7 @@ class Runs:
     """Return the rows of several tables, one table after the other.
 
     Tables must agree in what is swept and in how training examples are chosen. If one
-    table has a poke or a label map, every table needs one (`Runs.poke(step=-1)` never
-    pokes).
+    table has a label map, every table needs one.
     """
     is_list = isinstance(tables, Sequence) and len(tables) > 0
     if not is_list or not all(isinstance(table, Runs) for table in tables):
@@ -265,8 +263,8 @@ class Runs:
 
     if any(form(table) != form(tables[0]) for table in tables):
       raise UserError(
-        "these tables have different columns: give each the same values swept, a poke or "
-        "none, as many classes in a label map, as many training examples"
+        "these tables have different columns: give each the same values swept, as many "
+        "classes in a label map, as many training examples"
       )
     return jax.tree.map(lambda *columns: np.concatenate(columns), *tables)
 
@@ -292,19 +290,6 @@ class Runs:
     return cls(seeds, values, sampling=(kind, size))
 
   # Copies with a change.
-
-  def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> "Runs":
-    """Return the same runs with one random weight multiplied by `factor` before training step
-    `step` (-1: never).
-
-    Steps are counted from 0. The init seed chooses the weight. Jordan 2024, appendix
-    D.2; Summers & Dinneen 2021.
-    """
-    steps = self._of_each(
-      "poke step", step, "from 0, or -1 for never, one or one a run", least=NEVER
-    )
-    factors = np.full(len(self), finite("poke factor", factor))
-    return self._with(poke_step=steps, poke_factor=factors)
 
   def subset(self, size_or_indices: ArrayLike | Sequence) -> "Runs":
     """Return the same runs, each trained on some of the training examples.
@@ -427,9 +412,9 @@ class Runs:
     values = {name: column for name, column in columns.items() if column is not None}
     return dataclasses.replace(self, values=values, sampling=sampling)
 
-  def _of_each(self, what, numbers, allowed, *, least=0, ndim=0):
-    """Return whole numbers of at least `least` for each run, from one array of `ndim`
-    axes for all or from one for each.
+  def _of_each(self, what, numbers, allowed, *, ndim=0):
+    """Return whole numbers from 0 for each run, from one array of `ndim` axes for all or
+    from one for each.
     """
     try:
       rows = np.asarray(numbers)
@@ -437,7 +422,7 @@ class Runs:
       rows = np.array(None)
     are_whole = rows.dtype.kind in "iu" and rows.size > 0
     # They are kept as int32.
-    fits = are_whole and least <= rows.min() and rows.max() < 2**31
+    fits = are_whole and rows.min() >= 0 and rows.max() < 2**31
     if not fits or rows.ndim not in (ndim, ndim + 1):
       raise UserError(f"{what} is {numbers!r:.200}: give whole numbers {allowed}")
     if rows.ndim > ndim and len(rows) != len(self):

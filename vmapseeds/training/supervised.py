@@ -1050,14 +1050,6 @@ def check_runs_fit_recipe(
       f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
       "many"
     )
-  steps = recipe.epochs * (size // recipe.batch_size)
-  if "poke_step" in values:
-    last = values["poke_step"].max()
-    if last >= steps:
-      raise UserError(
-        f"poke step {last} in trainings of {steps} steps, counted from 0: give an "
-        "earlier one, or -1 for never"
-      )
 
 
 def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
