@@ -195,6 +195,24 @@ def pytest_runtest_setup(item):
     os.environ["JAX_THREEFRY_GPU_KERNEL_LOWERING"] = str(int(not fast))
 
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+# Of a module, not of all tests: until it is closed, no other loop of asyncio can run.
+@pytest.fixture(scope="module")
+def browser():
+  """A Chromium or Chrome that is there, by Playwright."""
+  reason = "Playwright is not installed: pip install playwright"
+  api = pytest.importorskip("playwright.sync_api", reason=reason)
+  program = next(filter(None, map(shutil.which, BROWSERS)), None)
+  if program is None:
+    pytest.skip(f"there is none of {', '.join(BROWSERS)}")
+  with api.sync_playwright() as playwright:
+    started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    yield started
+    started.close()
+
+
 # These draw from the same campaigns, which a worker trains once.
 PAPERS = tuple(
   f"tests/papers/test_{name}.py" for name in ("banerjee", "bouthillier", "papers")

@@ -6,24 +6,17 @@ axe comes with `npm install axe-core`, in the repository or where `VMAPSEEDS_AXE
 """
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-api = pytest.importorskip(
-  "playwright.sync_api", reason="Playwright is not installed: pip install playwright"
-)
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
 AXE = Path(
   os.environ.get("VMAPSEEDS_AXE", ROOT / "node_modules" / "axe-core" / "axe.min.js")
 )
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 pytestmark = [
   pytest.mark.slow,
-  pytest.mark.skipif(not BROWSER, reason=f"there is none of {', '.join(BROWSERS)}"),
   pytest.mark.skipif(not AXE.exists(), reason="there is no axe: npm install axe-core"),
   pytest.mark.skipif(
     not (SITE / "index.html").exists(), reason="the site is not made: see CONTRIBUTING"
@@ -51,14 +44,6 @@ FINDINGS = """async () => {
 CUT = """() => [...document.querySelectorAll(".bd-article pre, .bd-article table")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1)
   .map((e) => e.textContent.trim().slice(0, 100))"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-  with api.sync_playwright() as playwright:
-    browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ pointer and the keyboard, without a script, and on a phone.
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -13,15 +12,7 @@ from PIL import Image
 
 import vmapseeds as vs
 
-api = pytest.importorskip(
-  "playwright.sync_api", reason="Playwright is not installed: pip install playwright"
-)
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-pytestmark = [
-  pytest.mark.slow,
-  pytest.mark.skipif(not BROWSER, reason=f"there is none of {', '.join(BROWSERS)}"),
-]
+pytestmark = pytest.mark.slow
 RUNS, EXAMPLES = 60, 200
 NAMES = ["ant", "bee", "cat", "dog"]
 
@@ -45,14 +36,6 @@ def reported(tmp_path_factory):
   images = np.random.default_rng(0).random((EXAMPLES, 8, 8))
   vs.report(folder / "r", images=images).save()
   return predictions, labels, folder / "r" / "report" / "report.html"
-
-
-@pytest.fixture(scope="module")
-def browser():
-  with api.sync_playwright() as playwright:
-    browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

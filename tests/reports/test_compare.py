@@ -370,8 +370,8 @@ def test_figures(tmp_path, monkeypatch):
   of_a, of_b = (patch.get_data().edges for patch in histogram.patches)
   assert {*of_a} == {*of_b}
   assert [text.get_text() for text in histogram.get_legend().get_texts()] == [
-    "A, 8 runs: mean 88.75 %",
-    "B, 8 runs: mean 41.87 %",
+    "A (a), 8 runs: mean 88.75 %",
+    "B (b), 8 runs: mean 41.87 %",
   ]
   ax = drawn["differences"]
   _, both, runs, mean = ax.lines
@@ -382,7 +382,17 @@ def test_figures(tmp_path, monkeypatch):
   assert mean.get_xdata() == pytest.approx([100 * found.found.difference])
   dots = ax.collections[0].get_offsets()[:, 0]
   assert sorted(dots) == pytest.approx(np.unique(100 * (A - B + 0.4).round(9)))
-  said(a, b, folder(tmp_path / "c", B - 0.2, seeds=range(8)))
+  assert [text.get_text() for text in ax.get_yticklabels()] == ["A (a)\nless B (b)"]
+  assert [text.get_text() for text in drawn["pairs"].get_xticklabels()] == [
+    "A (a)",
+    "B (b)",
+  ]
+
+  # A path says where results lie; a long name is cut.
+  long = folder(tmp_path / "deep" / ("c" * 60), B - 0.2, seeds=range(8))
+  said(a, b, long)
+  boxes = [text.get_text() for text in drawn["distributions"].get_yticklabels()]
+  assert boxes == ["A (a)\n8 runs", "B (b)\n8 runs", f"C ({'c' * 27}…)\n8 runs"]
 
 
 def test_ties_of_many_runs_need_little_memory():

@@ -142,6 +142,18 @@ def test_the_command_prints_what_print_does(folders, name, tmp_path, capsys, und
   assert page in of_command
 
 
+def test_a_page_draws_a_png_only_of_a_figure_with_too_many_points(monkeypatch):
+  drawn = []
+  monkeypatch.setattr(rendering, "png", lambda drawing: drawn.append(drawing) or b"png")
+  monkeypatch.setattr(rendering, "vector_image", lambda *_, **__: b"<svg/>")
+  assert rendering.page_image("figure").startswith("data:image/svg+xml;")
+  assert drawn == []
+  monkeypatch.setattr(rendering, "MOST_SVG_BYTES", len("<svg/>") - 1)
+  assert rendering.page_image("figure") == "data:image/png;base64,cG5n"
+  assert rendering.page_image("figure", b"known").startswith("data:image/png;")
+  assert drawn == ["figure"]
+
+
 def test_a_notebook_shows_the_page_in_a_frame(found, undrawn):
   for findings in found.values():
     frame = findings._repr_html_()

@@ -1,5 +1,6 @@
 """The figures, tested on what is plotted: bar heights, points, curves and labels."""
 
+import io
 import sys
 
 import numpy as np
@@ -253,6 +254,18 @@ def test_everything_can_be_saved(tmp_path):
     draw(ax)
     figure.savefig(tmp_path / f"{i}.png")
     assert (tmp_path / f"{i}.png").stat().st_size > 1000
+
+
+def test_dollars_in_names_are_no_formula(ax):
+  name = r"a$\no_command$"
+  plots.accuracies_side_by_side({name: [0.5, 0.6]}, ax)
+  ax.figure.savefig(io.BytesIO())  # a formula that there is not would raise
+  assert ax.get_yticklabels()[0].get_text().startswith(name)
+
+  _, lines = plots.figure()
+  plots.paired_lines({name: [0.5, 0.6], "b": [0.4, 0.6]}, lines)
+  plots.performance_profiles({name: np.array([[0.1, 0.2]])}, lines)
+  lines.figure.savefig(io.BytesIO())
 
 
 def test_accuracies_side_by_side(ax):

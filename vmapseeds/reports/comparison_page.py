@@ -68,6 +68,7 @@ from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
 MOST_LINES = 200  # pairs of runs that are drawn as lines
+MOST_LETTERS_OF_LABEL = 28  # of a side's name in a figure
 _FOOTER = """Intervals of 95 %. Those over runs are what other runs on the same test \
 examples would give; those over runs and examples what other runs on other examples of the \
 same kind would. If two recipes are the same, the first sentence calls one of them better in \
@@ -684,23 +685,36 @@ comparable. Intervals: bootstrap of the runs, on each score for itself."""
 
 
 def _figures(compared: Compared) -> dict[str, Figure]:
+  labels = _labels(compared.sides)
   figures = {
-    "differences": _figure_of_differences(compared),
-    "distributions": _figure_of_distributions(compared),
+    "differences": _figure_of_differences(compared, labels),
+    "distributions": _figure_of_distributions(compared, labels),
   }
   comparison = compared.single
   if comparison is not None and _has_lines(comparison):
-    figures["pairs"] = _figure_of_pairs(comparison)
+    figures["pairs"] = _figure_of_pairs(comparison, labels)
   if compared.scores:
+    scores = {labels[letter]: of_side for letter, of_side in compared.scores.items()}
     figures["profiles"] = Figure(
       "Performance profiles",
       "The fraction of all scores, of all runs and outputs, above each value.",
-      functools.partial(plots.performance_profiles, compared.scores),
+      functools.partial(plots.performance_profiles, scores),
     )
   return figures
 
 
-def _figure_of_differences(compared: Compared) -> Figure:
+def _labels(sides: Mapping[str, Side]) -> dict[str, str]:
+  """Return what figures call each side: its letter and its short name."""
+  labels = {}
+  for letter, name in _short_names(sides).items():
+    # A figure leaves the page for a talk, where no table says what a letter is.
+    if len(name) > MOST_LETTERS_OF_LABEL:
+      name = f"{name[: MOST_LETTERS_OF_LABEL - 1]}…"
+    labels[letter] = f"{letter} ({name})"
+  return labels
+
+
+def _figure_of_differences(compared: Compared, labels: Mapping[str, str]) -> Figure:
   quantity = compared.quantity
   rows = []
   for comparison in compared.comparisons:
@@ -710,7 +724,8 @@ def _figure_of_differences(compared: Compared) -> Figure:
       # As the interval: positive where the first is better.
       if not comparison.higher_is_better:
         dots = -dots
-    name = " - ".join(comparison.names)
+    first, second = comparison.names
+    name = f"{labels[first]}\nless {labels[second]}"
     both = comparison.over_runs_and_examples
     rows.append((name, dots, comparison.found[:3], both))
 
@@ -725,26 +740,28 @@ def _figure_of_differences(compared: Compared) -> Figure:
   )
 
 
-def _figure_of_distributions(compared: Compared) -> Figure:
+def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> Figure:
   """Return histograms of two sides over each other, or boxes of more beside each other."""
   sides, quantity = compared.sides, compared.quantity
   if len(sides) == 2:
     # Of paired runs those alone that are compared.
     values = compared.comparisons[0].sides
-    draw = _histograms(values, sides["A"].examples, quantity)
+    labelled = {labels[letter]: numbers for letter, numbers in values.items()}
+    draw = _histograms(labelled, sides["A"].examples, quantity)
   else:
-    values = {name: side.finite_values for name, side in sides.items()}
-    draw = functools.partial(plots.accuracies_side_by_side, values, of=quantity)
+    values = {letter: side.finite_values for letter, side in sides.items()}
+    labelled = {labels[letter]: numbers for letter, numbers in values.items()}
+    draw = functools.partial(plots.accuracies_side_by_side, labelled, of=quantity)
 
   means = []
-  for name, numbers in values.items():
+  for name, numbers in labelled.items():
     mean = show(numbers.mean(), None, quantity.unit)
     means.append(f"{name} has {run_count(len(numbers))} with a mean of {mean}")
   return Figure(
     f"{capitalized(quantity.name)} over runs",
     "The runs that are compared.",
     draw,
-    max(4.0, 1 + 0.5 * len(values)),
+    max(4.0, 1 + 0.5 * len(labelled)),
     f"{'; '.join(means)}.",
   )
 
@@ -773,17 +790,18 @@ def _has_lines(comparison: Comparison) -> bool:
   return comparison.paired and len(comparison.a) <= MOST_LINES
 
 
-def _figure_of_pairs(comparison: Comparison) -> Figure:
+def _figure_of_pairs(comparison: Comparison, labels: Mapping[str, str]) -> Figure:
   a, b = comparison.names
+  sides = {labels[letter]: values for letter, values in comparison.sides.items()}
   higher = int((comparison.a > comparison.b).sum())
   equal = int((comparison.a == comparison.b).sum())
   count = len(comparison.a)
   return Figure(
     f"{capitalized(comparison.of.name)} of paired runs",
     f"A line is a pair of runs with {comparison.matching}; the thick one joins the means.",
-    lambda ax: plots.paired_lines(comparison.sides, ax, of=comparison.of),
+    lambda ax: plots.paired_lines(sides, ax, of=comparison.of),
     finding=(
-      f"{a} is higher than {b} in {higher} of {count} pairs, and equal in {equal}."
+      f"{labels[a]} is higher than {labels[b]} in {higher} of {count} pairs, and equal in {equal}."
     ),
   )
 

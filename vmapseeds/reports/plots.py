@@ -343,7 +343,7 @@ def paired_lines(
   values *= of.scale
   ax.plot([0, 1], values, color=SKY, linewidth=0.8, alpha=0.6)
   ax.plot([0, 1], values.mean(1), "o-", color=VERMILION, linewidth=2.2, label="mean")
-  ax.set_xticks([0, 1], list(sides))
+  ax.set_xticks([0, 1], list(sides), parse_math=False)
   ax.set_xlim(-0.3, 1.3)
   return finish_axes(ax, "", of.label)
 
@@ -409,7 +409,8 @@ def response_curve(
     ax.set_xscale("log")
   # Few values are named one by one; of many the axis chooses ticks.
   if named or len(ticks) <= 8:
-    ax.set_xticks(list(places.values()), [format_value(value) for value in places])
+    names = [format_value(value) for value in places]
+    ax.set_xticks(list(places.values()), names, parse_math=False)
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
 
@@ -743,7 +744,8 @@ def _of_examples(
 
 def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
   """Name the rows of axes, the first on top."""
-  ax.set_yticks(range(len(names)), list(names))
+  # A dollar in the name of a folder begins no formula.
+  ax.set_yticks(range(len(names)), list(names), parse_math=False)
   ax.set_ylim(len(names) - 0.5, -0.5)
   return finish_axes(ax, of.label, "", above)
 
@@ -766,5 +768,7 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
     }
   # Matplotlib warns of a legend without entries.
   if ax.get_legend_handles_labels()[1]:
-    ax.legend(frameon=False, fontsize="small", **place)
+    legend = ax.legend(frameon=False, fontsize="small", **place)
+    for text in legend.get_texts():
+      text.set_parse_math(False)
   return ax

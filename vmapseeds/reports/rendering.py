@@ -226,8 +226,7 @@ def embedded_html(document: Document) -> str:
   """
   sources = {}
   for name, figure in document.figures.items():
-    drawing = drawing_of(figure)
-    sources[name] = page_image(drawing, png(drawing))
+    sources[name] = page_image(drawing_of(figure))
   frame = Markup(
     '<iframe srcdoc="{}" style="width: 100%; height: 40rem; border: 0" '
     'title="{}"></iframe>'
@@ -277,16 +276,23 @@ def vector_image(
   return stream.getvalue()
 
 
-def page_image(drawing: MatplotlibFigure, png_image: bytes) -> str:
+def page_image(drawing: MatplotlibFigure, png_image: bytes | None = None) -> str:
   """Return a figure as a page shows it, as an address that holds it: SVG, or the PNG if
   there are too many points for that.
+
+  Args:
+    drawing: the figure.
+    png_image: it as PNG; None if that was not drawn yet.
   """
   lines = vector_image(drawing, "svg", transparent=True)
   if len(lines) <= MOST_SVG_BYTES:
-    return png_data_uri(lines, "svg+xml")
-  return png_data_uri(png_image, "png")
+    return data_uri(lines, "svg+xml")
+  # Drawing it takes longer than the SVG, so only where it is needed.
+  if png_image is None:
+    png_image = png(drawing)
+  return data_uri(png_image, "png")
 
 
-def png_data_uri(image: bytes, type: str) -> str:
+def data_uri(image: bytes, type: str) -> str:
   """Return an image as an address that holds it."""
   return f"data:image/{type};base64,{base64.b64encode(image).decode()}"
