@@ -124,6 +124,20 @@ class Plan(NamedTuple):
     return steps
 
 
+def with_traced_functions(plan: Plan) -> Task:
+  """Return the plan's task with the functions that its runs will call: on a CPU the
+  traced programs, which take a fraction of the time to be traced again.
+  """
+  task = plan.task
+  # Where runs vary fields of the recipe, the traced programs are of other tasks.
+  if task.internal.fields:
+    return task
+  start, advance, finish = plan.traced.functions
+  # No import string leads to a traced program, so the task keeps its description.
+  named = with_internal(task, spec=describe_task(task))
+  return dataclasses.replace(named, start=start, advance=advance, finish=finish)
+
+
 @hide_own_frames
 def single_run(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
   """Return one run as the functions of a task get it, with its keys and values: to hold

@@ -473,8 +473,8 @@ def resolve_execution(plan: Plan, root: Description) -> lanes.Execution:
     return lanes.Execution(lowering, lane_width)
   in_flight = min(len(runs), options.seed_batch or len(runs))
   return choose_execution(
-    task,
-    lanes_of(task, runs[slice(0, 1)]),
+    planning.with_traced_functions(plan),
+    lanes_of(task, runs[:1]),
     model_steps=plan.model_steps(runs),
     most=math.ceil(in_flight / len(devices)),
     lowering=lowering,

@@ -309,8 +309,13 @@ class Traced(NamedTuple):
 
 def _as_function(stage):
   def computed(*args):
-    leaves = evaluate_program(stage.jaxpr, *jax.tree.leaves(args))
-    return jax.tree.unflatten(jax.tree.structure(stage.out_info), leaves)
+    # Rounds may be numbers of Python's, of which x64 would make other types than those
+    # that were traced.
+    leaves = [
+      np.int32(leaf) if isinstance(leaf, int) else leaf for leaf in jax.tree.leaves(args)
+    ]
+    results = evaluate_program(stage.jaxpr, *leaves)
+    return jax.tree.unflatten(jax.tree.structure(stage.out_info), results)
 
   return computed
 
