@@ -42,7 +42,7 @@ from experiments.benchmarks.common import Count, Table
 from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import one_of
+from vmapseeds.errors import check_one_of
 from vmapseeds.lanes import forward, im2col, onednn
 from vmapseeds.lanes.convolution import PARTS
 from vmapseeds.lanes.xla import XLA, Window
@@ -697,7 +697,7 @@ def measure(case, flags: Flags) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "convolutions", argv)
   for name in flags.only:
-    one_of("row", name, tuple(shapes()) if flags.shapes else NAMES)
+    check_one_of("row", name, tuple(shapes()) if flags.shapes else NAMES)
   where = common.machine()
   if flags.shapes:
     lanes.start_jax()

@@ -46,7 +46,7 @@ from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.results.opening import converged
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
     prog = "python -m experiments.jordan2024.real"
     flags = parse(Flags, argv, prog=prog, description=__doc__)
-    at_least("--runs", flags.runs, 0)
+    check_at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
     if flags.other and not study.other:
       allowed = ", ".join(name for name, study in STUDIES.items() if study.other)

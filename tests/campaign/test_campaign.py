@@ -843,9 +843,9 @@ def test_a_folder_that_another_process_finishes_while_it_is_looked_at(
   def made_meanwhile(path):
     monkeypatch.undo()
     train(path, 1, LINEAR)
-    return description.occupied(path)
+    return description.is_occupied(path)
 
-  monkeypatch.setattr(description, "occupied", made_meanwhile)
+  monkeypatch.setattr(description, "is_occupied", made_meanwhile)
   assert train(tmp_path / "r", 2, LINEAR).sizes["run"] == 2
 
 

@@ -389,13 +389,15 @@ def check_programs_store_alike(
   for values, traced in others:
     both = f"{name_program(task, first_values)} and {name_program(task, values)}"
     for name in dict.fromkeys((*first.stored, *traced.stored)):
-      check_array_alike(both, name, first, traced)
+      check_programs_store_array_alike(both, name, first, traced)
     for name, (_, constant) in first.constants.items():
       if not np.array_equal(constant, traced.constants[name][1]):
         raise UserError(f"{both} differ in {name}: train a folder for each")
 
 
-def check_array_alike(both: str, name: str, first: Traced, second: Traced) -> None:
+def check_programs_store_array_alike(
+  both: str, name: str, first: Traced, second: Traced
+) -> None:
   """Raise `UserError` unless two programs, described by `both`, store an array alike."""
   forms = [_stored_form(first, name), _stored_form(second, name)]
   if forms[0] == forms[1]:

@@ -13,10 +13,10 @@ from vmapseeds.data import shifts
 from vmapseeds.data.tables import as_classes, as_ids, ids_of, labels_of, numbers_of
 from vmapseeds.errors import (
   UserError,
-  at_least,
+  check_at_least,
   check_class_names,
   check_fields,
-  one_of,
+  check_one_of,
 )
 
 AS_MANY = "as many as there are"
@@ -126,7 +126,7 @@ class Dataset:
     if count is None:
       return None
     if count != AS_MANY:
-      return at_least("num_classes", count, 1)
+      return check_at_least("num_classes", count, 1)
 
     if train.targets.ndim != 1 or train.targets.dtype.kind != "i":
       return None
@@ -216,7 +216,7 @@ class Dataset:
       )
     allowed = ["train", *filter(None, sets)]
     for name, set_ids in ids.items():
-      one_of("set with example_ids", name, allowed)
+      check_one_of("set with example_ids", name, allowed)
       key = name
       if name == "train" and name not in sets:
         key = ""
@@ -459,7 +459,7 @@ def required_splits(
   splits = []
   for name in test_sets:
     if not (can_shift and name in shifts.SHIFTS):
-      one_of("test set", name, allowed)
+      check_one_of("test set", name, allowed)
     split = "test"
     if name in available:
       split = name

@@ -18,9 +18,9 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.errors import (
   UserError,
+  check_number,
   hide_own_frames,
   hide_own_frames_of_methods,
-  number,
   option,
 )
 from vmapseeds.reports import latex, pages, plots
@@ -61,7 +61,7 @@ from vmapseeds.results.statistics import (
   roles,
   values_of_runs,
 )
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -258,7 +258,7 @@ def compare(
       the margin is not above 0, or paired=True with unequal numbers of runs.
   """
   # All that can be said without reading results comes first.
-  gamma = number("gamma", gamma)
+  gamma = check_number("gamma", gamma)
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
@@ -300,7 +300,7 @@ def compare(
 
 
 def _check_margin(margin: float) -> float:
-  margin = number("margin", margin)
+  margin = check_number("margin", margin)
   if not 0 < margin < np.inf:
     raise UserError(f"margin is {margin}: give a number above 0, in the unit printed")
   return margin
@@ -556,7 +556,7 @@ def _page_folder(
   if first.output != first.first_output:
     output = first.output
   return pages.below(
-    place(a) / "report",
+    as_folder(a) / "report",
     *pages.subfolders_of(first.results, test_set),
     format_values(where),
     output,

@@ -12,7 +12,7 @@ from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
-from vmapseeds.store.files import Folder, is_remote, place
+from vmapseeds.store.files import Folder, as_folder, is_remote
 from vmapseeds.store.layout import ROOT, read_metadata
 from vmapseeds.store.results import Results
 
@@ -27,7 +27,7 @@ def list_results(folder: Folder) -> Table:
   Raises:
     UserError: there is no such folder, or it holds no results.
   """
-  top = place(folder)
+  top = as_folder(folder)
   if is_remote(top) or not top.is_dir():
     raise UserError(f"{folder} is no folder on this machine: give one")
   rows = []

@@ -8,9 +8,9 @@ import numpy as np
 from vmapseeds import stats
 from vmapseeds.errors import (
   UserError,
+  check_number,
   hide_own_frames,
   hide_own_frames_of_methods,
-  number,
 )
 from vmapseeds.reports import pages, runs_needed
 from vmapseeds.reports.documents import Document, Section
@@ -26,7 +26,7 @@ from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count
 from vmapseeds.results.statistics import MeasuredRuns, measure_runs
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 Pairs = tuple[np.ndarray, np.ndarray]  # numbers of runs with the same seeds
@@ -99,11 +99,11 @@ def sample_size(
       the power is not between 0 and 1, or as `compare` for the other arguments.
   """
   # All that can be said without reading results comes first.
-  power = number("power", power)
+  power = check_number("power", power)
   if not 0 < power < 1:
     raise UserError(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
   if detect is not None:
-    detect = number("detect", detect)
+    detect = check_number("detect", detect)
     if not 0 < detect < np.inf:
       raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
 
@@ -135,7 +135,7 @@ def sample_size(
     questions,
     document=plan_document(side, runs, questions, correlation, seconds),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
-    folder=pages.below(place(a) / "report", *subfolders),
+    folder=pages.below(as_folder(a) / "report", *subfolders),
     call=command("sample-size", folders, where=where, against=against, epoch=epoch),
   )
 

@@ -69,7 +69,7 @@ from vmapseeds.results.formatting import (
 from vmapseeds.results.opening import loaded, open_results, resolve_test_set
 from vmapseeds.results.statistics import GROUPS, AllDiverged, MeasuredRuns, roles
 from vmapseeds.searches.trials import best_runs
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
@@ -141,9 +141,9 @@ class FolderReport(NamedTuple):
 
   def pages_folder(self, out: Folder | None) -> Path | UPath:
     """Return where its pages are: in the results, or in `out`."""
-    top = place(self.folder) / "report"
+    top = as_folder(self.folder) / "report"
     if out is not None:
-      top = place(out) / self.name
+      top = as_folder(out) / self.name
     return pages.below(top, *self.subfolders)
 
 
@@ -177,7 +177,7 @@ class Report(Findings):
     else:
       document = document_of(self._parts[0])
     frame = statistics_frame(list(self))
-    top = place(folders[0].folder) / "report"
+    top = as_folder(folders[0].folder) / "report"
     super().__init__(document, {"statistics": frame}, top, call)
 
   def __len__(self) -> int:
@@ -250,9 +250,9 @@ class Report(Findings):
 
     self.page = self._pages[0]
     if len(self._folders) > 1:
-      top = place(self._folders[0].folder) / "report" / "side_by_side"
+      top = as_folder(self._folders[0].folder) / "report" / "side_by_side"
       if out is not None:
-        top = place(out)
+        top = as_folder(out)
       self.page = write(top, self.document, table=self.table, pages=part_pages)
     return self.page
 

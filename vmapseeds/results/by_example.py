@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.results.opening import (
   class_names_of,
   class_of,
@@ -41,7 +41,7 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     )
   if output is None:
     output = next(iter(role_of_output))
-  one_of("output of role class or loss", output, role_of_output)
+  check_one_of("output of role class or loss", output, role_of_output)
   alive = np.isfinite(values_of_runs(results, output))
   if not alive.any():
     raise UserError(

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Integer, PyTree, Real
 from vmapseeds.errors import Failure, UserError, hide_own_frames, option
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results.description import MIXED, campaign_of, variables_of
-from vmapseeds.store.files import Folder, is_remote, place, short_message
+from vmapseeds.store.files import Folder, as_folder, is_remote, short_message
 from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import bytes_of, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
@@ -148,7 +148,7 @@ def export_networks(
   import orbax.checkpoint as ocp  # takes a while
 
   results = Results(path)
-  target = place(out)
+  target = as_folder(out)
   if is_remote(target):
     raise UserError(
       f"{out} is behind a URL: give a folder on a disk, and copy it there"

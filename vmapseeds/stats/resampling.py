@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import at_least, one_of
+from vmapseeds.errors import check_at_least, check_one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
@@ -72,9 +72,9 @@ def resamples(
   >>> resamples(4, key=jax.random.key(0), replicates=3).sum(1)
   array([4, 4, 4])
   """
-  size = at_least("size", size, 0)
+  size = check_at_least("size", size, 0)
   key = read_key(key)
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   draws = _draws(key, replicates, size)
   return times_drawn(draws, size)
 
@@ -89,7 +89,7 @@ def parts_of_resamples(
   bytes a number.
   """
   key = read_key(key)
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   draws = np.asarray(_draws(key, replicates, size))
   at_once = max(1, _PART // max(1, size))
   for start in range(0, replicates, at_once):
@@ -102,7 +102,7 @@ def blocks_of_resamples(
   """Yield `resamples` of several things, each given as its size and key, a block of the
   replicates at a time.
   """
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   largest = max(size for size, _ in things)
   at_once = max(1, _AT_ONCE // max(1, largest))
   for start in range(0, replicates, at_once):
@@ -218,8 +218,8 @@ def bootstrap(
   >>> print(found["expected_disagreement"].se.round(3), found["mean_error"].se.round(4))
   0.013 0.0067
   """
-  one_of("over", over, ("runs", "examples", "both"))
-  bins = at_least("bins", bins, 1)
+  check_one_of("over", over, ("runs", "examples", "both"))
+  bins = check_at_least("bins", bins, 1)
   read_level(level)
   predictions, labels = read_votes(predictions, labels, num_classes)
   predictions = np.asarray(predictions)
