@@ -52,7 +52,7 @@ from experiments.command import hint, parse
 from experiments.kept import Part
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.results.formatting import count_of
 from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
@@ -563,7 +563,7 @@ def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
       figure for figure in every if figure == name or figure.startswith(beginnings)
     ]
     if not matches:
-      one_of("figure", name, every)
+      check_one_of("figure", name, every)
     selected += matches
   return selected
 
@@ -574,8 +574,8 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   """
   paper = folder.name
   every = figure_names(folder)
-  out = files.place(flags.out or Path("results", paper, flags.scale))
-  trained_runs = files.place(flags.campaigns)
+  out = files.as_folder(flags.out or Path("results", paper, flags.scale))
+  trained_runs = files.as_folder(flags.campaigns)
   options = vs.Options(
     seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering
   )

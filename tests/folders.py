@@ -3,7 +3,7 @@
 import numpy as np
 
 from vmapseeds.store.folders import create_folder
-from vmapseeds.store.layout import array
+from vmapseeds.store.layout import array_entry
 
 
 def folder(
@@ -12,9 +12,9 @@ def folder(
   """Writes a folder of one test set."""
   classes = {"num_classes": attributes["num_classes"]}
   outputs = {
-    "diverged": array(bool, ["run"], []),
-    "test/accuracy": array(float, ["run"], []),
-    "test/predictions": array(
+    "diverged": array_entry(bool, ["run"], []),
+    "test/accuracy": array_entry(float, ["run"], []),
+    "test/predictions": array_entry(
       "int8", ["run", "example"], labels.shape, role="class", labels="labels", **classes
     ),
   }
@@ -50,7 +50,7 @@ def outputs_folder(path, outputs, columns=None, block_runs=16):
   columns = {"seed_init": np.arange(runs, dtype=np.uint32)} | (columns or {})
   axes = ("run", "example", "token")
   arrays = {
-    name: array(of.dtype, axes[: of.ndim], of.shape[1:], **outputs[name][1])
+    name: array_entry(of.dtype, axes[: of.ndim], of.shape[1:], **outputs[name][1])
     for name, of in values.items()
   }
   attributes = {

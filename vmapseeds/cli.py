@@ -25,10 +25,10 @@ from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.errors import (
   Failure,
   UserError,
-  at_least,
+  check_at_least,
+  check_one_of,
   naming_flags,
   one_line,
-  one_of,
   option,
   print_note,
   printing_notes,
@@ -44,9 +44,9 @@ from vmapseeds.parsing import (
   Parser,
   check_output_file,
   files_of,
-  overrides,
+  parse_column_values,
+  parse_overrides,
   unique_pairs,
-  values,
 )
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
@@ -58,26 +58,26 @@ SHELLS = ("bash", "zsh", "fish")
 VECTORS = ("svg", "pdf")  # formats of figures beside PNG
 
 
-def demo(flags: Namespace) -> None:
+def demo_command(flags: Namespace) -> None:
   """Train digits_cnn for 1 and for 16 epochs and report both: half a minute to a minute
   on two idle CPU cores.
   """
-  from vmapseeds.store.files import place
+  from vmapseeds.store.files import as_folder
   from vmapseeds.store.folders import check_writable
 
   seeds = vmapseeds.Runs.independent(flags.runs)
   check_writable(flags.out)
   folders = []
   for epochs, duration in ((1, "1 epoch"), (16, "16 epochs")):
-    folders.append(str(place(flags.out) / f"{epochs}_epochs"))
+    folders.append(str(as_folder(flags.out) / f"{epochs}_epochs"))
     say(f"digits_cnn, {duration}, {flags.runs} runs")
     vmapseeds.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
   report = vmapseeds.report(folders)
-  report.save(place(flags.out) / "report")
+  report.save(as_folder(flags.out) / "report")
   report.print()
 
 
-def train(flags: Namespace) -> None:
+def train_command(flags: Namespace) -> None:
   """Train runs of a recipe or a task, or resume an earlier call."""
   from vmapseeds.campaign import hosts
   from vmapseeds.training.recipe_or_task import resolve_task
@@ -90,27 +90,27 @@ def train(flags: Namespace) -> None:
   if host and not hosts.is_child():
     return hosts.train_as_child(sys.argv[1:], host.coordinator)
 
-  task = resolve_task(flags.recipe).replace(**overrides(flags.set))
+  task = resolve_task(flags.recipe).replace(**parse_overrides(flags.set))
   most_runs = flags.runs
   if until is not None:
-    least = at_least("runs", flags.runs, 1)
-    most_runs = at_least("most runs", flags.most_runs, least)
+    least = check_at_least("runs", flags.runs, 1)
+    most_runs = check_at_least("most runs", flags.most_runs, least)
   runs = runs_table(task, most_runs, flags)
   if flags.dry_run:
     return print_estimate(task, runs, flags)
 
   # JAX must join the other hosts before anything asks it for devices.
   if host:
-    hosts.join(host)
+    hosts.connect_hosts(host)
   results = train_runs(task, runs, until, flags)
   if host:
-    hosts.leave(host)
+    hosts.disconnect_hosts(host)
   return conclude(results, flags.out)
 
 
 def check_engine(flags: Namespace) -> None:
   """Raise `UserError` if the flags that say where to train contradict each other."""
-  one_of("engine", flags.engine, ("local", "ray"))
+  check_one_of("engine", flags.engine, ("local", "ray"))
   if flags.engine == "ray" and flags.coordinator:
     raise UserError("--engine ray with --coordinator: give one of them")
   if flags.workers is not None and flags.engine != "ray":
@@ -159,7 +159,7 @@ def train_runs(task, runs, until: "Until | None", flags: Namespace):
   if flags.engine == "ray":
     from vmapseeds.campaign import ray_engine
 
-    trainer = functools.partial(ray_engine.train, workers=flags.workers)
+    trainer = functools.partial(ray_engine.train_on_ray, workers=flags.workers)
   if until is None:
     return trainer(task, runs, flags.out, **options)
   from vmapseeds.campaign.until import train_until
@@ -194,7 +194,7 @@ def campaign_options(flags: Namespace) -> Options:
   )
 
 
-def search(flags: Namespace) -> None:
+def search_command(flags: Namespace) -> None:
   """Search hyperparameters, many independent searches side by side, or resume an earlier
   call.
 
@@ -212,7 +212,7 @@ def search(flags: Namespace) -> None:
     sampler = objects.import_object(sampler)
 
   results = vmapseeds.search(
-    resolve_task(flags.recipe).replace(**overrides(flags.set)),
+    resolve_task(flags.recipe).replace(**parse_overrides(flags.set)),
     unique_pairs(flags.over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'"),
     trials=flags.trials,
     searches=searches,
@@ -346,7 +346,7 @@ def work(flags: Namespace) -> None:
   conclude(results, flags.folder)
 
 
-def verify(flags: Namespace) -> None:
+def verify_command(flags: Namespace) -> None:
   """Validate a results folder: print what is lost, damaged or foreign. Exit status 1 if
   anything is.
   """
@@ -362,7 +362,7 @@ def verify(flags: Namespace) -> None:
   print(f"sound: {verdict.done} of {verdict.runs} runs are done in {flags.folder}")
 
 
-def replay(flags: Namespace) -> None:
+def replay_command(flags: Namespace) -> None:
   """Train one run again and say whether its predictions agree bit for bit. Exit status
   1 if they do not.
   """
@@ -387,7 +387,7 @@ def replay(flags: Namespace) -> None:
     sys.exit(1)
 
 
-def merge(flags: Namespace) -> None:
+def merge_command(flags: Namespace) -> None:
   """Merge results folders whose runs were trained separately. The runs keep the order
   of the folders.
   """
@@ -402,7 +402,7 @@ def merge(flags: Namespace) -> None:
   conclude(results, flags.out)
 
 
-def export(flags: Namespace) -> None:
+def export_command(flags: Namespace) -> None:
   """Export kept networks as orbax checkpoints, one a run, which any Flax program
   restores.
   """
@@ -412,7 +412,7 @@ def export(flags: Namespace) -> None:
   print(f"{count} {networks} in {flags.out}, as orbax checkpoints")
 
 
-def import_runs(flags: Namespace) -> None:
+def import_command(flags: Namespace) -> None:
   """Import runs trained elsewhere into a results folder, for report and compare. Runs
   that it has from earlier imports stay.
 
@@ -421,7 +421,7 @@ def import_runs(flags: Namespace) -> None:
   """
   first_line_is_names = None
   if flags.header is not None:
-    one_of("--header", flags.header, ("yes", "no"))
+    check_one_of("--header", flags.header, ("yes", "no"))
     first_line_is_names = flags.header == "yes"
   with nothing_written():
     results = vmapseeds.import_runs(
@@ -446,17 +446,17 @@ def import_runs(flags: Namespace) -> None:
   )
 
 
-def report(flags: Namespace) -> None:
+def report_command(flags: Namespace) -> None:
   """Print the statistics of results and write pages with every number and figure.
 
   Each combination of swept values has its own row and page. Several folders are also
   set side by side.
   """
-  one_of("format", flags.format, ("text", "md", *VECTORS))
+  check_one_of("format", flags.format, ("text", "md", *VECTORS))
   report = vmapseeds.report(
     flags.folders,
     by=flags.by or None,
-    where=values(flags.where, "--where"),
+    where=parse_column_values(flags.where, "--where"),
     test_set=flags.test_set,
     epoch=flags.epoch,
     images=flags.images,
@@ -470,7 +470,7 @@ def report(flags: Namespace) -> None:
     open_in_browser(page)
 
 
-def list_results(flags: Namespace) -> None:
+def list_command(flags: Namespace) -> None:
   """List the results folders in a folder: recipe, values, runs, accuracy, when."""
   from vmapseeds.reports import listing, rendering
 
@@ -478,15 +478,15 @@ def list_results(flags: Namespace) -> None:
   rendering.make_console().print(rendering.terminal_table(table))
 
 
-def examples(flags: Namespace) -> None:
+def examples_command(flags: Namespace) -> None:
   """Print the test examples that are hardest, divide the runs most, or are likely
   mislabelled.
   """
-  at_least("n", flags.n, 1)
-  one_of("order", flags.most, ("split", "hard", "mislabelled"))
+  check_at_least("n", flags.n, 1)
+  check_one_of("order", flags.most, ("split", "hard", "mislabelled"))
   table = vmapseeds.example_table(
     flags.folder,
-    where=values(flags.where, "--where"),
+    where=parse_column_values(flags.where, "--where"),
     output=flags.output,
     test_set=flags.test_set,
     epoch=flags.epoch,
@@ -494,7 +494,7 @@ def examples(flags: Namespace) -> None:
   table.print(most=flags.most, n=flags.n)
 
 
-def compare(flags: Namespace) -> None:
+def compare_command(flags: Namespace) -> None:
   """Say which of two or more recipes is better, by how much and how surely. Write a page
   about it.
 
@@ -505,8 +505,8 @@ def compare(flags: Namespace) -> None:
     raise UserError("no results folder given: name two or more to compare")
   comparisons = vmapseeds.compare(
     *flags.folders,
-    where=values(flags.where, "--where"),
-    against=values(flags.against, "--against"),
+    where=parse_column_values(flags.where, "--where"),
+    against=parse_column_values(flags.against, "--against"),
     over=flags.over,
     all_pairs=flags.all_pairs,
     margin=flags.margin,
@@ -520,7 +520,7 @@ def compare(flags: Namespace) -> None:
   comparisons.print()
 
 
-def sample_size(flags: Namespace) -> None:
+def sample_size_command(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
   """
@@ -529,8 +529,8 @@ def sample_size(flags: Namespace) -> None:
     flags.b,
     detect=flags.detect,
     power=flags.power,
-    where=values(flags.where, "--where"),
-    against=values(flags.against, "--against"),
+    where=parse_column_values(flags.where, "--where"),
+    against=parse_column_values(flags.against, "--against"),
     test_set=flags.test_set,
     epoch=flags.epoch,
     output=flags.output,
@@ -538,7 +538,7 @@ def sample_size(flags: Namespace) -> None:
   sizes.print()
 
 
-def recipes(flags: Namespace) -> None:
+def recipes_command(flags: Namespace) -> None:
   """List the recipes: those built in, and those that installed packages add."""
   # A file or another program gets one line per recipe.
   width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
@@ -570,7 +570,7 @@ def bench(flags: Namespace) -> None:
 
   from vmapseeds.campaign.bench import bench
 
-  timed = vmapseeds.recipe(flags.recipe, **overrides(flags.set))
+  timed = vmapseeds.recipe(flags.recipe, **parse_overrides(flags.set))
   check_output_file(flags.json)
   rows = bench(timed, flags.widths, flags.lowerings)
   if flags.json is not None:
@@ -590,21 +590,21 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-  "demo": Command(demo, command_flags.demo_flags),
-  "train": Command(train, command_flags.train_flags),
-  "search": Command(search, command_flags.search_flags),
-  "work": Command(work, command_flags.work_flags),
-  "verify": Command(verify, command_flags.verify_flags),
-  "replay": Command(replay, command_flags.replay_flags),
-  "merge": Command(merge, command_flags.merge_flags),
-  "import": Command(import_runs, command_flags.import_flags),
-  "export": Command(export, command_flags.export_flags),
-  "list": Command(list_results, command_flags.list_flags),
-  "report": Command(report, command_flags.report_flags),
-  "compare": Command(compare, command_flags.compare_flags),
-  "sample-size": Command(sample_size, command_flags.sample_size_flags),
-  "examples": Command(examples, command_flags.examples_flags),
-  "recipes": Command(recipes),
+  "demo": Command(demo_command, command_flags.demo_flags),
+  "train": Command(train_command, command_flags.train_flags),
+  "search": Command(search_command, command_flags.search_flags),
+  "work": Command(work_command, command_flags.work_flags),
+  "verify": Command(verify_command, command_flags.verify_flags),
+  "replay": Command(replay_command, command_flags.replay_flags),
+  "merge": Command(merge_command, command_flags.merge_flags),
+  "import": Command(import_command, command_flags.import_flags),
+  "export": Command(export_command, command_flags.export_flags),
+  "list": Command(list_command, command_flags.list_flags),
+  "report": Command(report_command, command_flags.report_flags),
+  "compare": Command(compare_command, command_flags.compare_flags),
+  "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
+  "examples": Command(examples_command, command_flags.examples_flags),
+  "recipes": Command(recipes_command),
   "bench": Command(bench, command_flags.bench_flags),
 }
 
@@ -635,7 +635,7 @@ def program_parser() -> Parser:
 
 def print_completion(shell: str = "", *others: str) -> None:
   """Print a script with which a shell completes commands and flags."""
-  one_of("shell", shell, SHELLS)
+  check_one_of("shell", shell, SHELLS)
   if others:
     raise UserError(f"--print-completion {shell} {' '.join(others)}: give one shell")
   try:
@@ -817,7 +817,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv[:1] in (["-h"], ["--help"]):
       return program_parser().print_help()
     name = argv[0] if argv else ""
-    one_of("command", name, COMMANDS)
+    check_one_of("command", name, COMMANDS)
     if name in READING:
       use_cpu_alone()
     return COMMANDS[name].run(parser_of(name).parse(argv[1:]))

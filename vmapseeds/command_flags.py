@@ -2,14 +2,20 @@
 
 from pathlib import Path
 
-from vmapseeds.parsing import Parser, Switch, epochs, real, whole
+from vmapseeds.parsing import (
+  Parser,
+  Switch,
+  parse_epochs,
+  parse_number,
+  parse_whole_number,
+)
 
 
 def execution_flags(parser: Parser) -> None:
   """Add the flags of `WorkOptions`."""
   parser.add(
     "--seed-batch",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "how many runs are trained and written together, and in a new folder form "
@@ -19,7 +25,7 @@ def execution_flags(parser: Parser) -> None:
   )
   parser.add(
     "--checkpoint-every",
-    type=epochs,
+    type=parse_epochs,
     metavar="EPOCHS|auto|never",
     help=(
       "save runs in training every EPOCHS epochs, or rounds of a task; auto "
@@ -49,7 +55,7 @@ def campaign_flags(parser: Parser) -> None:
   execution_flags(parser)
   parser.add(
     "--lane-width",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "lanes that a device advances together, at most the seed batch; results "
@@ -115,7 +121,7 @@ def demo_flags(parser: Parser) -> None:
   )
   parser.add(
     "--runs",
-    type=whole,
+    type=parse_whole_number,
     default=256,
     metavar="N",
     help="runs of each duration (default: 256)",
@@ -139,7 +145,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.add(
     "--runs",
-    type=whole,
+    type=parse_whole_number,
     default=256,
     metavar="N",
     help=(
@@ -148,7 +154,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.add(
     "--first-seed",
-    type=whole,
+    type=parse_whole_number,
     default=0,
     metavar="N",
     help=(
@@ -167,7 +173,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.add(
     "--most-runs",
-    type=whole,
+    type=parse_whole_number,
     default=100_000,
     metavar="N",
     help="with --until, the most runs to train (default: 100000)",
@@ -201,7 +207,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.add(
     "--subset",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "train each run on N of the training examples, drawn by its data seed "
@@ -210,7 +216,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.several(
     "--bootstrap",
-    type=whole,
+    type=parse_whole_number,
     default=None,
     metavar="N",
     help=(
@@ -220,7 +226,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.several(
     "--k-fold",
-    type=whole,
+    type=parse_whole_number,
     default=None,
     metavar="K",
     help=(
@@ -252,7 +258,7 @@ def train_flags(parser: Parser) -> None:
   )
   parser.add(
     "--workers",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help="with --engine ray, the number of workers (default: one an accelerator)",
   )
@@ -266,13 +272,13 @@ def train_flags(parser: Parser) -> None:
   )
   parser.add(
     "--processes",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help="with --coordinator, the number of processes (default: none)",
   )
   parser.add(
     "--process",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help="with --coordinator, the number of this process, from 0 (default: none)",
   )
@@ -312,21 +318,21 @@ def search_flags(parser: Parser) -> None:
   )
   parser.add(
     "--trials",
-    type=whole,
+    type=parse_whole_number,
     default=50,
     metavar="N",
     help="trials of each search (default: 50)",
   )
   parser.add(
     "--searches",
-    type=whole,
+    type=parse_whole_number,
     default=20,
     metavar="N",
     help="number of independent searches (default: 20)",
   )
   parser.add(
     "--first-seed",
-    type=whole,
+    type=parse_whole_number,
     default=0,
     metavar="N",
     help="seed of the first search; the others take the seeds after it (default: 0)",
@@ -351,7 +357,7 @@ def search_flags(parser: Parser) -> None:
   )
   parser.add(
     "--at-once",
-    type=whole,
+    type=parse_whole_number,
     default=1,
     metavar="N",
     help=(
@@ -360,7 +366,7 @@ def search_flags(parser: Parser) -> None:
   )
   parser.several(
     "--rungs",
-    type=whole,
+    type=parse_whole_number,
     metavar="EPOCHS",
     help=(
       "epochs of shorter trainings, ascending, of which only the best go on to "
@@ -370,7 +376,7 @@ def search_flags(parser: Parser) -> None:
   )
   parser.add(
     "--repeats",
-    type=whole,
+    type=parse_whole_number,
     default=0,
     metavar="N",
     help=(
@@ -430,7 +436,13 @@ def verify_flags(parser: Parser) -> None:
 
 def replay_flags(parser: Parser) -> None:
   parser.add("folder", metavar="DIR", help="results folder")
-  parser.add("--run", type=whole, required=True, metavar="N", help="which run, from 0")
+  parser.add(
+    "--run",
+    type=parse_whole_number,
+    required=True,
+    metavar="N",
+    help="which run, from 0",
+  )
   parser.add(
     "--dataset",
     metavar="PATH",
@@ -513,7 +525,7 @@ def import_flags(parser: Parser) -> None:
   parser.switch("--keep-logits", help="keep logits beside predictions")
   parser.add(
     "--classes",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "number of classes (default: those of the logits, or up to the highest "
@@ -554,7 +566,7 @@ def export_flags(parser: Parser) -> None:
   parser.add("out", metavar="OUT", help="folder for the checkpoints, new or empty")
   parser.several(
     "--run",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help="which runs, from 0 (default: all)",
   )
@@ -602,7 +614,7 @@ def report_flags(parser: Parser) -> None:
   )
   parser.add(
     "--epoch",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "report the results after this epoch, for runs trained with evaluate_every "
@@ -676,7 +688,7 @@ def compare_flags(parser: Parser) -> None:
   parser.switch("--all-pairs", help="compare every two folders")
   parser.add(
     "--margin",
-    type=real,
+    type=parse_number,
     metavar="X",
     help=(
       "a difference that does not matter, in percentage points of accuracy, or "
@@ -686,7 +698,7 @@ def compare_flags(parser: Parser) -> None:
   )
   parser.add(
     "--gamma",
-    type=real,
+    type=parse_number,
     default=0.75,
     help=(
       "P(A > B) from which Bouthillier's criterion calls a difference meaningful "
@@ -701,7 +713,7 @@ def compare_flags(parser: Parser) -> None:
   )
   parser.add(
     "--epoch",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "compare the results after this epoch, for runs trained with "
@@ -746,7 +758,7 @@ def sample_size_flags(parser: Parser) -> None:
   )
   parser.add(
     "--detect",
-    type=real,
+    type=parse_number,
     metavar="X",
     help=(
       "the mean is wanted to within X, and a difference of X between two recipes "
@@ -756,7 +768,7 @@ def sample_size_flags(parser: Parser) -> None:
   )
   parser.add(
     "--power",
-    type=real,
+    type=parse_number,
     default=0.8,
     help="how often such a difference is to be shown (default: 0.8)",
   )
@@ -784,7 +796,7 @@ def sample_size_flags(parser: Parser) -> None:
   )
   parser.add(
     "--epoch",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "take the results after this epoch, for runs trained with evaluate_every "
@@ -812,7 +824,7 @@ def examples_flags(parser: Parser) -> None:
   )
   parser.add(
     "--n",
-    type=whole,
+    type=parse_whole_number,
     default=20,
     metavar="N",
     help="the most examples to print (default: 20)",
@@ -838,7 +850,7 @@ def examples_flags(parser: Parser) -> None:
   )
   parser.add(
     "--epoch",
-    type=whole,
+    type=parse_whole_number,
     metavar="N",
     help=(
       "after which epoch, for runs trained with evaluate_every (default: the end "
@@ -866,7 +878,7 @@ def bench_flags(parser: Parser) -> None:
   )
   parser.several(
     "--widths",
-    type=whole,
+    type=parse_whole_number,
     metavar="W",
     help="lane widths (default: those that campaigns try)",
   )

@@ -169,7 +169,7 @@ def check_fields(what: str) -> Callable[[Class], Class]:
     def init(self, *args, **kwargs):
       for name in kwargs:
         if name not in names:
-          one_of(f"{what} field", name, public, UnknownField)
+          check_one_of(f"{what} field", name, public, UnknownField)
       lacking = [name for name in required[len(args) :] if name not in kwargs]
       if lacking:
         raise UnknownField(
@@ -183,7 +183,7 @@ def check_fields(what: str) -> Callable[[Class], Class]:
   return decorate
 
 
-def one_of(
+def check_one_of(
   what: str,
   value: object,
   allowed: Iterable[str],
@@ -327,7 +327,7 @@ class Rule(NamedTuple):
       raise UserError(f"{what} is {value!r:.200}: give {self.allowed}")
 
 
-def at_least(what: str, value: object, least: int) -> int:
+def check_at_least(what: str, value: object, least: int) -> int:
   """Return `value` as an int.
 
   Raises:
@@ -354,7 +354,7 @@ def whole_number(value: Any) -> int | None:
     return None
 
 
-def number(what: str, value: object) -> float:
+def check_number(what: str, value: object) -> float:
   """Return `value`, of Python, NumPy or another array library, as a float.
 
   Raises:

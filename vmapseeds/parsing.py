@@ -144,7 +144,7 @@ def check_text(word: str) -> None:
     )
 
 
-def whole(text: str) -> int:
+def parse_whole_number(text: str) -> int:
   """Return the whole number of a word."""
   try:
     return int(text)
@@ -152,7 +152,7 @@ def whole(text: str) -> int:
     raise argparse.ArgumentTypeError(f"is {text!r}: give a whole number") from None
 
 
-def real(text: str) -> float:
+def parse_number(text: str) -> float:
   """Return the number of a word."""
   try:
     return float(text)
@@ -160,11 +160,11 @@ def real(text: str) -> float:
     raise argparse.ArgumentTypeError(f"is {text!r}: give a number") from None
 
 
-def epochs(text: str) -> int | str:
+def parse_epochs(text: str) -> int | str:
   """Return what `--checkpoint-every` is given."""
   if text in ("auto", "never"):
     return text
-  return whole(text)
+  return parse_whole_number(text)
 
 
 def split_pairs(
@@ -205,13 +205,13 @@ def files_of(words: Sequence[str], flag: str) -> str | dict[str, str] | None:
   return unique_pairs(words, flag, "SET=FILE", "test=y.npy shift=y_shift.npy") or None
 
 
-def overrides(settings: Sequence[str]) -> dict[str, Any]:
+def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
   """Return the recipe fields of `--set field=value ...`."""
   texts = unique_pairs(settings, "--set", "FIELD=VALUE", "epochs=4")
   return {field: from_text(field, text) for field, text in texts.items()}
 
 
-def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
+def parse_column_values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
   """Return the values of each column in `--where lr=0.02,0.05 ...`."""
   selected: dict[str, list[Any]] = {}
   example = "lr=0.02; folders come first"

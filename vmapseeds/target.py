@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from vmapseeds.errors import UserError, one_line, one_of
+from vmapseeds.errors import UserError, check_one_of, one_line
 from vmapseeds.machine import ask_for_all_cores
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,7 +63,7 @@ def compiling_for(name: str, *, here: bool = True) -> Iterator[None]:
     name: one of `PLATFORMS`.
     here: whether they are for this machine alone; if not, all machines trace the same.
   """
-  one_of("platform", name, PLATFORMS)
+  check_one_of("platform", name, PLATFORMS)
   tokens = _platform.set(name), _here.set(here)
   try:
     yield

@@ -28,7 +28,7 @@ from experiments.command import hint, parse
 from experiments.frame import Count, plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.machine import cores
 from vmapseeds.store.folders import check_writable
 
@@ -75,7 +75,7 @@ def check_counts(flags: Any, least: int = 1) -> None:
   for field in dataclasses.fields(flags):
     if field.type == Count:
       name = f"--{field.name.replace('_', '-')}"
-      at_least(name, getattr(flags, field.name), least)
+      check_at_least(name, getattr(flags, field.name), least)
 
 
 def in_turn(

@@ -783,7 +783,7 @@ def measure(case, flags: Flags) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "convolutions", argv)
   for name in flags.only:
-    one_of("row", name, tuple(shapes()) if flags.shapes else NAMES)
+    check_one_of("row", name, tuple(shapes()) if flags.shapes else NAMES)
   where = common.machine()
   if flags.shapes:
     lanes.start_jax()

@@ -35,7 +35,7 @@ from experiments.benchmarks.common import Count, Table, check_counts, markdown
 from experiments.command import parse
 from vmapseeds import stats
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"
@@ -241,9 +241,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not (flags.laws and flags.runs):
       raise UserError("--laws or --runs without a value: give some")
     check_counts(flags)
-    at_least("--population", flags.population, 2)
+    check_at_least("--population", flags.population, 2)
     for runs in flags.runs:
-      at_least("runs", runs, 4)
+      check_at_least("runs", runs, 4)
     rng = np.random.default_rng(0)
     real = None
     if REAL in flags.laws:

@@ -15,7 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from experiments.benchmarks.hlo import Chip, Program
 from vmapseeds import lanes
 from vmapseeds.campaign.execution import stages_of
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.spreading import Stages
 from vmapseeds.training.runs import Run
@@ -85,7 +85,7 @@ def absent(name: str) -> jax.Device:
   Raises:
     UserError: there is no such target, or its compiler is not installed.
   """
-  one_of("target", name, TARGETS)
+  check_one_of("target", name, TARGETS)
   target = TARGETS[name]
   try:
     if target.platform == "gpu":

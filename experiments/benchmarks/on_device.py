@@ -190,7 +190,7 @@ def study(flags: argparse.Namespace, length: str, item: Item) -> None:
     "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     "seconds": row["seconds"],
     "device_kind": device_kind(),
-    "versions": provenance.versions(),
+    "versions": provenance.package_versions(),
   }
   item.archive.write_arrays(
     f"{name}/predictions-{epochs}-0.npz",

@@ -33,8 +33,8 @@ from vmapseeds import lanes
 from vmapseeds.campaign import running
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import at_least
-from vmapseeds.parsing import overrides
+from vmapseeds.errors import check_at_least
+from vmapseeds.parsing import parse_overrides
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.store.results import Results
 from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of
@@ -182,8 +182,8 @@ def shares(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "overheads", argv)
-  recipe = vs.recipe(flags.recipe, **overrides(flags.set))
-  at_least("--runs", flags.runs, 2)
+  recipe = vs.recipe(flags.recipe, **parse_overrides(flags.set))
+  check_at_least("--runs", flags.runs, 2)
   where = common.elsewhere(common.machine)
   with tempfile.TemporaryDirectory() as folder:
     seconds = measure(recipe, flags, Path(folder))

@@ -30,7 +30,7 @@ from experiments.benchmarks.contenders import (
 from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.lanes.choice import candidates
 from vmapseeds.results.formatting import count_of
 
@@ -100,9 +100,9 @@ def ways(flags: Flags, where: dict) -> list[Way]:
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "scaling", argv)
   for count in flags.lanes:
-    at_least("a number of lanes", count, 1)
+    check_at_least("a number of lanes", count, 1)
   if flags.lane_width is not None:
-    at_least("a number of lanes", flags.lane_width, 1)
+    check_at_least("a number of lanes", flags.lane_width, 1)
   where = common.elsewhere(common.machine)
   contenders = race(
     ways(flags, where),

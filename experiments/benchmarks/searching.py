@@ -41,7 +41,7 @@ from experiments.command import hint
 from experiments.frame import duration
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError
-from vmapseeds.parsing import overrides
+from vmapseeds.parsing import parse_overrides
 from vmapseeds.searches.trials import create_study, distributions_of, read_trials
 from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
@@ -287,7 +287,7 @@ def epochs_of(results, recipe: vs.Recipe) -> float:
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "searching", argv)
-  recipe = vs.recipe(flags.recipe, **overrides(flags.set))
+  recipe = vs.recipe(flags.recipe, **parse_overrides(flags.set))
   where = common.elsewhere(common.machine)
   factor_of(flags.rungs, recipe.epochs)
 

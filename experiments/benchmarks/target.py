@@ -37,7 +37,7 @@ from vmapseeds.campaign.execution import filling_width, product_flops
 from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.parsing import check_output_file, overrides
+from vmapseeds.parsing import check_output_file, parse_overrides
 from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs
@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     hide_absent_accelerators()
   # Nothing runs, so the devices of this machine need not start.
   jax.config.update("jax_platforms", "cpu")
-  what = resolve_task(flags.recipe).replace(**overrides(flags.set))
+  what = resolve_task(flags.recipe).replace(**parse_overrides(flags.set))
   rows = estimates(what, flags.target, flags.widths, flags.lowerings)
   if flags.json is not None:
     record = {"recipe": what.name, "target": flags.target, "candidates": rows}

@@ -45,7 +45,7 @@ from experiments.benchmarks.contenders import plain_torch as start_torch
 from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")
@@ -260,9 +260,9 @@ def notes(
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "training_step", argv)
   for width in flags.widths:
-    at_least("lane width", width, 1)
+    check_at_least("lane width", width, 1)
   if flags.steps is not None:
-    at_least("--steps", flags.steps, 1)
+    check_at_least("--steps", flags.steps, 1)
   if not flags.limit > 0:
     raise UserError(f"--limit is {flags.limit:g}: give seconds above 0")
   if not flags.workloads:

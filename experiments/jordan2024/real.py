@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
     prog = "python -m experiments.jordan2024.real"
     flags = parse(Flags, argv, prog=prog, description=__doc__)
-    at_least("--runs", flags.runs, 0)
+    check_at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
     if flags.other and not study.other:
       allowed = ", ".join(name for name, study in STUDIES.items() if study.other)

@@ -40,7 +40,7 @@ from experiments.jordan2024 import (
 from experiments.kept import describe_runs
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
@@ -98,8 +98,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       description=__doc__,
     )
     names = name_durations(flags.epochs)
-    at_least("--runs", flags.runs, 4)
-    at_least("--seed-batch", flags.seed_batch, 1)
+    check_at_least("--runs", flags.runs, 4)
+    check_at_least("--seed-batch", flags.seed_batch, 1)
     recipes = {
       name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()
     }
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def name_durations(epochs: Sequence[int]) -> dict[str, int]:
   """The durations by the figures' names: untrained, short, medium, long."""
-  trained = sorted({at_least("--epochs", e, 0) for e in epochs} - {0})
+  trained = sorted({check_at_least("--epochs", e, 0) for e in epochs} - {0})
   if not 2 <= len(trained) <= 3:
     raise UserError(
       f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like"

@@ -12,7 +12,7 @@ import scipy
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.comparison import PUBLISHED, check_rule, fewest_wins
 from vmapseeds.stats.reading import read_key, read_number, read_positive, read_within
@@ -139,7 +139,7 @@ def detection_rates(
   (True, True)
   """
   difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   counts = _detections(
     read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates
   )
@@ -157,7 +157,7 @@ def _setting(
   fewest wins that are enough.
   """
   check_rule(gamma, alpha)
-  pairs = at_least("pairs", pairs, 1)
+  pairs = check_at_least("pairs", pairs, 1)
   rho = read_number("correlation", correlation, "[0, 1)")
   probability = read_within("probability", probability, "[0, 1]", nan=True)
   return (

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats import ks_threshold
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide, times_drawn
 from vmapseeds.stats.reading import (
@@ -90,7 +90,7 @@ def gap_ece(
   >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
   [0.299229]
   """
-  bins = at_least("bins", bins, 1)
+  bins = check_at_least("bins", bins, 1)
   lowest = read_number("lowest", lowest, "[0, 0.5]")
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
   labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
@@ -350,7 +350,7 @@ def trimming_level(
   True 0
   """
   alphas = _read_levels(alphas)
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals(
     "candidate_gaps", candidate_gaps, "candidates examples", at_least=1

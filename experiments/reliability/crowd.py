@@ -22,7 +22,7 @@ import vmapseeds as vs
 from experiments.command import parse
 from experiments.reliability import kills
 from vmapseeds import cli
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.store.small_values import gathered_file
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> None:
   with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.crowd")
     for name, value in vars(flags).items():
-      at_least(name, value, 0 if name == "seed" else 1)
+      check_at_least(name, value, 0 if name == "seed" else 1)
     with tempfile.TemporaryDirectory() as folder:
       outcome = run_disturbed(Path(folder), RECIPE, flags)
   print(

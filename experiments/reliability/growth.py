@@ -35,8 +35,8 @@ import vmapseeds as vs
 from experiments.command import parse
 from vmapseeds import cli, stats
 from vmapseeds.campaign import running
-from vmapseeds.errors import at_least
-from vmapseeds.store.files import names, place
+from vmapseeds.errors import check_at_least
+from vmapseeds.store.files import as_folder, list_file_names
 from vmapseeds.store.results import Results
 
 EXAMPLES, CLASSES = 100, 10
@@ -223,7 +223,7 @@ def main(argv: list[str] | None = None) -> None:
   with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.growth")
     for count in (*flags.blocks, flags.block_runs):
-      at_least("a number of blocks or runs", count, 1)
+      check_at_least("a number of blocks or runs", count, 1)
   table: dict[int, dict[str, Cost]] = {}
   objects: dict[int, int] = {}
   for blocks in flags.blocks:
@@ -234,7 +234,7 @@ def main(argv: list[str] | None = None) -> None:
         table[blocks][name] = measure(name, folder, runs, flags.block_runs)
         print(blocks, name, table[blocks][name], file=sys.stderr, flush=True)
         if name == "train":
-          objects[blocks] = len(names(place(f"{folder}/r")))
+          objects[blocks] = len(list_file_names(as_folder(f"{folder}/r")))
   for field, what in SHOWN[flags.store].items():
     costs = {
       blocks: [getattr(row[name], field) for name in COMMANDS]

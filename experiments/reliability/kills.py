@@ -27,7 +27,7 @@ import numpy as np
 import vmapseeds as vs
 from experiments.command import parse
 from vmapseeds import cli
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
@@ -221,7 +221,7 @@ def main(argv: list[str] | None = None) -> None:
   """Prints what became of the campaign; exit status 1 when a promise was broken."""
   with cli.one_line_errors():
     flags = parse(Flags, argv, prog="python -m experiments.reliability.kills")
-    at_least("kills", flags.kills, 1)
+    check_at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:
       outcome = run_killed(
         Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, progress=True

@@ -20,7 +20,7 @@ from tyro.conf import arg
 
 from experiments.command import parse
 from vmapseeds import cli
-from vmapseeds.errors import UserError, number
+from vmapseeds.errors import UserError, check_number
 from vmapseeds.store.checkpoints import SHARE
 from vmapseeds.store.claims import LEASE
 
@@ -212,7 +212,7 @@ def main(argv: list[str] | None = None) -> None:
     for name, value in vars(flags).items():
       values = value if isinstance(value, tuple) else (value,)
       for each in values:
-        if number(name, each) <= 0:
+        if check_number(name, each) <= 0:
           raise UserError(f"{name} is {each}: give a number above 0")
   print(
     "| seed batch | checkpoints | hours | lost | saving | waiting | requests | dollars |"

@@ -712,6 +712,39 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
     assert asked == [*speeds, Execution("sequential", 4)]
 
 
+def test_a_campaign_calls_the_users_functions_once(tmp_path):
+  calls = []
+
+  def start(data, run):
+    calls.append("start")
+    return jax.random.normal(run.key("init"), (3,))
+
+  def advance(data, run, state, first, last):
+    calls.append("advance")
+    return jax.lax.fori_loop(first, last, lambda _, x: x * 0.5, state)
+
+  def finish(data, run, state):
+    calls.append("finish")
+    return {"size": (state * state).sum()}
+
+  task = vs.Task(
+    name="calls",
+    start=start,
+    advance=advance,
+    finish=finish,
+    rounds=3,
+    sources=("init",),
+    outputs={"size": vs.Output(role="score")},
+  )
+  results = vs.train(task, 4, tmp_path / "r", progress=False)
+  # All that follows reads the programs that were traced: identity, checks, the choice
+  # of a lane width, and what the lanes run.
+  assert calls == ["start", "advance", "finish"]
+  for seed, size in enumerate(results["size"].values):
+    state = jax.random.normal(vs.single_run(task, seed).key("init"), (3,)) / 8
+    np.testing.assert_allclose(size, (state * state).sum(), rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
   tables = [
@@ -809,9 +842,9 @@ def test_a_folder_that_another_process_finishes_while_it_is_looked_at(
   def made_meanwhile(path):
     monkeypatch.undo()
     train(path, 1, LINEAR)
-    return description.occupied(path)
+    return description.is_occupied(path)
 
-  monkeypatch.setattr(description, "occupied", made_meanwhile)
+  monkeypatch.setattr(description, "is_occupied", made_meanwhile)
   assert train(tmp_path / "r", 2, LINEAR).sizes["run"] == 2
 
 

@@ -72,9 +72,9 @@ def test_what_no_worker_can_import_is_refused_before_ray_is_asked_for(tmp_path):
 
   recipe = vs.recipe("digits_cnn", loss=loss)
   with pytest.raises(vs.UserError, match="no other process can import: Ray needs it"):
-    ray_engine.train(recipe, vs.Runs.independent(2), tmp_path / "out")
+    ray_engine.train_on_ray(recipe, vs.Runs.independent(2), tmp_path / "out")
   with pytest.raises(vs.UserError, match="workers is 0"):
-    ray_engine.train("digits_cnn", vs.Runs.independent(2), tmp_path, workers=0)
+    ray_engine.train_on_ray("digits_cnn", vs.Runs.independent(2), tmp_path, workers=0)
   assert not (tmp_path / "out").exists()
 
 

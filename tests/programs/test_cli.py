@@ -476,18 +476,21 @@ def test_runs_from_the_command_line():
   }
   own = vs.recipe("digits_cnn", values={"temperature": 1})
   assert table("--sweep", "temperature=2,4", recipe=own)[1]["temperature"] == [2, 4] * 2
-  assert parsing.overrides(["temperature=3"]) == {"temperature": 3}
+  assert parsing.parse_overrides(["temperature=3"]) == {"temperature": 3}
   assert own.replace(temperature=3).hyperparameters["temperature"] == 3
 
 
 def test_several_values_of_a_column():
-  assert parsing.values(["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where") == {
+  assert parsing.parse_column_values(
+    ["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where"
+  ) == {
     "lr": [0.01, 0.05, 1],
     "momentum": [0.9],
   }
   with pytest.raises(vs.UserError, match=r"lr is \[0.1, 'fast'\]: give a number"):
     groups.select_runs(
-      results_of([0.5], lr=("run", [0.1])), parsing.values(["lr=0.1,fast"], "--where")
+      results_of([0.5], lr=("run", [0.1])),
+      parsing.parse_column_values(["lr=0.1,fast"], "--where"),
     )
 
 

@@ -18,10 +18,10 @@ DIGEST = identity.program_digest
 @pytest.fixture
 def upgrade(monkeypatch):
   """Lets JAX have another version, which writes programs in another way."""
-  now = running.versions()
+  now = running.package_versions()
 
   def upgraded(jax="99.0"):
-    monkeypatch.setattr(running, "versions", lambda: {**now, "jax": jax})
+    monkeypatch.setattr(running, "package_versions", lambda: {**now, "jax": jax})
     monkeypatch.setattr(identity, "program_digest", lambda stage: jax + DIGEST(stage))
     return now["jax"]
 

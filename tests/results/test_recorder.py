@@ -13,7 +13,7 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds.store.files import names
+from vmapseeds.store.files import list_file_names
 from vmapseeds.store.results import Results
 
 EXAMPLES, CLASSES = 40, 4
@@ -180,12 +180,12 @@ def test_reports_group_by_values_and_comparisons_pair_by_seeds(tmp_path):
 def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
   recorder = vs.Recorder(tmp_path / "r", labels=LABELS, num_classes=CLASSES)
   recorder.add(logits=LOGITS[:2], seed=[0, 1])
-  before = names(tmp_path)
+  before = list_file_names(tmp_path)
   broken = LOGITS.copy()
   broken[3, 1, 2] = np.nan
   with pytest.raises(vs.UserError, match="logits is nan at run 3, example 1, class 2"):
     recorder.add(logits=broken[:6], seed=np.arange(6) + 5)
-  assert names(tmp_path) == before
+  assert list_file_names(tmp_path) == before
   assert is_sound(tmp_path / "r")
   recorder.add(logits=LOGITS[2:7], seed=np.arange(5) + 5)
   np.testing.assert_array_equal(

@@ -737,6 +737,6 @@ def test_another_optuna_that_draws_otherwise_is_told_apart(tmp_path, monkeypatch
   out = tmp_path / "s"
   search(out, "tpe", trials=3)
   other = lambda self, seed: optuna.samplers.TPESampler(seed=seed + 1)  # noqa: E731
-  monkeypatch.setattr(searching.Asked, "_tpe", other)
+  monkeypatch.setattr(searching.AskedOfOptuna, "_tpe", other)
   with pytest.raises(vs.UserError, match="use the version that began these searches"):
     search(out, "tpe", trials=4)

@@ -12,16 +12,16 @@ import vmapseeds as vs
 from vmapseeds.store import growing, layout, results, small_values
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.folders import create_folder
-from vmapseeds.store.layout import array
+from vmapseeds.store.layout import array_entry
 from vmapseeds.store.results import Results, variables_of_blocks
 
 # Of 64 bytes a run at most: accuracy, marks and eight; nine has 72.
 OUTPUTS = {
-  "accuracy": array("float64", ("run",), ()),
-  "test/marks": array("bool", ("run",), ()),
-  "test/eight": array("int64", ("run", "eight"), (8,)),
-  "nine": array("int64", ("run", "nine"), (9,)),
-  "counted": array("int16", ("block", "two"), (2,)),
+  "accuracy": array_entry("float64", ("run",), ()),
+  "test/marks": array_entry("bool", ("run",), ()),
+  "test/eight": array_entry("int64", ("run", "eight"), (8,)),
+  "nine": array_entry("int64", ("run", "nine"), (9,)),
+  "counted": array_entry("int16", ("block", "two"), (2,)),
 }
 SMALL = ["accuracy", "test/marks", "test/eight", "counted"]
 
@@ -321,7 +321,9 @@ def test_another_format_is_named(tmp_path):
 
 def test_a_block_with_two_damaged_objects_is_repaired_without_a_complaint(tmp_path):
   path = tmp_path / "r"
-  outputs = {name: array("int64", ("run", "nine"), (9,)) for name in ("one", "other")}
+  outputs = {
+    name: array_entry("int64", ("run", "nine"), (9,)) for name in ("one", "other")
+  }
   seeds = {"seed_init": np.arange(2, dtype=np.uint32)}
   with create_folder(
     path,

@@ -1114,7 +1114,7 @@ def test_signals_finish_the_write_in_hand(
 
 def test_settings_of_jax_that_change_results_are_refused(reference):
   usual = jax.__version__
-  assert running.versions()["jax"] == usual
+  assert running.package_versions()["jax"] == usual
   with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
     changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
     with pytest.raises(
@@ -1131,8 +1131,8 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
 @pytest.mark.optimized
 def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
-  now = running.versions()
-  monkeypatch.setattr(running, "versions", lambda: {**now, "jax": "99.0"})
+  now = running.package_versions()
+  monkeypatch.setattr(running, "package_versions", lambda: {**now, "jax": "99.0"})
   with pytest.raises(vs.UserError, match="its recipe and this one differ in lr"):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
   train(tmp_path / "r", 12, lane_width=2, progress=True)

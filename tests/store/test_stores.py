@@ -27,7 +27,7 @@ from experiments.reliability import kills
 from vmapseeds.store import claims, files, folders, layout
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.claims import Claims, abandon, claimed
-from vmapseeds.store.files import place
+from vmapseeds.store.files import as_folder
 from vmapseeds.store.results import Results
 
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
@@ -150,7 +150,9 @@ def campaign(store):
 
 def same(folder, reference, runs=RUNS):
   """All objects but the records, which say when and how long, are the same bytes."""
-  there, wanted = (sorted(files.names(place(f))) for f in (folder, reference))
+  there, wanted = (
+    sorted(files.list_file_names(as_folder(f))) for f in (folder, reference)
+  )
   assert there == wanted
   for counts in zip(
     *(vs.tally(f).to_arrays().values() for f in (folder, reference)), strict=True
@@ -158,7 +160,8 @@ def same(folder, reference, runs=RUNS):
     np.testing.assert_array_equal(*counts)
   objects = [file for file in wanted if not re.fullmatch(r"blocks/\d+\.json", file)]
   assert all(
-    files.read(place(folder) / file) == files.read(reference / file) for file in objects
+    files.read(as_folder(folder) / file) == files.read(reference / file)
+    for file in objects
   )
   assert vs.verify(folder) == (runs, runs, [], [], [])
 
@@ -259,8 +262,10 @@ def test_every_command(where, store, reference, capsys):
   assert "P(A > B) = 0.500" in out
   status, out, err = run(capsys, "report", url)
   assert (status, f"{url}/report/report.html\n" in out) == (0, True)
-  assert b"data:image/svg+xml" in files.read(place(url) / "report" / "report.html")
-  assert {"report/report.json", "report/split.png"} < files.names(place(url))
+  assert b"data:image/svg+xml" in files.read(as_folder(url) / "report" / "report.html")
+  assert {"report/report.json", "report/split.png"} < files.list_file_names(
+    as_folder(url)
+  )
 
 
 @pytest.mark.slow
@@ -363,9 +368,9 @@ def test_a_killed_process_is_gone_on_from(
   one = process(store, url, str(tmp_path / "log"), instant, options)
   one.join()
   assert one.exitcode == -signal.SIGKILL
-  assert any(name.endswith(".claim") for name in files.names(place(url)))
+  assert any(name.endswith(".claim") for name in files.list_file_names(as_folder(url)))
   if instant == "at the root":
-    assert "test/logits/c" not in files.names(place(url))
+    assert "test/logits/c" not in files.list_file_names(as_folder(url))
     assert "is not a results folder" in run(capsys, "verify", url, "--repair")[2]
   else:
     assert vs.verify(url).problems == []
@@ -375,7 +380,7 @@ def test_a_killed_process_is_gone_on_from(
 
 
 def test_of_many_one_creates(store):
-  path = place(store.folder())
+  path = as_folder(store.folder())
   with ThreadPoolExecutor(16) as pool:
     for name in range(4):
       made = list(
@@ -394,7 +399,7 @@ def test_claims_are_renewed_while_they_are_ours(store, monkeypatch):
   during a renewal comes back.
   """
   url = store.folder()
-  claim = place(url) / "blocks" / "0.claim"
+  claim = as_folder(url) / "blocks" / "0.claim"
   monkeypatch.setattr(
     claims, "LEASE", 12
   )  # renewed every 1.2 seconds: times of S3 are whole seconds
@@ -428,7 +433,7 @@ def test_claims_of_other_machines_run_out(where, store, monkeypatch):
   monkeypatch.setattr(claims.time, "monotonic", lambda: seconds[0])
   text = '{"host": "elsewhere", "pid": 1, "started": null, "token": "theirs"}'
   with Claims(url) as mine:
-    files.create(place(url) / "blocks" / "3.claim", text)
+    files.create(as_folder(url) / "blocks" / "3.claim", text)
     assert mine.look() == (set(), {"3": None})
     assert not mine.take(3)
     seconds[0] += claims.LEASE - 1
@@ -437,8 +442,8 @@ def test_claims_of_other_machines_run_out(where, store, monkeypatch):
     seconds[0] += 1
     assert mine.look() == (set(), {"3": False})
     assert mine.take(3)
-    assert files.names(place(url)) == {"blocks/3.claim"}
-  assert files.names(place(url)) == set()
+    assert files.list_file_names(as_folder(url)) == {"blocks/3.claim"}
+  assert files.list_file_names(as_folder(url)) == set()
 
 
 # Checkpoints
@@ -464,11 +469,11 @@ def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   with pytest.raises(KeyboardInterrupt):
     train(url, 4, checkpoint_every=2, **options)
   capsys.readouterr()  # of the interrupt
-  path = place(url) / "checkpoints"
-  assert {name.split("/")[1] for name in files.names(path)} == {"4", "4.json"}
+  path = as_folder(url) / "checkpoints"
+  assert {name.split("/")[1] for name in files.list_file_names(path)} == {"4", "4.json"}
   resumed = train(url, 4, checkpoint_every=1, **options)
   assert saved == [2, 4, 5]
-  assert files.names(path) == set()
+  assert files.list_file_names(path) == set()
   for name in whole:
     np.testing.assert_array_equal(resumed[name], whole[name])
   here, there = (
@@ -483,13 +488,13 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
   url = "memory://torn/r"
   train(url, 4)
   assert vs.verify(url, repair=True).problems == []
-  path = place(url)
+  path = as_folder(url)
   files.remove(path / "test/predictions/c/0/0")
   vs.verify(url, repair=True)
   (path / "checkpoints").fs.pipe_file((path / "checkpoints/0/1.json").path, b"torn")
   vs.work(url, checkpoint_every=1, progress=False)
   assert capsys.readouterr().err == "the checkpoint 0/1 is ignored: it cannot be read\n"
-  assert not [name for name in files.names(path) if "checkpoints" in name]
+  assert not [name for name in files.list_file_names(path) if "checkpoints" in name]
   assert vs.verify(url) == (4, 4, [], [], [])
 
 
@@ -498,7 +503,7 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
 
 def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   url = campaign
-  path, lost, altered = place(url), "test/predictions/c/0/0", "test/votes/c/2/0/0/0"
+  path, lost, altered = as_folder(url), "test/predictions/c/0/0", "test/votes/c/2/0/0/0"
   files.remove(path / lost)
   data = bytearray(files.read(path / altered))
   data[len(data) // 2] ^= 16
@@ -526,14 +531,14 @@ def test_a_store_that_cannot_be_reached_is_no_damage(
     with store.refusing():
       return look(self, *args)
 
-  before = files.names(place(campaign))
+  before = files.list_file_names(as_folder(campaign))
   monkeypatch.setattr(Results, "_fault", refused)
   status, out, err = run(capsys, "verify", campaign, "--repair")
   assert (status, out, err.count("\n")) == (1, "", 1)
   assert re.match(
     f"error: {campaign}/[^ ]* cannot be reached .(Forbidden|Access Denied)", err
   )
-  assert files.names(place(campaign)) == before
+  assert files.list_file_names(as_folder(campaign)) == before
 
 
 # UserErrors and failures are one line
@@ -567,10 +572,10 @@ def test_credentials_that_run_out(store, reference, trained, capsys):
 
 def test_what_lies_there_is_left_alone(store, capsys):
   url = store.folder()
-  path = place(url)
+  path = as_folder(url)
   path.fs.pipe_file((path / "thesis.tex").path, b"mine")
   path.fs.pipe_file(path.with_name("r2").path + "/x", b"a neighbour")
-  before = files.names(path.parent)
+  before = files.list_file_names(path.parent)
   for argv in (
     ["train", "digits_cnn", "--out", url],
     ["work", url],
@@ -583,10 +588,10 @@ def test_what_lies_there_is_left_alone(store, capsys):
       f"{url} holds something else than results" in err
       or f"{url} is not a results folder" in err
     )
-  assert files.names(path.parent) == before
+  assert files.list_file_names(path.parent) == before
   path.fs.rm_file((path / "thesis.tex").path)
   path.fs.touch(path.path + "/")  # as consoles of stores make a folder
-  assert not folders.occupied(url)
+  assert not folders.is_occupied(url)
 
 
 @pytest.mark.slow
@@ -652,5 +657,5 @@ def test_without_the_package_it_says_which(monkeypatch, capsys):
 
 
 def test_a_file_url_is_a_path(reference):
-  assert place(f"file://{reference}") == reference
+  assert as_folder(f"file://{reference}") == reference
   assert vs.open_results(f"file://{reference}").sizes["run"] == RUNS

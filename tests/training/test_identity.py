@@ -270,8 +270,8 @@ def test_conditions_are_recorded_and_do_not_change_the_identity(
   train = dict(progress=False, seed_batch=2)
   vs.train(own.TASK, 2, tmp_path / "r", lane_width=1, **train)
   if what == "versions":
-    versions = provenance.versions() | {"jax": "99.0"}
-    monkeypatch.setattr(running, "versions", lambda: versions)
+    versions = provenance.package_versions() | {"jax": "99.0"}
+    monkeypatch.setattr(running, "package_versions", lambda: versions)
   elif what != "lane_width":
     machine = provenance.machine_conditions() | {what: "another"}
     monkeypatch.setattr(running, "machine_conditions", lambda: machine)

@@ -186,7 +186,7 @@ def test_other_processes_do_not_find_an_object(tmp_path):
     vs.UserError,
     match="task walk is an object of this program: Ray needs it in a module",
   ):
-    ray_engine.train(walk, vs.Runs.independent(1), tmp_path / "ray")
+    ray_engine.train_on_ray(walk, vs.Runs.independent(1), tmp_path / "ray")
 
 
 def test_a_task_from_the_command_line(tmp_path, capsys):

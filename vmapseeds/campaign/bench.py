@@ -20,7 +20,7 @@ from vmapseeds.campaign.execution import (
   try_execution,
   wide_width,
 )
-from vmapseeds.errors import UserError, at_least, one_of
+from vmapseeds.errors import UserError, check_at_least, check_one_of
 from vmapseeds.lanes import Execution, choice, onednn
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipes import Recipe
@@ -129,10 +129,10 @@ def describe_precision(recipe: Recipe, platform: str) -> str:
 def check_wanted(widths: Sequence[int], lowerings: Sequence[str]) -> None:
   """Raise `UserError` unless these are lane widths and lowerings."""
   for width in widths:
-    if at_least("lane width", width, 1) > MAX_RUNS:
+    if check_at_least("lane width", width, 1) > MAX_RUNS:
       raise UserError(f"lane width is {width}: give at most {MAX_RUNS}")
   for lowering in lowerings:
-    one_of("lowering", lowering, lanes.LOWERINGS)
+    check_one_of("lowering", lowering, lanes.LOWERINGS)
 
 
 def print_table(rows: list[dict], columns: Columns, title: str, caption: str) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax
 
-from vmapseeds.errors import Failure, UserError, at_least, say
+from vmapseeds.errors import Failure, UserError, check_at_least, say
 from vmapseeds.store.files import short_message
 
 SILENCE = 3.0  # seconds of waiting before it is said
@@ -57,7 +57,7 @@ def parse_host(
     raise UserError(
       f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234"
     )
-  if not 0 <= process < at_least("processes", processes, 1):
+  if not 0 <= process < check_at_least("processes", processes, 1):
     raise UserError(f"--process {process} of {processes}: give 0 to {processes - 1}")
   return Host(coordinator, processes, process)
 
@@ -88,7 +88,7 @@ def is_child() -> bool:
   return CHILD in os.environ
 
 
-def join(host: Host) -> None:
+def connect_hosts(host: Host) -> None:
   """Connect to the coordinator, which is process 0, and wait for all processes.
 
   Raises:
@@ -105,7 +105,7 @@ def join(host: Host) -> None:
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-def leave(host: Host) -> None:
+def disconnect_hosts(host: Host) -> None:
   """Wait until every living process is done and disconnect, the coordinator last.
 
   JAX does not wait for processes that are allowed to die, and it aborts those that

@@ -5,7 +5,7 @@ stored for each run.
 import dataclasses
 from typing import Literal
 
-from vmapseeds.errors import UserError, at_least, one_of
+from vmapseeds.errors import UserError, check_at_least, check_one_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class WorkOptions:
     """Check that a field, if there is one and it is given, is at least 1."""
     value = getattr(self, field, None)
     if value is not None:
-      # The dataclass is frozen; `at_least` makes numbers of NumPy into those of Python.
-      object.__setattr__(self, field, at_least(name, value, 1))
+      # The dataclass is frozen; `check_at_least` makes numbers of NumPy into those of Python.
+      object.__setattr__(self, field, check_at_least(name, value, 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,8 +85,8 @@ class Options(WorkOptions):
 
   def __post_init__(self):
     super().__post_init__()
-    one_of("predictions", self.predictions, ("all", "none"))
+    check_one_of("predictions", self.predictions, ("all", "none"))
     if self.lowering is not None:
       from vmapseeds.lanes import LOWERINGS  # help needs no JAX
 
-      one_of("lowering", self.lowering, LOWERINGS)
+      check_one_of("lowering", self.lowering, LOWERINGS)

@@ -124,6 +124,20 @@ class Plan(NamedTuple):
     return steps
 
 
+def with_traced_functions(plan: Plan) -> Task:
+  """Return the plan's task with the functions that its runs will call: on a CPU the
+  traced programs, which take a fraction of the time to be traced again.
+  """
+  task = plan.task
+  # Where runs vary fields of the recipe, the traced programs are of other tasks.
+  if task.internal.fields:
+    return task
+  start, advance, finish = plan.traced.functions
+  # No import string leads to a traced program, so the task keeps its description.
+  named = with_internal(task, spec=describe_task(task))
+  return dataclasses.replace(named, start=start, advance=advance, finish=finish)
+
+
 @hide_own_frames
 def single_run(task: Recipe | Task | str, seed: int = 0, **values: float) -> Run:
   """Return one run as the functions of a task get it, with its keys and values: to hold
@@ -375,13 +389,15 @@ def check_programs_store_alike(
   for values, traced in others:
     both = f"{name_program(task, first_values)} and {name_program(task, values)}"
     for name in dict.fromkeys((*first.stored, *traced.stored)):
-      check_array_alike(both, name, first, traced)
+      check_programs_store_array_alike(both, name, first, traced)
     for name, (_, constant) in first.constants.items():
       if not np.array_equal(constant, traced.constants[name][1]):
         raise UserError(f"{both} differ in {name}: train a folder for each")
 
 
-def check_array_alike(both: str, name: str, first: Traced, second: Traced) -> None:
+def check_programs_store_array_alike(
+  both: str, name: str, first: Traced, second: Traced
+) -> None:
   """Raise `UserError` unless two programs, described by `both`, store an array alike."""
   forms = [_stored_form(first, name), _stored_form(second, name)]
   if forms[0] == forms[1]:

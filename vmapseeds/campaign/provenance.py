@@ -45,7 +45,7 @@ def machine_conditions() -> dict[str, Any]:
   }
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
   """Return the versions of Python and of the packages that results depend on. The `jax`
   entry also lists non-default JAX flags that change results.
   """

@@ -22,16 +22,16 @@ import xarray as xr
 from vmapseeds.campaign import running
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.progress import Progress
-from vmapseeds.errors import Failure, UserError, at_least, say
+from vmapseeds.errors import Failure, UserError, check_at_least, say
 from vmapseeds.results.description import check_folder
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import folders
 from vmapseeds.store.claims import abandon
 from vmapseeds.store.files import (
   Folder,
+  as_folder,
   exists,
   is_remote,
-  place,
   short_message,
   write,
 )
@@ -89,7 +89,7 @@ def check_shared(out: str, token: str) -> None:
   Raises:
     UserError: the driver's token is not there.
   """
-  if not exists(place(token)):
+  if not exists(as_folder(token)):
     import ray
 
     node = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
@@ -99,7 +99,7 @@ def check_shared(out: str, token: str) -> None:
     )
 
 
-def train(
+def train_on_ray(
   task: Recipe | Task | str,
   runs: Runs,
   out: Folder,
@@ -123,7 +123,7 @@ def train(
     Failure: several workers died at the beginning, or of the same block.
   """
   if workers is not None:
-    at_least("workers", workers, 1)
+    check_at_least("workers", workers, 1)
   task = resolve_task(task)
   options = Options(**options)
   check_importable(task, "Ray")
@@ -133,7 +133,7 @@ def train(
     raise UserError(
       "Ray is not installed: pip install 'vmapseeds[ray]', or take another engine"
     ) from None
-  out = place(out)
+  out = as_folder(out)
   # Workers have another working folder.
   out = str(out if is_remote(out) else out.absolute())
   check_folder(out)
@@ -183,7 +183,7 @@ def _connect(ray):
     if not match:
       raise UserError(f"{variable} is no address: {allowed}")
     host, port = match.groups()
-    fault = _fault(host.strip("[]"), int(port))
+    fault = _fault_of_server(host.strip("[]"), int(port))
     if fault:
       raise UserError(f"{variable} cannot be reached ({fault}): {allowed}")
   try:
@@ -192,7 +192,7 @@ def _connect(ray):
     raise UserError(f"{variable}: Ray says {short_message(error)}: {allowed}") from None
 
 
-def _fault(host, port):
+def _fault_of_server(host, port):
   """Return why a server does not speak gRPC, None if it does. Ray itself would wait for it
   without end.
   """
@@ -228,7 +228,7 @@ def _train(ray, task, runs, out, workers, options, token, in_flight):
   _create_folder(ray, task, runs, out, quiet, token, idle, start_worker, progress)
   results = Results(out)
   displayed = results.root["shown"]
-  pending = collections.deque(_unfinished(results, len(runs)))
+  pending = collections.deque(_unfinished_blocks(results, len(runs)))
   deaths = collections.Counter[int]()
 
   def replace_dead(worker, block):
@@ -271,7 +271,7 @@ def _train(ray, task, runs, out, workers, options, token, in_flight):
       done = done_now
       if not pending and not in_flight:
         # Blocks that another process held are tried again.
-        pending.extend(_unfinished(results, len(runs)))
+        pending.extend(_unfinished_blocks(results, len(runs)))
   return open_results(out, *results.root["test_sets"][:1])
 
 
@@ -330,7 +330,7 @@ def _placements(ray, workers):
   return placements
 
 
-def _unfinished(results, runs):
+def _unfinished_blocks(results, runs):
   """Return the blocks in which runs are left to train."""
   finished = results.finished_blocks()
   return [

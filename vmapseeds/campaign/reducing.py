@@ -128,7 +128,7 @@ def counts_by_array(
   """Return the counts of a block over all devices, by the names of the folder's
   arrays.
   """
-  counts_by_output = lanes.sum_over_devices(compute_all, carry, devices)
+  counts_by_output = lanes.sum_over_devices(name_all_counts, carry, devices)
   arrays = {}
   for name, counts in counts_by_output.items():
     for array, values in counts.items():
@@ -136,6 +136,6 @@ def counts_by_array(
   return arrays
 
 
-def compute_all(carry):
+def name_all_counts(carry):
   """Return `name_counts` of each class output's counts."""
   return {name: name_counts(counts) for name, counts in carry.items()}

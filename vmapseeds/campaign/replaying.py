@@ -12,7 +12,7 @@ from vmapseeds.campaign.running import (
   put_data_on_devices,
   spread_task,
 )
-from vmapseeds.errors import UserError, at_least, hide_own_frames
+from vmapseeds.errors import UserError, check_at_least, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
@@ -60,7 +60,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
     UserError: there is no such run, it is not done, or its data have changed.
   """
   runs, results = description.campaign_of(out)
-  if at_least("run", run, 0) >= len(runs):
+  if check_at_least("run", run, 0) >= len(runs):
     raise UserError(
       f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}"
     )

@@ -36,7 +36,7 @@ from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import (
   compile_seconds,
   machine_conditions,
-  versions,
+  package_versions,
 )
 from vmapseeds.errors import Failure, UserError, hide_own_frames, say, whole_number
 from vmapseeds.lanes import onednn
@@ -473,8 +473,8 @@ def resolve_execution(plan: Plan, root: Description) -> lanes.Execution:
     return lanes.Execution(lowering, lane_width)
   in_flight = min(len(runs), options.seed_batch or len(runs))
   return choose_execution(
-    task,
-    lanes_of(task, runs[slice(0, 1)]),
+    planning.with_traced_functions(plan),
+    lanes_of(task, runs[:1]),
     model_steps=plan.model_steps(runs),
     most=math.ceil(in_flight / len(devices)),
     lowering=lowering,
@@ -499,7 +499,7 @@ def describe_provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any
     "onednn": calls_onednn(plan),
     "lane_width": execution.width,
     "lowering": execution.lowering,
-    "versions": versions(),
+    "versions": package_versions(),
   }
 
 
@@ -541,7 +541,7 @@ def work(
   Raises:
     UserError: as `train`; or there are no such blocks.
   """
-  first, last = check_ends(blocks)
+  first, last = check_block_range(blocks)
   options = Options(
     seed_batch=seed_batch,
     checkpoint_every=checkpoint_every,
@@ -568,7 +568,7 @@ def work(
   return open_dataset(campaign)
 
 
-def check_ends(
+def check_block_range(
   blocks: tuple[int | None, int | None] | None,
 ) -> tuple[int | None, int | None]:
   """Return the first block and the one past the last; None for the folder's own.
@@ -807,14 +807,14 @@ def train_and_store_block(
         say_interrupted(runs, keeper)
       raise
     except jax.errors.JaxRuntimeError as error:
-      width = narrower(execution.width, error, plan.options)
+      width = narrow_lane_width(execution.width, error, plan.options)
       execution = lanes.Execution(execution.lowering, width)
       campaign = campaign._replace(execution=execution)
       # All processes take the same width as long as no run is done.
       description.settle_conditions(results, describe_provenance(plan, execution))
       continue
     # Most often nobody has changed the lanes, so the folder is asked once, at the end.
-    due = execution if settled else folder_execution(campaign)
+    due = execution if settled else read_folder_execution(campaign)
     if due == execution:
       store_block(campaign, block, (values, record, counts), claims, keeper)
       break
@@ -1066,7 +1066,7 @@ def put_data_on_devices(plan: Plan):
     ) from None
 
 
-def folder_execution(campaign: Campaign) -> lanes.Execution:
+def read_folder_execution(campaign: Campaign) -> lanes.Execution:
   """Return the lowering and lane width to use: the folder's, which another process may
   have changed while no run was done.
   """
@@ -1207,7 +1207,7 @@ def fitting_seed_batch(plan: Plan, execution: lanes.Execution, a_state: int) -> 
   return max(1, steps) * step
 
 
-def narrower(lane_width: int, error: Exception, options: Options) -> int:
+def narrow_lane_width(lane_width: int, error: Exception, options: Options) -> int:
   """Return a narrower lane width after the devices ran out of memory.
 
   Raises:

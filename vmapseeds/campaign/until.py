@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from vmapseeds.campaign import running
-from vmapseeds.errors import UserError, one_of, say
+from vmapseeds.errors import UserError, check_one_of, say
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.measured_runs import measure_runs, roles
 from vmapseeds.results.statistics import STATISTICS, describe_statistic, statistics_of
@@ -65,7 +65,7 @@ class Until:
         "'distribution_variance rel 10%'"
       )
     output, name, kind, number, percent = match.groups()
-    one_of("statistic", name, dict.fromkeys(itertools.chain(*NARROWED.values())))
+    check_one_of("statistic", name, dict.fromkeys(itertools.chain(*NARROWED.values())))
     try:
       reach = float(number)
     except ValueError:
@@ -98,7 +98,7 @@ def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
     UserError: there is no such output, or none has such a statistic.
   """
   if until.output:
-    one_of("output", until.output, outputs)
+    check_one_of("output", until.output, outputs)
     outputs = {until.output: outputs[until.output]}
   statistics_by_output = {
     name: NARROWED.get(role, []) for name, role in outputs.items()

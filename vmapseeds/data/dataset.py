@@ -19,10 +19,10 @@ from vmapseeds.data.tables import (
 )
 from vmapseeds.errors import (
   UserError,
-  at_least,
+  check_at_least,
   check_class_names,
   check_fields,
-  one_of,
+  check_one_of,
 )
 
 AS_MANY = "as many as there are"
@@ -132,7 +132,7 @@ class Dataset:
     if count is None:
       return None
     if count != AS_MANY:
-      return at_least("num_classes", count, 1)
+      return check_at_least("num_classes", count, 1)
 
     if train.targets.ndim != 1 or train.targets.dtype.kind != "i":
       return None
@@ -222,7 +222,7 @@ class Dataset:
       )
     allowed = ["train", *filter(None, sets)]
     for name, set_ids in ids.items():
-      one_of("set with example_ids", name, allowed)
+      check_one_of("set with example_ids", name, allowed)
       key = name
       if name == "train" and name not in sets:
         key = ""
@@ -465,7 +465,7 @@ def required_splits(
   splits = []
   for name in test_sets:
     if not (can_shift and name in shifts.SHIFTS):
-      one_of("test set", name, allowed)
+      check_one_of("test set", name, allowed)
     split = "test"
     if name in available:
       split = name

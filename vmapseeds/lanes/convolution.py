@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from vmapseeds.errors import one_of
+from vmapseeds.errors import check_one_of
 from vmapseeds.lanes import forward, im2col, onednn
 from vmapseeds.lanes.xla import XLA, OnCPU, Window
 from vmapseeds.target import is_for_this_machine, platform
@@ -44,7 +44,7 @@ def lowering(name: str | None) -> Iterator[None]:
   (`sequential`, the default on CPUs), or XLA's own grouped convolution (`grouped`).
   """
   if name is not None:
-    one_of("lowering", name, LOWERINGS)
+    check_one_of("lowering", name, LOWERINGS)
   token = _lowering.set(name)
   try:
     yield

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
-from vmapseeds.errors import UserError, at_least, warn
+from vmapseeds.errors import UserError, check_at_least, warn
 from vmapseeds.jaxprs import evaluate_program
 from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
@@ -372,7 +372,7 @@ def spread(
   >>> [values.tolist() for _, values in squares(10, np.arange(5))][0][:2]
   [0, 10]
   """
-  at_least("width", width, 1)
+  check_at_least("width", width, 1)
   devices = start_jax() if devices is None else devices
   step = _compile_step(function, _mesh(devices), lowering=lowering)
 

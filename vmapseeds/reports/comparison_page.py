@@ -18,9 +18,9 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.errors import (
   UserError,
+  check_number,
   hide_own_frames,
   hide_own_frames_of_methods,
-  number,
   option,
 )
 from vmapseeds.reports import latex, pages, plots
@@ -261,7 +261,7 @@ def compare(
       the margin is not above 0, or paired=True with unequal numbers of runs.
   """
   # All that can be said without reading results comes first.
-  gamma = number("gamma", gamma)
+  gamma = check_number("gamma", gamma)
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
@@ -305,7 +305,7 @@ def compare(
 
 
 def _check_margin(margin: float) -> float:
-  margin = number("margin", margin)
+  margin = check_number("margin", margin)
   if not 0 < margin < np.inf:
     raise UserError(f"margin is {margin}: give a number above 0, in the unit printed")
   return margin

@@ -9,10 +9,10 @@ import xarray as xr
 from rich.console import Console
 
 from vmapseeds.errors import (
-  at_least,
+  check_at_least,
+  check_one_of,
   hide_own_frames,
   hide_own_frames_of_methods,
-  one_of,
 )
 from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
@@ -25,7 +25,7 @@ from vmapseeds.reports.findings import (
 from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
 from vmapseeds.results.formatting import finite_or_none, show, show_class
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
 
@@ -140,7 +140,7 @@ class ExampleTable(Findings):
     self._name = str(folder) if folder is not None else "these results"
     reports = None
     if folder is not None:
-      reports = place(folder) / "report"
+      reports = as_folder(folder) / "report"
     super().__init__(
       examples_document(dataset, self._name),
       {"examples": dataset.to_dataframe()},
@@ -169,10 +169,10 @@ class ExampleTable(Findings):
       UserError: there is no such format or order, or `n` is below 1.
     """
     check_format(format)
-    at_least("n", n, 1)
+    check_at_least("n", n, 1)
     orders = orders_of(self.dataset)
     what = "order" if "label" in self.dataset else "order of losses"
-    one_of(what, most, orders)
+    check_one_of(what, most, orders)
     section = _section(self.dataset, most, n)
     if not section.has_contents:
       text = f"{self._name} has no such examples: {orders[most].lower()}"

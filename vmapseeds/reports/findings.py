@@ -14,11 +14,11 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
 from upath import UPath
 
-from vmapseeds.errors import UserError, hide_own_frames_of_methods, one_of, option
+from vmapseeds.errors import UserError, check_one_of, hide_own_frames_of_methods, option
 from vmapseeds.reports import pages, rendering
 from vmapseeds.reports.documents import Document
 from vmapseeds.reports.groups import Where
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 FORMATS = ("text", "md")
@@ -27,7 +27,7 @@ WIDTH = 100  # of what `str` returns, in letters
 
 def check_format(format: str) -> None:
   """Raise `UserError` unless tables can be printed in this format."""
-  one_of("format", format, FORMATS)
+  check_one_of("format", format, FORMATS)
 
 
 def check_vector(vector: str | None) -> str:
@@ -38,7 +38,7 @@ def check_vector(vector: str | None) -> str:
   """
   if vector is None:
     return ""
-  one_of("vector format", vector, rendering.VECTORS)
+  check_one_of("vector format", vector, rendering.VECTORS)
   return vector
 
 
@@ -125,7 +125,7 @@ class Findings:
 
   def _folder_of_page(self, out: Folder | None) -> Path | UPath:
     if out is not None:
-      return place(out)
+      return as_folder(out)
     if self._folder is None:
       raise UserError(
         f"these results were not read from a folder: give {option('out')} to save in"

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Integer
 
-from vmapseeds.errors import UserError, one_of, option
+from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.training.names import FOLD
 from vmapseeds.training.runs import as_text, format_value
 
@@ -214,7 +214,7 @@ def _check_column(results: xr.Dataset, name: str) -> None:
     raise UserError(
       f"unknown column {name!r}: these runs have no runs table, as they were imported"
     )
-  one_of("column", name, known)
+  check_one_of("column", name, known)
 
 
 def _format_column(name: str, values: Sequence[Value]) -> str:

@@ -27,7 +27,7 @@ def list_results(folder: Folder) -> Table:
   Raises:
     UserError: there is no such folder, or it holds no results.
   """
-  top = place(folder)
+  top = as_folder(folder)
   if is_remote(top) or not top.is_dir():
     raise UserError(f"{folder} is no folder on this machine: give one")
   rows = []

@@ -19,7 +19,7 @@ from vmapseeds.errors import MAX_NAME_LENGTH, UserError, option
 from vmapseeds.machine import commit
 from vmapseeds.reports import rendering
 from vmapseeds.reports.documents import Document, Figure
-from vmapseeds.store.files import Folder, is_remote, place, write
+from vmapseeds.store.files import Folder, as_folder, is_remote, write
 
 MAX_FOLDER_BYTES = 255  # of a folder's name
 
@@ -109,7 +109,7 @@ def describe_page_origin(call: str) -> str:
 
 def path_parts(folder: Folder) -> tuple[str, ...]:
   """Return the parts of a folder's absolute path or URL. The last is its name."""
-  path = place(folder)
+  path = as_folder(folder)
   if is_remote(path):
     whole = str(path)
   else:

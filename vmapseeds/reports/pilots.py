@@ -8,9 +8,9 @@ import numpy as np
 from vmapseeds import stats
 from vmapseeds.errors import (
   UserError,
+  check_number,
   hide_own_frames,
   hide_own_frames_of_methods,
-  number,
 )
 from vmapseeds.reports import pages, runs_needed
 from vmapseeds.reports.documents import Document, Section
@@ -99,11 +99,11 @@ def sample_size(
       the power is not between 0 and 1, or as `compare` for the other arguments.
   """
   # All that can be said without reading results comes first.
-  power = number("power", power)
+  power = check_number("power", power)
   if not 0 < power < 1:
     raise UserError(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
   if detect is not None:
-    detect = number("detect", detect)
+    detect = check_number("detect", detect)
     if not 0 < detect < np.inf:
       raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
 

@@ -70,7 +70,7 @@ from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
 from vmapseeds.results.opening import load_into_memory, open_results, resolve_test_set
 from vmapseeds.results.statistics import GROUPS
 from vmapseeds.searches.trials import best_runs
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
@@ -142,7 +142,7 @@ class FolderReport(NamedTuple):
 
   def pages_folder(self, out: Folder | None) -> Path | UPath:
     """Return where its pages are: in the results, or in `out`."""
-    top = place(self.folder) / "report"
+    top = as_folder(self.folder) / "report"
     if out is not None:
       top = place(out) / self.name
     return pages.nested_folder(top, *self.subfolders)
@@ -178,7 +178,7 @@ class Report(Findings):
     else:
       document = document_of(self._parts[0])
     frame = statistics_frame(list(self))
-    top = place(folders[0].folder) / "report"
+    top = as_folder(folders[0].folder) / "report"
     super().__init__(document, {"statistics": frame}, top, call)
 
   def __len__(self) -> int:
@@ -251,9 +251,9 @@ class Report(Findings):
 
     self.page = self._pages[0]
     if len(self._folders) > 1:
-      top = place(self._folders[0].folder) / "report" / "side_by_side"
+      top = as_folder(self._folders[0].folder) / "report" / "side_by_side"
       if out is not None:
-        top = place(out)
+        top = as_folder(out)
       self.page = write(top, self.document, table=self.table, pages=part_pages)
     return self.page
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
@@ -79,7 +79,7 @@ def read_side(
   name = output
   if name is None:
     name = first
-  one_of("output", name, outputs)
+  check_one_of("output", name, outputs)
   info = outputs[name]
   shape = np.shape(results.get(name, 0))[1:]
   unread = set(with_role(results, "logits")).union(COUNTS)

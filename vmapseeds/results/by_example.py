@@ -41,7 +41,7 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     )
   if output is None:
     output = next(iter(role_of_output))
-  one_of("output of role class or loss", output, role_of_output)
+  check_one_of("output of role class or loss", output, role_of_output)
   alive = np.isfinite(values_of_runs(results, output))
   if not alive.any():
     raise UserError(

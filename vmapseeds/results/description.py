@@ -28,12 +28,12 @@ from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.data.dataset import count_seen
 from vmapseeds.errors import UserError, hide_own_frames, option, wording
-from vmapseeds.store.files import Folder, names, place, read, write
-from vmapseeds.store.folders import check_writable, create_folder, occupied
+from vmapseeds.store.files import Folder, as_folder, list_file_names, read, write
+from vmapseeds.store.folders import check_writable, create_folder, is_occupied
 from vmapseeds.store.growing import extend, restore, revise
 from vmapseeds.store.layout import (
   Description,
-  array,
+  array_entry,
   read_verified_metadata,
   require_metadata,
 )
@@ -103,7 +103,7 @@ def check_folder(path: Folder) -> Description:
   """
   check_writable(path)
   root = read_verified_metadata(path)
-  if root is None and occupied(path):
+  if root is None and is_occupied(path):
     # Another process may have made it between the two looks.
     root = read_verified_metadata(path)
     if root is None:
@@ -125,7 +125,7 @@ def output_entries(
   entries = {}
   for name, output in stored.items():
     of_run = shapes[name]
-    entries[name] = array(
+    entries[name] = array_entry(
       of_run.dtype, ("run", *output.dims), of_run.shape, **output.attributes
     )
   return entries
@@ -149,7 +149,7 @@ def count_entries(
   for count, sizes in axes_of_counts.items():
     dimensions = ("block", "combination", *sizes)
     shape = (combinations, *sizes.values())
-    entries[sibling(name, count)] = array(dtype, dimensions, shape)
+    entries[sibling(name, count)] = array_entry(dtype, dimensions, shape)
   return entries
 
 
@@ -508,17 +508,17 @@ def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> st
 
 def read_source_texts(path: Folder) -> dict[str, str]:
   """Return the source texts of the user's modules that a folder keeps, by module name."""
-  folder = place(path) / SOURCE
+  folder = as_folder(path) / SOURCE
   return {
     name.removesuffix(".py"): (read(folder / name) or b"").decode(errors="replace")
-    for name in names(folder)
+    for name in list_file_names(folder)
   }
 
 
 def write_source_texts(path: Folder, texts: Mapping[str, str]) -> None:
   """Write source texts into a folder, a file for each module."""
   for name, text in texts.items():
-    write(place(path) / SOURCE / f"{name}.py", text.encode())
+    write(as_folder(path) / SOURCE / f"{name}.py", text.encode())
 
 
 def differing_fields(stored: Description, expected: Description) -> str:

@@ -149,7 +149,7 @@ def export_networks(
   import orbax.checkpoint as ocp  # takes a while
 
   results = Results(path)
-  target = place(out)
+  target = as_folder(out)
   if is_remote(target):
     raise UserError(
       f"{out} is behind a URL: give a folder on a disk, and copy it there"

@@ -11,7 +11,14 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds.errors import UserError
-from vmapseeds.store.files import Folder, is_remote, parse, place, read, replace
+from vmapseeds.store.files import (
+  Folder,
+  as_folder,
+  is_remote,
+  parse_json,
+  read,
+  replace,
+)
 from vmapseeds.store.layout import Damage
 from vmapseeds.training.names import MEASURED
 
@@ -52,7 +59,7 @@ def add_measured(
         values[str(row)] = value
     higher = bool(metric.attrs["higher_is_better"])
     kept[name] = {"higher_is_better": higher, "values": values}
-  file = place(path) / file_of(test_set)
+  file = as_folder(path) / file_of(test_set)
   try:
     # Object stores have no folders to make.
     if not is_remote(file):
@@ -73,10 +80,10 @@ def read_measured(path: Folder, test_set: str) -> dict[str, Any]:
   """
   name = file_of(test_set)
   try:
-    text = read(place(path) / name)
+    text = read(as_folder(path) / name)
     if text is None:
       return {}
-    kept = parse(text)
+    kept = parse_json(text)
     # What is no number would fail later, where nothing tells the file's name.
     for metric in kept.values():
       for value in metric["values"].values():

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Int
 from vmapseeds import stats
 from vmapseeds.errors import (
   UserError,
-  at_least,
+  check_at_least,
   check_class_names,
+  check_one_of,
   hide_own_frames,
-  one_of,
   whole_number,
 )
 from vmapseeds.machine import free_host_memory
@@ -84,7 +84,7 @@ def open_with_rows(
   group = None
   if test_sets:
     group = resolve_test_set(test_sets, test_set)
-    one_of("test set", group, test_sets)
+    check_one_of("test set", group, test_sets)
   # Read once, because another process may finish a block meanwhile.
   # Sorted by number, so that runs keep their order whichever block is done first.
   blocks = sorted(results.finished_blocks())
@@ -285,7 +285,7 @@ def prediction_blocks(
   Raises:
     UserError: label maps differ between runs, so that no labels fit all of them.
   """
-  at_least("runs of a block", runs, 1)
+  check_at_least("runs of a block", runs, 1)
   results = require_predictions(results)
   if "run" in results.labels.dims:
     raise UserError(

@@ -30,7 +30,7 @@ import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
 from vmapseeds.errors import (
   UserError,
-  at_least,
+  check_at_least,
   check_class_names,
   hide_own_frames,
   say,
@@ -50,15 +50,20 @@ from vmapseeds.results.given import (
 )
 from vmapseeds.results.opening import open_results
 from vmapseeds.stats.reading import check_finite, layout, read_classes, read_labels
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.store.folders import (
   FolderExists,
   check_writable,
   create_folder,
-  occupied,
+  is_occupied,
 )
 from vmapseeds.store.growing import append, revise
-from vmapseeds.store.layout import Description, array, digest, read_verified_metadata
+from vmapseeds.store.layout import (
+  Description,
+  array_entry,
+  digest,
+  read_verified_metadata,
+)
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.outputs import Output
@@ -126,8 +131,8 @@ class Recorder:
     header: bool | None = None,
     progress: bool = True,
   ):
-    self.path = place(out)
-    self._name = place(out).name if name is None else name
+    self.path = as_folder(out)
+    self._name = as_folder(out).name if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
     self._labels: SourcesBySet = {}
@@ -143,7 +148,7 @@ class Recorder:
     self._keep_logits = keep_logits
     self._results: Results | None = None
     check_writable(out)
-    if occupied(out):
+    if is_occupied(out):
       self._open()
     elif labels is None:
       raise UserError(
@@ -161,7 +166,7 @@ class Recorder:
 
   def has(self, **values: Any) -> bool:
     """Return whether any process has added a run of these seeds and values."""
-    if not occupied(self.path):
+    if not is_occupied(self.path):
       return False
     # Read anew, because other processes may have added runs.
     results = Results(self.path)
@@ -216,7 +221,7 @@ class Recorder:
     """
     count = number_of_runs(runs)
     columns = read_values(values, count)
-    if self._results is None and not occupied(self.path):
+    if self._results is None and not is_occupied(self.path):
       if block_runs is None:
         block_runs = count
       try:
@@ -552,17 +557,17 @@ def entries_of(tested: Tested) -> dict[str, Description]:
   """Return the entries of the arrays of runs."""
   # -1 is no class, so that int8 has 127 classes besides 0 at most.
   dtype = np.int8 if tested.num_classes <= 127 else np.int16
-  entries = {"diverged": array(bool, ("run",), ())}
+  entries = {"diverged": array_entry(bool, ("run",), ())}
   for name, labels in tested.labels.items():
     attributes = _output(tested, labels).attributes
-    entries[f"{name}/accuracy"] = array(
+    entries[f"{name}/accuracy"] = array_entry(
       np.float64, ("run",), (), role="count", of="predictions"
     )
-    entries[f"{name}/predictions"] = array(
+    entries[f"{name}/predictions"] = array_entry(
       dtype, ("run", "example"), labels.shape, **attributes
     )
     if tested.logits is not None:
-      entries[f"{name}/logits"] = array(
+      entries[f"{name}/logits"] = array_entry(
         tested.logits,
         ("run", "example", "class"),
         (len(labels), tested.num_classes),
@@ -614,7 +619,7 @@ def class_of_largest_logit(
 def classes_of(runs: SourcesBySet, num_classes: int | None) -> int | None:
   """Return the number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
-    num_classes = at_least("the number of classes", num_classes, 1)
+    num_classes = check_at_least("the number of classes", num_classes, 1)
   for source in runs.values():
     if source.kind != "logits":
       continue

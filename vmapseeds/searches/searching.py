@@ -23,7 +23,13 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import INTERVAL
 from vmapseeds.campaign.running import Campaign
-from vmapseeds.errors import UserError, at_least, hide_own_frames, one_of, say
+from vmapseeds.errors import (
+  UserError,
+  check_at_least,
+  check_one_of,
+  hide_own_frames,
+  say,
+)
 from vmapseeds.results import description
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
@@ -183,11 +189,11 @@ def search(
   is_temporary = out is None
   if out is None:
     out = running.temporary_folder()
-  trials = at_least("trials", trials, 1)
-  at_once = at_least("at_once", at_once, 1)
-  repeats = at_least("repeats", repeats, 0)
+  trials = check_at_least("trials", trials, 1)
+  at_once = check_at_least("at_once", at_once, 1)
+  repeats = check_at_least("repeats", repeats, 0)
   if not callable(sampler):
-    one_of("sampler", sampler, SAMPLERS)
+    check_one_of("sampler", sampler, SAMPLERS)
   task = resolve_task(task)
   lengths = check_rungs(task, rungs, sampler, space)
   seeds = as_runs(searches)
@@ -199,7 +205,7 @@ def search(
   check_values(task, space, grid)
 
   searched: dict[str, Any] = {
-    "over": {name: to_json(dimension) for name, dimension in space.items()},
+    "over": {name: dimension_to_json(dimension) for name, dimension in space.items()},
     "sampler": sampler if isinstance(sampler, str) else objects.to_spec(sampler),
     "grid": grid,
     "rungs": lengths or None,
@@ -208,7 +214,9 @@ def search(
   if sampler in DRAWN_AT_ONCE:
     drawn_by = DrawnAtOnce(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
   else:
-    drawn_by = Asked(space, sampler_seeds(seeds), trials, sampler, at_once, str(out))
+    drawn_by = AskedOfOptuna(
+      space, sampler_seeds(seeds), trials, sampler, at_once, str(out)
+    )
   with removed_if_unused(out):
     rows, theirs = held_rows(out, searched, len(seeds))
     # A folder that is resumed has rows, and more are drawn once these are trained.
@@ -226,7 +234,7 @@ def search(
       searched |= objectives(plan, objective, measure)
       check_search(plan, space, searched, theirs, out)
       # Optuna's studies need the direction, which is known once the task is planned.
-      if isinstance(drawn_by, Asked):
+      if isinstance(drawn_by, AskedOfOptuna):
         drawn_by.restart(searched["higher_is_better"])
       campaign = running.open_planned_campaign(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
@@ -236,7 +244,7 @@ def search(
   return results
 
 
-def to_json(dimension: Dimension) -> list[Any]:
+def dimension_to_json(dimension: Dimension) -> list[Any]:
   """Return a dimension as a folder's description has it."""
   return [
     dimension.low,
@@ -271,7 +279,7 @@ def check_rungs(
       "rungs shorten trials that are drawn at once: give the sampler random or "
       "noisy_grid, or leave rungs out"
     )
-  lengths = [float(at_least("rungs", epochs, 1)) for epochs in rungs]
+  lengths = [float(check_at_least("rungs", epochs, 1)) for epochs in rungs]
   lengths.append(float(all_epochs))
   if any(short >= long for short, long in itertools.pairwise(lengths)):
     raise UserError(
@@ -312,7 +320,7 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
   if grid:
     why = ", as a noisy grid moves the ends by up to half a step"
   for name, values in widest_ends(space, grid).items():
-    one_of("value to search", name, own)
+    check_one_of("value to search", name, own)
     # Each range is checked at its ends: what is allowed in between is not looked at.
     for value in values:
       try:
@@ -401,8 +409,8 @@ def objectives(plan: Plan, objective: str | None, measure: str | None):
     objective = f"valid_{objective}"
   if measure not in candidates and f"test_{measure}" in candidates:
     measure = f"test_{measure}"
-  one_of("objective", objective, candidates)
-  one_of("output to measure", measure, candidates)
+  check_one_of("objective", objective, candidates)
+  check_one_of("output to measure", measure, candidates)
   output = candidates[objective]
   return {
     "objective": objective,
@@ -513,7 +521,7 @@ def train_rounds(
     next_round = 1 + rows[-1].round
     new_rows = [row._replace(round=next_round) for row in new_rows]
     rows = rows + new_rows
-    campaign = extend(campaign, runs_table_of(seeds, rows))
+    campaign = extend_campaign(campaign, runs_table_of(seeds, rows))
 
 
 def new_objectives(campaign: Campaign, first: int, stop: int):
@@ -525,7 +533,7 @@ def new_objectives(campaign: Campaign, first: int, stop: int):
   return np.where(np.isfinite(values), values, np.nan)
 
 
-def extend(campaign: Campaign, table: Runs) -> Campaign:
+def extend_campaign(campaign: Campaign, table: Runs) -> Campaign:
   """Extend the folder to the runs of a table. Return the campaign with all of them.
 
   Raises:
@@ -671,7 +679,7 @@ class DrawnAtOnce(NamedTuple):
     return [random_trial(self.space, seed, number) for number in numbers]
 
 
-class Asked:
+class AskedOfOptuna:
   """Samplers of optuna, one a search, which are told every round before the next.
 
   Args:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import outperforming_share
 from vmapseeds.stats.reading import read_key, read_reals
@@ -124,7 +124,7 @@ def stratified_bootstrap(
   seed = np.asarray(jax.random.key_data(read_key(key))).tolist()
   rng = np.random.default_rng(seed)
   values = []
-  for _ in range(at_least("replicates", replicates, 1)):
+  for _ in range(check_at_least("replicates", replicates, 1)):
     resampled = []
     for x in arrays:
       # Each task draws runs of its own, so that its share of the scores stays.

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int, Num
 
-from vmapseeds.errors import UserError, at_least, one_of
+from vmapseeds.errors import UserError, check_at_least, check_one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.disagreement import mean_disagreement, plurality
@@ -220,7 +220,7 @@ class _Items(NamedTuple):
 
 
 def _items(counts: VoteCounts, kind: str) -> _Items:
-  one_of("items of", kind, ("pairs", "classes", "top"))
+  check_one_of("items of", kind, ("pairs", "classes", "top"))
   if kind == "top":
     example = np.arange(counts.examples)
     _, most_votes = counts.first_classes(1)
@@ -259,7 +259,7 @@ def _by_bin(
   bins: int,
 ) -> Num[Array, "curves bins"]:
   """Sum the weights of each curve's items in each bin."""
-  bins = at_least("bins", bins, 1)
+  bins = check_at_least("bins", bins, 1)
   places = bins * items.curve + bins_of(items.votes, runs, bins)
   sums = np.bincount(places, as_float64(weights), items.curves * bins)
   sums = sums.reshape(items.curves, bins)
@@ -311,7 +311,7 @@ def calibration_band(
   read_level(level)
   counts = counts_of_votes(predictions, num_classes, labels)
   items = _items(counts, of)
-  bins = at_least("bins", bins, 1)
+  bins = check_at_least("bins", bins, 1)
   examples = counts.examples
 
   # What each example adds to each bin. Most bins have nothing of an example.
@@ -395,9 +395,9 @@ def finite_ensemble_calibration(
   """
   fractions = read_reals("fractions", fractions, "examples classes")
   read_within("fractions", fractions, "[0, 1]")
-  runs = at_least("runs", runs, 1)
-  bins = at_least("bins", bins, 1)
-  replicates = at_least("replicates", replicates, 1)
+  runs = check_at_least("runs", runs, 1)
+  bins = check_at_least("bins", bins, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   rng = _generator(read_key(key))
   total = fractions.sum(1)
   # Fractions in float32 sum to 1 only so far.

@@ -14,7 +14,7 @@ import scipy
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.estimators import sample_variance
@@ -207,7 +207,7 @@ def _credit(
   ties: str,
 ) -> Int[np.ndarray, "3 ..."]:
   """Return how many comparisons are won, give half credit and count."""
-  one_of("ties", ties, ("half", "strict", "drop"))
+  check_one_of("ties", ties, ("half", "strict", "drop"))
   if ties == "half":
     return np.stack([won, tied, compared])
   if ties == "drop":

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Int
 
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats import device_counts
 from vmapseeds.stats._arrays import Array, Given
 from vmapseeds.stats.reading import read_errors, read_labels, read_predictions
@@ -248,7 +248,7 @@ def counts_of_votes(
         "name, such as bins=10"
       )
     return predictions
-  num_classes = at_least("num_classes", num_classes, 1)
+  num_classes = check_at_least("num_classes", num_classes, 1)
   predictions = read_predictions(predictions, num_classes)
   runs, examples = predictions.shape
   if labels is _NO_LABELS:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Bool, Float, Real
 
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import read_performances, student
 from vmapseeds.stats.reading import (
@@ -188,14 +188,14 @@ def probability_of_best(
   array([0.99, 0.01, 0.  ])
   """
   rows = [read_reals("performances", x, "runs") for x in performances]
-  at_least("algorithms", len(rows), 1)
+  check_at_least("algorithms", len(rows), 1)
   sizes = [len(x) for x in rows]
   if paired and len(set(sizes)) > 1:
     listed = ", ".join(map(str, sizes))
     raise UserError(
       f"performances of {listed} runs: give as many of each, or paired=False"
     )
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   if min(sizes) < 2:
     return np.full(len(rows), np.nan)
 
@@ -296,8 +296,8 @@ def least_p_value(
   >>> least_p_value(5, 5), round(least_p_value(3, 3, paired=False), 3)
   (0.0625, 0.1)
   """
-  n = at_least("runs_a", runs_a, 0)
-  m = at_least("runs_b", runs_b, 0)
+  n = check_at_least("runs_a", runs_a, 0)
+  m = check_at_least("runs_b", runs_b, 0)
   few = min(n, m)
   if paired:
     return min(1.0, 2.0 ** (1 - few))

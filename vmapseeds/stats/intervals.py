@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Real
 
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,
@@ -280,7 +280,7 @@ def proportion_over_examples(
   _, upper = read_level(level)
   z = scipy.special.ndtri(upper)
   # Without examples the result is NaN.
-  n = at_least("examples", examples, 0) or np.nan
+  n = check_at_least("examples", examples, 0) or np.nan
   shrink = 1 + z**2 / n
   middle = (rate + z**2 / (2 * n)) / shrink
   variance = rate * (1 - rate) / n

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import Array, Given, safe_divide
 from vmapseeds.stats.counts import Counts, counts_of_errors
 from vmapseeds.stats.reading import read_number, read_reals, read_within
@@ -130,7 +130,7 @@ def scan_pairs(
   """Return how many `dependent_pairs` there are, and the `most_dependent_pairs`. Takes
   the memory of a block of pairs, however many pairs there are.
   """
-  k = at_least("k", k, 1)
+  k = check_at_least("k", k, 1)
   beyond = _least_deviation(counts, threshold)
   among = _varying(counts)
   n = counts.examples
@@ -204,7 +204,7 @@ def expected_false_pairs(
   3681545.0
   """
   rates = read_within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
-  runs = at_least("runs", runs, 1)
+  runs = check_at_least("runs", runs, 1)
   threshold = read_number("threshold", threshold, "[0, inf]")
 
   # All examples of a bin get its mean deviation; a bin is only 1/2000 wide.

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from vmapseeds.errors import UserError, at_least, number
+from vmapseeds.errors import UserError, check_at_least, check_number
 from vmapseeds.stats._arrays import Array, Given, as_float64
 
 
@@ -28,7 +28,7 @@ def read_array(
   axes: str,
   at_least: int = 0,
 ) -> Array:
-  """Return `x` as an array of the named axes; with `at_least`, that many of the last
+  """Return `x` as an array of the named axes; with `check_at_least`, that many of the last
   axes are enough.
   """
   refuse_traced(what, x)
@@ -128,7 +128,7 @@ def read_classes(
 
 def read_predictions(predictions: object, num_classes: int) -> Array:
   """Return predictions (runs, examples), -1 where there is none."""
-  num_classes = at_least("num_classes", num_classes, 1)
+  num_classes = check_at_least("num_classes", num_classes, 1)
   return read_classes("predictions", predictions, "runs examples", num_classes, -1)
 
 
@@ -291,7 +291,7 @@ def read_number(
   interval: str,
 ) -> float:
   """Return one number in an interval."""
-  return float(read_within(what, number(what, x), interval))
+  return float(read_within(what, check_number(what, x), interval))
 
 
 def read_key(key: Any) -> jax.Array:

@@ -65,9 +65,9 @@ def resamples(
   >>> resamples(4, key=jax.random.key(0), replicates=3).sum(1)
   array([4, 4, 4])
   """
-  size = at_least("size", size, 0)
+  size = check_at_least("size", size, 0)
   key = read_key(key)
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   draws = _draws(key, replicates, size)
   return times_drawn(draws, size)
 
@@ -82,7 +82,7 @@ def parts_of_resamples(
   bytes a number.
   """
   key = read_key(key)
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   draws = np.asarray(_draws(key, replicates, size))
   at_once = max(1, _PART // max(1, size))
   for start in range(0, replicates, at_once):
@@ -95,7 +95,7 @@ def blocks_of_resamples(
   """Yield `resamples` of several things, each given as its size and key, a block of the
   replicates at a time.
   """
-  replicates = at_least("replicates", replicates, 1)
+  replicates = check_at_least("replicates", replicates, 1)
   largest = max(size for size, _ in things)
   at_once = max(1, _AT_ONCE // max(1, largest))
   for start in range(0, replicates, at_once):

@@ -9,7 +9,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 from scipy.special import ndtri
 
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import check_rule, fewest_wins
 from vmapseeds.stats.counts import Counts, counts_of_errors
@@ -89,7 +89,7 @@ def runs_for_variance(
   >>> print(runs_for_variance(errors, 0.1, "test_set_variance"))
   555.0
   """
-  one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
+  check_one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
   counts = counts_of_errors(errors)
   variance = distribution_variance(counts)
   if statistic == "test_set_variance":

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, correlation, safe_divide
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import (
@@ -244,7 +244,7 @@ def _by_runs(
   """Return the loss of every run on every example, (runs, examples)."""
   logits = read_array("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  classes = at_least("classes in logits", classes, 1)
+  classes = check_at_least("classes in logits", classes, 1)
   labels = read_labels(labels, classes, "logits", logits.shape)
   label = labels[None, :, None]
   losses = np.empty((runs, examples))

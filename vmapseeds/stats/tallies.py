@@ -20,7 +20,7 @@ import scipy.sparse
 from jax import lax
 from jaxtyping import Float, Int, Integer
 
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats import (
   calibration,
   device_counts,
@@ -343,7 +343,7 @@ def tally_blocks(
   array([[1, 0],
          [0, 1]], dtype=int32)
   """
-  num_classes = at_least("num_classes", num_classes, 1)
+  num_classes = check_at_least("num_classes", num_classes, 1)
   labels = read_classes("labels", labels, "examples", num_classes)
   labels = np.asarray(labels, np.int32)
   examples = len(labels)

@@ -24,10 +24,10 @@ from jaxtyping import PyTree, Shaped
 from vmapseeds.errors import UserError, say
 from vmapseeds.store.files import (
   Folder,
+  as_folder,
   is_remote,
-  names,
-  parse,
-  place,
+  list_file_names,
+  parse_json,
   read,
   remove,
   replace,
@@ -69,7 +69,7 @@ class Checkpoints:
     reached: Callable[[int, bool], None],
   ):
     self.block, self._interval, self._reached = block, interval, reached
-    self.place = place(path) / FOLDER / str(block)
+    self.place = as_folder(path) / FOLDER / str(block)
     columns = jax.tree.leaves(table)
     runs = [(str(column.dtype), column.shape, digest(column)) for column in columns]
     self._fits = json.loads(json.dumps({"runs": runs, **fits}))  # as JSON reads it back
@@ -97,7 +97,7 @@ class Checkpoints:
 
   def _all_saved(self):
     # The file beside a checkpoint is written last, so only its name counts.
-    saved = [name.removesuffix(".json") for name in names(self.place)]
+    saved = [name.removesuffix(".json") for name in list_file_names(self.place)]
     return [int(name) for name in saved if name.isdecimal()]
 
   def _wait(self):
@@ -157,7 +157,7 @@ class Checkpoints:
           target.fs.put(str(folder), target.path, recursive=True)
       # Last: it makes the checkpoint count, and the one before it superfluous.
       replace(description, json.dumps(about_states))
-      for name in {name.split("/")[0] for name in names(self.place)}:
+      for name in {name.split("/")[0] for name in list_file_names(self.place)}:
         if name not in (target.name, description.name):
           _remove(self.place / name)
     except Exception as error:
@@ -177,7 +177,7 @@ class Checkpoints:
     """
     import orbax.checkpoint as ocp
 
-    written = parse(read(self.place / f"{rounds}.json"))
+    written = parse_json(read(self.place / f"{rounds}.json"))
     for name, value in (self._fits | {"epochs": rounds}).items():
       if written.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
@@ -223,7 +223,7 @@ def check_usable() -> None:
 def clear(results) -> None:
   """Remove the checkpoints of all blocks of a results folder that are finished."""
   folder = results.path / FOLDER
-  saved = {name.split("/")[0] for name in names(folder)}
+  saved = {name.split("/")[0] for name in list_file_names(folder)}
   if not saved:  # most often: the records need not be listed
     return
   finished = {str(block) for block in results.finished_blocks()}
@@ -244,7 +244,7 @@ def _named(leaves):
 def _digest(folder):
   """Return a checksum of the files of a checkpoint."""
   contents = []
-  for name in sorted(names(folder)):
+  for name in sorted(list_file_names(folder)):
     content = name.encode() + (folder / name).read_bytes()
     contents.append(np.frombuffer(content, np.uint8))
   return digest(*contents)
@@ -253,7 +253,7 @@ def _digest(folder):
 def _remove(path):
   """Remove a file, or a folder and its parent if that is empty then."""
   if is_remote(path):
-    for name in names(path) or [""]:
+    for name in list_file_names(path) or [""]:
       remove(path / name)
   elif path.is_dir():
     shutil.rmtree(path, ignore_errors=True)

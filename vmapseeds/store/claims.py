@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from vmapseeds.errors import Failure, say
 from vmapseeds.store.files import (
   Folder,
+  as_folder,
   change_mark,
   create,
   is_remote,
-  listing,
-  parse,
-  place,
+  list_files,
+  parse_json,
   read,
   remove,
   replace,
@@ -57,7 +57,7 @@ class Claims:
   """
 
   def __init__(self, path: Folder):
-    self.folder = place(path) / BLOCKS
+    self.folder = as_folder(path) / BLOCKS
     # When processes that are gone began the blocks that this one took over.
     self.abandoned: dict[str, float] = {}
     self._held: dict[str, dict[str, Any]] = {}
@@ -143,7 +143,7 @@ class Claims:
     finished = set()
     alive = {}
     # One listing for both: it takes long where there are many records.
-    for file, mark_now in listing(self.folder).items():
+    for file, mark_now in list_files(self.folder).items():
       if re.fullmatch(r"\d+\.json", file):
         finished.add(int(file.removesuffix(".json")))
       claim = re.fullmatch(CLAIM, file)
@@ -226,13 +226,13 @@ def abandon(path: Folder, block: int | str) -> None:
   """Remove the claim of a block whose worker, on whatever machine, is known to be
   dead.
   """
-  remove(place(path) / BLOCKS / f"{block}.claim")
+  remove(as_folder(path) / BLOCKS / f"{block}.claim")
 
 
 def _owner(claim):
   """Return the process that made a claim, None if it cannot be read."""
   with contextlib.suppress(ArithmeticError, TypeError, ValueError):
-    owner = parse(read(claim))
+    owner = parse_json(read(claim))
     if isinstance(owner, dict) and "host" in owner:
       return owner
   return None

@@ -34,7 +34,7 @@ Folder = str | os.PathLike | UPath  # a path or a URL
 Place = Path | UPath  # on a disk, or behind a URL
 
 
-def place(given: Folder) -> Place:
+def as_folder(given: Folder) -> Place:
   """Return a folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
   otherwise.
 
@@ -127,7 +127,7 @@ def short_message(error: BaseException, most: int = 120) -> str:
   return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-def names(folder: Place) -> set[str]:
+def list_file_names(folder: Place) -> set[str]:
   """Return the paths of all files below a folder, relative to it; none if there is no
   such folder.
   """
@@ -142,7 +142,7 @@ def names(folder: Place) -> set[str]:
 
 
 def _remote_names(folder):
-  """Return `names` of a folder behind a URL."""
+  """Return `list_file_names` of a folder behind a URL."""
   start = folder.path.rstrip("/") + "/"
   with wrap_io_errors(folder), contextlib.suppress(FileNotFoundError):
     paths = folder.fs.find(folder.path)
@@ -229,7 +229,7 @@ def read_each(paths: Sequence[Place]) -> Iterator[bytes | None]:
     yield from pool.map(read, paths)
 
 
-def parse(text: bytes | None):
+def parse_json(text: bytes | None):
   """Parse a file's bytes as JSON.
 
   Raises:
@@ -337,12 +337,12 @@ def change_mark(path: Place) -> object:
   """Return what changes when a file is written or touched; None without the file."""
   with contextlib.suppress(FileNotFoundError), wrap_io_errors(path):
     if is_remote(path):
-      return str(path.fs.ls(path.path, detail=True)[0])  # as `listing` has it
+      return str(path.fs.ls(path.path, detail=True)[0])  # as `list_files` has it
     return path.stat().st_mtime_ns
   return None
 
 
-def listing(folder: Place) -> dict[str, object]:
+def list_files(folder: Place) -> dict[str, object]:
   """Return the files in a folder, but not those in folders below, and the `change_mark` of each
   claim among them: few files, while on a disk each mark takes a call.
   """

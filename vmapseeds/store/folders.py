@@ -16,11 +16,11 @@ from vmapseeds.store.claims import BLOCKS, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
   Place,
+  as_folder,
   create,
   exists,
   is_remote,
-  names,
-  place,
+  list_file_names,
   remove,
   replace,
   write,
@@ -29,7 +29,7 @@ from vmapseeds.store.large_arrays import zarr_json
 from vmapseeds.store.layout import (
   ROOT,
   Description,
-  array,
+  array_entry,
   digest,
   read_metadata,
 )
@@ -49,18 +49,18 @@ def check_empty(path: Folder) -> None:
     UserError: it is not, and cannot.
   """
   check_writable(path)
-  if occupied(path):
+  if is_occupied(path):
     raise UserError(f"{path} is not empty: give a new or empty folder")
 
 
-def occupied(path: Folder) -> bool:
+def is_occupied(path: Folder) -> bool:
   """Return whether `path` holds anything but the claims and drafts of processes that
   make a results folder there.
   """
-  path = place(path)
-  there = names(path)
+  path = as_folder(path)
+  there = list_file_names(path)
   if not is_remote(path) and path.is_dir():
-    # `names` has files only: a folder with empty folders or links is occupied, too.
+    # `list_file_names` has files only: a folder with empty folders or links is occupied, too.
     there |= {entry.name for entry in path.iterdir() if entry.name != BLOCKS}
   # Another process may be at work here, or have died at it.
   passing = re.compile(rf"{BLOCKS}/[\w.]+\.(claim|partial)")
@@ -77,7 +77,7 @@ def check_writable(path: Folder) -> None:
   Raises:
     UserError: it is not, and cannot.
   """
-  path = place(path)
+  path = as_folder(path)
   if is_remote(path):
     _check_store(path)
     return
@@ -148,15 +148,15 @@ def create_folder(
       per run.
     examples: arrays without an axis of runs.
     outputs: descriptions of the arrays that are written as runs finish, from
-      `layout.array`.
-    attributes: what columns and examples mean, by name; see `layout.array`.
+      `layout.array_entry`.
+    attributes: what columns and examples mean, by name; see `layout.array_entry`.
 
   Raises:
     FolderExists: another process has made the folder meanwhile.
     UserError: it cannot be written. After this and any other exception the folder is
       removed again.
   """
-  path = place(path)
+  path = as_folder(path)
   plan = columns | examples
   root = {
     "extents": extents,
@@ -166,7 +166,7 @@ def create_folder(
     "digests": {name: digest(values) for name, values in plan.items()},
     **description,
   }
-  if occupied(path) and not exists(path / ROOT):
+  if is_occupied(path) and not exists(path / ROOT):
     raise UserError(
       f"{path} holds something else than results: give a new or empty folder"
     )
@@ -199,7 +199,7 @@ def _plan_entries(columns, examples, dimensions, attributes):
     # The entry of an array of runs leaves the number of runs out.
     shape = values.shape[1:] if name in columns else values.shape
     axes = dimensions.get(name, ("run",))
-    entries[name] = array(values.dtype, axes, shape, **attributes.get(name, {}))
+    entries[name] = array_entry(values.dtype, axes, shape, **attributes.get(name, {}))
   return entries
 
 
@@ -242,7 +242,7 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
   After a `Failure` or an interruption it stays, because the same command can resume. A
   folder behind a URL stays too. An interruption before there is a folder says so.
   """
-  path = place(path)
+  path = as_folder(path)
   made_here = not is_remote(path) and not read_metadata(path)
   absent = _absent(path)
   try:
@@ -262,7 +262,7 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
 
 def _is_used(path):
   """Return whether a folder has a finished block, or a process is training one."""
-  files = names(path / BLOCKS)
+  files = list_file_names(path / BLOCKS)
   if any(re.fullmatch(r"\d+\.json", name) for name in files):
     return True
   return any(claimed(path).values())
@@ -273,7 +273,7 @@ def presence_file(path: Folder) -> Iterator[Place]:
   """Keep a file in what is or becomes a results folder while the context lasts: another
   machine that has the folder sees it.
   """
-  path = place(path)
+  path = as_folder(path)
   absent = _absent(path)
   file = path / BLOCKS / f"token_{uuid.uuid4().hex}.partial"
   write(file, b"")
@@ -308,7 +308,7 @@ def _clear(path):
   it.
   """
   for _ in range(20):
-    files = names(path) - {MAKING}
+    files = list_file_names(path) - {MAKING}
     for name in files:
       remove(path / name)
     if is_remote(path):

@@ -61,9 +61,9 @@ from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import (
   Folder,
   Place,
+  as_folder,
   exists,
-  parse,
-  place,
+  parse_json,
   read,
   replace,
   short_message,
@@ -105,7 +105,7 @@ class Damage(UserError):
     return Damage, (self.path, self.fault, self.remedy)
 
 
-def array(
+def array_entry(
   dtype, dimensions: Sequence[str], shape: Sequence[int], **attributes
 ) -> Description:
   """Return the entry of an array in a description. `shape` leaves out the first axis if
@@ -199,7 +199,7 @@ def read_metadata(path: Folder) -> Description:
 def _attributes(path):
   """Return the attributes of a folder's group, empty if they cannot be read."""
   with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-    return dict(parse(read(place(path) / ROOT))["attributes"])
+    return dict(parse_json(read(as_folder(path) / ROOT))["attributes"])
   return {}
 
 
@@ -221,7 +221,7 @@ def read_verified_metadata(path: Folder) -> Description | None:
   Raises:
     Damage: it cannot be trusted.
   """
-  path = place(path)
+  path = as_folder(path)
   root = _attributes(path)
   if root.get("format") != FORMAT:
     _check_format(path, root.get("format"))
@@ -317,7 +317,7 @@ def parse_record(text: bytes, block: int, runs: int) -> Description:
   Raises:
     ValueError, LookupError, TypeError: the text is no record of this block.
   """
-  record = unsigned(parse(text))
+  record = unsigned(parse_json(text))
   record["digests"] = dict(record["digests"])
   record["values"] = dict(record["values"])
   if record["block"] != block or record["runs"] != runs:

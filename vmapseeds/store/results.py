@@ -18,9 +18,9 @@ from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import (
   Folder,
   Place,
+  as_folder,
   flush,
-  names,
-  place,
+  list_file_names,
   read,
   read_each,
   remove,
@@ -37,7 +37,7 @@ from vmapseeds.store.small_values import (
   FEW_BLOCKS,
   GATHERED,
   SmallValues,
-  encode,
+  encode_values,
   most_gathered,
 )
 
@@ -55,7 +55,7 @@ class Results:
   """
 
   def __init__(self, path: Folder, root: layout.Description | None = None):
-    self.path = place(path)
+    self.path = as_folder(path)
     if root is None:
       root = layout.require_metadata(self.path)
     self.reopen(root)
@@ -102,7 +102,7 @@ class Results:
 
   def finished_blocks(self) -> set[int]:
     """Return the blocks that have a record now."""
-    files = names(self.path / BLOCKS)
+    files = list_file_names(self.path / BLOCKS)
     self.gathered = most_gathered(files, len(self.blocks))
     return {block for block in range(len(self.blocks)) if f"{block}.json" in files}
 
@@ -309,7 +309,7 @@ class Results:
       "block": block,
       "runs": len(self.blocks[block]),
       "digests": {name: layout.digest(array) for name, array in values.items()},
-      "values": {name: encode(array) for name, array in small.items()},
+      "values": {name: encode_values(array) for name, array in small.items()},
     }
     # A record that is passed on from another block has that block's entries.
     layout.write_record(self.path, {**(record or {}), **own})
@@ -354,7 +354,7 @@ class Results:
 
   def forget_gathered(self, below: float = math.inf) -> None:
     """Remove the files of small values, or those of fewer blocks."""
-    for name in names(self.path / BLOCKS):
+    for name in list_file_names(self.path / BLOCKS):
       match = GATHERED.fullmatch(name)
       if match and int(match[1]) < below:
         remove(self.path / BLOCKS / name)

@@ -46,7 +46,7 @@ def most_gathered(files: Collection[str], most: int) -> int:
   return max((count for count in counts if count <= most), default=0)
 
 
-def encode(values: np.ndarray) -> str:
+def encode_values(values: np.ndarray) -> str:
   """Return values as text, as records hold them."""
   return base64.b64encode(values.tobytes()).decode()
 

@@ -8,9 +8,9 @@ from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import (
   Folder,
   Place,
-  names,
-  parse,
-  place,
+  as_folder,
+  list_file_names,
+  parse_json,
   read,
   remove,
   replace,
@@ -61,7 +61,7 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
   Raises:
     UserError: `path` is not a results folder.
   """
-  path = place(path)
+  path = as_folder(path)
   scan = _Scan(path)
   repairs: list[str] = []
   failures: list[str] = []
@@ -102,13 +102,13 @@ class _Scan:
     if self.problems:
       return
     # Here only the description is read, but other programs read Zarr's metadata.
-    if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
+    if parse_json(read(path / ROOT)) != parse_json(zarr_json(root).encode()):
       self.problems.append(
         _Problem(ROOT, "has metadata that differ from its own description", "root")
       )
     self.results = Results(path, root)
     self.runs = len(self.results)
-    self.there = names(path)
+    self.there = list_file_names(path)
     self._check_blocks()
     self._check_arrays()
     self._check_foreign()

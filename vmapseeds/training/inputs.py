@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int, Num, PyTree, Real
 
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.target import platform
 from vmapseeds.training import augment
 from vmapseeds.training.objects import is_name
@@ -106,7 +106,7 @@ def batches(
   Raises:
     UserError: the batch size is no whole number from 1 to `n`.
   """
-  if at_least("batch_size", batch_size, 1) > n:
+  if check_at_least("batch_size", batch_size, 1) > n:
     raise UserError(
       f"batch_size is {batch_size} with {n} examples: give at most as many"
     )

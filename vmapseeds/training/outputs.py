@@ -12,10 +12,10 @@ from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
 from vmapseeds.errors import (
   UserError,
-  at_least,
+  check_at_least,
   check_class_names,
   check_fields,
-  one_of,
+  check_one_of,
 )
 from vmapseeds.training.names import FOLDER_NAMES
 from vmapseeds.training.runs import Run
@@ -88,7 +88,7 @@ class Output:
   kept: bool = True
 
   def __post_init__(self):
-    one_of("role", self.role, ROLES)
+    check_one_of("role", self.role, ROLES)
     for name in ("labels", "mask"):
       if getattr(self, name) is not None:
         object.__setattr__(self, name, np.asarray(getattr(self, name)))
@@ -112,7 +112,9 @@ class Output:
         count = least
       if self.label_map:  # which makes fewer classes
         least = 1
-      object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
+      object.__setattr__(
+        self, "num_classes", check_at_least("num_classes", count, least)
+      )
     if self.class_names is not None:
       if self.role != "class":
         raise UserError(f"class_names with role {self.role!r}: leave them out")
@@ -231,7 +233,7 @@ def declare_outputs(
     check_role(what, output, leaf)
     declared[array] = output
   for array in meanings:
-    one_of("array in outputs or dims", array, shapes)
+    check_one_of("array in outputs or dims", array, shapes)
   # JAX sorts dicts: the order is that of the declarations.
   return {array: declared[array] for array in dict.fromkeys((*meanings, *declared))}
 

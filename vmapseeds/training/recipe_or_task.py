@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vmapseeds.data import Dataset
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.training import objects
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
@@ -115,7 +115,7 @@ def check_swept(task: Recipe | Task, names: Iterable[str]) -> None:
     task.check_swept(names)
     return
   for name in names:
-    one_of("value to sweep", name, task.values)
+    check_one_of("value to sweep", name, task.values)
 
 
 def epochs_of(task: Recipe | Task) -> int | None:

@@ -18,12 +18,12 @@ from vmapseeds.errors import (
   Rule,
   UnknownField,
   UserError,
-  at_least,
+  check_at_least,
   check_fields,
+  check_number,
+  check_one_of,
   hide_own_frames,
   hide_own_frames_of_methods,
-  number,
-  one_of,
   safe_name,
   whole_number,
   wording,
@@ -82,7 +82,7 @@ class Names(NamedTuple):
   def check(self, what: str, value) -> None:
     """Raise `UserError` unless `value` is a name or what may stand in its place."""
     if not self.other or objects.is_name(value):
-      return one_of(what, value, self.names)
+      return check_one_of(what, value, self.names)
     if self.other == MODELS and objects.is_pair(value):
       return
     if callable(value) or isinstance(value, str | objects.Named):
@@ -104,7 +104,7 @@ class Trainable(NamedTuple):
   def check(self, what: str, value) -> None:
     """Raise `UserError` unless `value` says which parameters are trained."""
     if objects.is_name(value):
-      return one_of(what, value, self.names)
+      return check_one_of(what, value, self.names)
     is_list = isinstance(value, tuple) and len(value) > 0
     if is_list and all(isinstance(name, str) and name for name in value):
       return
@@ -431,7 +431,7 @@ class Recipe:
         continue
       plain[name] = whole_number(value)
       if plain[name] is None:
-        plain[name] = number(f"model argument {name}", value)
+        plain[name] = check_number(f"model argument {name}", value)
     return plain
 
   def _checked_metrics(self, metrics: Any) -> dict[str, Any]:
@@ -510,7 +510,7 @@ class Recipe:
           "optimizer; or sweep what it reads, given as values={'name': number}"
         )
       known = (*self.hyperparameters, *self.swept_fields)
-      one_of("value to sweep", name, known, UnknownField)
+      check_one_of("value to sweep", name, known, UnknownField)
 
   def with_swept(self, values: Mapping[str, float | str]) -> "Recipe":
     """Return the recipe with fields as a runs table has them.
@@ -534,7 +534,7 @@ class Recipe:
     args = {}
     fields = {}
     for name, value in changes.items():
-      one_of("recipe field", name, known, UnknownField)
+      check_one_of("recipe field", name, known, UnknownField)
       if name in FIELDS:
         fields[name] = value
       elif name in self.values:
@@ -565,7 +565,7 @@ class Recipe:
     """
     fields = objects.fields_of(text)
     for name in fields:
-      one_of("recipe field", name, FIELDS, UnknownField)
+      check_one_of("recipe field", name, FIELDS, UnknownField)
     missing = [name for name in REQUIRED if name not in fields]
     if missing:
       raise UserError(
@@ -670,7 +670,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   steps = []
   for word in text.split():
     name, _, size = word.partition("=")
-    one_of("augmentation", name, AUGMENTATIONS)
+    check_one_of("augmentation", name, AUGMENTATIONS)
     if name in WITHOUT_SIZE:
       is_well_formed = not size
     else:
@@ -683,7 +683,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
       )
     pixels = None
     if size:
-      pixels = at_least(f"augmentation {name}", int(size), 1)
+      pixels = check_at_least(f"augmentation {name}", int(size), 1)
     steps.append((name, pixels))
   return tuple(steps)
 
@@ -694,7 +694,7 @@ def hyperparameter(name: str, value: object) -> float:
   Raises:
     UserError: it is out of range for the hyperparameter `name`.
   """
-  as_float = number(name, value)
+  as_float = check_number(name, value)
   rule = FINITE
   if name in HYPERPARAMETERS:
     _, rule = _HINTS[name]
@@ -728,7 +728,7 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
 
 def _as(name, kind, value):
   if kind is float:
-    return number(name, value)
+    return check_number(name, value)
   if kind is bool:
     if isinstance(value, bool):
       return value
@@ -936,7 +936,7 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   if not (isinstance(name, str) and objects.is_import(name)):
     objects.check_no_module(name)
     of_packages = plugins()
-    one_of("recipe", name, (*RECIPES, *of_packages, "package.module:name"))
+    check_one_of("recipe", name, (*RECIPES, *of_packages, "package.module:name"))
     name = of_packages[name]
   imported = objects.import_object(name)
   if not isinstance(imported, Recipe):

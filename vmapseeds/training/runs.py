@@ -16,10 +16,10 @@ from vmapseeds.data import splits
 from vmapseeds.errors import (
   UnknownField,
   UserError,
-  at_least,
+  check_at_least,
+  check_number,
+  check_one_of,
   hide_own_frames_of_methods,
-  number,
-  one_of,
   whole_number,
 )
 from vmapseeds.training.names import (
@@ -85,11 +85,11 @@ class Run:
 
   def key(self, source: str) -> Key[Array, ""]:
     """Return the key of a source of randomness: a function of its seed alone."""
-    one_of("source of randomness", source, self.seeds, UnknownField)
+    check_one_of("source of randomness", source, self.seeds, UnknownField)
     return source_key(source, self.seeds[source])
 
   def __getitem__(self, name: str) -> Array:
-    one_of("value of a run", name, self._entries, UnknownField)
+    check_one_of("value of a run", name, self._entries, UnknownField)
     return self._entries[name]
 
   def get(self, name: str) -> Leaf:
@@ -186,7 +186,7 @@ class Runs:
     for source, times in repeat.items():
       if source in varied:
         raise UserError(f"{source} varies and is repeated: give it in one place")
-      repeated = _seeds(start, at_least(f"repeats of {source}", times, 2))
+      repeated = _seeds(start, check_at_least(f"repeats of {source}", times, 2))
       _checked_count(len(table) * times)
       rows = table[np.repeat(np.arange(len(table)), times)]
       column = np.tile(repeated, len(table))
@@ -227,7 +227,7 @@ class Runs:
     if isinstance(seeds, Runs):
       table = seeds
     else:
-      table = cls.independent(at_least("seeds", seeds, 1), start=start)
+      table = cls.independent(check_at_least("seeds", seeds, 1), start=start)
     twice = swept.keys() & table.values.keys()
     if twice:
       raise UserError(
@@ -315,7 +315,7 @@ class Runs:
     `held_out`: see `vs.held_out`.
     """
     if size is not None:
-      at_least("bootstrap size", size, 1)
+      check_at_least("bootstrap size", size, 1)
     return self._with(subset=None, sampling=(BOOTSTRAP, size))
 
   def out_of_bootstrap(self, size: int | None = None) -> "Runs":
@@ -328,7 +328,7 @@ class Runs:
     a sixth and a sixth by default.
     """
     if size is not None:
-      at_least("training examples", size, 1)
+      check_at_least("training examples", size, 1)
     return self._with(subset=None, sampling=(OUT_OF_BOOTSTRAP, size))
 
   def k_fold(
@@ -367,7 +367,7 @@ class Runs:
     >>> runs.values["fold"], runs.seeds["init"]
     (array([0, 1, 2, 0, 1, 2], dtype=int32), array([0, 0, 0, 1, 1, 1], dtype=uint32))
     """
-    each = at_least("folds", k, 2) * at_least("repeats", repeats, 1)
+    each = check_at_least("folds", k, 2) * check_at_least("repeats", repeats, 1)
     _checked_count(len(self) * each)
     if groups is not None and stratified:
       raise UserError("folds are stratified, or of groups: give one of the two")
@@ -465,15 +465,15 @@ class Runs:
       UserError: a value is no number.
     """
     for source in self.varying():
-      one_of("source of randomness", source, sources, UnknownField)
+      check_one_of("source of randomness", source, sources, UnknownField)
     for name, column in self.values.items():
       if name in columns or name in MADE_COLUMNS or name in fields:
         continue
-      one_of("value to sweep", name, values, UnknownField)
+      check_one_of("value to sweep", name, values, UnknownField)
       if column.dtype.kind == "U":
         texts = column.tolist()
         no_numbers = [text for text in texts if _as_number(text) is None]
-        number(name, (no_numbers or texts)[0])  # which refuses a text
+        check_number(name, (no_numbers or texts)[0])  # which refuses a text
     seeds = self.seeds
     if self.others is not None:
       seeds = dict.fromkeys(sources, self.others) | seeds
@@ -636,7 +636,7 @@ def _draw_examples(kind, seeds, available, size):
 def as_runs(table_or_count: Runs | int) -> Runs:
   """Return a table of at least one run; n means `Runs.independent(n)`."""
   if isinstance(table_or_count, Runs):
-    at_least("runs", len(table_or_count), 1)
+    check_at_least("runs", len(table_or_count), 1)
     return table_or_count
   if whole_number(table_or_count) is None:
     raise UserError(
@@ -723,7 +723,7 @@ def _as_number(text):
 
 def finite(what: str, value: object) -> float:
   """Return a number that is finite in float32, in which training computes."""
-  as_float = number(what, value)
+  as_float = check_number(what, value)
   # NaN fails this comparison too.
   if not abs(as_float) <= float(np.finfo(np.float32).max):
     raise UserError(f"{what} is {value!r}: give a finite number")
@@ -737,7 +737,7 @@ def _ordered(names, first):
 
 
 def _seeds(start, n):
-  start = at_least("seed", start, 0)
+  start = check_at_least("seed", start, 0)
   n = _checked_count(n)
   if start + n > 2**32:
     raise UserError(f"seeds up to {start + n - 1}: give numbers below 2**32")
@@ -745,7 +745,7 @@ def _seeds(start, n):
 
 
 def _checked_count(n):
-  if at_least("runs", n, 1) > MAX_RUNS:
+  if check_at_least("runs", n, 1) > MAX_RUNS:
     raise UserError(f"runs is {n}: give at most {MAX_RUNS}")
   return int(n)
 

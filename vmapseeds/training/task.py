@@ -17,10 +17,10 @@ from vmapseeds.data.dataset import fingerprint
 from vmapseeds.errors import (
   UnknownField,
   UserError,
-  at_least,
+  check_at_least,
   check_fields,
-  number,
-  one_of,
+  check_number,
+  check_one_of,
   safe_name,
 )
 from vmapseeds.jaxprs import (
@@ -149,7 +149,7 @@ class Task:
         f"{twice[0]!r} is in dims and in outputs: give dims in its Output"
       )
     safe_name("task name", self.name)
-    at_least("rounds", self.rounds, 0)
+    check_at_least("rounds", self.rounds, 0)
     for part in STAGES:
       function = getattr(self, part)
       if not callable(function):
@@ -167,7 +167,7 @@ class Task:
           f"source or value {name!r}: that name is already used in the results, rename "
           "it"
         )
-    values = {name: number(name, value) for name, value in self.values.items()}
+    values = {name: check_number(name, value) for name, value in self.values.items()}
     object.__setattr__(self, "values", values)
 
   def replace(self, **values: float) -> "Task":
@@ -177,7 +177,7 @@ class Task:
       UnknownField (a TypeError): it has no such value.
     """
     for name in values:
-      one_of(f"value of task {self.name}", name, self.values, UnknownField)
+      check_one_of(f"value of task {self.name}", name, self.values, UnknownField)
     return dataclasses.replace(self, values={**self.values, **values})
 
 
@@ -309,8 +309,14 @@ class Traced(NamedTuple):
 
 def _as_function(stage):
   def computed(*args):
-    leaves = evaluate_program(stage.jaxpr, *jax.tree.leaves(args))
-    return jax.tree.unflatten(jax.tree.structure(stage.out_info), leaves)
+    # Rounds may be numbers of Python's, of which x64 would make other types than those
+    # that were traced.
+    leaves = [
+      np.int32(leaf) if isinstance(leaf, int) else leaf
+      for leaf in jax.tree.leaves(args)
+    ]
+    results = evaluate_program(stage.jaxpr, *leaves)
+    return jax.tree.unflatten(jax.tree.structure(stage.out_info), results)
 
   return computed
 
