@@ -329,7 +329,7 @@ def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
   return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
 
 
-def work(flags: Namespace) -> None:
+def work_command(flags: Namespace) -> None:
   """Train the runs that are left in a folder that `train` began. Several machines may
   do so at once.
   """

@@ -42,7 +42,7 @@ from experiments.benchmarks.common import Count, Table
 from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import one_of
+from vmapseeds.errors import check_one_of
 from vmapseeds.lanes import convolution, forward, im2col, onednn
 from vmapseeds.lanes.convolution import PARTS
 from vmapseeds.lanes.xla import OnCPU, Window
@@ -148,8 +148,8 @@ def nnx_net(convolve=lax.conv_general_dilated):
       self.last = nnx.Linear(FEATURES[-1], num_classes, rngs=rngs)
 
     def __call__(self, x):
-      for convolution in self.convolutions:
-        x = nnx.relu(convolution(x))
+      for layer in self.convolutions:
+        x = nnx.relu(layer(x))
       return self.last(x.mean((1, 2)))
 
   return Network

@@ -51,7 +51,7 @@ class StepCost(NamedTuple):
   traffic: float = 0.0  # bytes to and from the device's main memory
   launches: float = 0.0  # operations, each a kernel on a GPU
 
-  def times(self, number: float | int) -> "Cost":
+  def times(self, number: float | int) -> "StepCost":
     return StepCost(*(number * part for part in self))
 
 

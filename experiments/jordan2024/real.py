@@ -46,7 +46,7 @@ from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
-from vmapseeds.errors import UserError, at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.results.opening import converged_runs
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results

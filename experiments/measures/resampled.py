@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from vmapseeds.errors import at_least, one_of
+from vmapseeds.errors import check_at_least, check_one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import COUNTERS, FEW_CLASSES, votes_of
 from vmapseeds.stats.reading import read_key, read_level, read_votes
@@ -69,8 +69,8 @@ def bootstrap(
   >>> print(found["expected_disagreement"].se.round(3), found["mean_error"].se.round(4))
   0.013 0.0067
   """
-  one_of("over", over, ("runs", "examples", "both"))
-  bins = at_least("bins", bins, 1)
+  check_one_of("over", over, ("runs", "examples", "both"))
+  bins = check_at_least("bins", bins, 1)
   read_level(level)
   predictions, labels = read_votes(predictions, labels, num_classes)
   predictions = np.asarray(predictions)

@@ -127,7 +127,12 @@ def test_a_header_is_not_asked_for_where_the_file_shows_it(tmp_path):
 def test_a_header_by_the_command_line(header, runs, tmp_path):
   (tmp_path / "p.csv").write_text("0,1,2\n1,1,0\n2,1,2\n")
   np.save(tmp_path / "y.npy", np.arange(3))
-  files = ["--predictions", str(tmp_path / "p.csv"), "--labels", str(tmp_path / "y.npy")]
+  files = [
+    "--predictions",
+    str(tmp_path / "p.csv"),
+    "--labels",
+    str(tmp_path / "y.npy"),
+  ]
   out = str(tmp_path / "r")
   cli.main(["import", *files, "--header", header, "--out", out, "--quiet"])
   assert vs.open_results(out).sizes["run"] == runs

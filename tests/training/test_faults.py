@@ -56,11 +56,11 @@ def _patched(module, name):
 @pytest.mark.parametrize("objective", [None, penalised])
 @pytest.mark.parametrize(
   ("module", "name"),
-<<<<<<< HEAD
-  [(losses, "smoothed_cross_entropy"), (inputs, "normalize"), (networks, "poke_place")],
-=======
-  [(losses, "cross_entropy"), (inputs, "normalize"), (loop, "moved_params")],
->>>>>>> h3
+  [
+    (losses, "smoothed_cross_entropy"),
+    (inputs, "normalize"),
+    (loop, "moved_params"),
+  ],
 )
 def test_what_fails_in_the_package_goes_through(module, name, objective, monkeypatch):
   _patched(module, name)(monkeypatch)

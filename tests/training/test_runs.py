@@ -68,10 +68,6 @@ def test_what_was_chosen_to_vary():
     Runs.sweep(lr=[1, 2], seeds=2),
   ):
     assert runs.varying() == []
-<<<<<<< HEAD
-  check_runs_fit_recipe(RECIPE, Runs.independent(2).poke([-1, 7]), 9, 3)
-=======
->>>>>>> h3
 
 
 def test_a_sweep_crosses_values_with_seeds():
@@ -322,25 +318,6 @@ def test_subsets_and_label_maps_are_a_run():
       ),
       "batch_size 10 with 9 training examples: give at most as many",
     ),
-<<<<<<< HEAD
-    (
-      lambda: check_runs_fit_recipe(RECIPE, Runs.independent(2).poke([7, 8]), 9, 3),
-      "poke step 8 in trainings of 8 steps, counted from 0",
-    ),
-    (
-      lambda: check_runs_fit_recipe(
-        RECIPE.replace(epochs=0), Runs.independent(2).poke(0), 9, 3
-      ),
-      "poke step 0 in trainings of 0 steps",
-    ),
-    (
-      lambda: check_runs_fit_recipe(
-        RECIPE, Runs.independent(2).subset(4).poke(4), 9, 3
-      ),
-      "poke step 4 in trainings of 4 steps",
-    ),
-=======
->>>>>>> h3
   ],
 )
 def test_mistakes(make, message):

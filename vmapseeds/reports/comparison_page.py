@@ -63,7 +63,7 @@ from vmapseeds.results.measured_runs import (
   values_of_runs,
 )
 from vmapseeds.results.opening import resolve_test_set
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -561,7 +561,7 @@ def _page_folder(
   if first.output != first.first_output:
     output = first.output
   return pages.nested_folder(
-    place(a) / "report",
+    as_folder(a) / "report",
     *pages.subfolders_of(first.results, test_set),
     format_values(where),
     output,

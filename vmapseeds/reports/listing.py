@@ -12,7 +12,7 @@ from vmapseeds.reports.documents import Table
 from vmapseeds.results.formatting import show
 from vmapseeds.results.measured_runs import quantity_of, roles, values_of_runs
 from vmapseeds.results.opening import open_results
-from vmapseeds.store.files import Folder, is_remote, place
+from vmapseeds.store.files import Folder, as_folder, is_remote
 from vmapseeds.store.layout import ROOT, read_metadata
 from vmapseeds.store.results import Results
 

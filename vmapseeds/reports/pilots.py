@@ -26,7 +26,7 @@ from vmapseeds.reports.sides import Side, matched_rows, read_side
 from vmapseeds.reports.verdict import POWER, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count
 from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs
-from vmapseeds.store.files import Folder, place
+from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 Pairs = tuple[np.ndarray, np.ndarray]  # numbers of runs with the same seeds
@@ -135,7 +135,7 @@ def sample_size(
     questions,
     document=plan_document(side, runs, questions, correlation, seconds),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
-    folder=pages.nested_folder(place(a) / "report", *subfolders),
+    folder=pages.nested_folder(as_folder(a) / "report", *subfolders),
     call=command_to_repeat(
       "sample-size", folders, where=where, against=against, epoch=epoch
     ),

@@ -144,7 +144,7 @@ class FolderReport(NamedTuple):
     """Return where its pages are: in the results, or in `out`."""
     top = as_folder(self.folder) / "report"
     if out is not None:
-      top = place(out) / self.name
+      top = as_folder(out) / self.name
     return pages.nested_folder(top, *self.subfolders)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import UserError, one_of
+from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import (
   class_names_of,

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Integer, PyTree, Real
 from vmapseeds.errors import Failure, UserError, hide_own_frames, option
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results.description import MIXED, campaign_of, stored_variable_shapes
-from vmapseeds.store.files import Folder, is_remote, place, short_message
+from vmapseeds.store.files import Folder, as_folder, is_remote, short_message
 from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import bytes_of, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results

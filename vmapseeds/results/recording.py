@@ -291,7 +291,7 @@ class Recorder:
     """Make the folder with these runs in it."""
     count = number_of_runs(runs)
     check_same_test_sets(runs, self._labels, "the labels")
-    block_runs = min(at_least("block_runs", block_runs, 1), count)
+    block_runs = min(check_at_least("block_runs", block_runs, 1), count)
     tested = self._tested_first(runs, block_runs, progress)
     check_shapes_of_runs(runs, tested)
     # Two of the new runs may have the same seeds.

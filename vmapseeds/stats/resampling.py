@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import at_least
+from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,

@@ -300,7 +300,7 @@ class Runs:
     """
     is_size = whole_number(size_or_indices) is not None
     if is_size or not hasattr(size_or_indices, "__len__"):
-      size = at_least("training subset", size_or_indices, 1)
+      size = check_at_least("training subset", size_or_indices, 1)
       return self._with(subset=None, sampling=(SUBSET, size))
     rows = self._of_each(
       "training indices", size_or_indices, "from 0, (train,) or (runs, train)", ndim=1
