@@ -508,11 +508,6 @@ def wide_width(task: Task, run: Run) -> int:
   The size of operations is estimated from the traced task, without computing anything.
   """
   row = one_row(run)
-
-  def whole(data, run):
-    state = task.start(data, run)
-    return task.finish(data, run, task.advance(data, run, state, 0, 1))
-
   program = trace_round(task, row)
   sizes = list(operation_sizes(program))
   names = {equation.primitive.name for equation in equations(program)}
@@ -521,21 +516,23 @@ def wide_width(task: Task, run: Run) -> int:
     return 1
   operations = sum(times for times, _ in sizes)
   mean = sum(times * size for times, size in sizes) / operations
+
+  def whole(data, run):
+    state = task.start(data, run)
+    return task.finish(data, run, task.advance(data, run, state, 0, 1))
+
   # In a whole run, the largest array may be one of the evaluation.
-  whole_run = jax.make_jaxpr(whole)(task.data, row)
-  outputs = [variable for one in equations(whole_run) for variable in one.outvars]
-  largest = max(map(bytes_of_variable, outputs))
-  most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1, largest))
-  if most < 2:
-    return 1
   two = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape), x.dtype), row)
   try:
-    jax.eval_shape(jax.vmap(whole, in_axes=(None, 0)), task.data, two)
+    whole_runs = jax.make_jaxpr(jax.vmap(whole, in_axes=(None, 0)))(task.data, two)
   except Exception:
     # One lane may still train, as with a `pure_callback` that takes one; what fails there
     # too is said where it is compiled.
     return 1
-  return 2 ** int(math.log2(most))
+  outputs = [variable for one in equations(whole_runs) for variable in one.outvars]
+  largest = max(map(bytes_of_variable, outputs)) / 2
+  most = min(WIDE / max(1.0, mean), MOST_WIDE, MOST_WIDE_BYTES / max(1.0, largest))
+  return 2 ** int(math.log2(max(1.0, most)))
 
 
 def bytes_of_variable(variable) -> int:

@@ -34,7 +34,7 @@ MOST_SUMS = 256
 NEW_KERNELS = jax.__version_info__ >= (0, 12)
 # With at least this many channels × features, Winograd's form saves more in products
 # than its transforms cost.
-MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 128 if NEW_KERNELS else 128 * 256}
+MANY_PRODUCTS = {"images": 64 * 32, "kernel": 64 * 64 if NEW_KERNELS else 128 * 128}
 # Kernel gradients gain while rows of the kernel are this long at most, and not dilated:
 # else a row of them has more pixels than the kernel.
 GRADIENT_WIDTH = 4 if NEW_KERNELS else 16
