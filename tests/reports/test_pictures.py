@@ -60,7 +60,7 @@ def test_the_data_of_the_recipe_are_found():
 def test_nothing_is_downloaded_or_imported(tmp_path, monkeypatch):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   monkeypatch.setattr("vmapseeds.data.tfds_read.prepare", None)
-  monkeypatch.setattr("vmapseeds.reports.pictures.imported", None)
+  monkeypatch.setattr("vmapseeds.reports.pictures.import_object", None)
   results = test_report.dataset()
   settings = json.loads(results.attrs["recipe"])
   for dataset, why in (

@@ -25,7 +25,7 @@ from vmapseeds.searches.spaces import (
   parse_space,
   random_trial,
 )
-from vmapseeds.searches.trials import read_trials
+from vmapseeds.searches.trials import read_trials, repeats_of
 from vmapseeds.store import growing
 from vmapseeds.training.runs import source_key
 
@@ -450,6 +450,12 @@ def test_repeats_have_other_seeds_of_everything(tmp_path):
     assert np.unique(mine.lr) == trials.values["lr"][place]
     assert mine.seed_init.values.tolist() == [2**31, 2**31 + 1, 2**31 + 2]
     assert len(np.unique(mine.reward)) == 3
+  measured = repeats_of(results, trials)
+  assert measured.shape == (2, 3)
+  # A search that lacks a repeat is left out, not that repeat of all searches.
+  lost = (results.search.values == 0) & (results["repeat"].values == 2)
+  lacking = results.assign(diverged=("run", lost))
+  np.testing.assert_array_equal(repeats_of(lacking, trials), measured[1:])
   more = search(tmp_path / "s", trials=4, searches=2, repeats=4)
   assert more.sizes["run"] == results.sizes["run"] + 2
 

@@ -64,6 +64,14 @@ def test_intervals_are_those_of_rliable():
   assert found == (0, 7, 7)
 
 
+def test_single_runs_are_all_that_is_resampled():
+  estimate = stats.stratified_bootstrap(
+    stats.interquartile_mean, A[:1], key=jax.random.key(0), replicates=5
+  )
+  mean = float(stats.interquartile_mean(A[:1]))
+  assert estimate == pytest.approx((0, mean, mean))
+
+
 def test_few_scores_and_mistakes():
   assert np.isnan(stats.interquartile_mean(np.zeros((0, 3))))
   assert np.isnan(stats.performance_profile(np.zeros((0, 3)), [1.0])).all()

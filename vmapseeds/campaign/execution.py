@@ -31,7 +31,7 @@ REFUSAL_LENGTH = 200  # of what a library says of a candidate that does not run 
 FILLING = 1e12
 # On a CPU: of how many bytes an operation on all lanes of a step is made, from which it
 # takes longer than its start. Beyond, arrays only leave the caches.
-WIDE = 2**15
+WIDE = 40_000
 MOST_WIDE = 256  # lanes
 MOST_WIDE_BYTES = 2**26  # of an array of all lanes
 # On a CPU: the precision that is held against a recipe's, and how many times as fast it
