@@ -290,7 +290,7 @@ def test_statistics_take_a_losses_matrix(regression):
     ),
     (
       {"predict": lambda outputs: outputs.no},
-      "predict .* fails before it trains .AttributeError: .* test_dataset.py line",
+      "predict .* raised an error while being traced .AttributeError: .* test_dataset.py line",
     ),
     (
       {"optimizer": lambda run, steps: None},
@@ -302,13 +302,13 @@ def test_statistics_take_a_losses_matrix(regression):
     ),
     (
       {"optimizer": lambda run: None},
-      "optimizer .* fails before it trains .TypeError: .* 1 positional argument but 2",
+      "optimizer .* raised an error while being traced .TypeError: .* 1 positional argument but 2",
     ),
     (
       {"schedule": lambda run, steps: 0.1},
       "schedule .* gives float: give a function of the step",
     ),
-    ({"augment": lambda key, x: x[:2]}, "line fails before it trains"),
+    ({"augment": lambda key, x: x[:2]}, "line raised an error while being traced"),
     (
       {"dataset": "digits", "predict": "argmax"},
       "loss is squared_error, the targets of digits are classes: give cross_entropy, or a vs.Dataset",

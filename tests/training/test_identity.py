@@ -497,7 +497,7 @@ def test_values_that_no_program_can_be_traced_without_are_named():
     return {"score": np.float32(float(state))}
 
   with pytest.raises(
-    UserError, match=r"branching fails before it trains .*Concretization"
+    UserError, match=r"branching raised an error while being traced .*Concretization"
   ):
     identity(dataclasses.replace(branching(), finish=finish))
 

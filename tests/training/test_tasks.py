@@ -275,11 +275,11 @@ def begun(changes, runs, out):
     ),
     (
       {"start": lambda data, run: no_such_name},
-      r"walk fails before it trains \(NameError: .*, test_tasks.py line \d+\)",
+      r"walk raised an error while being traced \(NameError: .*, test_tasks.py line \d+\)",
     ),
     (
       {"start": lambda data: 0},
-      "walk fails before it trains .TypeError: .* positional argument",
+      "walk raised an error while being traced .TypeError: .* positional argument",
     ),
     (
       {
@@ -287,7 +287,7 @@ def begun(changes, runs, out):
           state for _ in range(first, last)
         )
       },
-      "walk fails before it trains .Tracer",
+      "walk raised an error while being traced .Tracer",
     ),
     (
       {"advance": lambda data, run, state, first, last: state["place"]},
@@ -338,7 +338,7 @@ def begun(changes, runs, out):
       },
       "dims of 'square' are .'axis', 'axis'.: give 2 names, all different",
     ),
-    ({"data": {"drift": "north"}}, "walk fails before it trains"),
+    ({"data": {"drift": "north"}}, "walk raised an error while being traced"),
   ],
 )
 def test_a_wrong_task_is_one_line(changes, message, tmp_path):

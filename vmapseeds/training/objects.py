@@ -121,7 +121,7 @@ def before_training(name: str) -> Iterator[None]:
     if is_ours(error):
       raise
     raise mistake_in_code(
-      f"{name} fails before it trains ({describe_exception(error)}): mend that"
+      f"{name} raised an error while being traced ({describe_exception(error)})"
     ) from error
 
 
