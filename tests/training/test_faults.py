@@ -124,20 +124,29 @@ def library_optimizer(run, steps):
       {"model": Loops},
       "own raised an error while being traced .ValueError: Reverse-mode",
     ),
-    ({"loss": wrong_sum}, "loss test_faults:wrong_sum fails .*test_faults.py line"),
+    (
+      {"loss": wrong_sum},
+      "loss test_faults:wrong_sum raised an error .*test_faults.py line",
+    ),
     ({"loss": jnp.cross}, "loss .*:cross raised an error while being traced .*"),
-    ({"predict": wrong_sum}, "predict test_faults:wrong_sum fails"),
-    ({"augment": wrong_sum}, "augment test_faults:wrong_sum fails"),
+    ({"predict": wrong_sum}, "predict test_faults:wrong_sum raised an error"),
+    ({"augment": wrong_sum}, "augment test_faults:wrong_sum raised an error"),
     ({"augment": jnp.split}, "augment .*:split raised an error while being traced"),
-    ({"schedule": wrong_sum}, "schedule test_faults:wrong_sum fails"),
-    ({"optimizer": wrong_sum}, "optimizer test_faults:wrong_sum fails"),
-    ({"optimizer": library_optimizer}, "optimizer test_faults:library_optimizer fails"),
-    ({"objective": wrong_objective}, "objective test_faults:wrong_objective fails"),
+    ({"schedule": wrong_sum}, "schedule test_faults:wrong_sum raised an error"),
+    ({"optimizer": wrong_sum}, "optimizer test_faults:wrong_sum raised an error"),
+    (
+      {"optimizer": library_optimizer},
+      "optimizer test_faults:library_optimizer raised an error",
+    ),
+    (
+      {"objective": wrong_objective},
+      "objective test_faults:wrong_objective raised an error",
+    ),
     (
       {"optimizer": wide},
       r"optimizer test_faults:wide makes .*'float32\[\]'.* of .*'int32\[\]'.* in a step",
     ),
-    ({"metrics": {"mine": wrong_sum}}, "metric mine fails"),
+    ({"metrics": {"mine": wrong_sum}}, "metric mine raised an error"),
   ],
 )
 def test_what_fails_in_a_users_object_is_one_line(changes, message):
