@@ -36,7 +36,6 @@ def test_flip_mirrors_half_of_the_images():
   assert flipped + straight == 2000
 
 
-@pytest.mark.slow
 def test_alternate_mirrors_every_second_epoch():
   recipe = vs.recipe("digits_cnn", augment="alternate flip")
   run = Run({"augment": jnp.uint32(3)}, {})
