@@ -242,8 +242,8 @@ def test_pages_for_developers_name_what_there_is(page):
 
 
 def test_a_name_that_is_gone_is_noticed():
-  assert resolves("running.train_blocks")
-  assert resolves("campaign.running.train_blocks")
+  assert resolves("block_loop.train_blocks")
+  assert resolves("campaign.block_loop.train_blocks")
   assert resolves("vs.open_results")
   assert resolves("os.fsync")
   assert not resolves("loop.attach_folder")

@@ -13,7 +13,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import ray_engine, running
+from vmapseeds.campaign import ray_engine, starting
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.names import SOURCES
@@ -156,7 +156,7 @@ def test_other_processes_find_a_task_by_its_import_string(
     sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
   )
   # A folder that was made, but has no trained runs yet.
-  running.open_campaign(
+  starting.open_campaign(
     "test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False)
   )
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
@@ -242,7 +242,7 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
 
 
 def begun(changes, runs, out):
-  return running.open_campaign(
+  return starting.open_campaign(
     vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False)
   )
 
