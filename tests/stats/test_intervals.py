@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 RNG = np.random.default_rng(5)
 ERRORS = RNG.random((9, 31)) < np.clip(
