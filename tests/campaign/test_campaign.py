@@ -141,11 +141,11 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
     (lambda out: vs.train(RECIPE, [1, 2], out), r"runs is \[1, 2\]: give how many"),
     (
       lambda out: vs.train(RECIPE, 0, out),
-      "runs is 0: give a whole number of at least 1",
+      "runs is 0: .*at least 1",
     ),
     (
       lambda out: vs.train(RECIPE, vs.Runs.independent(2)[:0], out),
-      "runs is 0: give a whole number of at least 1",
+      "runs is 0: .*at least 1",
     ),
     (
       lambda out: vs.train(RECIPE, 2, out, logits="no"),
@@ -473,8 +473,8 @@ def snapshot(folder):
       {"runs": vs.Runs.vary("augment", 4), "recipe": RECIPE.replace(augment="")},
       "no seed of augment: vary some of init, order",
     ),
-    ({"seed_batch": 0}, "seed batch is 0: give a whole number of at least 1"),
-    ({"lane_width": 0}, "lane width is 0: give a whole number of at least 1"),
+    ({"seed_batch": 0}, "seed batch is 0: .*at least 1"),
+    ({"lane_width": 0}, "lane width is 0: .*at least 1"),
     (
       {"lane_width": 5, "seed_batch": 4},
       "lane width 5 with seed batch 4: give at most as many",

@@ -317,7 +317,7 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
 def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
   with pytest.raises(
     vs.UserError,
-    match=f"value '{name}': that name is already used in the results, rename",
+    match=f"value '{name}': .*already used",
   ):
     own = ADAM.replace(
       optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1}

@@ -190,9 +190,7 @@ def test_ends_of_the_domains():
   ):
     with pytest.raises(UserError, match="level is 1"):
       call(x, level=1)
-  with pytest.raises(
-    UserError, match="examples is -2: give a whole number of at least 0"
-  ):
+  with pytest.raises(UserError, match=r"examples is -2: .*at least 0"):
     stats.proportion_over_examples(0.5, -2)
   with pytest.raises(
     UserError, match=r"x of shape \(3,\) and y of shape \(2,\): give series"

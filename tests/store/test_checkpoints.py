@@ -592,9 +592,7 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
     train(undisturbed[0], logits=True)
   with pytest.raises(vs.UserError, match="imported runs, which cannot be extended"):
     train(tmp_path / "i", keep_params=True)
-  with pytest.raises(
-    vs.UserError, match="checkpoint_every is 0: give a whole number of at least 1"
-  ):
+  with pytest.raises(vs.UserError, match=r"checkpoint_every is 0: .*at least 1"):
     train(tmp_path / "n", checkpoint_every=0)
   assert not (tmp_path / "n").exists()
 
@@ -651,9 +649,7 @@ def test_test_sets_named_as_something_else(tmp_path, name):
     y_train=labels,
     **{f"x_{name}": images, f"y_{name}": labels},
   )
-  with pytest.raises(
-    vs.UserError, match=f"test set '{name}': that name is already used in the results"
-  ):
+  with pytest.raises(vs.UserError, match=f"test set '{name}': .*already used"):
     train(
       tmp_path / "r",
       recipe=ADAM.replace(
