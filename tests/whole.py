@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.training.runs import as_runs
 
 RUNS = int(os.environ.get("VMAPSEEDS_RUNS", "6"))
 
@@ -26,7 +25,8 @@ def trained(runs: int, few: int = RUNS) -> int:
 
 def toy_table(table: vs.Runs | int, runs: int = RUNS) -> vs.Runs:
   """Return the first runs of each combination of swept values; all of them for 0."""
-  table = as_runs(table)
+  if isinstance(table, int):
+    table = vs.Runs.independent(table)
   swept = [table.values[name] for name in table.swept()]
   combinations = list(zip(*swept, strict=True)) if swept else [()] * len(table)
   rows, counts = [], {}

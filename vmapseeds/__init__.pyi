@@ -1,11 +1,11 @@
 """The public names."""
 
 from . import stats as stats
+from .campaign.estimating import CostEstimate as CostEstimate
+from .campaign.estimating import estimate as estimate
 from .campaign.options import Options as Options
 from .campaign.planning import single_run as single_run
 from .campaign.replaying import replay as replay
-from .campaign.running import CostEstimate as CostEstimate
-from .campaign.running import estimate as estimate
 from .campaign.running import train as train
 from .campaign.running import work as work
 from .data import Dataset as Dataset

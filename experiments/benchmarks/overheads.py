@@ -30,7 +30,7 @@ from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
 from experiments.frame import duration
 from vmapseeds import lanes
-from vmapseeds.campaign import running
+from vmapseeds.campaign import block_loop, block_training, starting
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import check_at_least
@@ -129,10 +129,10 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
       "evaluated": task,
     }.items()
   }
-  shared = running.put_data_on_devices(plans["evaluated"])
+  shared = block_training.put_data_on_devices(plans["evaluated"])
   rows = lanes_of(task, table)
   parts = {
-    name: running.spread_task(plan, how, plan.traced_for(plan.runs))
+    name: block_training.spread_task(plan, how, plan.traced_for(plan.runs))
     for name, plan in plans.items()
   }
   numbers = itertools.count()
@@ -140,11 +140,11 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
 
   def campaign(**chosen):
     out = folder / str(next(numbers))
-    begun = running.open_campaign(
+    begun = starting.open_campaign(
       recipe, table, out, dataclasses.replace(options, **chosen)
     )
     results = TimedResults(out)
-    running.train_blocks(begun._replace(results=results), wait=True)
+    block_loop.train_blocks(begun._replace(results=results), wait=True)
     return results.seconds
 
   def statistics_of_campaign():

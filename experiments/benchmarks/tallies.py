@@ -23,7 +23,7 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from vmapseeds import lanes
-from vmapseeds.campaign import planning, running
+from vmapseeds.campaign import block_training, planning, starting
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import spreading
@@ -60,11 +60,11 @@ class Evaluation:
 
   def __init__(self, recipe: vs.Recipe, flags: Flags, folder: Path, **options):
     how = dict(lane_width=flags.lane_width, lowering="sequential", progress=False)
-    opened = running.open_campaign(
+    opened = starting.open_campaign(
       recipe, flags.runs, folder, vs.Options(seed_batch=flags.runs, **how, **options)
     )
     task, self.runs = opened.plan.task, opened.plan.runs
-    self.shared = running.put_data_on_devices(opened.plan)
+    self.shared = block_training.put_data_on_devices(opened.plan)
     one = jax.tree.map(lambda a: a[0], lanes_of(task, self.runs))
     state = jax.jit(task.start)(self.shared[0], one)
     same = dataclasses.replace(task, start=lambda data, run: state)
@@ -75,7 +75,9 @@ class Evaluation:
     """Return how many bytes were fetched."""
     bar = Progress(len(self.runs), 0, np.array([]), None, False)
     runs = self.campaign.plan.grouped(self.runs)
-    outputs, _, counts = running.run_lanes(self.campaign, self.shared, runs, None, bar)
+    outputs, _, counts = block_training.run_lanes(
+      self.campaign, self.shared, runs, None, bar
+    )
     fetched = sum(array.nbytes for array in outputs.values())
     of_a_device = sum(array.nbytes for array in counts.values())
     return fetched + of_a_device * len(lanes.devices())
@@ -111,7 +113,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
     for name, options in ways.items()
   }
   rows = []
-  running.spread_program.cache_clear()
+  block_training.spread_program.cache_clear()
   spreading._each_device.cache_clear()
   with mock.patch.object(spreading, "_compile_sharded", Counted()) as counted:
     for name, evaluate in evaluations.items():

@@ -34,7 +34,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.command import parse
 from vmapseeds import cli, stats
-from vmapseeds.campaign import running
+from vmapseeds.campaign import block_training
 from vmapseeds.errors import check_at_least
 from vmapseeds.store.files import as_folder, list_file_names
 from vmapseeds.store.results import Results
@@ -110,7 +110,7 @@ def command(name: str, folder: str, runs: int, block_runs: int) -> None:
   how = dict(seed_batch=block_runs, lane_width=1, lowering="sequential", progress=False)
   if name in ("train", "resume", "extend"):
     outputs = functools.cache(outputs_of)
-    running.run_lanes = lambda *_: outputs(out, block_runs)
+    block_training.run_lanes = lambda *_: outputs(out, block_runs)
     count = runs
     if name == "extend":
       count += block_runs

@@ -32,7 +32,7 @@ from experiments.benchmarks import (
 )
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
-from vmapseeds.campaign import running
+from vmapseeds.campaign import block_training
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import normalize
@@ -528,10 +528,12 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
   # A plan refuses runs that vary what the task does not read, so it is of one of them.
   plan = make_plan(overheads.frozen(recipe, task), runs[:1], options)
-  spread = running.spread_task(
+  spread = block_training.spread_task(
     plan, lanes.Execution("sequential", 3), plan.traced_for(plan.runs)
   )
-  ((_, trained, _),) = spread(running.put_data_on_devices(plan), lanes_of(task, runs))
+  ((_, trained, _),) = spread(
+    block_training.put_data_on_devices(plan), lanes_of(task, runs)
+  )
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from vmapseeds.data import Dataset, load_dataset
-from vmapseeds.errors import UserError
+import vmapseeds as vs
 
 
 def arrays(n=(6, 4), shape=(2, 3, 1), dtype=np.uint8, classes=2):
@@ -44,7 +43,7 @@ def save(tmp_path):
 
 
 def test_digits_are_scikit_learns_cut_once():
-  digits, original = load_dataset("digits"), load_digits()
+  digits, original = vs.load_dataset("digits"), load_digits()
   assert digits.name == "digits"
   assert digits.num_classes == 10
   assert [*digits.tests] == ["test"]
@@ -90,12 +89,12 @@ def test_digits_writers_are_kept_apart():
 
 @pytest.mark.slow
 def test_digits_do_not_wait_for_tensorflow_datasets():
-  code = "import sys, vmapseeds.data as d; d.load_dataset('digits'); assert 'tensorflow_datasets' not in sys.modules"
+  code = "import sys, vmapseeds as vs; vs.load_dataset('digits'); assert 'tensorflow_datasets' not in sys.modules"
   subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_training_errors_can_be_asked_for():
-  digits = load_dataset("digits", test_sets=["test", "train"])
+  digits = vs.load_dataset("digits", test_sets=["test", "train"])
   assert [*digits.tests] == ["test", "train"]
   assert digits.tests["train"] is digits.train
 
@@ -112,13 +111,13 @@ def test_training_errors_can_be_asked_for():
   ],
 )
 def test_wrong_test_sets(test_sets, message):
-  with pytest.raises(UserError, match=f"^{message}$"):
-    load_dataset("digits", test_sets=test_sets)
+  with pytest.raises(vs.UserError, match=f"^{message}$"):
+    vs.load_dataset("digits", test_sets=test_sets)
 
 
 def test_no_test_sets():
   """Runs may hold examples out instead."""
-  assert load_dataset("digits", test_sets=[]).tests == {}
+  assert vs.load_dataset("digits", test_sets=[]).tests == {}
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
@@ -126,7 +125,7 @@ def test_no_test_sets():
 def test_npz(save, shape, dtype):
   good = arrays(shape=shape, dtype=dtype)
   path = save(**good)
-  dataset = load_dataset(path)
+  dataset = vs.load_dataset(path)
   assert dataset.name == path
   assert dataset.num_classes == 2
   for examples, split, n in (
@@ -146,7 +145,7 @@ def test_npz(save, shape, dtype):
 )
 def test_npz_images_in_the_precisions_that_jax_has(save, dtype, kept):
   images = arrays()["x_train"]
-  inputs = load_dataset(
+  inputs = vs.load_dataset(
     save(x_train=images.astype(dtype), x_test=images[:4].astype(dtype))
   ).train.inputs
   assert inputs.dtype == kept
@@ -156,13 +155,15 @@ def test_npz_images_in_the_precisions_that_jax_has(save, dtype, kept):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint64, ">i4"])
 def test_npz_labels_of_any_integer_dtype(save, dtype):
-  labels = load_dataset(save(y_train=np.array([0, 1, 2, 2, 1, 0], dtype))).train.targets
+  labels = vs.load_dataset(
+    save(y_train=np.array([0, 1, 2, 2, 1, 0], dtype))
+  ).train.targets
   assert labels.dtype == np.int32
   assert labels.tolist() == [0, 1, 2, 2, 1, 0]
 
 
 def test_npz_of_one_training_and_one_test_example(save):
-  dataset = load_dataset(save(**arrays(n=(1, 1))))
+  dataset = vs.load_dataset(save(**arrays(n=(1, 1))))
   assert (len(dataset.train), len(dataset.tests["test"]), dataset.num_classes) == (
     1,
     1,
@@ -178,14 +179,14 @@ def test_npz_further_test_sets(save):
     x_lone=blurred,
     notes=np.array("none"),
   )
-  dataset = load_dataset(path, test_sets=("blurred", "test"))
+  dataset = vs.load_dataset(path, test_sets=("blurred", "test"))
   assert [*dataset.tests] == ["blurred", "test"]
   assert dataset.tests["blurred"].targets.tolist() == [1, 1, 0]
   with pytest.raises(
-    UserError,
+    vs.UserError,
     match=r"unknown test set 'lone': choose one of train, test, blurred, blur, ",
   ):
-    load_dataset(path, test_sets=["lone"])
+    vs.load_dataset(path, test_sets=["lone"])
 
 
 def test_npz_without_test_but_with_validation(save):
@@ -194,10 +195,10 @@ def test_npz_without_test_but_with_validation(save):
     x_validation=good["x_test"], y_validation=good["y_test"], x_test=None, y_test=None
   )
   with pytest.raises(
-    UserError, match=r"unknown test set 'test': choose one of .*validation"
+    vs.UserError, match=r"unknown test set 'test': choose one of .*validation"
   ):
-    load_dataset(path)
-  assert len(load_dataset(path, test_sets=["validation"]).tests["validation"]) == 4
+    vs.load_dataset(path)
+  assert len(vs.load_dataset(path, test_sets=["validation"]).tests["validation"]) == 4
 
 
 X = np.zeros((6, 2, 3, 1), np.uint8)
@@ -295,24 +296,24 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
   ],
 )
 def test_npz_mistakes(save, changes, message):
-  with pytest.raises(UserError, match=message):
-    load_dataset(save(**changes))
+  with pytest.raises(vs.UserError, match=message):
+    vs.load_dataset(save(**changes))
 
 
 def test_npz_that_is_missing(tmp_path):
   with pytest.raises(
-    UserError,
+    vs.UserError,
     match=r"^no such file '.*none.npz': give an .npz with x_train, y_train, x_test, y_te",
   ):
-    load_dataset(str(tmp_path / "none.npz"))
+    vs.load_dataset(str(tmp_path / "none.npz"))
 
 
 def test_npz_that_is_a_folder(tmp_path):
   (tmp_path / "own.npz").mkdir()
   with pytest.raises(
-    UserError, match=r"^no such file '.*own.npz': give an .npz with x_train, y_train"
+    vs.UserError, match=r"^no such file '.*own.npz': give an .npz with x_train, y_train"
   ):
-    load_dataset(tmp_path / "own.npz")
+    vs.load_dataset(tmp_path / "own.npz")
 
 
 @pytest.mark.parametrize(
@@ -331,18 +332,18 @@ def test_npz_that_is_a_folder(tmp_path):
 )
 def test_npz_that_is_none(tmp_path, content, message):
   (tmp_path / "own.npz").write_bytes(content)
-  with pytest.raises(UserError, match=message):
-    load_dataset(tmp_path / "own.npz")
+  with pytest.raises(vs.UserError, match=message):
+    vs.load_dataset(tmp_path / "own.npz")
 
 
 def test_npz_that_is_a_single_array(tmp_path):
   with (tmp_path / "own.npz").open("wb") as file:
     np.save(file, X)
   with pytest.raises(
-    UserError,
+    vs.UserError,
     match=r"^'.*own.npz' lacks x_train and y_train, it holds nothing by name: give an .npz",
   ):
-    load_dataset(tmp_path / "own.npz")
+    vs.load_dataset(tmp_path / "own.npz")
 
 
 def test_npz_whose_array_header_is_damaged(save):
@@ -352,10 +353,10 @@ def test_npz_whose_array_header_is_damaged(save):
   with open(path, "wb") as file:
     file.write(content.replace(b"'fortran_order'", b"'fortran_0rder'"))
   with pytest.raises(
-    UserError,
+    vs.UserError,
     match=r"^'.*own.npz' cannot be read \((ValueError|BadZipFile)\): give an .npz with",
   ):
-    load_dataset(path)
+    vs.load_dataset(path)
 
 
 @settings(
@@ -374,14 +375,14 @@ def test_a_damaged_npz_is_loaded_unharmed_or_is_a_mistake(save, data):
     )
   with open(path, "wb") as file:
     file.write(content[: data.draw(st.integers(0, len(content)))])
-  with contextlib.suppress(UserError):
-    assert isinstance(load_dataset(path), Dataset)
+  with contextlib.suppress(vs.UserError):
+    assert isinstance(vs.load_dataset(path), vs.Dataset)
 
 
 def test_classes_are_renamed_and_dropped_in_every_set():
   classes = (1, 1, 0, -1, -1, 0, 0, 0, 1, 1)
-  whole = load_dataset("digits", test_sets=["test", "train"])
-  binary = load_dataset("digits", test_sets=["test", "train"], classes=classes)
+  whole = vs.load_dataset("digits", test_sets=["test", "train"])
+  binary = vs.load_dataset("digits", test_sets=["test", "train"], classes=classes)
   assert binary.num_classes == 2
   for before, after in zip(
     (whole.train, *whole.tests.values()),
@@ -396,19 +397,22 @@ def test_classes_are_renamed_and_dropped_in_every_set():
 
 def test_names_of_classes(save):
   path = save(class_names=np.array(["cat", "dog"]))
-  assert load_dataset(path).class_names == ("cat", "dog")
-  assert load_dataset(path, classes=[1, 0]).class_names == ("dog", "cat")
-  assert load_dataset(path, classes=[0, 0]).class_names == ("cat/dog",)
-  assert load_dataset(path, classes=[-1, 0]).class_names == ("dog",)
-  assert load_dataset("digits").class_names is None
+  assert vs.load_dataset(path).class_names == ("cat", "dog")
+  assert vs.load_dataset(path, classes=[1, 0]).class_names == ("dog", "cat")
+  assert vs.load_dataset(path, classes=[0, 0]).class_names == ("cat/dog",)
+  assert vs.load_dataset(path, classes=[-1, 0]).class_names == ("dog",)
+  assert vs.load_dataset("digits").class_names is None
   with pytest.raises(
-    UserError, match=r"class_names is \[1, 2\]: give a printable text"
+    vs.UserError, match=r"class_names is \[1, 2\]: give a printable text"
   ):
-    load_dataset(save(class_names=np.array([1, 2])))
+    vs.load_dataset(save(class_names=np.array([1, 2])))
 
 
 def test_classes_that_change_nothing():
-  before, after = load_dataset("digits"), load_dataset("digits", classes=range(10))
+  before, after = (
+    vs.load_dataset("digits"),
+    vs.load_dataset("digits", classes=range(10)),
+  )
   np.testing.assert_array_equal(before.train.targets, after.train.targets)
   assert after.num_classes == 10
 
@@ -433,14 +437,14 @@ def test_classes_that_change_nothing():
   ],
 )
 def test_wrong_classes(classes, message):
-  with pytest.raises(UserError, match=f"{message}$"):
-    load_dataset("digits", classes=classes)
+  with pytest.raises(vs.UserError, match=f"{message}$"):
+    vs.load_dataset("digits", classes=classes)
 
 
 def test_classes_that_leave_a_test_set_empty(save):
   path = save(y_train=np.array([0, 1, 2, 0, 1, 2]), y_test=np.array([2, 2, 2, 2]))
   with pytest.raises(
-    UserError,
+    vs.UserError,
     match=r"classes is 0, 1, -1, which leaves no examples in the test set of '.*own.npz': keep",
   ):
-    load_dataset(path, classes=(0, 1, -1))
+    vs.load_dataset(path, classes=(0, 1, -1))

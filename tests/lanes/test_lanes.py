@@ -89,8 +89,8 @@ def test_convolutions_are_spread_with_their_gradients(lowering, convolve, groups
 @pytest.mark.parametrize(
   ("width", "stacked", "message"),
   [
-    (0, np.arange(3), "width is 0: give a whole number of at least 1"),
-    (-1, np.arange(3), "width is -1: give a whole number of at least 1"),
+    (0, np.arange(3), "width is 0: .*at least 1"),
+    (-1, np.arange(3), "width is -1: .*at least 1"),
     (
       2,
       {"a": np.arange(3), "b": np.ones((2, 3))},

@@ -28,7 +28,6 @@ from experiments.banerjee2024 import (
   table3_churn,
 )
 from experiments.banerjee2024.campaigns import SCALES
-from vmapseeds.data import load_dataset
 
 HALF = SCALES["smoke"].runs // 2
 SOURCES = {"S_init": {"init"}, "S_batch": {"order"}, "S_all": {"init", "order"}}
@@ -319,7 +318,7 @@ def test_the_ensemble_of_opposite_runs_has_small_gaps():
 
 
 def test_other_classes_are_those_left_out():
-  data, digits = others.digits, load_dataset("digits")
+  data, digits = others.digits, vs.load_dataset("digits")
   left_out = np.flatnonzero(np.array(SCALES["laptop"].recipe.classes) < 0)
   assert data.num_classes == 2 * len(left_out)
   kept = np.isin(digits.train.targets, left_out)

@@ -674,7 +674,7 @@ def test_an_interruption_before_there_is_a_folder_says_so(
   def measure(*_, **__):
     signal.raise_signal(number)
 
-  monkeypatch.setattr("vmapseeds.campaign.running.choose_execution", measure)
+  monkeypatch.setattr("vmapseeds.campaign.starting.choose_execution", measure)
   before = signal.signal(signal.SIGINT, signal.default_int_handler)
   given = "--set", "model=linear", "--runs", 2, "--out", tmp_path / "new" / "r"
   try:

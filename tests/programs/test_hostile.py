@@ -26,7 +26,7 @@ from cases import mostly_seldom
 import vmapseeds as vs
 from experiments import frame, jordan2024
 from vmapseeds import cli, models
-from vmapseeds.campaign import bench, execution, running
+from vmapseeds.campaign import bench, block_training, execution, starting
 from vmapseeds.reports import pages
 from vmapseeds.store import claims, layout
 from vmapseeds.store.results import Results, variables_of_blocks
@@ -147,7 +147,7 @@ def files(made, tmp_path, monkeypatch):
     raise Accepted
 
   for module, name in (
-    (running, "spread_program"),
+    (block_training, "spread_program"),
     (execution, "measure_speed"),
     (bench, "measure_speed"),
   ):
@@ -1592,7 +1592,7 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
   def accepted(*args, **kwargs):
     raise Accepted
 
-  for module, name in ((running.description, "open_or_create"), (pages, "write_page")):
+  for module, name in ((starting.description, "open_or_create"), (pages, "write_page")):
     monkeypatch.setattr(module, name, accepted)
   good = [
     tiny(

@@ -242,11 +242,108 @@ def test_pages_for_developers_name_what_there_is(page):
 
 
 def test_a_name_that_is_gone_is_noticed():
-  assert resolves("running.train_blocks")
-  assert resolves("campaign.running.train_blocks")
+  assert resolves("block_loop.train_blocks")
+  assert resolves("campaign.block_loop.train_blocks")
   assert resolves("vs.open_results")
   assert resolves("os.fsync")
   assert not resolves("loop.attach_folder")
   assert not resolves("campaign.loop.train_blocks")
   text = "See `a/b.py` and `x.y`.\n```\n`c.d`\n```\n`python -m e.f tests/g`"
   assert names_and_paths(text) == ({"x.y", "e.f"}, {"a/b.py", "tests/g"})
+
+
+TESTS = Path(__file__).parents[1]
+# Tests that use the package as its users do. However its rooms are divided, they need no
+# change.
+CONTRACTS = [
+  "benchmarks/test_borrowed.py",
+  "data/test_data_sources.py",
+  "papers/test_banerjee.py",
+  "papers/test_claims.py",
+  "papers/test_jiang.py",
+  "papers/test_pages.py",
+  "papers/test_papers.py",
+  "papers/test_quickstart.py",
+  "papers/test_sixty_thousand.py",
+  "programs/test_docs.py",
+  "programs/test_importing.py",
+  "programs/test_notebook.py",
+  "programs/test_package.py",
+  "programs/test_programs.py",
+  "programs/test_real.py",
+  "programs/test_site.py",
+  "programs/test_strict_modes.py",
+  "programs/test_tabular.py",
+  "recipes/test_sweeps.py",
+  "reports/test_browser.py",
+  "reports/test_margins.py",
+  "results/test_pandas.py",
+  "stats/test_aggregates.py",
+  "stats/test_contract.py",
+  "stats/test_differences.py",
+  "stats/test_estimators.py",
+  "stats/test_gaps.py",
+  "stats/test_intervals.py",
+  "stats/test_theory.py",
+  "training/test_collections.py",
+]
+PUBLIC = {*vs.__all__, "__all__", "__version__", "__file__", "__doc__"}
+
+
+def inner_names(source: str) -> set[str]:
+  """Return what a file uses of the package beside its public names and `cli.main`."""
+  tree = ast.parse(source)
+  used = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and node.module == "vmapseeds":
+      used |= {name.name for name in node.names} - PUBLIC - {"cli"}
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+      "vmapseeds."
+    ):
+      imported = {f"{node.module}.{name.name}" for name in node.names}
+      used |= imported - {"vmapseeds.cli.main"}
+    elif isinstance(node, ast.Import):
+      used |= {name.name for name in node.names if name.name.startswith("vmapseeds.")}
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+      if node.value.id in ("vs", "vmapseeds"):
+        used |= {node.attr} - PUBLIC
+      elif node.value.id == "cli":
+        used |= {node.attr} - {"main"}
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+      # What a patch names, or a program in a text imports.
+      used |= inner_modules(node.value)
+  return used
+
+
+def inner_modules(text: str) -> set[str]:
+  """Return the modules below the package that a text names where code would."""
+  names = set()
+  if re.fullmatch(r"vmapseeds(\.\w+)+", text):
+    names.add(text)
+  names.update(re.findall(r"(?:from|import) (vmapseeds\.[\w.]+)", text))
+  return {name for name in names if not name.startswith("vmapseeds.cli")}
+
+
+@pytest.mark.parametrize("file", CONTRACTS)
+def test_contracts_use_public_names_alone(file):
+  assert not inner_names((TESTS / file).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+  ("line", "inner"),
+  [
+    ("import vmapseeds as vs\nvs.train(vs.recipe('x'))", None),
+    ("from vmapseeds import UserError, cli, stats\ncli.main([])", None),
+    ("from vmapseeds.cli import main", None),
+    ("run('-m', 'vmapseeds.cli')", None),
+    ("from vmapseeds import lanes", "lanes"),
+    ("from vmapseeds.stats import scoring", "vmapseeds.stats.scoring"),
+    ("import vmapseeds.store.files", "vmapseeds.store.files"),
+    ("from vmapseeds import cli\ncli.parser_of('train')", "parser_of"),
+    ("import vmapseeds as vs\nvs.lanes.devices()", "lanes"),
+    ("patch.setattr('vmapseeds.campaign.running.train', f)", "vmapseeds.campaign.running.train"),
+    ("CODE = 'import os\\nfrom vmapseeds.store import files'", "vmapseeds.store"),
+  ],
+)  # fmt: skip
+def test_an_inner_name_is_told_from_a_public_one(line, inner):
+  assert inner_names(line) == ({inner} if inner else set())

@@ -248,9 +248,9 @@ def test_a_recipe_with_metrics_is_written_and_read_back():
     ({"area": 3}, "metric is 3: give a name"),
     (
       {"accuracy": "auc"},
-      "metric 'accuracy': that name is already used in the results",
+      "metric 'accuracy': .*already used",
     ),
-    ({"lr": "auc"}, "metric 'lr': that name is already used in the results"),
+    ({"lr": "auc"}, "metric 'lr': .*already used"),
     (
       {"two": two},
       r"metric two, .*two, gives float32 of shape \(2,\): give one number",

@@ -8,7 +8,6 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.errors import UserError
 
 LINEAR = vs.recipe("digits_cnn", model="linear", epochs=1, augment="")
 SAME = {"progress": False, "lane_width": 2, "lowering": "sequential"}
@@ -107,7 +106,7 @@ def test_a_sweep_of_names_resumes_extends_and_replays(tmp_path):
   assert (more.predictions[0] != more.predictions[1]).any()
   assert vs.replay(out, 1).same
   assert vs.verify(out).problems == []
-  with pytest.raises(UserError, match=r"its runs have .*, these seed_init"):
+  with pytest.raises(vs.UserError, match=r"its runs have .*, these seed_init"):
     alone(LINEAR, 8, out)
 
 
@@ -126,7 +125,7 @@ def test_a_sweep_of_names_is_reported_and_compared(tmp_path, capsys):
   of = ["--where", "batch_size=100", "augment=none"]
   cli.main(["compare", out, *of, "--against", "batch_size=100", "augment=cutout=2"])
   assert "A less B is" in capsys.readouterr().out
-  with pytest.raises(UserError, match=r"no run has augment=flip: .*cutout=2, none"):
+  with pytest.raises(vs.UserError, match=r"no run has augment=flip: .*cutout=2, none"):
     vs.report(out, where={"augment": "flip"})
 
 
@@ -148,7 +147,7 @@ def test_sweeps_of_several_fields_extend_merge_and_replay(tmp_path):
   assert extended.optimizer.values[-1] == "nesterov"
   for run in (1, 8):
     assert vs.replay(out, run).same
-  with pytest.raises(UserError, match="recipe and this one differ in warmup"):
+  with pytest.raises(vs.UserError, match="recipe and this one differ in warmup"):
     alone(LINEAR.replace(warmup=0.5), longer, out)
   other = alone(LINEAR, table(1, start=5), tmp_path / "other")
   merged = vs.merge([out, tmp_path / "other"], tmp_path / "m", progress=False)
@@ -178,7 +177,7 @@ def test_networks_of_a_sweep_are_applied_each_by_its_own_model(tmp_path):
   out = tmp_path / "r"
   results = alone(recipe, runs, out, keep_params=True)
   images = vs.load_dataset("digits").tests["test"].inputs
-  with pytest.raises(UserError, match="networks of several models"):
+  with pytest.raises(vs.UserError, match="networks of several models"):
     vs.load_networks(out)
   for pair in ([0, 1], [2, 3]):
     networks = vs.load_networks(out, pair)
@@ -266,7 +265,7 @@ def test_arguments_of_a_users_model_are_swept(name, values, tmp_path):
   ],
 )
 def test_what_a_sweep_refuses(changes, swept, options, message, tmp_path):
-  with pytest.raises(UserError, match=message):
+  with pytest.raises(vs.UserError, match=message):
     alone(
       LINEAR.replace(**changes),
       vs.Runs.sweep(**swept, seeds=1),

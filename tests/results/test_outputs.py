@@ -574,7 +574,7 @@ CLASSES, FEW = jnp.zeros(3, int), [0, 1, 2]
     ),
     (
       lambda: vs.Output(role="class", labels=FEW, num_classes=2),
-      "num_classes is 2: give a whole number of at least 3",
+      "num_classes is 2: .*at least 3",
     ),
     (
       lambda: vs.Output(role="class", labels=FEW, mask=[0, 1, 1]),
@@ -664,20 +664,20 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
       (
         {"guess": CLASSES, name: jnp.zeros(())},
         {"guess": OF_THREE},
-        f"gives '{name}': that name is already used in the results, give another",
+        f"gives '{name}': .*already used",
       )
       for name in ("labels", "votes", "joint_errors")
     ),
     (
       {"a": jnp.zeros(()), "a/b": jnp.zeros(())},
       {},
-      "gives 'a': that name is already used in the results, give another",
+      "gives 'a': .*already used",
     ),
     *(
       (
         {"a/x": jnp.zeros(2), "x": jnp.zeros(2)},
         {name: vs.Output() for name in order},
-        f"gives '{order[1]}': that name is already used in the results, give another",
+        f"gives '{order[1]}': .*already used",
       )
       for order in (("a/x", "x"), ("x", "a/x"))
     ),

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 A = np.array(
   [

@@ -17,8 +17,7 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 
 from experiments import measures
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 RUNS, EXAMPLES, CLASSES = 6, 10, 3
 _rng = np.random.default_rng(7)

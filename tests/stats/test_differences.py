@@ -11,8 +11,7 @@ import scipy.stats
 from cases import mostly_slow
 
 from experiments.benchmarks import verdicts
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 RNG = np.random.default_rng(0)
 

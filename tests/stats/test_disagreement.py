@@ -267,7 +267,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
     ),
     (
       lambda: stats.vote_fractions([[0]], 0),
-      "num_classes is 0: give a whole number of at least 1",
+      "num_classes is 0: .*at least 1",
     ),
     (lambda: stats.plurality([[True]], 2), "predictions has dtype bool"),
     (

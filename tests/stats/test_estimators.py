@@ -7,8 +7,7 @@ import pytest
 import scipy.stats
 
 from experiments import measures
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 
 def test_estimates():

@@ -8,8 +8,7 @@ import scipy.stats
 from experiments import measures
 from experiments.measures import gaps as measured_gaps
 from experiments.measures.gaps import _least_accepted, _sides, _trimmed
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 KEY = jax.random.key(0)
 

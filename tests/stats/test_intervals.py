@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 RNG = np.random.default_rng(5)
 ERRORS = RNG.random((9, 31)) < np.clip(
@@ -191,9 +190,7 @@ def test_ends_of_the_domains():
   ):
     with pytest.raises(UserError, match="level is 1"):
       call(x, level=1)
-  with pytest.raises(
-    UserError, match="examples is -2: give a whole number of at least 0"
-  ):
+  with pytest.raises(UserError, match=r"examples is -2: .*at least 0"):
     stats.proportion_over_examples(0.5, -2)
   with pytest.raises(
     UserError, match=r"x of shape \(3,\) and y of shape \(2,\): give series"

@@ -177,7 +177,7 @@ def test_expected_false_pairs_at_the_ends():
     ),
     (
       lambda: stats.most_dependent_pairs([[0, 1]], 0),
-      "k is 0: give a whole number of at least 1",
+      "k is 0: .*at least 1",
     ),
     (lambda: stats.most_dependent_pairs([[0.0, 1.0]]), "errors has dtype float64"),
     (
@@ -187,7 +187,7 @@ def test_expected_false_pairs_at_the_ends():
     (lambda: stats.expected_false_pairs([0.1, np.nan], 9), "rates is nan at example 1"),
     (
       lambda: stats.expected_false_pairs([0.1], 0),
-      "runs is 0: give a whole number of at least 1",
+      "runs is 0: .*at least 1",
     ),
     (lambda: stats.expected_false_pairs([0.1], 9, -1), "threshold is -1"),
     (

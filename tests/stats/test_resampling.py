@@ -236,9 +236,7 @@ def test_from_replicates_leaves_out_nan():
 
 @pytest.mark.parametrize("size", [-1, 2.5])
 def test_resamples_of_no_number_of_things(size):
-  with pytest.raises(
-    UserError, match=f"size is {size}: give a whole number of at least 0"
-  ):
+  with pytest.raises(UserError, match=f"size is {size}: .*at least 0"):
     resampling.resamples(size, key=KEY, replicates=2)
 
 

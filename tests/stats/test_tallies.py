@@ -545,7 +545,7 @@ T = tally(P, L, CLASSES)
       lambda: tally(P * 1.0, L, CLASSES),
       "predictions has dtype float64: give class indices",
     ),
-    (lambda: tally(P, L, 0), "num_classes is 0: give a whole number of at least 1"),
+    (lambda: tally(P, L, 0), "num_classes is 0: .*at least 1"),
     (
       lambda: jax.jit(lambda p: tally(p, L, CLASSES).votes)(P),
       "predictions is traced: .* call it outside jit",
@@ -591,8 +591,8 @@ T = tally(P, L, CLASSES)
       lambda: stats.ece(P, num_classes=3),
       r"labels has shape \(\): give \(examples,\), axis 0 examples",
     ),
-    (lambda: T.cace(0), "bins is 0: give a whole number of at least 1"),
-    (lambda: T.ece(bins=1.5), "bins is 1.5: give a whole number of at least 1"),
+    (lambda: T.cace(0), "bins is 0: .*at least 1"),
+    (lambda: T.ece(bins=1.5), "bins is 1.5: .*at least 1"),
   ],
 )
 def test_mistakes(call, text):

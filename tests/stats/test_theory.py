@@ -7,8 +7,7 @@ import scipy.stats
 import sklearn.metrics
 
 from experiments import measures
-from vmapseeds import stats
-from vmapseeds.errors import UserError
+from vmapseeds import UserError, stats
 
 
 def test_predictions_of_the_variance():

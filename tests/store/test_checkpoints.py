@@ -18,7 +18,7 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds.campaign import planning, progress, running
+from vmapseeds.campaign import block_loop, block_training, planning, progress
 from vmapseeds.campaign.options import Options
 from vmapseeds.data import load_dataset
 from vmapseeds.lanes import Execution
@@ -208,7 +208,7 @@ def test_what_ctrl_c_loses_is_said(tmp_path, monkeypatch, capsys):
   def interrupted(*args):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(running, "run_lanes", interrupted)
+  monkeypatch.setattr(block_training, "run_lanes", interrupted)
   with pytest.raises(KeyboardInterrupt):
     train(tmp_path / "r", progress=True)
   assert "6 runs in training: they will start again" in capsys.readouterr().err
@@ -229,27 +229,27 @@ def test_long_blocks_are_saved_by_default(speed, width, options, interval, monke
   plan = planning.make_plan(
     *planning.load_task(ADAM, vs.Runs.independent(6), given), given
   )
-  monkeypatch.setattr(running, "known_speed", lambda task, execution: speed)
+  monkeypatch.setattr(block_loop, "known_speed", lambda task, execution: speed)
   execution = Execution("sequential", width)
-  assert running.checkpoint_interval(plan, execution, plan.runs) == interval
-  monkeypatch.setattr(running, "free_host_memory", lambda: 1000.0)
+  assert block_loop.checkpoint_interval(plan, execution, plan.runs) == interval
+  monkeypatch.setattr(block_loop, "free_host_memory", lambda: 1000.0)
   if not options:
-    assert running.checkpoint_interval(plan, execution, plan.runs) is None, (
+    assert block_loop.checkpoint_interval(plan, execution, plan.runs) is None, (
       "no memory for states"
     )
   one_round = plan._replace(task=dataclasses.replace(plan.task, rounds=1))
   monkeypatch.undo()
   if not options:
-    assert running.checkpoint_interval(one_round, execution, plan.runs) is None
+    assert block_loop.checkpoint_interval(one_round, execution, plan.runs) is None
 
 
 def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
   options = Options()
   runs = vs.Runs.independent(50)
   plan = planning.make_plan(*planning.load_task(ADAM, runs, options), options)
-  monkeypatch.setattr(running, "known_speed", lambda task, execution: None)
+  monkeypatch.setattr(block_loop, "known_speed", lambda task, execution: None)
   assert (
-    running.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
+    block_loop.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
   )
 
 
@@ -592,9 +592,7 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
     train(undisturbed[0], logits=True)
   with pytest.raises(vs.UserError, match="imported runs, which cannot be extended"):
     train(tmp_path / "i", keep_params=True)
-  with pytest.raises(
-    vs.UserError, match="checkpoint_every is 0: give a whole number of at least 1"
-  ):
+  with pytest.raises(vs.UserError, match=r"checkpoint_every is 0: .*at least 1"):
     train(tmp_path / "n", checkpoint_every=0)
   assert not (tmp_path / "n").exists()
 
@@ -651,9 +649,7 @@ def test_test_sets_named_as_something_else(tmp_path, name):
     y_train=labels,
     **{f"x_{name}": images, f"y_{name}": labels},
   )
-  with pytest.raises(
-    vs.UserError, match=f"test set '{name}': that name is already used in the results"
-  ):
+  with pytest.raises(vs.UserError, match=f"test set '{name}': .*already used"):
     train(
       tmp_path / "r",
       recipe=ADAM.replace(

@@ -28,7 +28,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import crowd, kills, spot
-from vmapseeds.campaign import replaying, running
+from vmapseeds.campaign import block_training, replaying, starting
 from vmapseeds.data import load_dataset
 from vmapseeds.store import archives, claims, folders, growing, layout
 from vmapseeds.store.claims import Claims, claimed
@@ -333,7 +333,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
   record = (tmp_path / "r/blocks/2.json").read_bytes()
   values = (tmp_path / "r/test/predictions/c/2/0").read_bytes()
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
-  spread = running.spread_program
+  spread = block_training.spread_program
 
   def slow(*args):
     def run_lanes(*given):
@@ -345,7 +345,7 @@ def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
 
     return run_lanes
 
-  monkeypatch.setattr(running, "spread_program", slow)
+  monkeypatch.setattr(block_training, "spread_program", slow)
   assert vs.work(tmp_path / "r").sizes["run"] == RUNS
   said = "block 2 was finished by another process; discarding this duplicate"
   assert (said in capsys.readouterr().err) == (other == "has finished")
@@ -1114,7 +1114,7 @@ def test_signals_finish_the_write_in_hand(
 
 def test_settings_of_jax_that_change_results_are_refused(reference):
   usual = jax.__version__
-  assert running.package_versions()["jax"] == usual
+  assert starting.package_versions()["jax"] == usual
   with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
     changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
     with pytest.raises(
@@ -1131,8 +1131,8 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
 @pytest.mark.optimized
 def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
-  now = running.package_versions()
-  monkeypatch.setattr(running, "package_versions", lambda: {**now, "jax": "99.0"})
+  now = starting.package_versions()
+  monkeypatch.setattr(starting, "package_versions", lambda: {**now, "jax": "99.0"})
   with pytest.raises(vs.UserError, match="its recipe and this one differ in lr"):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
   train(tmp_path / "r", 12, lane_width=2, progress=True)

@@ -12,11 +12,8 @@ import optax
 import plain
 import pytest
 from flax import nnx
-from hypothesis import given
-from hypothesis import strategies as st
 
 import vmapseeds as vs
-from vmapseeds.training.networks import layers_of, path_of
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(24, 8)).astype(np.float32)
@@ -176,18 +173,6 @@ def test_nnx_collections_are_carried_sown_kept_and_applied(tmp_path):
   np.testing.assert_allclose(
     sigma, state["first"]["batch_stats"]["kernel", "sigma"], rtol=2e-4
   )
-
-
-@given(st.lists(st.text(alphabet="a~012/.", min_size=1), min_size=1, max_size=3))
-def test_a_name_in_a_folder_leads_to_its_layer(names):
-  path = path_of(tuple(map(jax.tree_util.DictKey, names)))
-  assert layers_of(path) == tuple(names)
-  assert "/" not in path
-
-
-def test_usual_names_stay_as_they_are():
-  names = ["params", "net", "~", "linear_1", "('kernel', 'u')"]
-  assert path_of(tuple(map(jax.tree_util.DictKey, names))) == ".".join(names)
 
 
 def forgets(model, params, batch, run):

@@ -171,7 +171,7 @@ def test_an_interrupt_is_one_line(capsys, monkeypatch, tmp_path):
   def interrupted(*args):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr("vmapseeds.campaign.running.run_lanes", interrupted)
+  monkeypatch.setattr("vmapseeds.campaign.block_training.run_lanes", interrupted)
   with pytest.raises(KeyboardInterrupt) as caught:
     vs.train("digits_cnn", 2, tmp_path / "a", progress=False)
   assert own_frames(caught.value) == ["errors.py"]

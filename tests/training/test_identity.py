@@ -13,7 +13,7 @@ from cases import mostly_seldom, mostly_slow, one_in
 from lab import HELPER, MODULE
 
 import vmapseeds as vs
-from vmapseeds.campaign import planning, provenance, running
+from vmapseeds.campaign import block_training, planning, provenance, starting
 from vmapseeds.campaign.options import Options
 from vmapseeds.errors import UserError
 from vmapseeds.store.results import Results
@@ -57,7 +57,7 @@ def lab(tmp_path, monkeypatch):
 def identity(task, runs=2, **options):
   options = Options(progress=False, **options)
   loaded = planning.load_task(
-    planning.resolve_task(task), running.as_runs(runs), options
+    planning.resolve_task(task), starting.as_runs(runs), options
   )
   return planning.make_plan(*loaded, options).identity
 
@@ -271,10 +271,10 @@ def test_conditions_are_recorded_and_do_not_change_the_identity(
   vs.train(own.TASK, 2, tmp_path / "r", lane_width=1, **train)
   if what == "versions":
     versions = provenance.package_versions() | {"jax": "99.0"}
-    monkeypatch.setattr(running, "package_versions", lambda: versions)
+    monkeypatch.setattr(starting, "package_versions", lambda: versions)
   elif what != "lane_width":
     machine = provenance.machine_conditions() | {what: "another"}
-    monkeypatch.setattr(running, "machine_conditions", lambda: machine)
+    monkeypatch.setattr(starting, "machine_conditions", lambda: machine)
   width = 2 if what == "lane_width" else 1
   results = vs.train(own.TASK, 4, tmp_path / "r", lane_width=width, **train)
   written = Results(tmp_path / "r")
@@ -348,14 +348,14 @@ def test_an_edit_while_runs_are_trained_changes_none_of_them(
   """All blocks of a process run the program that was traced when it began."""
   own = lab()
   reference = vs.train(own.TASK, 4, tmp_path / "a", progress=False, seed_batch=1)
-  running.spread_program.cache_clear()
-  plan_execution = running.plan_execution
+  block_training.spread_program.cache_clear()
+  plan_execution = starting.plan_execution
 
   def edited(*args):
     monkeypatch.setattr(sys.modules["lab_helper"], "STRENGTH", 5.0)
     return plan_execution(*args)
 
-  monkeypatch.setattr(running, "plan_execution", edited)
+  monkeypatch.setattr(starting, "plan_execution", edited)
   results = vs.train(own.TASK, 4, tmp_path / "b", progress=False, seed_batch=1)
   np.testing.assert_array_equal(results.distance, reference.distance)
 

@@ -229,10 +229,10 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"epochs": -1}, "epochs is -1: give a whole number of at least 0"),
+    ({"epochs": -1}, "epochs is -1: .*at least 0"),
     ({"epochs": 1.5}, "epochs is 1.5: give a whole number"),
     ({"epochs": True}, "epochs is True: give a whole number"),
-    ({"batch_size": 0}, "batch_size is 0: give a whole number of at least 1"),
+    ({"batch_size": 0}, "batch_size is 0: .*at least 1"),
     ({"epochs": np.bool_(True)}, "epochs is np.True_: give a whole number"),
     ({"epochs": np.array([1, 2])}, r"epochs is array\(\[1, 2\]\): give a whole number"),
     ({"lr": np.zeros((2, 2))}, "lr is array.*: give a number"),
@@ -278,7 +278,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"augment": "alternate=2"}, "write flip and alternate without a size"),
     (
       {"augment": "cutout=0"},
-      "augmentation cutout is 0: give a whole number of at least 1",
+      "augmentation cutout is 0: .*at least 1",
     ),
     ({"augment": "cutout=-2"}, "augmentation 'cutout=-2'"),
     ({"warmup": -1}, "warmup is -1.0: give at least 0 and fewer than the 16 epochs"),
@@ -317,17 +317,17 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"stop_at": 1.01}, "stop_at is 1.01: give an accuracy"),
     ({"stop_at": float("nan")}, "stop_at is nan: give an accuracy"),
     ({"stop_at": "all"}, "stop_at is 'all': give a number"),
-    ({"depth": 0}, "depth is 0: give a whole number of at least 1"),
-    ({"evaluate_every": 0}, "evaluate_every is 0: give a whole number of at least 1"),
+    ({"depth": 0}, "depth is 0: .*at least 1"),
+    ({"evaluate_every": 0}, "evaluate_every is 0: .*at least 1"),
     ({"values": {"lr": 0.5}}, "lr is 0.05, and 0.5 in values: give one of the two"),
     ({"values": {1: 2}}, "value is 1: give a text"),
     (
       {"values": {"seed_init": 1}},
-      "value 'seed_init': that name is already used in the results, rename it",
+      "value 'seed_init': .*already used",
     ),
     (
       {"values": {"epoch": 1}},
-      "value 'epoch': that name is already used in the results, rename it",
+      "value 'epoch': .*already used",
     ),
     ({"start_from": 3}, "start_from is 3: give a name"),
   ],

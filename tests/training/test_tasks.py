@@ -13,7 +13,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import ray_engine, running
+from vmapseeds.campaign import ray_engine, starting
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.names import SOURCES
@@ -156,7 +156,7 @@ def test_other_processes_find_a_task_by_its_import_string(
     sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
   )
   # A folder that was made, but has no trained runs yet.
-  running.open_campaign(
+  starting.open_campaign(
     "test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False)
   )
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
@@ -242,7 +242,7 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
 
 
 def begun(changes, runs, out):
-  return running.open_campaign(
+  return starting.open_campaign(
     vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False)
   )
 
@@ -252,7 +252,7 @@ def begun(changes, runs, out):
   [
     ({"name": 3}, "task name is 3: give a text"),
     ({"name": "a/b"}, "task name 'a/b' cannot be the name of a file"),
-    ({"rounds": -1}, "rounds is -1: give a whole number of at least 0"),
+    ({"rounds": -1}, "rounds is -1: .*at least 0"),
     ({"start": 3}, "start is 3: give a pure function of one lane"),
     ({"sources": "init"}, "sources is 'init': give a list of names"),
     ({"sources": None}, "sources is None: give a list of names"),
@@ -263,7 +263,7 @@ def begun(changes, runs, out):
     ({"values": {"size": "x"}}, "size is 'x': give a number"),
     (
       {"values": {"seed_init": 1}},
-      "value 'seed_init': that name is already used in the results, rename it",
+      "value 'seed_init': .*already used",
     ),
     (
       {"start": lambda data, run: run.key("order")},
@@ -417,7 +417,7 @@ def test_a_swept_value_has_no_name_of_another_array(tmp_path):
     }
     with pytest.raises(
       vs.UserError,
-      match=f"a value '{name}': that name is already used in the results, rename the value",
+      match=f"a value '{name}': .*already used",
     ):
       begun(changes, vs.Runs.sweep(**{name: [1, 2]}, seeds=1), tmp_path / "r")
 
@@ -497,7 +497,7 @@ def test_batches_are_those_of_recipes(n, size):
 @pytest.mark.parametrize(
   ("call", "said"),
   [
-    (lambda: vs.single_run(walk, -1), "seed is -1: give a whole number of at least 0"),
+    (lambda: vs.single_run(walk, -1), "seed is -1: .*at least 0"),
     (
       lambda: vs.single_run(walk, 0, seize=1),
       "unknown value to sweep 'seize': choose one",

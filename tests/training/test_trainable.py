@@ -1,15 +1,17 @@
-"""Which parameters a recipe trains."""
+"""Which parameters a recipe trains, and the names of layers in a folder."""
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import vmapseeds as vs
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import DeviceExamples
-from vmapseeds.training.networks import describe_trainable
+from vmapseeds.training.networks import describe_trainable, layers_of, path_of
 from vmapseeds.training.supervised import Keep, recipe_lanes, recipe_stages
 
 RNG = np.random.default_rng(0)
@@ -126,3 +128,15 @@ def test_what_names_no_parameter_is_refused(model, trainable, message):
     describe_trainable(recipe(model, trainable), DATA)
   with pytest.raises(UserError, match="trainable is 3: give all, last, a list"):
     recipe(model, 3)
+
+
+@given(st.lists(st.text(alphabet="a~012/.", min_size=1), min_size=1, max_size=3))
+def test_a_name_in_a_folder_leads_to_its_layer(names):
+  path = path_of(tuple(map(jax.tree_util.DictKey, names)))
+  assert layers_of(path) == tuple(names)
+  assert "/" not in path
+
+
+def test_usual_names_stay_as_they_are():
+  names = ["params", "net", "~", "linear_1", "('kernel', 'u')"]
+  assert path_of(tuple(map(jax.tree_util.DictKey, names))) == ".".join(names)

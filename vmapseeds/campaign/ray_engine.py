@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from vmapseeds.campaign import running
+from vmapseeds.campaign import block_loop, block_training, starting
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.errors import Failure, UserError, check_at_least, say
@@ -59,7 +59,7 @@ class Worker:
   data once.
   """
 
-  campaign: running.Campaign | None = None
+  campaign: starting.Campaign | None = None
 
   def begin(
     self,
@@ -72,15 +72,15 @@ class Worker:
   ) -> None:
     """Create or extend the folder. The worker does this, because it has the devices."""
     check_shared(out, token)
-    self.campaign = running.open_campaign(
+    self.campaign = starting.open_campaign(
       from_description(task, origin), runs, out, options
     )
 
   def work(self, out: str, block: int, options: Options, token: str) -> None:
     """Train what is left of a block."""
     check_shared(out, token)
-    self.campaign = self.campaign or running.resume_campaign(out, options)
-    running.train_blocks(self.campaign, range(block, block + 1), wait=False)
+    self.campaign = self.campaign or starting.resume_campaign(out, options)
+    block_loop.train_blocks(self.campaign, range(block, block + 1), wait=False)
 
 
 def check_shared(out: str, token: str) -> None:
@@ -246,7 +246,9 @@ def _train(ray, task, runs, out, workers, options, token, in_flight):
       say(f"a worker died; block {block} is trained by another one")
 
   done = results.done[: len(runs)]
-  values = running.read_values_for_progress(results, displayed, np.flatnonzero(done))
+  values = block_training.read_values_for_progress(
+    results, displayed, np.flatnonzero(done)
+  )
   with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
     while pending or in_flight:
       while pending and idle:
@@ -266,7 +268,7 @@ def _train(ray, task, runs, out, workers, options, token, in_flight):
       done_now = results.done[: len(runs)]
       new = np.flatnonzero(done_now & ~done)
       bar.trained_more(
-        len(new), running.read_values_for_progress(results, displayed, new)
+        len(new), block_training.read_values_for_progress(results, displayed, new)
       )
       done = done_now
       if not pending and not in_flight:

@@ -5,13 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from vmapseeds import lanes
+from vmapseeds.campaign.block_training import put_data_on_devices, spread_task
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
-from vmapseeds.campaign.running import (
-  describe_provenance,
-  put_data_on_devices,
-  spread_task,
-)
+from vmapseeds.campaign.starting import describe_provenance
 from vmapseeds.errors import UserError, check_at_least, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference

@@ -18,11 +18,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, UInt32
 
-from vmapseeds.campaign import running
+from vmapseeds.campaign import block_loop, estimating, running, starting
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import INTERVAL
-from vmapseeds.campaign.running import Campaign
+from vmapseeds.campaign.starting import Campaign
 from vmapseeds.errors import (
   UserError,
   check_at_least,
@@ -224,11 +224,11 @@ def search(
       rows = drawn_by.next_rows([], np.empty(0))
     if campaign_options.seed_batch is None and not theirs:
       # A round of a sampler is a block: more runs are never in training together.
-      batch = max(campaign_options.lane_width or 1, min(running.SEED_BATCH, len(rows)))
+      batch = max(campaign_options.lane_width or 1, min(starting.SEED_BATCH, len(rows)))
       campaign_options = dataclasses.replace(campaign_options, seed_batch=batch)
     # A rung of longer trainings has a program of its own, so it is planned anew.
     while rows:
-      plan = running.plan_campaign(
+      plan = starting.plan_campaign(
         task, runs_table_of(seeds, rows), out, campaign_options
       )
       searched |= objectives(plan, objective, measure)
@@ -236,7 +236,7 @@ def search(
       # Optuna's studies need the direction, which is known once the task is planned.
       if isinstance(drawn_by, AskedOfOptuna):
         drawn_by.restart(searched["higher_is_better"])
-      campaign = running.open_planned_campaign(out, plan._replace(search=searched))
+      campaign = starting.open_planned_campaign(out, plan._replace(search=searched))
       rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
   results = open_results(out)
   if is_temporary:
@@ -496,11 +496,11 @@ def train_rounds(
     # Where rounds are drawn one after another, only the next one is known.
     if progress and drawn_once and not len(objective):
       done = int(results.done[: len(rows)].sum())
-      due = running.estimate_plan(
+      due = estimating.estimate_plan(
         campaign.plan, campaign.execution, results.block_runs, done
       )
       say(f"to train: {due}")
-    running.train_blocks(campaign, wait=True)
+    block_loop.train_blocks(campaign, wait=True)
     objective = np.append(
       objective, new_objectives(campaign, len(objective), len(rows))
     )
@@ -541,7 +541,7 @@ def extend_campaign(campaign: Campaign, table: Runs) -> Campaign:
   """
   plan, results, _ = campaign
   runs = bind_runs(plan.task, table)
-  with running.wrap_disk_errors(results.path):
+  with starting.wrap_disk_errors(results.path):
     growing.extend(results, len(runs), runs.columns())
   campaign = campaign._replace(plan=plan._replace(runs=runs))
   check_extended(campaign)
