@@ -780,7 +780,8 @@ def _histograms(
       mean = show(x.mean(), None, quantity.unit)
       label = f"{name}, {run_count(len(x))}: mean {mean}"
       plots.accuracy_histogram(x, ax, edges=edges, label=label, of=quantity)
-    return ax
+    # Names are long: inside the axes the legend would lie on the bars.
+    return plots.finish_axes(ax, ax.get_xlabel(), ax.get_ylabel(), above=1)
 
   return draw
 
