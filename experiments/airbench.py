@@ -109,7 +109,9 @@ class Airbench(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"], train: bool
+    self,
+    x: Float[Array, "batch height width channels"],
+    train: bool,
   ) -> Float[Array, "batch classes"]:
     count = len(x)
     if self.views and not train:
@@ -144,7 +146,9 @@ class Airbench(nn.Module):
     x = x * ((BLOCKS[-1] * features) ** -0.5 if self.unit_head else OUTPUT_SCALE)
     if len(x) > count:
       x = jnp.tensordot(
-        jnp.asarray(weights, x.dtype), x.reshape(-1, count, x.shape[-1]), 1
+        jnp.asarray(weights, x.dtype),
+        x.reshape(-1, count, x.shape[-1]),
+        1,
       )
     return x
 
@@ -226,7 +230,8 @@ class Lookahead(NamedTuple):
 
 
 def lookahead(
-  inner: optax.GradientTransformation, steps: int
+  inner: optax.GradientTransformation,
+  steps: int,
 ) -> optax.GradientTransformation:
   """Average parameters every few steps, and go on from the average (section 3.4). The
   weight of the average so far grows with the cube of the step.
@@ -246,7 +251,10 @@ def lookahead(
 
     slow = jax.tree.map(averaged, state.slow, params, updates)
     updates = jax.tree.map(
-      lambda update, new, old: jnp.where(due, new - old, update), updates, slow, params
+      lambda update, new, old: jnp.where(due, new - old, update),
+      updates,
+      slow,
+      params,
     )
     return updates, Lookahead(inner_state, slow, step)
 

@@ -26,7 +26,7 @@ from tyro.conf import arg
 
 from experiments import claims, frame, pages
 from experiments.claims import Claim, Estimate, Outcome
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
 
@@ -75,7 +75,7 @@ class Flags:
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.calibration")
+    flags = parse_flags(Flags, argv, prog="python -m experiments.calibration")
     entries = []
     for name in pages.PAGES:
       page = importlib.import_module(f"experiments.{name}").PAGE
@@ -102,7 +102,11 @@ def select_simulated(paper: str, names: set[str]) -> dict[str, Simulated]:
 
 
 def calibrate(
-  paper: str, name: str, simulated: Simulated, count: int, draws: int
+  paper: str,
+  name: str,
+  simulated: Simulated,
+  count: int,
+  draws: int,
 ) -> Errs:
   """Return how often results on a claim err, on a page of `count` lines."""
   claim = importlib.import_module(f"experiments.{paper}.paper").CLAIMS[name]
@@ -111,7 +115,10 @@ def calibrate(
 
 
 def false_and_true_shares(
-  claim: Claim, simulated: Simulated, count: int, draws: int
+  claim: Claim,
+  simulated: Simulated,
+  count: int,
+  draws: int,
 ) -> tuple[float, float]:
   """Return how often a claim is reproduced where it is false, and where it is true."""
   rng = np.random.default_rng(0)

@@ -75,7 +75,11 @@ class Claim(NamedTuple):
 
 
 def near(
-  statistic: str, printed: Printed, low: float, high: float, null: float | None = None
+  statistic: str,
+  printed: Printed,
+  low: float,
+  high: float,
+  null: float | None = None,
 ) -> Claim:
   """Return the claim that a statistic has the paper's value, within a margin."""
   return Claim(statistic, printed, low, high, null)
@@ -125,7 +129,11 @@ class Estimate(NamedTuple):
 
 
 def format_interval(
-  value: float, low: float, high: float, scale: float = 1.0, unit: str = ""
+  value: float,
+  low: float,
+  high: float,
+  scale: float = 1.0,
+  unit: str = "",
 ) -> str:
   """Return a value and its interval, to two digits of half the interval's width."""
   if not math.isfinite(value):
@@ -143,7 +151,10 @@ def format_interval(
 
 
 def student_estimate(
-  value: float, se: float, freedom: float = math.inf, unit: str = ""
+  value: float,
+  se: float,
+  freedom: float = math.inf,
+  unit: str = "",
 ) -> Estimate:
   """Return a number with its interval by Student's t."""
   reach = upper_quantile(ERRS / 2, freedom) * se
@@ -151,7 +162,10 @@ def student_estimate(
 
 
 def positive_estimate(
-  value: float, se: float, freedom: float = math.inf, unit: str = ""
+  value: float,
+  se: float,
+  freedom: float = math.inf,
+  unit: str = "",
 ) -> Estimate:
   """Return a positive number with the interval that is Student's on the log scale."""
   factor = math.nan

@@ -16,7 +16,7 @@ def hint(metavar: str, default: str) -> Any:
   return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
-def parse(
+def parse_flags(
   target: type,
   argv: Sequence[str] | None = None,
   *,

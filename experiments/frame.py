@@ -48,7 +48,7 @@ from tyro.conf import Positional, arg
 import vmapseeds as vs
 from experiments import gallery, kept
 from experiments.claims import Claim, Estimate, Printed
-from experiments.command import hint, parse
+from experiments.command import hint, parse_flags
 from experiments.kept import Part
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import one_line_errors
@@ -62,7 +62,12 @@ from vmapseeds.training.supervised import dataset_of
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
 PLAIN = vs.Recipe(
-  name="plain", dataset="digits", model="linear", epochs=0, batch_size=1, lr=0.0
+  name="plain",
+  dataset="digits",
+  model="linear",
+  epochs=0,
+  batch_size=1,
+  lr=0.0,
 )
 # Looks like the figures that `vmapseeds.reports` makes itself.
 STYLE = {
@@ -167,7 +172,7 @@ class Trained:
     # Files keep one test set.
     if self.kept is None or len(campaign.recipe.test_sets) > 1:
       return []
-    parts = kept.parts(self.kept, self.place(name).name)
+    parts = kept.read_parts(self.kept, self.place(name).name)
     runs = sum(record["runs"] for _, record in parts)
     # A search's later trials depend on its earlier ones, so that none can be added.
     if campaign.search and runs < campaign.count:
@@ -214,7 +219,9 @@ class Trained:
     return vs.train(recipe, runs, place, **options)
 
   def errors(
-    self, name: str, test_set: str | None = None
+    self,
+    name: str,
+    test_set: str | None = None,
   ) -> Bool[np.ndarray, "runs examples"]:
     """Which test examples each run of a campaign gets wrong; without runs that
     diverged.
@@ -222,7 +229,11 @@ class Trained:
     return vs.error_matrix(self(name, test_set))
 
   def tallies(
-    self, name: str, test_set: str | None = None, *, pairs: bool = False
+    self,
+    name: str,
+    test_set: str | None = None,
+    *,
+    pairs: bool = False,
   ) -> stats.Tallies:
     """The tallies of a campaign's runs that did not diverge; with `pairs` they include
     joint errors.
@@ -375,7 +386,7 @@ def row(
     claim = stated
     printed = claim.printed
   value, where = printed or ("not given", "—")
-  paper = value if isinstance(value, str) else percent(value)
+  paper = value if isinstance(value, str) else format_percent(value)
   if isinstance(ours, Estimate):
     estimate = ours
   return Row(quantity, paper, where, str(ours), runs, claim, estimate)
@@ -391,7 +402,7 @@ def rows_of(runs: int | str, *rows: tuple) -> list[Row]:
 HEAD = ("quantity", "paper", "where", "ours", "runs")
 
 
-def percent(value: float, se: float | None = None) -> str:
+def format_percent(value: float, se: float | None = None) -> str:
   """A fraction as per cent, to two digits of its standard error."""
   if not math.isfinite(value):
     return "—"
@@ -401,7 +412,7 @@ def percent(value: float, se: float | None = None) -> str:
   return f"{100 * value:z.{digits}f} ± {100 * se:.{digits}f} %"
 
 
-def number(value: float, se: float) -> str:
+def format_number(value: float, se: float) -> str:
   """A pure number, to two digits of its standard error."""
   if not (math.isfinite(value) and math.isfinite(se)):
     return "—"
@@ -416,7 +427,7 @@ def _digits(se: float) -> int:
   return max(0, 1 - math.floor(math.log10(se)))
 
 
-def duration(epochs: int) -> str:
+def format_duration(epochs: int) -> str:
   return count_of(epochs, "epoch")
 
 
@@ -537,8 +548,8 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
   name = f"experiments.{folder.name}"
   with one_line_errors():
     doc = importlib.import_module(name).__doc__
-    flags = parse(Flags, argv, prog=f"python -m {name}", description=doc)
-    make(folder, select_figures(folder, flags.figures), flags)
+    flags = parse_flags(Flags, argv, prog=f"python -m {name}", description=doc)
+    make_figures(folder, select_figures(folder, flags.figures), flags)
 
 
 def figure_names(folder: Path) -> list[str]:
@@ -568,7 +579,7 @@ def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
   return selected
 
 
-def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
+def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   """Makes some figures of the paper in `folder`: trains what they need, writes them and
   their page.
   """
@@ -577,7 +588,9 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   out = files.as_folder(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.as_folder(flags.campaigns)
   options = vs.Options(
-    seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering
+    seed_batch=flags.seed_batch,
+    lane_width=flags.lane_width,
+    lowering=flags.lowering,
   )
   for place in (out, trained_runs):
     check_writable(place)
@@ -598,17 +611,23 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
     trained = Trained(
-      paper, flags.scale, campaigns, trained_runs, options, records, kept=flags.kept
+      paper,
+      flags.scale,
+      campaigns,
+      trained_runs,
+      options,
+      records,
+      kept=flags.kept,
     )
     if flags.redraw:
       numbers, note = read_stored(out / f"{name}.json", module, trained)
     else:
       numbers = module.compute(trained)
       note = flags.note
-    write(out, trained, module, numbers, note)
+    write_figure(out, trained, module, numbers, note)
     if not flags.redraw:
-      show_rows(gallery.write(out, paper, every)[name])
-  gallery.write(out, paper, every)
+      show_rows(gallery.write_gallery(out, paper, every)[name])
+  gallery.write_gallery(out, paper, every)
   print(f"wrote {out / 'index.html'}")
 
 
@@ -679,8 +698,12 @@ def check_data(campaigns: Mapping[str, Campaign]) -> None:
       raise UserError(f"{mistake}; or name the figures that do without it") from None
 
 
-def write(
-  out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = ""
+def write_figure(
+  out: Path,
+  trained: Trained,
+  module: ModuleType,
+  numbers: Any,
+  note: str = "",
 ) -> None:
   """Saves a figure's picture and then its numbers."""
   name = module.__name__.rpartition(".")[2]
@@ -690,11 +713,15 @@ def write(
     panels = module.panels(numbers)
   caption = gallery.caption(trained.used.values())
   files.write(out / f"{name}.png", draw_png(module.plot, numbers, panels, caption))
-  save(out, trained, module, numbers, note)
+  save_record(out, trained, module, numbers, note)
 
 
-def save(
-  out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = ""
+def save_record(
+  out: Path,
+  trained: Trained,
+  module: ModuleType,
+  numbers: Any,
+  note: str = "",
 ) -> None:
   """Saves a figure's numbers and rows."""
   name = module.__name__.rpartition(".")[2]
@@ -729,12 +756,15 @@ def show_rows(figure: Mapping[str, Any]) -> None:
       table.add_row(label, *cells)
       label = ""  # a quantity that several rows have stands in the first
     table.add_section()
-  show(table)
+  print_table(table)
 
 
 @matplotlib.rc_context(STYLE)
 def draw_png(
-  plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int, caption: str = ""
+  plot: Callable[[Any, np.ndarray], None],
+  numbers: Any,
+  panels: int,
+  caption: str = "",
 ) -> bytes:
   """Return a figure as a PNG of 256 colours, under a caption that says what was trained."""
   lines = math.ceil(panels / 3)
@@ -755,7 +785,7 @@ def draw_png(
   return stream.getvalue()
 
 
-def show(table: Table) -> None:
+def print_table(table: Table) -> None:
   """Prints a table whose words and numbers stay whole: wider than a narrow terminal if
   it must be.
   """

@@ -48,8 +48,11 @@ def check_same(out: Path, paper: str, scale: str) -> None:
     )
 
 
-def write(
-  out: Path, paper: str, names: Sequence[str], module: str = ""
+def write_gallery(
+  out: Path,
+  paper: str,
+  names: Sequence[str],
+  module: str = "",
 ) -> dict[str, dict[str, Any]]:
   """Rewrites a paper's page from the records in its folder, and returns what it says of
   each figure. Figures without a record are left out. `module` of the paper makes all of
@@ -101,7 +104,7 @@ def caption(used: Iterable[Mapping[str, Any]]) -> str:
     group["epochs"][recipe["epochs"]] = bool(recipe.get("stop_at"))
   alike: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
   for (what, data), group in groups.items():
-    sets = alike.setdefault((what, epochs(group["epochs"])), [])
+    sets = alike.setdefault((what, format_epochs(group["epochs"])), [])
     sets.append((data, group["runs"], group["diverged"]))
   parts = []
   for (what, lasting), sets in alike.items():
@@ -113,7 +116,7 @@ def caption(used: Iterable[Mapping[str, Any]]) -> str:
   return "; ".join(parts)
 
 
-def epochs(lengths: Mapping[int, bool]) -> str:
+def format_epochs(lengths: Mapping[int, bool]) -> str:
   """Durations in words; a duration may be where training stops at the latest."""
   text = ", ".join(str(length) for length in sorted(lengths))
   text += " epoch" if list(lengths) == [1] else " epochs"

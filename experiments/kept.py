@@ -24,7 +24,7 @@ import xarray as xr
 from tyro.conf import Positional, arg
 
 import vmapseeds as vs
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError
 from vmapseeds.store import files
@@ -67,7 +67,12 @@ class Flags:
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.kept", description=__doc__)
+    flags = parse_flags(
+      Flags,
+      argv,
+      prog="python -m experiments.kept",
+      description=__doc__,
+    )
     if not flags.folders:
       raise UserError("no folder is given: name one or more that hold trained runs")
     check_writable(flags.out)
@@ -75,7 +80,11 @@ def main(argv: Sequence[str] | None = None) -> None:
       if folder.is_file():  # times that a paper's command leaves beside its folders
         continue
       path = flags.out / f"{folder.name}.npz"
-      write(path, folder_record(folder), small_arrays(vs.open_results(folder)))
+      write_kept_runs(
+        path,
+        folder_record(folder),
+        small_arrays(vs.open_results(folder)),
+      )
       print(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")
 
 
@@ -153,15 +162,17 @@ def small_integers(classes: np.ndarray) -> np.ndarray:
   return np.ascontiguousarray(classes, np.int8 if fits_a_byte else np.int16)
 
 
-def write(
-  path: Path, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+def write_kept_runs(
+  path: Path,
+  record: Mapping[str, Any],
+  arrays: Mapping[str, np.ndarray],
 ) -> None:
   stream = io.BytesIO()
   np.savez_compressed(stream, record=np.array(json.dumps(record)), **arrays)
   files.write(path, stream.getvalue())
 
 
-def parts(folder: Path, name: str) -> list[Part]:
+def read_parts(folder: Path, name: str) -> list[Part]:
   """Return the arrays of the files of a name, each with its record, in the order of the
   numbers that their names end in: how many runs the files before have.
 
@@ -193,7 +204,8 @@ def parts(folder: Path, name: str) -> list[Part]:
 
 
 def open_part(
-  arrays: Mapping[str, np.ndarray], record: Mapping[str, Any] | None = None
+  arrays: Mapping[str, np.ndarray],
+  record: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
   """Return the runs of a file as `vs.open_results` would; `record` says how they were
   made.

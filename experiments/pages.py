@@ -30,7 +30,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import claims, frame, gallery
 from experiments.claims import Claim, Estimate, Outcome
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
 
@@ -197,7 +197,7 @@ class Judged(NamedTuple):
     value, _ = self.claim.printed
     if isinstance(value, str):
       return value
-    return frame.percent(value)
+    return frame.format_percent(value)
 
   @property
   def ours(self) -> str:
@@ -217,7 +217,7 @@ def claim_of(page: Page, line: Line) -> Claim:
   return module.CLAIMS[line.claim]
 
 
-def judge(page: Page, records: Records) -> list[Judged]:
+def judge_lines(page: Page, records: Records) -> list[Judged]:
   """Return all lines of a page. Those whose regime is not reached have the interval of
   95 % and are not judged.
   """
@@ -251,7 +251,12 @@ class Flags:
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.pages", description=__doc__)
+    flags = parse_flags(
+      Flags,
+      argv,
+      prog="python -m experiments.pages",
+      description=__doc__,
+    )
     modules = [importlib.import_module(f"experiments.{name}") for name in PAGES]
     for module in modules:
       if not flags.stored:
@@ -260,10 +265,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         rewrite_rows(flags.out / f"{path}.json")
     records = Records(flags.out)
     index = gallery.TEMPLATES.get_template("index.md.j2")
-    text = index.render(counts=totals([module.PAGE for module in modules], records))
+    text = index.render(
+      counts=totals_table([module.PAGE for module in modules], records)
+    )
     files.write(flags.out / "index.md", text.encode())
     for module in modules:
-      write(flags.out, module, records)
+      write_page(flags.out, module, records)
       print(f"wrote {flags.out / module.PAGE.folder / 'index.md'}")
 
 
@@ -280,8 +287,12 @@ def rewrite_rows(path: Path) -> None:
   files.write(path, text.encode())
 
 
-def recompute(
-  out: Path, paper: str, folder: str, names: Sequence[str], scale: str = "laptop"
+def recompute_records(
+  out: Path,
+  paper: str,
+  folder: str,
+  names: Sequence[str],
+  scale: str = "laptop",
 ) -> None:
   """Makes records anew from the runs that a folder of the gallery keeps."""
   campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(scale)
@@ -311,10 +322,10 @@ def save_again(folder: Path, trained: frame.Trained, module: ModuleType) -> None
   for name, campaign in record.get("campaigns", {}).items():
     if name in trained.used:
       trained.used[name]["trained_on"] = campaign["trained_on"]
-  frame.save(folder, trained, module, numbers, record.get("note", ""))
+  frame.save_record(folder, trained, module, numbers, record.get("note", ""))
 
 
-def write(out: Path, module: ModuleType, records: Records) -> None:
+def write_page(out: Path, module: ModuleType, records: Records) -> None:
   """Writes a page, its pictures in both themes, and its appendix."""
   page: Page = module.PAGE
   folder = out / page.folder
@@ -322,7 +333,7 @@ def write(out: Path, module: ModuleType, records: Records) -> None:
     for theme, colors in THEMES.items():
       image = draw_svg(picture, records, colors)
       files.write(folder / f"{name}-{theme}.svg", image)
-  files.write(folder / "index.md", text(module, records).encode())
+  files.write(folder / "index.md", page_text(module, records).encode())
   rows = appendix(page, records)
   files.write(folder / "appendix.csv", as_csv(rows).encode())
   template = gallery.TEMPLATES.get_template("appendix.md.j2")
@@ -330,10 +341,10 @@ def write(out: Path, module: ModuleType, records: Records) -> None:
   files.write(folder / "appendix.md", table.encode())
 
 
-def text(module: ModuleType, records: Records) -> str:
+def page_text(module: ModuleType, records: Records) -> str:
   """Return a page in Markdown."""
   page: Page = module.PAGE
-  lines = judge(page, records)
+  lines = judge_lines(page, records)
   place = module.__name__.removeprefix("experiments.").replace(".", "/")
   outcomes = [line.outcome for line in lines]
   return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
@@ -346,7 +357,7 @@ def text(module: ModuleType, records: Records) -> str:
   )
 
 
-def totals(every: Sequence[Page], records: Records) -> str:
+def totals_table(every: Sequence[Page], records: Records) -> str:
   """Return how many lines of each page have each outcome, as a table."""
   _, *others = claims.JUDGED
   heading = f"| | reproduced of those asked | {' | '.join(others)} |"
@@ -354,7 +365,7 @@ def totals(every: Sequence[Page], records: Records) -> str:
   for page in every:
     if not page.lines:
       continue
-    outcomes = [line.outcome for line in judge(page, records)]
+    outcomes = [line.outcome for line in judge_lines(page, records)]
     asked = len(judged_lines(page))
     cells = [
       f"[{page.folder}]({page.folder}/index.md)",

@@ -19,11 +19,15 @@ SGD = ADAM.replace(
   evaluate_every=10,
 )
 DIGITS = vs.recipe(
-  "digits_cnn", classes=ADAM.classes, augment="", epochs=2, evaluate_every=1
+  "digits_cnn",
+  classes=ADAM.classes,
+  augment="",
+  epochs=2,
+  evaluate_every=1,
 )
 
 
-class Scale(NamedTuple):
+class CandidateScale(NamedTuple):
   """Recipe and sizes of the campaigns. All runs have the same training examples."""
 
   recipe: vs.Recipe  # of two classes
@@ -36,10 +40,10 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-  "smoke": Scale(DIGITS, DIGITS, 700, 16, 16, 8, 700),
-  "laptop": Scale(SGD, ADAM, 40_000, 30, 30, 24, 4_000),
-  "gpu": Scale(SGD, ADAM, 40_000, 200, 1600, 90, 40_000),
-  "paper": Scale(SGD, ADAM, 40_000, 200, 1600, 90, 40_000),
+  "smoke": CandidateScale(DIGITS, DIGITS, 700, 16, 16, 8, 700),
+  "laptop": CandidateScale(SGD, ADAM, 40_000, 30, 30, 24, 4_000),
+  "gpu": CandidateScale(SGD, ADAM, 40_000, 200, 1600, 90, 40_000),
+  "paper": CandidateScale(SGD, ADAM, 40_000, 200, 1600, 90, 40_000),
 }
 VARIED = {"S_init": "init", "S_batch": "order", "S_all": ("init", "order")}
 

@@ -70,7 +70,7 @@ class SplitRuns(NamedTuple):
   at_chance: Int[np.ndarray, " left"]  # of the second half, otherwise left out
 
 
-def halves(results: xr.Dataset) -> SplitRuns:
+def halves_of_source(results: xr.Dataset) -> SplitRuns:
   """The halves of a source's runs. A run is at chance if the 95 % interval of its accuracy
   reaches down to one half.
   """
@@ -92,7 +92,7 @@ def gaps_of(
   Int[np.ndarray, " examples"],
 ]:
   """Logit gaps of the reference and of the candidates; labels."""
-  half = halves(results)
+  half = halves_of_source(results)
   logits = results.logits.values
   reference, runs = map(
     stats.logit_gap, (logits[half.reference], logits[half.candidates])
@@ -100,14 +100,17 @@ def gaps_of(
   return reference, runs, results.labels.values
 
 
-def sources(trained: Trained, names: Iterable[str] = VARIED) -> dict[str, Source]:
+def candidates_by_source(
+  trained: Trained,
+  names: Iterable[str] = VARIED,
+) -> dict[str, Source]:
   """The sources by name, with as many runs of S_all as of the others."""
   half = SCALES[trained.scale].runs // 2
   by_name = {}
   for name in names:
     results = trained(name)
     reference, runs, labels = gaps_of(results)
-    lost = results.isel(run=halves(results).at_chance)
+    lost = results.isel(run=halves_of_source(results).at_chance)
     by_name[name] = measure_source(reference[:half], runs[:half], labels)._replace(
       diverged=int(results.diverged.sum()),
       at_chance=(lost.predictions == lost.labels).values.mean(1),
@@ -123,7 +126,7 @@ def measure_source(
   """The statistics of candidates, from logit gaps."""
   predictions = measures.gap_labels(candidates)
   together = measures.gap_labels(measures.ensemble_gaps(candidates))
-  trimmed = levels(reference, candidates)
+  trimmed = trimming_levels(reference, candidates)
   churn = stats.disagreement_matrix(predictions)
   return Source(
     *candidates.shape[:1],
@@ -142,7 +145,7 @@ def measure_source(
   )
 
 
-def levels(
+def trimming_levels(
   reference: Float[np.ndarray, "models examples"],
   candidates: Float[np.ndarray, "runs examples"],
 ) -> measures.TrimmingLevel:
@@ -166,7 +169,8 @@ class Excluded(NamedTuple):
 
 
 def excluded(
-  worse: Float[np.ndarray, " runs"], small: Bool[np.ndarray, " runs"]
+  worse: Float[np.ndarray, " runs"],
+  small: Bool[np.ndarray, " runs"],
 ) -> Excluded:
   """`worse` is larger for worse runs. The p-value is exact: runs with a small α̂ are a
   random draw from all runs.
@@ -178,7 +182,8 @@ def excluded(
 
 
 def tau(
-  order: Float[np.ndarray, " runs"], worse: Float[np.ndarray, " runs"]
+  order: Float[np.ndarray, " runs"],
+  worse: Float[np.ndarray, " runs"],
 ) -> tuple[float, float]:
   """Kendall's τ and its standard error by the jackknife over runs."""
   without_each = [
@@ -203,7 +208,9 @@ class Rank(NamedTuple):
 
 
 def rank_correlation(
-  x: Float[np.ndarray, " runs"], y: Float[np.ndarray, " runs"], covariates: int = 0
+  x: Float[np.ndarray, " runs"],
+  y: Float[np.ndarray, " runs"],
+  covariates: int = 0,
 ) -> Rank:
   """Spearman's ρ at equal values of so many covariates; NaN for too few runs, or if a
   series is constant.
@@ -262,7 +269,12 @@ def scatter(
       label=name,
     )
     ax.scatter(
-      x[~known], np.ones((~known).sum()), s=14, color=color, marker="x", linewidths=0.8
+      x[~known],
+      np.ones((~known).sum()),
+      s=14,
+      color=color,
+      marker="x",
+      linewidths=0.8,
     )
   ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
   levels = np.concatenate([source.level for source in sources.values()])
@@ -295,7 +307,11 @@ def beside(n: Source, axes: Sequence[Axes]) -> None:
       linewidths=0.3,
     )
     ax.scatter(
-      accuracy[~known], values[~known], s=22, color=plots.VERMILION, marker="x"
+      accuracy[~known],
+      values[~known],
+      s=22,
+      color=plots.VERMILION,
+      marker="x",
     )
     ax.set(xlabel="accuracy (%)", ylabel=label)
     ax.grid(True)
@@ -311,7 +327,11 @@ def like(n: Source, count: int) -> list[str]:
 
 
 def in_words(
-  accuracy: float, ece: float, churn: float, mean_churn: float, level: float
+  accuracy: float,
+  ece: float,
+  churn: float,
+  mean_churn: float,
+  level: float,
 ) -> str:
   """A line of tables 11 and 14, of fractions."""
   level = "none" if math.isnan(level) else f"{level:.3f}"

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Row, Trained, percent, rows_of
+from experiments.frame import Row, Trained, format_percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -19,18 +19,18 @@ PANELS = 2
 SHOWN = 1500  # test examples
 
 
-class Numbers(NamedTuple):
+class TwoRuns(NamedTuple):
   source: Source
   pair: Int[np.ndarray, " 2"]  # candidates
   gaps: Float[np.ndarray, "2 examples"]  # of some test examples
   labels: Int[np.ndarray, " examples"]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> TwoRuns:
   _, runs, labels = candidates.gaps_of(trained("S_all"))
-  source = candidates.sources(trained, ["S_all"])["S_all"]
+  source = candidates.candidates_by_source(trained, ["S_all"])["S_all"]
   pair = alike(source)
-  return Numbers(source, pair, runs[pair, :SHOWN].round(3), labels[:SHOWN])
+  return TwoRuns(source, pair, runs[pair, :SHOWN].round(3), labels[:SHOWN])
 
 
 def alike(n: Source) -> Int[np.ndarray, " 2"]:
@@ -44,7 +44,7 @@ def alike(n: Source) -> Int[np.ndarray, " 2"]:
   return order[first : first + 2]
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: TwoRuns) -> list[Row]:
   n, (a, b) = numbers.source, numbers.pair
   known = ~np.isnan(n.level)
   threshold = stats.ks_threshold(n.examples)
@@ -54,14 +54,14 @@ def rows(numbers: Numbers) -> list[Row]:
     (
       "accuracy of the two runs",
       ("equal", "figure 1"),
-      f"{percent(n.accuracy.accuracies[a])} and {percent(n.accuracy.accuracies[b])}",
+      f"{format_percent(n.accuracy.accuracies[a])} and {format_percent(n.accuracy.accuracies[b])}",
     ),
-    ("test examples they disagree on", None, percent(opposite)),
+    ("test examples they disagree on", None, format_percent(opposite)),
     ("their α̂", None, f"{n.level[a]:.3f} and {n.level[b]:.3f}"),
     (
       "candidates within δ_a untrimmed",
       None,
-      percent((n.distance <= threshold).mean()),
+      format_percent((n.distance <= threshold).mean()),
     ),
     (
       "ρ of the untrimmed distance with α̂",
@@ -71,7 +71,7 @@ def rows(numbers: Numbers) -> list[Row]:
   )
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: TwoRuns, axes: np.ndarray) -> None:
   n, (two, trimming) = numbers.source, axes
   for label, color in enumerate((plots.BLUE, plots.VERMILION)):
     of_class = numbers.labels == label
@@ -82,7 +82,10 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   two.set(xlabel="logit gap of a run", ylabel="logit gap of a run as accurate")
   two.legend()
   candidates.scatter(
-    trimming, {"S_all": n}, lambda s: s.distance, "untrimmed distance (%)"
+    trimming,
+    {"S_all": n},
+    lambda s: s.distance,
+    "untrimmed distance (%)",
   )
   threshold = 100 * stats.ks_threshold(n.examples)
   trimming.axvline(threshold, color=plots.INK, linewidth=0.9, label="δ_a")

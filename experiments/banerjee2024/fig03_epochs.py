@@ -16,7 +16,7 @@ from experiments import measures
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.paper import CLAIMS
 from experiments.claims import Estimate, student_estimate
-from experiments.frame import Row, Trained, percent, rows_of
+from experiments.frame import Row, Trained, format_percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -52,14 +52,14 @@ class Gaps(NamedTuple):
   large: Float[np.ndarray, " runs"]
 
 
-class Numbers(NamedTuple):
+class EpochNumbers(NamedTuple):
   gaps: Gaps
   epochs: Epochs
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> EpochNumbers:
   _, runs, _ = candidates.gaps_of(trained("S_all"))
-  return Numbers(gap_distributions(runs), by_epoch(trained("S_all")))
+  return EpochNumbers(gap_distributions(runs), by_epoch(trained("S_all")))
 
 
 def gap_distributions(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
@@ -85,14 +85,14 @@ def gap_distributions(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
 
 def by_epoch(results: xr.Dataset) -> Epochs:
   """The candidates, and how near they are to the reference, after each evaluated epoch."""
-  half = candidates.halves(results)
+  half = candidates.halves_of_source(results)
   labels = results.labels.values
   series = []
   for epoch in results.epoch:
     logits = results.epoch_logits.sel(epoch=epoch).values
     reference = stats.logit_gap(logits[half.reference])
     gaps = stats.logit_gap(logits[half.candidates])
-    level = candidates.levels(reference, gaps).level
+    level = candidates.trimming_levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
     right = measures.gap_labels(gaps) == labels
     together = measures.gap_labels(ensemble) == labels
@@ -114,7 +114,7 @@ def by_epoch(results: xr.Dataset) -> Epochs:
   )
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: EpochNumbers) -> list[Row]:
   gaps, n = numbers
   early = int(np.argmax(n.epoch >= 0.2 * n.epoch[-1]))
   late = int(np.argmax(n.epoch >= 0.6 * n.epoch[-1]))
@@ -161,15 +161,19 @@ def rows(numbers: Numbers) -> list[Row]:
         (
           f"epoch {epoch}: accuracy of runs; of the ensemble",
           None,
-          f"{candidates.span(n.accuracy[i])}; {percent(n.ensemble_accuracy[i])}",
+          f"{candidates.span(n.accuracy[i])}; {format_percent(n.ensemble_accuracy[i])}",
         ),
         (
           f"epoch {epoch}: ECE of runs; of the ensemble",
           None,
-          f"{candidates.span(n.ece[i])}; {percent(n.ensemble_ece[i])}",
+          f"{candidates.span(n.ece[i])}; {format_percent(n.ensemble_ece[i])}",
         ),
         (f"epoch {epoch}: churn with the ensemble", None, candidates.span(n.churn[i])),
-        (f"epoch {epoch}: runs with α̂ ≤ {candidates.SMALL}", None, percent(n.small[i])),
+        (
+          f"epoch {epoch}: runs with α̂ ≤ {candidates.SMALL}",
+          None,
+          format_percent(n.small[i]),
+        ),
       )
     ),
   )
@@ -181,7 +185,9 @@ def snapshots(n: Epochs) -> list[int]:
 
 
 def better_half(
-  n: Epochs, metric: np.ndarray, place: int
+  n: Epochs,
+  metric: np.ndarray,
+  place: int,
 ) -> Float[np.ndarray, " half"]:
   """A metric of the runs that are more accurate than the median after some epoch."""
   return metric[place, np.argsort(-n.accuracy[place])[: max(2, n.runs // 2)]]
@@ -197,21 +203,31 @@ def unpaired_estimate(a: np.ndarray, b: np.ndarray) -> Estimate:
   return student_estimate(a.mean() - b.mean(), se, len(a) + len(b) - 2, "%")
 
 
-def band(
-  ax: Axes, epochs: np.ndarray, values: np.ndarray, label: str, color: str
+def draw_range_of_runs(
+  ax: Axes,
+  epochs: np.ndarray,
+  values: np.ndarray,
+  label: str,
+  color: str,
 ) -> None:
   """The mean over runs, and the range of all of them."""
   low = values.min(1)
   high = values.max(1)
   ax.fill_between(
-    epochs, low, high, alpha=0.25, color=color, linewidth=0, label="all runs"
+    epochs,
+    low,
+    high,
+    alpha=0.25,
+    color=color,
+    linewidth=0,
+    label="all runs",
   )
   ax.plot(epochs, values.mean(1), "o-", color=color, markersize=3.5, label="their mean")
   ax.set(xlabel="epoch", ylabel=label)
   ax.grid(True)
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: EpochNumbers, axes: np.ndarray) -> None:
   gaps, n = numbers
   histogram, *by_metric, flat = axes
   middles = (gaps.edges[1:] + gaps.edges[:-1]) / 2
@@ -230,7 +246,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   together = {"accuracy": n.ensemble_accuracy, "ECE": n.ensemble_ece}
   every = {"accuracy": n.accuracy, "ECE": n.ece, "churn with the ensemble": n.churn}
   for ax, (name, values) in zip(by_metric, every.items(), strict=True):
-    band(ax, n.epoch, 100 * values, f"{name} (%)", plots.BLUE)
+    draw_range_of_runs(ax, n.epoch, 100 * values, f"{name} (%)", plots.BLUE)
     if name in together:
       ax.plot(n.epoch, 100 * together[name], color=plots.ORANGE, label="the ensemble")
     ax.legend()

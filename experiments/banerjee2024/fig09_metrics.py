@@ -27,7 +27,7 @@ METRICS = {
 
 
 def compute(trained: Trained) -> dict[str, Source]:
-  return candidates.sources(trained)
+  return candidates.candidates_by_source(trained)
 
 
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
@@ -40,7 +40,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
         row(
           f"{name}: τ of α̂ with {metric}",
           claim,
-          frame.number(worse * tau, se),
+          frame.format_number(worse * tau, se),
           n.runs,
           student_estimate(tau, se),
         )
@@ -59,7 +59,9 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 
 
 def at_equal_accuracy(
-  numbers: Mapping[str, Source], metric: str, value_of: Callable[[Source], np.ndarray]
+  numbers: Mapping[str, Source],
+  metric: str,
+  value_of: Callable[[Source], np.ndarray],
 ) -> list[Row]:
   """The correlation of α̂ with a metric given accuracy, of each source and of all, and
   what accuracy alone tells of the metric.

@@ -12,7 +12,7 @@ from experiments.banerjee2024 import candidates, fig03_epochs, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.banerjee2024.fig03_epochs import Epochs
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, percent, row, rows_of
+from experiments.frame import Row, Trained, format_percent, row, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -32,7 +32,7 @@ def compute(trained: Trained) -> Transfer:
   return Transfer(
     fig03_epochs.by_epoch(trained("last_layers")),
     candidates.measure_source(reference, runs, labels),
-    candidates.sources(trained, ["S_all"])["S_all"].accuracy.accuracies,
+    candidates.candidates_by_source(trained, ["S_all"])["S_all"].accuracy.accuracies,
     tuple(
       trained.campaigns[name].recipe.optimizer for name in ("last_layers", "S_all")
     ),
@@ -46,8 +46,12 @@ def rows(numbers: Transfer) -> list[Row]:
   listed = zip(paper.TABLE14, candidates.like(n, len(paper.TABLE14)), strict=False)
   table = rows_of(
     n.runs,
-    ("accuracy", ("99 %", "figure 12"), percent(n.accuracy.mean, n.accuracy.mean_se)),
-    ("sd of accuracy", None, percent(n.accuracy.sd, n.accuracy.sd_se)),
+    (
+      "accuracy",
+      ("99 %", "figure 12"),
+      format_percent(n.accuracy.mean, n.accuracy.mean_se),
+    ),
+    ("sd of accuracy", None, format_percent(n.accuracy.sd, n.accuracy.sd_se)),
     (
       f"{paper.CLAIMS['transfer'].statistic}, by {' and by '.join(numbers.optimizers)}",
       paper.CLAIMS["transfer"],
@@ -79,10 +83,19 @@ def level_span(n: Source) -> str:
 def plot(numbers: Transfer, axes: np.ndarray) -> None:
   """Figure 12; α̂ against accuracy; figure 13, two metrics at a time."""
   n = numbers.epochs
-  fig03_epochs.band(axes[0], n.epoch, n.loss, "test loss", plots.ORANGE)
-  fig03_epochs.band(axes[1], n.epoch, 100 * n.accuracy, "accuracy (%)", plots.PURPLE)
+  fig03_epochs.draw_range_of_runs(axes[0], n.epoch, n.loss, "test loss", plots.ORANGE)
+  fig03_epochs.draw_range_of_runs(
+    axes[1],
+    n.epoch,
+    100 * n.accuracy,
+    "accuracy (%)",
+    plots.PURPLE,
+  )
   of_source = {"S_all": numbers.source}
   candidates.scatter(
-    axes[2], of_source, lambda s: s.accuracy.accuracies, "accuracy (%)"
+    axes[2],
+    of_source,
+    lambda s: s.accuracy.accuracies,
+    "accuracy (%)",
   )
   candidates.beside(numbers.source, axes[3:])

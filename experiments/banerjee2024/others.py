@@ -28,7 +28,9 @@ def others(name: str) -> vs.Dataset:
     return both, np.concatenate([targets, targets + len(LEFT_OUT)])
 
   return vs.Dataset(
-    train=turned(data.train), test=turned(data.tests["test"]), name=f"{name}_others"
+    train=turned(data.train),
+    test=turned(data.tests["test"]),
+    name=f"{name}_others",
   )
 
 

@@ -36,7 +36,7 @@ def two_runs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.set_aspect("equal", "datalim")
 
 
-def epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw accuracy and calibration error of runs and of their ensemble, by epoch."""
   n = records.numbers("banerjee2024/fig03_epochs").epochs
   for ax, values, together, label in (
@@ -53,7 +53,7 @@ def epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   axes[0].legend(loc="lower right")
 
 
-def ensembles(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_sizes(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw calibration error and accuracy of ensembles by size, beside the paper's."""
   by_size = records.numbers("banerjee2024/table1_ensembles").by_size
   sizes = [size for size in paper.ENSEMBLES if size <= 30]
@@ -77,13 +77,16 @@ def ensembles(records: Records, axes: np.ndarray, colors: Colors) -> None:
   axes[1].legend()
 
 
-def levels(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_levels(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw accuracy against α̂ of all candidates, on one pair of axes."""
   (ax,) = axes
   numbers = records.numbers("banerjee2024/table2_accuracies")
   names = {"S_init": "initialisation", "S_batch": "batch order", "S_all": "both"}
   for (name, label), color, marker in zip(
-    names.items(), (colors.blue, colors.vermilion, colors.green), "os^", strict=True
+    names.items(),
+    (colors.blue, colors.vermilion, colors.green),
+    "os^",
+    strict=True,
   ):
     n = numbers[name]
     ax.plot(
@@ -175,18 +178,18 @@ PAGE = Page(
       height=2.8,
     ),
     "epochs": Picture(
-      epochs,
+      draw_epochs,
       "Figures 3 and 16: 15 runs, their mean and their whole range, and their ensemble.",
       panels=2,
     ),
     "ensembles": Picture(
-      ensembles,
+      draw_sizes,
       "Table 1: mean and standard deviation of 500 ensembles drawn from 15 runs here, "
       "from 800 there.",
       panels=2,
     ),
     "levels": Picture(
-      levels,
+      draw_levels,
       "Table 2: candidates by what varies. Left of the dashed line, α̂ is small.",
     ),
   },
@@ -195,4 +198,4 @@ PAGE = Page(
 
 def recompute(out: Path) -> None:
   """Make the records of kept runs anew."""
-  pages.recompute(out, "banerjee2024", "banerjee2024", NAMES)
+  pages.recompute_records(out, "banerjee2024", "banerjee2024", NAMES)

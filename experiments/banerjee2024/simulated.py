@@ -30,24 +30,57 @@ def unpaired(rng: np.random.Generator, mean: float) -> Estimate:
   return fig03_epochs.unpaired_estimate(mean + SD * late, SD * early)
 
 
-def simulate(draw, law: float, null: float, law_text: str, null_text: str) -> Simulated:
+def simulate_direction(
+  draw,
+  law: float,
+  null: float,
+  law_text: str,
+  null_text: str,
+) -> Simulated:
   """Return the campaigns of a draw with one argument."""
   return Simulated(
-    lambda rng: draw(rng, law), law_text, lambda rng: draw(rng, null), null_text
+    lambda rng: draw(rng, law),
+    law_text,
+    lambda rng: draw(rng, null),
+    null_text,
   )
 
 
 SIMULATED = {
-  "ECE": simulate(ece, 0.0057, 0.0, "500 draws, as printed", "one mean"),
-  "overconfident": simulate(
-    unpaired, 0.01, 0.0, f"{RUNS} runs, 1 %, sd 0.4 %", "no rise"
+  "ECE": simulate_direction(ece, 0.0057, 0.0, "500 draws, as printed", "one mean"),
+  "overconfident": simulate_direction(
+    unpaired,
+    0.01,
+    0.0,
+    f"{RUNS} runs, 1 %, sd 0.4 %",
+    "no rise",
   ),
-  "departs": simulate(unpaired, 0.013, 0.0, f"{RUNS} runs, 1.3 %, sd 0.4 %", "no rise"),
-  "calibrated": simulate(
-    paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "the same"
+  "departs": simulate_direction(
+    unpaired,
+    0.013,
+    0.0,
+    f"{RUNS} runs, 1.3 %, sd 0.4 %",
+    "no rise",
   ),
-  "uncertain": simulate(
-    paired, -0.005, 0.0, f"{RUNS} runs, -0.5 %, sd 0.4 %", "as many"
+  "calibrated": simulate_direction(
+    paired,
+    -0.01,
+    0.0,
+    f"{RUNS} runs, -1 %, sd 0.4 %",
+    "the same",
   ),
-  "extreme": simulate(paired, -0.01, 0.0, f"{RUNS} runs, -1 %, sd 0.4 %", "as many"),
+  "uncertain": simulate_direction(
+    paired,
+    -0.005,
+    0.0,
+    f"{RUNS} runs, -0.5 %, sd 0.4 %",
+    "as many",
+  ),
+  "extreme": simulate_direction(
+    paired,
+    -0.01,
+    0.0,
+    f"{RUNS} runs, -1 %, sd 0.4 %",
+    "as many",
+  ),
 }

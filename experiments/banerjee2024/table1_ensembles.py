@@ -17,7 +17,7 @@ from experiments import measures
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.paper import CLAIMS, Varied
 from experiments.claims import Estimate, positive_estimate, student_estimate
-from experiments.frame import Row, Trained, percent, row, rows_of
+from experiments.frame import Row, Trained, format_percent, row, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -62,19 +62,19 @@ class Distances(NamedTuple):
   own: float  # of the ensemble of all candidates from the candidates
 
 
-class Numbers(NamedTuple):
+class EnsembleSizes(NamedTuple):
   distances: Distances
   by_size: dict[int, Ensembles]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> EnsembleSizes:
   reference, runs, labels = candidates.gaps_of(trained("S_all"))
   by_size = {
     members: draw_ensembles(reference, runs, labels, members)
     for members in paper.ENSEMBLES
     if members < len(runs)
   }
-  return Numbers(distances(reference, runs), by_size)
+  return EnsembleSizes(distances(reference, runs), by_size)
 
 
 def distances(
@@ -97,7 +97,7 @@ def draw_ensembles(
   rng = np.random.default_rng(members)
   drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
   gaps = measures.ensemble_gaps(runs, drawn)
-  level = candidates.levels(reference, gaps).level
+  level = candidates.trimming_levels(reference, gaps).level
   predictions = measures.gap_labels(gaps)
   together = measures.gap_labels(measures.ensemble_gaps(runs))
   accuracy = (predictions == labels).mean(1)
@@ -115,7 +115,7 @@ def draw_ensembles(
   )
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: EnsembleSizes) -> list[Row]:
   apart, by_size = numbers
   first = next(iter(by_size.values()))
   runs = f"{first.runs}, {DRAWN} draws"
@@ -136,8 +136,8 @@ def rows(numbers: Numbers) -> list[Row]:
     small = CLAIMS["small"] if size == 30 else (printed.small, "table 1")
     table += rows_of(
       runs,
-      (f"{size} members: within δ_a untrimmed", within, share(n.within)),
-      (f"{size} members: α̂ ≤ {candidates.SMALL}", small, share(n.small)),
+      (f"{size} members: within δ_a untrimmed", within, share_text(n.within)),
+      (f"{size} members: α̂ ≤ {candidates.SMALL}", small, share_text(n.small)),
     )
     for metric, label in METRICS.items():
       stated = varied(getattr(printed, metric)), "table 1"
@@ -165,7 +165,7 @@ def rows(numbers: Numbers) -> list[Row]:
   return [*table, row(quantity, CLAIMS["ECE"], falls, runs)]
 
 
-def share(fraction: float) -> Estimate:
+def share_text(fraction: float) -> Estimate:
   low, high = stats.proportion_over_examples(fraction, DRAWN).interval
   return Estimate(fraction, float(low), float(high), unit="%")
 
@@ -175,14 +175,14 @@ def varied(x: Varied, drawn: int | None = None) -> str:
   standard errors.
   """
   if drawn is None:
-    return f"{percent(x.mean)}, sd {percent(x.sd)}"
+    return f"{format_percent(x.mean)}, sd {format_percent(x.sd)}"
   of_mean = x.sd / math.sqrt(drawn)
   # Of normal values.
   of_sd = x.sd / math.sqrt(2 * (drawn - 1))
-  return f"{percent(x.mean, of_mean)}, sd {percent(x.sd, of_sd)}"
+  return f"{format_percent(x.mean, of_mean)}, sd {format_percent(x.sd, of_sd)}"
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: EnsembleSizes, axes: np.ndarray) -> None:
   """The shares that need little or no trimming, ours and the paper's; then every drawn
   ensemble: figures 4 and 6, and 5, two metrics at a time.
   """
@@ -196,7 +196,11 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     ([paper.ENSEMBLES[size].small for size in sizes], "α̂ ≤ 0.05, the paper's", "D"),
   ):
     shares.plot(
-      places, 100 * np.array(fractions), style, markerfacecolor="white", label=label
+      places,
+      100 * np.array(fractions),
+      style,
+      markerfacecolor="white",
+      label=label,
     )
   shares.set_xticks(places, sizes)
   shares.set(xlabel="members", ylabel="ensembles (%)", ylim=(-4, 104))

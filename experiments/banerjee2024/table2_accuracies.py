@@ -12,7 +12,7 @@ import numpy as np
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.claims import Estimate, format_interval, student_estimate
-from experiments.frame import Row, Trained, percent, row, rows_of
+from experiments.frame import Row, Trained, format_percent, row, rows_of
 from vmapseeds import stats
 
 TITLE = "Table 2, figure 7: accuracies by what varies, and where α̂ is small"
@@ -20,7 +20,7 @@ PANELS = 3
 
 
 def compute(trained: Trained) -> dict[str, Source]:
-  return candidates.sources(trained)
+  return candidates.candidates_by_source(trained)
 
 
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
@@ -38,12 +38,12 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       (
         f"{name}: mean accuracy",
         (printed.accuracy.mean, "table 2"),
-        percent(n.accuracy.mean, n.accuracy.mean_se),
+        format_percent(n.accuracy.mean, n.accuracy.mean_se),
       ),
       (
         f"{name}: sd of accuracy",
         (printed.accuracy.sd, "table 2"),
-        percent(n.accuracy.sd, n.accuracy.sd_se),
+        format_percent(n.accuracy.sd, n.accuracy.sd_se),
       ),
       (
         f"{name}: accuracies",
@@ -63,7 +63,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       (
         f"{name}: accuracy of the ensemble",
         (printed.of_ensemble, "table 2"),
-        percent(n.ensemble_accuracy),
+        format_percent(n.ensemble_accuracy),
       ),
       (
         f"{name}: α̂ ≤ {candidates.SMALL}",
@@ -91,7 +91,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   init = numbers["S_init"]
   batch = numbers["S_batch"]
   claim = paper.CLAIMS["order"]
-  learnt = ratio_of_variances(batch.accuracy.accuracies, init.accuracy.accuracies)
+  learnt = accuracy_variance_ratio(batch.accuracy.accuracies, init.accuracy.accuracies)
   table.append(row(claim.statistic, claim, learnt, batch.runs))
   if len(init.at_chance) + len(batch.at_chance):
     # Not judged: one such run decides it, and equal laws would often seem to differ.
@@ -99,12 +99,12 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     every_init = np.append(init.accuracy.accuracies, init.at_chance)
     quantity = f"{claim.statistic}, with runs at chance"
     table.append(
-      row(quantity, None, ratio_of_variances(every_batch, every_init), batch.runs)
+      row(quantity, None, accuracy_variance_ratio(every_batch, every_init), batch.runs)
     )
   return table
 
 
-def ratio_of_variances(a: np.ndarray, b: np.ndarray) -> Estimate:
+def accuracy_variance_ratio(a: np.ndarray, b: np.ndarray) -> Estimate:
   """The ratio of the variances of some accuracies and others."""
   ratio = stats.variance_ratio(a, b, paired=False)
   return Estimate(ratio.value, *ratio.interval, "log")
@@ -113,6 +113,9 @@ def ratio_of_variances(a: np.ndarray, b: np.ndarray) -> Estimate:
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
   for ax, (name, n) in zip(axes, numbers.items(), strict=True):
     candidates.scatter(
-      ax, {name: n}, lambda s: s.accuracy.accuracies, "test accuracy (%)"
+      ax,
+      {name: n},
+      lambda s: s.accuracy.accuracies,
+      "test accuracy (%)",
     )
     ax.set_title(name)

@@ -19,7 +19,7 @@ PANELS = 3
 
 
 def compute(trained: Trained) -> dict[str, Source]:
-  return candidates.sources(trained)
+  return candidates.candidates_by_source(trained)
 
 
 def pair_levels(n: Source) -> Float[np.ndarray, "2 pairs"]:

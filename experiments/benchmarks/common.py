@@ -24,9 +24,9 @@ from rich.table import Table as RichTable
 from tyro.conf import arg
 
 from experiments.benchmarks.contenders import elsewhere as elsewhere
-from experiments.command import hint, parse
+from experiments.command import hint, parse_flags
 from experiments.frame import Count, plain
-from experiments.frame import show as show_whole
+from experiments.frame import print_table as show_whole
 from vmapseeds import lanes
 from vmapseeds.errors import check_at_least
 from vmapseeds.machine import cores
@@ -58,13 +58,16 @@ class RecipeFlags(Flags):
 
 
 def arguments(
-  target: type[Flags], doc: str, name: str, argv: Sequence[str] | None
+  target: type[Flags],
+  doc: str,
+  name: str,
+  argv: Sequence[str] | None,
 ) -> tuple[Any, str]:
   """The flags of a benchmark, checked before any work, and the command that repeats it."""
   if argv is None:
     argv = sys.argv[1:]
   module = f"experiments.benchmarks.{name}"
-  flags = parse(target, argv, prog=f"python -m {module}", description=doc)
+  flags = parse_flags(target, argv, prog=f"python -m {module}", description=doc)
   check_counts(flags)
   check_writable(flags.out)
   return flags, shlex.join(["python", "-m", module, *argv])
@@ -79,7 +82,8 @@ def check_counts(flags: Any, least: int = 1) -> None:
 
 
 def in_turn(
-  ways: Mapping[str, Callable[[], Callable[[], Any]]], rounds: int
+  ways: Mapping[str, Callable[[], Callable[[], Any]]],
+  rounds: int,
 ) -> dict[str, list[tuple[float, float]]]:
   """Time ways in turn, round after round, after a first round that compiles.
 
@@ -197,7 +201,7 @@ def conditions(where: dict[str, Any], command: str) -> str:
   return f"{where['cpu']}, {where['cores']} cores{devices}; {versions}; {where['date']}; `{command}`"
 
 
-def show(table: Table) -> None:
+def print_table_of_results(table: Table) -> None:
   """Prints a table."""
   table_to_show = RichTable(
     title=escape(table.title),
@@ -211,7 +215,7 @@ def show(table: Table) -> None:
   show_whole(table_to_show)
 
 
-def write(
+def write_results(
   flags: Flags,
   command: str,
   where: dict[str, Any],
@@ -221,7 +225,7 @@ def write(
   """Prints the last table, and writes `<name>.json` and `<name>.md` into the output
   folder.
   """
-  show(tables[-1])
+  print_table_of_results(tables[-1])
   flags.out.mkdir(parents=True, exist_ok=True)
   chosen = {}
   for field in dataclasses.fields(flags):

@@ -108,7 +108,13 @@ WORKLOADS = {
     epochs=2,
   ),
   "resnet": Workload(
-    vs.recipe("resnet9_cifar10"), (32, 32, 3), 10, lanes=2, stacked=2, steps=2, epochs=1
+    vs.recipe("resnet9_cifar10"),
+    (32, 32, 3),
+    10,
+    lanes=2,
+    stacked=2,
+    steps=2,
+    epochs=1,
   ),
 }
 
@@ -310,7 +316,9 @@ class Contender:
     for index in range(way.processes):
       here, there = context.Pipe()
       process = context.Process(
-        target=_serve, args=(there, way, workload, index), daemon=True
+        target=_serve,
+        args=(there, way, workload, index),
+        daemon=True,
       )
       process.start()
       there.close()

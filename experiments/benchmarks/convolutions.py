@@ -790,7 +790,7 @@ def main(argv: list[str] | None = None) -> None:
     # What is read from the cache is not compiled.
     jax.config.update("jax_enable_compilation_cache", False)
     rows = rows_of_shapes(flags)
-    common.write(flags, command, where, tables_of_shapes(rows), rows)
+    common.write_results(flags, command, where, tables_of_shapes(rows), rows)
     return
   numbers = {name: measure(cases()[name], flags) for name in flags.only or NAMES}
   rows = []
@@ -809,7 +809,7 @@ def main(argv: list[str] | None = None) -> None:
   head = ("program", "ms of processor", "least – most", "÷ by hand", "alone, ms")
   head += ("alone ÷ in lanes", "differ by")
   table = Table("convolutions of other programs, in lanes", head, rows)
-  common.write(flags, command, where, [table], numbers)
+  common.write_results(flags, command, where, [table], numbers)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
-from experiments.benchmarks.target import estimates, task_of
+from experiments.benchmarks.target import print_estimates, task_of
 from experiments.command import hint
 from vmapseeds.campaign.execution import measure_speed, product_flops
 from vmapseeds.cli import one_line_errors
@@ -86,7 +86,7 @@ def seconds_here(recipe: vs.Recipe) -> dict:
 
 def seconds_on(recipe: vs.Recipe, target: str) -> dict:
   """The best estimate of a model-step on a target."""
-  best = next(row for row in estimates(recipe, target) if row["chosen"])
+  best = next(row for row in print_estimates(recipe, target) if row["chosen"])
   return {
     "seconds": best["estimate_us"] / 1e6,
     "lowering": best["lowering"],
@@ -112,7 +112,10 @@ def hours(seconds: float, runs: int) -> str:
 
 
 def hours_of_runs(
-  name: str, by_place: dict[str, dict], places: list[str], runs: int
+  name: str,
+  by_place: dict[str, dict],
+  places: list[str],
+  runs: int,
 ) -> list[str]:
   """What a run of a recipe is, and the device-hours that some runs take on each device,
   and in the papers.
@@ -161,7 +164,9 @@ def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -
   tables.append(
     common.markdown(
       Table(
-        "Lowering, lane width and time of a model-step", (head[0], *head[2:-1]), ways
+        "Lowering, lane width and time of a model-step",
+        (head[0], *head[2:-1]),
+        ways,
       )
     )
   )

@@ -32,7 +32,7 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks.common import Count, Table, check_counts, markdown
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds import stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
@@ -84,7 +84,9 @@ class Flags:
 
 
 def simulated_campaigns(
-  law: str, runs: int, rng: np.random.Generator
+  law: str,
+  runs: int,
+  rng: np.random.Generator,
 ) -> tuple[dict[str, float], Iterator[Errors]]:
   """The true values under a law, and an endless iterator of campaigns."""
   factor, sd, low, high = LAWS[law]
@@ -106,7 +108,9 @@ def simulated_campaigns(
 
 
 def resampled_campaigns(
-  errors: Errors, runs: int, rng: np.random.Generator
+  errors: Errors,
+  runs: int,
+  rng: np.random.Generator,
 ) -> tuple[dict[str, float], Iterator[Errors]]:
   """The true values of a population of runs, and an endless iterator of campaigns drawn
   from it with replacement.
@@ -128,7 +132,11 @@ def resampled_campaigns(
 
 
 def truths(
-  p: np.ndarray, variance: float, even: float, odd: float, covariance: float
+  p: np.ndarray,
+  variance: float,
+  even: float,
+  odd: float,
+  covariance: float,
 ) -> dict[str, float]:
   """The true value for each interval, by name. `p` are the examples' error rates;
   `variance`, `even` and `odd` are the variances of a run's error rate on all, even and
@@ -150,7 +158,7 @@ def truths(
   }
 
 
-def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
+def intervals_of_campaign(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
   """The 95 % intervals of a campaign, by the names that `truths` uses; `other` is
   another campaign of the same law.
   """
@@ -176,7 +184,9 @@ def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
     "split_correlation": stats.split_correlation(errors).interval,
     "variance_ratio, paired": stats.variance_ratio(even, odd).interval,
     "variance_ratio, unpaired": stats.variance_ratio(
-      rates, stats.error_rates(other), paired=False
+      rates,
+      stats.error_rates(other),
+      paired=False,
     ).interval,
     "expected_disagreement": stats.expected_disagreement(predictions, 2).interval,
     "binomial variance": student(mean * (1 - mean) / n, abs(1 - 2 * mean) / n * se),
@@ -189,7 +199,7 @@ def _chi_square(freedom: int) -> np.ndarray:
   return scipy.stats.chi2.ppf([0.975, 0.025], freedom)
 
 
-def coverage(
+def coverage_by_interval(
   truth: dict[str, float],
   campaigns: Iterator[Errors],
   number: int,
@@ -207,7 +217,9 @@ def coverage(
         seen, errors.shape[1]
       ).interval
     }
-    for name, (low, high) in (intervals(errors, next(campaigns)) | of_examples).items():
+    for name, (low, high) in (
+      intervals_of_campaign(errors, next(campaigns)) | of_examples
+    ).items():
       held[name] += low <= truth[name] <= high
   return {name: count / number for name, count in held.items()} | {
     GAIN: gain_coverage(campaigns, number, rng)
@@ -215,7 +227,9 @@ def coverage(
 
 
 def gain_coverage(
-  campaigns: Iterator[Errors], number: int, rng: np.random.Generator
+  campaigns: Iterator[Errors],
+  number: int,
+  rng: np.random.Generator,
 ) -> float:
   """The coverage for the top quarter's gain. Its mean over `number` campaigns is taken
   as the truth.
@@ -237,7 +251,7 @@ def gain_coverage(
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse(Flags, argv)
+    flags = parse_flags(Flags, argv)
     if not (flags.laws and flags.runs):
       raise UserError("--laws or --runs without a value: give some")
     check_counts(flags)
@@ -258,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         truth, campaigns = resampled_campaigns(real, runs, rng)
       else:
         truth, campaigns = simulated_campaigns(law, runs, rng)
-      shares[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
+      shares[law, runs] = coverage_by_interval(truth, campaigns, flags.campaigns, rng)
   names = ", ".join(map(str, flags.runs))
   title = f"Per cent of {flags.campaigns} campaigns of {names} runs"
   rows = [

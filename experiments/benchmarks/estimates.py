@@ -50,10 +50,18 @@ TARGETS = {
   ),
   # One of a chip's two cores.
   "v4": Target(
-    "tpu", ("TPU v4",), "v4:1x1x1", Chip(1.05e9, 137.5e12, 614e9), 15.25 * 2**30
+    "tpu",
+    ("TPU v4",),
+    "v4:1x1x1",
+    Chip(1.05e9, 137.5e12, 614e9),
+    15.25 * 2**30,
   ),
   "v3": Target(
-    "tpu", ("TPU v3",), "v3:1x1", Chip(0.94e9, 61.5e12, 450e9), 15.48 * 2**30
+    "tpu",
+    ("TPU v3",),
+    "v3:1x1",
+    Chip(0.94e9, 61.5e12, 450e9),
+    15.48 * 2**30,
   ),
   "v2": Target("tpu", ("TPU v2",), "v2:1x1", Chip(0.7e9, 22.5e12, 350e9), 7.48 * 2**30),
   # JAX allocates three quarters of the 80 GB. The two microseconds of a launch are
@@ -102,7 +110,9 @@ def absent(name: str) -> jax.Device:
     ):
       os.environ.setdefault(variable, value)
     return topologies.get_topology_desc(
-      target.topology, "tpu", chips_per_host_bounds=(1, 1, 1)
+      target.topology,
+      "tpu",
+      chips_per_host_bounds=(1, 1, 1),
     ).devices[0]
   except (
     RuntimeError,
@@ -200,7 +210,9 @@ def _uncached() -> Iterator[None]:
 
 
 def make_estimator(
-  task: Task, run: Run, target: str | None = None
+  task: Task,
+  run: Run,
+  target: str | None = None,
 ) -> Callable[[Execution], StepEstimate]:
   """Make a function that estimates an execution of a task.
 
@@ -216,7 +228,12 @@ def make_estimator(
     parts = stages_of(task, execution)
     table = lanes.shapes_of_lanes(run, execution.width * max(1, len(devices)))
     return estimate(
-      parts, task.data, table, steps=task.steps, target=target, devices=devices
+      parts,
+      task.data,
+      table,
+      steps=task.steps,
+      target=target,
+      devices=devices,
     )
 
   return estimated
@@ -239,7 +256,7 @@ def estimate_candidates(
   return estimates
 
 
-def fastest(estimates: Mapping[Execution, StepEstimate]) -> Execution | None:
+def fastest_estimate(estimates: Mapping[Execution, StepEstimate]) -> Execution | None:
   """Return the execution with the best estimate; None if nothing fits."""
   fitting = [execution for execution in estimates if estimates[execution].fits]
   return min(

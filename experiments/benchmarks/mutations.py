@@ -26,6 +26,7 @@ import ast
 import collections
 import dataclasses
 import io
+import itertools
 import json
 import os
 import random
@@ -42,7 +43,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from experiments.benchmarks.common import Count
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds.errors import UserError
 
 TREE = Path(__file__).parents[2]
@@ -102,12 +103,13 @@ class Mutation:
     Raises:
       UserError: the old text does not stand in the source.
     """
-    lines, old = source.split("\n"), self.old.split("\n")
-    numbers = [
-      number
-      for number in range(1, len(lines) - len(old) + 2)
-      if lines[number - 1 : number - 1 + len(old)] == old
-    ]
+    lines = source.split("\n")
+    old = self.old.split("\n")
+    numbers = []
+    for number in range(1, len(lines) - len(old) + 2):
+      first = number - 1
+      if lines[first : first + len(old)] == old:
+        numbers.append(number)
     if not numbers:
       raise UserError(f"{self.file} no longer has the line {self.old.strip()!r}")
     return min(numbers, key=lambda number: abs(number - self.line))
@@ -143,21 +145,35 @@ OPERATORS = {
 LOGIC = {ast.And: (" and ", " or "), ast.Or: (" or ", " and ")}
 
 
+def is_text_or_list(node: ast.expr) -> bool:
+  if isinstance(node, ast.Constant):
+    return isinstance(node.value, str)
+  return isinstance(node, (ast.JoinedStr, ast.List, ast.Tuple))
+
+
 class Finder(ast.NodeVisitor):
   """Collects the mutations of a file."""
 
   def __init__(self, file: str, source: str) -> None:
-    self.file, self.source, self.lines = file, source, source.split("\n")
+    self.file = file
+    self.source = source
+    self.lines = source.split("\n")
     self.mutations: list[Mutation] = []
 
   def between(
-    self, left: ast.expr, right: ast.expr, words: tuple[str, str], kind: str
+    self,
+    left: ast.expr,
+    right: ast.expr,
+    words: tuple[str, str],
+    kind: str,
   ) -> None:
     """Exchange the operator that stands between two expressions of one line."""
     if left.end_lineno != right.lineno:
       return
     line = self.lines[left.end_lineno - 1].encode()
-    before, after = line[: left.end_col_offset], line[right.col_offset :]
+    # Columns count bytes.
+    before = line[: left.end_col_offset]
+    after = line[right.col_offset :]
     middle = line[left.end_col_offset : right.col_offset].decode()
     if middle.count(words[0]) != 1:
       return
@@ -181,21 +197,16 @@ class Finder(ast.NodeVisitor):
 
   def visit_Compare(self, node: ast.Compare) -> None:
     operands = [node.left, *node.comparators]
-    for left, operator, right in zip(
-      operands[:-1], node.ops, operands[1:], strict=True
-    ):
+    pairs = itertools.pairwise(operands)
+    for (before, after), operator in zip(pairs, node.ops, strict=True):
       if type(operator) in COMPARISONS:
-        self.between(left, right, COMPARISONS[type(operator)], "operator")
+        self.between(before, after, COMPARISONS[type(operator)], "operator")
     self.generic_visit(node)
 
   def visit_BinOp(self, node: ast.BinOp) -> None:
     # A sum of texts or lists has no difference: the mutant would not be one.
-    texts = any(
-      isinstance(side, (ast.JoinedStr, ast.List, ast.Tuple))
-      or (isinstance(side, ast.Constant) and isinstance(side.value, str))
-      for side in (node.left, node.right)
-    )
-    if type(node.op) in OPERATORS and not texts:
+    is_sum_of_texts = is_text_or_list(node.left) or is_text_or_list(node.right)
+    if type(node.op) in OPERATORS and not is_sum_of_texts:
       self.between(node.left, node.right, OPERATORS[type(node.op)], "operator")
     self.generic_visit(node)
 
@@ -224,25 +235,28 @@ class Finder(ast.NodeVisitor):
 
   def visit_Call(self, node: ast.Call) -> None:
     name = self.text(node.func)
-    arguments = node.args
-    first = arguments[0] if arguments else None
+    first = node.args[0] if node.args else None
     if name == "jax.random.split":
       self.substitute(node, f"[{self.text(first)}] * 2", "key split")
     elif name == "jax.random.fold_in":
       self.substitute(node, self.text(first), "key split")
-    plain = (ast.Name, ast.Attribute)
-    if (
-      len(arguments) >= 2
-      and all(isinstance(argument, plain) for argument in arguments[:2])
-      and name not in ("isinstance", "jax.random.fold_in")
-      and node.lineno == node.end_lineno
-    ):
-      line = self.lines[node.lineno - 1].encode()
-      head = line[: first.col_offset]
-      tail = line[arguments[1].end_col_offset :]
-      pair = f"{self.text(arguments[1])}, {self.text(first)}".encode()
-      self.replace(node.lineno, (head + pair + tail).decode(), "swapped argument")
+    if name not in ("isinstance", "jax.random.fold_in"):
+      self.swap_arguments(node)
     self.generic_visit(node)
+
+  def swap_arguments(self, node: ast.Call) -> None:
+    """Exchange the first two arguments of a call on one line, if both are names."""
+    if len(node.args) < 2 or node.lineno != node.end_lineno:
+      return
+    first, second = node.args[:2]
+    plain = (ast.Name, ast.Attribute)
+    if not isinstance(first, plain) or not isinstance(second, plain):
+      return
+    line = self.lines[node.lineno - 1].encode()
+    head = line[: first.col_offset]
+    tail = line[second.end_col_offset :]
+    pair = f"{self.text(second)}, {self.text(first)}".encode()
+    self.replace(node.lineno, (head + pair + tail).decode(), "swapped argument")
 
   def visit_Expr(self, node: ast.Expr) -> None:
     if isinstance(node.value, ast.Constant):
@@ -284,7 +298,7 @@ class Finder(ast.NodeVisitor):
       self.visit(statement)
 
 
-def candidates(tree: Path, file: Path) -> list[Mutation]:
+def mutations_of_file(tree: Path, file: Path) -> list[Mutation]:
   """Return all mutations of a file, in order of its lines."""
   source = file.read_text()
   finder = Finder(str(file.relative_to(tree)), source)
@@ -299,7 +313,7 @@ def count_tokens(source: str) -> int:
   return sum(token.type not in skipped for token in tokenize.generate_tokens(read))
 
 
-def shares(tokens: dict[str, int]) -> dict[str, int]:
+def mutations_by_room(tokens: dict[str, int]) -> dict[str, int]:
   """Return how many mutations each room gets: its share of tokens, `AT_LEAST` and 1 at
   least, `NUMBER` together.
   """
@@ -309,10 +323,12 @@ def shares(tokens: dict[str, int]) -> dict[str, int]:
     for room, count in tokens.items()
   }
   while sum(share.values()) != NUMBER:
-    step = 1 if sum(share.values()) < NUMBER else -1
-    rooms = [room for room in share if step > 0 or share[room] > AT_LEAST.get(room, 1)]
-    lack = {room: NUMBER * tokens[room] / total - share[room] for room in rooms}
-    share[max(rooms, key=lambda room: step * lack[room])] += step
+    lack = {room: NUMBER * tokens[room] / total - share[room] for room in share}
+    if sum(share.values()) < NUMBER:
+      share[max(share, key=lack.__getitem__)] += 1
+    else:
+      above_least = [room for room in share if share[room] > AT_LEAST.get(room, 1)]
+      share[min(above_least, key=lack.__getitem__)] -= 1
   return share
 
 
@@ -321,42 +337,59 @@ def by_hand(tree: Path) -> list[Mutation]:
   mutations = []
   for name, old, new in BY_HAND:
     file = tree / "vmapseeds" / name
-    number, line = next(
-      (number, line)
-      for number, line in enumerate(file.read_text().split("\n"), 1)
-      if old in line
-    )
+    lines = file.read_text().split("\n")
+    number = next(number for number, line in enumerate(lines, 1) if old in line)
+    line = lines[number - 1]
     path = str(file.relative_to(tree))
     mutations.append(Mutation(path, number, line, line.replace(old, new), "by hand"))
   return mutations
 
 
-def draw(tree: Path, excluded: Sequence[tuple[str, str, str]]) -> list[Mutation]:
+def draw_mutations(
+  tree: Path,
+  excluded: Sequence[tuple[str, str, str]],
+) -> list[Mutation]:
   """Draw the mutations: in each room the kinds take turns, rare ones first."""
-  rooms = collections.defaultdict(list)
+  by_room = collections.defaultdict(list)
   tokens: dict[str, int] = collections.Counter()
   for file in sorted((tree / "vmapseeds").rglob("*.py")):
     room = room_of(file.relative_to(tree))
-    rooms[room] += candidates(tree, file)
+    by_room[room] += mutations_of_file(tree, file)
     tokens[room] += count_tokens(file.read_text())
+
   chosen = by_hand(tree)
-  left = collections.Counter(shares(tokens))
-  left.subtract(mutation.room for mutation in chosen)
-  for room in sorted(rooms):
-    kinds = collections.defaultdict(list)
-    for mutation in rooms[room]:
-      kinds[mutation.kind].append(mutation)
-    for kind in sorted(kinds):
-      random.Random(f"{SEED} {room} {kind}").shuffle(kinds[kind])
-    order = sorted(kinds, key=lambda kind: len(kinds[kind]))
-    while left[room] > 0 and any(kinds.values()):
-      for kind in order:
-        if left[room] > 0 and kinds[kind]:
-          mutation = kinds[kind].pop()
-          if mutation.key not in excluded:
-            chosen.append(mutation)
-            left[room] -= 1
+  lacking = collections.Counter(mutations_by_room(tokens))
+  lacking.subtract(mutation.room for mutation in chosen)
+  for room in sorted(by_room):
+    chosen += take_turns(room, by_room[room], lacking[room], excluded)
   return sorted(chosen, key=lambda mutation: (mutation.file, mutation.line))
+
+
+def take_turns(
+  room: str,
+  mutations: Sequence[Mutation],
+  count: int,
+  excluded: Sequence[tuple[str, str, str]],
+) -> list[Mutation]:
+  """Draw `count` mutations of a room, or all if there are fewer, one of each kind in
+  turn.
+  """
+  by_kind = collections.defaultdict(list)
+  for mutation in mutations:
+    by_kind[mutation.kind].append(mutation)
+  for kind in sorted(by_kind):
+    random.Random(f"{SEED} {room} {kind}").shuffle(by_kind[kind])
+
+  rare_first = sorted(by_kind, key=lambda kind: len(by_kind[kind]))
+  drawn: list[Mutation] = []
+  while len(drawn) < count and any(by_kind.values()):
+    for kind in rare_first:
+      if not by_kind[kind] or len(drawn) == count:
+        continue
+      mutation = by_kind[kind].pop()
+      if mutation.key not in excluded:
+        drawn.append(mutation)
+  return drawn
 
 
 def read_listed() -> list[Mutation]:
@@ -383,7 +416,10 @@ def copy_tree(tree: Path, to: Path) -> None:
 
 
 def run_pytest(
-  tree: Path, arguments: Sequence[str], seconds: float, log: Path
+  tree: Path,
+  arguments: Sequence[str],
+  seconds: float,
+  log: Path,
 ) -> tuple[int | None, str]:
   """Run the tests in a copy of the tree; return their status, None if they were ended
   after so many seconds by the clock, and the name of the first that failed, "" for none.
@@ -468,7 +504,10 @@ def read_reach(work: Path) -> dict[str, dict[int, list[str]]]:
 
 
 def tests_of(
-  reached: dict[str, dict[int, list[str]]], mutation: Mutation, line: int, slow: bool
+  reached: dict[str, dict[int, list[str]]],
+  mutation: Mutation,
+  line: int,
+  slow: bool,
 ) -> list[str]:
   """Return the tests that reach the lines of a mutation that stands at one; if only the
   import of its module does, all that reach the module. With `slow`, the files of these
@@ -485,17 +524,22 @@ def tests_of(
   return tests
 
 
-def judge(
-  mutation: Mutation, tests: Sequence[str], work: Path, seconds: float, slow: bool
+def judge_mutation(
+  mutation: Mutation,
+  tests: Sequence[str],
+  work: Path,
+  seconds: float,
+  slow: bool,
 ) -> dict[str, Any]:
   """Run the tests on one mutation until the first failure."""
   file = work / "tree" / mutation.file
   source = file.read_text()
-  chosen, log = work / "tests.txt", work / "pytest.log"
+  chosen = work / "tests.txt"
+  log = work / "pytest.log"
   chosen.write_text("\n".join(tests) + "\n")
   marks = ["-m", "slow"] if slow else []
   began = time.monotonic()
-  noticed_by = None
+  noticed_by = None  # by no test, if none reaches the line
   if tests:
     file.write_text(mutation.applied(source))
     try:
@@ -503,14 +547,7 @@ def judge(
       status, name = run_pytest(work / "tree", arguments, seconds, log)
     finally:
       file.write_text(source)
-    if name:
-      noticed_by = name
-    elif status is None:  # the tests may merely have been many
-      noticed_by = OUT_OF_TIME
-    elif status in (1, 2, 4):  # a file, or conftest.py, could not be imported
-      noticed_by = "collection"
-    elif status not in (0, 5):
-      raise UserError(f"pytest ended with {status}: see {log}")
+    noticed_by = what_noticed(status, name, log)
   return {
     **dataclasses.asdict(mutation),
     "room": mutation.room,
@@ -520,6 +557,28 @@ def judge(
     "seconds": round(time.monotonic() - began, 1),
     "noticed_by": noticed_by,
   }
+
+
+def what_noticed(status: int | None, failed: str, log: Path) -> str | None:
+  """Return what noticed a mutation, None for nothing.
+
+  Args:
+    status: of the run of the tests, None if it was ended.
+    failed: the first test that failed, "" for none.
+    log: the output of the run.
+
+  Raises:
+    UserError: pytest could not run.
+  """
+  if failed:
+    return failed
+  if status is None:  # the tests may merely have been many
+    return OUT_OF_TIME
+  if status in (1, 2, 4):  # a file, or conftest.py, could not be imported
+    return "collection"
+  if status not in (0, 5):
+    raise UserError(f"pytest ended with {status}: see {log}")
+  return None
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
@@ -542,7 +601,25 @@ def shorten(mutation: Mutation) -> tuple[str, str]:
   return old.split("\n")[0], new
 
 
-def table(listed: Sequence[Mutation], results: Sequence[dict[str, Any]]) -> str:
+def describe_results(
+  fast: dict[str, Any] | None,
+  slow: dict[str, Any] | None,
+) -> tuple[str, str]:
+  """Return the test that noticed a mutation, and under what it is counted, from the
+  results of the fast and of the slow tests.
+  """
+  if fast is None:
+    return "not run", "not run"
+  if noticed(fast):
+    return f"`{fast['noticed_by']}`", "fast"
+  if slow is not None and noticed(slow):
+    return f"longer: `{slow['noticed_by']}`", "longer"
+  if fast["noticed_by"]:
+    return OUT_OF_TIME, OUT_OF_TIME
+  return "none", "none"
+
+
+def results_table(listed: Sequence[Mutation], results: Sequence[dict[str, Any]]) -> str:
   """Return the results as a table, with the totals above it."""
   by_stage: dict[str, dict[tuple[str, str, str], dict[str, Any]]] = {
     "fast": {},
@@ -555,25 +632,17 @@ def table(listed: Sequence[Mutation], results: Sequence[dict[str, Any]]) -> str:
   for mutation in listed:
     fast = by_stage["fast"].get(mutation.key)
     slow = by_stage["slow"].get(mutation.key)
-    if fast is None:
-      outcome, kind = "not run", "not run"
-    elif noticed(fast):
-      outcome, kind = f"`{fast['noticed_by']}`", "fast"
-    elif slow is not None and noticed(slow):
-      outcome, kind = f"longer: `{slow['noticed_by']}`", "longer"
-    elif fast["noticed_by"]:
-      outcome, kind = OUT_OF_TIME, OUT_OF_TIME
-    else:
-      outcome, kind = "none", "none"
+    outcome, kind = describe_results(fast, slow)
     totals[kind] += 1
     old, new = shorten(mutation)
     place = f"{mutation.file.removeprefix('vmapseeds/')}:{mutation.line}"
     rows.append((place, f"`{old}` → `{new}`", mutation.room, outcome))
   head = ", ".join(f"{kind}: {count}" for kind, count in totals.items())
   lines = ["| mutation | change | room | noticed by |", "|---|---|---|---|"]
-  lines += [
-    "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
-  ]
+  for row in rows:
+    # A bar would end the cell.
+    cells = " | ".join(cell.replace("|", "\\|") for cell in row)
+    lines.append(f"| {cells} |")
   return f"{head}\n\n" + "\n".join(lines)
 
 
@@ -607,13 +676,17 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  flags = parse(
-    Flags, argv, prog="python -m experiments.benchmarks.mutations", description=__doc__
+  flags = parse_flags(
+    Flags,
+    argv,
+    prog="python -m experiments.benchmarks.mutations",
+    description=__doc__,
   )
   work = flags.out.absolute()
-  tree, written = work / "tree", work / "results.jsonl"
+  tree = work / "tree"
+  written = work / "results.jsonl"
   if flags.draw:
-    drawn = draw(TREE, read_excluded())
+    drawn = draw_mutations(TREE, read_excluded())
     rows = [dataclasses.asdict(mutation) for mutation in drawn]
     LISTED.write_text(json.dumps(rows, indent=1) + "\n")
   listed = read_listed()
@@ -624,14 +697,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     return
   results = read_results(written)
   if flags.table:
-    print(table(listed, results))
+    print(results_table(listed, results))
     return
   if flags.reach:
     copy_tree(TREE, tree)
     reach(tree, work)
   elif flags.confirm:
     tests = sorted({row["noticed_by"] for row in results if noticed(row)})
-    chosen, log = work / "confirm.txt", work / "confirm.log"
+    chosen = work / "confirm.txt"
+    log = work / "confirm.log"
     chosen.write_text("\n".join(test for test in tests if test != "collection") + "\n")
     arguments = ["-q", "-m", "slow or not slow", f"@{chosen}"]
     status, _ = run_pytest(tree, arguments, 3600, log)
@@ -652,20 +726,19 @@ def run_all(
   """Judge the mutations that have no result yet."""
   reached = read_reach(work)
   stage = "slow" if flags.slow else "fast"
-  done = {
-    key_of(row)
-    for row in results
-    if row["stage"] == stage
+  done = set()
+  for row in results:
     # With more time it is tried again.
-    and (row["noticed_by"] != OUT_OF_TIME or row["limit"] >= flags.seconds)
-  }
+    had_less_time = row["noticed_by"] == OUT_OF_TIME and row["limit"] < flags.seconds
+    if row["stage"] == stage and not had_less_time:
+      done.add(key_of(row))
   noticed_fast = {key_of(row) for row in results if noticed(row)}
   for number, mutation in enumerate(listed, 1):
     if mutation.key in done or (flags.slow and mutation.key in noticed_fast):
       continue
     line = mutation.line_in((work / "tree" / mutation.file).read_text())
     tests = tests_of(reached, mutation, line, flags.slow)
-    result = judge(mutation, tests, work, flags.seconds, flags.slow)
+    result = judge_mutation(mutation, tests, work, flags.seconds, flags.slow)
     with written.open("a") as lines:
       lines.write(json.dumps(result) + "\n")
     place = f"{mutation.file}:{mutation.line}"

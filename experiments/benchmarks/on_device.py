@@ -111,11 +111,13 @@ CALLS: dict[int, dict[str, Any]] = {
 }
 
 
-def candidates(flags: argparse.Namespace, task: Task) -> list[Execution]:
+def execution_candidates(flags: argparse.Namespace, task: Task) -> list[Execution]:
   """Return the executions that a campaign of at least `--most` runs tries."""
   platform = lanes.start_jax()[0].platform
   fills = executions.filling_width(
-    task, lanes_of(task, vs.Runs.independent(1)), platform
+    task,
+    lanes_of(task, vs.Runs.independent(1)),
+    platform,
   )
   return choice.candidates(platform, most=min(flags.most, fills), filling=fills)
 
@@ -125,7 +127,7 @@ def with_fields(flags: argparse.Namespace, name: str) -> vs.Recipe:
   return vs.recipe(name, **dict(flags.set))
 
 
-def estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
+def compare_estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
   """Estimate and measure every candidate of a recipe, and narrower ones in place of
   those that do not fit in memory.
   """
@@ -163,11 +165,11 @@ def estimates(flags: argparse.Namespace, name: str, item: Item) -> None:
       return None
     return MemoryFit(row["fits"], row["memory_bytes"], row["available_bytes"])
 
-  for _ in choice.fitting_candidates(candidates(flags, task), fit):
+  for _ in choice.fitting_candidates(execution_candidates(flags, task), fit):
     pass  # `fit` measures, too
 
 
-def training(flags: argparse.Namespace, epochs: int, item: Item) -> None:
+def train_resnets(flags: argparse.Namespace, epochs: int, item: Item) -> None:
   """Train runs of ResNet-9, from initialisation to predictions."""
   recipe = with_fields(flags, "resnet9_cifar10").replace(epochs=epochs)
   row, _, _ = train_runs(flags, recipe, item)
@@ -202,7 +204,9 @@ def study(flags: argparse.Namespace, length: str, item: Item) -> None:
 
 
 def train_runs(
-  flags: argparse.Namespace, recipe: vs.Recipe, item: Item
+  flags: argparse.Namespace,
+  recipe: vs.Recipe,
+  item: Item,
 ) -> tuple[dict, np.ndarray, np.ndarray]:
   """Train runs of a recipe on `--data`. What they predict is kept after each step of
   lanes, and only runs that it lacks are trained.
@@ -226,7 +230,9 @@ def train_runs(
   else:
     execution = choose_execution(flags, task, runs)
   spread = lanes.spread_stages(
-    executions.stages_of(task, execution), width=execution.width, devices=devices
+    executions.stages_of(task, execution),
+    width=execution.width,
+    devices=devices,
   )
   diverged = kept.get("diverged", np.zeros(0, bool))
   labels = data.tests["test"].targets
@@ -282,7 +288,10 @@ def choose_execution(flags: argparse.Namespace, task: Task, runs: Any) -> Execut
     return Execution(*flags.execution)
   steps = flags.runs * max(1, task.rounds) * task.steps
   return executions.choose_execution(
-    task, runs, model_steps=steps, most=min(flags.most, flags.runs)
+    task,
+    runs,
+    model_steps=steps,
+    most=min(flags.most, flags.runs),
   )
 
 
@@ -325,7 +334,7 @@ def contenders(workload: Workload, platform: str, execution: Execution) -> list[
   ]
 
 
-def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
+def fastest_way(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
   """Return the platform, and how a workload is run: as `--execution` says, else as the
   estimates of its recipe were fastest when measured, else the fastest now.
   """
@@ -341,7 +350,7 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
   if not speeds:
     task = abstract_task(workload_on(name, platform, flags.steps).recipe)
     measure = functools.partial(executions.measure_speed, task)
-    for execution in candidates(flags, task):
+    for execution in execution_candidates(flags, task):
       speed = executions.try_execution(execution, measure, {})
       if speed:
         speeds[execution] = speed.seconds
@@ -352,13 +361,17 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
 
 def run_race(flags: argparse.Namespace, name: str, item: Item) -> None:
   """Time each contender, one after the other."""
-  platform, execution = elsewhere(fastest, flags, name)
+  platform, execution = elsewhere(fastest_way, flags, name)
   workload = workload_on(name, platform, flags.steps)
   known = {(row["kind"], row["label"]) for row in item.rows}
   for way in contenders(workload, platform, execution):
     if (way.kind, way.label) not in known:
       (contender,) = race(
-        [way], workload, flags.rounds, together=False, limit=flags.patience
+        [way],
+        workload,
+        flags.rounds,
+        together=False,
+        limit=flags.patience,
       )
       item.add({"workload": name, **contender.numbers()})
 
@@ -405,7 +418,9 @@ def repeats(flags: argparse.Namespace, name: str, item: Item) -> None:
 
 
 def train_again(
-  flags: argparse.Namespace, name: str, unfinished: str
+  flags: argparse.Namespace,
+  name: str,
+  unfinished: str,
 ) -> dict[str, dict[str, Any]]:
   """Train a step of lanes twice, in each form.
 
@@ -433,7 +448,10 @@ def train_again(
 
 
 def trained_twice(
-  flags: argparse.Namespace, name: str, lowering: str, operations: str
+  flags: argparse.Namespace,
+  name: str,
+  lowering: str,
+  operations: str,
 ) -> dict[str, Any]:
   """Train a step of lanes twice.
 
@@ -442,7 +460,7 @@ def trained_twice(
   """
   recipe = with_fields(flags, name)
   task = trial_of(abstract_task(recipe))
-  tried = candidates(flags, task)
+  tried = execution_candidates(flags, task)
   width = next((e.width for e in tried if e.lowering == lowering), tried[0].width)
 
   def one_run(data, run):
@@ -479,9 +497,9 @@ def device_kind() -> str:
 # The function of each part, and the flag that lists the part's items.
 PARTS: dict[str, tuple[Callable, str]] = {
   "tallies": (tallies, "counts"),
-  "estimates": (estimates, "recipes"),
+  "estimates": (compare_estimates, "recipes"),
   "race": (run_race, "workloads"),
-  "training": (training, "epochs"),
+  "training": (train_resnets, "epochs"),
   "repeats": (repeats, "repeated"),
   "study": (study, "lengths"),
 }
@@ -503,7 +521,10 @@ def items_of(flags: argparse.Namespace, part: str) -> list:
 
 
 def run_item(
-  flags: argparse.Namespace, part: str, name: str | int, device: str | None = None
+  flags: argparse.Namespace,
+  part: str,
+  name: str | int,
+  device: str | None = None,
 ) -> None:
   """Run what an item of a part still lacks.
 
@@ -528,7 +549,7 @@ def run_item(
 # Tables.
 
 
-def percent(value: float | None) -> str:
+def format_deviation(value: float | None) -> str:
   if value is None:
     return "—"
   return f"{100 * value:.2f} %"
@@ -584,11 +605,11 @@ def cells_of_training(row: dict, of_paper: dict) -> dict[str, str]:
     "runs": str(row["runs"]),
     "lowering, width": f"{row['lowering']} {row['width']}",
     "minutes": f"{row['seconds'] / 60:.1f}",
-    "accuracy": percent(row["accuracy"]),
-    "sd on the test set": percent(row["test_set_sd"]),
-    "the paper's": percent(test_set),
-    "sd of the distribution": percent(row["distribution_sd"]),
-    "the paper's ": percent(distribution),  # a key of its own
+    "accuracy": format_deviation(row["accuracy"]),
+    "sd on the test set": format_deviation(row["test_set_sd"]),
+    "the paper's": format_deviation(test_set),
+    "sd of the distribution": format_deviation(row["distribution_sd"]),
+    "the paper's ": format_deviation(distribution),  # a key of its own
   }
 
 
@@ -653,7 +674,7 @@ def table_lines(rows: Iterable[Iterable[str]]) -> list[str]:
   return ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def write(file: Path, text: str) -> None:
+def write_section(file: Path, text: str) -> None:
   """Puts the section into a Markdown file: in place of an older section, or at the end."""
   old = ""
   if file.exists():
@@ -808,7 +829,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
   """Return the flags, with the defaults of the call, the commit and the execution in
   place.
   """
@@ -840,9 +861,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> None:
-  flags = parse(argv)
+  flags = parse_arguments(argv)
   if flags.write:
-    return write(flags.write, section(Archive(flags.out)))
+    return write_section(flags.write, section(Archive(flags.out)))
   flags.out.parent.mkdir(parents=True, exist_ok=True)
   device = functools.cache(functools.partial(elsewhere, device_kind))
   for part in flags.parts:

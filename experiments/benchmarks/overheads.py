@@ -28,7 +28,7 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
-from experiments.frame import duration
+from experiments.frame import format_duration
 from vmapseeds import lanes
 from vmapseeds.campaign import block_loop, block_training, starting
 from vmapseeds.campaign.planning import load_task, make_plan
@@ -103,7 +103,11 @@ class TimedResults(Results):
     self.seconds += time.perf_counter() - began
 
 
-def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[float]]:
+def measure_rounds(
+  recipe: vs.Recipe,
+  flags: Flags,
+  folder: Path,
+) -> dict[str, list[float]]:
   """Seconds of each round: `frozen`, `trained`, `evaluated` (with training),
   `campaign`, the same with `parameters` and with `checkpoints`, `writing`,
   `statistics`; and `first`, the seconds of the first campaign, which also chooses how
@@ -141,7 +145,10 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
   def campaign(**chosen):
     out = folder / str(next(numbers))
     begun = starting.open_campaign(
-      recipe, table, out, dataclasses.replace(options, **chosen)
+      recipe,
+      table,
+      out,
+      dataclasses.replace(options, **chosen),
     )
     results = TimedResults(out)
     block_loop.train_blocks(begun._replace(results=results), wait=True)
@@ -167,7 +174,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[flo
   return seconds | {"writing": writing[1:], "first": [first]}
 
 
-def shares(seconds: dict[str, list[float]]) -> dict[str, float]:
+def seconds_by_part(seconds: dict[str, list[float]]) -> dict[str, float]:
   """Seconds of each part. Together they are a campaign and its statistics."""
   median = {name: statistics.median(values) for name, values in seconds.items()}
   return {
@@ -186,8 +193,8 @@ def main(argv: list[str] | None = None) -> None:
   check_at_least("--runs", flags.runs, 2)
   where = common.elsewhere(common.machine)
   with tempfile.TemporaryDirectory() as folder:
-    seconds = measure(recipe, flags, Path(folder))
-  parts = shares(seconds)
+    seconds = measure_rounds(recipe, flags, Path(folder))
+  parts = seconds_by_part(seconds)
   total = sum(parts.values())
   steady = sum(parts.values()) - parts["start"]
   rows = [
@@ -207,13 +214,17 @@ def main(argv: list[str] | None = None) -> None:
   notes = [
     f"Input, evaluation, writing and statistics together: {share:.1%} of the time after the start; bar: {BAR:.0%}.",
     f"The first campaign took {slower:.1f} s longer: choosing how lanes run, unless known, and compilation.",
-    f"With parameters kept: {kept:.2f} s longer; with checkpoints every {duration(flags.checkpoint_every)}: {saved:.2f} s.",
+    f"With parameters kept: {kept:.2f} s longer; with checkpoints every {format_duration(flags.checkpoint_every)}: {saved:.2f} s.",
   ]
   head = ("part", "time", "share after the start", "share of all")
-  title = f"{recipe.name}: {flags.runs} runs of {duration(recipe.epochs)}, medians of {flags.rounds} rounds"
+  title = f"{recipe.name}: {flags.runs} runs of {format_duration(recipe.epochs)}, medians of {flags.rounds} rounds"
   table = Table(title, head, rows, notes)
-  common.write(
-    flags, command, where, [table], {"seconds": seconds, "parts": parts, "share": share}
+  common.write_results(
+    flags,
+    command,
+    where,
+    [table],
+    {"seconds": seconds, "parts": parts, "share": share},
   )
 
 

@@ -39,7 +39,9 @@ class SmallCNN(nn.Module):
   def __call__(self, x):
     for features in self.features:
       x = nn.max_pool(
-        nn.relu(nn.Conv(features, (3, 3), dtype=self.dtype)(x)), (2, 2), (2, 2)
+        nn.relu(nn.Conv(features, (3, 3), dtype=self.dtype)(x)),
+        (2, 2),
+        (2, 2),
       )
     x = x.reshape(len(x), -1)
     for features in self.hidden:
@@ -65,7 +67,10 @@ class ResNet9(nn.Module):
       )(x)
       return nn.relu(
         nn.BatchNorm(
-          use_running_average=False, momentum=0.9, epsilon=1e-5, dtype=self.dtype
+          use_running_average=False,
+          momentum=0.9,
+          epsilon=1e-5,
+          dtype=self.dtype,
         )(x)
       )
 
@@ -85,7 +90,10 @@ def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
   return {
     "small_cnn": SmallCNN((scaled(16), scaled(32)), (), num_classes, dtype),
     "banerjee_cnn": SmallCNN(
-      (scaled(32), scaled(16)), (scaled(64),), num_classes, dtype
+      (scaled(32), scaled(16)),
+      (scaled(64),),
+      num_classes,
+      dtype,
     ),
     "resnet9": ResNet9(recipe.width, num_classes, dtype),
   }[recipe.model]
@@ -106,7 +114,7 @@ class Training(NamedTuple):
   step: Callable
 
 
-def training(recipe: Recipe, data: DeviceExamples) -> Training:
+def training_functions(recipe: Recipe, data: DeviceExamples) -> Training:
   """The functions that start and advance one network. A learning rate schedule ramps
   down over a million steps.
   """
@@ -123,7 +131,9 @@ def training(recipe: Recipe, data: DeviceExamples) -> Training:
 
     def loss(params):
       logits, stats = model.apply(
-        {"params": params, **state.batch_stats}, images, mutable=["batch_stats"]
+        {"params": params, **state.batch_stats},
+        images,
+        mutable=["batch_stats"],
       )
       return optax.softmax_cross_entropy_with_integer_labels(
         logits.astype(jnp.float32), labels
@@ -131,7 +141,9 @@ def training(recipe: Recipe, data: DeviceExamples) -> Training:
 
     gradient, stats = jax.grad(loss, has_aux=True)(state.params)
     updates, optimizer = make_optimizer(recipe, run, 10**6).update(
-      gradient, state.optimizer, state.params
+      gradient,
+      state.optimizer,
+      state.params,
     )
     return State(optax.apply_updates(state.params, updates), stats, optimizer)
 
@@ -155,7 +167,7 @@ class Trainer:
     )
     if lanes == 1:
       self.runs = jax.tree.map(lambda a: a[0], self.runs)
-    init, step = training(recipe, data)
+    init, step = training_functions(recipe, data)
 
     def order(run, epoch):
       return epoch_order(run, epoch, size)[: self.steps * recipe.batch_size].reshape(
@@ -196,7 +208,11 @@ class Trainer:
       order = self.order(self.runs, self.epoch)
       for i in range(self.steps):
         self.state = self.step(
-          self.data, self.runs, self.state, self.epoch, order[..., i, :]
+          self.data,
+          self.runs,
+          self.state,
+          self.epoch,
+          order[..., i, :],
         )
     self.epoch += 1
     jax.block_until_ready(self.state)

@@ -53,7 +53,7 @@ def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.M
   )
 
 
-class ResNet9(nn.Module):
+class TorchResNet9(nn.Module):
   """The network of Jordan 2024, appendix A.1."""
 
   def __init__(self, shape: tuple[int, ...], num_classes: int, width: float):
@@ -66,13 +66,19 @@ class ResNet9(nn.Module):
     self.middle = nn.Sequential(self.block(b, c), nn.MaxPool2d(2))
     self.second = nn.Sequential(self.block(c, c), self.block(c, c))
     self.last = nn.Sequential(
-      self.block(c, b, padding=0), nn.AdaptiveMaxPool2d(1), nn.Flatten()
+      self.block(c, b, padding=0),
+      nn.AdaptiveMaxPool2d(1),
+      nn.Flatten(),
     )
     self.head = nn.Linear(b, num_classes, bias=False)
 
   @staticmethod
   def block(
-    inputs: int, outputs: int, kernel: int = 3, stride: int = 1, padding: int = 1
+    inputs: int,
+    outputs: int,
+    kernel: int = 3,
+    stride: int = 1,
+    padding: int = 1,
   ) -> nn.Module:
     return nn.Sequential(
       nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
@@ -88,7 +94,7 @@ class ResNet9(nn.Module):
     return 0.2 * self.head(self.last(x))
 
 
-MODELS = {"small_cnn": small_cnn, "banerjee_cnn": banerjee_cnn, "resnet9": ResNet9}
+MODELS = {"small_cnn": small_cnn, "banerjee_cnn": banerjee_cnn, "resnet9": TorchResNet9}
 
 
 class Input:
@@ -97,7 +103,11 @@ class Input:
   """
 
   def __init__(
-    self, recipe: Recipe, data: DeviceExamples, device: str, channels_last: bool
+    self,
+    recipe: Recipe,
+    data: DeviceExamples,
+    device: str,
+    channels_last: bool,
   ):
     self.recipe = recipe
     self.format = torch.channels_last if channels_last else torch.contiguous_format
@@ -127,7 +137,9 @@ class Input:
 
   def flip(self, x: Tensor, size: int) -> Tensor:
     return torch.where(
-      torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5, x.flip(-1), x
+      torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5,
+      x.flip(-1),
+      x,
     )
 
   def translate(self, x: Tensor, size: int, mode: str = "constant") -> Tensor:
@@ -165,7 +177,11 @@ def single(recipe: Recipe, model: nn.Module, mode: str | None = None) -> Step:
   if recipe.optimizer == "adam":
     betas = (recipe.momentum, 0.999)
     optimizer = torch.optim.Adam(
-      model.parameters(), recipe.lr, betas, weight_decay=recipe.weight_decay, fused=True
+      model.parameters(),
+      recipe.lr,
+      betas,
+      weight_decay=recipe.weight_decay,
+      fused=True,
     )
   else:
     sgd = functools.partial(
@@ -246,7 +262,10 @@ def trainer(
   torch.backends.cudnn.benchmark = True
   device = "cuda" if torch.cuda.is_available() else "cpu"
   build = functools.partial(
-    MODELS[recipe.model], data.inputs.shape[1:], data.num_classes, recipe.width
+    MODELS[recipe.model],
+    data.inputs.shape[1:],
+    data.num_classes,
+    recipe.width,
   )
   models = [build().to(device).train() for _ in range(lanes)]
   inputs = Input(recipe, data, device, channels_last)

@@ -24,18 +24,18 @@ reached: dict[str, dict[int, list[int]]] = collections.defaultdict(
 tests: list[str] = []
 
 
-def watch(code: types.CodeType) -> None:
+def watch_lines(code: types.CodeType) -> None:
   """Watch the lines of the functions of a module, nested ones too."""
   for constant in code.co_consts:
     if isinstance(constant, types.CodeType):
       sys.monitoring.set_local_events(TOOL, constant, sys.monitoring.events.LINE)
-      watch(constant)
+      watch_lines(constant)
 
 
 def start_code(code: types.CodeType, offset: int) -> object:
   """Watch a module of the package when it is imported; look at other code only once."""
   if code.co_name == "<module>" and PACKAGE in code.co_filename:
-    watch(code)
+    watch_lines(code)
   return sys.monitoring.DISABLE
 
 

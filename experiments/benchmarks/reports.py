@@ -29,7 +29,7 @@ from rich.table import Table
 import vmapseeds as vs
 from experiments import measures
 from experiments.benchmarks.common import Count, check_counts
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
 from vmapseeds.reports import plots, summaries
 from vmapseeds.reports.results_page import figures_of_output
@@ -165,7 +165,7 @@ def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse(Flags, argv)
+    flags = parse_flags(Flags, argv)
     check_counts(flags, least=2)
     if flags.sizes:
       return print_sizes()
@@ -197,7 +197,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     timed(
       f"trimming_level, {flags.candidates} candidates x {flags.replicates} draws x {flags.gaps} examples",
       lambda: measures.trimming_level(
-        reference, candidates, key=jax.random.key(0), replicates=flags.replicates
+        reference,
+        candidates,
+        key=jax.random.key(0),
+        replicates=flags.replicates,
       ),
     )
     Console().print(table)

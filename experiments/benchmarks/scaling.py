@@ -131,7 +131,13 @@ def main(argv: list[str] | None = None) -> None:
   than = "one at a time" if flags.by == "lanes" else "first row"
   head = ("", "model-steps/s", "least – most", f"÷ {than}", "least – most of a round")
   table = Table(f"{flags.workload}: model-steps a second by {flags.by}", head, rows)
-  common.write(flags, command, where, [table], [c.numbers() for c in contenders])
+  common.write_results(
+    flags,
+    command,
+    where,
+    [table],
+    [c.numbers() for c in contenders],
+  )
 
 
 if __name__ == "__main__":

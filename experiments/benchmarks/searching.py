@@ -38,7 +38,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from experiments.benchmarks.contenders import significant
 from experiments.command import hint
-from experiments.frame import duration
+from experiments.frame import format_duration
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError
 from vmapseeds.parsing import parse_overrides
@@ -134,7 +134,10 @@ def torch_trial(recipe: vs.Recipe, search: int) -> Trial:
     model = MODELS[recipe.model](pool.inputs.shape[1:], pool.num_classes, recipe.width)
     optimizer = torch.optim.SGD(model.parameters(), **values, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(
-      optimizer, 1, 0, total_iters=steps * recipe.epochs
+      optimizer,
+      1,
+      0,
+      total_iters=steps * recipe.epochs,
     )
     for epoch in range(1, recipe.epochs + 1):
       order = train[torch.randperm(len(train))][: steps * recipe.batch_size]
@@ -228,7 +231,11 @@ def searched_space():
 
 
 def run_on_cores(
-  name: str, recipe: vs.Recipe, count: int, first: int, rungs: tuple[int, ...] = ()
+  name: str,
+  recipe: vs.Recipe,
+  count: int,
+  first: int,
+  rungs: tuple[int, ...] = (),
 ) -> Timing:
   """One search a core, all at once."""
   cores = common.cores()
@@ -249,7 +256,10 @@ def run_on_cores(
 
 
 def run_campaign(
-  recipe: vs.Recipe, searches: int, count: int, rungs: tuple[int, ...] = ()
+  recipe: vs.Recipe,
+  searches: int,
+  count: int,
+  rungs: tuple[int, ...] = (),
 ) -> Timing:
   """All searches in one campaign, after a first trial of each that compiles."""
   how: dict[str, Any] = dict(searches=searches, progress=False)
@@ -293,12 +303,20 @@ def main(argv: list[str] | None = None) -> None:
 
   def ours(count, rungs=()):
     return lambda number: common.elsewhere(
-      run_campaign, recipe, flags.searches, count, rungs
+      run_campaign,
+      recipe,
+      flags.searches,
+      count,
+      rungs,
     )
 
   def theirs(name, count, rungs=()):
     return lambda number: run_on_cores(
-      name, recipe, count, number * common.cores(), rungs
+      name,
+      recipe,
+      count,
+      number * common.cores(),
+      rungs,
     )
 
   ways: dict[str, Callable[[int], Timing]] = {
@@ -327,7 +345,7 @@ def main(argv: list[str] | None = None) -> None:
         significant(processor),
         significant(whole * wall / 3600),
         *(
-          f"{ratio(of_way, timings[to], field):.2f}"
+          f"{median_ratio(of_way, timings[to], field):.2f}"
           for to in ("campaign", "campaign, rungs")
           for field in ("seconds", "processor_seconds")
         ),
@@ -344,10 +362,10 @@ def main(argv: list[str] | None = None) -> None:
   )
   title = (
     f"{recipe.name}: {flags.searches} searches of {flags.trials} trials of at most "
-    f"{duration(recipe.epochs)}, rungs {' and '.join(map(str, flags.rungs))}; medians of "
+    f"{format_duration(recipe.epochs)}, rungs {' and '.join(map(str, flags.rungs))}; medians of "
     f"{flags.rounds} rounds"
   )
-  common.write(
+  common.write_results(
     flags,
     command,
     where,
@@ -356,7 +374,7 @@ def main(argv: list[str] | None = None) -> None:
   )
 
 
-def ratio(ours: list[Timing], theirs: list[Timing], field: str) -> float:
+def median_ratio(ours: list[Timing], theirs: list[Timing], field: str) -> float:
   """Return the median ratio of the times of a trial."""
   return statistics.median(
     getattr(a, field) / a.trials / (getattr(b, field) / b.trials)

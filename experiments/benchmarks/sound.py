@@ -28,7 +28,14 @@ from rich.console import Console
 from rich.progress import track
 
 import vmapseeds as vs
-from experiments.benchmarks.common import Count, Flags, Table, arguments, machine, write
+from experiments.benchmarks.common import (
+  Count,
+  Flags,
+  Table,
+  arguments,
+  machine,
+  write_results,
+)
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import capitalized
@@ -70,7 +77,7 @@ SPECIAL: tuple[tuple[dict[str, Any], vs.Runs, dict[str, Any]], ...] = (
 )
 
 
-def measure(data: Any, run: Any, state: Any) -> dict[str, Any]:
+def measure_gain(data: Any, run: Any, state: Any) -> dict[str, Any]:
   """Return losses of 300 examples, and seconds, both smaller by the run's gain."""
   key = jax.random.fold_in(run.key("init"), (100 * run["gain"]).astype(int))
   noise = jax.random.normal(key, (301,))
@@ -84,7 +91,7 @@ MEASURED = vs.Task(
   name="measured",
   start=lambda data, run: 0.0,
   advance=lambda data, run, state, first, last: state,
-  finish=measure,
+  finish=measure_gain,
   data=(),
   rounds=1,
   sources=("init",),
@@ -109,7 +116,9 @@ def trained_folders() -> Iterator[Make]:
     yield make(network | length, runs, kept)
   for gains in ([0.0], [0.1], [0.0, 0.1, 0.2]):
     yield lambda out, gains=gains: vs.train(
-      MEASURED, Runs.sweep(gain=gains, seeds=4), out
+      MEASURED,
+      Runs.sweep(gain=gains, seeds=4),
+      out,
     )
 
 
@@ -200,8 +209,12 @@ def main(argv: Sequence[str] | None = None) -> None:
       [(line, str(n)) for line, n in counts["warning"].most_common()],
     ),
   ]
-  write(
-    flags, command, machine(), tables, {what: dict(c) for what, c in counts.items()}
+  write_results(
+    flags,
+    command,
+    machine(),
+    tables,
+    {what: dict(c) for what, c in counts.items()},
   )
 
 

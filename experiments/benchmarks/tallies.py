@@ -61,7 +61,10 @@ class Evaluation:
   def __init__(self, recipe: vs.Recipe, flags: Flags, folder: Path, **options):
     how = dict(lane_width=flags.lane_width, lowering="sequential", progress=False)
     opened = starting.open_campaign(
-      recipe, flags.runs, folder, vs.Options(seed_batch=flags.runs, **how, **options)
+      recipe,
+      flags.runs,
+      folder,
+      vs.Options(seed_batch=flags.runs, **how, **options),
     )
     task, self.runs = opened.plan.task, opened.plan.runs
     self.shared = block_training.put_data_on_devices(opened.plan)
@@ -101,7 +104,7 @@ class Counted:
     return call
 
 
-def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
+def measure_ways(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
   """Return a row for each way, the first without counts."""
   ways = {"all, not counted": {"tallies": False}}
   for predictions, pairs in itertools.product(("all", "none"), {False, flags.pairs}):
@@ -136,7 +139,7 @@ def main(argv: list[str] | None = None) -> None:
   numbers = {}
   for name, recipe in recipes(flags.examples).items():
     with tempfile.TemporaryDirectory() as folder:
-      rows = numbers[name] = measure(recipe, flags, Path(folder))
+      rows = numbers[name] = measure_ways(recipe, flags, Path(folder))
     alone = rows[0]["processor_seconds"]
     cells = [
       (
@@ -151,7 +154,7 @@ def main(argv: list[str] | None = None) -> None:
     head = "predictions", "s", "least – most", "÷ not counted", "of a round"
     head += "dispatches", "MB fetched"
     tables.append(Table(f"{name}: {flags.runs} runs", head, cells))
-  common.write(flags, command, where, tables, numbers)
+  common.write_results(flags, command, where, tables, numbers)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from experiments.benchmarks.estimates import (
   TARGETS,
   absent,
   estimate_candidates,
-  fastest,
+  fastest_estimate,
   make_estimator,
 )
-from experiments.command import hint, parse
+from experiments.command import hint, parse_flags
 from vmapseeds import lanes
 from vmapseeds.campaign.bench import (
   COLUMNS,
@@ -60,7 +60,7 @@ TARGET_COLUMNS: Columns = (
 )
 
 
-def estimates(
+def print_estimates(
   what: Recipe | Task,
   target: str,
   widths: Sequence[int] = (),
@@ -93,9 +93,11 @@ def estimates(
       for width in widths or sorted({e.width for e in wanted})
     ]
   by_execution = estimate_candidates(
-    wanted, make_estimator(task, run, target), narrow=not widths
+    wanted,
+    make_estimator(task, run, target),
+    narrow=not widths,
   )
-  chosen = fastest(by_execution)
+  chosen = fastest_estimate(by_execution)
   roofline = 1e6 * product_flops(task, run) / known.chip.flops
   rows = [
     {
@@ -147,8 +149,11 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  flags = parse(
-    Flags, argv, prog="python -m experiments.benchmarks.target", description=__doc__
+  flags = parse_flags(
+    Flags,
+    argv,
+    prog="python -m experiments.benchmarks.target",
+    description=__doc__,
   )
   check_output_file(flags.json)
   if flags.target != "h100":
@@ -156,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   # Nothing runs, so the devices of this machine need not start.
   jax.config.update("jax_platforms", "cpu")
   what = resolve_task(flags.recipe).replace(**parse_overrides(flags.set))
-  rows = estimates(what, flags.target, flags.widths, flags.lowerings)
+  rows = print_estimates(what, flags.target, flags.widths, flags.lowerings)
   if flags.json is not None:
     record = {"recipe": what.name, "target": flags.target, "candidates": rows}
     flags.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")

@@ -114,8 +114,12 @@ def look_ahead(net: Network, slow: dict[str, Tensor], weight: float) -> None:
     parameter.copy_(slow[name])
 
 
-def train(
-  net: Network, images: Tensor, labels: Tensor, epochs: int, after_epoch
+def train_network(
+  net: Network,
+  images: Tensor,
+  labels: Tensor,
+  epochs: int,
+  after_epoch,
 ) -> None:
   optimizer = optimizer_of(net)
   in_epoch = len(images) // BATCH
@@ -137,7 +141,10 @@ def train(
       inputs = translated(images[batch])
       inputs = torch.where(flips[:, None, None, None], inputs.flip(-1), inputs)
       loss = F.cross_entropy(
-        net(inputs), labels[batch], label_smoothing=0.2, reduction="sum"
+        net(inputs),
+        labels[batch],
+        label_smoothing=0.2,
+        reduction="sum",
       )
       optimizer.zero_grad()
       loss.backward()
@@ -152,7 +159,7 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(net: Network, images: Tensor, labels: Tensor) -> float:
+def measure_accuracy(net: Network, images: Tensor, labels: Tensor) -> float:
   net.eval()
   right = [
     (net.of_views(x).argmax(1) == y).float()
@@ -164,7 +171,10 @@ def accuracy(net: Network, images: Tensor, labels: Tensor) -> float:
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    "--width", type=float, default=1.0, help="of the network (default: 1)"
+    "--width",
+    type=float,
+    default=1.0,
+    help="of the network (default: 1)",
   )
   parser.add_argument("--epochs", type=int, default=10, help="to train (default: 10)")
   parser.add_argument("--seed", type=int, default=0, help="of PyTorch (default: 0)")
@@ -178,9 +188,12 @@ def main() -> None:
   def report(epoch: int) -> None:
     if epoch % 2 == 0:
       seconds = time.perf_counter() - start
-      print(f"epoch {epoch}: {accuracy(net, *tests):.2%}, {seconds:.0f} s", flush=True)
+      print(
+        f"epoch {epoch}: {measure_accuracy(net, *tests):.2%}, {seconds:.0f} s",
+        flush=True,
+      )
 
-  train(net, images, labels, args.epochs, report)
+  train_network(net, images, labels, args.epochs, report)
 
 
 if __name__ == "__main__":

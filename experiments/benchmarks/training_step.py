@@ -145,7 +145,10 @@ def ways_to_train(workload: Workload, where: dict, flags: Flags) -> list[Way]:
     how = f", channels_last{compiled}" if channels_last else compiled
     every_way.append(
       Way(
-        "c", f"PyTorch, one at a time{how}", start_torch, options | {"threads": cores}
+        "c",
+        f"PyTorch, one at a time{how}",
+        start_torch,
+        options | {"threads": cores},
       )
     )
     if cores > 1:
@@ -179,8 +182,9 @@ def earlier_record(names: tuple[str, ...]) -> tuple[dict, dict[str, int]]:
   return common.machine(), {name: flops(WORKLOADS[name]) for name in names}
 
 
-def fastest(
-  contenders: list[Contender], kinds: str | tuple[str, ...]
+def fastest_contender(
+  contenders: list[Contender],
+  kinds: str | tuple[str, ...],
 ) -> Contender | None:
   return max(
     (c for c in contenders if c.way.kind in kinds and c.speeds),
@@ -189,7 +193,7 @@ def fastest(
   )
 
 
-def table(
+def race_table(
   name: str,
   workload: Workload,
   contenders: list[Contender],
@@ -197,7 +201,7 @@ def table(
   peaks: dict[str, float],
 ) -> Table:
   """The race of one workload."""
-  mine = fastest(contenders, ("ours",))
+  mine = fastest_contender(contenders, ("ours",))
   rows = []
   for c in contenders:
     kind = "ours" if c.way.kind == "ours" else f"({c.way.kind})"
@@ -230,11 +234,13 @@ def table(
 
 
 def notes(
-  contenders: list[Contender], operations: int, peaks: dict[str, float]
+  contenders: list[Contender],
+  operations: int,
+  peaks: dict[str, float],
 ) -> list[str]:
-  mine = fastest(contenders, ("ours",))
-  best = fastest(contenders, KINDS[1:])
-  vmap = fastest(contenders, ("a",))
+  mine = fastest_contender(contenders, ("ours",))
+  best = fastest_contender(contenders, KINDS[1:])
+  vmap = fastest_contender(contenders, ("a",))
   lines = []
   if mine and best:
     lines.append(
@@ -288,13 +294,13 @@ def main(argv: list[str] | None = None) -> None:
       measured = common.elsewhere(common.peak, precision)
       peaks[precision] = max(peaks.get(precision, 0), measured)
     contenders.sort(key=lambda c: KINDS.index(c.way.kind))
-    tables.append(table(name, workload, contenders, operations[name], peaks))
+    tables.append(race_table(name, workload, contenders, operations[name], peaks))
     numbers[name] = {
       "peak_flops_per_second": dict(peaks),
       "flops_per_model_step": operations[name],
       "contenders": [c.numbers() for c in contenders],
     }
-    common.write(flags, command, where, tables, numbers)
+    common.write_results(flags, command, where, tables, numbers)
 
 
 if __name__ == "__main__":

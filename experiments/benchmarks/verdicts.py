@@ -31,7 +31,14 @@ from rich.console import Console
 from rich.progress import track
 from tyro.conf import arg
 
-from experiments.benchmarks.common import Count, Flags, Table, arguments, machine, write
+from experiments.benchmarks.common import (
+  Count,
+  Flags,
+  Table,
+  arguments,
+  machine,
+  write_results,
+)
 from vmapseeds import stats
 
 ALPHA = 0.05
@@ -71,7 +78,9 @@ class VerdictFlags(Flags):
 
 
 def interval(
-  a: np.ndarray, b: np.ndarray, paired: bool
+  a: np.ndarray,
+  b: np.ndarray,
+  paired: bool,
 ) -> tuple[bool, tuple[float, float]]:
   """Whether one is called better, and the interval that is printed."""
   comparison = stats.compare_means(a, b, paired)
@@ -81,8 +90,14 @@ def interval(
   return bool(comparison.p_value <= ALPHA), ends
 
 
-def rates(
-  of_a: Draw, of_b: Draw, truth: float, runs: int, paired: bool, number: int, rng
+def rates_of_verdicts(
+  of_a: Draw,
+  of_b: Draw,
+  truth: float,
+  runs: int,
+  paired: bool,
+  number: int,
+  rng,
 ) -> tuple[float, float, float]:
   """How often one is called better, the interval holds the truth, and that of P(A > B)
   does, over campaigns.
@@ -165,27 +180,32 @@ def pilots(runs: int, law: str, number: int, rng) -> tuple[float, float, float, 
   return *(held / number), *np.quantile(estimates, (0.25, 0.75))
 
 
-def percent(x: float) -> str:
+def format_share(x: float) -> str:
   return f"{100 * x:.1f}"
 
 
 def rates_of_comparisons(
-  runs: int, paired: bool, number: int, rng
+  runs: int,
+  paired: bool,
+  number: int,
+  rng,
 ) -> tuple[list[str], list[str], list[str]]:
   """How often, of so many runs, equal recipes are called different, intervals hold the
   true difference, and differences are shown: a cell for each law or pair of laws.
   """
-  null = [rates(law, law, 0.0, runs, paired, number, rng) for law in LAWS.values()]
-  errors = [percent(error) for error, _, _ in null]
-  covers = [percent(cover) for _, cover, _ in null]
+  null = [
+    rates_of_verdicts(law, law, 0.0, runs, paired, number, rng) for law in LAWS.values()
+  ]
+  errors = [format_share(error) for error, _, _ in null]
+  covers = [format_share(cover) for _, cover, _ in null]
   for laws in DIFFERENT.values():
-    _, cover, _ = rates(*laws, runs, paired, number, rng)
-    covers.append(percent(cover))
-  covers.append(" ".join(percent(probability) for _, _, probability in null))
+    _, cover, _ = rates_of_verdicts(*laws, runs, paired, number, rng)
+    covers.append(format_share(cover))
+  covers.append(" ".join(format_share(probability) for _, _, probability in null))
   powers = []
   for difference in DIFFERENCES:
     of_laws = [
-      percent(share_shown(runs, difference, paired, law, max(1, number // 2), rng))
+      format_share(share_shown(runs, difference, paired, law, max(1, number // 2), rng))
       for law in LAWS
     ]
     powers.append(" / ".join(of_laws))
@@ -209,21 +229,24 @@ def main(argv: Sequence[str] | None = None) -> None:
   examples = []
   for runs, n in itertools.product((6, 10, 40), (100, 800)):
     both, alone = examples_rate(runs, n, half, rng)
-    examples.append((str(runs), str(n), percent(both), percent(alone)))
+    examples.append((str(runs), str(n), format_share(both), format_share(alone)))
   taken = []
   for difference in (2.0, 1.5, 1.0, 0.7, 0.5):
     for way, paired in ways.items():
       sd = np.sqrt(2) if paired else 1.0
       runs = int(stats.runs_for_difference(sd, difference, paired))
       power = [
-        percent(share_shown(runs, difference, paired, law, half, rng)) for law in LAWS
+        format_share(share_shown(runs, difference, paired, law, half, rng))
+        for law in LAWS
       ]
       taken.append((way, f"{difference:g}", str(runs), *power))
   guesses = []
   for runs, law in itertools.product((10, 20, 30), LAWS):
     of_mean, of_difference, low, high = pilots(runs, law, half, rng)
     middle = f"{low:.0f} to {high:.0f}"
-    guesses.append((str(runs), law, percent(of_mean), percent(of_difference), middle))
+    guesses.append(
+      (str(runs), law, format_share(of_mean), format_share(of_difference), middle)
+    )
   tables = [
     Table(
       f"Per cent of {number} comparisons of equal recipes that call one better",
@@ -263,7 +286,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       guesses,
     ),
   ]
-  write(flags, command, machine(), tables, {t.title: t.rows for t in tables})
+  write_results(flags, command, machine(), tables, {t.title: t.rows for t in tables})
 
 
 if __name__ == "__main__":

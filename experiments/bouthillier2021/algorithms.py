@@ -19,7 +19,11 @@ from vmapseeds.store.files import Folder
 
 
 def ideal_est(
-  recipe: vs.Recipe, over: Mapping[str, str], k: int, trials: int, out: Folder
+  recipe: vs.Recipe,
+  over: Mapping[str, str],
+  k: int,
+  trials: int,
+  out: Folder,
 ) -> stats.Estimate:
   """Return the ideal estimate of k measures, each after a search of its own: k × trials
   trainings, in the folder `out`.

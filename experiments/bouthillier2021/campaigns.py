@@ -89,7 +89,9 @@ def tasks(scale: str) -> dict[str, Task]:
     }
   by_name = {
     "breast_cancer": Task(
-      MLP, MLP_SOURCES, searched=Searched(OVER_MLP, 100, 5, 200, 100)
+      MLP,
+      MLP_SOURCES,
+      searched=Searched(OVER_MLP, 100, 5, 200, 100),
     )
   }
   whole = Searched(OVER_MHC, 196, 2, 100, 100)
@@ -158,7 +160,9 @@ def campaigns(scale: str) -> dict[str, Campaign]:
       of_task["ideal"] = Campaign(recipe, ideal, search=search)
       best_of = f"{name}_ideal", repetitions
       of_task["fixed"] = Campaign(
-        recipe, fixed(repetitions, searched.k), best_of=best_of
+        recipe,
+        fixed(repetitions, searched.k),
+        best_of=best_of,
       )
       # All seeds but the sampler's are the same in a repetition.
       held = repeated(("sampler",), repetitions, searched.searches).out_of_bootstrap()
@@ -170,7 +174,10 @@ def campaigns(scale: str) -> dict[str, Campaign]:
 
 
 def repeated(
-  varied: Sequence[str], repetitions: int, measures: int, first: int = 0
+  varied: Sequence[str],
+  repetitions: int,
+  measures: int,
+  first: int = 0,
 ) -> vs.Runs:
   """Return runs that each have a new seed for `varied`, from `first` on. Run i has the
   other seeds of repetition i modulo `repetitions`.

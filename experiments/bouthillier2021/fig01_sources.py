@@ -22,7 +22,7 @@ from experiments.bouthillier2021.campaigns import (
 )
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, percent, row
+from experiments.frame import Row, Trained, format_percent, row
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1: variance by source, relative to that of the data"
@@ -68,7 +68,7 @@ def panels(numbers: Mapping[str, Sources]) -> int:
 def compute(trained: Trained) -> dict[str, Sources]:
   by_task = {}
   for name, task in tasks(trained.scale).items():
-    accuracies = measures.by_source(trained, name)
+    accuracies = measures.accuracies_by_source(trained, name)
     searches = (*SAMPLERS, "ideal") if task.searched else ()
     for what in searches:
       accuracies[what] = measures.repetitions(
@@ -81,11 +81,11 @@ def compute(trained: Trained) -> dict[str, Sources]:
     lanes = " instead of ".join(
       "{lowering}, width {lane_width}".format(**record) for record in used
     )
-    by_task[name] = sources(accuracies, again - first, lanes)
+    by_task[name] = compare_sources(accuracies, again - first, lanes)
   return by_task
 
 
-def sources(
+def compare_sources(
   accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]],
   noise: Float[np.ndarray, " runs"],
   lanes: str,
@@ -97,10 +97,10 @@ def sources(
   if SAMPLERS[0] in accuracies:
     searched = np.mean([accuracies[s].var(axis=1, ddof=1) for s in SAMPLERS], axis=0)
     init = accuracies["init"].var(axis=1, ddof=1)
-    search_over_init = measures.ratio_of_variances(searched, init)
+    search_over_init = measures.mean_variance_ratio(searched, init)
   return Sources(
-    variances(accuracies),
-    measures.ratio(accuracies["order"], accuracies["init"]),
+    variances_by_source(accuracies),
+    measures.variance_ratio_within(accuracies["order"], accuracies["init"]),
     search_over_init,
     np.nanmean(noise**2) / 2,
     int(np.count_nonzero(noise)),
@@ -109,7 +109,7 @@ def sources(
   )
 
 
-def variances(
+def variances_by_source(
   accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]],
 ) -> dict[str, SourceVariance]:
   """Return the variance within repetitions by what varies, and its ratio to that of
@@ -126,7 +126,7 @@ def variances(
     by_source[name] = SourceVariance(
       variance,
       frame.sqrt_with_se(variance, se)[1],
-      measures.ratio(x, accuracies["data"]),
+      measures.variance_ratio_within(x, accuracies["data"]),
       f"{len(x)} × {x.shape[1]}",
     )
   return by_source
@@ -140,7 +140,7 @@ def task_rows(task: str, numbers: Sources) -> list[Row]:
   """Return the rows of one task."""
   table = []
   for name, n in numbers.of.items():
-    sd = f"sd {percent(math.sqrt(n.variance), n.sd_se)}"
+    sd = f"sd {format_percent(math.sqrt(n.variance), n.sd_se)}"
     if name == "data":
       table.append(row(f"{task}: {NAMES[name]}", None, sd, n.runs))
       continue

@@ -51,8 +51,8 @@ def compute(trained: Trained) -> Peptides:
   }
   return Peptides(
     float(np.nanmean(scores)),
-    fig01_sources.variances(by_source),
-    measures.ratio(by_source["order"], by_source["init"]),
+    fig01_sources.variances_by_source(by_source),
+    measures.variance_ratio_within(by_source["order"], by_source["init"]),
     {
       # A correlation has no steps, as accuracies have.
       part: figg3_distributions.normality(x, math.inf)
@@ -65,7 +65,7 @@ def finished(trained: Trained, name: str) -> np.ndarray:
   """Return the measures of the runs of a campaign that are kept, or else of all."""
   parts = []
   if trained.kept:
-    parts = kept.parts(trained.kept, trained.place(name).name)
+    parts = kept.read_parts(trained.kept, trained.place(name).name)
   if not parts:
     return measures.performances(trained, name)
   for i, (_, record) in enumerate(parts, 1):
@@ -88,7 +88,7 @@ def rows(n: Peptides) -> list[Row]:
   claim = paper.CLAIMS["order over init"]
   table.append(row(claim.statistic, claim, order, n.of["order"].runs))
   for name, normality in n.normality.items():
-    skewness = figg3_distributions.skewness(normality.deviations.ravel())
+    skewness = figg3_distributions.skewness_estimate(normality.deviations.ravel())
     ours = f"{format_interval(*skewness[:3])}; Shapiro-Wilk p {normality.p_value:.2g}"
     table += rows_of(
       n.of[name].runs, (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], ours)

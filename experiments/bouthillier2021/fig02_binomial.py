@@ -15,7 +15,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate, format_interval
-from experiments.frame import Row, Trained, percent, rows_of
+from experiments.frame import Row, Trained, format_percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -36,16 +36,18 @@ class BinomialSpread(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, BinomialSpread]:
   return {
-    name: binomial(
-      measures.by_source(trained, name)["data"], measures.test_examples(trained, name)
+    name: spread_beside_binomial(
+      measures.accuracies_by_source(trained, name)["data"],
+      measures.test_examples(trained, name),
     )
     for name, task in tasks(trained.scale).items()
     if not task.recipe.metrics  # of which a mean of errors is no measure
   }
 
 
-def binomial(
-  accuracies: Float[np.ndarray, "repetitions measures"], examples: int
+def spread_beside_binomial(
+  accuracies: Float[np.ndarray, "repetitions measures"],
+  examples: int,
 ) -> BinomialSpread:
   error = 1 - accuracies.mean()
   within = accuracies.var(axis=1, ddof=1)
@@ -53,7 +55,11 @@ def binomial(
   observed = Ratio(*np.sqrt(np.maximum(variance, 0)))
   runs = " × ".join(map(str, accuracies.shape))
   return BinomialSpread(
-    examples, error, np.sqrt(error * (1 - error) / examples), observed, runs
+    examples,
+    error,
+    np.sqrt(error * (1 - error) / examples),
+    observed,
+    runs,
   )
 
 
@@ -61,9 +67,7 @@ def rows(numbers: Mapping[str, BinomialSpread]) -> list[Row]:
   table = []
   for task, n in numbers.items():
     ratio = Estimate(*(x / n.binomial for x in n.observed), "log")
-    ours = (
-      f"{percent(n.binomial)}, of {n.examples} examples, mean error {percent(n.error)}"
-    )
+    ours = f"{format_percent(n.binomial)}, of {n.examples} examples, mean error {format_percent(n.error)}"
     table += rows_of(
       n.runs,
       (f"{task}: sd of a binomial", None, ours),
@@ -88,7 +92,7 @@ def plot(numbers: Mapping[str, BinomialSpread], axes: np.ndarray) -> None:
       100 * n.binomial * np.sqrt(n.examples / sizes),
       ":",
       color=color,
-      label=f"binomial, {task}: error {percent(n.error)}",
+      label=f"binomial, {task}: error {format_percent(n.error)}",
     )
     value, low, high = 100 * np.array(n.observed)
     reach = [[value - low], [high - value]]

@@ -78,7 +78,7 @@ def plot(numbers: Mapping[str, Estimators], axes: np.ndarray) -> None:
   for ax, (task, n) in zip(axes, numbers.items(), strict=True):
     k = np.arange(1, 1 + max(b.measures for b in n.biased.values()))
     ideal = 100 * estimator_se(k, n.variance)
-    band(ax, k, ideal, n.searches, plots.BLUE)
+    draw_normal_band(ax, k, ideal, n.searches, plots.BLUE)
     ax.plot(k, ideal, color=plots.BLUE, label=f"IdealEst, {n.searches} searches")
     for varied, b in n.biased.items():
       style, color = STYLES[varied]
@@ -86,7 +86,7 @@ def plot(numbers: Mapping[str, Estimators], axes: np.ndarray) -> None:
       ax.plot(k, line, style, color=color, label=f"{varied}: ρ = {b.correlation:z.2f}")
       some = np.unique(np.geomspace(1, b.measures, 12).astype(int)) - 1
       ax.plot(k[some], 100 * b.sd_of_means[some], ".", color=color, markersize=5)
-      band(ax, k[: b.measures], 100 * b.sd_of_means, b.repetitions, color)
+      draw_normal_band(ax, k[: b.measures], 100 * b.sd_of_means, b.repetitions, color)
     ax.set(
       title=task,
       xlabel="measures k",
@@ -98,7 +98,13 @@ def plot(numbers: Mapping[str, Estimators], axes: np.ndarray) -> None:
     frame.legend_above(ax)
 
 
-def band(ax: Axes, k: np.ndarray, sd: np.ndarray, count: int, color: str) -> None:
+def draw_normal_band(
+  ax: Axes,
+  k: np.ndarray,
+  sd: np.ndarray,
+  count: int,
+  color: str,
+) -> None:
   """Draw ± one standard deviation of a standard deviation of normal values."""
   reach = sd / math.sqrt(2 * (count - 1))
   ax.fill_between(k, sd - reach, sd + reach, color=color, alpha=0.15, linewidth=0)

@@ -22,7 +22,7 @@ from experiments.bouthillier2021.campaigns import compared_task as compared_task
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.claims import Estimate, format_interval, student_estimate
-from experiments.frame import Row, Trained, percent, rows_of
+from experiments.frame import Row, Trained, format_percent, rows_of
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,
@@ -71,7 +71,9 @@ class Comparison(NamedTuple):
 
 def compute(trained: Trained) -> Comparison:
   task = compared_task(trained.scale)
-  return compare(task, *measures.pairs(trained), rho_of(trained), jax.random.key(0))
+  return compare_paired(
+    task, *measures.paired_accuracies(trained), rho_of(trained), jax.random.key(0)
+  )
 
 
 def rho_of(trained: Trained) -> dict[str, float]:
@@ -80,7 +82,7 @@ def rho_of(trained: Trained) -> dict[str, float]:
   return {varied: measures.biased(biased[varied]).simulated for varied in SHOWN}
 
 
-def compare(
+def compare_paired(
   task: str,
   a: Float[np.ndarray, " runs"],
   b: Float[np.ndarray, " runs"],
@@ -124,7 +126,9 @@ def compare(
 
 
 def oracle(
-  probability: Float[np.ndarray, " points"], pairs: int, alpha: float = 0.05
+  probability: Float[np.ndarray, " points"],
+  pairs: int,
+  alpha: float = 0.05,
 ) -> Float[np.ndarray, " points"]:
   """Return how often a one-sided z-test finds A better, which knows the variance of
   independent runs: the most powerful one for normal runs.
@@ -163,7 +167,7 @@ def rows(n: Comparison) -> list[Row]:
       f"{format_interval(*relative)}: {better}better",
     ),
     *(
-      (f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]))
+      (f"sd of {name}", None, format_percent(n.sd[i], n.sd_se[i]))
       for i, name in enumerate("AB")
     ),
     ("variance of A over that of B", None, format_interval(*n.variance_ratio)),
@@ -229,7 +233,9 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
   shared = ["ideal", *(varied for varied in SHOWN if n.rho[varied] > 0)]
   ax.plot(GRID, oracle(GRID, PAIRS), color=plots.BLUE, linewidth=1.3, label="oracle")
   for (criterion, name), color in zip(
-    CRITERIA.items(), (plots.GREEN, plots.ORANGE, plots.PURPLE), strict=True
+    CRITERIA.items(),
+    (plots.GREEN, plots.ORANGE, plots.PURPLE),
+    strict=True,
   ):
     # One run has nothing to share.
     estimators = ["ideal"] if criterion == "single_point" else shared
@@ -293,7 +299,12 @@ def _plot_differences(n: Comparison, ax: Axes) -> None:
   low = 100 * n.difference[1]
   high = 100 * n.difference[2]
   ax.axvspan(
-    low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval"
+    low,
+    high,
+    ymax=clear,
+    color=plots.BLUE,
+    alpha=0.4,
+    label="mean, 95 % interval",
   )
   ax.axvline(
     100 * n.average.threshold,

@@ -45,7 +45,11 @@ def compute(trained: Trained) -> Sizes:
     [power_of(n, gamma, gamma) for n, gamma in zip(noether, GRID, strict=True)]
   )
   return Sizes(
-    GRID, noether, sign, np.where(too_few < MOST, too_few + 1.0, np.nan), power
+    GRID,
+    noether,
+    sign,
+    np.where(too_few < MOST, too_few + 1.0, np.nan),
+    power,
   )
 
 
@@ -78,7 +82,10 @@ def rows(n: Sizes) -> list[Row]:
 def plot(n: Sizes, axes: np.ndarray) -> None:
   (ax,) = axes
   ax.semilogy(
-    n.gamma, n.noether, color=plots.ORANGE, label="the paper's: two groups, no pairs"
+    n.gamma,
+    n.noether,
+    color=plots.ORANGE,
+    label="the paper's: two groups, no pairs",
   )
   ax.semilogy(n.gamma, n.sign, "--", color=plots.BLUE, label="pairs, approximately")
   ax.semilogy(n.gamma, n.needed, ".", color=plots.BLUE, label="pairs, exactly")

@@ -12,7 +12,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import SAMPLERS, searched_tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, percent, rows_of
+from experiments.frame import Row, Trained, format_percent, rows_of
 from vmapseeds.reports import plots
 from vmapseeds.searches.trials import trials_of
 
@@ -60,15 +60,15 @@ def curves(trials, repetitions: int) -> Curves:
   quarter = within["test"][:, places.shape[1] // 4 - 1]
   last = within["test"][:, -1]
   size = f"{repetitions} × {len(places) // repetitions}"
-  return Curves(size, mean, sd, measures.ratio_of_variances(quarter, last))
+  return Curves(size, mean, sd, measures.mean_variance_ratio(quarter, last))
 
 
 def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
   table = []
   for task, by_sampler in numbers.items():
     for sampler, n in by_sampler.items():
-      last = {name: percent(n.mean[name][-1]) for name in SETS}
-      ours = f"validation {last['validation']}, test {last['test']}, sd {percent(n.sd['test'][-1])}"
+      last = {name: format_percent(n.mean[name][-1]) for name in SETS}
+      ours = f"validation {last['validation']}, test {last['test']}, sd {format_percent(n.sd['test'][-1])}"
       ratio = Estimate(*np.sqrt(n.quarter), "log")
       table += rows_of(
         n.searches,
@@ -102,7 +102,12 @@ def plot(numbers: Mapping[str, Mapping[str, Curves]], axes: np.ndarray) -> None:
         count = 1 + np.arange(len(mean))
         ax.plot(count, mean, color=COLORS[sampler], label=NAMES[sampler])
         ax.fill_between(
-          count, mean - sd, mean + sd, color=COLORS[sampler], alpha=0.15, linewidth=0
+          count,
+          mean - sd,
+          mean + sd,
+          color=COLORS[sampler],
+          alpha=0.15,
+          linewidth=0,
         )
       ax.set(
         title=f"{task}, {name} examples",

@@ -39,7 +39,7 @@ class Normality(NamedTuple):
 def compute(trained: Trained) -> dict[str, dict[str, Normality]]:
   by_task = {}
   for task in tasks(trained.scale):
-    groups = measures.by_source(trained, task)
+    groups = measures.accuracies_by_source(trained, task)
     groups[EVERYTHING] = groups[EVERYTHING].reshape(1, -1)
     examples = measures.test_examples(trained, task)
     by_task[task] = {name: normality(x, examples) for name, x in groups.items()}
@@ -47,7 +47,8 @@ def compute(trained: Trained) -> dict[str, dict[str, Normality]]:
 
 
 def normality(
-  accuracies: Float[np.ndarray, "repetitions measures"], examples: int
+  accuracies: Float[np.ndarray, "repetitions measures"],
+  examples: int,
 ) -> Normality:
   within = np.random.default_rng(0).uniform(-0.5, 0.5, accuracies.shape) / examples
   deviations = accuracies - accuracies.mean(axis=1, keepdims=True)
@@ -69,7 +70,7 @@ def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
     for name, n in by_source.items():
       x = n.deviations.ravel()
       runs = " × ".join(str(size) for size in n.deviations.shape if size > 1)
-      estimate = skewness(x)
+      estimate = skewness_estimate(x)
       p, p_within_steps = [show(value, None, "p") for value in n[:2]]
       ours = (
         f"{estimate}; Shapiro-Wilk p {p}, "
@@ -80,7 +81,7 @@ def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
   return table
 
 
-def skewness(x: Float[np.ndarray, " n"]) -> Estimate:
+def skewness_estimate(x: Float[np.ndarray, " n"]) -> Estimate:
   """The skewness of some values, with its error by the jackknife."""
   without = [scipy.stats.skew(np.delete(x, i)) for i in range(len(x))]
   se = np.sqrt((len(x) - 1) * np.var(without))

@@ -15,7 +15,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, number, rows_of
+from experiments.frame import Row, Trained, format_number, rows_of
 from experiments.measures.estimators import mse_decomposition
 from vmapseeds.reports import plots
 
@@ -50,12 +50,12 @@ class Errors(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Errors]:
   return {
-    name: errors(*measures.by_estimator(trained, name))
+    name: estimator_errors(*measures.by_estimator(trained, name))
     for name in searched_tasks(trained.scale)
   }
 
 
-def errors(
+def estimator_errors(
   ideal: Float[np.ndarray, " searches"],
   biased: Mapping[str, Float[np.ndarray, "repetitions k"]],
 ) -> Errors:
@@ -74,7 +74,7 @@ def errors(
       for part in PARTS
     }
   squares = {what: x.mean(axis=1) ** 2 for what, x in standard.items()}
-  ratio = measures.ratio_of_variances(squares["init"], squares["all"])
+  ratio = measures.mean_variance_ratio(squares["init"], squares["all"])
   return Errors(k, len(ideal), len(biased["all"]), parts, ratio)
 
 
@@ -97,7 +97,7 @@ def rows(numbers: Mapping[str, Errors]) -> list[Row]:
     for name, parts in n.of.items():
       if name.startswith("ideal"):
         continue
-      ours = ", ".join(f"{PARTS[p]} {number(*parts[p])}" for p in PARTS)
+      ours = ", ".join(f"{PARTS[p]} {format_number(*parts[p])}" for p in PARTS)
       table += rows_of(size, (f"{task}: FixHOptEst({name}), k = {n.k}", None, ours))
     ratio = Estimate(*n.init_over_all, "log", n.repetitions - 1)
     table += rows_of(

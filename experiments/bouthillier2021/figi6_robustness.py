@@ -47,16 +47,27 @@ def compute(trained: Trained) -> Robustness:
 
 
 def robustness(rho: Mapping[str, float]) -> Robustness:
-  by_size = {name: rates(r, [(n, GAMMA) for n in SIZES]) for name, r in rho.items()}
-  by_gamma = {name: rates(r, [(PAIRS, g) for g in GAMMAS]) for name, r in rho.items()}
+  by_size = {
+    name: rates_of_criteria(r, [(n, GAMMA) for n in SIZES]) for name, r in rho.items()
+  }
+  by_gamma = {
+    name: rates_of_criteria(r, [(PAIRS, g) for g in GAMMAS]) for name, r in rho.items()
+  }
   return Robustness(dict(rho), by_size, by_gamma)
 
 
-def rates(rho: float, settings) -> dict[str, Float[np.ndarray, "true points"]]:
+def rates_of_criteria(
+  rho: float,
+  settings,
+) -> dict[str, Float[np.ndarray, "true points"]]:
   """Return the rates of each criterion at each true P(A > B) and (pairs, γ)."""
   characteristics = [
     operating_characteristics(
-      TRUE, rho, int(n), float(g), float(equivalent_threshold(g))
+      TRUE,
+      rho,
+      int(n),
+      float(g),
+      float(equivalent_threshold(g)),
     )
     for n, g in settings
   ]
@@ -90,7 +101,9 @@ def plot(n: Robustness, axes: np.ndarray) -> None:
     (GAMMAS, n.by_gamma, f"γ, {PAIRS} pairs"),
   )
   for row, (grid, by_estimator, quantity) in zip(
-    axes.reshape(2, 2), grids, strict=True
+    axes.reshape(2, 2),
+    grids,
+    strict=True,
   ):
     for i, ax in enumerate(row):
       curves = {
@@ -106,7 +119,9 @@ def plot(n: Robustness, axes: np.ndarray) -> None:
 
 
 def draw_curves(
-  curves: Mapping[str, Mapping[str, np.ndarray]], grid: np.ndarray, ax: Axes
+  curves: Mapping[str, Mapping[str, np.ndarray]],
+  grid: np.ndarray,
+  ax: Axes,
 ) -> None:
   """Draws the rates of each estimator and criterion."""
   for name, (criterion, color) in CRITERIA.items():

@@ -37,15 +37,17 @@ def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
 
 
 def repetitions(
-  accuracies: Float[np.ndarray, " measures"], number: int
+  accuracies: Float[np.ndarray, " measures"],
+  number: int,
 ) -> Float[np.ndarray, "repetitions measures"]:
   """Return measures by their repetitions, without repetitions of which one is NaN."""
   rows = accuracies[: len(accuracies) // number * number].reshape(-1, number).T
   return rows[~np.isnan(rows).any(axis=1)]
 
 
-def by_source(
-  trained: Trained, name: str
+def accuracies_by_source(
+  trained: Trained,
+  name: str,
 ) -> dict[str, Float[np.ndarray, "repetitions measures"]]:
   """Return a task's accuracies where one source varies within a repetition, or all."""
   task = tasks(trained.scale)[name]
@@ -58,7 +60,8 @@ def by_source(
 
 
 def by_estimator(
-  trained: Trained, name: str
+  trained: Trained,
+  name: str,
 ) -> tuple[
   Float[np.ndarray, " k"], dict[str, Float[np.ndarray, "repetitions measures"]]
 ]:
@@ -80,7 +83,7 @@ def test_examples(trained: Trained, name: str) -> int:
   return (every - 2 * every // 3) // 2
 
 
-def pairs(
+def paired_accuracies(
   trained: Trained,
 ) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"], int]:
   """Return the accuracies of A and of B in pairs of which no run diverged, and on how
@@ -167,17 +170,19 @@ class Ratio(NamedTuple):
   high: float
 
 
-def ratio(
-  a: Float[np.ndarray, "repetitions _"], b: Float[np.ndarray, "repetitions _"]
+def variance_ratio_within(
+  a: Float[np.ndarray, "repetitions _"],
+  b: Float[np.ndarray, "repetitions _"],
 ) -> Ratio:
   """Return the variance within repetitions of `a` over that of `b`, as
-  `ratio_of_variances`.
+  `mean_variance_ratio`.
   """
-  return ratio_of_variances(*(x.var(axis=1, ddof=1) for x in (a, b)))
+  return mean_variance_ratio(*(x.var(axis=1, ddof=1) for x in (a, b)))
 
 
-def ratio_of_variances(
-  a: Float[np.ndarray, " repetitions"], b: Float[np.ndarray, " repetitions"]
+def mean_variance_ratio(
+  a: Float[np.ndarray, " repetitions"],
+  b: Float[np.ndarray, " repetitions"],
 ) -> Ratio:
   """Return the ratio of two mean variances. Interval: its logarithm ± t SE, jackknife
   over repetitions.

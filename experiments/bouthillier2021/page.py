@@ -24,7 +24,7 @@ TASKS = {
 }
 
 
-def sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw variances by source, over those where the data vary."""
   (ax,) = axes
   numbers = records.numbers("bouthillier2021/fig01_sources")
@@ -43,7 +43,13 @@ def sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
     bars = np.abs([low - value, high - value])
     marker = "D" if label == "peptides" else "o"
     ax.errorbar(
-      value, places, xerr=bars, fmt=marker, color=color, markersize=4, label=label
+      value,
+      places,
+      xerr=bars,
+      fmt=marker,
+      color=color,
+      markersize=4,
+      label=label,
     )
   ax.axvline(1, color=colors.ink, linewidth=0.8)
   ax.axvline(0.5, color=colors.quiet, linewidth=0.8, linestyle="--")
@@ -56,7 +62,7 @@ def sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def binomial(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_binomial(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the sd where the data vary against a binomial's, both logarithmic."""
   (ax,) = axes
   numbers = records.numbers("bouthillier2021/fig02_binomial")
@@ -96,10 +102,16 @@ def detection(records: Records, axes: np.ndarray, colors: Colors) -> None:
   n = records.numbers("bouthillier2021/fig06_detection")
   ax.axvspan(0.5, paper.GAMMA, color=colors.quiet, alpha=0.15, linewidth=0)
   ax.plot(
-    GRID, oracle(GRID, paper.PAIRS), color=colors.ink, linewidth=1, label="oracle"
+    GRID,
+    oracle(GRID, paper.PAIRS),
+    color=colors.ink,
+    linewidth=1,
+    label="oracle",
   )
   for (name, label), color in zip(
-    CRITERIA.items(), (colors.green, colors.orange, colors.purple), strict=True
+    CRITERIA.items(),
+    (colors.green, colors.orange, colors.purple),
+    strict=True,
   ):
     ax.plot(GRID, getattr(n.exact["ideal"], name), color=color, label=label)
     if name != "single_point":
@@ -141,7 +153,9 @@ def estimators(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.plot(k, ideal, color=colors.blue, label="a search for each")
   labels = {"init": "initialisation", "data": "data", "all": "all but the search"}
   for (varied, label), color in zip(
-    labels.items(), (colors.purple, colors.orange, colors.green), strict=True
+    labels.items(),
+    (colors.purple, colors.orange, colors.green),
+    strict=True,
   ):
     b = n.biased[varied]
     ax.plot(k, 100 * estimator_se(k, b.variance, b.simulated), color=color)
@@ -155,7 +169,10 @@ def estimators(records: Records, axes: np.ndarray, colors: Colors) -> None:
       label=f"{label}: ρ = {b.correlation:.2f}",
     )
   ax.set(
-    xscale="log", xlabel="measures k", ylabel="sd of their mean (%)", ylim=(0, None)
+    xscale="log",
+    xlabel="measures k",
+    ylabel="sd of their mean (%)",
+    ylim=(0, None),
   )
   ax.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
   ax.grid(True)
@@ -239,7 +256,7 @@ LINES = (
 )
 
 
-def values(records: Records) -> dict[str, Any]:
+def values_of_tasks(records: Records) -> dict[str, Any]:
   return {"peptides": records.numbers(PEPTIDES) if WITH_PEPTIDES else None}
 
 
@@ -267,12 +284,12 @@ PAGE = Page(
   lines=LINES,
   pictures={
     "sources": Picture(
-      sources,
+      draw_sources,
       "Figure 1: variance where one source varies, or several. Dashed: half. Bars: 95 %.",
       height=3.6,
     ),
     "binomial": Picture(
-      binomial,
+      draw_binomial,
       "Figure 2: where only the data vary, beside a binomial of the test examples. Bars: "
       "95 %.",
     ),
@@ -290,7 +307,7 @@ PAGE = Page(
       "Figure C.1: runs for a power of 95 %. The formula is for groups, not pairs.",
     ),
   },
-  values=values,
+  values=values_of_tasks,
 )
 
 
@@ -300,4 +317,4 @@ def recompute(out: Path) -> None:
   stored = (out / "bouthillier2021").glob("bouthillier2021-laptop-mhc_sources-*.npz")
   if sum(len(np.load(path)["diverged"]) for path in stored) >= PEPTIDE_RUNS:
     names.append("fig01p_peptides")
-  pages.recompute(out, "bouthillier2021", "bouthillier2021", names)
+  pages.recompute_records(out, "bouthillier2021", "bouthillier2021", names)

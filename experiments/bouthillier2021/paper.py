@@ -46,7 +46,10 @@ CLAIMS = {
     ("stable before 50 of 200", "figure F.2"),
   ),
   "order over init": near(
-    "variance of order over that of init", ("on par", "section 2.2"), 0.5, 2
+    "variance of order over that of init",
+    ("on par", "section 2.2"),
+    0.5,
+    2,
   ),
   "binomial": stated(
     "sd where the data vary over that of a binomial", ("1", "figure 2")

@@ -57,7 +57,8 @@ class PeptideMLP(nn.Module):
 
 
 def pearson(
-  outputs: Float[Array, "examples 1"], targets: Float[Array, " examples"]
+  outputs: Float[Array, "examples 1"],
+  targets: Float[Array, " examples"],
 ) -> Float[Array, ""]:
   """Return Pearson's correlation of predicted and measured affinities."""
   predicted = outputs.reshape(targets.shape)
@@ -65,7 +66,8 @@ def pearson(
 
 
 def binder_auc(
-  outputs: Float[Array, "examples 1"], targets: Float[Array, " examples"]
+  outputs: Float[Array, "examples 1"],
+  targets: Float[Array, " examples"],
 ) -> Float[Array, ""]:
   """Return the area under the ROC curve of predicted affinities, for peptides that bind
   at less than 500 nM.

@@ -14,7 +14,7 @@ REPETITIONS, MEASURES = 20, 10
 def equal_variances(rng: np.random.Generator) -> Estimate:
   """The ratio of the variances where one source varies, and where another does."""
   order, init = rng.normal(size=(2, REPETITIONS, MEASURES))
-  return Estimate(*measures.ratio(order, init), "log")
+  return Estimate(*measures.variance_ratio_within(order, init), "log")
 
 
 SIMULATED = {

@@ -24,14 +24,20 @@ class VGG11(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"], train: bool
+    self,
+    x: Float[Array, "batch height width channels"],
+    train: bool,
   ) -> Float[Array, "batch classes"]:
     init = nn.initializers.glorot_uniform()
     for stage in STAGES:
       for features in stage:
         features = max(1, round(features * self.width))
         conv = nn.Conv(
-          features, (3, 3), use_bias=False, kernel_init=init, dtype=self.dtype
+          features,
+          (3, 3),
+          use_bias=False,
+          kernel_init=init,
+          dtype=self.dtype,
         )
         norm = nn.BatchNorm(use_running_average=not train, momentum=0.9)
         x = nn.relu(norm(conv(x.astype(self.dtype))))

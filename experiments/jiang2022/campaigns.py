@@ -57,7 +57,7 @@ class Scatter(NamedTuple):
     swept.
     """
     return vs.Runs.sweep(
-      seeds=stars(self.examples, self.train, self.pairs), **self.swept
+      seeds=runs_with_partners(self.examples, self.train, self.pairs), **self.swept
     )
 
   def learning_rates(self) -> Float[np.ndarray, " configurations"]:
@@ -112,7 +112,7 @@ class ShiftRuns(NamedTuple):
     )
 
 
-class Scale(NamedTuple):
+class GroupScale(NamedTuple):
   """What is trained, by the paper's data that it stands for. Several of these may share
   one stand-in.
   """
@@ -135,7 +135,7 @@ def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs 
   )[:runs]
 
 
-def stars(examples: int, size: int, pairs: int) -> vs.Runs:
+def runs_with_partners(examples: int, size: int, pairs: int) -> vs.Runs:
   """For each pair i a first run and its partners. What they share has seed or training
   set 2i, what differs 2i + 1.
   """
@@ -217,13 +217,13 @@ def with_same_data(ensembles: dict[str, EnsembleRuns]) -> dict[str, EnsembleRuns
   return {**ensembles, "same_data": ensembles["cifar10"]._replace(groups=("SameData",))}
 
 
-def smoke() -> Scale:
+def smoke() -> GroupScale:
   digits = vs.recipe("digits_cnn", epochs=8, width=0.25, augment="")
   swept = {"lr": (0.05, 0.025), "weight_decay": (5e-4, 0.0)}
   ensemble = EnsembleRuns("digits", digits, 1000, 200, 8)
   varied = {"augment": ("", "cutout=2")}
   scatter = Scatter("digits", digits, 1000, 200, varied, swept, 2)
-  return Scale(
+  return GroupScale(
     dict.fromkeys(SCATTERS, scatter),
     with_same_data(dict.fromkeys(ENSEMBLES, ensemble)),
     ShiftRuns(
@@ -235,7 +235,7 @@ def smoke() -> Scale:
   )
 
 
-def laptop() -> Scale:
+def laptop() -> GroupScale:
   """ResNet-18 and Network in Network fit no training set in the time that a laptop has.
   A small CNN fits 2,000 examples of CIFAR-10, and 500 in place of the paper's 2,000.
   MNIST stands for SVHN. A fully connected network, which errs as often as ResNet-18
@@ -301,9 +301,13 @@ def laptop() -> Scale:
     "cifar100": EnsembleRuns("cifar100", mlp, 50_000, 1000, 32),
   }
   narrow = vs.recipe(
-    "narrow_mnist", epochs=40, stop_at=0.995, schedule="constant", batch_size=50
+    "narrow_mnist",
+    epochs=40,
+    stop_at=0.995,
+    schedule="constant",
+    batch_size=50,
   )
-  return Scale(
+  return GroupScale(
     {scatter.name: scatter for scatter in scatters},
     with_same_data(ensembles),
     ShiftRuns("mnist", narrow, 2500, 5),
@@ -311,8 +315,11 @@ def laptop() -> Scale:
 
 
 def published(
-  width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int = 100
-) -> Scale:
+  width: float = 1.0,
+  most: int = 50_000,
+  pairs: int = 4,
+  runs: int = 100,
+) -> GroupScale:
   """What the paper trains, or networks with `width` times its features on at most
   `most` examples. Domains made of CIFAR-10 stand for PACS.
   """
@@ -351,8 +358,10 @@ def published(
     min(most, 50_000),
     5,
   )
-  return Scale(
-    {scatter.name: scatter for scatter in scatters}, with_same_data(ensembles), shift
+  return GroupScale(
+    {scatter.name: scatter for scatter in scatters},
+    with_same_data(ensembles),
+    shift,
   )
 
 

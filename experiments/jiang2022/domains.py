@@ -40,5 +40,7 @@ def __getattr__(name: str) -> vs.Dataset:
 
   tests = {other: (shifted(test.inputs, other), test.targets) for other in DOMAINS}
   return vs.Dataset(
-    train=(shifted(train.inputs, domain), train.targets), tests=tests, name=name
+    train=(shifted(train.inputs, domain), train.targets),
+    tests=tests,
+    name=name,
   )

@@ -35,7 +35,7 @@ def rows(numbers: Transfers) -> list[Row]:
       claim = paper.CLAIMS["other domain"]
       gap, se = paired_difference(n)
       estimate = claims.student_estimate(gap, se, pairs - 1, "%")
-    means = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}"
+    means = f"error {frame.format_percent(error)}, disagreement {frame.format_percent(disagreement)}"
     lines.append(
       row(
         f"{quantity}, {source} to {target}",

@@ -40,18 +40,19 @@ class Curve(NamedTuple):
   high: float
 
 
-def calibration(group: Group) -> Curve:
+def calibration_of_group(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
   se = stats.calibration_band(*group, key=jax.random.key(0)).se
   square = mean_square(curve.accuracy - curve.confidence, noise(curve, se), curve.items)
   return Curve(len(group.predictions), curve, se, *roots(*square))
 
 
-compute = groups.computed("cifar10", calibration)
+compute = groups.computed("cifar10", calibration_of_group)
 
 
 def noise(
-  curve: stats.CalibrationCurve, se: Float[np.ndarray, "..."]
+  curve: stats.CalibrationCurve,
+  se: Float[np.ndarray, "..."],
 ) -> Float[np.ndarray, "..."]:
   """Standard errors of accuracies, at least those of a calibrated bin: `se` is 0 where
   all of few items are right.
@@ -104,15 +105,17 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
   standard error.
   """
   for name, n in numbers.items():
-    draw(axes[PANEL[name]], name, n)
+    draw_curve(axes[PANEL[name]], name, n)
   for ax, title in zip(
-    axes, ("different training sets", "one training set"), strict=True
+    axes,
+    ("different training sets", "one training set"),
+    strict=True,
   ):
     ax.set_title(title)
     ax.legend(loc="upper left")
 
 
-def draw(ax: Axes, name: str, n: Curve) -> None:
+def draw_curve(ax: Axes, name: str, n: Curve) -> None:
   x = n.curve.confidence
   y = n.curve.accuracy
   label = f"{name}, {n.runs} runs"

@@ -12,5 +12,5 @@ TITLE = (
 PANELS = fig06.PANELS
 
 
-compute = groups.computed("few", fig06.calibration)
+compute = groups.computed("few", fig06.calibration_of_group)
 rows = fig06.rows

@@ -8,5 +8,5 @@ TITLE = "Figure 8: class-aggregated calibration of ensembles, the paper's on CIF
 PANELS = fig06.PANELS
 
 
-compute = groups.computed("cifar100", fig06.calibration)
+compute = groups.computed("cifar100", fig06.calibration_of_group)
 rows = fig06.rows

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments import measures
 from experiments.claims import Estimate, student_estimate
-from experiments.frame import Row, Trained, number, row
+from experiments.frame import Row, Trained, format_number, row
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers  # noqa: F401
 from vmapseeds import stats
@@ -23,15 +23,15 @@ PANELS = 4
 DASHED = {"color": plots.INK, "linestyle": "--", "linewidth": 1, "zorder": 0}
 
 
-class Numbers(NamedTuple):
+class ShiftCalibration(NamedTuple):
   transfers: Transfers
   # Of gap and CACE over all transfers, with its interval
   r_squared: tuple[float, float, float]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> ShiftCalibration:
   transfers = shift.compute(trained)
-  return Numbers(
+  return ShiftCalibration(
     transfers,
     correlated(*np.array([(n.cace, n.gap) for _, _, n in shift.each(transfers)]).T),
   )
@@ -47,7 +47,7 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
   return measures.r_squared(cace, gap), low, high
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: ShiftCalibration) -> list[Row]:
   runs = max(n.runs for _, _, n in shift.each(numbers.transfers))
   claim = paper.CLAIMS["gap and CACE"]
   bounded = paper.CLAIMS["gap below CACE"]
@@ -56,7 +56,7 @@ def rows(numbers: Numbers) -> list[Row]:
     row(
       f"gap and CACE, {source} to {target}",
       bounded,
-      f"gap {number(n.gap, n.gap_se)}, CACE {number(n.cace, n.cace_se)}",
+      f"gap {format_number(n.gap, n.gap_se)}, CACE {format_number(n.cace, n.cace_se)}",
       n.runs,
       student_estimate(n.cace - n.gap, math.hypot(n.cace_se, n.gap_se)),
     )
@@ -64,7 +64,7 @@ def rows(numbers: Numbers) -> list[Row]:
   ]
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: ShiftCalibration, axes: np.ndarray) -> None:
   shift.plot(numbers.transfers, axes, lambda n: (n.cace, n.gap))
   for ax in axes:
     ax.set(xscale="log", yscale="log")

@@ -72,5 +72,5 @@ def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
         markeredgewidth=0,
         label=group,
       )
-    scatter.finish(ax)
+    scatter.finish_scatter(ax)
     ax.set_title(name, fontsize="medium")

@@ -63,17 +63,23 @@ def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
     ratios = {
       float(rate): groups[group].agreement.ratio for rate, groups in numbers.items()
     }
-    draw(ax, group, color, ratios)
+    draw_ratios(ax, group, color, ratios)
   ax.axhline(1, color=plots.INK, linestyle="--", linewidth=1, zorder=0)
   ax.axhspan(0.9, 1.3, color=plots.INK, alpha=0.08, linewidth=0, label="the paper")
   ax.set(
-    xscale="log", yscale="log", xlabel="learning rate", ylabel="error over disagreement"
+    xscale="log",
+    yscale="log",
+    xlabel="learning rate",
+    ylabel="error over disagreement",
   )
   ax.legend()
 
 
-def draw(
-  ax: Axes, group: str, color: str, ratios: Mapping[float, BootstrapEstimate]
+def draw_ratios(
+  ax: Axes,
+  group: str,
+  color: str,
+  ratios: Mapping[float, BootstrapEstimate],
 ) -> None:
   """Draw a group's ratio at each rate with its interval."""
   value, low, high = np.array([*ratios.values()]).T

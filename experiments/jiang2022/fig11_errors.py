@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from experiments import measures
 from experiments.claims import Estimate, student_estimate
-from experiments.frame import Row, number, rows_of
+from experiments.frame import Row, format_number, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
@@ -62,12 +62,16 @@ def error_rates(group: Group) -> ErrorRates:
   (runs, examples), classes = group.predictions.shape, group.num_classes
   wrong = (group.predictions != group.labels).sum(0)
   counts = np.bincount(wrong, minlength=runs + 1)
-  fit, distance = beta(counts)
+  fit, distance = fit_beta(counts)
   resampled = np.random.default_rng(0).multinomial(
-    examples, counts / examples, RESAMPLES
+    examples,
+    counts / examples,
+    RESAMPLES,
   )
   ses = np.std(
-    [(*fit, distance) for fit, distance in map(beta, resampled)], axis=0, ddof=1
+    [(*fit, distance) for fit, distance in map(fit_beta, resampled)],
+    axis=0,
+    ddof=1,
   )
   # At most 1 guessed example in 1000 has fewer errors
   guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(0.001)
@@ -75,7 +79,7 @@ def error_rates(group: Group) -> ErrorRates:
   disagreement = 1 - (votes * (votes - 1)).sum(1) / (runs * (runs - 1))
   excess = disagreement - wrong / runs
   shares = (
-    share(which)
+    share_of(which)
     for which in ((wrong > 0) & (wrong < guessed), excess >= 0.1, excess <= -0.1)
   )
   return ErrorRates(runs, counts, fit, *ses[:2], distance, ses[2], *shares)
@@ -84,7 +88,7 @@ def error_rates(group: Group) -> ErrorRates:
 compute = groups.computed("cifar10", error_rates)
 
 
-def beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:
+def fit_beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:
   """The Beta distribution fitted to the error rates, and how far the counts it predicts
   are from the observed ones.
   """
@@ -98,7 +102,7 @@ def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
   return scipy.stats.betabinom.pmf(np.arange(runs + 1), runs, fit.a, fit.b)
 
 
-def share(which: Bool[np.ndarray, " examples"]) -> Share:
+def share_of(which: Bool[np.ndarray, " examples"]) -> Share:
   return Share(
     which.mean(), *stats.proportion_over_examples(which.mean(), len(which)).interval
   )
@@ -107,7 +111,9 @@ def share(which: Bool[np.ndarray, " examples"]) -> Share:
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
   lines = []
   for name, n in numbers.items():
-    parameters = f"a = {number(n.fit.a, n.a_se)}, b = {number(n.fit.b, n.b_se)}"
+    parameters = (
+      f"a = {format_number(n.fit.a, n.a_se)}, b = {format_number(n.fit.b, n.b_se)}"
+    )
     lines += rows_of(
       n.runs,
       (f"Beta fit, {name}", None, parameters),
@@ -154,7 +160,11 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
     edges = np.linspace(0, 100, bins + 1)
     ax.stairs(examples, edges, color=color, fill=True, alpha=0.25)
     ax.stairs(
-      examples, edges, color=color, linewidth=1.5, label=f"{name}, {n.runs} runs"
+      examples,
+      edges,
+      color=color,
+      linewidth=1.5,
+      label=f"{name}, {n.runs} runs",
     )
     ax.plot(
       (edges[1:] + edges[:-1]) / 2,

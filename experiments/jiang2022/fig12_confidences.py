@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from experiments import measures
 from experiments.claims import student_estimate
-from experiments.frame import Row, percent, rows_of
+from experiments.frame import Row, format_percent, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -30,7 +30,7 @@ class Confidences(NamedTuple):
   shares_se: Float[np.ndarray, " fifths"]  # over test examples
 
 
-def confidences(group: Group) -> Confidences:
+def confidences_of_group(group: Group) -> Confidences:
   runs, examples = group.predictions.shape
   votes = np.rint(
     runs * stats.vote_fractions(group.predictions, group.num_classes)
@@ -39,11 +39,14 @@ def confidences(group: Group) -> Confidences:
   by_example = np.stack([(fifth == i).mean(1) for i in FIFTHS.values()])
   counts = measures.confidence_histogram(group.predictions, group.num_classes)
   return Confidences(
-    runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples)
+    runs,
+    counts,
+    by_example.mean(1),
+    by_example.std(1, ddof=1) / math.sqrt(examples),
   )
 
 
-compute = groups.computed("cifar10", confidences)
+compute = groups.computed("cifar10", confidences_of_group)
 
 
 def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
@@ -56,7 +59,7 @@ def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
         (
           f"pairs with a confidence {fifth}, {name}",
           None,
-          percent(n.shares[i], n.shares_se[i]),
+          format_percent(n.shares[i], n.shares_se[i]),
         )
         for i, fifth in enumerate(FIFTHS)
       ),

@@ -19,26 +19,26 @@ TITLE = "Figure 13: initialisation and order vary together"
 PANELS = 2
 
 
-class Numbers(NamedTuple):
+class SameData(NamedTuple):
   scatter: dict[str, Found]
   calibration: dict[str, Curve]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> SameData:
   curves = {
-    name: fig06.calibration(group)
+    name: fig06.calibration_of_group(group)
     for name, group in groups.read_groups(trained, "same_data").items()
   }
-  return Numbers(scatter.compute(trained, "cifar10", ["SameData"]), curves)
+  return SameData(scatter.compute(trained, "cifar10", ["SameData"]), curves)
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: SameData) -> list[Row]:
   return scatter.rows(numbers.scatter) + fig06.rows(numbers.calibration)
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: SameData, axes: np.ndarray) -> None:
   scatter_ax, calibration_ax = axes
   scatter.plot(numbers.scatter, [scatter_ax])
   for name, n in numbers.calibration.items():
-    fig06.draw(calibration_ax, name, n)
+    fig06.draw_curve(calibration_ax, name, n)
   calibration_ax.legend()

@@ -75,7 +75,9 @@ def classes(group: Group, data: str) -> Classes:
     mean_square(of_single, single_noise, single.items),
     mean_square(of_together, noise(together, se), together.items),
     mean_square(
-      of_single - of_together, single_noise * np.sqrt(1 - of_all), single.items
+      of_single - of_together,
+      single_noise * np.sqrt(1 - of_all),
+      single.items,
     ),
   )
   return Classes(
@@ -122,7 +124,10 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
   for ax, n in zip(axes, numbers.values(), strict=True):
     for k in n.shown:
       plots.calibration_plot(
-        n.single.confidence[k], n.single.accuracy[k], ax, label=f"class {k}"
+        n.single.confidence[k],
+        n.single.accuracy[k],
+        ax,
+        label=f"class {k}",
       )
     for line in ax.lines[1:]:
       line.set(alpha=0.55, linewidth=1, markersize=3)
@@ -130,7 +135,12 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
     y = n.together.accuracy
     se = n.se
     plots.calibration_plot(
-      x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes"
+      x,
+      y,
+      ax,
+      low=y - se,
+      high=y + se,
+      label=f"all {len(n.single.confidence)} classes",
     )
     ax.set_title(f"{n.data}, {GROUP}, {n.runs} runs")
     ax.legend(loc="upper left")

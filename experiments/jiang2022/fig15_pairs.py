@@ -19,7 +19,7 @@ TITLE = "Appendix D.9 and equation 63: one pair of runs, and the mean of several
 PANELS = 2
 
 
-class Numbers(NamedTuple):
+class PairsAndMeans(NamedTuple):
   """A point of `one` is a pair of runs. A point of `mean` is a configuration, the mean
   of its pairs.
   """
@@ -30,7 +30,7 @@ class Numbers(NamedTuple):
   left: BootstrapEstimate  # mean deviation of the means over that of single pairs
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> PairsAndMeans:
   return averaged(
     scatter.read_points(trained, "cifar10", ["DiffInit"])["DiffInit"].only(
       augmented=False
@@ -38,7 +38,7 @@ def compute(trained: Trained) -> Numbers:
   )
 
 
-def averaged(points: Points) -> Numbers:
+def averaged(points: Points) -> PairsAndMeans:
   """Configurations with a run that diverged are left out."""
   kept = ~np.isnan(points.error).any(1)
   points = Points(*(column[kept] for column in points))
@@ -47,7 +47,7 @@ def averaged(points: Points) -> Numbers:
     points.disagreement.mean(1, keepdims=True),
     points.augmented,
   )
-  return Numbers(
+  return PairsAndMeans(
     points.error.shape[1],
     Found(points, scatter.agreement(points)),
     Found(mean, scatter.agreement(mean)),
@@ -55,7 +55,7 @@ def averaged(points: Points) -> Numbers:
   )
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: PairsAndMeans) -> list[Row]:
   (points, one), (_, mean) = numbers.one, numbers.mean
   several = f"mean of {numbers.pairs} pairs"
   runs = f"{points.known()} pairs"
@@ -87,10 +87,10 @@ def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:
   return of_means.mean() / measures.relative_deviation(error, disagreement).mean()
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: PairsAndMeans, axes: np.ndarray) -> None:
   panels = {"1 pair": numbers.one, f"mean of {numbers.pairs} pairs": numbers.mean}
   for ax, (which, (points, n)) in zip(axes, panels.items(), strict=True):
-    scatter.draw(points, ax)
+    scatter.draw_points(points, ax)
     ax.set_title(
       f"DiffInit, {which}: deviation {n.deviation.value:.3f}", fontsize="medium"
     )

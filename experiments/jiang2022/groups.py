@@ -44,7 +44,8 @@ def read_group(trained: Trained, name: str) -> Group:
 
 
 def computed(
-  data: str, function: Callable[[Group], Any]
+  data: str,
+  function: Callable[[Group], Any],
 ) -> Callable[[Trained], dict[str, Any]]:
   """Return a figure's `compute`: `function` of each group of the paper's data `of`."""
 
@@ -67,7 +68,10 @@ def plot_fields(
   """Draw some fields of each group's numbers, side by side."""
   x = range(len(numbers))
   for (field, label), marker, color in zip(
-    labels.items(), markers, plots.PALETTE, strict=False
+    labels.items(),
+    markers,
+    plots.PALETTE,
+    strict=False,
   ):
     values = [scale * getattr(n, field) for n in numbers.values()]
     ax.plot(x, values, marker, color=color, label=label, **style)

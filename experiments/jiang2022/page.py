@@ -27,7 +27,7 @@ def colors_of(colors: Colors) -> dict[str, str]:
   return dict(zip(GROUPS, colors.each(), strict=True))
 
 
-def rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the ratio of error to disagreement against the learning rate."""
   (ax,) = axes
   numbers = records.numbers(RATES)
@@ -63,7 +63,9 @@ def settings(records: Records, axes: np.ndarray, colors: Colors) -> None:
   of_rate = np.isclose(plot.learning_rates(), 0.1)
   swept = plot.runs().values
   for ax, (name, label) in zip(
-    axes, {"depth": "hidden layers", "batch_size": "batch size"}.items(), strict=True
+    axes,
+    {"depth": "hidden layers", "batch_size": "batch size"}.items(),
+    strict=True,
   ):
     values = swept[name][: len(of_rate)][of_rate]
     ticks = np.unique(values)
@@ -82,7 +84,7 @@ def settings(records: Records, axes: np.ndarray, colors: Colors) -> None:
   axes[0].legend()
 
 
-def calibration(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_calibration(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how often a class is right by the share of the votes for it."""
   (ax,) = axes
   numbers = records.numbers("jiang2022/fig06_calibration")
@@ -104,7 +106,7 @@ def calibration(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how many runs have an example wrong, beside Beta laws."""
   numbers = records.numbers("jiang2022/fig11_errors")
   for ax, groups in zip(axes, (GROUPS[:2], GROUPS[2:4]), strict=True):
@@ -121,7 +123,7 @@ def errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
   axes[0].set_ylabel("test examples")
 
 
-def ensembles(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_groups(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw error, disagreement and CACE of each group, the paper's and ours."""
   numbers = records.numbers("jiang2022/table1_ensembles")
   printed = paper.ENSEMBLES["table 1"]
@@ -134,7 +136,11 @@ def ensembles(records: Records, axes: np.ndarray, colors: Colors) -> None:
     [100 * printed[name].cace[100] for name in names],
   )
   for ax, ours, theirs, title in zip(
-    axes, (gaps, caces), of_paper, ("gap of the two (%)", "CACE (%)"), strict=True
+    axes,
+    (gaps, caces),
+    of_paper,
+    ("gap of the two (%)", "CACE (%)"),
+    strict=True,
   ):
     ax.bar(places - 0.2, theirs, 0.38, color=colors.orange, label="the paper")
     ax.bar(places + 0.2, ours, 0.38, color=colors.blue, label="here")
@@ -227,7 +233,7 @@ LINES = (
 )
 
 
-def values(records: Records) -> dict[str, Any]:
+def values_of_settings(records: Records) -> dict[str, Any]:
   used = records[RATES]["campaigns"].values()
   return {"runs": f"{sum(campaign['runs'] for campaign in used):,}"}
 
@@ -242,7 +248,7 @@ PAGE = Page(
   lines=LINES,
   pictures={
     "rates": Picture(
-      rates,
+      draw_rates,
       "Figure 10: 96 configurations at each rate. Grey: where the paper's points lie, 0.9 "
       "to 1.3. Bars: 95 %, over configurations.",
       height=3.2,
@@ -253,25 +259,25 @@ PAGE = Page(
       panels=2,
     ),
     "calibration": Picture(
-      calibration,
+      draw_calibration,
       "Figure 6: 100 runs a group. Bars: two standard errors.",
     ),
     "ensembles": Picture(
-      ensembles,
+      draw_groups,
       "Table 1: gap of error and disagreement, and calibration error of 100 runs. The "
       "paper's are ResNet-18 on 10,000 of CIFAR-10, which err four times as often.",
       panels=2,
     ),
     "errors": Picture(
-      errors,
+      draw_errors,
       "Figure 11: dots are counts, lines Beta laws with their mean and variance.",
       panels=2,
     ),
   },
-  values=values,
+  values=values_of_settings,
 )
 
 
 def recompute(out: Path) -> None:
   """Make the records of kept runs anew."""
-  pages.recompute(out, "jiang2022", "jiang2022", KEPT)
+  pages.recompute_records(out, "jiang2022", "jiang2022", KEPT)

@@ -78,7 +78,9 @@ class Found(NamedTuple):
 
 
 def compute(
-  trained: Trained, data: str, groups: Iterable[str] = GROUPS
+  trained: Trained,
+  data: str,
+  groups: Iterable[str] = GROUPS,
 ) -> dict[str, Found]:
   """What the scatter plot that stands for the paper's `data` shows of some groups."""
   return {
@@ -88,14 +90,16 @@ def compute(
 
 
 def read_points(
-  trained: Trained, data: str, groups: Iterable[str] = GROUPS
+  trained: Trained,
+  data: str,
+  groups: Iterable[str] = GROUPS,
 ) -> dict[str, Points]:
   """The points of some groups in that scatter plot."""
   plot = SCALES[trained.scale].scatters[data]
   by_group: dict[str, list[Points]] = {group: [] for group in groups}
   for name, recipe in plot.recipes().items():
     results = trained(name)
-    of_groups = stars(
+    of_groups = points_of_stars(
       results.predictions.values,
       results.diverged.values,
       results.labels.values,
@@ -112,7 +116,7 @@ def read_points(
   }
 
 
-def stars(
+def points_of_stars(
   predictions: Int[np.ndarray, "runs examples"],
   diverged: Bool[np.ndarray, " runs"],
   labels: Int[np.ndarray, " examples"],
@@ -203,14 +207,14 @@ SYMBOLS = paper.SYMBOLS
 def plot(numbers: Mapping[str, Found], axes: Iterable[Axes]) -> None:
   """One panel for each group."""
   for ax, (group, (points, n)) in zip(axes, numbers.items(), strict=True):
-    draw(points, ax)
+    draw_points(points, ax)
     ax.set_title(
       f"{group}: R² {n.r_squared.value:.2f}, τ {n.kendall_tau.value:.2f}",
       fontsize="medium",
     )
 
 
-def draw(points: Points, ax: Axes) -> None:
+def draw_points(points: Points, ax: Axes) -> None:
   """Disagreement (x) and error (y) of each pair; with augmentation in another colour."""
   for augmented, color, marker in ((False, plots.BLUE, "o"), (True, plots.ORANGE, "s")):
     some = points.only(augmented)
@@ -225,10 +229,10 @@ def draw(points: Points, ax: Axes) -> None:
         markeredgewidth=0,
         label="augmented" if augmented else "not augmented",
       )
-  finish(ax)
+  finish_scatter(ax)
 
 
-def finish(ax: Axes) -> None:
+def finish_scatter(ax: Axes) -> None:
   """Adds the diagonal, labels and a legend."""
   low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
   beyond = (max(high) - min(low)) / 40  # keeps points off the frame

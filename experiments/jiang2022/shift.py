@@ -71,7 +71,10 @@ def transfer(group: Group) -> DomainTransfer:
   key = jax.random.key(0)
   spread = measures.bootstrap(*group, key=key, replicates=200)
   law = stats.finite_ensemble_calibration(
-    stats.vote_fractions(predictions, classes), runs, key=key, replicates=10
+    stats.vote_fractions(predictions, classes),
+    runs,
+    key=key,
+    replicates=10,
   )
   gap = stats.gde_gap(*group)
   return DomainTransfer(
@@ -96,7 +99,9 @@ def each(numbers: Transfers) -> list[tuple[str, str, DomainTransfer]]:
 
 
 def plot(
-  numbers: Transfers, axes: np.ndarray, draw: Callable[[DomainTransfer], tuple]
+  numbers: Transfers,
+  axes: np.ndarray,
+  draw: Callable[[DomainTransfer], tuple],
 ) -> None:
   """One panel per target, one marker and colour per source. `draw` gives x and y."""
   for ax, target in zip(axes, DOMAINS, strict=True):

@@ -33,7 +33,9 @@ def votes_law(examples: int = EXAMPLES) -> Float[np.ndarray, "classes examples"]
 
 
 def classes_of(
-  rng: np.random.Generator, law: np.ndarray, runs: int
+  rng: np.random.Generator,
+  law: np.ndarray,
+  runs: int,
 ) -> Int[np.ndarray, "runs examples"]:
   """Draw a class for each example and run."""
   u = rng.random((runs, law.shape[1]), np.float32)
@@ -41,7 +43,10 @@ def classes_of(
 
 
 def group(
-  rng: np.random.Generator, runs: int = RUNS, moved: float = 0.0, effect: float = 0.0
+  rng: np.random.Generator,
+  runs: int = RUNS,
+  moved: float = 0.0,
+  effect: float = 0.0,
 ) -> Group:
   """Runs of one test set, with labels drawn anew.
 
@@ -100,20 +105,20 @@ def simulate_scatter(
 
 
 def simulate_gap(rng: np.random.Generator) -> Estimate:
-  n = fig06_calibration.calibration(group(rng, moved=0.05))
+  n = fig06_calibration.calibration_of_group(group(rng, moved=0.05))
   return fig06_calibration.rows({"AllDiff": n})[0].estimate
 
 
-def beta(rng: np.random.Generator) -> Estimate:
+def simulate_beta(rng: np.random.Generator) -> Estimate:
   rates = rng.beta(0.4, 0.9, EXAMPLES)
   counts = np.bincount(rng.binomial(RUNS, rates), minlength=RUNS + 1)
-  _, distance = fig11_errors.beta(counts)
+  _, distance = fig11_errors.fit_beta(counts)
   again = rng.multinomial(EXAMPLES, counts / EXAMPLES, 50)
-  se = np.std([fig11_errors.beta(c)[1] for c in again], ddof=1)
+  se = np.std([fig11_errors.fit_beta(c)[1] for c in again], ddof=1)
   return claims.student_estimate(distance, se)
 
 
-def confidences(rng: np.random.Generator, last: float) -> Estimate:
+def simulate_confidences(rng: np.random.Generator, last: float) -> Estimate:
   """Shares of an example's ten pairs in the middle and the last fifth."""
   middle = rng.binomial(10, 0.03, 10_000) / 10
   above = rng.binomial(10, last, 10_000) / 10
@@ -166,11 +171,11 @@ SIMULATED = {
   "calibrated": Simulated(
     simulate_gap, f"{RUNS} runs, 1,000 examples, a twentieth of labels random"
   ),
-  "beta": Simulated(beta, f"{RUNS} runs, 1,000 examples, a Beta law"),
+  "beta": Simulated(simulate_beta, f"{RUNS} runs, 1,000 examples, a Beta law"),
   "few confidences": Simulated(
-    functools.partial(confidences, last=0.05),
+    functools.partial(simulate_confidences, last=0.05),
     "10,000 examples, 5 and 3 %",
-    functools.partial(confidences, last=0.03),
+    functools.partial(simulate_confidences, last=0.03),
     "both 3 %",
   ),
   "few runs": Simulated(

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments import claims, measures
-from experiments.frame import Row, number, percent, row
+from experiments.frame import Row, format_number, format_percent, row
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -77,7 +77,10 @@ def measure_ensemble(group: Group) -> EnsembleNumbers:
   sizes = sorted({size for size in SIZES if size < runs} | {runs})
   laws = {
     size: stats.finite_ensemble_calibration(
-      fractions, size, key=of_law, replicates=SIMULATIONS
+      fractions,
+      size,
+      key=of_law,
+      replicates=SIMULATIONS,
     )
     for size in sizes
   }
@@ -132,17 +135,22 @@ def rows(numbers: Mapping[str, EnsembleNumbers], where: str = "table 1") -> list
       ("test error", printed.error, n.error),
       ("disagreement", printed.disagreement, n.disagreement),
     ):
-      ours = f"{percent(values.mean, values.se)}, sd {percent(values.sd)}"
+      ours = f"{format_percent(values.mean, values.se)}, sd {format_percent(values.sd)}"
       lines.append(
         row(
           f"{quantity}, {group}",
-          (f"{percent(mean)}, sd {percent(sd)}", where),
+          (f"{format_percent(mean)}, sd {format_percent(sd)}", where),
           ours,
           n.runs,
         )
       )
     lines += [
-      row(f"gap, {group}", (printed.gap, where), percent(n.gap, n.gap_se), n.runs),
+      row(
+        f"gap, {group}",
+        (printed.gap, where),
+        format_percent(n.gap, n.gap_se),
+        n.runs,
+      ),
       row(
         f"error over disagreement, {group}",
         paper.CLAIMS[f"{high}ratio {group}"],
@@ -153,7 +161,7 @@ def rows(numbers: Mapping[str, EnsembleNumbers], where: str = "table 1") -> list
       row(
         f"ECE, {group}",
         (f"{printed.ece:.4f}", where),
-        f"{number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}",
+        f"{format_number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}",
         n.runs,
       ),
     ]
@@ -180,7 +188,7 @@ def cace_row(
 ) -> Row:
   """The row of CACE of `size` runs, beside that of a calibrated distribution's runs."""
   cace = n.cace[size]
-  ours = f"{number(cace.value, cace.se)}; if calibrated {cace.calibrated:.4f}"
+  ours = f"{format_number(cace.value, cace.se)}; if calibrated {cace.calibrated:.4f}"
   if size not in SIZES or size == n.runs:
     of_all = stated_ensemble.cace[max(stated_ensemble.cace)]
     return row(f"CACE of all, {group}", (f"{of_all:.4f}", where), ours, n.runs)
@@ -212,7 +220,9 @@ def same_data_over_different(
 
 
 def plot(
-  numbers: Mapping[str, EnsembleNumbers], axes: np.ndarray, where: str = "table 1"
+  numbers: Mapping[str, EnsembleNumbers],
+  axes: np.ndarray,
+  where: str = "table 1",
 ) -> None:
   """The gap against CACE, and CACE by the number of runs; the paper's values are open
   diamonds.
@@ -231,7 +241,12 @@ def plot(
   measured = {size for n in numbers.values() for size in n.cace}
   ticks = sorted(measured | set(SIZES) | {100})
   size_ax.plot(
-    [], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated"
+    [],
+    [],
+    color=plots.INK,
+    linestyle=":",
+    marker=".",
+    label="if calibrated",
   )
   size_ax.set(xlabel="runs in the ensemble", ylabel="CACE", xscale="log")
   size_ax.set_xticks(ticks, map(str, ticks))
@@ -244,7 +259,10 @@ def plot(
 
 
 def draw_gap(
-  n: EnsembleNumbers, printed: paper.PrintedEnsemble, group: str, ax: Axes
+  n: EnsembleNumbers,
+  printed: paper.PrintedEnsemble,
+  group: str,
+  ax: Axes,
 ) -> None:
   """The gap of a group against CACE of all its runs."""
   color = COLORS[group]
@@ -262,12 +280,19 @@ def draw_gap(
     label=group,
   )
   ax.plot(
-    printed.cace[100], 100 * printed.gap, "D", color=color, markerfacecolor="white"
+    printed.cace[100],
+    100 * printed.gap,
+    "D",
+    color=color,
+    markerfacecolor="white",
   )
 
 
 def draw_sizes(
-  n: EnsembleNumbers, printed: paper.PrintedEnsemble, group: str, ax: Axes
+  n: EnsembleNumbers,
+  printed: paper.PrintedEnsemble,
+  group: str,
+  ax: Axes,
 ) -> None:
   """CACE of a group by the number of runs, and that of a calibrated distribution."""
   color = COLORS[group]
@@ -284,7 +309,11 @@ def draw_sizes(
     label=group,
   )
   ax.plot(
-    sizes, [cace.calibrated for cace in caces], color=color, linestyle=":", marker="."
+    sizes,
+    [cace.calibrated for cace in caces],
+    color=color,
+    linestyle=":",
+    marker=".",
   )
   ax.plot(
     list(printed.cace),

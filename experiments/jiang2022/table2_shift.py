@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from experiments import claims
-from experiments.frame import Row, number, percent, row, rows_of
+from experiments.frame import Row, format_number, format_percent, row, rows_of
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
 from vmapseeds.reports import plots
@@ -24,9 +24,9 @@ def rows(numbers: Transfers) -> list[Row]:
   lines = []
   for source, target, n in shift.each(numbers):
     ours = (
-      f"error {percent(n.errors.mean())}, sd {percent(n.errors.std(ddof=1))}; "
-      f"disagreement {percent(n.disagreement.mean())}, sd {percent(n.disagreement.std(ddof=1))}; "
-      f"gap {percent(n.gap, n.gap_se)}; CACE {number(n.cace, n.cace_se)}, if calibrated {n.calibrated:.4f}"
+      f"error {format_percent(n.errors.mean())}, sd {format_percent(n.errors.std(ddof=1))}; "
+      f"disagreement {format_percent(n.disagreement.mean())}, sd {format_percent(n.disagreement.std(ddof=1))}; "
+      f"gap {format_percent(n.gap, n.gap_se)}; CACE {format_number(n.cace, n.cace_se)}, if calibrated {n.calibrated:.4f}"
     )
     lines.append(row(f"{source} to {target}", None, ours, n.runs))
   return [*lines, *patterns(numbers)]
@@ -51,16 +51,20 @@ def patterns(numbers: Transfers) -> list[Row]:
     claims.student_estimate(within, within_se, unit="%"),
   )
   where = "table 2, not pretrained"
-  printed_within = (percent(theirs[own].mean()), where)
-  printed_beyond = (percent(theirs[~own].mean()), where)
+  printed_within = (format_percent(theirs[own].mean()), where)
+  printed_beyond = (format_percent(theirs[~own].mean()), where)
   few = (f"{(theirs < SMALL).sum()} of {theirs.size}", where)
   ours = (
     f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
   )
   return rows_of(
     runs,
-    ("mean gap on the domain trained on", printed_within, percent(within, within_se)),
-    ("mean gap on other domains", printed_beyond, percent(beyond, beyond_se)),
+    (
+      "mean gap on the domain trained on",
+      printed_within,
+      format_percent(within, within_se),
+    ),
+    ("mean gap on other domains", printed_beyond, format_percent(beyond, beyond_se)),
     (claim.statistic, claim, further),
     (f"gaps below {SMALL:.0%}", few, ours),
   )

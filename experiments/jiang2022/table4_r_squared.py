@@ -19,14 +19,14 @@ TITLE = "Table 4: R² of test error and disagreement"
 SETS = dict(zip(paper.SETS, (False, True, None), strict=True))
 
 
-class Numbers(NamedTuple):
+class GroupAgreement(NamedTuple):
   """The points of figure 1, and the agreement of each of `SETS`, by group."""
 
   points: dict[str, Points]
   found: dict[str, dict[str, Agreement]]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> GroupAgreement:
   points = scatter.read_points(trained, "cifar10")
   agreements = {
     group: {
@@ -34,10 +34,10 @@ def compute(trained: Trained) -> Numbers:
     }
     for group, group_points in points.items()
   }
-  return Numbers(points, agreements)
+  return GroupAgreement(points, agreements)
 
 
-def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
+def rows(numbers: GroupAgreement, name: str = "r_squared") -> list[Row]:
   lines = []
   for group, by_set in numbers.found.items():
     for which, augmented in SETS.items():
@@ -54,7 +54,7 @@ def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
   return lines
 
 
-def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
+def plot(numbers: GroupAgreement, axes: np.ndarray, name: str = "r_squared") -> None:
   """Our values with intervals; dashes are the paper's."""
   (ax,) = axes
   x = np.arange(len(numbers.found))
@@ -66,13 +66,31 @@ def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
     ).T
     bars = np.maximum(0, [value - low, high - value])
     ax.errorbar(
-      places, value, bars, fmt="o", color=color, capsize=3, markersize=5, label=which
+      places,
+      value,
+      bars,
+      fmt="o",
+      color=color,
+      capsize=3,
+      markersize=5,
+      label=which,
     )
     ax.plot(
-      places, printed[:, i], "_", color=plots.INK, markersize=14, markeredgewidth=2
+      places,
+      printed[:, i],
+      "_",
+      color=plots.INK,
+      markersize=14,
+      markeredgewidth=2,
     )
   ax.plot(
-    [], [], "_", color=plots.INK, markersize=14, markeredgewidth=2, label="the paper's"
+    [],
+    [],
+    "_",
+    color=plots.INK,
+    markersize=14,
+    markeredgewidth=2,
+    label="the paper's",
   )
   ax.set_xticks(x, list(numbers.found))
   ax.set_ylabel(f"{scatter.SYMBOLS[name]} of test error and disagreement")

@@ -36,17 +36,17 @@ class Variances(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Variances]:
   return {
-    name: variances(group)
+    name: variances_of_group(group)
     for name, group in groups.read_groups(trained, "cifar10").items()
   }
 
 
-def variances(group: Group) -> Variances:
+def variances_of_group(group: Group) -> Variances:
   variance = measures.disagreement_variance(*group)
   matrix = stats.disagreement_matrix(group.predictions)
   errors = stats.error_rates(group.predictions != group.labels)
   every = np.arange(len(errors))
-  left_out = np.array([ratio(matrix, errors, np.delete(every, i)) for i in every])
+  left_out = np.array([sd_ratio(matrix, errors, np.delete(every, i)) for i in every])
   se = np.sqrt((len(every) - 1) * left_out.var())
   return Variances(
     len(every),
@@ -58,7 +58,7 @@ def variances(group: Group) -> Variances:
   )
 
 
-def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
+def sd_ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
   """The sd of disagreement over pairs of some runs, over the sd of their errors."""
   of_pairs = matrix[np.ix_(runs, runs)][np.triu_indices(len(runs), 1)]
   sd = errors[runs].std(ddof=1)

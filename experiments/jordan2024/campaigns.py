@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 import vmapseeds as vs
 from experiments.claims import Claim
-from experiments.frame import Campaign, Row, duration, row
+from experiments.frame import Campaign, Row, format_duration, row
 from experiments.jordan2024.fashion import FASHION
 from experiments.jordan2024.poking import poked
 from vmapseeds.data import shifts
@@ -23,7 +23,7 @@ PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper'
 TEST_SETS = ("test", *shifts.NAMES)  # of the campaigns in figures 9 and 12
 
 
-class Scale(NamedTuple):
+class DurationScale(NamedTuple):
   """Recipes and sizes of the four durations and of the theorems' campaign."""
 
   recipe: vs.Recipe  # of the main campaigns
@@ -36,17 +36,33 @@ class Scale(NamedTuple):
 TURNED = "experiments.jordan2024.turned"
 TURNED_MNIST = vs.recipe("narrow_mnist", dataset=f"{TURNED}:mnist", epochs=4)
 SCALES = {
-  "smoke": Scale(
+  "smoke": DurationScale(
     vs.recipe("digits_cnn"),
     (0, 1, 2, 4),
     16,
     vs.recipe("linear_cifar10", dataset=f"{TURNED}:digits", batch_size=50, epochs=4),
     16,
   ),
-  "laptop": Scale(vs.recipe("narrow_cifar10"), (0, 1, 2, 8), 64, TURNED_MNIST, 100),
-  "gpu": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 1000, TURNED_MNIST, 1000),
-  "paper": Scale(
-    vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 60_000, TURNED_MNIST, 1000
+  "laptop": DurationScale(
+    vs.recipe("narrow_cifar10"),
+    (0, 1, 2, 8),
+    64,
+    TURNED_MNIST,
+    100,
+  ),
+  "gpu": DurationScale(
+    vs.recipe("resnet9_cifar10"),
+    (0, 4, 16, 64),
+    1000,
+    TURNED_MNIST,
+    1000,
+  ),
+  "paper": DurationScale(
+    vs.recipe("resnet9_cifar10"),
+    (0, 4, 16, 64),
+    60_000,
+    TURNED_MNIST,
+    1000,
   ),
 }
 
@@ -108,17 +124,48 @@ MLP_MNIST = vs.Recipe(
 # All examples are one batch: runs differ only in their initial weights, and converge to
 # the same optimum.
 CONVERGED = LINEAR.replace(
-  batch_size=50_000, epochs=200, lr=0.02, weight_decay=0.3, schedule="constant"
+  batch_size=50_000,
+  epochs=200,
+  lr=0.02,
+  weight_decay=0.3,
+  schedule="constant",
 )
 STUDIES = {
   "smoke": Studies(
-    DIGITS.replace(epochs=1), 73, 3, 4, 1, (1, 2), 16, (1, 2), 8, (0, 4)
+    DIGITS.replace(epochs=1),
+    73,
+    3,
+    4,
+    1,
+    (1, 2),
+    16,
+    (1, 2),
+    8,
+    (0, 4),
   ),
   "laptop": Studies(
-    DIGITS, 5, 100, 100, 2, (1, 4, 16, 32, 64), 250, (1, 16, 64), 60, (0, 1, 2, 4, 7)
+    DIGITS,
+    5,
+    100,
+    100,
+    2,
+    (1, 4, 16, 32, 64),
+    250,
+    (1, 16, 64),
+    60,
+    (0, 1, 2, 4, 7),
   ),
   "mnist": Studies(
-    MLP_MNIST, 1, 0, 40, 2, (1, 4, 12), 150, (1, 12), 50, (0, 1, 2, 4, 7)
+    MLP_MNIST,
+    1,
+    0,
+    40,
+    2,
+    (1, 4, 12),
+    150,
+    (1, 12),
+    50,
+    (0, 1, 2, 4, 7),
   ),
   "gpu": Studies(
     RESNET.replace(epochs=16),
@@ -215,8 +262,8 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     **binary_tasks(studies),
     **ablations(ablated),
     **learning_rates(studies),
-    **sources(studies),
-    **pokes(studies),
+    **source_campaigns(studies),
+    **poke_campaigns(studies),
   }
 
 
@@ -227,12 +274,12 @@ def on_mnist() -> dict[str, Campaign]:
   return {
     **learning_rates(studies),
     "mnist": Campaign(on_shifted, studies.source_runs),
-    **sources(studies),
-    **pokes(studies),
+    **source_campaigns(studies),
+    **poke_campaigns(studies),
   }
 
 
-def durations(scale: Scale) -> dict[str, Campaign]:
+def durations(scale: DurationScale) -> dict[str, Campaign]:
   """Independent runs of four durations: figures 1 to 5, 13 and 14; the longest on
   shifted test sets too: 9 and 12.
   """
@@ -248,7 +295,7 @@ def durations(scale: Scale) -> dict[str, Campaign]:
 def duration_text(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
-  text = f"{name}: {duration(epochs)}"
+  text = f"{name}: {format_duration(epochs)}"
   if epochs != printed:
     text += f", the paper's {printed}"
   return text
@@ -312,7 +359,9 @@ def ablations(sizes: Ablations) -> dict[str, Campaign]:
   first = (0, 1, 2, 3, 4, *(-1,) * 5)
   others = (*(-1,) * 5, 0, 0, 0, 1, 1)
   finetuned = recipe.replace(
-    classes=others, epochs=sizes.finetune_epochs, batch_size=20
+    classes=others,
+    epochs=sizes.finetune_epochs,
+    batch_size=20,
   )
   return {
     "linear": Campaign(sizes.linear, all_at_once),
@@ -335,7 +384,7 @@ def shifted(campaigns: Mapping[str, Campaign]) -> list[str]:
 
 def data_of(campaign: Campaign) -> str:
   """A campaign's data set and duration in words."""
-  return f"{campaign.recipe.dataset}, {duration(campaign.recipe.epochs)}"
+  return f"{campaign.recipe.dataset}, {format_duration(campaign.recipe.epochs)}"
 
 
 def learning_rates(studies: Studies) -> dict[str, Campaign]:
@@ -358,7 +407,7 @@ def sources_of(recipe: vs.Recipe) -> tuple[str, ...]:
   return SOURCES if recipe.augment else SOURCES[:-1]
 
 
-def sources(studies: Studies) -> dict[str, Campaign]:
+def source_campaigns(studies: Studies) -> dict[str, Campaign]:
   """Runs that vary all sources of randomness, or one while the others keep seed 0:
   figure 10.
   """
@@ -376,7 +425,7 @@ def sources(studies: Studies) -> dict[str, Campaign]:
   }
 
 
-def pokes(studies: Studies) -> dict[str, Campaign]:
+def poke_campaigns(studies: Studies) -> dict[str, Campaign]:
   """The runs of figure 10 that vary all sources, poked before some step or with another
   first step: figure 11.
   """
@@ -404,7 +453,9 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
 
 
 def other_first_step(
-  run: Run, steps: int, nesterov: bool
+  run: Run,
+  steps: int,
+  nesterov: bool,
 ) -> optax.GradientTransformation:
   """The recipes' SGD and linear schedule. `run["first_step"]` says what happens to the
   first gradient.

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments import claims, frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, percent, row
+from experiments.frame import Row, Spread, Trained, format_percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -35,10 +35,12 @@ class Accuracy(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, Accuracy]:
-  return {d: accuracy(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+  return {
+    d: accuracies_of_duration(trained.epochs(d), trained.tallies(d)) for d in DURATIONS
+  }
 
 
-def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
+def accuracies_of_duration(epochs: int, tallies: stats.Tallies) -> Accuracy:
   spread = frame.spread_of(tallies)
   ends = stats.variance_over_runs(spread.accuracies).interval
   low, high = map(math.sqrt, ends)
@@ -52,12 +54,20 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
   return [
     *by_duration(
       numbers,
-      ("mean accuracy", paper.MEAN, lambda n: percent(n.spread.mean, n.spread.mean_se)),
-      ("sd of accuracy", paper.SD, lambda n: percent(n.spread.sd, n.spread.sd_se)),
+      (
+        "mean accuracy",
+        paper.MEAN,
+        lambda n: format_percent(n.spread.mean, n.spread.mean_se),
+      ),
+      (
+        "sd of accuracy",
+        paper.SD,
+        lambda n: format_percent(n.spread.sd, n.spread.sd_se),
+      ),
       (
         "best minus worst run",
         paper.RANGE,
-        lambda n: percent(np.ptp(n.spread.accuracies)),
+        lambda n: format_percent(np.ptp(n.spread.accuracies)),
       ),
     ),
     row(claim.statistic, claim, claims.ratio_of(long, short), numbers["long"].runs),
@@ -67,5 +77,5 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
 def plot(numbers: Mapping[str, Accuracy], axes: np.ndarray) -> None:
   for ax, n in zip(axes, numbers.values(), strict=True):
     plots.accuracy_histogram(n.spread.accuracies, ax, examples=n.spread.examples)
-    ax.set_title(frame.duration(n.epochs))
+    ax.set_title(frame.format_duration(n.epochs))
     frame.legend_above(ax)

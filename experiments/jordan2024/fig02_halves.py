@@ -16,7 +16,7 @@ from matplotlib.colors import LogNorm
 
 from experiments import frame
 from experiments.claims import Estimate, format_interval
-from experiments.frame import Row, Trained, percent
+from experiments.frame import Row, Trained, format_percent
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -48,10 +48,12 @@ class Halves(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, Halves]:
-  return {d: halves(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+  return {
+    d: halves_of_duration(trained.epochs(d), trained.tallies(d)) for d in DURATIONS
+  }
 
 
-def halves(epochs: int, tallies: stats.Tallies) -> Halves:
+def halves_of_duration(epochs: int, tallies: stats.Tallies) -> Halves:
   examples = np.array([[(tallies.examples + 1) // 2], [tallies.examples // 2]])
   even, odd = 1 - tallies.halves / examples
   best = tallies.top_fraction_gain(1 / tallies.runs)
@@ -89,7 +91,9 @@ def rows(numbers: Mapping[str, Halves]) -> list[Row]:
     (
       "gain of the best run on the other half",
       paper.BEST_RUN_GAIN,
-      lambda n: f"{percent(n.best_gain[0], n.sd)} and {percent(n.best_gain[1], n.sd)}",
+      lambda n: (
+        f"{format_percent(n.best_gain[0], n.sd)} and {format_percent(n.best_gain[1], n.sd)}"
+      ),
     ),
   )
 
@@ -106,4 +110,4 @@ def plot(numbers: Mapping[str, Halves], axes: np.ndarray) -> None:
       counts = drawn.get_array()
       if counts is not None and np.nanmax(counts) > 20:  # most lie in few cells
         drawn.set_norm(LogNorm(1, np.nanmax(counts)))
-    ax.set_title(frame.duration(n.epochs), pad=22)
+    ax.set_title(frame.format_duration(n.epochs), pad=22)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from experiments import frame, measures
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, percent, sqrt_with_se
+from experiments.frame import Row, Spread, Trained, format_percent, sqrt_with_se
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -53,7 +53,9 @@ def compute(trained: Trained) -> dict[str, Independence]:
 
 
 def independence(
-  epochs: int, tallies: stats.Tallies, variance_se: float = math.nan
+  epochs: int,
+  tallies: stats.Tallies,
+  variance_se: float = math.nan,
 ) -> Independence:
   observed = frame.spread_of(tallies)
   variance = tallies.independent_errors_variance().value
@@ -65,7 +67,13 @@ def independence(
     interval = (low / variance, high / variance)
   predicted, se = sqrt_with_se(variance, variance_se)
   return Independence(
-    epochs, observed, predicted, se, ratio, interval, simulated(tallies)
+    epochs,
+    observed,
+    predicted,
+    se,
+    ratio,
+    interval,
+    simulated(tallies),
   )
 
 
@@ -81,11 +89,15 @@ def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
 def rows(numbers: Mapping[str, Independence]) -> list[Row]:
   return by_duration(
     numbers,
-    ("sd of accuracy", paper.SD, lambda n: percent(n.observed.sd, n.observed.sd_se)),
+    (
+      "sd of accuracy",
+      paper.SD,
+      lambda n: format_percent(n.observed.sd, n.observed.sd_se),
+    ),
     (
       "sd if errors were independent",
       paper.INDEPENDENT_SD,
-      lambda n: percent(n.predicted, n.predicted_se),
+      lambda n: format_percent(n.predicted, n.predicted_se),
     ),
     (
       "variance, observed over independent",
@@ -101,7 +113,7 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
   """
   *histogram_axes, right = axes
   for ax, n in zip(histogram_axes, numbers.values(), strict=True):
-    histograms(
+    draw_histograms(
       {
         "observed": (n.observed.accuracies, n.observed.sd),
         "independent": (n.simulated, n.predicted),
@@ -109,14 +121,18 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
       ax,
       n.observed.examples,
     )
-    ax.set_title(frame.duration(n.epochs))
+    ax.set_title(frame.format_duration(n.epochs))
   durations = list(numbers.values())
   for label, color, marker, sd in (
     ("observed", plots.BLUE, "o", [n.observed.sd for n in durations]),
     ("independent errors", plots.VERMILION, "s", [n.predicted for n in durations]),
   ):
     right.plot(
-      range(len(durations)), 100 * np.array(sd), color=color, marker=marker, label=label
+      range(len(durations)),
+      100 * np.array(sd),
+      color=color,
+      marker=marker,
+      label=label,
     )
   right.set(
     xlabel="training duration (epochs)",
@@ -128,15 +144,19 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
   right.legend()
 
 
-def histograms(
-  groups: Mapping[str, tuple[Float[np.ndarray, " _"], float]], ax: Axes, examples: int
+def draw_histograms(
+  groups: Mapping[str, tuple[Float[np.ndarray, " _"], float]],
+  ax: Axes,
+  examples: int,
 ) -> None:
   """Accuracies of several kinds in the same bins, with the standard deviation of each,
   which is exact where as many runs are simulated.
   """
   edges = 100 * plots.bin_edges([values for values, _ in groups.values()], examples)
   for (label, (values, sd)), color in zip(
-    groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False
+    groups.items(),
+    (plots.BLUE, plots.VERMILION, plots.INK),
+    strict=False,
   ):
     heights, _ = np.histogram(100 * values, edges, density=True)
     ax.stairs(
@@ -145,7 +165,7 @@ def histograms(
       fill=True,
       facecolor=(color, 0.25),
       edgecolor=color,
-      label=f"{label}: sd {percent(sd)}",
+      label=f"{label}: sd {format_percent(sd)}",
     )
   ax.set(xlabel="test accuracy (%)", ylabel="density (per percentage point)")
   frame.legend_above(ax)

@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from experiments import claims, frame
-from experiments.frame import Row, Trained, percent, rows_of
+from experiments.frame import Row, Trained, format_percent, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -61,12 +61,19 @@ def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
   both = 1 - (2 - sum(right)) + tallies.joint_errors[examples] / tallies.runs
   pairs, _ = np.histogram(p_values(tallies, middle), EDGES)
   return Pair(
-    tallies.runs, examples, right, both, chosen, images[list(examples)], pairs
+    tallies.runs,
+    examples,
+    right,
+    both,
+    chosen,
+    images[list(examples)],
+    pairs,
   )
 
 
 def p_values(
-  tallies: stats.Tallies, examples: np.ndarray
+  tallies: stats.Tallies,
+  examples: np.ndarray,
 ) -> Float[np.ndarray, " pairs"]:
   """The χ² test of independence for each pair of some examples; 1 if an example is
   right in all runs or in none.
@@ -95,15 +102,19 @@ def rows(numbers: Pair) -> list[Row]:
   return rows_of(
     n.runs,
     *(
-      (f"runs that have the {which} example right", printed, percent(p, e))
+      (f"runs that have the {which} example right", printed, format_percent(p, e))
       for which, printed, p, e in zip(
-        ("first", "second"), paper.RIGHT, n.right, se[:2], strict=True
+        ("first", "second"),
+        paper.RIGHT,
+        n.right,
+        se[:2],
+        strict=True,
       )
     ),
     (
       "runs that have both right",
       paper.BOTH_RIGHT,
-      f"{percent(n.both, se[2])}, the product is {percent(product)}",
+      f"{format_percent(n.both, se[2])}, the product is {format_percent(product)}",
     ),
     ("p-value of the χ² test", ("0.16", "from figure 4's counts"), f"{n.p_value:.2g}"),
     (
@@ -114,7 +125,7 @@ def rows(numbers: Pair) -> list[Row]:
     (
       "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
       None,
-      f"{percent(dependent_share)} of {pairs:,}",
+      f"{format_percent(dependent_share)} of {pairs:,}",
     ),
   )
 
@@ -122,7 +133,11 @@ def rows(numbers: Pair) -> list[Row]:
 def plot(numbers: Pair, axes: np.ndarray) -> None:
   *images, right = axes
   for ax, example, image, rate in zip(
-    images, numbers.examples, numbers.images, numbers.right, strict=True
+    images,
+    numbers.examples,
+    numbers.images,
+    numbers.right,
+    strict=True,
   ):
     frame.show_image(image, ax)
     ax.set_title(f"test example {example}: {100 * rate:.1f} % right")

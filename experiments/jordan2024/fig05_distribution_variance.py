@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.claims import Estimate, format_interval
-from experiments.frame import Row, Trained, percent, sqrt_with_se
+from experiments.frame import Row, Trained, format_percent, sqrt_with_se
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
@@ -42,10 +42,12 @@ class Variance(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, Variance]:
-  return {d: variance(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+  return {
+    d: variance_of_duration(trained.epochs(d), trained.tallies(d)) for d in DURATIONS
+  }
 
 
-def variance(epochs: int, tallies: stats.Tallies) -> Variance:
+def variance_of_duration(epochs: int, tallies: stats.Tallies) -> Variance:
   observed = tallies.test_set_variance().value
   independent = tallies.independent_errors_variance()
   distribution = tallies.distribution_variance()
@@ -61,29 +63,38 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
     math.sqrt(independent),
     *sqrt_with_se(estimate, se),
     interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
-    ratio=ratio(observed, estimate),
+    ratio=variance_ratio(observed, estimate),
     ratio_interval=ratio_interval(observed, estimate, (low, high), rest),
   )
 
 
-def ratio(test_set: float, distribution: float) -> float:
+def variance_ratio(test_set: float, distribution: float) -> float:
   return test_set / distribution if distribution > 0 else math.inf
 
 
 def ratio_interval(
-  test_set: float, distribution: float, ends: tuple[float, float], rest: float
+  test_set: float,
+  distribution: float,
+  ends: tuple[float, float],
+  rest: float,
 ) -> tuple[float, float]:
-  """The interval of `ratio` from that of the variance on the distribution. Both
+  """The interval of `variance_ratio` from that of the variance on the distribution. Both
   variances have the same error, up to the factor `rest`.
   """
   above = (rest * (end - distribution) + test_set for end in reversed(ends))
-  return tuple(ratio(a, end) for a, end in zip(above, reversed(ends), strict=True))
+  return tuple(
+    variance_ratio(a, end) for a, end in zip(above, reversed(ends), strict=True)
+  )
 
 
 def rows(numbers: Mapping[str, Variance]) -> list[Row]:
   return by_duration(
     numbers,
-    ("sd on the test set", paper.SD, lambda n: percent(n.test_set, n.test_set_se)),
+    (
+      "sd on the test set",
+      paper.SD,
+      lambda n: format_percent(n.test_set, n.test_set_se),
+    ),
     (
       "sd on the distribution",
       paper.DISTRIBUTION_SD,
@@ -126,7 +137,13 @@ def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
     label="errors independent",
   )
   ax.errorbar(
-    x, test_set, test_set_se, color=plots.BLUE, marker="o", capsize=3, label="test set"
+    x,
+    test_set,
+    test_set_se,
+    color=plots.BLUE,
+    marker="o",
+    capsize=3,
+    label="test set",
   )
   # The line breaks at a NaN. Points at 0 are drawn without a line, so that nobody reads
   # a slope into them.
@@ -158,5 +175,7 @@ def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
   ax.set_xticks(x, [str(n.epochs) for n in numbers])
   ax.set_ylim(bottom=0)
   plots.finish_axes(
-    ax, "training duration (epochs)", "standard deviation of accuracy (%)"
+    ax,
+    "training duration (epochs)",
+    "standard deviation of accuracy (%)",
   )

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 import vmapseeds as vs
 from experiments import claims, frame, measures
-from experiments.frame import Row, Trained, number, percent, row, rows_of
+from experiments.frame import Row, Trained, format_number, format_percent, row, rows_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
@@ -146,7 +146,9 @@ def fits(
   "equation_6".
   """
   resampled_tasks = np.random.default_rng(0).integers(
-    0, len(observed), (REPLICATES, len(observed))
+    0,
+    len(observed),
+    (REPLICATES, len(observed)),
   )
   fit = {name: measures.variance_fit(observed, p) for name, p in predicted.items()}
   refits = {
@@ -204,9 +206,9 @@ def rows(n: Tasks) -> list[Row]:
   claim = paper.CLAIMS["equation 6"]
   apart = "... to the variance that independent errors give"
   most = "... the most that so many runs allow"
-  span = f"{percent(n.error.min())} to {percent(n.error.max())}"
-  ratio = number(*n.mse_ratio)
-  of_apart = number(*n.independent_mse_ratio)
+  span = f"{format_percent(n.error.min())} to {format_percent(n.error.max())}"
+  ratio = format_number(*n.mse_ratio)
+  of_apart = format_number(*n.independent_mse_ratio)
   lines = rows_of(
     tasks,
     ("mean error, least to most", None, span),
@@ -220,14 +222,14 @@ def rows(n: Tasks) -> list[Row]:
     of_apart = n.independent_equation_6[name]
     lines += rows_of(
       tasks,
-      (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
-      (apart, None, number(*of_apart)),
+      (f"{fit}, equation 6", paper.CALIBRATION_FIT, format_number(*ours)),
+      (apart, None, format_number(*of_apart)),
       (most, None, claims.format_interval(*n.cap[name])),
-      ("... binomial", None, number(*n.binomial[name])),
+      ("... binomial", None, format_number(*n.binomial[name])),
     )
   quantity = "R² about y = x, theorem 3: equation 6 and the genuine variance"
   fit = n.theorem_3["identity_r_squared"]
-  return [*lines, row(quantity, None, number(*fit), tasks)]
+  return [*lines, row(quantity, None, format_number(*fit), tasks)]
 
 
 def over_equation_6(
@@ -251,13 +253,18 @@ def plot(n: Tasks, axes: np.ndarray) -> None:
   predicted ones.
   """
   left_ax, right_ax = axes
-  draw(left_ax, n, n.variance, "sd of accuracy on the test set (%)")
-  draw(right_ax, n, n.independent, "sd if errors were independent (%)")
+  draw_tasks(left_ax, n, n.variance, "sd of accuracy on the test set (%)")
+  draw_tasks(right_ax, n, n.independent, "sd if errors were independent (%)")
   left_ax.set_title("what is observed")
   right_ax.set_title("without the genuine variance")
 
 
-def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) -> None:
+def draw_tasks(
+  ax: Axes,
+  n: Tasks,
+  variance: Float[np.ndarray, " tasks"],
+  label: str,
+) -> None:
   predictions = {
     "binomial: err(1 − err)/n": (
       stats.binomial_variance(n.error, n.examples),

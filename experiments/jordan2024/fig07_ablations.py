@@ -20,7 +20,7 @@ from experiments.frame import (
   Row,
   Spread,
   Trained,
-  percent,
+  format_percent,
   row,
   rows_of,
   spread_of,
@@ -75,14 +75,14 @@ class Finetuned(NamedTuple):
   gain_se: float
 
 
-class Numbers(NamedTuple):
+class Ablated(NamedTuple):
   linear: Spread
   linear_interval: tuple[float, float]  # of the standard deviation
   ablations: AblationNumbers
   finetuned: tuple[Finetuned, Finetuned]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> Ablated:
   without = trained("no_augmentation")
   fifth = trained("fifth_of_data")
   kept = [
@@ -92,7 +92,7 @@ def compute(trained: Trained) -> Numbers:
   linear = spread_of(trained.errors("linear"))
   wrong = finetuned.predictions.values != finetuned.labels.values
   rates = finetuned.lr.values
-  return Numbers(
+  return Ablated(
     linear,
     tuple(
       math.sqrt(end) for end in stats.variance_over_runs(linear.accuracies).interval
@@ -120,7 +120,9 @@ def ablate(
     for predictions, right in zip((without, fifth), votes, strict=True)
   ]
   ratio = stats.variance_ratio(
-    both[0].accuracy.accuracies, both[1].accuracy.accuracies, paired=False
+    both[0].accuracy.accuracies,
+    both[1].accuracy.accuracies,
+    paired=False,
   )
   of_runs = [(predictions == labels).mean(0) for predictions in (without, fifth)]
   gains = (votes[0] - of_runs[0]) - (votes[1] - of_runs[1])
@@ -149,7 +151,7 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
   )
 
 
-def rows(n: Numbers) -> list[Row]:
+def rows(n: Ablated) -> list[Row]:
   a, (stable, unstable), stated = n.ablations, n.finetuned, paper.CLAIMS
   without = a.without
   fifth = a.fifth
@@ -170,8 +172,8 @@ def rows(n: Numbers) -> list[Row]:
     printed = paper.ENSEMBLES[change]
     lines += rows_of(
       e.accuracy.runs,
-      (f"mean accuracy {change}", paper.ABLATED_MEAN, percent(*e.accuracy[2:4])),
-      (f"accuracy of the ensemble {change}", printed, percent(e.ensemble)),
+      (f"mean accuracy {change}", paper.ABLATED_MEAN, format_percent(*e.accuracy[2:4])),
+      (f"accuracy of the ensemble {change}", printed, format_percent(e.ensemble)),
     )
   lines += rows_of(
     both,
@@ -191,11 +193,11 @@ def rows(n: Numbers) -> list[Row]:
     printed = paper.FINETUNED[name]
     lines += rows_of(
       f.accuracy.runs,
-      (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),
+      (f"sd of accuracy, {what}", printed["sd"], format_percent(*f.accuracy[4:6])),
       (
         f"sd on the distribution, {what}",
         printed["distribution"],
-        percent(f.distribution, f.distribution_se),
+        format_percent(f.distribution, f.distribution_se),
       ),
       (
         f"correlation of validation and test half, {what}",
@@ -205,18 +207,18 @@ def rows(n: Numbers) -> list[Row]:
       (
         f"gain on the test half of the best 15 % on the validation half, {what}",
         printed["gain"],
-        percent(f.gain, f.gain_se),
+        format_percent(f.gain, f.gain_se),
       ),
     )
   return lines
 
 
-def plot(n: Numbers, axes: np.ndarray) -> None:
+def plot(n: Ablated, axes: np.ndarray) -> None:
   plots.accuracy_histogram(n.linear.accuracies, axes[0], examples=n.linear.examples)
   axes[0].set_title("linear model")
   axes[0].xaxis.get_major_locator().set_params(nbins=4)
   frame.legend_above(axes[0])
-  histograms(
+  draw_accuracies_and_ensembles(
     axes[1],
     {"no augmentation": n.ablations.without, "a fifth of the data": n.ablations.fifth},
   )
@@ -230,20 +232,29 @@ def plot(n: Numbers, axes: np.ndarray) -> None:
     ax.set_title(f"finetuned at learning rate {f.rate:.3g}", pad=22)
 
 
-def histograms(ax: frame.Axes, ensembles: dict[str, AblatedEnsemble]) -> None:
+def draw_accuracies_and_ensembles(
+  ax: frame.Axes,
+  ensembles: dict[str, AblatedEnsemble],
+) -> None:
   """Accuracies, and a line at the accuracy of each ensemble."""
   for color, (name, e) in zip(
-    (plots.BLUE, plots.ORANGE), ensembles.items(), strict=True
+    (plots.BLUE, plots.ORANGE),
+    ensembles.items(),
+    strict=True,
   ):
-    label = f"{name}: sd {percent(e.accuracy.sd)}"
+    label = f"{name}: sd {format_percent(e.accuracy.sd)}"
     plots.accuracy_histogram(
-      e.accuracy.accuracies, ax, examples=e.accuracy.examples, label=label, color=color
+      e.accuracy.accuracies,
+      ax,
+      examples=e.accuracy.examples,
+      label=label,
+      color=color,
     )
     ax.axvline(
       100 * e.ensemble,
       ymax=0.6,  # below the legend
       color=color,
       linestyle="--",
-      label=f"its ensemble: {percent(e.ensemble)}",
+      label=f"its ensemble: {format_percent(e.ensemble)}",
     )
   frame.legend_above(ax)

@@ -13,7 +13,15 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import claims, frame
-from experiments.frame import Row, Spread, Trained, percent, row, rows_of, spread_of
+from experiments.frame import (
+  Row,
+  Spread,
+  Trained,
+  format_percent,
+  row,
+  rows_of,
+  spread_of,
+)
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -76,9 +84,13 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   lines = rows_of(
     best.runs,
     ("best learning rate", paper.BEST_RATE, f"{best.rate:g}"),
-    ("mean accuracy at the best", None, percent(*best.accuracy[2:4])),
-    ("sd of accuracy at the best", paper.SD_BEST_RATE, percent(*best.accuracy[4:6])),
-    (alone.statistic, alone, over_independent(best)),
+    ("mean accuracy at the best", None, format_percent(*best.accuracy[2:4])),
+    (
+      "sd of accuracy at the best",
+      paper.SD_BEST_RATE,
+      format_percent(*best.accuracy[4:6]),
+    ),
+    (alone.statistic, alone, variance_over_independent(best)),
   )
   twice = next(
     (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
@@ -90,11 +102,11 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     )
     lines += rows_of(
       twice.runs,
-      ("mean accuracy at twice the best", None, percent(*twice.accuracy[2:4])),
+      ("mean accuracy at twice the best", None, format_percent(*twice.accuracy[2:4])),
       (
         "sd of accuracy at twice the best",
         paper.SD_TWICE_BEST_RATE,
-        percent(*twice.accuracy[4:6]),
+        format_percent(*twice.accuracy[4:6]),
       ),
       (doubled.statistic, doubled, ratio),
     )
@@ -102,13 +114,13 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   if far:
     claim = paper.CLAIMS["rate far"]
     quantity = f"{claim.statistic}, {far.rate:g}"
-    lines += rows_of(far.runs, (quantity, claim, over_independent(far)))
+    lines += rows_of(far.runs, (quantity, claim, variance_over_independent(far)))
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
   runs = sum(n.runs for n in numbers)
   return [*lines, row("runs that diverged, left out", None, diverged or "0", runs)]
 
 
-def over_independent(n: Rate) -> claims.Estimate:
+def variance_over_independent(n: Rate) -> claims.Estimate:
   """The variance over that of independent errors, which is taken as known."""
   ratio = (n.accuracy.sd / n.independent) ** 2 if n.independent else math.nan
   return claims.positive_estimate(ratio, 2 * ratio * n.accuracy.sd_se / n.accuracy.sd)
@@ -122,7 +134,13 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   mean_ax.errorbar(rates, mean, 2 * mean_se, color=plots.BLUE, marker="o", capsize=3)
   mean_ax.set(xlabel="learning rate", ylabel="mean test accuracy (%)")
   sd_ax.errorbar(
-    rates, sd, 2 * sd_se, color=plots.BLUE, marker="o", capsize=3, label="test set"
+    rates,
+    sd,
+    2 * sd_se,
+    color=plots.BLUE,
+    marker="o",
+    capsize=3,
+    label="test set",
   )
   sd_ax.plot(
     rates,
@@ -142,7 +160,9 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
     label="distribution; none if equation 3 is below 0",
   )
   sd_ax.set(
-    xlabel="learning rate", ylabel="standard deviation of accuracy (%)", yscale="log"
+    xlabel="learning rate",
+    ylabel="standard deviation of accuracy (%)",
+    yscale="log",
   )
   sd_ax.legend()
   # Intervals of the distribution may reach down to 0.

@@ -13,10 +13,13 @@ import numpy as np
 
 from experiments import claims, frame
 from experiments.claims import Estimate, format_interval
-from experiments.frame import Row, Spread, Trained, percent, rows_of, spread_of
+from experiments.frame import Row, Spread, Trained, format_percent, rows_of, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
-from experiments.jordan2024.fig05_distribution_variance import Variance, variance
+from experiments.jordan2024.fig05_distribution_variance import (
+  Variance,
+  variance_of_duration,
+)
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -45,7 +48,8 @@ def compute(trained: Trained) -> dict[str, dict[str, ShiftedSpread]]:
     }
     epochs = trained.epochs(name)
     by_data[data_of(campaign)] = {
-      s: ShiftedSpread(spread_of(t), variance(epochs, t)) for s, t in of_set.items()
+      s: ShiftedSpread(spread_of(t), variance_of_duration(epochs, t))
+      for s, t in of_set.items()
     }
   return by_data
 
@@ -71,12 +75,12 @@ def rows(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> list[Row]:
         (
           f"mean accuracy, {what}",
           paper.SHIFT_MEAN.get(kind),
-          percent(*s.accuracy[2:4]),
+          format_percent(*s.accuracy[2:4]),
         ),
         (
           f"sd of accuracy, {what}",
           paper.SHIFT_SD.get(kind),
-          percent(v.test_set, v.test_set_se),
+          format_percent(v.test_set, v.test_set_se),
         ),
         (
           f"sd on the distribution, {what}",

@@ -13,7 +13,15 @@ from jaxtyping import Bool
 
 from experiments import frame
 from experiments.claims import Estimate
-from experiments.frame import Row, Spread, Trained, duration, percent, row, spread_of
+from experiments.frame import (
+  Row,
+  Spread,
+  Trained,
+  format_duration,
+  format_percent,
+  row,
+  spread_of,
+)
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, sources_of
 from vmapseeds import stats
@@ -38,7 +46,7 @@ def compute(trained: Trained) -> dict[int, dict[str, SourceSpread]]:
   """The numbers by duration and by source; "all" is one of the sources."""
   studies = STUDIES[trained.scale]
   return {
-    epochs: by_source(
+    epochs: variance_by_source(
       {
         source: trained.errors(f"{source}_{epochs}epochs")
         for source in ("all", *sources_of(studies.recipe))
@@ -48,7 +56,7 @@ def compute(trained: Trained) -> dict[int, dict[str, SourceSpread]]:
   }
 
 
-def by_source(
+def variance_by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
 ) -> dict[str, SourceSpread]:
   spreads = {source: spread_of(e) for source, e in errors.items()}
@@ -66,7 +74,7 @@ def rows(numbers: Mapping[int, Mapping[str, SourceSpread]]) -> list[Row]:
     row(
       f"sd of accuracy, varying {source}",
       paper.SD_SOURCES.get((source, epochs)),
-      f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
+      f"{format_duration(epochs)}: {format_percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
       n[source].runs,
     )
     for source in every
@@ -75,7 +83,7 @@ def rows(numbers: Mapping[int, Mapping[str, SourceSpread]]) -> list[Row]:
   lengths = {min(numbers): "short", max(numbers): "long"}
   return lines + [
     row(
-      f"variance, {source} alone over all, {duration(epochs)}",
+      f"variance, {source} alone over all, {format_duration(epochs)}",
       paper.CLAIMS.get(f"one source {lengths.get(epochs)}"),
       Estimate(n[source].ratio, *n[source].interval, "log"),
       n[source].runs,
@@ -96,7 +104,7 @@ def plot(numbers: Mapping[int, Mapping[str, SourceSpread]], axes: np.ndarray) ->
     examples = numbers[epochs]["all"].accuracy.examples
     edges = 100 * plots.bin_edges(list(groups.values()), examples)
     for color, (source, values) in zip(plots.PALETTE, groups.items(), strict=False):
-      label = f"{source}: sd {percent(numbers[epochs][source].accuracy.sd)}"
+      label = f"{source}: sd {format_percent(numbers[epochs][source].accuracy.sd)}"
       ax.hist(
         100 * values,
         bins=edges,
@@ -107,7 +115,7 @@ def plot(numbers: Mapping[int, Mapping[str, SourceSpread]], axes: np.ndarray) ->
         label=label,
       )
     ax.set(
-      title=duration(epochs),
+      title=format_duration(epochs),
       xlabel="test accuracy (%)",
       ylabel="density (per percentage point)",
     )

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from experiments import claims, frame
 from experiments.claims import positive_estimate, student_estimate
-from experiments.frame import Row, Trained, duration, percent, row
+from experiments.frame import Row, Trained, format_duration, format_percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES
 from vmapseeds import stats
@@ -49,7 +49,7 @@ class Poked(NamedTuple):
   distinct_pairs: Float[np.ndarray, " runs"]  # each unpoked run and the next
 
 
-class Numbers(NamedTuple):
+class Pokes(NamedTuple):
   """Pokes before the first step, by duration; pokes of the longest training, by eighth;
   other first steps, by name.
   """
@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
   first_steps: dict[str, Poked]
 
 
-def compute(trained: Trained) -> Numbers:
+def compute(trained: Trained) -> Pokes:
   studies = STUDIES[trained.scale]
   longest = studies.poke_epochs[-1]
   ours = slice(studies.pairs)
@@ -68,24 +68,27 @@ def compute(trained: Trained) -> Numbers:
     unchanged = trained(f"all_{epochs}epochs").isel(run=ours)
     changed = trained(f"poked_{epochs}epochs_{eighths}of8")
     kept = ~(unchanged.diverged.values | changed.diverged.values)
-    return compare(unchanged.predictions.values[kept], changed.predictions.values[kept])
+    return compare_changed(
+      unchanged.predictions.values[kept], changed.predictions.values[kept]
+    )
 
   results = trained("first_step")
   groups = [results.isel(run=results.first_step.values == which) for which in range(3)]
   kept = ~np.any([group.diverged.values for group in groups], axis=0)
   unchanged, *others = [group.predictions.values[kept] for group in groups]
-  return Numbers(
+  return Pokes(
     {epochs: poked(epochs, 0) for epochs in studies.poke_epochs},
     {eighths: poked(longest, eighths) for eighths in studies.poke_eighths},
     {
-      name: compare(unchanged, other)
+      name: compare_changed(unchanged, other)
       for name, other in zip(FIRST_STEPS, others, strict=True)
     },
   )
 
 
-def compare(
-  unchanged: Int[np.ndarray, "runs examples"], changed: Int[np.ndarray, "runs examples"]
+def compare_changed(
+  unchanged: Int[np.ndarray, "runs examples"],
+  changed: Int[np.ndarray, "runs examples"],
 ) -> Poked:
   """The disagreement of one change: row i of both arrays has the same seeds."""
   runs, examples = unchanged.shape
@@ -130,26 +133,30 @@ def mean_disagreement(
   return 1 - agree / (examples * (runs - 1))
 
 
-def rows(numbers: Numbers) -> list[Row]:
+def rows(numbers: Pokes) -> list[Row]:
   by_epochs = numbers.epochs
   lengths = {min(by_epochs): "short", max(by_epochs): "long"}
   lines = []
   for name, printed, ours in (
-    ("one poked", paper.POKED, lambda n: percent(n.matched, n.matched_se)),
-    ("distinct seeds", paper.DISTINCT, lambda n: percent(n.distinct, n.distinct_se)),
+    ("one poked", paper.POKED, lambda n: format_percent(n.matched, n.matched_se)),
+    (
+      "distinct seeds",
+      paper.DISTINCT,
+      lambda n: format_percent(n.distinct, n.distinct_se),
+    ),
   ):
     lines += [
       row(
         f"predictions that differ: {name}",
         printed.get(lengths.get(epochs)),
-        f"{duration(epochs)}: {ours(n)}",
+        f"{format_duration(epochs)}: {ours(n)}",
         n.runs,
       )
       for epochs, n in by_epochs.items()
     ]
   lines += [
     row(
-      f"one poked over distinct seeds, {duration(epochs)}",
+      f"one poked over distinct seeds, {format_duration(epochs)}",
       paper.CLAIMS.get(f"poked {lengths.get(epochs)}"),
       positive_estimate(n.ratio, n.ratio_se),
       n.runs,
@@ -160,7 +167,7 @@ def rows(numbers: Numbers) -> list[Row]:
     row(
       "predictions that differ: poked later",
       None,
-      f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}",
+      f"{eighths}/8 of {format_duration(max(by_epochs))}: {format_percent(n.matched, n.matched_se)}",
       n.runs,
     )
     for eighths, n in numbers.eighths.items()
@@ -188,29 +195,37 @@ def rows(numbers: Numbers) -> list[Row]:
   return lines
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: Pokes, axes: np.ndarray) -> None:
   """Left: pokes before the first step of the shortest and longest training. Right:
   later pokes, other first steps.
   """
   *histogram_axes, right = axes
   for ax, epochs in zip(
-    histogram_axes, (min(numbers.epochs), max(numbers.epochs)), strict=True
+    histogram_axes,
+    (min(numbers.epochs), max(numbers.epochs)),
+    strict=True,
   ):
     n = numbers.epochs[epochs]
     groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
     edges = plots.bin_edges([*groups.values()], n.examples)
     quantity = Quantity("test predictions that differ between two runs")
     for name, values in groups.items():
-      label = f"{name}: mean {percent(values.mean())}"
+      label = f"{name}: mean {format_percent(values.mean())}"
       plots.accuracy_histogram(values, ax, edges=edges, label=label, of=quantity)
-    ax.set_title(f"poked before the first step of {duration(epochs)}")
+    ax.set_title(f"poked before the first step of {format_duration(epochs)}")
     frame.legend_above(ax)
   share = [eighths / 8 for eighths in numbers.eighths]
   mean, se = (
     100 * np.array([(n.matched, n.matched_se) for n in numbers.eighths.values()]).T
   )
   right.errorbar(
-    share, mean, 2 * se, color=plots.BLUE, marker="o", capsize=3, label="one poked"
+    share,
+    mean,
+    2 * se,
+    color=plots.BLUE,
+    marker="o",
+    capsize=3,
+    label="one poked",
   )
   for i, (name, n) in enumerate(numbers.first_steps.items(), 1):
     right.errorbar(
@@ -231,7 +246,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     label="distinct seeds, all pairs",
   )
   right.set(
-    title=f"poked later in {duration(max(numbers.epochs))}",
+    title=f"poked later in {format_duration(max(numbers.epochs))}",
     xlabel="share of training before the poke (squares: before it begins)",
     ylabel="mean disagreement (%)",
     ylim=(0, None),

@@ -119,7 +119,9 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
   """
   pairs_of_axes = axes.reshape(-1, 2)
   for (matrix_ax, scatter_ax), (data, n) in zip(
-    pairs_of_axes, numbers.items(), strict=True
+    pairs_of_axes,
+    numbers.items(),
+    strict=True,
   ):
     draw_matrix(n, data, matrix_ax)
     draw_best(n, data, scatter_ax)

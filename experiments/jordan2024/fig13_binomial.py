@@ -15,7 +15,7 @@ from experiments import frame
 from experiments.claims import Estimate
 from experiments.frame import Row, Spread, Trained, row
 from experiments.jordan2024 import paper
-from experiments.jordan2024.fig03_independent_errors import histograms, simulated
+from experiments.jordan2024.fig03_independent_errors import draw_histograms, simulated
 from vmapseeds import stats
 
 TITLE = "Figure 13 [14]: the binomial approximation overestimates variance"
@@ -82,5 +82,7 @@ def plot(numbers: BinomialFit, axes: np.ndarray) -> None:
     "independent errors": (n.simulated["independent"], sd["independent"]),
     "binomial": (n.simulated["binomial"], sd["binomial"]),
   }
-  histograms(groups, axes[0], n.observed.examples)
-  axes[0].set_title(f"{frame.duration(numbers.epochs)}, {numbers.observed.runs:,} runs")
+  draw_histograms(groups, axes[0], n.observed.examples)
+  axes[0].set_title(
+    f"{frame.format_duration(numbers.epochs)}, {numbers.observed.runs:,} runs"
+  )

@@ -43,7 +43,7 @@ class Pairs(NamedTuple):
 
 
 def compute(trained: Trained) -> Pairs:
-  return pairs(trained.tallies("long", pairs=True), trained.images("long"))
+  return scan_tallies(trained.tallies("long", pairs=True), trained.images("long"))
 
 
 def with_images(numbers: Pairs, trained: Trained) -> Pairs:
@@ -51,7 +51,7 @@ def with_images(numbers: Pairs, trained: Trained) -> Pairs:
   return numbers._replace(images=trained.images("long")[both])
 
 
-def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
+def scan_tallies(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
   most = tallies.most_dependent_pairs(SHOWN)
   rates = tallies.example_error_rates()
   both = np.stack([most.i, most.j], axis=1)
@@ -59,7 +59,9 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
   deviations = np.sort(abs(beyond.joint - beyond.product))
   thresholds = np.linspace(LEAST, max(2 * LEAST, deviations.max(initial=0)), 31)
   beyond_threshold = len(deviations) - np.searchsorted(
-    deviations, thresholds, side="right"
+    deviations,
+    thresholds,
+    side="right",
   )
   by_chance = np.array(
     [
@@ -144,7 +146,11 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
   }
   for label, (counts, color, style) in curves.items():
     last.plot(
-      100 * numbers.thresholds, counts, color=color, linestyle=style, label=label
+      100 * numbers.thresholds,
+      counts,
+      color=color,
+      linestyle=style,
+      label=label,
     )
   last.set_yscale("symlog", linthresh=1)
   last.set(

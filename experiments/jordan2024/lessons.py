@@ -32,8 +32,10 @@ class Intervals(NamedTuple):
   correlation: Ends  # of the halves
 
 
-def intervals(
-  halves: Int[np.ndarray, "2 runs"], independent: float, examples: int
+def intervals_of_halves(
+  halves: Int[np.ndarray, "2 runs"],
+  independent: float,
+  examples: int,
 ) -> Intervals:
   """Intervals from the runs' numbers of errors on both halves and the variance that
   independent errors would give.
@@ -74,7 +76,8 @@ class Coverage(NamedTuple):
 
 
 def groups_of_runs(
-  tallies: stats.Tallies, size: int
+  tallies: stats.Tallies,
+  size: int,
 ) -> list[Int[np.ndarray, "2 size"]]:
   """The numbers of errors on both halves of disjoint groups of `size` runs."""
   runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
@@ -82,7 +85,7 @@ def groups_of_runs(
   return [runs[:, start : start + size] for start in starts]
 
 
-def coverage(tallies: stats.Tallies, size: int) -> Coverage:
+def coverage_of_groups(tallies: stats.Tallies, size: int) -> Coverage:
   """The coverage over disjoint groups of `size` runs.
 
   Equation 3's interval is left out: it is the variance's, moved by a constant, and
@@ -91,7 +94,9 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   independent = tallies.independent_errors_variance().value
   truth = true_values(tallies)
   drawn = groups_of_runs(tallies, size)
-  by_group = [intervals(group, independent, tallies.examples) for group in drawn]
+  by_group = [
+    intervals_of_halves(group, independent, tallies.examples) for group in drawn
+  ]
   ends = {
     name: [getattr(group, name) for group in by_group]
     for name in ("mean", "variance", "correlation")
@@ -119,7 +124,7 @@ def half_width(tallies: stats.Tallies, size: int) -> float:
   """
   independent = tallies.independent_errors_variance().value
   interval_ends = [
-    intervals(group, independent, tallies.examples).distribution
+    intervals_of_halves(group, independent, tallies.examples).distribution
     for group in groups_of_runs(tallies, size)
   ]
   if not interval_ends:
@@ -135,7 +140,7 @@ class Skewness(NamedTuple):
   p_value: float
 
 
-def skewness(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
+def skewness_of_accuracy(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
   """The p-value is by the normal approximation with the variance of the skewness's
   influence function, so that tails need not be a normal distribution's; NaN if all runs
   are as accurate.
@@ -153,7 +158,10 @@ def skewness(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
 def skewed(tallies: stats.Tallies, size: int, level: float) -> float:
   """The share of disjoint groups of `size` runs whose skewness has p below `level`."""
   return np.mean(
-    [skewness(group).p_value < level for group in groups_of_runs(tallies, size)]
+    [
+      skewness_of_accuracy(group).p_value < level
+      for group in groups_of_runs(tallies, size)
+    ]
   )
 
 
@@ -182,7 +190,9 @@ CLAIMS: dict[str, Claim] = {
 
 
 def claim_shares(
-  short: stats.Tallies, long: stats.Tallies, size: int
+  short: stats.Tallies,
+  long: stats.Tallies,
+  size: int,
 ) -> dict[str, float]:
   """The share of draws of `size` runs of each training that show each claim: their
   intervals leave no doubt.
@@ -195,8 +205,10 @@ def claim_shares(
   times_seen = dict.fromkeys(CLAIMS, 0)
   for _ in range(DRAWS):
     drawn = [
-      intervals(
-        runs[:, rng.choice(runs.shape[1], size, replace=False)], independent, examples
+      intervals_of_halves(
+        runs[:, rng.choice(runs.shape[1], size, replace=False)],
+        independent,
+        examples,
       )
       for runs, independent, examples in halves
     ]
@@ -225,7 +237,8 @@ def smallest(by_size: Mapping[int, float]) -> int | None:
 
 
 def pairs_seen(
-  tallies: stats.Tallies, runs: Int[np.ndarray, " sizes"]
+  tallies: stats.Tallies,
+  runs: Int[np.ndarray, " sizes"],
 ) -> Float[np.ndarray, " sizes"]:
   """The share of pairs of examples, right in 30 to 70 % of the runs, whose χ² test with
   so many runs has p < 5 %.
@@ -261,7 +274,9 @@ def half_seen(tallies: stats.Tallies) -> tuple[int | None, int, int]:
   chosen = len(middling(tallies))
   grid = range(1, tallies.runs + 1)
   least = bisect.bisect_left(
-    grid, 0.5, key=lambda runs: pairs_seen(tallies, np.array([runs]))[0]
+    grid,
+    0.5,
+    key=lambda runs: pairs_seen(tallies, np.array([runs]))[0],
   )
   needed = None
   if chosen > 1 and least < len(grid):

@@ -13,7 +13,7 @@ from experiments.pages import Colors, Line, Page, Picture, Records
 AFTER = {"short": "1 epoch", "medium": "4 epochs", "long": "12 epochs"}
 
 
-def accuracies(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_densities(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw densities of accuracy, and what independent errors would give."""
   (ax,) = axes
   numbers = records.numbers("mnist/fig01_accuracies")
@@ -32,7 +32,7 @@ def accuracies(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="upper center")
 
 
-def variance(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_variances(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw standard deviations against the length of training."""
   (ax,) = axes
   numbers = list(records.numbers("mnist/fig05_distribution_variance").values())
@@ -45,7 +45,13 @@ def variance(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.plot(x, independent, ".--", color=colors.vermilion, label="independent errors")
   bars = np.abs(ends - distribution)
   ax.errorbar(
-    x, distribution, bars, fmt="s-", color=colors.green, capsize=3, label="distribution"
+    x,
+    distribution,
+    bars,
+    fmt="s-",
+    color=colors.green,
+    capsize=3,
+    label="distribution",
   )
   ax.set_xticks(x, [f"{n.epochs}" for n in numbers])
   ax.set(xlabel="epochs", ylabel="sd of accuracy (%)", yscale="log", ylim=(0.05, 4))
@@ -55,7 +61,7 @@ def variance(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend()
 
 
-def halves(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_halves(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the accuracies on two halves, in deviations from their means."""
   numbers = records.numbers("mnist/fig02_halves")
   for ax, name in zip(axes, ("short", "long"), strict=True):
@@ -113,7 +119,13 @@ def poking(records: Records, axes: np.ndarray, colors: Colors) -> None:
   matched = 100 * np.array([n.matched for n in eighths.values()])
   error = 200 * np.array([n.matched_se for n in eighths.values()])
   ax.errorbar(
-    share, matched, error, fmt="o-", color=colors.blue, capsize=3, label="one poked"
+    share,
+    matched,
+    error,
+    fmt="o-",
+    color=colors.blue,
+    capsize=3,
+    label="one poked",
   )
   distinct = 100 * eighths[0].distinct
   ax.axhline(distinct, color=colors.vermilion, label="distinct seeds")
@@ -126,7 +138,7 @@ def poking(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="center right")
 
 
-def values(records: Records) -> dict[str, Any]:
+def values_of_durations(records: Records) -> dict[str, Any]:
   numbers = records.numbers("mnist/fig08_learning_rate")
   return {"best": max(numbers, key=lambda n: n.accuracy.mean)}
 
@@ -250,17 +262,17 @@ PAGE = Page(
   lines=LINES,
   pictures={
     "accuracies": Picture(
-      accuracies,
+      draw_densities,
       "Figures 1, 3: 4,000 runs of each length, beside independent errors of the same "
       "means.",
     ),
     "variance": Picture(
-      variance,
+      draw_variances,
       "Figure 5: on 10,000 test images, if errors were independent, and on endlessly "
       "many images. Bars: 95 %.",
     ),
     "halves": Picture(
-      halves,
+      draw_halves,
       "Figure 2: even and odd test images, less the mean; a dot a run.",
       panels=2,
     ),
@@ -276,7 +288,7 @@ PAGE = Page(
       "1.001 once. Bars: two standard errors.",
     ),
   },
-  values=values,
+  values=values_of_durations,
 )
 
 

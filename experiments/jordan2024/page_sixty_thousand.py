@@ -13,7 +13,7 @@ NUMBERS = "sixty_thousand/numbers"
 SHOWN = {"digits-1": "1 epoch", "digits-4": "4 epochs", "digits-16": "16 epochs"}
 
 
-def accuracies(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_accuracies(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how many runs have each accuracy, on one axis."""
   (ax,) = axes
   lengths = records[NUMBERS]["lengths"]
@@ -40,14 +40,16 @@ def claims_seen(records: Records, axes: np.ndarray, colors: Colors) -> None:
     ax.plot(sizes, shares, style, marker=".", color=color, label=name)
   ax.axhline(100 * lessons.LEVEL, color=colors.quiet, linewidth=0.8)
   ax.set(
-    xscale="log", xlabel="runs of 4 and of 16 epochs", ylabel="draws that show it (%)"
+    xscale="log",
+    xlabel="runs of 4 and of 16 epochs",
+    ylabel="draws that show it (%)",
   )
   ax.set_xticks([10, 100, 1000, 10_000], ["10", "100", "1,000", "10,000"])
   ax.grid(True)
   ax.legend(loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False)
 
 
-def coverage(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_coverage(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how many of the intervals from 500 runs hold."""
   (ax,) = axes
   by_duration = records[NUMBERS]["coverage"]
@@ -57,9 +59,15 @@ def coverage(records: Records, axes: np.ndarray, colors: Colors) -> None:
     values = 100 * np.array([by_statistic[name] for name in names])
     bars = np.abs(values[:, 1:] - values[:, :1]).T
     color = colors.each()[i]
-    label = frame.duration(int(epochs))
+    label = frame.format_duration(int(epochs))
     ax.errorbar(
-      place, values[:, 0], bars, fmt="o", color=color, markersize=4, label=label
+      place,
+      values[:, 0],
+      bars,
+      fmt="o",
+      color=color,
+      markersize=4,
+      label=label,
     )
   ax.axhline(95, color=colors.quiet, linewidth=0.8)
   ax.set_xticks(
@@ -70,7 +78,7 @@ def coverage(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="lower left", ncols=4, columnspacing=1, handletextpad=0.2)
 
 
-def values(records: Records) -> dict[str, Any]:
+def values_of_campaigns(records: Records) -> dict[str, Any]:
   record = records[NUMBERS]
   least = {
     claim: lessons.smallest({int(size): share for size, share in by_size.items()})
@@ -88,12 +96,12 @@ PAGE = Page(
   lines=(),
   pictures={
     "accuracies": Picture(
-      accuracies,
+      draw_accuracies,
       "60,000 runs of each length on 8×8 digits, tested on 797. A few after 1 epoch are "
       "below 65 %.",
     ),
     "coverage": Picture(
-      coverage,
+      draw_coverage,
       "Of 120 groups of 500 runs, how many have an interval of 95 % that holds the value "
       "of all runs. Bars: Wilson's, 95 %.",
     ),
@@ -104,7 +112,7 @@ PAGE = Page(
       height=4.4,
     ),
   },
-  values=values,
+  values=values_of_campaigns,
 )
 
 

@@ -100,7 +100,9 @@ SIGNIFICANT_PAIRS = ("4 of 10", "figure 12 [10]")
 SHORT, LONG = "after the short training", "after the long training"
 CLAIMS = {
   "narrows": below(
-    f"sd of accuracy {LONG} over that {SHORT}", ("0.149 over 0.56 %", "figure 1"), 1
+    f"sd of accuracy {LONG} over that {SHORT}",
+    ("0.149 over 0.56 %", "figure 1"),
+    1,
   ),
   "halves short": above(
     f"correlation of the halves {SHORT}",
@@ -233,7 +235,9 @@ CLAIMS = {
     "mean of equation 3 over the variance on the distribution", ("1", "theorem 2")
   ),
   "theorem 4": above(
-    "mean variance on test sets over err/(n k)", ("at least 1", "theorem 4"), 1
+    "mean variance on test sets over err/(n k)",
+    ("at least 1", "theorem 4"),
+    1,
   ),
   "theorem 5": near("disagreement over error", ("1", "theorem 5"), 0.9, 1.1),
 }

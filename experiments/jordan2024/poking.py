@@ -27,7 +27,10 @@ def poked(recipe: vs.Recipe, step: int, factor: float = FACTOR) -> vs.Recipe:
 
 
 def poked_objective(
-  model: Model, params: PyTree[Inexact[Array, "..."]], batch: Batch, run: Run
+  model: Model,
+  params: PyTree[Inexact[Array, "..."]],
+  batch: Batch,
+  run: Run,
 ) -> tuple[Float[Array, ""], PyTree]:
   """Return the mean loss of a batch and the updates, the poked parameters among them."""
   place = poke_place(params, jax.random.fold_in(run.key("init"), 1))
@@ -38,7 +41,8 @@ def poked_objective(
 
 
 def poke_place(
-  params: PyTree[Inexact[Array, "..."]], key: Key[Array, ""]
+  params: PyTree[Inexact[Array, "..."]],
+  key: Key[Array, ""],
 ) -> Int[Array, ""]:
   """Return the index, among all weights, of the one that a poke changes. Vectors are not
   counted: a factor leaves biases at 0.
@@ -50,7 +54,9 @@ def poke_place(
 
 @jax.custom_jvp
 def poke_weight(
-  params: PyTree[Inexact[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
+  params: PyTree[Inexact[Array, "..."]],
+  place: Int[Array, ""],
+  factor: Float[Array, ""],
 ) -> PyTree:
   """Return `params` with the weight at `place` multiplied by `factor`.
 

@@ -27,7 +27,7 @@ from tyro.conf import Positional, arg
 import vmapseeds as vs
 from experiments import frame, gallery, kept
 from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
-from experiments.command import hint, parse
+from experiments.command import hint, parse_flags
 from experiments.jordan2024 import (
   fig01_accuracies,
   fig02_halves,
@@ -124,7 +124,7 @@ class Flags:
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
     prog = "python -m experiments.jordan2024.real"
-    flags = parse(Flags, argv, prog=prog, description=__doc__)
+    flags = parse_flags(Flags, argv, prog=prog, description=__doc__)
     check_at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
     if flags.other and not study.other:
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     gallery.check_same(out, "jordan2024", flags.study)
     places = [Path(flags.campaigns, f"{flags.study}-{e}") for e in study.epochs]
     if flags.runs:
-      train(study, places, out, flags.runs)
+      train_missing(study, places, out, flags.runs)
     out.mkdir(parents=True, exist_ok=True)
     for epochs, place in zip(study.epochs, places, strict=True):
       if (place / "zarr.json").exists():
@@ -145,11 +145,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     if flags.figures:
       other_runs = flags.campaigns if flags.other else None
-      draw(out, flags.study, flags.note, other_runs)
+      write_figures(out, flags.study, flags.note, other_runs)
       print(f"wrote {out / 'index.html'}")
 
 
-def train(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
+def train_missing(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
   """Trains the runs that are missing, a seed batch of each length in turn."""
   lanes.start_jax()
   for upto in range(study.seed_batch, runs + study.seed_batch, study.seed_batch):
@@ -173,14 +173,14 @@ def first_seed(place: Path, out: Path, epochs: int) -> int:
   """Return the seed at which a folder begins: as many runs were kept when it was made."""
   if (place / "zarr.json").exists():
     return int(Results(place).table()["seed_init"][0])
-  return sum(record["runs"] for _, record in parts(out, epochs))
+  return sum(record["runs"] for _, record in kept_parts(out, epochs))
 
 
-def parts(out: Path, epochs: int) -> list[kept.Part]:
+def kept_parts(out: Path, epochs: int) -> list[kept.Part]:
   """Return the kept predictions of a length and how they were made, by the first seed of
   the folders they are from.
   """
-  return kept.parts(out, f"predictions-{epochs}")
+  return kept.read_parts(out, f"predictions-{epochs}")
 
 
 def export(place: Path, path: Path) -> None:
@@ -193,7 +193,7 @@ def export(place: Path, path: Path) -> None:
     "predictions": np.ascontiguousarray(finished.predictions.values.T, np.int8),
     "labels": finished.labels.values.astype(np.int8),
   }
-  kept.write(path, kept.folder_record(place), arrays)
+  kept.write_kept_runs(path, kept.folder_record(place), arrays)
 
 
 class Stored:
@@ -212,19 +212,19 @@ class Stored:
     if name not in self._read:
       recipe = STUDIES[self.scale].recipe
       epochs = self.epochs(name)
-      kept_parts = parts(self._out, epochs)
-      if not kept_parts:
+      parts = kept_parts(self._out, epochs)
+      if not parts:
         raise UserError(
           f"no runs of {epochs} epochs in {self._out}: train some with --runs"
         )
       data = ""
       if self._data:
         data = frame.trained_on(frame.Campaign(recipe, 0))
-      for i, (_, record) in enumerate(kept_parts, 1):
+      for i, (_, record) in enumerate(parts, 1):
         label = name if i == 1 else f"{name}, part {i}"
         self.used[label] = record | {"trained_on": data}
-      predictions = np.hstack([arrays["predictions"] for arrays, _ in kept_parts])
-      first_arrays, _ = kept_parts[0]
+      predictions = np.hstack([arrays["predictions"] for arrays, _ in parts])
+      first_arrays, _ = parts[0]
       self._read[name] = first_arrays | {"predictions": predictions}
     return self._read[name]
 
@@ -249,7 +249,7 @@ class Stored:
     return np.zeros((len(self(name)["labels"]), 1, 1, 1))
 
 
-def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
+def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
   """Makes the page and its figures, from exported predictions; those that need other runs
   from these, trained in the folder `runs`, or else from the numbers made before.
   """
@@ -257,21 +257,32 @@ def draw(out: Path, scale: str, note: str, runs: str | None) -> None:
   names = [first, *sorted(rest)]
   for module in FIGURES:
     stored = Stored(out, scale)
-    frame.write(out, stored, module, module.compute(stored), note)
+    frame.write_figure(out, stored, module, module.compute(stored), note)
   records: dict[str, list[dict[str, Any]]] = {}
   for module in STUDIES[scale].other:
     folder = Path(runs or out)
     path = out / f"{name_of(module)}.json"
     trained = frame.Trained(
-      "jordan2024", scale, campaigns(scale), folder, vs.Options(), records, kept=out
+      "jordan2024",
+      scale,
+      campaigns(scale),
+      folder,
+      vs.Options(),
+      records,
+      kept=out,
     )
     if runs:
-      gallery.write(out, "jordan2024", names, f"real {scale}")  # if interrupted
-      frame.write(out, trained, module, module.compute(trained), note)
+      gallery.write_gallery(out, "jordan2024", names, f"real {scale}")  # if interrupted
+      frame.write_figure(out, trained, module, module.compute(trained), note)
     elif path.exists():
       numbers, stored_note = frame.read_stored(path, module, trained)
-      frame.write(out, trained, module, numbers, stored_note)
-  for figure in gallery.write(out, "jordan2024", names, f"real {scale}").values():
+      frame.write_figure(out, trained, module, numbers, stored_note)
+  for figure in gallery.write_gallery(
+    out,
+    "jordan2024",
+    names,
+    f"real {scale}",
+  ).values():
     frame.show_rows(figure)
 
 

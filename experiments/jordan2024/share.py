@@ -36,10 +36,12 @@ class GenuineShare(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, GenuineShare]:
-  return {d: share(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+  return {
+    d: share_of_duration(trained.epochs(d), trained.tallies(d)) for d in DURATIONS
+  }
 
 
-def share(epochs: int, tallies: stats.Tallies) -> GenuineShare:
+def share_of_duration(epochs: int, tallies: stats.Tallies) -> GenuineShare:
   total = tallies.test_set_variance().value
   distribution = tallies.distribution_variance()
   part = distribution.value

@@ -34,13 +34,13 @@ def halves_of(rng: np.random.Generator, ratio: float, spread: float) -> Halves:
   return ERROR + shared + own
 
 
-def variance(halves: Halves) -> Estimate:
+def variance_of_rates(halves: Halves) -> Estimate:
   rates = halves.mean(0)
   return Estimate(rates.var(ddof=1), *stats.variance_over_runs(rates).interval, "log")
 
 
 def sd(halves: Halves) -> Estimate:
-  value, low, high, *_ = variance(halves)
+  value, low, high, *_ = variance_of_rates(halves)
   return Estimate(math.sqrt(value), math.sqrt(low), math.sqrt(high), "log")
 
 
@@ -57,16 +57,23 @@ def correlation(rng: np.random.Generator, ratio: float, spread: float) -> Estima
   return Estimate(float(r), float(low), float(high), "atanh")
 
 
-def over_independent(rng: np.random.Generator, ratio: float, spread: float) -> Estimate:
-  value, low, high, *_ = variance(halves_of(rng, ratio, spread))
+def simulate_over_independent(
+  rng: np.random.Generator,
+  ratio: float,
+  spread: float,
+) -> Estimate:
+  value, low, high, *_ = variance_of_rates(halves_of(rng, ratio, spread))
   # What independent errors give is taken as known.
   return Estimate(
-    value * EXAMPLES / spread, low * EXAMPLES / spread, high * EXAMPLES / spread, "log"
+    value * EXAMPLES / spread,
+    low * EXAMPLES / spread,
+    high * EXAMPLES / spread,
+    "log",
   )
 
 
 def over_binomial(rng: np.random.Generator, ratio: float) -> Estimate:
-  value, low, high, *_ = variance(halves_of(rng, ratio, LONG))
+  value, low, high, *_ = variance_of_rates(halves_of(rng, ratio, LONG))
   binomial = ERROR * (1 - ERROR) / EXAMPLES
   return Estimate(binomial / value, binomial / high, binomial / low, "log")
 
@@ -81,12 +88,22 @@ def far(rng: np.random.Generator, ratio: float, runs: int = 40) -> Estimate:
   errors: Bool[np.ndarray, "runs examples"] = rng.random((runs, EXAMPLES)) < rates
   independent = math.sqrt(stats.independent_errors_variance(errors))
   rate = fig08_learning_rate.Rate(
-    0.2, runs, 0, frame.spread_of(errors), independent, math.nan, math.nan
+    0.2,
+    runs,
+    0,
+    frame.spread_of(errors),
+    independent,
+    math.nan,
+    math.nan,
   )
-  return fig08_learning_rate.over_independent(rate)
+  return fig08_learning_rate.variance_over_independent(rate)
 
 
-def poked(rng: np.random.Generator, share: float, runs: int = 50) -> fig11_poking.Poked:
+def simulate_poked(
+  rng: np.random.Generator,
+  share: float,
+  runs: int = 50,
+) -> fig11_poking.Poked:
   """Runs of ten classes that disagree on 2 % of some test examples, fewer than MNIST has,
   of which a share of the predictions is drawn anew.
   """
@@ -99,17 +116,17 @@ def poked(rng: np.random.Generator, share: float, runs: int = 50) -> fig11_pokin
   unchanged = predictions()
   again = predictions()
   replaced = rng.random(size) < share
-  return fig11_poking.compare(unchanged, np.where(replaced, again, unchanged))
+  return fig11_poking.compare_changed(unchanged, np.where(replaced, again, unchanged))
 
 
 def over_distinct(rng: np.random.Generator, share: float) -> Estimate:
-  n = poked(rng, share)
+  n = simulate_poked(rng, share)
   return claims.positive_estimate(n.ratio, n.ratio_se)
 
 
 def poked_later(rng: np.random.Generator, last: float) -> Estimate:
-  early = poked(rng, 0.99)
-  late = poked(rng, last)
+  early = simulate_poked(rng, 0.99)
+  late = simulate_poked(rng, last)
   return claims.difference_of(
     claims.student_estimate(early.matched, early.matched_se),
     claims.student_estimate(late.matched, late.matched_se),
@@ -129,7 +146,9 @@ def theorem(rng: np.random.Generator, which: int, systematic: bool = False) -> E
     law = np.repeat([1.0, 0.5, 0.0], (200, 100, 1700))
     labels = np.zeros(examples, int)
   predictions = np.where(
-    rng.random((runs, examples)) < law, rng.integers(1, 10, (runs, examples)), 0
+    rng.random((runs, examples)) < law,
+    rng.integers(1, 10, (runs, examples)),
+    0,
   )
   numbers = {
     str(k): theorem3_calibration.measure_calibration(predictions % k, labels % k, k)
@@ -145,12 +164,21 @@ def theorem(rng: np.random.Generator, which: int, systematic: bool = False) -> E
   return estimates[-1] if which == 5 else estimates[0]
 
 
-def simulate(draw, law: float, null: float | None, law_text: str, null_text: str = ""):
+def simulate_claim(
+  draw,
+  law: float,
+  null: float | None,
+  law_text: str,
+  null_text: str = "",
+):
   """Return the campaigns of a draw with one argument; without a null, those of a value."""
   if null is None:
     return Simulated(lambda rng: draw(rng, law), law_text)
   return Simulated(
-    lambda rng: draw(rng, law), law_text, lambda rng: draw(rng, null), null_text
+    lambda rng: draw(rng, law),
+    law_text,
+    lambda rng: draw(rng, null),
+    null_text,
   )
 
 
@@ -165,22 +193,41 @@ SIMULATED = {
     functools.partial(narrows, ratio=6.5, spread=SHORT),
     "both as the short",
   ),
-  "halves short": simulate(
-    after(correlation, SHORT), 6.5, 1, "4,000 runs, ratio 6.5", "independent errors"
+  "halves short": simulate_claim(
+    after(correlation, SHORT),
+    6.5,
+    1,
+    "4,000 runs, ratio 6.5",
+    "independent errors",
   ),
-  "halves long": simulate(
-    after(correlation, LONG), 1.06, None, "4,000 runs, ratio 1.06"
+  "halves long": simulate_claim(
+    after(correlation, LONG),
+    1.06,
+    None,
+    "4,000 runs, ratio 1.06",
   ),
-  "independence short": simulate(
-    after(over_independent, SHORT), 6.5, None, "4,000 runs, ratio 6.5"
+  "independence short": simulate_claim(
+    after(simulate_over_independent, SHORT),
+    6.5,
+    None,
+    "4,000 runs, ratio 6.5",
   ),
-  "independence long": simulate(
-    after(over_independent, LONG), 1.06, None, "4,000 runs, ratio 1.06"
+  "independence long": simulate_claim(
+    after(simulate_over_independent, LONG),
+    1.06,
+    None,
+    "4,000 runs, ratio 1.06",
   ),
-  "binomial": simulate(over_binomial, 1.06, None, "4,000 runs, ratio 1.06"),
-  "rate far": simulate(far, 2.0, 1.0, "40 runs, ratio 2", "independent errors"),
-  "poked long": simulate(over_distinct, 0.99, None, "50 pairs, ratio 0.99"),
-  "poked later": simulate(poked_later, 0.9, 0.99, "50 pairs, a tenth less", "as much"),
+  "binomial": simulate_claim(over_binomial, 1.06, None, "4,000 runs, ratio 1.06"),
+  "rate far": simulate_claim(far, 2.0, 1.0, "40 runs, ratio 2", "independent errors"),
+  "poked long": simulate_claim(over_distinct, 0.99, None, "50 pairs, ratio 0.99"),
+  "poked later": simulate_claim(
+    poked_later,
+    0.9,
+    0.99,
+    "50 pairs, a tenth less",
+    "as much",
+  ),
   "theorem 4": Simulated(
     functools.partial(theorem, which=4),
     "100 runs, calibrated",

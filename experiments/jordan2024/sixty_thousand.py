@@ -25,8 +25,8 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import frame
 from experiments.claims import format_interval
-from experiments.command import parse
-from experiments.frame import percent
+from experiments.command import parse_flags
+from experiments.frame import format_percent
 from experiments.jordan2024 import (
   fig01_accuracies,
   fig02_halves,
@@ -91,7 +91,7 @@ class Sitting(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse(
+    flags = parse_flags(
       Flags,
       argv,
       prog="python -m experiments.jordan2024.sixty_thousand",
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       name: sittings(recipe, f"{data.name}-{recipe.epochs}", flags)
       for name, recipe in recipes.items()
     }
-    make(flags, names, kept, data, recipes["long"].test_sets[0])
+    write_numbers(flags, names, kept, data, recipes["long"].test_sets[0])
     print(f"wrote {out / 'numbers.json'}")
 
 
@@ -236,7 +236,7 @@ class Section(NamedTuple):
   rows: Sequence[Sequence[Any]]
 
 
-def make(
+def write_numbers(
   flags: Flags,
   names: Mapping[str, int],
   kept: Mapping[str, list[Sitting]],
@@ -262,7 +262,7 @@ def make(
     }
     for name, t in tallies.items()
   }
-  by_claim = shares(tallies)
+  by_claim = shares_shown(tallies)
   sections = [
     *figure_sections(names, tallies, data.tests[test_set].inputs),
     disagreeing(names, tallies),
@@ -288,8 +288,8 @@ def make(
 
 def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   """The statistics of a duration's runs; intervals are of 95 %, over runs."""
-  accuracy = fig01_accuracies.accuracy(0, tallies)
-  variance = fig05_distribution_variance.variance(0, tallies)
+  accuracy = fig01_accuracies.accuracies_of_duration(0, tallies)
+  variance = fig05_distribution_variance.variance_of_duration(0, tallies)
   on_distribution = tallies.distribution_variance()
   correlation = tallies.split_correlation()
   return {
@@ -313,7 +313,9 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
 
 
 def figure_sections(
-  names: Mapping[str, int], tallies: Mapping[str, stats.Tallies], images: np.ndarray
+  names: Mapping[str, int],
+  tallies: Mapping[str, stats.Tallies],
+  images: np.ndarray,
 ) -> list[Section]:
   """The rows of the paper's figures from these runs."""
 
@@ -322,13 +324,16 @@ def figure_sections(
 
   long = tallies["long"]
   of_modules = [
-    (fig01_accuracies, of_each(fig01_accuracies.accuracy)),
-    (fig02_halves, of_each(fig02_halves.halves)),
+    (fig01_accuracies, of_each(fig01_accuracies.accuracies_of_duration)),
+    (fig02_halves, of_each(fig02_halves.halves_of_duration)),
     (fig03_independent_errors, of_each(fig03_independent_errors.independence)),
     (fig04_pair, fig04_pair.pair(long, images)),
-    (fig05_distribution_variance, of_each(fig05_distribution_variance.variance)),
+    (
+      fig05_distribution_variance,
+      of_each(fig05_distribution_variance.variance_of_duration),
+    ),
     (fig13_binomial, fig13_binomial.compare_with_binomial(names["long"], long)),
-    (fig14_dependent_pairs, fig14_dependent_pairs.pairs(long, images)),
+    (fig14_dependent_pairs, fig14_dependent_pairs.scan_tallies(long, images)),
   ]
   sections = []
   for module, numbers in of_modules:
@@ -346,7 +351,8 @@ WORDS = {
 
 
 def disagreeing(
-  names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]
+  names: Mapping[str, int],
+  tallies: Mapping[str, stats.Tallies],
 ) -> Section:
   """How often two runs disagree, beside how often one errs."""
   rows = []
@@ -356,11 +362,11 @@ def disagreeing(
     low, high = stats.mean_over_runs(errors).interval
     rows.append(
       (
-        frame.duration(names[name]),
+        frame.format_duration(names[name]),
         format_interval(errors.mean(), low, high, 100, " %"),
-        percent(apart),
+        format_percent(apart),
         f"{apart / errors.mean():.3f}",
-        percent(t.ensemble_accuracy()),
+        format_percent(t.ensemble_accuracy()),
       )
     )
   text = """How often a run errs, how often two runs predict different classes, the latter over the former (1 by
@@ -376,12 +382,13 @@ def few_of(tallies: Mapping[str, stats.Tallies]) -> int:
 
 
 def held_shares(
-  tallies: stats.Tallies, few: int
+  tallies: stats.Tallies,
+  few: int,
 ) -> dict[str, tuple[float, float, float]]:
   """How many of the intervals from `few` runs hold the value of all runs, by statistic,
   with Wilson's interval.
   """
-  groups, held = lessons.coverage(tallies, few)
+  groups, held = lessons.coverage_of_groups(tallies, few)
   return {
     WORDS[statistic]: (
       hits / groups,
@@ -396,12 +403,17 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
   rows = []
   few = few_of(tallies)
   for name, t in tallies.items():
-    groups, held = lessons.coverage(t, few)
+    groups, held = lessons.coverage_of_groups(t, few)
     for statistic, hits in held.items():
       low, high = stats.proportion_over_examples(hits / groups, groups).interval
       share = format_interval(hits / groups, low, high, 100, " %")
       rows.append(
-        (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
+        (
+          frame.format_duration(names[name]),
+          WORDS[statistic],
+          f"{hits} of {groups}",
+          share,
+        )
       )
   text = f"""Disjoint groups of {few} of these runs, and the 95 % intervals of vmapseeds.stats from each: how many
 hold what all runs say? In brackets Wilson's interval of that share. Equation 3's interval is not listed: it is that of
@@ -419,12 +431,12 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
   rows = []
   few = few_of(tallies)
   for name, t in tallies.items():
-    n = fig05_distribution_variance.variance(0, t)
+    n = fig05_distribution_variance.variance_of_duration(0, t)
     reach = lessons.half_width(t, few)
     needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
-        frame.duration(names[name]),
+        frame.format_duration(names[name]),
         format_interval(n.distribution, *n.interval, 100, " %"),
         f"± {100 * reach / 2:.2g} %",
         f"{needed:,.0f}",
@@ -443,7 +455,8 @@ so that two digits of the standard deviation stand."""
 
 
 def dependent(
-  names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]
+  names: Mapping[str, int],
+  tallies: Mapping[str, stats.Tallies],
 ) -> Section:
   """Pairs beyond the paper's threshold, beside what chance alone gives."""
   rows = []
@@ -456,7 +469,7 @@ def dependent(
       pairs = t.examples * (t.examples - 1) // 2
       rows.append(
         (
-          frame.duration(names[name]),
+          frame.format_duration(names[name]),
           f"{len(t.dependent_pairs().i):,} of {pairs:,}",
           *by_chance,
         )
@@ -472,18 +485,18 @@ def decided(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
   rows = []
   some = min(SOME, min(t.runs for t in tallies.values()) // 2)
   for name, t in tallies.items():
-    duration = frame.duration(names[name])
-    skewness = lessons.skewness(t.halves)
+    duration = frame.format_duration(names[name])
+    skewness = lessons.skewness_of_accuracy(t.halves)
     rows.append(
       (
         duration,
         "accuracies are not symmetric: p < 0.01",
-        f"in {percent(lessons.skewed(t, some, 0.01))} of groups",
+        f"in {format_percent(lessons.skewed(t, some, 0.01))} of groups",
         f"skewness {skewness.skewness:.3f}, p = {skewness.p_value:.2g}",
       )
     )
     if t.joint_errors is not None and len(lessons.middling(t)) > 1:
-      seen = map(percent, lessons.pairs_seen(t, np.array([some, t.runs])))
+      seen = map(format_percent, lessons.pairs_seen(t, np.array([some, t.runs])))
       rows.append((duration, "pairs 30 to 70 % right are seen to depend", *seen))
   text = f"""Disjoint groups of {some:,} of these runs, and all of them: whether accuracies are seen to have a longer tail
 to one side, and the pairs of examples of figure 4's χ² test at 5 %, by its power."""
@@ -498,7 +511,7 @@ def shorter_duration(tallies: Mapping[str, stats.Tallies]) -> str:
   return "short"
 
 
-def shares(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
+def shares_shown(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, float]]:
   """By claim and number of runs: in how many draws of so many runs it is shown, of the
   long training against the next shorter one.
   """
@@ -536,8 +549,8 @@ def claims_section(
       f"{text_of(needed, long.runs)}: of {pairs:,} pairs of {chosen:,} examples",
     )
   )
-  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of {frame.duration(names[shorter])} and of
-{frame.duration(names["long"])} on do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt?
+  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of {frame.format_duration(names[shorter])} and of
+{frame.format_duration(names["long"])} on do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt?
 The last row follows from the χ² test's power at the dependence that all runs show."""
   head = ("claim", "runs of either training")
   return Section("The least number of runs for each claim", text, head, rows)

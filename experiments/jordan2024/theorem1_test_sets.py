@@ -54,12 +54,18 @@ def known(errors: Bool[np.ndarray, "runs examples"]) -> Known:
     size: draw_test_sets(errors, size, rng) for size in SIZES if size <= examples
   }
   return Known(
-    runs, examples, errors.mean(1).var(), (rates * (1 - rates)).mean(), by_size
+    runs,
+    examples,
+    errors.mean(1).var(),
+    (rates * (1 - rates)).mean(),
+    by_size,
   )
 
 
 def draw_test_sets(
-  errors: Bool[np.ndarray, "runs examples"], size: int, rng: np.random.Generator
+  errors: Bool[np.ndarray, "runs examples"],
+  size: int,
+  rng: np.random.Generator,
 ) -> Drawn:
   """Draws test sets of independent examples, so that an example may be in one twice,
   and averages over them.

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from experiments.claims import student_estimate
-from experiments.frame import Row, Trained, number, row
+from experiments.frame import Row, Trained, format_number, row
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -107,7 +107,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
       row(
         f"theorem 3: variance on {size:,} examples over err/(2n) + (1 - 1/n) Var(err)",
         ("1", "theorem 3; it says what theorem 5 says"),
-        number(ratio, se),
+        format_number(ratio, se),
         two.runs,
       )
     )
@@ -130,7 +130,10 @@ def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
   *lines, right = axes
   grid = np.geomspace(SIZES[0], SIZES[-1], 50)
   for ax, (words, n), theorem in zip(
-    lines, numbers.items(), ("theorem 3", "theorem 4"), strict=True
+    lines,
+    numbers.items(),
+    ("theorem 3", "theorem 4"),
+    strict=True,
   ):
     expected = n.error / (n.classes * grid)
     label = "at least err/(n k)"

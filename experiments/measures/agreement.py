@@ -106,7 +106,8 @@ def cace_exact_levels(
 
 
 def relative_deviation(
-  error: Given["..."], disagreement: Given["..."]
+  error: Given["..."],
+  disagreement: Given["..."],
 ) -> Float[Array, "..."]:
   """Return the distance from the line disagreement = error, relative to their mean:
   |err - dis| / (0.5 (err + dis)).
@@ -181,7 +182,8 @@ class ScatterAgreement(NamedTuple):
 
 
 def scatter_agreement(
-  error: Given["configurations"], disagreement: Given["configurations"]
+  error: Given["configurations"],
+  disagreement: Given["configurations"],
 ) -> ScatterAgreement:
   """Return the numbers of a scatter plot of test error (y) against disagreement (x),
   one point per configuration.
@@ -232,7 +234,9 @@ class DisagreementVariance(NamedTuple):
 
 
 def disagreement_variance(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
 ) -> DisagreementVariance:
   """Return the variance of the disagreement between pairs of runs, and its two bounds
   by the variance of their errors.
@@ -287,7 +291,8 @@ class BetaFit(NamedTuple):
 
 
 def beta_of_error_rates(
-  errors: Given["runs examples"] | Counts, unbiased: bool = True
+  errors: Given["runs examples"] | Counts,
+  unbiased: bool = True,
 ) -> BetaFit:
   """Return the Beta distribution with the mean and variance of the error distribution,
   the law over examples of 1 - h~_y(x).
@@ -322,7 +327,9 @@ def beta_of_error_rates(
 
 
 def beta_of_counts(
-  wrong: Int[Array, "examples"], runs: int, unbiased: bool = True
+  wrong: Int[Array, "examples"],
+  runs: int,
+  unbiased: bool = True,
 ) -> BetaFit:
   """Return `beta_of_error_rates` from how many runs have each example wrong."""
   wrong = as_float64(wrong)

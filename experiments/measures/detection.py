@@ -44,7 +44,9 @@ class OperatingCharacteristics(NamedTuple):
 
 
 def difference_sd(
-  sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0
+  sd_a: Given["..."],
+  sd_b: Given["..."],
+  correlation: Given["..."] = 0.0,
 ) -> Float[Array, "..."]:
   """Return the standard deviation of the difference of a run of A and one of B: √(s_A²
   + s_B² - 2 r s_A s_B).
@@ -72,7 +74,8 @@ def difference_sd(
 
 
 def equivalent_threshold(
-  gamma: Given["..."], sigma: Given["..."] = 1.0
+  gamma: Given["..."],
+  sigma: Given["..."] = 1.0,
 ) -> Float[Array, "..."]:
   """Return the difference of means at which P(A > B) = γ, for independent normal runs
   of deviation σ: δ = √2 Φ⁻¹(γ) σ.
@@ -141,17 +144,29 @@ def detection_rates(
   difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
   replicates = check_at_least("replicates", replicates, 1)
   counts = _detections(
-    read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates
+    read_key(key),
+    difference.ravel(),
+    rho,
+    threshold,
+    fewest,
+    pairs,
+    replicates,
   )
   rates = np.where(
-    np.isnan(difference.ravel()), np.nan, safe_divide(np.asarray(counts), replicates)
+    np.isnan(difference.ravel()),
+    np.nan,
+    safe_divide(np.asarray(counts), replicates),
   )
   both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
   return DetectionRates(*both.reshape(6, *difference.shape))
 
 
 def _setting(
-  probability: object, correlation: object, pairs: object, gamma: float, alpha: float
+  probability: object,
+  correlation: object,
+  pairs: object,
+  gamma: float,
+  alpha: float,
 ) -> tuple[np.ndarray, float, int]:
   """Return the difference of the means in standard deviations of a run, ρ, and the
   fewest wins that are enough.

@@ -65,7 +65,9 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
 
 
 def estimator_se(
-  k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0
+  k: Given["..."],
+  variance: Given["..."],
+  correlation: Given["..."] = 0.0,
 ) -> Float[Array, "..."]:
   """Return the standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an
   ideal estimator (ρ = 0) √(V/k).
@@ -91,7 +93,8 @@ def estimator_se(
 
 
 def equivalent_ideal_size(
-  k: Given["..."], correlation: Given["..."]
+  k: Given["..."],
+  correlation: Given["..."],
 ) -> Float[Array, "..."]:
   """Return how many independent measures have the error of k correlated ones: k / (1 +
   (k - 1) ρ), at most 1/ρ.
@@ -157,7 +160,8 @@ def _moments(x: Array) -> tuple[Array, Array]:
 
 
 def mse_decomposition(
-  performances: Given["repetitions k"], truth: float
+  performances: Given["repetitions k"],
+  truth: float,
 ) -> MseDecomposition:
   """Return the mean squared error of the mean of k measures as an estimate of μ:
 

@@ -102,7 +102,8 @@ def gap_ece(
 
 
 def ensemble_gaps(
-  gaps: Given["models examples"], members: Given["ensembles members"] | None = None
+  gaps: Given["models examples"],
+  members: Given["ensembles members"] | None = None,
 ) -> Float[Array, "*ensembles examples"]:
   """Return the logit gaps of an ensemble that averages logits: m̄(x) = (1/P) Σ_k
   m_k(x), of one or of many ensembles.
@@ -131,7 +132,11 @@ def ensemble_gaps(
     return safe_divide(gaps.sum(0), len(gaps))
   members = np.asarray(
     read_classes(
-      "members", members, "ensembles members", len(gaps), contents="model indices,"
+      "members",
+      members,
+      "ensembles members",
+      len(gaps),
+      contents="model indices,",
     )
   )
   return safe_divide(
@@ -140,7 +145,8 @@ def ensemble_gaps(
 
 
 def ecdf(
-  gaps: Given["*runs examples"], at: Given["points"]
+  gaps: Given["*runs examples"],
+  at: Given["points"],
 ) -> Float[Array, "*runs points"]:
   """Return the empirical distribution function: Ĝ_k(z) = (1/N) Σ_j 1{m_k(x_j) ≤ z},
   continuous from the right.
@@ -200,7 +206,9 @@ def reference_ecdf(
 
 
 def dkw_threshold(
-  n: Given["..."], models: Given["..."], epsilon: Given["..."] = 0.01
+  n: Given["..."],
+  models: Given["..."],
+  epsilon: Given["..."] = 0.01,
 ) -> Float[Array, "..."]:
   """Return the bound on the distance of the eCDF of M models on n examples from its
   expectation: δ_b = √(ln(2M/ε)/(2n)).
@@ -263,7 +271,10 @@ def trimmed_ks_distance(
   alpha = read_number("alpha", alpha, "[0, 1)")
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals(
-    "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
+    "candidate_gaps",
+    candidate_gaps,
+    "candidates examples",
+    at_least=1,
   )
   examples = candidates.shape[-1]
   if not reference.size or not examples:
@@ -289,7 +300,10 @@ def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _trimmed(
-  low: np.ndarray, high: np.ndarray, t: np.ndarray, alpha: float
+  low: np.ndarray,
+  high: np.ndarray,
+  t: np.ndarray,
+  alpha: float,
 ) -> np.ndarray:
   """Return ‖h~ - B‖∞ over the steps on the last axis: the largest of the excess above
   0, the excess below -α/(1 - α), and (U - L)/2 in between. Tied gaps, and gaps without
@@ -353,7 +367,10 @@ def trimming_level(
   replicates = check_at_least("replicates", replicates, 1)
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals(
-    "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
+    "candidate_gaps",
+    candidate_gaps,
+    "candidates examples",
+    at_least=1,
   )
   if reference.shape[1] != candidates.shape[-1]:
     shapes = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
@@ -454,7 +471,11 @@ def _levels_of_draws(
 
 
 def _least_accepted(
-  low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: float
+  low: np.ndarray,
+  high: np.ndarray,
+  t: np.ndarray,
+  alphas: np.ndarray,
+  threshold: float,
 ) -> np.ndarray:
   """Return, for each row, the least of the rising `alphas` with a trimmed distance of
   at most the threshold δ; NaN if none.

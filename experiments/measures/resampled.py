@@ -100,7 +100,8 @@ def bootstrap(
 
 
 def renumber_classes(
-  predictions: np.ndarray, labels: np.ndarray
+  predictions: np.ndarray,
+  labels: np.ndarray,
 ) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "examples"], int]:
   """Return predictions and labels in which the classes of each example are numbered from
   0, in their order, and how many numbers that takes.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
-from experiments.command import parse
+from experiments.command import parse_flags
 from experiments.reliability import kills
 from vmapseeds import cli
 from vmapseeds.errors import check_at_least
@@ -117,7 +117,7 @@ def is_sound(outcome: CrowdOutcome) -> bool:
 def main(argv: list[str] | None = None) -> None:
   """Print what became of the campaign; exit status 1 when a promise was broken."""
   with cli.one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.reliability.crowd")
+    flags = parse_flags(Flags, argv, prog="python -m experiments.reliability.crowd")
     for name, value in vars(flags).items():
       check_at_least(name, value, 0 if name == "seed" else 1)
     with tempfile.TemporaryDirectory() as folder:

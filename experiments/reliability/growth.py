@@ -32,7 +32,7 @@ import numpy as np
 from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds import cli, stats
 from vmapseeds.campaign import block_training
 from vmapseeds.errors import check_at_least
@@ -82,7 +82,7 @@ def advance(data, run, state, first, last):
   return state
 
 
-def finish(data, run, state):
+def finish_run(data, run, state):
   wrong = (state < 0.1).astype(jnp.int32)
   predictions = ((data["labels"] + wrong) % CLASSES).astype(jnp.int8)
   return {"test/predictions": predictions}
@@ -92,13 +92,16 @@ guesses = vs.Task(
   name="guesses",
   start=start,
   advance=advance,
-  finish=finish,
+  finish=finish_run,
   data={"labels": LABELS},
   rounds=1,
   sources=("init",),
   outputs={
     "test/predictions": vs.Output(
-      ("example",), role="class", labels=LABELS, num_classes=CLASSES
+      ("example",),
+      role="class",
+      labels=LABELS,
+      num_classes=CLASSES,
     )
   },
 )
@@ -146,14 +149,17 @@ def outputs_of(out: str, runs: int) -> tuple[Outputs, dict, Outputs]:
   return outputs, record, counts
 
 
-def measure(name: str, folder: str, runs: int, block_runs: int) -> Cost:
+def measure_command(name: str, folder: str, runs: int, block_runs: int) -> Cost:
   """Return what a command costs in a process of its own, after imports."""
   code = (
     "from experiments.reliability import growth\n"
     f"growth.print_cost({name!r}, {folder!r}, {runs}, {block_runs})"
   )
   output = subprocess.run(
-    [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+    [sys.executable, "-c", code],
+    check=True,
+    stdout=subprocess.PIPE,
+    text=True,
   ).stdout
   return Cost(**json.loads(output.splitlines()[-1]))
 
@@ -221,7 +227,7 @@ def exponent(first: tuple[float, float], last: tuple[float, float]) -> float:
 def main(argv: list[str] | None = None) -> None:
   """Print a table for each of what a command costs."""
   with cli.one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.reliability.growth")
+    flags = parse_flags(Flags, argv, prog="python -m experiments.reliability.growth")
     for count in (*flags.blocks, flags.block_runs):
       check_at_least("a number of blocks or runs", count, 1)
   table: dict[int, dict[str, Cost]] = {}
@@ -231,7 +237,7 @@ def main(argv: list[str] | None = None) -> None:
       runs = blocks * flags.block_runs
       table[blocks] = {}
       for name in COMMANDS:
-        table[blocks][name] = measure(name, folder, runs, flags.block_runs)
+        table[blocks][name] = measure_command(name, folder, runs, flags.block_runs)
         print(blocks, name, table[blocks][name], file=sys.stderr, flush=True)
         if name == "train":
           objects[blocks] = len(list_file_names(as_folder(f"{folder}/r")))
@@ -244,7 +250,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def print_costs(
-  what: str, costs: dict[int, list[float]], objects: dict[int, int], block_runs: int
+  what: str,
+  costs: dict[int, list[float]],
+  objects: dict[int, int],
+  block_runs: int,
 ) -> None:
   """Print a table of one cost: a row for each number of blocks, a column a command."""
   columns = ("blocks", "runs", "files", *COMMANDS)

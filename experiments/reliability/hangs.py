@@ -37,7 +37,7 @@ def symmetric(a):
   return a @ a.T + 64 * jnp.eye(len(a))
 
 
-def orthogonal(a):
+def draw_orthogonal(a):
   """Draw as an initialiser of a policy network does."""
   return jax.nn.initializers.orthogonal()(jax.random.key(a.sum().astype(int)), a.shape)
 
@@ -48,7 +48,7 @@ def convolve(a):
 
 
 OPERATIONS = {
-  "orthogonal": orthogonal,
+  "orthogonal": draw_orthogonal,
   "qr": lambda a: jnp.linalg.qr(a)[0],
   "svd": lambda a: jnp.linalg.svd(a)[1],
   "eigh": lambda a: jnp.linalg.eigh(symmetric(a))[0],
@@ -115,7 +115,7 @@ def processor_seconds(process) -> float:
   return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def watch(process) -> tuple[int, str]:
+def watch_process(process) -> tuple[int, str]:
   """Wait for a process that goes through cases. Return the last that it began, and how
   it ended.
   """
@@ -146,7 +146,7 @@ def search(how, devices) -> dict[int, str]:
   failures = {}
   number = 0
   while number < len(CASES):
-    number, ended = watch(begin(how, devices, number))
+    number, ended = watch_process(begin(how, devices, number))
     if ended != "ends":
       failures[number] = ended
       print(f"{how}, {devices} device(s), {CASES[number]}: {ended}", file=sys.stderr)
@@ -154,7 +154,7 @@ def search(how, devices) -> dict[int, str]:
   return failures
 
 
-def table(failures) -> str:
+def failures_table(failures) -> str:
   """Return a table of searches {(how, devices): what `search` returns}."""
   columns = list(failures)
   titles = ["operation", "form"]
@@ -178,7 +178,9 @@ def table(failures) -> str:
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    "--case", nargs=5, metavar=("HOW", "OPERATION", "FORM", "WIDTH", "DEVICES")
+    "--case",
+    nargs=5,
+    metavar=("HOW", "OPERATION", "FORM", "WIDTH", "DEVICES"),
   )
   parser.add_argument("--from", nargs=3, dest="start", help=argparse.SUPPRESS)
   parser.add_argument("--only", choices=("before", "after"), help="by default both")
@@ -201,7 +203,9 @@ def main() -> None:
   with ThreadPoolExecutor() as pool:  # what hangs takes no processor time
     results = pool.map(lambda column: search(*column), columns)
     failures = dict(zip(columns, results, strict=True))
-  print(f"jax {jax.__version__}, Python {sys.version.split()[0]}\n\n{table(failures)}")
+  print(
+    f"jax {jax.__version__}, Python {sys.version.split()[0]}\n\n{failures_table(failures)}"
+  )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds import cli
 from vmapseeds.errors import check_at_least
 from vmapseeds.store.layout import read_metadata
@@ -47,7 +47,7 @@ class Flags:
   """seed of the instants of the kills"""
 
 
-class Outcome(NamedTuple):
+class CampaignEnd(NamedTuple):
   """What became of a campaign."""
 
   kills: int  # that hit a process before it was done
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
   same: bool  # whether the results equal the undisturbed campaign's
 
 
-def train(
+def train_and_be_killed(
   out: str,
   recipe: vs.Recipe,
   runs: int,
@@ -102,12 +102,12 @@ def train(
 
 
 def process(*args) -> multiprocessing.Process:
-  """A process of `train`, forked from one that has imported everything and not yet
+  """A process of `train_and_be_killed`, forked from one that has imported everything and not yet
   started JAX.
   """
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["vmapseeds.campaign.running", "vmapseeds.cli"])
-  started = context.Process(target=train, args=args)
+  started = context.Process(target=train_and_be_killed, args=args)
   started.start()
   return started
 
@@ -129,7 +129,7 @@ def run_killed(
   kills: int,
   seed: int = 0,
   progress: bool = False,
-) -> Outcome:
+) -> CampaignEnd:
   """Kills a campaign again and again, lets it end, and compares it with one that is
   never killed.
   """
@@ -190,7 +190,7 @@ def run_killed(
   problems += vs.verify(out).problems
 
   same = is_as_undisturbed(out, folder / "undisturbed", recipe, runs)
-  return Outcome(hits, by_clock, done_at_kills, again, problems, same)
+  return CampaignEnd(hits, by_clock, done_at_kills, again, problems, same)
 
 
 def is_as_undisturbed(out: Path, other: Path, recipe: vs.Recipe, runs: int) -> bool:
@@ -220,11 +220,16 @@ def count_blocks(out: Path) -> int:
 def main(argv: list[str] | None = None) -> None:
   """Prints what became of the campaign; exit status 1 when a promise was broken."""
   with cli.one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.reliability.kills")
+    flags = parse_flags(Flags, argv, prog="python -m experiments.reliability.kills")
     check_at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:
       outcome = run_killed(
-        Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, progress=True
+        Path(folder),
+        RECIPE,
+        flags.runs,
+        flags.kills,
+        flags.seed,
+        progress=True,
       )
   print(
     f"{outcome.kills} kills ({outcome.by_clock} by the clock) with {outcome.done_at_kills} of {flags.runs} runs done; "

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from tyro.conf import arg
 
-from experiments.command import parse
+from experiments.command import parse_flags
 from vmapseeds import cli
 from vmapseeds.errors import UserError, check_number
 from vmapseeds.store.checkpoints import SHARE
@@ -111,7 +111,10 @@ class SpotOutcome(NamedTuple):
 
 
 def simulate_campaign(
-  flags: Flags, batch: int, interval: float, seed: int
+  flags: Flags,
+  batch: int,
+  interval: float,
+  seed: int,
 ) -> SpotOutcome:
   """Simulate one campaign.
 
@@ -185,11 +188,16 @@ def simulate_campaign(
   )
   waiting = paid - trained - lost - saving
   return SpotOutcome(
-    end / 3600, lost / paid, saving / paid, waiting / paid, sum(total), dollars
+    end / 3600,
+    lost / paid,
+    saving / paid,
+    waiting / paid,
+    sum(total),
+    dollars,
   )
 
 
-def intervals(flags: Flags, batch: int) -> dict[str, float]:
+def checkpoint_intervals(flags: Flags, batch: int) -> dict[str, float]:
   """Return seconds between two checkpoints, by how the policy is called.
 
   "2 %" is what campaigns do by default; "sqrt" is the approximation of Young (1974,
@@ -208,7 +216,7 @@ def intervals(flags: Flags, batch: int) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> None:
   """Print the table."""
   with cli.one_line_errors():
-    flags = parse(Flags, argv, prog="python -m experiments.reliability.spot")
+    flags = parse_flags(Flags, argv, prog="python -m experiments.reliability.spot")
     for name, value in vars(flags).items():
       values = value if isinstance(value, tuple) else (value,)
       for each in values:
@@ -220,7 +228,7 @@ def main(argv: list[str] | None = None) -> None:
   print("|---" * 8 + "|")
   best = []
   for batch in flags.batches:
-    for policy, interval in intervals(flags, batch).items():
+    for policy, interval in checkpoint_intervals(flags, batch).items():
       if policy == "never" and batch * flags.run_seconds > 2 * flags.life:
         continue  # it would take days
       each = [

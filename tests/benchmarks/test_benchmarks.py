@@ -132,9 +132,9 @@ def some_state(recipe, data):
   """Random parameters of the plain network, its statistics and its optimizer's state
   before training.
   """
-  from experiments.benchmarks.plain_jax import training
+  from experiments.benchmarks.plain_jax import training_functions
 
-  plain = training(recipe, data)
+  plain = training_functions(recipe, data)
   run = jax.tree.map(
     lambda a: jnp.asarray(a[0]), recipe_lanes(recipe, vs.Runs.independent(1), len(data))
   )
@@ -370,7 +370,7 @@ def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   assert absent.error == "torch is not installed: pip install -e '.[bench]'"
   assert gone.error == "killed: out of memory?"
   assert not any(c.running for c in (two, late, error, absent, gone))
-  table = training_step.table(
+  table = training_step.race_table(
     "digits",
     WORKLOADS["digits"],
     [two, late, error, absent, gone],
@@ -504,7 +504,7 @@ def test_the_parts_of_a_campaign_add_up():
     "writing": [1],
     "statistics": [2],
   }
-  parts = overheads.shares(seconds)
+  parts = overheads.seconds_by_part(seconds)
   assert parts == {
     "training": 5,
     "input": 1,

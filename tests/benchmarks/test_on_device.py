@@ -126,13 +126,17 @@ def test_an_archive_is_whole_at_any_time(tmp_path, monkeypatch):
 
 
 def test_a_call_has_defaults_that_flags_change():
-  flags = on_device.parse(["--call", "1"])
+  flags = on_device.parse_arguments(["--call", "1"])
   assert flags.parts == ["tallies", "estimates", "race"]
   assert flags.recipes == ["digits_cnn", "cnn_cifar10_binary"]
-  flags = on_device.parse(["--call", "1", "--recipes", "linear", "--commit", "abc"])
+  flags = on_device.parse_arguments(
+    ["--call", "1", "--recipes", "linear", "--commit", "abc"]
+  )
   assert (flags.recipes, flags.workloads) == (["linear"], ["digits", "binary"])
   assert flags.commit == "abc"
-  flags = on_device.parse(["--parts", "tallies", "--execution", "grouped", "8"])
+  flags = on_device.parse_arguments(
+    ["--parts", "tallies", "--execution", "grouped", "8"]
+  )
   assert flags.execution == Execution("grouped", 8)
   parts = [part for call in on_device.CALLS.values() for part in call["parts"]]
   assert {*parts} == {*on_device.PARTS}
@@ -172,14 +176,16 @@ def test_mistakes_come_before_the_device(
 
 def test_help_is_of_complete_sentences(capsys):
   with pytest.raises(SystemExit):
-    on_device.parse(["--help"])
+    on_device.parse_arguments(["--help"])
   text = capsys.readouterr().out
   assert on_device.__doc__.strip().splitlines()[-1] in text
   assert all(options["help"].endswith(".") for options in on_device.FLAGS.values())
 
 
 def test_epochs_that_are_set_replace_the_items():
-  flags = on_device.parse(["--parts", "tallies", "--set", "epochs=3", "batch_size=4"])
+  flags = on_device.parse_arguments(
+    ["--parts", "tallies", "--set", "epochs=3", "batch_size=4"]
+  )
   assert dict(flags.set) == {"epochs": 3, "batch_size": 4}
   assert on_device.items_of(flags, "training") == [3]
   lengths = ["airbench_quarter-3", "airbench_half-3"]
@@ -211,8 +217,8 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
     platform="gpu",
     progress=False,
   )
-  flags = on_device.parse(["--parts", "tallies"])
-  assert on_device.candidates(flags, task) == tried
+  flags = on_device.parse_arguments(["--parts", "tallies"])
+  assert on_device.execution_candidates(flags, task) == tried
   assert tried[0] == ("sequential", 1)
 
 
@@ -491,7 +497,7 @@ def test_predictions_of_the_study_are_drawn_from(tmp_path, data, monkeypatch):
   small = {"model": "mlp", "batch_size": 4, "augment": "", "eval_params": None}
   fields = [f"{name}={value}" for name, value in (plain | small).items()]
   out = tmp_path / "out.zip"
-  flags = on_device.parse(
+  flags = on_device.parse_arguments(
     ["--out", str(out), "--data", str(data), "--runs", "3", "--set", *fields]
     + ["--parts", "study"]
   )

@@ -21,7 +21,7 @@ from experiments.benchmarks.estimates import (
   TARGETS,
   absent,
   estimate_candidates,
-  fastest,
+  fastest_estimate,
   make_estimator,
 )
 from experiments.benchmarks.hlo import Program, size
@@ -891,7 +891,7 @@ def test_the_command_estimates_a_recipe_and_a_task(tpu, tmp_path, capsys, monkey
     finish=lambda data, run, state: {"x": state},
     sources=("init",),
   )
-  (row,) = target.estimates(task, "v5e", [2], ["sequential"])
+  (row,) = target.print_estimates(task, "v5e", [2], ["sequential"])
   assert row["fits"]
   assert row["estimate_us"] > 0
 
@@ -904,8 +904,8 @@ def test_the_best_estimate_is_the_fastest_that_fits():
     )
 
   found = estimate_candidates(WANTED, estimator)
-  assert fastest(found) == ("sequential", 1)
-  assert fastest({}) is None
+  assert fastest_estimate(found) == ("sequential", 1)
+  assert fastest_estimate({}) is None
   assert {how.width for how in found} == {64, 32, 1}
 
 

@@ -168,7 +168,7 @@ def test_runs_that_diverged_or_are_at_chance_are_left_out():
       "diverged": ("run", np.arange(9) == 1),
     }
   )
-  half = candidates.halves(results)
+  half = candidates.halves_of_source(results)
   assert [of.tolist() for of in half] == [[0, 2, 3], [5, 6, 7], [8]]
   gaps = np.where(results.predictions, 1.0, -1.0)
   logits = np.stack([np.zeros_like(gaps), gaps], -1)
@@ -196,7 +196,7 @@ def test_the_claim_of_variances_is_of_runs_that_learnt():
     assert of[claim].estimate.value == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
     every = of.get(f"{claim}, with runs at chance")
     assert (every is not None) == bool(at_chance)
-  expected = table2_accuracies.ratio_of_variances(a, np.append(b, 0.1))
+  expected = table2_accuracies.accuracy_variance_ratio(a, np.append(b, 0.1))
   assert (every.ours, every.claim) == (str(expected), None)
 
 
@@ -214,7 +214,7 @@ def test_the_pattern_of_ensembles_is_judged():
   def judged(*sizes):
     numbers = {size: n._replace(members=size) for size, n in sizes}
     apart = table1_ensembles.Distances(0.0, 0.0, 0.0)
-    rows = table1_ensembles.rows(table1_ensembles.Numbers(apart, numbers))
+    rows = table1_ensembles.rows(table1_ensembles.EnsembleSizes(apart, numbers))
     return {row.quantity: row.estimate for row in rows if row.claim}, [
       word(row) for row in rows if row.claim and row.quantity.startswith("ECE")
     ]

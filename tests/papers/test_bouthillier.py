@@ -242,7 +242,7 @@ def test_what_repetitions_share_costs_measures():
 def test_rates_are_simulated_with_the_correlations_found():
   a, b, _, biased = made_up()
   rho = {"all": biased["data"].simulated, "init": biased["init"].simulated}
-  n = fig06_detection.compare("digits", a, b, 1000, rho, jax.random.key(1))
+  n = fig06_detection.compare_paired("digits", a, b, 1000, rho, jax.random.key(1))
   np.testing.assert_allclose(n.exact["all"], n.exact["ideal"])
   np.testing.assert_allclose(
     n.exact["init"], operating_characteristics(fig06_detection.GRID, rho["init"])
@@ -304,11 +304,11 @@ def test_ratio_of_variances_by_a_slow_loop():
   reach = scipy.stats.t.ppf(0.975, 5) * np.sqrt(
     5 / 6 * sum((x - np.mean(left_out)) ** 2 for x in left_out)
   )
-  found = measures.ratio(a, b)
+  found = measures.variance_ratio_within(a, b)
   np.testing.assert_allclose(
     np.log(found), log_ratio(range(6)) + reach * np.array([0, -1, 1])
   )
-  assert np.isnan(measures.ratio(np.ones((6, 5)), b)).all()
+  assert np.isnan(measures.variance_ratio_within(np.ones((6, 5)), b)).all()
 
 
 def test_the_ratios_interval_covers():
@@ -318,7 +318,9 @@ def test_the_ratios_interval_covers():
   rng = np.random.default_rng(0)
   sd = np.exp(rng.normal(0, 0.3, (2, 300, 20, 1)))
   accuracies = sd * rng.normal(size=(2, 300, 20, 10))
-  intervals = [measures.ratio(a, b) for a, b in zip(*accuracies, strict=True)]
+  intervals = [
+    measures.variance_ratio_within(a, b) for a, b in zip(*accuracies, strict=True)
+  ]
   assert 0.92 < np.mean([low < 1 < high for _, low, high in intervals]) < 0.985
 
 
@@ -350,7 +352,7 @@ def test_errors_in_units_of_an_ideal_measure():
   ideal = rng.normal(0.9, 0.02, 400)
   shared = rng.normal(0.9, 0.02, (50, 1)) + rng.normal(0, 1e-4, (50, 8))
   free = rng.normal(0.92, 0.02, (50, 8))
-  n = figh5_mse.errors(ideal, {"init": shared, "data": free, "all": free})
+  n = figh5_mse.estimator_errors(ideal, {"init": shared, "data": free, "all": free})
   init, every = n.of["init"], n.of["all"]
   assert init["correlation"].value == pytest.approx(1, abs=1e-3)
   assert init["mse"].value == pytest.approx(1, rel=0.4)
@@ -390,7 +392,9 @@ def test_sources_beside_the_data():
   accuracies = {
     name: 0.9 + x * rng.normal(size=(20, 20)) / 100 for name, x in sd.items()
   }
-  numbers = fig01_sources.sources(accuracies, np.array([0.0, 0.0, 0.01, -0.01]), "b")
+  numbers = fig01_sources.compare_sources(
+    accuracies, np.array([0.0, 0.0, 0.01, -0.01]), "b"
+  )
   assert numbers.of["init"].relative.value == pytest.approx(0.25, rel=0.3)
   assert numbers.of["init"].sd_se == pytest.approx(0.01 / np.sqrt(2 * 20 * 19), rel=0.4)
   table = fig01_sources.rows({"task": numbers})
@@ -444,7 +448,7 @@ def test_a_task_without_searches_has_no_rows_of_them():
   rng = np.random.default_rng(0)
   names = ("data", "order", "init", "everything")
   accuracies = {name: rng.normal(size=(4, 5)) for name in names}
-  numbers = fig01_sources.sources(accuracies, np.zeros(3), "b")
+  numbers = fig01_sources.compare_sources(accuracies, np.zeros(3), "b")
   said = " ".join(row.quantity for row in fig01_sources.rows({"task": numbers}))
   assert "weights init over that of data" in said
   assert "search" not in said.replace("all but the search", "")
@@ -469,7 +473,8 @@ def test_binomial_of_answers_that_are_independent():
   """Answers that go wrong together do not fit a binomial."""
   right = np.random.default_rng(0).random((20, 40, 500)) > 0.1
   found, together = (
-    fig02_binomial.binomial(x.mean(2), 500) for x in (right, right[..., :100])
+    fig02_binomial.spread_beside_binomial(x.mean(2), 500)
+    for x in (right, right[..., :100])
   )
   assert found.binomial == pytest.approx(0.0134, rel=0.02)
   within = [

@@ -138,7 +138,7 @@ def test_figure_6_tells_ensembles_that_are_calibrated(power):
   p = law(rng, 3000)
   of_labels = p**power / (p**power).sum(1, keepdims=True)
   group = drawn(rng, p, of_labels, 100)
-  n = fig06.calibration(group)
+  n = fig06.calibration_of_group(group)
   votes = (group.predictions[..., None] == np.arange(CLASSES)).sum(0)
   squares, items = [], []
   for b in range(1, 9):
@@ -154,7 +154,7 @@ def test_figure_6_tells_ensembles_that_are_calibrated(power):
 
 def test_figure_6_says_that_there_are_too_few_examples():
   p = law(np.random.default_rng(3), 40)
-  n = fig06.calibration(drawn(np.random.default_rng(3), p, p, 20))
+  n = fig06.calibration_of_group(drawn(np.random.default_rng(3), p, p, 20))
   (row,) = fig06.rows({"AllDiff": n})
   assert word(row) == "cannot tell"
 
@@ -191,7 +191,7 @@ def test_figure_11_knows_easy_and_hard_examples():
 
 
 def test_figure_12_counts_every_pair(group):
-  n = fig12.confidences(group)
+  n = fig12.confidences_of_group(group)
   votes = (group.predictions[..., None] == np.arange(CLASSES)).sum(0)
   assert n.counts.tolist() == [
     (votes * 10 // RUNS == b).sum() + (b == 9) * (votes == RUNS).sum()
@@ -201,7 +201,9 @@ def test_figure_12_counts_every_pair(group):
   assert n.shares[1] == pytest.approx(of_examples.mean())
   assert n.shares_se[1] == pytest.approx(of_examples.std(ddof=1) / EXAMPLES**0.5)
   uniform = np.full((EXAMPLES, 2), 0.5)
-  middling = fig12.confidences(drawn(np.random.default_rng(0), uniform, uniform))
+  middling = fig12.confidences_of_group(
+    drawn(np.random.default_rng(0), uniform, uniform)
+  )
   rows = fig12.rows({"AllDiff": n, "DiffInit": middling})
   assert [word(row) for row in rows if row.claim] == ["reproduced", "opposite"]
 

@@ -40,7 +40,7 @@ def some_runs(runs: int, examples: int = 200, certainty: float = 0.7) -> Group:
 
 
 def test_partners_differ_from_the_first_run_in_what_their_group_varies():
-  runs = campaigns.stars(examples=50, size=20, pairs=2)
+  runs = campaigns.runs_with_partners(examples=50, size=20, pairs=2)
   assert len(runs) == 12
   for first in (0, 6):
     for i, (group, sources) in enumerate(campaigns.PARTNERS.items(), first + 1):
@@ -53,7 +53,7 @@ def test_partners_differ_from_the_first_run_in_what_their_group_varies():
       shared = {*runs.values["subset"][i]} & {*runs.values["subset"][first]}
       assert len(shared) == (0 if "data" in sources else 20), group
   assert runs.seeds["init"][0] != runs.seeds["init"][6]
-  more = campaigns.stars(50, 20, 3)
+  more = campaigns.runs_with_partners(50, 20, 3)
   assert all((more.seeds[s][:12] == seeds).all() for s, seeds in runs.seeds.items())
   np.testing.assert_array_equal(more.values["subset"][:12], runs.values["subset"])
 
@@ -119,7 +119,7 @@ def test_errors_and_disagreements_equal_loops():
   diverged[[3 * configurations + 1, 6 * configurations]] = (
     True  # a partner (DiffInit), and a first run
   )
-  found = scatter.stars(predictions, diverged, labels, pairs)
+  found = scatter.points_of_stars(predictions, diverged, labels, pairs)
   for i, group in enumerate(campaigns.PARTNERS, 1):
     for pair in range(pairs):
       for c in range(configurations):
@@ -192,7 +192,7 @@ def test_tables_take_configurations_with_and_without_augmentation_apart():
     said: scatter.agreement(points.only(which)) for said, which in table4.SETS.items()
   }
   rows = table4.rows(
-    table4.Numbers({"DiffOrder": points}, {"DiffOrder": found}), "kendall_tau"
+    table4.GroupAgreement({"DiffOrder": points}, {"DiffOrder": found}), "kendall_tau"
   )
   assert [(row.paper, row.where) for row in rows] == [
     ("0.582", "table 5"),
@@ -321,7 +321,7 @@ def test_theorem_4_2_equals_loops_and_calibrated_ensembles_have_no_gap():
 
 def test_corollary_b_1_1_equals_loops():
   group = some_runs(6)
-  n, P, y = corollary.variances(group), group.predictions, group.labels
+  n, P, y = corollary.variances_of_group(group), group.predictions, group.labels
   error = [np.mean(p != y) for p in P]
   pairs = [(a, b) for a in range(6) for b in range(a)]
   dis = [np.mean(P[a] != P[b]) for a, b in pairs]

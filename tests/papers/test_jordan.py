@@ -72,7 +72,9 @@ def test_spread(name):
 
 
 def test_accuracies_narrow():
-  numbers = {name: fig01_accuracies.accuracy(4, t) for name, t in TALLIES.items()}
+  numbers = {
+    name: fig01_accuracies.accuracies_of_duration(4, t) for name, t in TALLIES.items()
+  }
   rows = by_quantity(fig01_accuracies.rows(numbers))
   assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
   for short, long, expected in (
@@ -90,7 +92,7 @@ def test_accuracies_narrow():
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_halves(name):
-  n = fig02_halves.halves(4, TALLIES[name])
+  n = fig02_halves.halves_of_duration(4, TALLIES[name])
   even, odd = 1 - ERRORS[name][:, ::2].mean(1), 1 - ERRORS[name][:, 1::2].mean(1)
   np.testing.assert_allclose(
     sorted(zip(n.even, n.odd, strict=True)), sorted(zip(even, odd, strict=True))
@@ -158,7 +160,7 @@ def test_a_pair_without_two_uncertain_examples():
 @pytest.mark.parametrize("name", ERRORS)
 def test_distribution_variance(name):
   errors = ERRORS[name]
-  n = fig05_distribution_variance.variance(4, TALLIES[name])
+  n = fig05_distribution_variance.variance_of_duration(4, TALLIES[name])
   covariance = np.cov(errors.T)
   off = (covariance.sum() - np.trace(covariance)) / (EXAMPLES * (EXAMPLES - 1))
   observed, independent = errors.mean(1).var(ddof=1), np.trace(covariance) / EXAMPLES**2
@@ -184,7 +186,9 @@ def test_distribution_variance(name):
 
 def test_a_variance_below_0_is_shown_as_none():
   """Each run errs on another example, but equally often: the estimate is below 0."""
-  n = fig05_distribution_variance.variance(1, tallied(np.eye(12, 30, dtype=bool)))
+  n = fig05_distribution_variance.variance_of_duration(
+    1, tallied(np.eye(12, 30, dtype=bool))
+  )
   assert np.isnan(n.distribution)
   rows = fig05_distribution_variance.rows(dict.fromkeys(ERRORS, n))
   assert any(row.ours.startswith("—") for row in rows)
@@ -257,7 +261,7 @@ def test_binomial_rows():
 
 
 def test_dependent_pairs():
-  n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
+  n = fig14_dependent_pairs.scan_tallies(PAIRS, IMAGES)
   right = ~ERRORS["long"]
   deviation = {  # times R², a whole number
     (i, j): RUNS * (right[:, i] & right[:, j]).sum()
@@ -284,7 +288,7 @@ def test_dependent_pairs():
 
 
 def test_dependent_pairs_of_enough_runs():
-  n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
+  n = fig14_dependent_pairs.scan_tallies(PAIRS, IMAGES)
   known = n._replace(by_chance=np.zeros_like(n.by_chance))
   assert word(fig14_dependent_pairs.rows(known)[0], 0, 1e-6) == "opposite"
   none = known._replace(found=np.zeros_like(n.found))

@@ -321,7 +321,7 @@ def test_what_holds_of_learning_rates():
 
 
 def test_one_source_varies_and_the_others_stand_still():
-  for name, (_, runs, *_) in campaigns.sources(STUDIES).items():
+  for name, (_, runs, *_) in campaigns.source_campaigns(STUDIES).items():
     source = name.split("_")[0]
     columns = vs.Runs.independent(runs).columns() if source == "all" else runs.columns()
     vary = {s for s in campaigns.SOURCES if len(set(columns[f"seed_{s}"])) > 1}
@@ -330,7 +330,7 @@ def test_one_source_varies_and_the_others_stand_still():
 
 def test_sources():
   errors = {"all": draw(4, 12, 50), "init": draw(5, 9, 50, rate=0.1)}
-  found = fig10_randomness_sources.by_source(errors)
+  found = fig10_randomness_sources.variance_by_source(errors)
   a, b = (errors[source].mean(1).var(ddof=1) for source in ("init", "all"))
   assert found["init"].ratio == pytest.approx(a / b)
   assert found["init"].interval[0] < a / b < found["init"].interval[1]
@@ -351,7 +351,7 @@ def test_what_is_said_of_sources():
     64: {"all": 1, "init": 1, "order": 0.5, "augment": 2},
   }
   found = {
-    e: fig10_randomness_sources.by_source({s: runs(x) for s, x in of.items()})
+    e: fig10_randomness_sources.variance_by_source({s: runs(x) for s, x in of.items()})
     for e, of in shares.items()
   }
   rows = [row for row in fig10_randomness_sources.rows(found) if row.claim]
@@ -383,7 +383,7 @@ def test_mean_disagreement_is_that_of_all_pairs():
 def test_disagreement_of_pairs():
   unpoked = np.random.default_rng(6).integers(0, 3, (6, 80))
   poked = np.where(draw(7, 6, 80, rate=0.1), (unpoked + 1) % 3, unpoked)
-  n = fig11_poking.compare(unpoked, poked)
+  n = fig11_poking.compare_changed(unpoked, poked)
   np.testing.assert_allclose(n.matched_pairs, (unpoked != poked).mean(1))
   distinct = np.mean(
     [(unpoked[a] != unpoked[b]).mean() for a in range(6) for b in range(a)]
@@ -394,7 +394,7 @@ def test_disagreement_of_pairs():
 
 
 def test_pokes_are_of_the_runs_of_figure_10():
-  studied = campaigns.pokes(STUDIES) | campaigns.sources(STUDIES)
+  studied = campaigns.poke_campaigns(STUDIES) | campaigns.source_campaigns(STUDIES)
   changed = studied["poked_2epochs_4of8"]
   unchanged = studied["all_2epochs"]
   assert changed.recipe.replace(objective=None, values={}) == unchanged.recipe
@@ -409,7 +409,7 @@ def test_pokes_are_of_the_runs_of_figure_10():
 def test_no_poke_comes_after_the_last_step(scale):
   studies = campaigns.STUDIES[scale]
   steps_per_epoch = campaigns.TRAIN[studies.recipe.dataset] // studies.recipe.batch_size
-  for name, campaign in campaigns.pokes(studies).items():
+  for name, campaign in campaigns.poke_campaigns(studies).items():
     if name.startswith("poked"):
       steps = campaign.recipe.epochs * steps_per_epoch
       assert 0 <= campaign.recipe.values["poke_step"] < steps, name
@@ -576,7 +576,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
   }
   shifts = {
     name: fig09_distribution_shift.ShiftedSpread(
-      frame.spread_of(t), fig09_distribution_shift.variance(1, t)
+      frame.spread_of(t), fig09_distribution_shift.variance_of_duration(1, t)
     )
     for name, t in tallies.items()
   }

@@ -29,7 +29,7 @@ def committed(page: pages.Page, name: str) -> str:
 
 def test_a_page_says_what_its_records_give(module):
   page = module.PAGE
-  assert committed(page, "index.md") == pages.text(module, RECORDS)
+  assert committed(page, "index.md") == pages.page_text(module, RECORDS)
   rows = pages.appendix(page, RECORDS)
   assert committed(page, "appendix.csv") == pages.as_csv(rows)
   assert committed(page, "appendix.md").count("\n| ") == len(rows) + 1
@@ -68,7 +68,7 @@ def test_each_statistic_is_judged_once_by_a_claim_with_bounds(module):
   lines = pages.judged_lines(page)
   places = [(line.record, line.quantity) for line in lines]
   assert len({*places}) == len(places)
-  for each in pages.judge(page, RECORDS):
+  for each in pages.judge_lines(page, RECORDS):
     bounded = (each.claim.low, each.claim.high) != (-float("inf"), float("inf"))
     assert bounded or each.line.missing, each.line
     if each.line.missing:
@@ -81,7 +81,7 @@ def test_the_index_counts_what_the_pages_judge():
   index = (pages.GALLERY / "index.md").read_text()
   for module in MODULES.values():
     if module.PAGE.lines:
-      results = [each.outcome for each in pages.judge(module.PAGE, RECORDS)]
+      results = [each.outcome for each in pages.judge_lines(module.PAGE, RECORDS)]
       asked = len(results) - results.count(Outcome.NOT_REACHED)
       cell = (
         f"({module.PAGE.folder}/index.md) | {results.count('reproduced')} of {asked}"
@@ -110,7 +110,7 @@ def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
 def test_records_of_kept_campaigns_are_made_anew(tmp_path):
   shutil.copytree(pages.GALLERY / "jiang2022", tmp_path / "jiang2022")
   names = ("fig10_rates", "fig12_confidences")
-  pages.recompute(tmp_path, "jiang2022", "jiang2022", names)
+  pages.recompute_records(tmp_path, "jiang2022", "jiang2022", names)
   for name in names:
     again = json.loads((tmp_path / "jiang2022" / f"{name}.json").read_text())
     assert again["rows"] == RECORDS[f"jiang2022/{name}"]["rows"]

@@ -223,7 +223,7 @@ def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(
   table = Table(*frame.HEAD)
   for row in rows:
     table.add_row(*row)
-  frame.show(table)
+  frame.print_table(table)
   words = capsys.readouterr().out.replace("│", " ").replace("┃", " ").split()
   assert not {
     word for row in (frame.HEAD, *rows) for cell in row for word in cell.split()
@@ -241,4 +241,4 @@ def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(
   ],
 )
 def test_percent(value, se, text):
-  assert frame.percent(value, se) == text
+  assert frame.format_percent(value, se) == text

@@ -44,7 +44,7 @@ def sat(tmp_path_factory):
     patch.setattr(lessons, "DRAWS", 2)
     patch.setattr(fig02_halves, "REPLICATES", 20)
     with patch.context() as interrupted:
-      interrupted.setattr(sixty_thousand, "make", lambda *_: None)
+      interrupted.setattr(sixty_thousand, "write_numbers", lambda *_: None)
       run(folder, "--runs", str(FIRST))
     shutil.move(folder / "campaigns", folder / "lost")
     run(folder, "--runs", str(ALL))
@@ -145,7 +145,9 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   shutil.copytree(sat / "out", tmp_path / "out")
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
   made = []
-  monkeypatch.setattr(sixty_thousand, "make", lambda *given: made.append(given[2]))
+  monkeypatch.setattr(
+    sixty_thousand, "write_numbers", lambda *given: made.append(given[2])
+  )
   run(tmp_path, "--runs", str(ALL))
   assert [[s.seeds for s in sittings] for sittings in made[0].values()] == [
     [(0, FIRST), (FIRST, ALL)]
@@ -211,7 +213,9 @@ def simulated(
 def test_intervals_are_those_of_the_errors():
   errors, tallies = simulated(60, 0.1)
   halves = np.stack([errors[:, ::2].sum(1), errors[:, 1::2].sum(1)])
-  found = lessons.intervals(halves, float(tallies.independent_errors_variance()), 40)
+  found = lessons.intervals_of_halves(
+    halves, float(tallies.independent_errors_variance()), 40
+  )
   np.testing.assert_allclose(found.mean, stats.mean_over_runs(errors.mean(1)).interval)
   np.testing.assert_allclose(
     found.variance, stats.variance_over_runs(errors.mean(1)).interval
@@ -226,7 +230,7 @@ def test_intervals_are_those_of_the_errors():
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
   tallies = simulated(6000, 0.1)[1]
-  found = lessons.coverage(tallies, 50)
+  found = lessons.coverage_of_groups(tallies, 50)
   assert found.groups == 120
   assert list(found.held) == ["mean", "variance", "correlation", "gain"]
   for hits in found.held.values():
@@ -249,17 +253,18 @@ def test_gain_interval_is_that_of_the_runs():
 def test_skewness():
   rng = np.random.default_rng(0)
   drawn = rng.exponential(size=(400, 1000)) * 100
-  found = lessons.skewness(drawn[:2].astype(int))
+  found = lessons.skewness_of_accuracy(drawn[:2].astype(int))
   assert found.skewness == pytest.approx(
     scipy.stats.skew(-drawn[:2].astype(int).sum(0))
   )
   assert found.skewness < -1
   assert found.p_value < 1e-9
   symmetric = [
-    lessons.skewness(rng.integers(0, 50, (2, 300))).p_value for _ in range(400)
+    lessons.skewness_of_accuracy(rng.integers(0, 50, (2, 300))).p_value
+    for _ in range(400)
   ]
   assert scipy.stats.kstest(symmetric, "uniform").pvalue > 0.001
-  assert np.isnan(lessons.skewness(np.full((2, 5), 3)).p_value)
+  assert np.isnan(lessons.skewness_of_accuracy(np.full((2, 5), 3)).p_value)
 
 
 @pytest.mark.parametrize(("skew", "low", "high"), [(0, 0, 0.05), (2, 0.95, 1)])

@@ -25,7 +25,7 @@ def test_share_is_that_of_covariances():
   n = errors.shape[1]
   covariance = np.cov(errors.T.astype(float))
   pairs = (covariance.sum() - np.trace(covariance)) / (n * (n - 1))
-  found = share.share(3, tallies_of(errors))
+  found = share.share_of_duration(3, tallies_of(errors))
   assert found.share == pytest.approx(pairs / errors.mean(1).var(ddof=1))
   assert found.interval[0] < found.share < found.interval[1]
   low, high = stats.distribution_variance(errors).interval

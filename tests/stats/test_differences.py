@@ -228,7 +228,9 @@ def test_equal_algorithms_are_called_different_in_at_most_one_case_in_twenty(
 ):
   """A reduced form of the benchmark, whose error rates are at most 5 %."""
   draw, rng = verdicts.LAWS[law], np.random.default_rng(1)
-  better, held, won = verdicts.rates(draw, draw, 0.0, runs, paired, 200, rng)
+  better, held, won = verdicts.rates_of_verdicts(
+    draw, draw, 0.0, runs, paired, 200, rng
+  )
   # Three standard errors of 200 comparisons.
   assert better <= 0.05 + 3 * 0.016
   assert held >= 0.95 - 3 * 0.016

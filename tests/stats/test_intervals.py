@@ -245,7 +245,7 @@ def test_intervals_cover(law):
   from experiments.benchmarks import coverage
 
   rng = np.random.default_rng(1)
-  found = coverage.coverage(
+  found = coverage.coverage_by_interval(
     *coverage.simulated_campaigns(law, 100, rng), number=150, rng=rng
   )
   too_few = {"... were runs normal: chi-square"} if law == "skewed" else set()
@@ -263,6 +263,6 @@ def test_intervals_cover_in_campaigns_drawn_from_runs():
   rng = np.random.default_rng(2)
   _, campaigns = coverage.simulated_campaigns("normal", 300, rng)
   truth, campaigns = coverage.resampled_campaigns(next(campaigns), 40, rng)
-  found = coverage.coverage(truth, campaigns, number=150, rng=rng)
+  found = coverage.coverage_by_interval(truth, campaigns, number=150, rng=rng)
   assert found.pop(coverage.GAIN) > 0.84
   assert min(found.values()) > 0.89, found
