@@ -236,7 +236,9 @@ def restore_logits(differences: np.ndarray) -> np.ndarray:
 
 def join_parts(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
   """Return the runs of several files or folders together, with what all of them have."""
-  names = [name for name in datasets[0] if all(name in dataset for dataset in datasets)]
+  names = list(datasets[0])
+  for dataset in datasets[1:]:
+    names = [name for name in names if name in dataset]
   shared = [dataset[names].reset_coords(drop=True) for dataset in datasets]
   return xr.concat(shared, "run", data_vars="minimal", compat="equals")
 

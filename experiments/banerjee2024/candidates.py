@@ -322,8 +322,8 @@ def beside(n: Source, axes: Sequence[Axes]) -> None:
 def like(n: Source, count: int) -> list[str]:
   """The most accurate candidates, in the words of tables 11 and 14."""
   best = np.argsort(-n.accuracy.accuracies, kind="stable")[:count]
-  columns = (n.accuracy.accuracies, n.ece, n.churn, n.mean_churn, n.level)
-  return [in_words(*(float(x[i]) for x in columns)) for i in best]
+  columns = np.array([n.accuracy.accuracies, n.ece, n.churn, n.mean_churn, n.level])
+  return [in_words(*columns[:, i].tolist()) for i in best]
 
 
 def in_words(

@@ -182,12 +182,16 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-  lines = [table.head, ["---"] * len(table.head), *table.rows]
-  text = "\n".join(
-    "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-    for line in lines
-  )
-  return "\n\n".join((f"### {table.title}", text, *table.notes)) + "\n"
+  lines = [markdown_row(table.head), markdown_row(["---"] * len(table.head))]
+  lines += [markdown_row(row) for row in table.rows]
+  parts = [f"### {table.title}", "\n".join(lines), *table.notes]
+  return "\n\n".join(parts) + "\n"
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+  # A bar would end a cell.
+  escaped = [cell.replace("|", "\\|") for cell in cells]
+  return f"| {' | '.join(escaped)} |"
 
 
 def conditions(where: dict[str, Any], command: str) -> str:

@@ -260,13 +260,14 @@ def _serve(connection, way: Way, workload: Workload, index: int) -> None:
       advance()
       times += 1
       seconds = time.perf_counter() - began
-      if times == 1 or seconds >= LEAST_SECONDS:
-        steps = times * way.lanes * way.epochs * workload.steps
-        connection.send({"model_steps": steps, "seconds": seconds, **_memory()})
-        if not connection.recv():
-          return
-        times = 0
-        began = time.perf_counter()
+      if times > 1 and seconds < LEAST_SECONDS:
+        continue
+      steps = times * way.lanes * way.epochs * workload.steps
+      connection.send({"model_steps": steps, "seconds": seconds, **_memory()})
+      if not connection.recv():
+        return
+      times = 0
+      began = time.perf_counter()
   except ModuleNotFoundError as error:
     message = f"{error.name} is not installed"
     if error.name == "torch":
@@ -435,25 +436,10 @@ def race(
     for way in ways:
       contender = Contender(way, workload, limit)
       contenders.append(contender)
-      for _ in range(1 if together else rounds):
-        if not contender.running:
-          break
-        contender.measure()
-        rivals = [
-          c.speed
-          for c in contenders
-          if c.speeds and (c.way.kind == "ours") == (way.kind == "ours")
-        ]
-        if contender.speeds and slow * contender.speed < max(rivals):
-          contender.skipped = True
-          contender.stop()
+      _measure_beside(contender, contenders, 1 if together else rounds, slow)
       if not together:
         contender.stop()
-      outcome = (
-        contender.error
-        or f"ready in {contender.ready_seconds:.0f} s, {contender.speed:,.1f} model-steps/s"
-      )
-      print(f"{way.kind}: {way.label}: {outcome}", file=sys.stderr)
+      print(f"{way.kind}: {way.label}: {_describe(contender)}", file=sys.stderr)
     for _ in range(rounds - 1):
       for contender in contenders:
         if contender.running:
@@ -462,3 +448,31 @@ def race(
     for contender in contenders:
       contender.stop()
   return contenders
+
+
+def _measure_beside(
+  contender: Contender,
+  contenders: Sequence[Contender],
+  rounds: int,
+  slow: float,
+) -> None:
+  """Time a contender, until it is so many times slower than the fastest on its side."""
+  is_ours = contender.way.kind == "ours"
+  for _ in range(rounds):
+    if not contender.running:
+      return
+    contender.measure()
+    rivals = []
+    for other in contenders:
+      if other.speeds and (other.way.kind == "ours") == is_ours:
+        rivals.append(other.speed)
+    if contender.speeds and slow * contender.speed < max(rivals):
+      contender.skipped = True
+      contender.stop()
+
+
+def _describe(contender: Contender) -> str:
+  if contender.error:
+    return contender.error
+  ready = f"ready in {contender.ready_seconds:.0f} s"
+  return f"{ready}, {contender.speed:,.1f} model-steps/s"

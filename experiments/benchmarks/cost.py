@@ -199,6 +199,22 @@ def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -
   )
 
 
+def kept_costs(kept: Path, name: str, place: str) -> dict:
+  """Return what a model-step of a recipe costs here or on a target, from a folder that
+  keeps it; it is measured, or estimated, if it is not there.
+  """
+  file = kept / f"{name}-{place}.json"
+  if not file.exists():
+    recipe = vs.recipe(NAMES[name])
+    if place == HERE:
+      costs = seconds_here(recipe)
+    else:
+      costs = seconds_on(recipe, place)
+    costs["date"] = datetime.date.today().isoformat()
+    file.write_text(json.dumps(costs) + "\n", "utf-8")
+  return json.loads(file.read_text("utf-8"))
+
+
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "cost", argv)
   # Accelerators' programs are only compiled: nothing runs on one.
@@ -209,18 +225,7 @@ def main(argv: list[str] | None = None) -> None:
   by_recipe: dict[str, dict[str, dict]] = {name: {} for name in flags.recipes}
   for place in (HERE, *flags.targets):
     for name in flags.recipes:
-      file = kept / f"{name}-{place}.json"
-      if not file.exists():
-        recipe = vs.recipe(NAMES[name])
-        if place == HERE:
-          costs = seconds_here(recipe)
-        else:
-          costs = seconds_on(recipe, place)
-        file.write_text(
-          json.dumps(costs | {"date": datetime.date.today().isoformat()}) + "\n",
-          "utf-8",
-        )
-      by_recipe[name][place] = json.loads(file.read_text("utf-8"))
+      by_recipe[name][place] = kept_costs(kept, name, place)
       # The document is whole after each part, so that the command can be stopped at any
       # time.
       flags.doc.write_text(document(by_recipe, where, command), "utf-8")

@@ -275,16 +275,13 @@ def main(argv: Sequence[str] | None = None) -> None:
       shares[law, runs] = coverage_by_interval(truth, campaigns, flags.campaigns, rng)
   names = ", ".join(map(str, flags.runs))
   title = f"Per cent of {flags.campaigns} campaigns of {names} runs"
-  rows = [
-    (
-      name,
-      *(
-        " ".join(f"{100 * shares[law, runs][name]:.0f}" for runs in flags.runs)
-        for law in flags.laws
-      ),
-    )
-    for name in shares[cells[0]]
-  ]
+  rows = []
+  for name in shares[cells[0]]:
+    row = [name]
+    for law in flags.laws:
+      per_cent = [f"{100 * shares[law, runs][name]:.0f}" for runs in flags.runs]
+      row.append(" ".join(per_cent))
+    rows.append(row)
   print(markdown(Table(title, ("95 % interval", *flags.laws), rows)))
 
 

@@ -133,9 +133,10 @@ def absent(name: str) -> jax.Device:
 
 def target_of(device_kind: str) -> Target | None:
   """Return the target for a kind of device; None if `TARGETS` does not have it."""
-  return next(
-    (t for t in TARGETS.values() if any(kind in device_kind for kind in t.kinds)), None
-  )
+  for target in TARGETS.values():
+    if any(kind in device_kind for kind in target.kinds):
+      return target
+  return None
 
 
 class StepEstimate(NamedTuple):

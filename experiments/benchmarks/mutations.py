@@ -42,7 +42,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from experiments.benchmarks.common import Count
+from experiments.benchmarks.common import Count, markdown_row
 from experiments.command import parse_flags
 from vmapseeds.errors import UserError
 
@@ -639,10 +639,7 @@ def results_table(listed: Sequence[Mutation], results: Sequence[dict[str, Any]])
     rows.append((place, f"`{old}` → `{new}`", mutation.room, outcome))
   head = ", ".join(f"{kind}: {count}" for kind, count in totals.items())
   lines = ["| mutation | change | room | noticed by |", "|---|---|---|---|"]
-  for row in rows:
-    # A bar would end the cell.
-    cells = " | ".join(cell.replace("|", "\\|") for cell in row)
-    lines.append(f"| {cells} |")
+  lines += [markdown_row(row) for row in rows]
   return f"{head}\n\n" + "\n".join(lines)
 
 

@@ -483,10 +483,12 @@ def trained_twice(
     return row | {"error": one_line(error)[:ERROR_LENGTH]}
   finally:
     spreading.OPTIONS["gpu"] = options
-  row["digests"] = [
-    hashlib.sha256(b"".join(leaf.tobytes() for leaf in network)).hexdigest()
-    for network in zip(*jax.tree.leaves(networks), strict=True)
-  ]
+  row["digests"] = []
+  for network in zip(*jax.tree.leaves(networks), strict=True):
+    digest = hashlib.sha256()
+    for leaf in network:
+      digest.update(leaf.tobytes())
+    row["digests"].append(digest.hexdigest())
   return row
 
 
@@ -868,19 +870,18 @@ def main(argv: list[str] | None = None) -> None:
   device = functools.cache(functools.partial(elsewhere, device_kind))
   for part in flags.parts:
     for name in items_of(flags, part):
-      began = time.perf_counter()
       if Archive(flags.out).read_json(f"{part}-{name}.json").get("done"):
         continue
+      began = time.perf_counter()
       try:
         if part in STARTS_OTHERS:
           run_item(flags, part, name, device())
         else:
           elsewhere(run_item, flags, part, name)
+        outcome = f"{time.perf_counter() - began:.0f} s"
       except Exception as error:  # A failure must not cost the other items their run.
-        message = one_line(error)[:ERROR_LENGTH]
-        print(f"{part} {name}: {type(error).__name__}: {message}", flush=True)
-        continue
-      print(f"{part} {name}: {time.perf_counter() - began:.0f} s", flush=True)
+        outcome = f"{type(error).__name__}: {one_line(error)[:ERROR_LENGTH]}"
+      print(f"{part} {name}: {outcome}", flush=True)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,9 @@ def measure_rounds(
   timed = common.in_turn(
     {n: lambda way=way: way for n, way in ways.items()}, flags.rounds
   )
-  seconds = {name: [wall for wall, _ in each] for name, each in timed.items()}
+  seconds = {}
+  for name, timings in timed.items():
+    seconds[name] = [wall for wall, _ in timings]
   return seconds | {"writing": writing[1:], "first": [first]}
 
 
@@ -197,15 +199,13 @@ def main(argv: list[str] | None = None) -> None:
   parts = seconds_by_part(seconds)
   total = sum(parts.values())
   steady = sum(parts.values()) - parts["start"]
-  rows = [
-    (
-      name,
-      f"{significant(s)} s",
-      f"{s / steady:.1%}" if name != "start" else "—",
-      f"{s / total:.1%}",
-    )
-    for name, s in parts.items()
-  ]
+  rows = []
+  for name, s in parts.items():
+    # The start is paid once, whatever the number of runs.
+    of_steady = "—"
+    if name != "start":
+      of_steady = f"{s / steady:.1%}"
+    rows.append((name, f"{significant(s)} s", of_steady, f"{s / total:.1%}"))
   share = 1 - parts["training"] / steady
   median = {name: statistics.median(each) for name, each in seconds.items()}
   slower = median["first"] - median["campaign"]

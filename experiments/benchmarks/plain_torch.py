@@ -29,28 +29,38 @@ def scaled(channels: int, width: float) -> int:
 def convolved(shape: tuple[int, ...], a: int, b: int) -> list[nn.Module]:
   """Two convolutions, each pooled, and the vectors of b · pixels numbers they end in."""
   layers: list[nn.Module] = []
-  for inputs, outputs in ((shape[-1], a), (a, b)):
-    layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-  return [*layers, nn.Flatten()]
+  channels = shape[-1]
+  for inputs, outputs in ((channels, a), (a, b)):
+    layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
+    layers.append(nn.ReLU())
+    layers.append(nn.MaxPool2d(2))
+  layers.append(nn.Flatten())
+  return layers
+
+
+def pooled_pixels(shape: tuple[int, ...]) -> int:
+  """How many pixels two poolings leave of an image."""
+  height, width, _ = shape
+  return (height // 4) * (width // 4)
 
 
 def small_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
   a = scaled(16, width)
   b = scaled(32, width)
-  pixels = (shape[0] // 4) * (shape[1] // 4)
-  return nn.Sequential(*convolved(shape, a, b), nn.Linear(b * pixels, num_classes))
+  layers = convolved(shape, a, b)
+  head = nn.Linear(b * pooled_pixels(shape), num_classes)
+  return nn.Sequential(*layers, head)
 
 
 def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
   a = scaled(32, width)
   b = scaled(16, width)
   hidden = scaled(64, width)
-  return nn.Sequential(
-    *convolved(shape, a, b),
-    nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), hidden),
-    nn.ReLU(),
-    nn.Linear(hidden, num_classes),
-  )
+  layers = convolved(shape, a, b)
+  layers.append(nn.Linear(b * pooled_pixels(shape), hidden))
+  layers.append(nn.ReLU())
+  layers.append(nn.Linear(hidden, num_classes))
+  return nn.Sequential(*layers)
 
 
 class TorchResNet9(nn.Module):
@@ -61,7 +71,11 @@ class TorchResNet9(nn.Module):
     a = scaled(64, width)
     b = scaled(128, width)
     c = scaled(256, width)
-    self.stem = nn.Sequential(self.block(shape[-1], a), self.block(a, b, 5, 2, 2))
+    channels = shape[-1]
+    self.stem = nn.Sequential(
+      self.block(channels, a),
+      self.block(a, b, kernel=5, stride=2, padding=2),
+    )
     self.first = nn.Sequential(self.block(b, b), self.block(b, b))
     self.middle = nn.Sequential(self.block(b, c), nn.MaxPool2d(2))
     self.second = nn.Sequential(self.block(c, c), self.block(c, c))
@@ -110,37 +124,40 @@ class Input:
     channels_last: bool,
   ):
     self.recipe = recipe
-    self.format = torch.channels_last if channels_last else torch.contiguous_format
-    self.images = (
-      torch.from_numpy(np.array(data.inputs))
-      .permute(0, 3, 1, 2)
-      .contiguous()
-      .to(device)
-    )
-    self.labels = torch.from_numpy(np.array(data.targets)).long().to(device)
-    self.mean = torch.from_numpy(np.array(data.mean)).view(-1, 1, 1).to(device)
-    self.std = torch.from_numpy(np.array(data.std)).view(-1, 1, 1).to(device)
+    self.format = torch.contiguous_format
+    if channels_last:
+      self.format = torch.channels_last
+
+    def on_device(array) -> Tensor:
+      return torch.from_numpy(np.array(array)).to(device)
+
+    # PyTorch has channels first.
+    images = on_device(data.inputs).permute(0, 3, 1, 2)
+    self.images = images.contiguous()
+    self.labels = on_device(data.targets).long()
+    self.mean = on_device(data.mean).view(-1, 1, 1)
+    self.std = on_device(data.std).view(-1, 1, 1)
 
   def order(self) -> tuple[Tensor, ...]:
     """The batches of one epoch, as indices of their examples."""
+    size = self.recipe.batch_size
     order = torch.randperm(len(self.images), device=self.images.device)
-    return order.split(self.recipe.batch_size)[: len(order) // self.recipe.batch_size]
+    # The recipes leave out what fills no batch.
+    whole = len(order) // size
+    return order.split(size)[:whole]
 
   def batch(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
     x = self.images[chosen].float()
     for word in self.recipe.augment.split():
       name, _, size = word.partition("=")
-      x = getattr(self, name)(x, int(size or 0))
-    return ((x - self.mean) / self.std).contiguous(
-      memory_format=self.format
-    ), self.labels[chosen]
+      augment = getattr(self, name)
+      x = augment(x, int(size or 0))
+    normalised = (x - self.mean) / self.std
+    return normalised.contiguous(memory_format=self.format), self.labels[chosen]
 
   def flip(self, x: Tensor, size: int) -> Tensor:
-    return torch.where(
-      torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5,
-      x.flip(-1),
-      x,
-    )
+    mirrored = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
+    return torch.where(mirrored, x.flip(-1), x)
 
   def translate(self, x: Tensor, size: int, mode: str = "constant") -> Tensor:
     n, _, height, width = x.shape
@@ -149,7 +166,9 @@ class Input:
     rows = topmost + torch.arange(height, device=x.device)
     columns = leftmost + torch.arange(width, device=x.device)
     image = torch.arange(n, device=x.device).view(-1, 1, 1)
-    return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    # Indexing so puts the channels last.
+    cropped = padded[image, :, rows[:, :, None], columns[:, None, :]]
+    return cropped.permute(0, 3, 1, 2)
 
   def reflect(self, x: Tensor, size: int) -> Tensor:
     return self.translate(x, size, "reflect")
@@ -191,10 +210,13 @@ def single(recipe: Recipe, model: nn.Module, mode: str | None = None) -> Step:
       fused=True,
     )
     optimizer = sgd(model.parameters(), recipe.lr)
-  forward = model if mode is None else torch.compile(model, mode=mode)
+  forward = model
+  if mode is not None:
+    forward = torch.compile(model, mode=mode)
+  in_bfloat16 = recipe.precision == "bfloat16"
 
   def step(x: Tensor, y: Tensor) -> None:
-    with torch.autocast(device, torch.bfloat16, enabled=recipe.precision == "bfloat16"):
+    with torch.autocast(device, torch.bfloat16, enabled=in_bfloat16):
       loss = F.cross_entropy(forward(x), y)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -213,18 +235,21 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
     for module in model.modules():
       if isinstance(module, nn.BatchNorm2d):
         module.track_running_stats = False
-        module.running_mean = module.running_var = module.num_batches_tracked = None
-  params = {
-    name: p.detach() for name, p in torch.func.stack_module_state(models)[0].items()
-  }
+        module.running_mean = None
+        module.running_var = None
+        module.num_batches_tracked = None
+  stacked_params, _ = torch.func.stack_module_state(models)
+  params = {name: p.detach() for name, p in stacked_params.items()}
   device = next(iter(params.values())).device.type
   first = {name: torch.zeros_like(p) for name, p in params.items()}
   second = {name: torch.zeros_like(p) for name, p in params.items()}
   taken = 0
+  in_bfloat16 = recipe.precision == "bfloat16"
 
   def loss(params, x, y):
-    with torch.autocast(device, torch.bfloat16, enabled=recipe.precision == "bfloat16"):
-      return F.cross_entropy(torch.func.functional_call(models[0], params, (x,)), y)
+    with torch.autocast(device, torch.bfloat16, enabled=in_bfloat16):
+      logits = torch.func.functional_call(models[0], params, (x,))
+      return F.cross_entropy(logits, y)
 
   gradients = torch.func.vmap(torch.func.grad(loss), randomness="different")
 
@@ -234,14 +259,18 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
     taken += 1
     for name, gradient in gradients(params, x, y).items():
       p = params[name]
-      g = gradient.add(params[name], alpha=recipe.weight_decay)
+      g = gradient.add(p, alpha=recipe.weight_decay)
       if recipe.optimizer == "sgd":
-        p.add_(first[name].mul_(recipe.momentum).add_(g), alpha=-recipe.lr)
+        momentum = first[name].mul_(recipe.momentum).add_(g)
+        p.add_(momentum, alpha=-recipe.lr)
       else:
+        # Adam, with the names and the order of its paper's algorithm 1.
         first[name].lerp_(g, 1 - recipe.momentum)
         second[name].mul_(0.999).addcmul_(g, g, value=0.001)
-        scale = second[name].sqrt().div_(math.sqrt(1 - 0.999**taken)).add_(1e-8)
-        p.addcdiv_(first[name], scale, value=-recipe.lr / (1 - recipe.momentum**taken))
+        unbiased = math.sqrt(1 - 0.999**taken)
+        scale = second[name].sqrt().div_(unbiased).add_(1e-8)
+        rate = recipe.lr / (1 - recipe.momentum**taken)
+        p.addcdiv_(first[name], scale, value=-rate)
 
   return params, step
 
@@ -276,7 +305,9 @@ def trainer(
     _, step = stacked(recipe, models)
 
   def epoch() -> None:
-    for examples in zip(*(inputs.order() for _ in range(lanes)), strict=True):
+    # Each lane has an order of its own.
+    orders = [inputs.order() for _ in range(lanes)]
+    for examples in zip(*orders, strict=True):
       x, y = inputs.batch(torch.cat(examples))
       if lanes > 1:
         x = x.unflatten(0, (lanes, -1))

@@ -365,13 +365,10 @@ def main(argv: list[str] | None = None) -> None:
     f"{format_duration(recipe.epochs)}, rungs {' and '.join(map(str, flags.rungs))}; medians of "
     f"{flags.rounds} rounds"
   )
-  common.write_results(
-    flags,
-    command,
-    where,
-    [Table(title, head, rows)],
-    {name: [t._asdict() for t in of_way] for name, of_way in timings.items()},
-  )
+  numbers = {}
+  for name, timings_of_way in timings.items():
+    numbers[name] = [timing._asdict() for timing in timings_of_way]
+  common.write_results(flags, command, where, [Table(title, head, rows)], numbers)
 
 
 def median_ratio(ours: list[Timing], theirs: list[Timing], field: str) -> float:

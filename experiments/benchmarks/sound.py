@@ -112,14 +112,12 @@ def trained_folders() -> Iterator[Make]:
 
   for fields, runs, kept in SPECIAL:
     yield make({"model": "linear", **fields}, runs, kept)
-  for network, length, kept, runs in itertools.product(NETWORKS, LENGTHS, KEPT, TABLES):
+  combinations = itertools.product(NETWORKS, LENGTHS, KEPT, TABLES)
+  for network, length, kept, runs in combinations:
     yield make(network | length, runs, kept)
   for gains in ([0.0], [0.1], [0.0, 0.1, 0.2]):
-    yield lambda out, gains=gains: vs.train(
-      MEASURED,
-      Runs.sweep(gain=gains, seeds=4),
-      out,
-    )
+    table = Runs.sweep(gain=gains, seeds=4)
+    yield lambda out, table=table: vs.train(MEASURED, table, out)
 
 
 def imported_folder(number: int) -> Make:
@@ -133,7 +131,8 @@ def imported_folder(number: int) -> Make:
   # At least a third of the way from chance to 1.
   chance = (shares**2).sum()
   rate = (1 - chance) * rng.uniform(0.001, 0.67)
-  hard = np.minimum(rng.beta(0.5, 2, examples) * 5 * rate, 0.98)
+  difficulty = 5 * rng.beta(0.5, 2, examples)  # with mean 1
+  hard = np.minimum(difficulty * rate, 0.98)
   taken = rng.choice(classes, examples, p=shares)  # the class that it is taken for
   wrong = rng.random((runs, examples)) < hard
   predictions = np.where(wrong, taken, labels)
@@ -155,15 +154,19 @@ def lines_of(make: Make, out: Path) -> tuple[list[str], list[str]]:
   stderr = io.StringIO()
   with contextlib.redirect_stderr(stderr):
     make(out)
-  lines = [x for x in stderr.getvalue().splitlines() if x.startswith("note:")]
-  notes = [capitalized(line.removeprefix("note: ")) for line in lines]
+  notes = []
+  for line in stderr.getvalue().splitlines():
+    if line.startswith("note:"):
+      notes.append(capitalized(line.removeprefix("note: ")))
   warnings: list[str] = []
   sets = vs.open_results(out).attrs["test_sets"] or ["test"]
   for name in sets:
     results = vs.open_results(out, name)
     notes += find_doubts(results)
     warnings += summarize(results, test_set=name)["warnings"]
-  return [*dict.fromkeys(notes)], [w for w in warnings if w not in notes]
+  # A report says doubts again, as warnings.
+  others = [warning for warning in warnings if warning not in notes]
+  return list(dict.fromkeys(notes)), others
 
 
 def without_numbers(kind: str, lines: list[str]) -> set[str]:
@@ -198,24 +201,20 @@ def main(argv: Sequence[str] | None = None) -> None:
       counts["warning"].update(without_numbers(kind, warnings))
   count = " and ".join(f"{number} {kind}" for kind, number in folders.items())
   tables = [
-    Table(
+    table_of_lines(
       f"Lines that say that something is wrong, in {count} sound folders",
-      ("line", "folders"),
-      [(line, str(n)) for line, n in counts["wrong"].most_common()] or [("none", "0")],
+      counts["wrong"],
     ),
-    Table(
-      "Other warnings of their reports",
-      ("line", "folders"),
-      [(line, str(n)) for line, n in counts["warning"].most_common()],
-    ),
+    table_of_lines("Other warnings of their reports", counts["warning"]),
   ]
-  write_results(
-    flags,
-    command,
-    machine(),
-    tables,
-    {what: dict(c) for what, c in counts.items()},
-  )
+  record = {kind: dict(lines) for kind, lines in counts.items()}
+  write_results(flags, command, machine(), tables, record)
+
+
+def table_of_lines(title: str, counts: Counter[str]) -> Table:
+  """Return in how many folders each line stands."""
+  rows = [(line, str(folders)) for line, folders in counts.most_common()]
+  return Table(title, ("line", "folders"), rows or [("none", "0")])
 
 
 if __name__ == "__main__":

@@ -24,9 +24,12 @@ RATE, MOMENTUM, DECAY, BIAS_FACTOR = 11.5, 0.85, 0.0153, 64
 
 def images_of(split: str) -> tuple[Tensor, Tensor]:
   examples = list(tfds.data_source("cifar10", split=split))
-  images = torch.from_numpy(np.stack([e["image"] for e in examples]))
-  labels = torch.tensor([int(e["label"]) for e in examples])
-  return (images.permute(0, 3, 1, 2).float() / 255 - MEAN) / STD, labels
+  arrays = np.stack([example["image"] for example in examples])
+  labels = torch.tensor([int(example["label"]) for example in examples])
+  # PyTorch has channels first.
+  images = torch.from_numpy(arrays).permute(0, 3, 1, 2)
+  scaled = images.float() / 255
+  return (scaled - MEAN) / STD, labels
 
 
 class Block(nn.Sequential):
@@ -37,10 +40,15 @@ class Block(nn.Sequential):
     for channels in (inputs, outputs):
       conv = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)
       nn.init.dirac_(conv.weight.data[:channels])
+      # As published, batch norm has no scale of its own.
       norm = nn.BatchNorm2d(outputs, eps=1e-12, momentum=0.4)
       norm.weight.requires_grad = False
-      pool = [nn.MaxPool2d(2)] if not layers else []
-      layers += [conv, *pool, norm, nn.GELU()]
+      is_first = not layers
+      layers.append(conv)
+      if is_first:
+        layers.append(nn.MaxPool2d(2))
+      layers.append(norm)
+      layers.append(nn.GELU())
     super().__init__(*layers)
 
 
@@ -59,12 +67,16 @@ class Network(nn.Module):
   def whitened(images: Tensor) -> Tensor:
     patches = F.unfold(images, 2).transpose(1, 2).reshape(-1, 12)
     variances, vectors = torch.linalg.eigh(torch.cov(patches.T))
-    kernel = (vectors / (variances + 5e-4).sqrt()).T.reshape(12, 3, 2, 2)
+    scaled = vectors / (variances + 5e-4).sqrt()
+    kernel = scaled.T.reshape(12, 3, 2, 2)
+    # Both signs, because GELU hardly lets negative values through.
     return torch.cat([kernel, -kernel])
 
   def forward(self, x: Tensor) -> Tensor:
-    x = self.blocks(F.gelu(self.whitening(x)))
-    return self.head(F.max_pool2d(x, 3).flatten(1)) / 9
+    whitened = F.gelu(self.whitening(x))
+    features = self.blocks(whitened)
+    pooled = F.max_pool2d(features, 3).flatten(1)
+    return self.head(pooled) / 9
 
   def of_views(self, x: Tensor) -> Tensor:
     """Logits over an image, two translations of it, and their mirror images."""
@@ -73,9 +85,11 @@ class Network(nn.Module):
     first = bordered[..., :size, :size]
     last = bordered[..., 2:, 2:]
     views = [(x, 0.5), (first, 0.25), (last, 0.25)]
-    return sum(
-      weight * (self(view) + self(view.flip(-1))) / 2 for view, weight in views
-    )
+    logits = torch.zeros(())
+    for view, weight in views:
+      both_sides = self(view) + self(view.flip(-1))
+      logits = logits + weight * both_sides / 2
+    return logits
 
 
 def translated(images: Tensor, border: int = 2) -> Tensor:
@@ -96,13 +110,17 @@ def optimizer_of(net: Network) -> torch.optim.SGD:
   biases = [m.bias for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
   of_norms = {id(bias) for bias in biases}
   others = [p for p in net.parameters() if p.requires_grad and id(p) not in of_norms]
+  # The published coefficients are of one example, at momentum's limit.
   reach = 1024 * (1 + 1 / (1 - MOMENTUM))
   rate = RATE / reach
   decay = DECAY * BATCH / reach
-  groups = [
-    {"params": group, "lr": factor * rate, "weight_decay": decay / (factor * rate)}
-    for group, factor in ((biases, BIAS_FACTOR), (others, 1))
-  ]
+  groups = []
+  for parameters, factor in ((biases, BIAS_FACTOR), (others, 1)):
+    own_rate = factor * rate
+    # SGD multiplies the decay by the rate: divided here, it is decoupled.
+    groups.append(
+      {"params": parameters, "lr": own_rate, "weight_decay": decay / own_rate}
+    )
   return torch.optim.SGD(groups, momentum=MOMENTUM, nesterov=True)
 
 
@@ -124,20 +142,25 @@ def train_network(
   optimizer = optimizer_of(net)
   in_epoch = len(images) // BATCH
   steps = epochs * in_epoch
+  knots = [0, int(0.23 * steps), steps]
   schedule = torch.optim.lr_scheduler.LambdaLR(
     optimizer,
-    lambda step: np.interp(step, [0, int(0.23 * steps), steps], [0.2, 1, 0.07]),
+    lambda step: np.interp(step, knots, [0.2, 1, 0.07]),
   )
   slow = {name: p.detach().clone() for name, p in net.named_parameters()}
   mirrored = torch.rand(len(images)) < 0.5
   step = 0
   for epoch in range(epochs):
     net.train()
+    # The bias of the whitening layer is trained in the first epochs alone.
     if epoch >= 0.3 * epochs:
       net.whitening.bias.requires_grad = False
       net.whitening.bias.grad = None
-    for batch in torch.randperm(len(images))[: in_epoch * BATCH].split(BATCH):
-      flips = mirrored[batch] ^ (epoch % 2 == 1)
+    order = torch.randperm(len(images))[: in_epoch * BATCH]
+    for batch in order.split(BATCH):
+      # An image is mirrored in every second epoch.
+      is_odd = epoch % 2 == 1
+      flips = mirrored[batch] ^ is_odd
       inputs = translated(images[batch])
       inputs = torch.where(flips[:, None, None, None], inputs.flip(-1), inputs)
       loss = F.cross_entropy(
@@ -161,10 +184,10 @@ def train_network(
 @torch.no_grad()
 def measure_accuracy(net: Network, images: Tensor, labels: Tensor) -> float:
   net.eval()
-  right = [
-    (net.of_views(x).argmax(1) == y).float()
-    for x, y in zip(images.split(1000), labels.split(1000), strict=True)
-  ]
+  right = []
+  for x, y in zip(images.split(1000), labels.split(1000), strict=True):
+    predictions = net.of_views(x).argmax(1)
+    right.append((predictions == y).float())
   return torch.cat(right).mean().item()
 
 
@@ -188,10 +211,8 @@ def main() -> None:
   def report(epoch: int) -> None:
     if epoch % 2 == 0:
       seconds = time.perf_counter() - start
-      print(
-        f"epoch {epoch}: {measure_accuracy(net, *tests):.2%}, {seconds:.0f} s",
-        flush=True,
-      )
+      accuracy = measure_accuracy(net, *tests)
+      print(f"epoch {epoch}: {accuracy:.2%}, {seconds:.0f} s", flush=True)
 
   train_network(net, images, labels, args.epochs, report)
 

@@ -37,13 +37,13 @@ def panels(numbers: Mapping[str, dict[str, Curves]]) -> int:
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Curves]]:
-  return {
-    name: {
-      sampler: curves(trials_of(trained(f"{name}_{sampler}")), task.repetitions)
-      for sampler in SAMPLERS
-    }
-    for name, task in searched_tasks(trained.scale).items()
-  }
+  numbers: dict[str, dict[str, Curves]] = {}
+  for name, task in searched_tasks(trained.scale).items():
+    numbers[name] = {}
+    for sampler in SAMPLERS:
+      trials = trials_of(trained(f"{name}_{sampler}"))
+      numbers[name][sampler] = curves(trials, task.repetitions)
+  return numbers
 
 
 def curves(trials, repetitions: int) -> Curves:

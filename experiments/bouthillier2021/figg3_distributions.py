@@ -50,9 +50,14 @@ def normality(
   accuracies: Float[np.ndarray, "repetitions measures"],
   examples: int,
 ) -> Normality:
-  within = np.random.default_rng(0).uniform(-0.5, 0.5, accuracies.shape) / examples
+  rng = np.random.default_rng(0)
+  within_steps = rng.uniform(-0.5, 0.5, accuracies.shape) / examples
   deviations = accuracies - accuracies.mean(axis=1, keepdims=True)
-  return Normality(p_value(accuracies), p_value(accuracies + within), deviations)
+  return Normality(
+    p_value(accuracies),
+    p_value(accuracies + within_steps),
+    deviations,
+  )
 
 
 def p_value(accuracies: Float[np.ndarray, "repetitions measures"]) -> float:
@@ -68,10 +73,11 @@ def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
   table = []
   for task, by_source in numbers.items():
     for name, n in by_source.items():
-      x = n.deviations.ravel()
-      runs = " × ".join(str(size) for size in n.deviations.shape if size > 1)
-      estimate = skewness_estimate(x)
-      p, p_within_steps = [show(value, None, "p") for value in n[:2]]
+      sizes = [str(size) for size in n.deviations.shape if size > 1]
+      runs = " × ".join(sizes)
+      estimate = skewness_estimate(n.deviations.ravel())
+      p = show(n.p_value, None, "p")
+      p_within_steps = show(n.p_within_steps, None, "p")
       ours = (
         f"{estimate}; Shapiro-Wilk p {p}, "
         f"{p_within_steps} within the steps of the test set"
@@ -83,9 +89,13 @@ def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
 
 def skewness_estimate(x: Float[np.ndarray, " n"]) -> Estimate:
   """The skewness of some values, with its error by the jackknife."""
-  without = [scipy.stats.skew(np.delete(x, i)) for i in range(len(x))]
-  se = np.sqrt((len(x) - 1) * np.var(without))
-  return student_estimate(float(scipy.stats.skew(x)), float(se))
+  without_one = []
+  for i in range(len(x)):
+    others = np.delete(x, i)
+    without_one.append(scipy.stats.skew(others))
+  se = np.sqrt((len(x) - 1) * np.var(without_one))
+  skewness = scipy.stats.skew(x)
+  return student_estimate(float(skewness), float(se))
 
 
 def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> None:
@@ -98,11 +108,18 @@ def plot(numbers: Mapping[str, Mapping[str, Normality]], axes: np.ndarray) -> No
       if name not in by_source:
         continue
       n = by_source[name]
-      x = n.deviations.ravel()
-      sd = np.sqrt(n.deviations.var(axis=1, ddof=1).mean()) or 1.0
-      label = f"{task}, p {show(n.p_value, None, 'p')}"
-      ax.hist(x / sd, bins, density=True, histtype="step", color=color, label=label)
-    ax.plot(grid, scipy.stats.norm.pdf(grid), color=plots.INK, linewidth=1)
+      variance = n.deviations.var(axis=1, ddof=1).mean()
+      sd = np.sqrt(variance) or 1.0
+      ax.hist(
+        n.deviations.ravel() / sd,
+        bins,
+        density=True,
+        histtype="step",
+        color=color,
+        label=f"{task}, p {show(n.p_value, None, 'p')}",
+      )
+    density = scipy.stats.norm.pdf(grid)
+    ax.plot(grid, density, color=plots.INK, linewidth=1)
     ax.set(title=NAMES[name], ylabel="density", xlabel="accuracy less its mean (sd)")
     ax.set_ylim(top=1.2 * ax.get_ylim()[1])  # for the legend's third and fourth line
     frame.legend_above(ax)

@@ -47,12 +47,13 @@ def compute(trained: Trained) -> Robustness:
 
 
 def robustness(rho: Mapping[str, float]) -> Robustness:
-  by_size = {
-    name: rates_of_criteria(r, [(n, GAMMA) for n in SIZES]) for name, r in rho.items()
-  }
-  by_gamma = {
-    name: rates_of_criteria(r, [(PAIRS, g) for g in GAMMAS]) for name, r in rho.items()
-  }
+  sizes = [(size, GAMMA) for size in SIZES]
+  gammas = [(PAIRS, gamma) for gamma in GAMMAS]
+  by_size = {}
+  by_gamma = {}
+  for name, correlation in rho.items():
+    by_size[name] = rates_of_criteria(correlation, sizes)
+    by_gamma[name] = rates_of_criteria(correlation, gammas)
   return Robustness(dict(rho), by_size, by_gamma)
 
 
@@ -71,9 +72,11 @@ def rates_of_criteria(
     )
     for n, g in settings
   ]
-  return {
-    name: np.array([getattr(x, name) for x in characteristics]).T for name in CRITERIA
-  }
+  rates = {}
+  for name in CRITERIA:
+    by_setting = [getattr(each, name) for each in characteristics]
+    rates[name] = np.array(by_setting).T
+  return rates
 
 
 def rows(n: Robustness) -> list[Row]:
@@ -100,17 +103,10 @@ def plot(n: Robustness, axes: np.ndarray) -> None:
     (SIZES, n.by_size, f"pairs, γ = {GAMMA}"),
     (GAMMAS, n.by_gamma, f"γ, {PAIRS} pairs"),
   )
-  for row, (grid, by_estimator, quantity) in zip(
-    axes.reshape(2, 2),
-    grids,
-    strict=True,
-  ):
+  rows_of_axes = axes.reshape(2, 2)
+  for row, (grid, by_estimator, quantity) in zip(rows_of_axes, grids, strict=True):
     for i, ax in enumerate(row):
-      curves = {
-        estimator: {name: by_truth[i] for name, by_truth in by_criterion.items()}
-        for estimator, by_criterion in by_estimator.items()
-      }
-      draw_curves(curves, grid, ax)
+      draw_curves(by_estimator, i, grid, ax)
       ax.set(xlabel=quantity, ylabel="rate of “A is better”", ylim=(-0.02, 1.02))
       ax.set_title(f"true P(A > B) = {TRUE[i]}", fontsize="medium")
   biased = f"FixHOptEst(all), ρ = {n.rho['all']:.2f}"
@@ -119,18 +115,17 @@ def plot(n: Robustness, axes: np.ndarray) -> None:
 
 
 def draw_curves(
-  curves: Mapping[str, Mapping[str, np.ndarray]],
+  by_estimator: Mapping[str, Mapping[str, np.ndarray]],
+  truth: int,
   grid: np.ndarray,
   ax: Axes,
 ) -> None:
-  """Draws the rates of each estimator and criterion."""
+  """Draws the rates of each estimator and criterion at one of the true P(A > B)."""
   for name, (criterion, color) in CRITERIA.items():
-    for estimator, by_criterion in curves.items():
-      style = "-"
-      label = criterion
-      if estimator != "ideal":
-        if name == "single_point":
-          continue  # one run has nothing to share
-        style = STYLES[estimator][0]
-        label = None
-      ax.plot(grid, by_criterion[name], style, color=color, label=label)
+    for estimator, by_criterion in by_estimator.items():
+      is_ideal = estimator == "ideal"
+      if name == "single_point" and not is_ideal:
+        continue  # one run has nothing to share
+      style = "-" if is_ideal else STYLES[estimator][0]
+      label = criterion if is_ideal else None
+      ax.plot(grid, by_criterion[name][truth], style, color=color, label=label)

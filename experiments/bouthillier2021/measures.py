@@ -103,9 +103,10 @@ def jackknife(
   time is left out of all.
   """
   repetitions = min(map(len, of))
-  without_each = [
-    statistic(*(np.delete(x, r, axis=0) for x in of)) for r in range(repetitions)
-  ]
+  without_each = []
+  for repetition in range(repetitions):
+    others = [np.delete(x, repetition, axis=0) for x in of]
+    without_each.append(statistic(*others))
   return math.sqrt((repetitions - 1) * np.var(without_each))
 
 

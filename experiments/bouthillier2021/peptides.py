@@ -115,7 +115,8 @@ def read(
     and SHORTEST <= len(row["peptide"]) <= LONGEST
     and set(row["peptide"]) <= set(AMINO_ACIDS)
   ]
-  number = {name: i for i, name in enumerate(sorted({row["allele"] for row in kept}))}
+  alleles = sorted({row["allele"] for row in kept})
+  number = {name: i for i, name in enumerate(alleles)}
   inputs = np.full((len(kept), LONGEST + 1), END, np.int32)
   for row, codes in zip(kept, inputs, strict=True):
     peptide = row["peptide"]

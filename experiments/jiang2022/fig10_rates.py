@@ -28,10 +28,10 @@ def compute(trained: Trained) -> dict[str, dict[str, Found]]:
   points = scatter.read_points(trained, "mlp_rates", PARTNERS)
   numbers = {}
   for rate in np.unique(rates)[::-1]:
-    at_rate = {
-      group: Points(*(column[rates == rate] for column in of_group))
-      for group, of_group in points.items()
-    }
+    at_rate = {}
+    for group, of_group in points.items():
+      columns = [column[rates == rate] for column in of_group]
+      at_rate[group] = Points(*columns)
     numbers[f"{rate:g}"] = {
       group: Found(of_group, scatter.agreement(of_group))
       for group, of_group in at_rate.items()

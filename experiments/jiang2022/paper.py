@@ -129,7 +129,10 @@ def table2(kind: str) -> list[list[Shifted]]:
   trained on and tested on.
   """
   numbers = np.array(_TABLE2.split(), float).reshape(4, 4, len(KINDS), 4)
-  return [[Shifted(*row) for row in rows] for rows in numbers[:, :, KINDS.index(kind)]]
+  table = []
+  for by_target in numbers[:, :, KINDS.index(kind)]:
+    table.append([Shifted(*entries) for entries in by_target])
+  return table
 
 
 SYMBOLS = {"r_squared": "R²", "kendall_tau": "Kendall's τ"}

@@ -28,12 +28,11 @@ class GroupAgreement(NamedTuple):
 
 def compute(trained: Trained) -> GroupAgreement:
   points = scatter.read_points(trained, "cifar10")
-  agreements = {
-    group: {
-      name: scatter.agreement(group_points.only(which)) for name, which in SETS.items()
-    }
-    for group, group_points in points.items()
-  }
+  agreements: dict[str, dict[str, Agreement]] = {}
+  for group, group_points in points.items():
+    agreements[group] = {}
+    for name, which in SETS.items():
+      agreements[group][name] = scatter.agreement(group_points.only(which))
   return GroupAgreement(points, agreements)
 
 

@@ -309,17 +309,16 @@ def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
     quantities: a name, the paper's values or claims by duration, a function that formats
       ours or estimates it, and for claims another that estimates.
   """
-  return [
-    row(
-      f"{quantity}, {duration_text(name, n.epochs)}",
-      stated.get(name),
-      text(n),
-      n.runs,
-      *(estimate(n) for estimate in estimates if isinstance(stated.get(name), Claim)),
-    )
-    for quantity, stated, text, *estimates in quantities
-    for name, n in numbers.items()
-  ]
+  rows = []
+  for quantity, stated, text, *estimates in quantities:
+    for name, n in numbers.items():
+      label = f"{quantity}, {duration_text(name, n.epochs)}"
+      printed = stated.get(name)
+      row_estimates = []
+      if isinstance(printed, Claim):
+        row_estimates = [estimate(n) for estimate in estimates]
+      rows.append(row(label, printed, text(n), n.runs, *row_estimates))
+  return rows
 
 
 def binary_tasks(studies: Studies) -> dict[str, Campaign]:

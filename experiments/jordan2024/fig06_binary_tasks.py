@@ -155,13 +155,12 @@ def fits(
     name: replicates(observed[resampled_tasks], p[resampled_tasks])
     for name, p in predicted.items()
   }
-  estimates = {
-    name: {
-      f: FitEstimate(getattr(fit[name], f), getattr(refits[name], f).std(ddof=1))
-      for f in fit[name]._fields
-    }
-    for name in predicted
-  }
+  estimates: dict[str, dict[str, FitEstimate]] = {}
+  for name in predicted:
+    estimates[name] = {}
+    for field, value in fit[name]._asdict().items():
+      se = getattr(refits[name], field).std(ddof=1)
+      estimates[name][field] = FitEstimate(value, se)
 
   def error_ratio(fits: Mapping[str, measures.VarianceFit]) -> Any:
     return fits["binomial"].mean_squared_error / fits["equation_6"].mean_squared_error

@@ -116,21 +116,20 @@ def plot(numbers: Mapping[str, Mapping[str, ShiftedSpread]], axes: np.ndarray) -
     ax.set_title(f"{next(iter(numbers))}: {name}")
     frame.legend_above(ax)
   for ax, (data, shifts) in zip(axes[2:], numbers.items(), strict=True):
-    of_each = [s.variance for s in shifts.values()]
-    series = {
-      "test set": [
-        (
-          s.accuracy.sd,
-          *np.sqrt(stats.variance_over_runs(s.accuracy.accuracies).interval),
-        )
-        for s in shifts.values()
-      ],
-      "errors independent": [(v.independent, None, None) for v in of_each],
-      "distribution": [
-        (None if np.isnan(v.distribution) else v.distribution, *v.interval)
-        for v in of_each
-      ],
+    series: dict[str, list[tuple]] = {
+      "test set": [],
+      "errors independent": [],
+      "distribution": [],
     }
+    for s in shifts.values():
+      variance = stats.variance_over_runs(s.accuracy.accuracies)
+      series["test set"].append((s.accuracy.sd, *np.sqrt(variance.interval)))
+      series["errors independent"].append((s.variance.independent, None, None))
+      # Equation 3 may be negative: then there is no root to draw.
+      on_distribution = s.variance.distribution
+      if np.isnan(on_distribution):
+        on_distribution = None
+      series["distribution"].append((on_distribution, *s.variance.interval))
     plots.sds_side_by_side(list(shifts), series, ax)
     ax.set_title(data)
     ax.set_ylim(top=-2.8)  # room for the legend

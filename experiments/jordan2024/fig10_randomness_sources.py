@@ -45,15 +45,12 @@ class SourceSpread(NamedTuple):
 def compute(trained: Trained) -> dict[int, dict[str, SourceSpread]]:
   """The numbers by duration and by source; "all" is one of the sources."""
   studies = STUDIES[trained.scale]
-  return {
-    epochs: variance_by_source(
-      {
-        source: trained.errors(f"{source}_{epochs}epochs")
-        for source in ("all", *sources_of(studies.recipe))
-      }
-    )
-    for epochs in studies.source_epochs
-  }
+  names = ("all", *sources_of(studies.recipe))
+  numbers = {}
+  for epochs in studies.source_epochs:
+    errors = {name: trained.errors(f"{name}_{epochs}epochs") for name in names}
+    numbers[epochs] = variance_by_source(errors)
+  return numbers
 
 
 def variance_by_source(

@@ -97,16 +97,15 @@ def coverage_of_groups(tallies: stats.Tallies, size: int) -> Coverage:
   by_group = [
     intervals_of_halves(group, independent, tallies.examples) for group in drawn
   ]
-  ends = {
-    name: [getattr(group, name) for group in by_group]
-    for name in ("mean", "variance", "correlation")
-  } | {"gain": [gain_interval(tallies, group) for group in drawn]}
+  ends = {"gain": [gain_interval(tallies, group) for group in drawn]}
+  for name in ("mean", "variance", "correlation"):
+    ends[name] = [getattr(group, name) for group in by_group]
+
   values = {name: value for name, (value, _) in truth._asdict().items()}
   values["gain"] = tallies.top_fraction_gain().mean
-  held = {
-    name: sum(low <= values[name] <= high for low, high in of_groups)
-    for name, of_groups in ends.items()
-  }
+  held = {}
+  for name in ("mean", "variance", "correlation", "gain"):
+    held[name] = sum(low <= values[name] <= high for low, high in ends[name])
   return Coverage(len(drawn), held)
 
 

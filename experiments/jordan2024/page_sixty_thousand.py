@@ -80,10 +80,11 @@ def draw_coverage(records: Records, axes: np.ndarray, colors: Colors) -> None:
 
 def values_of_campaigns(records: Records) -> dict[str, Any]:
   record = records[NUMBERS]
-  least = {
-    claim: lessons.smallest({int(size): share for size, share in by_size.items()})
-    for claim, by_size in record["shares"].items()
-  }
+  least = {}
+  for claim, by_size in record["shares"].items():
+    # JSON has no keys but strings.
+    shares = {int(size): share for size, share in by_size.items()}
+    least[claim] = lessons.smallest(shares)
   hours = sum(n["seconds"] for n in record["lengths"].values()) / 3600
   return {"lengths": record["lengths"], "least": least, "hours": hours}
 

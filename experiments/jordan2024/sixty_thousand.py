@@ -246,22 +246,18 @@ def write_numbers(
   """Writes the numbers of each duration, all tables, and what draws of runs show of each
   claim.
   """
-  tallies = {
-    name: functools.reduce(operator.add, (s.tallies for s in held))
-    for name, held in kept.items()
-  }
-  seconds = {
-    name: sum(s.record["seconds"] for s in held) for name, held in kept.items()
-  }
-  lengths = {
-    f"{data.name}-{names[name]}": {
-      **numbers(t),
+  tallies = {}
+  lengths = {}
+  for name, sittings in kept.items():
+    parts = [sitting.tallies for sitting in sittings]
+    tallies[name] = functools.reduce(operator.add, parts)
+    entries = [{"seeds": sitting.seeds, **sitting.record} for sitting in sittings]
+    lengths[f"{data.name}-{names[name]}"] = {
+      **numbers(tallies[name]),
       "epochs": names[name],
-      "seconds": seconds[name],
-      "sittings": [{"seeds": s.seeds, **s.record} for s in kept[name]],
+      "seconds": sum(entry["seconds"] for entry in entries),
+      "sittings": entries,
     }
-    for name, t in tallies.items()
-  }
   by_claim = shares_shown(tallies)
   sections = [
     *figure_sections(names, tallies, data.tests[test_set].inputs),
@@ -521,10 +517,10 @@ def shares_shown(tallies: Mapping[str, stats.Tallies]) -> dict[str, dict[int, fl
     size: lessons.claim_shares(short, long, size)
     for size in lessons.group_sizes(min(short.runs, long.runs))
   }
-  return {
-    claim: {size: by_claim[claim] for size, by_claim in by_size.items()}
-    for claim in lessons.CLAIMS
-  }
+  shares: dict[str, dict[int, float]] = {}
+  for claim in lessons.CLAIMS:
+    shares[claim] = {size: by_claim[claim] for size, by_claim in by_size.items()}
+  return shares
 
 
 def claims_section(

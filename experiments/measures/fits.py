@@ -64,21 +64,23 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
   x, y = read_series("tasks", observed=observed, predicted=predicted)
   read_within("observed", x, "[0, inf]")
   read_within("predicted", y, "[0, inf]")
-  of_sd = np.sqrt(x), np.sqrt(y)
+  sd_x = np.sqrt(x)
+  sd_y = np.sqrt(y)
+  squared_errors = (x - y) ** 2
   return VarianceFit(
     r_squared=np.asarray(correlation(x, y) ** 2),
-    r_squared_sd=np.asarray(correlation(*of_sd) ** 2),
+    r_squared_sd=np.asarray(correlation(sd_x, sd_y) ** 2),
     identity_r_squared=identity_r_squared(x, y),
-    identity_r_squared_sd=identity_r_squared(*of_sd),
-    mean_squared_error=safe_divide(((x - y) ** 2).sum(), len(x)),
+    identity_r_squared_sd=identity_r_squared(sd_x, sd_y),
+    mean_squared_error=safe_divide(squared_errors.sum(), len(x)),
   )
 
 
 def identity_r_squared(observed: Array, predicted: Array) -> Array:
   """Return R² of the line observed = predicted."""
-  return np.asarray(
-    1 - safe_divide(((observed - predicted) ** 2).sum(), (centred(observed) ** 2).sum())
-  )
+  residual = ((observed - predicted) ** 2).sum()
+  total = (centred(observed) ** 2).sum()
+  return np.asarray(1 - safe_divide(residual, total))
 
 
 def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
@@ -103,10 +105,11 @@ def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
   rates = read_within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
   pmf = np.zeros(len(rates) + 1)
   pmf[0] = 1
-  for i, p in enumerate(rates):
-    head = pmf[: i + 1] * p
-    pmf[: i + 1] *= 1 - p
-    pmf[1 : i + 2] += head
+  # After i examples, i + 1 numbers of errors are possible.
+  for i, rate in enumerate(rates):
+    one_more = pmf[: i + 1] * rate
+    pmf[: i + 1] *= 1 - rate
+    pmf[1 : i + 2] += one_more
   return pmf
 
 
@@ -147,17 +150,24 @@ def test_set_correlations(
   >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
   0.75 0.33
   """
-  named = dict(errors if isinstance(errors, Mapping) else enumerate(errors))
-  read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named.items()}
-  runs = {name: len(e) for name, e in read.items()}
+  named = errors
+  if not isinstance(errors, Mapping):
+    named = dict(enumerate(errors))
+  runs = {}
+  wrong = []
+  for name, array in named.items():
+    of_set = read_errors(array, what=f"errors[{name!r}]")
+    runs[name] = len(of_set)
+    wrong.append(count_errors(of_set, axis=1))
   if len(set(runs.values())) != 1:
     listed = "no test set"
     if runs:
       listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
     raise UserError(f"errors of {listed}: give the same runs on every test set")
-  wrong = np.stack([count_errors(e, axis=1) for e in read.values()], axis=1)
-  r = correlation(wrong[:, :, None], wrong[:, None, :])
-  return TestSetCorrelations(r, r**2, correlation_p_value(r, len(wrong)))
+  counts = np.stack(wrong, axis=1)
+  r = correlation(counts[:, :, None], counts[:, None, :])
+  p_value = correlation_p_value(r, len(counts))
+  return TestSetCorrelations(r, r**2, p_value)
 
 
 # Otherwise pytest would collect this function wherever it is imported, as its name is

@@ -111,22 +111,23 @@ def command(name: str, folder: str, runs: int, block_runs: int) -> None:
   """Run one command on the folder."""
   out = f"{folder}/r"
   how = dict(seed_batch=block_runs, lane_width=1, lowering="sequential", progress=False)
-  if name in ("train", "resume", "extend"):
-    outputs = functools.cache(outputs_of)
-    block_training.run_lanes = lambda *_: outputs(out, block_runs)
-    count = runs
-    if name == "extend":
-      count += block_runs
-    vs.train(guesses, vs.Runs.independent(count), out, **how)
-  elif name == "open":
-    vs.open_results(out).accuracy.values.mean()
-  elif name == "report":
-    vs.tally(out)
-    vs.open_results(out).accuracy.load()
-  elif name == "verify":
-    assert not vs.verify(out).problems
-  elif name == "merge":
-    vs.merge([out], f"{folder}/merged", progress=False)
+  match name:
+    case "train" | "resume" | "extend":
+      outputs = functools.cache(outputs_of)
+      block_training.run_lanes = lambda *_: outputs(out, block_runs)
+      count = runs
+      if name == "extend":
+        count += block_runs
+      vs.train(guesses, vs.Runs.independent(count), out, **how)
+    case "open":
+      vs.open_results(out).accuracy.values.mean()
+    case "report":
+      vs.tally(out)
+      vs.open_results(out).accuracy.load()
+    case "verify":
+      assert not vs.verify(out).problems
+    case "merge":
+      vs.merge([out], f"{folder}/merged", progress=False)
 
 
 def outputs_of(out: str, runs: int) -> tuple[Outputs, dict, Outputs]:
@@ -233,20 +234,34 @@ def main(argv: list[str] | None = None) -> None:
   table: dict[int, dict[str, Cost]] = {}
   objects: dict[int, int] = {}
   for blocks in flags.blocks:
-    with store(flags.store) as folder:
-      runs = blocks * flags.block_runs
-      table[blocks] = {}
-      for name in COMMANDS:
-        table[blocks][name] = measure_command(name, folder, runs, flags.block_runs)
-        print(blocks, name, table[blocks][name], file=sys.stderr, flush=True)
-        if name == "train":
-          objects[blocks] = len(list_file_names(as_folder(f"{folder}/r")))
+    table[blocks], objects[blocks] = measure_folder(flags, blocks)
   for field, what in SHOWN[flags.store].items():
-    costs = {
-      blocks: [getattr(row[name], field) for name in COMMANDS]
-      for blocks, row in table.items()
-    }
+    costs = {}
+    for blocks, by_command in table.items():
+      costs[blocks] = [getattr(by_command[name], field) for name in COMMANDS]
     print_costs(what, costs, objects, flags.block_runs)
+
+
+def measure_folder(flags: Flags, blocks: int) -> tuple[dict[str, Cost], int]:
+  """Return what each command costs in a new folder of so many blocks, and how many
+  objects the folder has after the training.
+  """
+  runs = blocks * flags.block_runs
+  costs = {}
+  objects = 0
+  with store(flags.store) as folder:
+    for name in COMMANDS:
+      costs[name] = measure_command(name, folder, runs, flags.block_runs)
+      print(blocks, name, costs[name], file=sys.stderr, flush=True)
+      if name == "train":
+        objects = len(list_file_names(as_folder(f"{folder}/r")))
+  return costs, objects
+
+
+def format_cost(value: float) -> str:
+  if value < 100:
+    return f"{value:,.2f}"
+  return f"{value:,.0f}"
 
 
 def print_costs(
@@ -260,7 +275,7 @@ def print_costs(
   print(f"\n{what}\n\n| " + " | ".join(columns) + " |")
   print("|" + "---|" * len(columns))
   for blocks, row in costs.items():
-    cells = [f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in row]
+    cells = [format_cost(value) for value in row]
     runs = blocks * block_runs
     print(f"| {blocks:,} | {runs:,} | {objects[blocks]:,} | {' | '.join(cells)} |")
   if len(costs) > 1:

@@ -71,9 +71,12 @@ def run_case(how, operation, form, width, devices) -> None:
   """Run one case; JAX has so many devices."""
 
   def all_sizes(seed):
-    keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(len(SIZES))]
-    drawn = (jax.random.normal(k, s) for k, s in zip(keys, SIZES, strict=True))
-    return [OPERATIONS[operation](a) for a in drawn]
+    results = []
+    for i, size in enumerate(SIZES):
+      key = jax.random.fold_in(jax.random.key(seed), i)
+      matrix = jax.random.normal(key, size)
+      results.append(OPERATIONS[operation](matrix))
+    return results
 
   def lane(_, seed):
     if form == "once":
@@ -81,16 +84,18 @@ def run_case(how, operation, form, width, devices) -> None:
     two = 2 * seed + jnp.arange(2)
     if form == "of two":
       return jax.vmap(all_sizes)(two)
-    return jax.lax.scan(lambda _, seed: (None, all_sizes(seed)), None, two)[1]
+    return jax.lax.map(all_sizes, two)
 
   seeds = np.arange(width * devices)
   calls = max(4, LANES // len(seeds))
   if how == "before":
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
-    lanes = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes"))
-    step = jax.jit(lambda seeds: jax.vmap(lambda seed: lane(0, seed))(seeds))
+    spec = jax.sharding.PartitionSpec("lanes")
+    over_devices = jax.sharding.NamedSharding(mesh, spec)
+    step = jax.jit(jax.vmap(lambda seed: lane(0, seed)))
     for _ in range(calls):
-      jax.block_until_ready(step(jax.device_put(seeds, lanes)))
+      seeds_there = jax.device_put(seeds, over_devices)
+      jax.block_until_ready(step(seeds_there))
   else:
     import vmapseeds as vs
 
@@ -111,8 +116,13 @@ def begin(how, devices, number) -> subprocess.Popen:
 
 
 def processor_seconds(process) -> float:
-  fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-  return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+  stat = Path(f"/proc/{process.pid}/stat").read_text()
+  # The program's name, in brackets, may have spaces.
+  _, _, after_name = stat.rpartition(")")
+  fields = after_name.split()
+  user_ticks = int(fields[11])
+  system_ticks = int(fields[12])
+  return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def watch_process(process) -> tuple[int, str]:
@@ -165,11 +175,11 @@ def failures_table(failures) -> str:
   for operation, form in itertools.product(OPERATIONS, FORMS):
     cells = []
     for column in columns:
-      ended = {
-        width: failures[column].get(CASES.index((operation, form, width)), "ends")
-        for width in FORMS[form]
-      }
-      bad = [f"{how} at {width}" for width, how in ended.items() if how != "ends"]
+      bad = []
+      for width in FORMS[form]:
+        number = CASES.index((operation, form, width))
+        if number in failures[column]:
+          bad.append(f"{failures[column][number]} at {width}")
       cells.append(", ".join(bad) or "ends")
     lines.append(f"| {operation} | {form} | {' | '.join(cells)} |")
   return "\n".join(lines)

@@ -138,47 +138,60 @@ def simulate_campaign(
     (flags.begin_seconds, rng.exponential(flags.life)) for _ in range(flags.machines)
   ]
   heapq.heapify(ready)
-  done, end = 0, 0.0
-  lost = saving = 0.0
+  done = 0
+  end = 0.0
+  lost = 0.0
+  saving = 0.0
   total = MEASURED["begin"] * flags.machines
+
+  def replace_machine(gone: float) -> Requests:
+    """Begin a machine in place of one that was taken away; return its requests."""
+    life = rng.exponential(flags.life)
+    heapq.heappush(ready, (gone + flags.begin_seconds, gone + life))
+    # It shows the accuracies of finished runs, and so reads their records.
+    return MEASURED["begin"] + Requests(get=done)
+
   while free:
     now, death = heapq.heappop(ready)
     since, block, epochs = heapq.heappop(free)
     now = max(now, since)
-    if death > now:
-      epochs_left = EPOCHS - epochs
-      saves = max(0, math.ceil(epochs_left / every) - 1)
-      loading = 0.0
-      if epochs:  # some of them are saved, and loaded first
-        loading = moved
-        total += MEASURED["load"]
-      start = now + loading
-      finish = start + epochs_left * epoch + saves * moved
-      total += Requests(put=done // 1000)  # more pages of the list of records
-      if finish <= death:
-        done += 1
-        end = max(end, finish)
-        saving += finish - now - epochs_left * epoch
-        total += MEASURED["block"] + MEASURED["save"] * saves
-        if saves or epochs:
-          total += MEASURED["clear"]
-        total += MEASURED["renewal"] * ((finish - now) / RENEWAL)
-        heapq.heappush(ready, (finish, death))
-        continue
-      saves = max(0, min(saves, int((death - start) / (every * epoch + moved))))
-      kept = saves * every * epoch
-      spent = min(death - now, loading) + saves * moved
-      saving += spent
-      lost += death - now - kept - spent
-      total += MEASURED["save"] * saves + Requests(put=2, get=2)
-      total += MEASURED["renewal"] * ((death - now) / RENEWAL)
-      heapq.heappush(free, (death + LEASE, block, epochs + saves * every))
-    else:
+    if death <= now:  # it was taken away while it waited for the block
       heapq.heappush(free, (since, block, epochs))
-    life = rng.exponential(flags.life)
-    heapq.heappush(ready, (death + flags.begin_seconds, death + life))
-    # It shows the accuracies of finished runs, and so reads their records.
-    total += MEASURED["begin"] + Requests(get=done)
+      total += replace_machine(death)
+      continue
+
+    epochs_left = EPOCHS - epochs
+    saves = max(0, math.ceil(epochs_left / every) - 1)
+    loading = 0.0
+    if epochs:  # some of them are saved, and loaded first
+      loading = moved
+      total += MEASURED["load"]
+    start = now + loading
+    finish = start + epochs_left * epoch + saves * moved
+    total += Requests(put=done // 1000)  # more pages of the list of records
+    if finish <= death:
+      done += 1
+      end = max(end, finish)
+      saving += finish - now - epochs_left * epoch
+      total += MEASURED["block"] + MEASURED["save"] * saves
+      if saves or epochs:
+        total += MEASURED["clear"]
+      total += MEASURED["renewal"] * ((finish - now) / RENEWAL)
+      heapq.heappush(ready, (finish, death))
+      continue
+
+    # It is taken away first: what it trained since its last save is lost, and others
+    # may take the block when its claim has ended.
+    saves = max(0, min(saves, int((death - start) / (every * epoch + moved))))
+    kept = saves * every * epoch
+    spent = min(death - now, loading) + saves * moved
+    saving += spent
+    lost += death - now - kept - spent
+    total += MEASURED["save"] * saves + Requests(put=2, get=2)
+    total += MEASURED["renewal"] * ((death - now) / RENEWAL)
+    heapq.heappush(free, (death + LEASE, block, epochs + saves * every))
+    total += replace_machine(death)
+
   paid = flags.machines * end
   trained = flags.runs * flags.run_seconds
   dollars = (
@@ -213,15 +226,20 @@ def checkpoint_intervals(flags: Flags, batch: int) -> dict[str, float]:
   }
 
 
+def check_positive(name: str, value: object) -> None:
+  """Raise `UserError` if a flag, or one of its values, is not above 0."""
+  values = value if isinstance(value, tuple) else (value,)
+  for each in values:
+    if check_number(name, each) <= 0:
+      raise UserError(f"{name} is {each}: give a number above 0")
+
+
 def main(argv: list[str] | None = None) -> None:
   """Print the table."""
   with cli.one_line_errors():
     flags = parse_flags(Flags, argv, prog="python -m experiments.reliability.spot")
     for name, value in vars(flags).items():
-      values = value if isinstance(value, tuple) else (value,)
-      for each in values:
-        if check_number(name, each) <= 0:
-          raise UserError(f"{name} is {each}: give a number above 0")
+      check_positive(name, value)
   print(
     "| seed batch | checkpoints | hours | lost | saving | waiting | requests | dollars |"
   )
@@ -231,10 +249,10 @@ def main(argv: list[str] | None = None) -> None:
     for policy, interval in checkpoint_intervals(flags, batch).items():
       if policy == "never" and batch * flags.run_seconds > 2 * flags.life:
         continue  # it would take days
-      each = [
-        simulate_campaign(flags, batch, interval, seed) for seed in range(flags.seeds)
-      ]
-      mean = SpotOutcome(*np.mean(each, axis=0))
+      outcomes = []
+      for seed in range(flags.seeds):
+        outcomes.append(simulate_campaign(flags, batch, interval, seed))
+      mean = SpotOutcome(*np.mean(outcomes, axis=0))
       best.append((mean.dollars, batch, policy))
       print(
         f"| {batch} | {policy} | {mean.hours:.2f} | {mean.lost:.1%} | {abs(mean.saving):.1%} "
