@@ -80,16 +80,22 @@ class HeldOutEvaluation:
     elif not self.whole_loss:
       losses = jnp.where(is_example, evaluation.losses, 0)
       results[f"{name}_loss"] = losses.sum() / is_example.sum()
-    for metric, value in self._measure_wholes(
-      recipe, data, run, evaluation.outputs, targets, is_example.sum()
-    ).items():
+    wholes = self._measure_wholes(
+      recipe, data, run, evaluation.outputs, targets, is_example
+    )
+    for metric, value in wholes.items():
       results[f"{name}_{metric}"] = value
     if is_kept:
-      results |= self._by_example(evaluation, places, len(data), keep)
+      results |= self._by_example(evaluation, places, is_example, len(data), keep)
     return results, evaluation.sound
 
   def _by_example(
-    self, evaluation: Evaluation, places: Array, size: int, keep: Keep
+    self,
+    evaluation: Evaluation,
+    places: Array,
+    is_example: Array,
+    size: int,
+    keep: Keep,
   ) -> dict[str, Array]:
     """Return what is kept of all `size` examples of a data set, given an evaluation of
     those at some places.
@@ -100,7 +106,7 @@ class HeldOutEvaluation:
       # Places of no example are beyond the last one.
       return every.at[places].set(values, mode="drop")
 
-    results = {f"{HELD_OUT}/mask": of_all(places < size, False)}
+    results = {f"{HELD_OUT}/mask": of_all(is_example, False)}
     if not self.whole_loss:
       results[f"{HELD_OUT}/losses"] = of_all(evaluation.losses, jnp.nan)
     if keep.predictions:
@@ -117,10 +123,10 @@ class HeldOutEvaluation:
     run: Run,
     outputs: Array | None,
     targets: Array,
-    count: Array,
+    is_example: Array,
   ) -> dict[str, Array]:
-    """Return the numbers of all `count` held-out examples together, by name: the
-    metrics, and a loss that depends on its batch.
+    """Return the numbers of all held-out examples together, by name: the metrics, and a
+    loss that depends on its batch.
     """
     has_whole_loss = self.whole_loss and data.num_classes is None
     results: dict[str, Array] = {}
@@ -136,7 +142,7 @@ class HeldOutEvaluation:
         values["loss"] = losses.mean()
       for metric, value in values.items():
         of_other_sizes = results.get(metric, value)
-        results[metric] = jnp.where(count == size, value, of_other_sizes)
+        results[metric] = jnp.where(is_example.sum() == size, value, of_other_sizes)
     return results
 
   def measure_out_of_bag(
