@@ -57,8 +57,8 @@ from vmapseeds.results.formatting import count_of
 from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
+from vmapseeds.training.recipe_data import dataset_of
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP
-from vmapseeds.training.supervised import dataset_of
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
 PLAIN = vs.Recipe(

@@ -27,11 +27,10 @@ from vmapseeds import lanes
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import (
-  make_task_on_sets,
-  random_examples,
-  recipe_lanes,
-)
+from vmapseeds.training.recipe_data import random_examples
+from vmapseeds.training.recipe_runs import recipe_lanes
+from vmapseeds.training.recipe_setup import RecipeSetup
+from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import lanes_of
 
 SLOW = (
@@ -130,7 +129,8 @@ def workload_on(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  task = make_task_on_sets(workload.recipe, (workload.examples(), {}))
+  setup = RecipeSetup.on_sets(workload.recipe, (workload.examples(), {}))
+  task = make_task(setup)
   return round(product_flops(task, lanes_of(task, vs.Runs.independent(1))))
 
 

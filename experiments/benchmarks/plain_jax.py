@@ -24,9 +24,9 @@ from vmapseeds.training.inputs import (
   training_inputs,
 )
 from vmapseeds.training.optimizers import make_optimizer
+from vmapseeds.training.recipe_runs import recipe_lanes
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import recipe_lanes
 
 
 class SmallCNN(nn.Module):

@@ -21,7 +21,7 @@ from experiments.bouthillier2021.campaigns import (
 from experiments.claims import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
-from vmapseeds.training.supervised import dataset_of
+from vmapseeds.training.recipe_data import dataset_of
 
 
 def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:

@@ -50,7 +50,7 @@ from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.results.opening import converged_runs
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.supervised import dataset_of
+from vmapseeds.training.recipe_data import dataset_of
 
 FIGURES = (
   share,

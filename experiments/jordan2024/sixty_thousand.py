@@ -44,7 +44,7 @@ from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.supervised import dataset_of
+from vmapseeds.training.recipe_data import dataset_of
 
 FEW = 500  # runs of a small campaign, for comparison
 SOME = 1000  # runs of a larger one

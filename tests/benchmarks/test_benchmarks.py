@@ -38,7 +38,7 @@ from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import initialize, make_network
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
 from vmapseeds.training.task import lanes_of
 
 # A recipe of each network and optimizer, in the precision that is compared, and its

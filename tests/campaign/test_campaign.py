@@ -25,7 +25,7 @@ from vmapseeds.results.opening import prediction_blocks
 from vmapseeds.store import claims, folders
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
-from vmapseeds.training import supervised
+from vmapseeds.training import recipe_data
 from vmapseeds.training.recipes import RECIPES
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
@@ -514,7 +514,7 @@ def small_memory(monkeypatch):
     block_training.lanes.spread_stages,
     [],
     [],
-    supervised,
+    recipe_data,
   )
 
   def limited(most):

@@ -37,12 +37,9 @@ from vmapseeds.lanes import (
 )
 from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.recipe_data import random_examples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import (
-  abstract_task,
-  load_recipe_task,
-  random_examples,
-)
+from vmapseeds.training.supervised import abstract_task, load_recipe_task
 from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)

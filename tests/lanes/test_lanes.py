@@ -16,7 +16,7 @@ import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
 
 
 def collected(function, shared, stacked, **options):
@@ -282,7 +282,7 @@ def test_asking_for_devices_sets_nothing():
   program = """
 import jax
 from vmapseeds import lanes
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
 before = dict(jax.config.values)
 assert lanes.devices() == jax.local_devices()
 assert dict(jax.config.values) == before

@@ -23,7 +23,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.target import compiling_for
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
 
 NARROW, WIDE = jnp.bfloat16, jnp.float32
 # Where the calls do nothing else than end the process, these tests have nothing to see.

@@ -17,7 +17,7 @@ from vmapseeds import models
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import VECTORS, make_network, variables_of
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 4)).astype(np.float32), (np.arange(12) % 3).astype(np.int32)

@@ -13,6 +13,7 @@ import vmapseeds as vs
 from experiments import airbench
 from vmapseeds.data.sources import load_digits
 from vmapseeds.training import supervised
+from vmapseeds.training.outputs import Keep
 from vmapseeds.training.runs import Runs
 
 EPOCHS, BATCH, EXAMPLES, WIDTH = 3, 16, 64, 0.125
@@ -38,7 +39,7 @@ def begin(recipe):
     augment="",
     precision="float32",
   )
-  keep = supervised.Keep(logits=True, params=True)
+  keep = Keep(logits=True, params=True)
   task = supervised.load_recipe_task(recipe, Runs.independent(2), keep)
   run = vs.single_run(task, 1)
   return task, run, jax.jit(task.start)(task.data, run)

@@ -24,7 +24,7 @@ from experiments.jiang2022 import theoremB1_variance as corollary
 from experiments.jiang2022.groups import Group
 from experiments.jiang2022.scatter import BootstrapEstimate, Points
 from vmapseeds.data import load_dataset
-from vmapseeds.training.supervised import check_runs_fit_recipe
+from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 
 CLASSES = 4
 

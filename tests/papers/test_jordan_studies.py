@@ -26,8 +26,8 @@ from experiments.jordan2024 import (
 )
 from vmapseeds import stats
 from vmapseeds.training.optimizers import make_optimizer
+from vmapseeds.training.recipe_runs import check_runs_fit_recipe, recipe_lanes
 from vmapseeds.training.runs import as_runs
-from vmapseeds.training.supervised import check_runs_fit_recipe, recipe_lanes
 
 STUDIES = campaigns.STUDIES["smoke"]
 

@@ -10,7 +10,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.training.evaluation import depends_on_batch
-from vmapseeds.training.supervised import dataset_of, put_sets_on_device
+from vmapseeds.training.recipe_data import dataset_of, put_sets_on_device
 
 HOW = dict(progress=False, lane_width=2, lowering="sequential")
 RNG = np.random.default_rng(0)

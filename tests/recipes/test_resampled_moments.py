@@ -15,7 +15,8 @@ import vmapseeds as vs
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.kept_networks import StoredNetworks
 from vmapseeds.training.moments import InputMoments
-from vmapseeds.training.supervised import Keep, load_recipe_task
+from vmapseeds.training.outputs import Keep
+from vmapseeds.training.supervised import load_recipe_task
 
 HOW = dict(progress=False, lane_width=2, lowering="sequential")
 RNG = np.random.default_rng(0)

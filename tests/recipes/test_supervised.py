@@ -33,7 +33,9 @@ from vmapseeds.training.networks import (
   initialize,
   last_layer,
 )
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.outputs import Keep
+from vmapseeds.training.recipe_runs import recipe_lanes
+from vmapseeds.training.stages import recipe_stages
 from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 
 ADAM = vs.recipe(
@@ -631,7 +633,7 @@ def test_equal_recipes_of_names_have_the_same_functions():
   """
 
   def stages(**changes):
-    return supervised.recipe_stages(ADAM.replace(**changes), supervised.Keep())
+    return recipe_stages(ADAM.replace(**changes), Keep())
 
   assert stages() == stages(dataset="cifar10")
   for changes in ({"epochs": 6}, {"name": "other"}, {"width": 2.0}):

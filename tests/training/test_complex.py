@@ -6,7 +6,7 @@ import numpy as np
 import vmapseeds as vs
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
 
 START = np.array([0.5 - 0.5j, -0.2 + 0.9j, 1 - 0.1j], np.complex64)
 # What torch 2.13 has after 30 steps of SGD (rate 0.002, momentum 0.9) from START on the

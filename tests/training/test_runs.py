@@ -5,8 +5,8 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.training.names import SOURCES
+from vmapseeds.training.recipe_runs import check_runs_fit_recipe, recipe_lanes
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import check_runs_fit_recipe, recipe_lanes
 
 RECIPE = vs.recipe(
   "digits_cnn", epochs=2, batch_size=2

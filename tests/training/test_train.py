@@ -33,7 +33,9 @@ from vmapseeds.training.networks import (
   variables_of,
 )
 from vmapseeds.training.optimizers import PackedParams
-from vmapseeds.training.supervised import make_task_on_sets, recipe_lanes
+from vmapseeds.training.recipe_runs import recipe_lanes
+from vmapseeds.training.recipe_setup import RecipeSetup
+from vmapseeds.training.supervised import make_task
 from vmapseeds.training.task import bind_runs, depends_on_input, trace
 
 
@@ -844,7 +846,7 @@ class Dropping(nn.Module):
 
 def traced(recipe, data, runs):
   """The training alone, without evaluation."""
-  task = make_task_on_sets(recipe, (data, {}))
+  task = make_task(RecipeSetup.on_sets(recipe, (data, {})))
   return trace(task, bind_runs(task, runs))
 
 

@@ -12,7 +12,9 @@ import vmapseeds as vs
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import describe_trainable, layers_of, path_of
-from vmapseeds.training.supervised import Keep, recipe_lanes, recipe_stages
+from vmapseeds.training.outputs import Keep
+from vmapseeds.training.recipe_runs import recipe_lanes
+from vmapseeds.training.stages import recipe_stages
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(12, 5)).astype(np.float32)

@@ -23,9 +23,10 @@ from vmapseeds.campaign.execution import (
 from vmapseeds.errors import UserError, check_at_least, check_one_of
 from vmapseeds.lanes import Execution, choice, onednn
 from vmapseeds.training.networks import check_network
+from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MAX_RUNS, Runs
-from vmapseeds.training.supervised import abstract_task, check_runs_fit_recipe
+from vmapseeds.training.supervised import abstract_task
 from vmapseeds.training.task import lanes_of
 
 Columns = Sequence[tuple[str, str, Callable[[float], str]]]

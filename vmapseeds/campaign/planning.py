@@ -30,7 +30,7 @@ from vmapseeds.store.layout import Description
 from vmapseeds.training import outputs
 from vmapseeds.training.identity import Identity, identify
 from vmapseeds.training.names import SAMPLER, TRIAL_COLUMNS
-from vmapseeds.training.outputs import Output
+from vmapseeds.training.outputs import Keep, Output
 from vmapseeds.training.recipe_or_task import (
   all_sources,
   data_name,
@@ -45,7 +45,6 @@ from vmapseeds.training.recipe_or_task import (
 )
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, format_value
-from vmapseeds.training.supervised import Keep
 from vmapseeds.training.task import (
   Task,
   Traced,

@@ -31,8 +31,8 @@ from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.networks import layers_of, make_network, product_precision
+from vmapseeds.training.recipe_outputs import VARIABLES
 from vmapseeds.training.recipes import Recipe
-from vmapseeds.training.supervised import VARIABLES
 
 
 class Networks(NamedTuple):
@@ -207,7 +207,7 @@ def _read(results, rows, names):
 
 class StoredNetworks:
   """The networks of a results folder as the start of other runs: a
-  `training.supervised.Base`.
+  `training.recipe_runs.Base`.
 
   Raises:
     UserError: there is no such folder, its parameters were not kept, or runs are left to

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Num
+from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
 from vmapseeds.errors import UserError
 from vmapseeds.jaxprs import equations
@@ -83,20 +83,10 @@ def evaluate(
     if not whole_loss:
       losses = loss(outputs, jax.lax.dynamic_slice_in_dim(targets, first, size))
     kept = outputs if keep_outputs or whole_loss else None
-    return predict(outputs), losses, kept, are_usable_outputs(outputs, data.num_classes)
+    by_example = predict(outputs), losses, kept
+    return by_example, are_usable_outputs(outputs, data.num_classes)
 
-  # The last batch begins earlier instead of being padded: a network that mixes its batch
-  # sees nothing but examples.
-  steps = math.ceil(examples / size)
-  overlap = steps * size - examples  # examples that are in the last two batches
-  firsts = jnp.arange(steps) * size
-  *batches, sound = jax.lax.map(evaluate_batch, jnp.minimum(firsts, examples - size))
-
-  def join(batches):
-    before_last = batches[: steps - 1].reshape(-1, *batches.shape[2:])
-    return jnp.concatenate([before_last, batches[steps - 1, overlap:]])
-
-  predictions, losses, outputs = jax.tree.map(join, tuple(batches))
+  (predictions, losses, outputs), sound = map_batches(evaluate_batch, examples, size)
   if whole_loss:
     losses = loss(outputs, targets)
   if data.num_classes is not None:
@@ -106,6 +96,27 @@ def evaluate(
     is_right = predictions == targets
   correct = jnp.sum(is_right, dtype=jnp.int32)
   return Evaluation(predictions, correct, losses, outputs, sound.all())
+
+
+def map_batches(
+  function: Callable[[Int[Array, ""]], tuple[PyTree, PyTree]], examples: int, size: int
+) -> tuple[PyTree, PyTree]:
+  """Return what a function gives of batches of `size` of the examples, of which it is
+  given the first: arrays (examples, ...), and others (batches, ...).
+
+  The last batch begins earlier instead of being padded: a network that mixes its batch
+  sees nothing but examples.
+  """
+  steps = math.ceil(examples / size)
+  overlap = steps * size - examples  # examples that are in the last two batches
+  firsts = jnp.arange(steps) * size
+  by_example, by_batch = jax.lax.map(function, jnp.minimum(firsts, examples - size))
+
+  def join(batches):
+    before_last = batches[: steps - 1].reshape(-1, *batches.shape[2:])
+    return jnp.concatenate([before_last, batches[steps - 1, overlap:]])
+
+  return jax.tree.map(join, by_example), by_batch
 
 
 def check_predicted_classes(recipe: Recipe, predictions: Array, targets: Array) -> None:

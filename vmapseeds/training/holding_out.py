@@ -13,7 +13,7 @@ from vmapseeds.training.losses import loss_of
 from vmapseeds.training.metrics import measure_all
 from vmapseeds.training.names import HELD_OUT
 from vmapseeds.training.networks import TrainedNetwork
-from vmapseeds.training.outputs import Output
+from vmapseeds.training.outputs import Keep, Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -53,24 +53,25 @@ class HeldOutEvaluation:
     data: DeviceExamples,
     run: Run,
     trained: TrainedNetwork,
-    predictions: bool,
-    logits: bool,
+    keep: Keep,
   ) -> tuple[dict[str, Array], Array]:
     """Return what a run has of the part `name` of its held-out examples, and whether the
     network's outputs are sound there. Places that are `len(data)` are of no example.
     """
     places = run[f"{name}_examples"]
-    kept = self.kept and name == "test"
     is_example = places < len(data)
     examples = jnp.minimum(places, len(data) - 1)
+    is_kept = self.kept and name == "test"
+    needs_outputs = bool(recipe.metrics) or self.whole_loss
     evaluation = evaluate(
       recipe,
       data,
       run,
       trained,
       examples,
-      keep_outputs=bool(recipe.metrics) or self.whole_loss or (kept and logits),
+      keep_outputs=needs_outputs or (is_kept and keep.logits),
     )
+
     targets = jnp.asarray(targets_of(data, run))[examples]
     results = {}
     if data.num_classes is not None:
@@ -79,38 +80,53 @@ class HeldOutEvaluation:
     elif not self.whole_loss:
       losses = jnp.where(is_example, evaluation.losses, 0)
       results[f"{name}_loss"] = losses.sum() / is_example.sum()
-    results |= self._measure_wholes(
-      name, recipe, data, run, evaluation, targets, is_example
+    wholes = self._measure_wholes(
+      recipe, data, run, evaluation.outputs, targets, is_example
     )
-    if not kept:
-      return results, evaluation.sound
+    for metric, value in wholes.items():
+      results[f"{name}_{metric}"] = value
+    if is_kept:
+      results |= self._by_example(evaluation, places, is_example, len(data), keep)
+    return results, evaluation.sound
+
+  def _by_example(
+    self,
+    evaluation: Evaluation,
+    places: Array,
+    is_example: Array,
+    size: int,
+    keep: Keep,
+  ) -> dict[str, Array]:
+    """Return what is kept of all `size` examples of a data set, given an evaluation of
+    those at some places.
+    """
 
     def of_all(values: Array, nothing: Any) -> Array:
-      every = jnp.full((len(data), *values.shape[1:]), nothing, values.dtype)
+      every = jnp.full((size, *values.shape[1:]), nothing, values.dtype)
+      # Places of no example are beyond the last one.
       return every.at[places].set(values, mode="drop")
 
-    results[f"{HELD_OUT}/mask"] = of_all(is_example, False)
+    results = {f"{HELD_OUT}/mask": of_all(is_example, False)}
     if not self.whole_loss:
       results[f"{HELD_OUT}/losses"] = of_all(evaluation.losses, jnp.nan)
-    if predictions:
+    if keep.predictions:
       nothing = missing_value_of(evaluation.predictions)
       results[f"{HELD_OUT}/predictions"] = of_all(evaluation.predictions, nothing)
-    if logits and evaluation.outputs is not None:
+    if keep.logits and evaluation.outputs is not None:
       results[f"{HELD_OUT}/logits"] = of_all(evaluation.outputs, jnp.nan)
-    return results, evaluation.sound
+    return results
 
   def _measure_wholes(
     self,
-    name: str,
     recipe: Recipe,
     data: DeviceExamples,
     run: Run,
-    evaluation: Evaluation,
+    outputs: Array | None,
     targets: Array,
     is_example: Array,
   ) -> dict[str, Array]:
-    """Return the numbers of all held-out examples together: the metrics, and a loss that
-    depends on its batch.
+    """Return the numbers of all held-out examples together, by name: the metrics, and a
+    loss that depends on its batch.
     """
     has_whole_loss = self.whole_loss and data.num_classes is None
     results: dict[str, Array] = {}
@@ -119,14 +135,14 @@ class HeldOutEvaluation:
     # The places of no example come last. A metric is of those before, and their number
     # is known when it is compiled.
     for size in self.sizes:
-      outputs = jnp.asarray(evaluation.outputs)[:size]
-      values = measure_all(recipe, outputs, targets[:size])
+      outputs_of_size = jnp.asarray(outputs)[:size]
+      values = measure_all(recipe, outputs_of_size, targets[:size])
       if has_whole_loss:
-        values["loss"] = loss_of(recipe, run)(outputs, targets[:size]).mean()
+        losses = loss_of(recipe, run)(outputs_of_size, targets[:size])
+        values["loss"] = losses.mean()
       for metric, value in values.items():
-        array = f"{name}_{metric}"
-        of_other_sizes = results.get(array, value)
-        results[array] = jnp.where(is_example.sum() == size, value, of_other_sizes)
+        of_other_sizes = results.get(metric, value)
+        results[metric] = jnp.where(is_example.sum() == size, value, of_other_sizes)
     return results
 
   def measure_out_of_bag(
@@ -135,8 +151,7 @@ class HeldOutEvaluation:
     data: DeviceExamples,
     run: Run,
     trained: TrainedNetwork,
-    predictions: bool,
-    logits: bool,
+    keep: Keep,
   ) -> dict[str, Array]:
     """Return what is kept of the training examples that a run did not draw."""
     evaluation = evaluate(
@@ -144,7 +159,7 @@ class HeldOutEvaluation:
       data,
       run,
       trained,
-      keep_outputs=logits,
+      keep_outputs=keep.logits,
       whole_loss=self.whole_loss,
     )
     mask = jnp.ones(len(data), bool).at[run["subset"]].set(False)
@@ -158,9 +173,9 @@ class HeldOutEvaluation:
     results = {f"{HELD_OUT}/mask": mask}
     if not self.whole_loss:
       results[f"{HELD_OUT}/losses"] = where_held_out(evaluation.losses)
-    if predictions:
+    if keep.predictions:
       results[f"{HELD_OUT}/predictions"] = where_held_out(evaluation.predictions)
-    if logits and evaluation.outputs is not None:
+    if keep.logits and evaluation.outputs is not None:
       results[f"{HELD_OUT}/logits"] = where_held_out(evaluation.outputs)
     return results
 
@@ -168,8 +183,7 @@ class HeldOutEvaluation:
     self,
     prediction_dims: Sequence[str],
     network_dims: Sequence[str],
-    predictions: bool,
-    logits: bool,
+    keep: Keep,
   ) -> dict[str, Output]:
     """Return what the kept arrays mean, given the axes of predictions and of the
     network's outputs.
@@ -177,9 +191,9 @@ class HeldOutEvaluation:
     outputs = {f"{HELD_OUT}/mask": Output(("example",))}
     if not self.whole_loss:
       outputs[f"{HELD_OUT}/losses"] = Output(("example",))
-    if predictions:
+    if keep.predictions:
       outputs[f"{HELD_OUT}/predictions"] = Output(tuple(prediction_dims))
-    if logits:
+    if keep.logits:
       outputs[f"{HELD_OUT}/logits"] = Output(tuple(network_dims))
     return outputs
 

@@ -60,6 +60,10 @@ class DeviceExamples:
     return normalized.reshape(len(inputs), *shape)
 
 
+# What all runs share: the training set, and the test sets.
+Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]
+
+
 def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
   """Return the shape and dtype of a batch as the network sees it."""
   is_normalized = data.mean is not None

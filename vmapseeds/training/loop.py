@@ -154,16 +154,52 @@ def make_train_step(
 
   Only the structure and shapes of the parameters of `start` are used.
   """
+  objective = make_objective(recipe, data, run)
+  optimizer = optimizer_of(recipe, data, run, moved_params(start.params))
+
+  def train_step(state: State, batch: Batch) -> State:
+    def objective_at(moved):
+      return objective(moved, state.batch_stats, batch)
+
+    def value_at(moved):
+      value, _ = objective_at(moved)
+      return value
+
+    # Gradients are taken when the user's functions have returned.
+    with watching_objects(recipe):
+      differentiate = jax.value_and_grad(objective_at, has_aux=True)
+      (value, updates), gradient = differentiate(moved_params(state.params))
+
+    batch_stats = keep_first_collections(recipe, state.batch_stats, updates)
+    params = state.params
+    if "params" in updates:  # which the network wrote itself
+      written = pack_vectors(recipe, updates["params"])
+      params = with_moved_params(params, written)
+
+    gradient = ascent_direction(gradient)
+    extra = extra_args(optimizer, value, gradient, value_at)
+    with calling("optimizer", recipe.optimizer):
+      steps, opt_state = optimizer.update(gradient, state.opt_state, params, **extra)
+      params = optax.apply_updates(params, steps)
+
+    is_nonfinite = (~jnp.isfinite(value)).astype(jnp.int32)
+    nonfinite_steps = state.nonfinite_steps + is_nonfinite
+    after = State(params, batch_stats, opt_state, nonfinite_steps, state.epochs)
+    check_step(recipe, state, after)
+    return after
+
+  return train_step
+
+
+def make_objective(
+  recipe: Recipe, data: DeviceExamples, run: Run
+) -> Callable[[PyTree, PyTree, Batch], tuple[Float[Array, ""], PyTree]]:
+  """Return the objective as a function of packed parameters, batch statistics and batch:
+  its value and the updates.
+  """
   net = make_network(recipe, data.num_classes, run.get("dropout"))
   loss = loss_of(recipe, run)
   objective = objective_of(recipe)
-  fast = moved_params(start.params)
-  optimizer = optimizer_of(recipe, data, run, fast)
-
-  parts = (recipe.objective, recipe.loss, recipe.model, recipe.augment)
-  watching: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-  if any(map(is_object, parts)):
-    watching = before_training(recipe.name)
 
   def objective_value(packed, batch_stats, batch):
     key = jax.random.fold_in(run.key("dropout"), batch.step)
@@ -174,37 +210,17 @@ def make_train_step(
 
     return objective(Model(apply, loss), unpack_vectors(packed), batch, run)
 
-  def train_step(state, batch):
-    params, batch_stats, opt_state, nonfinite_steps, epochs = state
-    fast = moved_params(params)
+  return objective_value
 
-    def value_and_updates(params):
-      return objective_value(params, state.batch_stats, batch)
 
-    def value_at(params):
-      value, _ = value_and_updates(params)
-      return value
-
-    # Gradients are taken when the user's functions have returned.
-    with watching:
-      differentiate = jax.value_and_grad(value_and_updates, has_aux=True)
-      (value, updates), gradient = differentiate(fast)
-    batch_stats = keep_first_collections(recipe, batch_stats, updates)
-    if "params" in updates:  # which the network wrote itself
-      fast = pack_vectors(recipe, updates["params"])
-      params = with_moved_params(params, fast)
-    gradient = ascent_direction(gradient)
-    extra = extra_args(optimizer, value, gradient, value_at)
-    with calling("optimizer", recipe.optimizer):
-      steps, opt_state = optimizer.update(gradient, opt_state, params, **extra)
-      params = optax.apply_updates(params, steps)
-    nonfinite_steps += (~jnp.isfinite(value)).astype(jnp.int32)
-    check_shapes_kept("model", recipe.model, state.batch_stats, batch_stats)
-    before, after = (state.params, state.opt_state), (params, opt_state)
-    check_shapes_kept("optimizer", recipe.optimizer, before, after)
-    return State(params, batch_stats, opt_state, nonfinite_steps, epochs)
-
-  return train_step
+def watching_objects(recipe: Recipe) -> contextlib.AbstractContextManager[None]:
+  """Return the context in which faults are said to be of the user's objects, if the
+  recipe has such for what a gradient is taken of.
+  """
+  parts = (recipe.objective, recipe.loss, recipe.model, recipe.augment)
+  if any(map(is_object, parts)):
+    return before_training(recipe.name)
+  return contextlib.nullcontext()
 
 
 def moved_params(params: PyTree) -> PyTree:
@@ -223,10 +239,21 @@ def with_moved_params(params: PyTree, moved: PyTree) -> PyTree:
   return moved
 
 
-def check_shapes_kept(what: str, value, before: PyTree, after: PyTree) -> None:
+def check_step(recipe: Recipe, before: State, after: State) -> None:
   """Raise `UserError` unless a step leaves shapes and dtypes as they were, as the next one
   needs.
   """
+  check_shapes_kept("model", recipe.model, before.batch_stats, after.batch_stats)
+  check_shapes_kept(
+    "optimizer",
+    recipe.optimizer,
+    (before.params, before.opt_state),
+    (after.params, after.opt_state),
+  )
+
+
+def check_shapes_kept(what: str, value, before: PyTree, after: PyTree) -> None:
+  """Raise `UserError` unless shapes and dtypes are as before."""
 
   def as_texts(tree):
     return jax.tree.map(lambda leaf: f"{leaf.dtype}{[*jnp.shape(leaf)]}", tree)
@@ -284,8 +311,8 @@ def advance(
   size = len(data) if subset is None else len(subset)
   epoch_steps = steps_per_epoch(recipe, data, run)
 
-  def step(state, batch):
-    number, examples, drawn = batch
+  def step(state, step_inputs):
+    number, examples, drawn = step_inputs
     fetched = gather_rows(data, rows, examples)
     inputs = training_inputs(recipe, data, fetched, drawn)
     return train_step(state, Batch(inputs, targets[examples], examples, number)), None
@@ -296,6 +323,7 @@ def advance(
     examples, repeats = places, None
     if subset is not None:
       examples, repeats = subset[places], run["repeats"][places]
+    # All draws of an epoch at once: a call for each batch would cost more than the draws.
     drawn = draw_augmentation(recipe, data, run, epoch, examples, repeats)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state, _ = jax.lax.scan(step, state, (numbers, examples, drawn))
@@ -305,13 +333,13 @@ def advance(
       state = state._replace(epochs=epochs.astype(jnp.int32))
     return epoch + 1, state
 
-  def unfinished(carry):
+  def is_unfinished(carry):
     epoch, state = carry
     if recipe.stop_at is None:
       return epoch < last
     return epoch < jnp.minimum(last, state.epochs)
 
-  _, state = jax.lax.while_loop(unfinished, one_epoch, (first, state))
+  _, state = jax.lax.while_loop(is_unfinished, one_epoch, (first, state))
   return state
 
 

@@ -28,6 +28,18 @@ Shapes = Mapping[str, jax.ShapeDtypeStruct]
 Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Keep:
+  """What is kept of each run beside accuracies."""
+
+  predictions: bool = True
+  logits: bool = False
+  params: bool = False  # parameters and batch statistics
+
+
+DEFAULT_KEEP = Keep()
+
+
 @check_fields("output")
 @dataclasses.dataclass(frozen=True, eq=False)
 class Output:

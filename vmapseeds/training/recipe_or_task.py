@@ -11,14 +11,11 @@ from vmapseeds.data import Dataset
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.training import objects
 from vmapseeds.training.names import SOURCES
+from vmapseeds.training.outputs import Keep
+from vmapseeds.training.recipe_runs import Base, assign_start_networks
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
 from vmapseeds.training.runs import POOLED, Runs
-from vmapseeds.training.supervised import (
-  Base,
-  Keep,
-  assign_start_networks,
-  load_recipe_task,
-)
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import Task, describe_task, with_internal
 
 
