@@ -96,6 +96,17 @@ class BadInTraining(nn.Module):
     return nn.BatchNorm(use_running_average=not train)(x) + x[: len(x) - train]
 
 
+class Counts(nn.Module):
+  """A network that counts its steps in whole numbers, then in others."""
+
+  @nn.compact
+  def __call__(self, x):
+    steps = self.variable("batch_stats", "steps", lambda: jnp.zeros((), jnp.int32))
+    if self.is_mutable_collection("batch_stats") and not self.is_initializing():
+      steps.value = steps.value + 0.5
+    return nn.Dense(3)(x)
+
+
 def wrong_objective(model, params, batch, run):
   return model.loss(wrong_sum(), batch.targets).mean(), {}
 
@@ -141,6 +152,10 @@ def library_optimizer(run, steps):
     (
       {"objective": wrong_objective},
       "objective test_faults:wrong_objective raised an error",
+    ),
+    (
+      {"model": Counts},
+      r"model test_faults:Counts makes .*'float32\[\]'.* of .*'int32\[\]'.* in a step",
     ),
     (
       {"optimizer": wide},
