@@ -943,15 +943,17 @@ def test_the_data_seed_draws_the_training_examples():
   assert all(len(set(row.tolist())) == 30 for row in without)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 30])
 def test_repeats_of_bootstrap_samples_are_counted_in_each_run(size):
-  entries = recipe_lanes(RECIPE, vs.Runs.vary("data", 4).bootstrap(size), 50)
+  entries = recipe_lanes(
+    vs.recipe("digits_cnn"), vs.Runs.vary("data", 4).bootstrap(size), 50
+  )
   for sample, repeats in zip(entries["subset"], entries["repeats"], strict=True):
     counts = [sample[:place].tolist().count(sample[place]) for place in range(size)]
     assert repeats.tolist() == counts
 
 
+@pytest.mark.slow
 def test_each_repeat_of_an_example_has_its_own_augmentation():
   """The first place of an example draws what it draws without repeats."""
   recipe, data = vs.recipe("digits_cnn", augment="translate=2 cutout=2"), examples()
