@@ -325,7 +325,8 @@ def trained_on(campaign: Campaign) -> str:
     scheme = runs.sampling[0]
     if scheme == OUT_OF_BOOTSTRAP:
       # It draws from the training and the test examples together.
-      every += sum(map(len, dataset_of(recipe).tests.values()))
+      tests = dataset_of(recipe).tests.values()
+      every += sum(len(test) for test in tests)
     examples = runs.num_train(every)
     if scheme != "subset" or examples < every:
       how = scheme.removeprefix("out_of_") + " of "
@@ -489,8 +490,9 @@ def show_image(image: np.ndarray, ax: Axes) -> None:
 
 def legend_above(ax: Axes) -> None:
   """Makes room for the legend above what is drawn: a twelfth of the height an entry."""
-  entries = len(ax.get_legend_handles_labels()[1])
-  ax.set_ylim(top=ax.get_ylim()[1] / (1 - entries / 12))
+  _, labels = ax.get_legend_handles_labels()
+  _, top = ax.get_ylim()
+  ax.set_ylim(top=top / (1 - len(labels) / 12))
   ax.legend(loc="upper left")
 
 
@@ -568,11 +570,13 @@ def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
     return every
   selected = []
   for name in named:
+    # 5 and 05 are figure 5; c1 is figure C.1, table1 table 1.
     number = f"{int(name):02d}" if name.isdecimal() else name
     beginnings = (f"{name}_", f"fig{number}_")
-    matches = [
-      figure for figure in every if figure == name or figure.startswith(beginnings)
-    ]
+    matches = []
+    for figure in every:
+      if figure == name or figure.startswith(beginnings):
+        matches.append(figure)
     if not matches:
       check_one_of("figure", name, every)
     selected += matches
@@ -592,19 +596,18 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
     lane_width=flags.lane_width,
     lowering=flags.lowering,
   )
+  # What fails, fails before hours of training.
   for place in (out, trained_runs):
     check_writable(place)
   gallery.check_same(out, paper, flags.scale)
+  check_kept(flags.kept, paper, flags.scale)
   package = importlib.import_module(f"experiments.{paper}.campaigns")
   campaigns = package.campaigns(flags.scale)
   if flags.redraw:
     modules = [name for name in modules if (out / f"{name}.json").exists()]
   elif len(modules) == len(every):
     check_data(campaigns)
-  if flags.kept and not any(flags.kept.glob(f"{paper}-{flags.scale}-*.npz")):
-    raise UserError(
-      f"--kept is {flags.kept}, where no runs of {paper} at scale {flags.scale} are kept"
-    )
+
   # All figures share it, so that each campaign is trained once.
   records: dict[str, list[dict[str, Any]]] = {}
   for i, name in enumerate(modules, 1):
@@ -626,9 +629,20 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
       note = flags.note
     write_figure(out, trained, module, numbers, note)
     if not flags.redraw:
-      show_rows(gallery.write_gallery(out, paper, every)[name])
+      # The page is whole after each figure, so that the command can be stopped.
+      figures = gallery.write_gallery(out, paper, every)
+      show_rows(figures[name])
   gallery.write_gallery(out, paper, every)
   print(f"wrote {out / 'index.html'}")
+
+
+def check_kept(kept_folder: Path | None, paper: str, scale: str) -> None:
+  """Raise `UserError` if a folder of kept runs has none of a paper at a scale."""
+  if kept_folder is None or any(kept_folder.glob(f"{paper}-{scale}-*.npz")):
+    return
+  raise UserError(
+    f"--kept is {kept_folder}, where no runs of {paper} at scale {scale} are kept"
+  )
 
 
 def read_stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:

@@ -94,6 +94,7 @@ def page_entry(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def caption(used: Iterable[Mapping[str, Any]]) -> str:
   """What was trained: on what, for how long, how many runs, how many diverged."""
+  # Runs of the same data, and then data that were used alike, stand together.
   groups: dict[tuple[str, str], dict[str, Any]] = {}
   for campaign in used:
     what, _, data = campaign["trained_on"].rpartition(" of ")
@@ -102,10 +103,13 @@ def caption(used: Iterable[Mapping[str, Any]]) -> str:
     group["diverged"] += campaign["diverged"]
     recipe = campaign["recipe"]
     group["epochs"][recipe["epochs"]] = bool(recipe.get("stop_at"))
+
   alike: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
   for (what, data), group in groups.items():
-    sets = alike.setdefault((what, format_epochs(group["epochs"])), [])
+    lasting = format_epochs(group["epochs"])
+    sets = alike.setdefault((what, lasting), [])
     sets.append((data, group["runs"], group["diverged"]))
+
   parts = []
   for (what, lasting), sets in alike.items():
     names, runs, diverged = zip(*sets, strict=True)

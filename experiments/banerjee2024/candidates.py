@@ -75,13 +75,19 @@ def halves_of_source(results: xr.Dataset) -> SplitRuns:
   reaches down to one half.
   """
   kept = np.flatnonzero(~results.diverged.values)
-  right = (results.predictions.values[kept] == results.labels.values).mean(1)
-  least = stats.proportion_over_examples(right, results.sizes["example"]).low
-  learnt = least > 0.5
+  is_right = results.predictions.values[kept] == results.labels.values
+  examples = results.sizes["example"]
+  accuracy = stats.proportion_over_examples(is_right.mean(1), examples)
+  # The paper's task has two classes.
+  has_learnt = accuracy.low > 0.5
   half = len(kept) // 2
   first = kept[:half]
   second = kept[half:]
-  return SplitRuns(first[learnt[:half]], second[learnt[half:]], second[~learnt[half:]])
+  return SplitRuns(
+    reference=first[has_learnt[:half]],
+    candidates=second[has_learnt[half:]],
+    at_chance=second[~has_learnt[half:]],
+  )
 
 
 def gaps_of(
@@ -94,9 +100,8 @@ def gaps_of(
   """Logit gaps of the reference and of the candidates; labels."""
   half = halves_of_source(results)
   logits = results.logits.values
-  reference, runs = map(
-    stats.logit_gap, (logits[half.reference], logits[half.candidates])
-  )
+  reference = stats.logit_gap(logits[half.reference])
+  runs = stats.logit_gap(logits[half.candidates])
   return reference, runs, results.labels.values
 
 
@@ -111,9 +116,11 @@ def candidates_by_source(
     results = trained(name)
     reference, runs, labels = gaps_of(results)
     lost = results.isel(run=halves_of_source(results).at_chance)
-    by_name[name] = measure_source(reference[:half], runs[:half], labels)._replace(
+    is_right = (lost.predictions == lost.labels).values
+    source = measure_source(reference[:half], runs[:half], labels)
+    by_name[name] = source._replace(
       diverged=int(results.diverged.sum()),
-      at_chance=(lost.predictions == lost.labels).values.mean(1),
+      at_chance=is_right.mean(1),
     )
   return by_name
 
@@ -128,18 +135,22 @@ def measure_source(
   together = measures.gap_labels(measures.ensemble_gaps(candidates))
   trimmed = trimming_levels(reference, candidates)
   churn = stats.disagreement_matrix(predictions)
+  # Equation 9's ensemble averages the logits of all candidates.
+  of_ensemble = np.broadcast_to(together, predictions.shape)
+  differing_examples = upper_triangle(churn) * len(labels)
   return Source(
-    *candidates.shape[:1],
-    len(reference),
-    len(labels),
-    trimmed.level,
-    trimmed.failed,
-    trimmed.level <= SMALL,
-    stats.ks_distance(reference, candidates),
+    runs=len(candidates),
+    reference_runs=len(reference),
+    examples=len(labels),
+    level=trimmed.level,
+    failed=trimmed.failed,
+    small=trimmed.level <= SMALL,
+    distance=stats.ks_distance(reference, candidates),
     accuracy=spread_of(predictions != labels),
-    churn=stats.churn(predictions, np.broadcast_to(together, predictions.shape)),
+    churn=stats.churn(predictions, of_ensemble),
+    # A run's churn with itself is 0.
     mean_churn=churn.sum(1) / (len(candidates) - 1),
-    pairs=np.rint(upper_triangle(churn) * len(labels)).astype(int),
+    pairs=np.rint(differing_examples).astype(int),
     ece=measures.gap_ece(candidates, labels),
     ensemble_accuracy=(together == labels).mean(),
   )
@@ -177,8 +188,11 @@ def excluded(
   """
   runs = len(worse)
   if small.any():
-    runs = int((worse > worse[small].max()).sum())
-  return Excluded(runs, scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum()))
+    worst_of_small = worse[small].max()
+    runs = int((worse > worst_of_small).sum())
+  # None of the runs with a small α̂ is among so many of the worst.
+  p_value = scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum())
+  return Excluded(runs, p_value)
 
 
 def tau(
@@ -186,13 +200,13 @@ def tau(
   worse: Float[np.ndarray, " runs"],
 ) -> tuple[float, float]:
   """Kendall's τ and its standard error by the jackknife over runs."""
-  without_each = [
-    measures.kendall_tau(np.delete(order, i), np.delete(worse, i))
-    for i in range(len(order))
-  ]
-  return measures.kendall_tau(order, worse), math.sqrt(
-    (len(order) - 1) * np.var(without_each)
-  )
+  runs = len(order)
+  without_one = []
+  for i in range(runs):
+    tau_of_others = measures.kendall_tau(np.delete(order, i), np.delete(worse, i))
+    without_one.append(tau_of_others)
+  se = math.sqrt((runs - 1) * np.var(without_one))
+  return measures.kendall_tau(order, worse), se
 
 
 class Rank(NamedTuple):
@@ -204,7 +218,9 @@ class Rank(NamedTuple):
   def estimate(self) -> Estimate:
     z = np.arctanh(self.rho)
     reach = upper_quantile(0.025, math.inf) * self.se
-    return Estimate(self.rho, *np.tanh([z - reach, z + reach]).tolist(), "atanh")
+    low = float(np.tanh(z - reach))
+    high = float(np.tanh(z + reach))
+    return Estimate(self.rho, low, high, "atanh")
 
 
 def rank_correlation(
@@ -216,10 +232,12 @@ def rank_correlation(
   series is constant.
   """
   freedom = len(x) - 3 - covariates
-  if freedom < 1 or not (np.ptp(x) and np.ptp(y)):
+  is_constant = np.ptp(x) == 0 or np.ptp(y) == 0
+  if freedom < 1 or is_constant:
     return Rank(math.nan, math.nan)
-  rho = float(np.clip(scipy.stats.spearmanr(x, y)[0], -MOST, MOST))
-  return Rank(rho, math.sqrt(1.06 / freedom))
+  rho, _ = scipy.stats.spearmanr(x, y)
+  # Fieller, Hartley and Pearson's 1.06.
+  return Rank(float(np.clip(rho, -MOST, MOST)), math.sqrt(1.06 / freedom))
 
 
 def partial(

@@ -36,43 +36,48 @@ def compute(trained: Trained) -> TwoRuns:
 def alike(n: Source) -> Int[np.ndarray, " 2"]:
   """The two candidates that disagree most, of the closer half of neighbours by accuracy."""
   order = np.argsort(n.accuracy.accuracies, kind="stable")
-  apart = np.zeros((n.runs, n.runs), int)
-  apart[np.triu_indices(n.runs, 1)] = n.pairs
-  churn = (apart + apart.T)[order[:-1], order[1:]]
+  # `pairs` has what is above the diagonal.
+  above = np.zeros((n.runs, n.runs), int)
+  above[np.triu_indices(n.runs, 1)] = n.pairs
+  disagreements = above + above.T
+  of_neighbours = disagreements[order[:-1], order[1:]]
   steps = np.diff(n.accuracy.accuracies[order])
-  first = np.argmax(np.where(steps <= np.median(steps), churn, -1))
+  is_close = steps <= np.median(steps)
+  first = np.argmax(np.where(is_close, of_neighbours, -1))
   return order[first : first + 2]
 
 
 def rows(numbers: TwoRuns) -> list[Row]:
-  n, (a, b) = numbers.source, numbers.pair
+  n = numbers.source
+  a, b = numbers.pair
+  accuracy_a = format_percent(n.accuracy.accuracies[a])
+  accuracy_b = format_percent(n.accuracy.accuracies[b])
+  # Gaps of different signs are different predictions.
+  is_opposite = np.prod(np.sign(numbers.gaps), axis=0) < 0
+  is_within = n.distance <= stats.ks_threshold(n.examples)
   known = ~np.isnan(n.level)
-  threshold = stats.ks_threshold(n.examples)
-  opposite = (np.prod(np.sign(numbers.gaps), axis=0) < 0).mean()
+  rank = candidates.rank_correlation(n.distance[known], n.level[known])
   return rows_of(
     n.runs,
     (
       "accuracy of the two runs",
       ("equal", "figure 1"),
-      f"{format_percent(n.accuracy.accuracies[a])} and {format_percent(n.accuracy.accuracies[b])}",
+      f"{accuracy_a} and {accuracy_b}",
     ),
-    ("test examples they disagree on", None, format_percent(opposite)),
+    (
+      "test examples they disagree on",
+      None,
+      format_percent(is_opposite.mean()),
+    ),
     ("their α̂", None, f"{n.level[a]:.3f} and {n.level[b]:.3f}"),
-    (
-      "candidates within δ_a untrimmed",
-      None,
-      format_percent((n.distance <= threshold).mean()),
-    ),
-    (
-      "ρ of the untrimmed distance with α̂",
-      None,
-      candidates.rank_correlation(n.distance[known], n.level[known]).estimate(),
-    ),
+    ("candidates within δ_a untrimmed", None, format_percent(is_within.mean())),
+    ("ρ of the untrimmed distance with α̂", None, rank.estimate()),
   )
 
 
 def plot(numbers: TwoRuns, axes: np.ndarray) -> None:
-  n, (two, trimming) = numbers.source, axes
+  n = numbers.source
+  two, trimming = axes
   for label, color in enumerate((plots.BLUE, plots.VERMILION)):
     of_class = numbers.labels == label
     two.scatter(*numbers.gaps[:, of_class], s=7, color=color, alpha=0.5, linewidths=0)

@@ -65,21 +65,22 @@ def compute(trained: Trained) -> EpochNumbers:
 def gap_distributions(runs: Float[np.ndarray, "runs examples"]) -> Gaps:
   """The distributions of logit gaps."""
   ensemble = measures.ensemble_gaps(runs)
-  edges = np.linspace(*np.quantile(runs, [0.001, 0.999]), 41)
-  shares = np.stack([np.histogram(x, edges)[0] for x in (ensemble, *runs)]) / len(
-    ensemble
-  )
+  least, most = np.quantile(runs, [0.001, 0.999])
+  edges = np.linspace(least, most, 41)
+  # The ensemble first, then each run.
+  every = np.stack([ensemble, *runs])
+  counts = np.stack([np.histogram(gaps, edges)[0] for gaps in every])
+  shares = counts / len(ensemble)
   large = np.quantile(abs(runs), LARGE)
-  # The ensemble's share first, then each run's.
-  small_shares = np.array([(abs(x) <= SMALL_GAP).mean() for x in (ensemble, *runs)])
-  large_shares = np.array([(abs(x) > large).mean() for x in (ensemble, *runs)])
+  small_shares = (abs(every) <= SMALL_GAP).mean(1)
+  large_shares = (abs(every) > large).mean(1)
   return Gaps(
-    edges,
-    shares[0],
-    shares[1:].min(0),
-    shares[1:].max(0),
-    small_shares[0] - small_shares[1:],
-    large_shares[0] - large_shares[1:],
+    edges=edges,
+    ensemble=shares[0],
+    lowest=shares[1:].min(0),
+    highest=shares[1:].max(0),
+    small=small_shares[0] - small_shares[1:],
+    large=large_shares[0] - large_shares[1:],
   )
 
 
@@ -94,50 +95,57 @@ def by_epoch(results: xr.Dataset) -> Epochs:
     gaps = stats.logit_gap(logits[half.candidates])
     level = candidates.trimming_levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
-    right = measures.gap_labels(gaps) == labels
-    together = measures.gap_labels(ensemble) == labels
+    is_right = measures.gap_labels(gaps) == labels
+    ensemble_is_right = measures.gap_labels(ensemble) == labels
+    # Of two classes, the cross-entropy is that of the label's side of the gap.
+    loss = np.logaddexp(0, np.where(labels, -gaps, gaps))
     series.append(
       (
         (level <= candidates.SMALL).mean(),
-        right.mean(1),
-        np.logaddexp(0, np.where(labels, -gaps, gaps)).mean(1),
+        is_right.mean(1),
+        loss.mean(1),
         measures.gap_ece(gaps, labels),
-        (right != together).mean(1),
-        together.mean(),
+        (is_right != ensemble_is_right).mean(1),
+        ensemble_is_right.mean(),
         measures.gap_ece(ensemble, labels),
       )
     )
-  return Epochs(
-    len(half.candidates),
-    results.epoch.values,
-    *(np.array(values) for values in zip(*series, strict=True)),
-  )
+  columns = [np.array(values) for values in zip(*series, strict=True)]
+  return Epochs(len(half.candidates), results.epoch.values, *columns)
 
 
 def rows(numbers: EpochNumbers) -> list[Row]:
+  return [*claim_rows(numbers), *snapshot_rows(numbers.epochs)]
+
+
+def claim_rows(numbers: EpochNumbers) -> list[Row]:
+  """The rows that the paper's text speaks of."""
   gaps, n = numbers
   early = int(np.argmax(n.epoch >= 0.2 * n.epoch[-1]))
   late = int(np.argmax(n.epoch >= 0.6 * n.epoch[-1]))
   first, then = n.epoch[[early, late]]
   end = n.epoch[-1]
+  rise_of_accuracy = paired_estimate(n.accuracy[-1] - n.accuracy[late])
+  # The more accurate half at one epoch has other runs than at another.
+  rise_of_ece = unpaired_estimate(
+    better_half(n, n.ece, -1),
+    better_half(n, n.ece, early),
+  )
+  rise_of_churn = unpaired_estimate(
+    better_half(n, n.churn, -1),
+    better_half(n, n.churn, early),
+  )
+  half_after = f"of the more accurate half after {end} epochs less that after {first}"
+  beyond = f"gaps beyond the {100 * LARGE:g} % quantile"
   return rows_of(
     n.runs,
     (
       f"accuracy after {end} epochs less that after {then}",
       CLAIMS["plateau"],
-      paired_estimate(n.accuracy[-1] - n.accuracy[late]),
+      rise_of_accuracy,
     ),
-    *(
-      (
-        f"{metric} of the more accurate half after {end} epochs less that after {first}",
-        CLAIMS[claim],
-        unpaired_estimate(better_half(n, values, -1), better_half(n, values, early)),
-      )
-      for metric, values, claim in (
-        ("ECE", n.ece, "overconfident"),
-        ("churn with the ensemble", n.churn, "departs"),
-      )
-    ),
+    (f"ECE {half_after}", CLAIMS["overconfident"], rise_of_ece),
+    (f"churn with the ensemble {half_after}", CLAIMS["departs"], rise_of_churn),
     (
       "ECE of the ensemble less that of its members",
       CLAIMS["calibrated"],
@@ -149,34 +157,37 @@ def rows(numbers: EpochNumbers) -> list[Row]:
       paired_estimate(gaps.small),
     ),
     (
-      f"gaps beyond the {100 * LARGE:g} % quantile: the ensemble less its members",
+      f"{beyond}: the ensemble less its members",
       CLAIMS["extreme"],
       paired_estimate(gaps.large),
     ),
-    *(
-      row
-      for i, epoch in enumerate(n.epoch)
-      if i in snapshots(n)
-      for row in (
-        (
-          f"epoch {epoch}: accuracy of runs; of the ensemble",
-          None,
-          f"{candidates.span(n.accuracy[i])}; {format_percent(n.ensemble_accuracy[i])}",
-        ),
-        (
-          f"epoch {epoch}: ECE of runs; of the ensemble",
-          None,
-          f"{candidates.span(n.ece[i])}; {format_percent(n.ensemble_ece[i])}",
-        ),
-        (f"epoch {epoch}: churn with the ensemble", None, candidates.span(n.churn[i])),
-        (
-          f"epoch {epoch}: runs with α̂ ≤ {candidates.SMALL}",
-          None,
-          format_percent(n.small[i]),
-        ),
-      )
-    ),
   )
+
+
+def snapshot_rows(n: Epochs) -> list[Row]:
+  """What runs and their ensemble are after some epochs."""
+  cells = []
+  for i in snapshots(n):
+    epoch = f"epoch {n.epoch[i]}"
+    accuracy = candidates.span(n.accuracy[i])
+    ece = candidates.span(n.ece[i])
+    ensemble_accuracy = format_percent(n.ensemble_accuracy[i])
+    ensemble_ece = format_percent(n.ensemble_ece[i])
+    cells += [
+      (
+        f"{epoch}: accuracy of runs; of the ensemble",
+        None,
+        f"{accuracy}; {ensemble_accuracy}",
+      ),
+      (f"{epoch}: ECE of runs; of the ensemble", None, f"{ece}; {ensemble_ece}"),
+      (f"{epoch}: churn with the ensemble", None, candidates.span(n.churn[i])),
+      (
+        f"{epoch}: runs with α̂ ≤ {candidates.SMALL}",
+        None,
+        format_percent(n.small[i]),
+      ),
+    ]
+  return rows_of(n.runs, *cells)
 
 
 def snapshots(n: Epochs) -> list[int]:
@@ -190,7 +201,10 @@ def better_half(
   place: int,
 ) -> Float[np.ndarray, " half"]:
   """A metric of the runs that are more accurate than the median after some epoch."""
-  return metric[place, np.argsort(-n.accuracy[place])[: max(2, n.runs // 2)]]
+  order = np.argsort(-n.accuracy[place])
+  # A standard deviation takes two.
+  better = order[: max(2, n.runs // 2)]
+  return metric[place, better]
 
 
 def paired_estimate(differences: Float[np.ndarray, " runs"]) -> Estimate:
@@ -199,7 +213,9 @@ def paired_estimate(differences: Float[np.ndarray, " runs"]) -> Estimate:
 
 
 def unpaired_estimate(a: np.ndarray, b: np.ndarray) -> Estimate:
-  se = np.hypot(*(x.std(ddof=1) / np.sqrt(len(x)) for x in (a, b)))
+  se_of_a = a.std(ddof=1) / np.sqrt(len(a))
+  se_of_b = b.std(ddof=1) / np.sqrt(len(b))
+  se = np.hypot(se_of_a, se_of_b)
   return student_estimate(a.mean() - b.mean(), se, len(a) + len(b) - 2, "%")
 
 
@@ -250,12 +266,26 @@ def plot(numbers: EpochNumbers, axes: np.ndarray) -> None:
     if name in together:
       ax.plot(n.epoch, 100 * together[name], color=plots.ORANGE, label="the ensemble")
     ax.legend()
-  for i, color in zip(snapshots(n), plots.PALETTE, strict=False):
-    own = 100 * n.ece[i], 100 * n.accuracy[i]
-    flat.scatter(*own, s=12, color=color, label=f"epoch {n.epoch[i]}")
-  for i, color in zip(snapshots(n), plots.PALETTE, strict=False):  # above all dots
-    ensemble = 100 * n.ensemble_ece[i], 100 * n.ensemble_accuracy[i]
-    flat.scatter(*ensemble, s=70, color=color, marker="*", ec="k", lw=0.5)
+  colors = dict(zip(snapshots(n), plots.PALETTE, strict=False))
+  for i, color in colors.items():
+    flat.scatter(
+      100 * n.ece[i],
+      100 * n.accuracy[i],
+      s=12,
+      color=color,
+      label=f"epoch {n.epoch[i]}",
+    )
+  # After all runs, so that no star is under their dots.
+  for i, color in colors.items():
+    flat.scatter(
+      100 * n.ensemble_ece[i],
+      100 * n.ensemble_accuracy[i],
+      s=70,
+      color=color,
+      marker="*",
+      ec="k",
+      lw=0.5,
+    )
   flat.set(xlabel="ECE (%)", ylabel="accuracy (%), ★ the ensemble")
   flat.legend()
   flat.grid(True)

@@ -45,13 +45,12 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
           student_estimate(tau, se),
         )
       )
-  for metric, value_of in {
-    "churn": lambda s: s.churn,
-    "mean churn": lambda s: s.mean_churn,
-    "ECE": lambda s: s.ece,
-  }.items():
-    table += at_equal_accuracy(numbers, metric, value_of)
-  listed = zip(paper.TABLE11, candidates.like(numbers["S_all"], LISTED), strict=False)
+  table += at_equal_accuracy(numbers, "churn", lambda s: s.churn)
+  table += at_equal_accuracy(numbers, "mean churn", lambda s: s.mean_churn)
+  table += at_equal_accuracy(numbers, "ECE", lambda s: s.ece)
+  most_accurate = candidates.like(numbers["S_all"], LISTED)
+  # There may be fewer candidates than the paper lists.
+  listed = zip(paper.TABLE11, most_accurate, strict=False)
   for i, (printed, ours) in enumerate(listed, 1):
     stated = candidates.in_words(*printed), "figure 11"
     table.append(row(f"S_all: no. {i} by accuracy", stated, ours, 1))
@@ -66,13 +65,13 @@ def at_equal_accuracy(
   """The correlation of α̂ with a metric given accuracy, of each source and of all, and
   what accuracy alone tells of the metric.
   """
-  of_source = {
-    name: (
-      candidates.partial(n.order, value_of(n), n.accuracy.accuracies),
-      candidates.rank_correlation(n.accuracy.accuracies, value_of(n)),
-    )
-    for name, n in numbers.items()
-  }
+  of_source = {}
+  for name, n in numbers.items():
+    values = value_of(n)
+    accuracies = n.accuracy.accuracies
+    partial = candidates.partial(n.order, values, accuracies)
+    plain = candidates.rank_correlation(accuracies, values)
+    of_source[name] = (partial, plain)
   given_accuracy = f"ρ of α̂ with {metric}, given accuracy"
   with_accuracy = f"ρ of accuracy with {metric}"
   table = []

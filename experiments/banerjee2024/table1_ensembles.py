@@ -83,8 +83,16 @@ def distances(
 ) -> Distances:
   """How far the halves, and the ensemble of all candidates, are from one another."""
   together = measures.ensemble_gaps(runs)[None]
-  pairs = ((reference, runs.reshape(1, -1)), (reference, together), (runs, together))
-  return Distances(*(float(stats.ks_distance(a, b)[0]) for a, b in pairs))
+  pooled = runs.reshape(1, -1)
+
+  def distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(stats.ks_distance(a, b)[0])
+
+  return Distances(
+    halves=distance(reference, pooled),
+    reference=distance(reference, together),
+    own=distance(runs, together),
+  )
 
 
 def draw_ensembles(
@@ -95,6 +103,7 @@ def draw_ensembles(
 ) -> Ensembles:
   """The statistics of ensembles of that many members."""
   rng = np.random.default_rng(members)
+  # Without replacement, as the text of section 2.1 says; some captions say with.
   drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
   gaps = measures.ensemble_gaps(runs, drawn)
   level = candidates.trimming_levels(reference, gaps).level

@@ -21,7 +21,7 @@ from experiments.bouthillier2021.fig01_sources import NAMES, SourceVariance
 from experiments.bouthillier2021.figg3_distributions import Normality
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate, format_interval
-from experiments.frame import Row, Trained, row, rows_of
+from experiments.frame import Row, Trained, row
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1, peptides: variance by source, relative to that of the data"
@@ -42,22 +42,22 @@ def compute(trained: Trained) -> Peptides:
   name = TASK if TASK in every_task else next(iter(every_task))
   task = every_task[name]
   parts = (*task.sources, EVERYTHING)
-  each = task.repetitions * task.measures
+  runs_of_source = task.repetitions * task.measures
   scores = finished(trained, f"{name}_sources")
-  by_source = {
-    part: measures.repetitions(scores[i * each : (i + 1) * each], task.repetitions)
-    for i, part in enumerate(parts)
-    if (i + 1) * each <= len(scores)
-  }
+  by_source = {}
+  normality = {}
+  for i, part in enumerate(parts):
+    of_source = scores[i * runs_of_source : (i + 1) * runs_of_source]
+    if len(of_source) < runs_of_source:
+      break
+    by_source[part] = measures.repetitions(of_source, task.repetitions)
+    # A correlation has no steps, as accuracies have.
+    normality[part] = figg3_distributions.normality(by_source[part], math.inf)
   return Peptides(
     float(np.nanmean(scores)),
     fig01_sources.variances_by_source(by_source),
     measures.variance_ratio_within(by_source["order"], by_source["init"]),
-    {
-      # A correlation has no steps, as accuracies have.
-      part: figg3_distributions.normality(x, math.inf)
-      for part, x in by_source.items()
-    },
+    normality,
   )
 
 
@@ -71,8 +71,10 @@ def finished(trained: Trained, name: str) -> np.ndarray:
   for i, (_, record) in enumerate(parts, 1):
     trained.used[f"{name}, part {i}"] = record | {"trained_on": ""}
   metric = score(trained.campaigns[name].recipe)
-  arrays = [np.where(arrays["diverged"], np.nan, arrays[metric]) for arrays, _ in parts]
-  return np.concatenate(arrays).astype(float)
+  scores = []
+  for arrays, _ in parts:
+    scores.append(np.where(arrays["diverged"], np.nan, arrays[metric]))
+  return np.concatenate(scores).astype(float)
 
 
 def rows(n: Peptides) -> list[Row]:
@@ -89,10 +91,10 @@ def rows(n: Peptides) -> list[Row]:
   table.append(row(claim.statistic, claim, order, n.of["order"].runs))
   for name, normality in n.normality.items():
     skewness = figg3_distributions.skewness_estimate(normality.deviations.ravel())
-    ours = f"{format_interval(*skewness[:3])}; Shapiro-Wilk p {normality.p_value:.2g}"
-    table += rows_of(
-      n.of[name].runs, (f"skewness, {NAMES[name]}", paper.CLAIMS["normal"], ours)
-    )
+    interval = format_interval(skewness.value, skewness.low, skewness.high)
+    ours = f"{interval}; Shapiro-Wilk p {normality.p_value:.2g}"
+    quantity = f"skewness, {NAMES[name]}"
+    table.append(row(quantity, paper.CLAIMS["normal"], ours, n.of[name].runs))
   return table
 
 

@@ -13,7 +13,7 @@ from experiments import claims, frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Biased
-from experiments.frame import Row, Trained, row, rows_of
+from experiments.frame import Row, Trained, row
 from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
@@ -55,15 +55,10 @@ def rows(numbers: Mapping[str, Estimators]) -> list[Row]:
       worth = "—"
       if math.isfinite(b.worth):
         worth = f"{b.worth:.3g}"
-      table += rows_of(
-        b.of,
-        (
-          f"{task}: ρ of FixHOptEst(k, {varied})",
-          paper.CLAIMS[f"worth {varied}"],
-          f"{b.estimate}; worth at most {worth} independent measures",
-          b.estimate,
-        ),
-      )
+      quantity = f"{task}: ρ of FixHOptEst(k, {varied})"
+      claim = paper.CLAIMS[f"worth {varied}"]
+      ours = f"{b.estimate}; worth at most {worth} independent measures"
+      table.append(row(quantity, claim, ours, b.of, b.estimate))
     claim = paper.CLAIMS["bias"]
     init = n.biased["init"]
     less = claims.difference_of(init.estimate, n.biased["data"].estimate)
@@ -84,6 +79,7 @@ def plot(numbers: Mapping[str, Estimators], axes: np.ndarray) -> None:
       style, color = STYLES[varied]
       line = 100 * estimator_se(k, b.variance, b.simulated)
       ax.plot(k, line, style, color=color, label=f"{varied}: ρ = {b.correlation:z.2f}")
+      # Points that are evenly apart on the logarithmic axis.
       some = np.unique(np.geomspace(1, b.measures, 12).astype(int)) - 1
       ax.plot(k[some], 100 * b.sd_of_means[some], ".", color=color, markersize=5)
       draw_normal_band(ax, k[: b.measures], 100 * b.sd_of_means, b.repetitions, color)

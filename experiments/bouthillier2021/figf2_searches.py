@@ -55,8 +55,10 @@ def curves(trials, repetitions: int) -> Curves:
   for name, values in zip(SETS, (trials.objective, trials.measured), strict=True):
     error = 1 - np.where(known, values[places], np.nan)
     groups = error.reshape(-1, repetitions, error.shape[1])
+    # Over the searches of a repetition, which share what the sampler does not draw.
     within[name] = groups.var(axis=0, ddof=1)
-    mean[name], sd[name] = error.mean(axis=0), np.sqrt(within[name].mean(axis=0))
+    mean[name] = error.mean(axis=0)
+    sd[name] = np.sqrt(within[name].mean(axis=0))
   quarter = within["test"][:, places.shape[1] // 4 - 1]
   last = within["test"][:, -1]
   size = f"{repetitions} × {len(places) // repetitions}"
@@ -67,21 +69,19 @@ def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
   table = []
   for task, by_sampler in numbers.items():
     for sampler, n in by_sampler.items():
-      last = {name: format_percent(n.mean[name][-1]) for name in SETS}
-      ours = f"validation {last['validation']}, test {last['test']}, sd {format_percent(n.sd['test'][-1])}"
+      validation = format_percent(n.mean["validation"][-1])
+      test = format_percent(n.mean["test"][-1])
+      sd = format_percent(n.sd["test"][-1])
+      trials = len(n.mean["test"])
+      quantity = f"{task}: error after {trials} trials, {NAMES[sampler]}"
+      ours = f"validation {validation}, test {test}, sd {sd}"
+      # Of standard deviations, where `quarter` is of variances.
       ratio = Estimate(*np.sqrt(n.quarter), "log")
+      early = "... sd after a quarter of them over that at the end"
       table += rows_of(
         n.searches,
-        (
-          f"{task}: error after {len(n.mean['test'])} trials, {NAMES[sampler]}",
-          None,
-          ours,
-        ),
-        (
-          "... sd after a quarter of them over that at the end",
-          paper.CLAIMS["early"],
-          ratio,
-        ),
+        (quantity, None, ours),
+        (early, paper.CLAIMS["early"], ratio),
       )
   return table
 
@@ -89,12 +89,13 @@ def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
 def plot(numbers: Mapping[str, Mapping[str, Curves]], axes: np.ndarray) -> None:
   """A row of panels for each task; validation left, test right."""
   for row, (task, by_sampler) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
-    ends = [
-      100 * (n.mean[s][i] + side * n.sd[s][i])
-      for n in by_sampler.values()
-      for s in SETS
-      for i, side in ((len(n.mean[s]) // 8, 1), (-1, -1))
-    ]
+    # From below the last trial to above the first eighth: earlier ones are far off.
+    ends = []
+    for n in by_sampler.values():
+      for name in SETS:
+        eighth = len(n.mean[name]) // 8
+        ends.append(100 * (n.mean[name][eighth] + n.sd[name][eighth]))
+        ends.append(100 * (n.mean[name][-1] - n.sd[name][-1]))
     for ax, name in zip(row, SETS, strict=True):
       for sampler, n in by_sampler.items():
         mean = 100 * n.mean[name]

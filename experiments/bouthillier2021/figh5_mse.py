@@ -15,7 +15,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Ratio
 from experiments.claims import Estimate
-from experiments.frame import Row, Trained, format_number, rows_of
+from experiments.frame import Row, Trained, format_number, row
 from experiments.measures.estimators import mse_decomposition
 from vmapseeds.reports import plots
 
@@ -66,28 +66,32 @@ def estimator_errors(
   scale = ideal.std(ddof=1)
   k = biased["all"].shape[1]
   parts = {"ideal, k = 1": ideal_parts(1), "ideal": ideal_parts(k)}
-  standard = {what: (x - truth) / scale for what, x in biased.items()}
-  for what, x in standard.items():
+  squares = {}
+  for randomised, accuracies in biased.items():
+    # In standard deviations of one ideal measure, from the truth.
+    x = (accuracies - truth) / scale
+    squares[randomised] = x.mean(axis=1) ** 2
     decomposition = mse_decomposition(x, 0.0)
-    parts[what] = {
-      part: Part(float(getattr(decomposition, part)), jackknifed(x, part))
-      for part in PARTS
-    }
-  squares = {what: x.mean(axis=1) ** 2 for what, x in standard.items()}
+    parts[randomised] = {}
+    for part in PARTS:
+      value = float(getattr(decomposition, part))
+      parts[randomised][part] = Part(value, jackknifed(x, part))
   ratio = measures.mean_variance_ratio(squares["init"], squares["all"])
   return Errors(k, len(ideal), len(biased["all"]), parts, ratio)
 
 
 def ideal_parts(k: int) -> dict[str, Part]:
   """Return what equation 6 says of the ideal estimator."""
+  # Independent measures have no bias, and no correlation.
   values = {"bias": 0.0, "variance": 1 / k, "correlation": 0.0, "mse": 1 / k}
   return {part: Part(value, 0.0) for part, value in values.items()}
 
 
 def jackknifed(x: Float[np.ndarray, "repetitions k"], part: str) -> float:
-  return measures.jackknife(
-    lambda y: float(getattr(mse_decomposition(y, 0.0), part)), x
-  )
+  def part_of(others: np.ndarray) -> float:
+    return float(getattr(mse_decomposition(others, 0.0), part))
+
+  return measures.jackknife(part_of, x)
 
 
 def rows(numbers: Mapping[str, Errors]) -> list[Row]:
@@ -97,12 +101,12 @@ def rows(numbers: Mapping[str, Errors]) -> list[Row]:
     for name, parts in n.of.items():
       if name.startswith("ideal"):
         continue
-      ours = ", ".join(f"{PARTS[p]} {format_number(*parts[p])}" for p in PARTS)
-      table += rows_of(size, (f"{task}: FixHOptEst({name}), k = {n.k}", None, ours))
+      texts = [f"{PARTS[part]} {format_number(*parts[part])}" for part in PARTS]
+      quantity = f"{task}: FixHOptEst({name}), k = {n.k}"
+      table.append(row(quantity, None, ", ".join(texts), size))
     ratio = Estimate(*n.init_over_all, "log", n.repetitions - 1)
-    table += rows_of(
-      size, (f"{task}: mean squared error, init over all", paper.CLAIMS["mse"], ratio)
-    )
+    quantity = f"{task}: mean squared error, init over all"
+    table.append(row(quantity, paper.CLAIMS["mse"], ratio, size))
   return table
 
 

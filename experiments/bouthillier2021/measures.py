@@ -41,8 +41,12 @@ def repetitions(
   number: int,
 ) -> Float[np.ndarray, "repetitions measures"]:
   """Return measures by their repetitions, without repetitions of which one is NaN."""
-  rows = accuracies[: len(accuracies) // number * number].reshape(-1, number).T
-  return rows[~np.isnan(rows).any(axis=1)]
+  # Runs go through the repetitions in turn; a last round may not be whole.
+  whole_rounds = len(accuracies) // number
+  by_round = accuracies[: whole_rounds * number].reshape(-1, number)
+  by_repetition = by_round.T
+  is_whole = ~np.isnan(by_repetition).any(axis=1)
+  return by_repetition[is_whole]
 
 
 def accuracies_by_source(
@@ -52,11 +56,11 @@ def accuracies_by_source(
   """Return a task's accuracies where one source varies within a repetition, or all."""
   task = tasks(trained.scale)[name]
   parts = (*task.sources, EVERYTHING)
-  accuracies = performances(trained, f"{name}_sources").reshape(len(parts), -1)
-  return {
-    part: repetitions(x, task.repetitions)
-    for part, x in zip(parts, accuracies, strict=True)
-  }
+  every = performances(trained, f"{name}_sources").reshape(len(parts), -1)
+  by_source = {}
+  for part, accuracies in zip(parts, every, strict=True):
+    by_source[part] = repetitions(accuracies, task.repetitions)
+  return by_source
 
 
 def by_estimator(
@@ -71,7 +75,9 @@ def by_estimator(
   ideal = performances(trained, f"{name}_ideal")
   fixed = performances(trained, f"{name}_fixed").reshape(len(FIXED), -1)
   number = tasks(trained.scale)[name].repetitions
-  biased = {what: repetitions(x, number) for what, x in zip(FIXED, fixed, strict=True)}
+  biased = {}
+  for randomised, accuracies in zip(FIXED, fixed, strict=True):
+    biased[randomised] = repetitions(accuracies, number)
   return ideal[~np.isnan(ideal)], biased
 
 
@@ -79,8 +85,10 @@ def test_examples(trained: Trained, name: str) -> int:
   """Return on how many examples a run of a task is tested."""
   recipe = tasks(trained.scale)[name].recipe
   data = dataset_of(recipe)
-  every = len(data.train) + sum(map(len, data.tests.values()))
-  return (every - 2 * every // 3) // 2
+  every = len(data.train) + sum(len(test) for test in data.tests.values())
+  # Two thirds are drawn for training; half of the others are for validation.
+  held_out = every - 2 * every // 3
+  return held_out // 2
 
 
 def paired_accuracies(
@@ -132,15 +140,17 @@ class Biased(NamedTuple):
     """
     k = self.measures
     rho = self.correlation
-    freedom = self.repetitions - 1
-    ratio = (1 + (k - 1) * rho) / (1 - rho)
-    if not (ratio > 0 and 0 < self.correlation_se < math.inf):
+    f = (1 + (k - 1) * rho) / (1 - rho)
+    if not (f > 0 and 0 < self.correlation_se < math.inf):
       return Estimate(math.nan, -1, 1)
-    se = k * self.correlation_se / (1 - rho) ** 2 / ratio  # of log F
-    free = max(1.0, 2 / se**2)
-    ends = ratio * free / scipy.stats.chi2.ppf([0.975, 0.025], free)
-    low, high = (ends - 1) / (ends + k - 1)
-    return Estimate(float(rho), low, high, freedom=freedom)
+    # By the delta method: the slope of F at ρ is k / (1 - ρ)².
+    se_of_f = k * self.correlation_se / (1 - rho) ** 2
+    se_of_log = se_of_f / f
+    # The logarithm of χ² with n degrees of freedom has a variance of about 2/n.
+    freedom = max(1.0, 2 / se_of_log**2)
+    f_ends = f * freedom / scipy.stats.chi2.ppf([0.975, 0.025], freedom)
+    low, high = (f_ends - 1) / (f_ends + k - 1)
+    return Estimate(float(rho), low, high, freedom=self.repetitions - 1)
 
   @property
   def of(self) -> str:
@@ -156,7 +166,10 @@ def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
   """The correlation within repetitions, and how few independent measures it leaves."""
   repetitions, measures = accuracies.shape
   rho = average_correlation(accuracies)
-  worth = equivalent_ideal_size(np.inf, rho) if rho > 0 else math.inf
+  worth = math.inf
+  if rho > 0:
+    worth = equivalent_ideal_size(np.inf, rho)
+  # Of the first 1, 2, ..., k measures of each repetition.
   means = np.cumsum(accuracies, axis=1) / np.arange(1, measures + 1)
   se = jackknife(average_correlation, accuracies)
   sd_of_means = means.std(axis=0, ddof=1)
@@ -178,7 +191,7 @@ def variance_ratio_within(
   """Return the variance within repetitions of `a` over that of `b`, as
   `mean_variance_ratio`.
   """
-  return mean_variance_ratio(*(x.var(axis=1, ddof=1) for x in (a, b)))
+  return mean_variance_ratio(a.var(axis=1, ddof=1), b.var(axis=1, ddof=1))
 
 
 def mean_variance_ratio(
@@ -195,6 +208,7 @@ def mean_variance_ratio(
   if min(np.count_nonzero(a), np.count_nonzero(b)) < 2:
     return Ratio(math.nan, math.nan, math.nan)
   ratio = a.mean() / b.mean()
-  se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), a, b)
-  reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, (a, b))) - 1) * se)
-  return Ratio(ratio, ratio / reach, ratio * reach)
+  se_of_log = jackknife(lambda u, v: math.log(u.mean() / v.mean()), a, b)
+  freedom = min(len(a), len(b)) - 1
+  factor = math.exp(scipy.stats.t.ppf(0.975, freedom) * se_of_log)
+  return Ratio(ratio, ratio / factor, ratio * factor)

@@ -44,21 +44,19 @@ class Scatter(NamedTuple):
 
   def recipes(self) -> dict[str, vs.Recipe]:
     """The recipes by the names of campaigns."""
+    recipes = {}
     combinations = itertools.product(*self.varied.values())
-    return {
-      f"{self.name}-{i}": self.recipe.replace(
-        **dict(zip(self.varied, values, strict=True))
-      )
-      for i, values in enumerate(combinations)
-    }
+    for i, values in enumerate(combinations):
+      fields = dict(zip(self.varied, values, strict=True))
+      recipes[f"{self.name}-{i}"] = self.recipe.replace(**fields)
+    return recipes
 
   def runs(self) -> vs.Runs:
     """The runs table, ordered by pair, then by member of the star, then by what is
     swept.
     """
-    return vs.Runs.sweep(
-      seeds=runs_with_partners(self.examples, self.train, self.pairs), **self.swept
-    )
+    seeds = runs_with_partners(self.examples, self.train, self.pairs)
+    return vs.Runs.sweep(seeds=seeds, **self.swept)
 
   def learning_rates(self) -> Float[np.ndarray, " configurations"]:
     """The learning rate of each configuration, campaign by campaign. It is swept."""
@@ -103,13 +101,13 @@ class ShiftRuns(NamedTuple):
 
   def runs(self) -> vs.Runs:
     """The runs table: rows 2i and 2i + 1 are a pair."""
-    sets = [
-      np.random.default_rng([1, i]).permutation(self.examples)[: self.examples * 4 // 5]
-      for i in range(self.pairs)
-    ]
-    return vs.Runs.vary(("init", "order"), 2 * self.pairs).subset(
-      np.repeat(sets, 2, axis=0)
-    )
+    size = self.examples * 4 // 5
+    sets = []
+    for pair in range(self.pairs):
+      shuffled = np.random.default_rng([1, pair]).permutation(self.examples)
+      sets.append(shuffled[:size])
+    runs = vs.Runs.vary(("init", "order"), 2 * self.pairs)
+    return runs.subset(np.repeat(sets, 2, axis=0))
 
 
 class GroupScale(NamedTuple):
@@ -127,12 +125,12 @@ def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs 
   """A training set for each run. Those of runs 2i and 2i + 1 are disjoint. More runs
   leave earlier sets unchanged.
   """
-  shuffles = (
-    np.random.default_rng([0, i]).permutation(examples) for i in range((runs + 1) // 2)
-  )
-  return np.concatenate(
-    [shuffled[: 2 * size].reshape(2, size) for shuffled in shuffles]
-  )[:runs]
+  sets = []
+  for pair in range((runs + 1) // 2):
+    # A generator for each pair, so that more runs change none.
+    shuffled = np.random.default_rng([0, pair]).permutation(examples)
+    sets.append(shuffled[: 2 * size].reshape(2, size))
+  return np.concatenate(sets)[:runs]
 
 
 def runs_with_partners(examples: int, size: int, pairs: int) -> vs.Runs:
@@ -141,13 +139,15 @@ def runs_with_partners(examples: int, size: int, pairs: int) -> vs.Runs:
   """
   sets = training_sets(examples, size, 2 * pairs)
   members = []
-  for i in range(pairs):
-    members.append(
-      vs.Runs.vary("init", 1, start=2 * i, fixed=2 * i).subset(sets[2 * i])
-    )
+  for pair in range(pairs):
+    shared = 2 * pair
+    other = 2 * pair + 1
+    first = vs.Runs.vary("init", 1, start=shared, fixed=shared)
+    members.append(first.subset(sets[shared]))
     for sources in PARTNERS.values():
-      partner = vs.Runs.vary(sources, 1, start=2 * i + 1, fixed=2 * i)
-      members.append(partner.subset(sets[2 * i + ("data" in sources)]))
+      partner = vs.Runs.vary(sources, 1, start=other, fixed=shared)
+      own_set = other if "data" in sources else shared
+      members.append(partner.subset(sets[own_set]))
   return vs.Runs.concat(members)
 
 
@@ -175,20 +175,16 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   every = {}
   for scatter in SCALES[scale].scatters.values():
     runs = scatter.runs()
-    every |= {
-      name: Campaign(recipe, runs) for name, recipe in scatter.recipes().items()
-    }
+    for name, recipe in scatter.recipes().items():
+      every[name] = Campaign(recipe, runs)
   for ensemble in SCALES[scale].ensembles.values():
     tables = group_tables(ensemble.examples, ensemble.train, ensemble.runs)
-    every |= {
-      name: Campaign(ensemble.recipe, tables[group])
-      for group, name in ensemble.campaigns().items()
-    }
+    for group, name in ensemble.campaigns().items():
+      every[name] = Campaign(ensemble.recipe, tables[group])
   shift = SCALES[scale].shift
-  return every | {
-    name: Campaign(shift.recipe_of(domain), shift.runs())
-    for domain, name in shift.campaigns().items()
-  }
+  for domain, name in shift.campaigns().items():
+    every[name] = Campaign(shift.recipe_of(domain), shift.runs())
+  return every
 
 
 SCATTERS = (

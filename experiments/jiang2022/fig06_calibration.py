@@ -43,8 +43,10 @@ class Curve(NamedTuple):
 def calibration_of_group(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
   se = stats.calibration_band(*group, key=jax.random.key(0)).se
-  square = mean_square(curve.accuracy - curve.confidence, noise(curve, se), curve.items)
-  return Curve(len(group.predictions), curve, se, *roots(*square))
+  apart = curve.accuracy - curve.confidence
+  square, square_se = mean_square(apart, noise(curve, se), curve.items)
+  distance, low, high = roots(square, square_se)
+  return Curve(len(group.predictions), curve, se, distance, low, high)
 
 
 compute = groups.computed("cifar10", calibration_of_group)
@@ -57,9 +59,10 @@ def noise(
   """Standard errors of accuracies, at least those of a calibrated bin: `se` is 0 where
   all of few items are right.
   """
-  return np.fmax(
-    se, np.sqrt(curve.confidence * (1 - curve.confidence) / np.maximum(curve.items, 1))
-  )
+  # If the bin were calibrated, its accuracy would be binomial.
+  variance = curve.confidence * (1 - curve.confidence)
+  binomial_se = np.sqrt(variance / np.maximum(curve.items, 1))
+  return np.fmax(se, binomial_se)
 
 
 def mean_square(
@@ -74,7 +77,9 @@ def mean_square(
   known = items[inner] > 0
   d = distance[inner][known]
   s = noise[inner][known]
-  weight = items[inner][known] / items[inner][known].sum()
+  count = items[inner][known]
+  weight = count / count.sum()
+  # The square of a noisy distance is too large by the noise's variance.
   mean = (weight * (d**2 - s**2)).sum()
   # Of squares of normal deviates with mean d and standard deviation s.
   variance = (weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum()
@@ -85,19 +90,20 @@ def roots(square: float, se: float) -> tuple[float, float, float]:
   """The roots of an estimate and of the ends of its interval of two standard errors; 0
   where they are negative.
   """
-  return tuple(math.sqrt(max(0.0, square + side * se)) for side in (0, -2, 2))
+
+  def root(x: float) -> float:
+    return math.sqrt(max(0.0, x))
+
+  return root(square), root(square - 2 * se), root(square + 2 * se)
 
 
 def rows(numbers: Mapping[str, Curve]) -> list[Row]:
-  return [
-    row(
-      f"distance from y = x, {name}",
-      paper.CLAIMS["calibrated"],
-      Estimate(n.distance, n.low, n.high),
-      n.runs,
-    )
-    for name, n in numbers.items()
-  ]
+  lines = []
+  for name, n in numbers.items():
+    distance = Estimate(n.distance, n.low, n.high)
+    quantity = f"distance from y = x, {name}"
+    lines.append(row(quantity, paper.CLAIMS["calibrated"], distance, n.runs))
+  return lines
 
 
 def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:

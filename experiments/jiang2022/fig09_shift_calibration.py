@@ -31,19 +31,19 @@ class ShiftCalibration(NamedTuple):
 
 def compute(trained: Trained) -> ShiftCalibration:
   transfers = shift.compute(trained)
-  return ShiftCalibration(
-    transfers,
-    correlated(*np.array([(n.cace, n.gap) for _, _, n in shift.each(transfers)]).T),
-  )
+  cace = np.array([n.cace for _, _, n in shift.each(transfers)])
+  gap = np.array([n.gap for _, _, n in shift.each(transfers)])
+  return ShiftCalibration(transfers, correlated(cace, gap))
 
 
 def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
   """R² and its interval by the bootstrap over transfers."""
   times = stats.resamples(len(cace), key=jax.random.key(0), replicates=400)
-  rows = (np.repeat(np.arange(len(cace)), counts) for counts in times)
-  _, low, high = stats.from_replicates(
-    [measures.r_squared(cace[some], gap[some]) for some in rows]
-  )
+  replicates = []
+  for counts in times:
+    drawn = np.repeat(np.arange(len(cace)), counts)
+    replicates.append(measures.r_squared(cace[drawn], gap[drawn]))
+  _, low, high = stats.from_replicates(replicates)
   return measures.r_squared(cace, gap), low, high
 
 
@@ -52,16 +52,14 @@ def rows(numbers: ShiftCalibration) -> list[Row]:
   claim = paper.CLAIMS["gap and CACE"]
   bounded = paper.CLAIMS["gap below CACE"]
   lines = [row(claim.statistic, claim, Estimate(*numbers.r_squared, "atanh"), runs)]
-  return lines + [
-    row(
-      f"gap and CACE, {source} to {target}",
-      bounded,
-      f"gap {format_number(n.gap, n.gap_se)}, CACE {format_number(n.cace, n.cace_se)}",
-      n.runs,
-      student_estimate(n.cace - n.gap, math.hypot(n.cace_se, n.gap_se)),
-    )
-    for source, target, n in shift.each(numbers.transfers)
-  ]
+  for source, target, n in shift.each(numbers.transfers):
+    gap = format_number(n.gap, n.gap_se)
+    cace = format_number(n.cace, n.cace_se)
+    # The bound says that the gap is no larger than CACE.
+    excess = student_estimate(n.cace - n.gap, math.hypot(n.cace_se, n.gap_se))
+    quantity = f"gap and CACE, {source} to {target}"
+    lines.append(row(quantity, bounded, f"gap {gap}, CACE {cace}", n.runs, excess))
+  return lines
 
 
 def plot(numbers: ShiftCalibration, axes: np.ndarray) -> None:

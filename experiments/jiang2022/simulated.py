@@ -7,6 +7,7 @@ so that votes are calibrated, or from that of a class next to it.
 import functools
 import math
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -39,7 +40,9 @@ def classes_of(
 ) -> Int[np.ndarray, "runs examples"]:
   """Draw a class for each example and run."""
   u = rng.random((runs, law.shape[1]), np.float32)
-  return sum((u > below).astype(np.int8) for below in law.cumsum(0)[:-1])
+  # A class is the number of bounds below u; the last bound is 1.
+  bounds = law.cumsum(0)[:-1]
+  return sum((u > bound).astype(np.int8) for bound in bounds)
 
 
 def group(
@@ -58,14 +61,17 @@ def group(
       random.
   """
   law = votes_law()
-  labels = classes_of(rng, law, 1)[0]
+  calibrated = classes_of(rng, law, 1)[0]
   random = rng.integers(0, CLASSES, EXAMPLES)
-  labels = np.where(rng.random(EXAMPLES) < moved, random, labels)
+  is_moved = rng.random(EXAMPLES) < moved
+  labels = np.where(is_moved, random, calibrated)
+
   predictions = classes_of(rng, law, runs)
   if effect:
     share = abs(effect * rng.standard_normal((runs, 1)))
     anew = rng.integers(0, CLASSES, predictions.shape)
-    predictions = np.where(rng.random(predictions.shape) < share, anew, predictions)
+    is_anew = rng.random(predictions.shape) < share
+    predictions = np.where(is_anew, anew, predictions)
   return Group(predictions, labels, CLASSES)
 
 
@@ -79,10 +85,12 @@ def points(
   """Error and disagreement of configurations, normal with correlation r; pairs share
   what their configuration has.
   """
-  between = rng.normal(size=(configurations, 1))
-  noise = math.sqrt(1 / r - 1) * rng.normal(size=(2, configurations, pairs))
-  error, disagreement = 0.3 + 0.03 * (between + noise)
-  return Points(ratio * error, disagreement, np.zeros(configurations, bool))
+  of_configuration = rng.normal(size=(configurations, 1))
+  # What both share has variance 1, so that their correlation is r.
+  own = math.sqrt(1 / r - 1) * rng.normal(size=(2, configurations, pairs))
+  error, disagreement = 0.3 + 0.03 * (of_configuration + own)
+  is_augmented = np.zeros(configurations, bool)
+  return Points(ratio * error, disagreement, is_augmented)
 
 
 def simulate_scatter(
@@ -111,19 +119,27 @@ def simulate_gap(rng: np.random.Generator) -> Estimate:
 
 def simulate_beta(rng: np.random.Generator) -> Estimate:
   rates = rng.beta(0.4, 0.9, EXAMPLES)
-  counts = np.bincount(rng.binomial(RUNS, rates), minlength=RUNS + 1)
+  wrong_runs = rng.binomial(RUNS, rates)
+  counts = np.bincount(wrong_runs, minlength=RUNS + 1)
   _, distance = fig11_errors.fit_beta(counts)
-  again = rng.multinomial(EXAMPLES, counts / EXAMPLES, 50)
-  se = np.std([fig11_errors.fit_beta(c)[1] for c in again], ddof=1)
+  # The bootstrap over examples, as in the figure.
+  distances = []
+  for resample in rng.multinomial(EXAMPLES, counts / EXAMPLES, 50):
+    _, distance_again = fig11_errors.fit_beta(resample)
+    distances.append(distance_again)
+  se = np.std(distances, ddof=1)
   return claims.student_estimate(distance, se)
 
 
 def simulate_confidences(rng: np.random.Generator, last: float) -> Estimate:
   """Shares of an example's ten pairs in the middle and the last fifth."""
-  middle = rng.binomial(10, 0.03, 10_000) / 10
-  above = rng.binomial(10, last, 10_000) / 10
-  ses = (x.std(ddof=1) / 100 for x in (middle, above))
-  return claims.student_estimate(above.mean() - middle.mean(), sum(ses))
+  examples = 10_000
+  middle = rng.binomial(10, 0.03, examples) / 10
+  above = rng.binomial(10, last, examples) / 10
+  # The sum of both errors allows for any correlation of the two shares.
+  root = math.sqrt(examples)
+  se = middle.std(ddof=1) / root + above.std(ddof=1) / root
+  return claims.student_estimate(above.mean() - middle.mean(), se)
 
 
 def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
@@ -132,18 +148,25 @@ def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
   law = stats.finite_ensemble_calibration(
     stats.vote_fractions(predictions, CLASSES),
     2,
-    key=table1_ensembles.jax.random.key(0),
+    key=jax.random.key(0),
     replicates=table1_ensembles.SIMULATIONS,
   )
-  caces = [stats.cace(predictions[i::50], labels, CLASSES) for i in range(50)]
-  se = math.hypot(np.std(caces, ddof=1) / math.sqrt(50), law.cace_sd)
-  return claims.student_estimate(float(np.mean(caces) - law.cace), float(se))
+  ensembles = RUNS // 2
+  caces = []
+  for i in range(ensembles):
+    of_two = predictions[i::ensembles]
+    caces.append(stats.cace(of_two, labels, CLASSES))
+  se_of_mean = np.std(caces, ddof=1) / math.sqrt(ensembles)
+  excess = np.mean(caces) - law.cace
+  se = math.hypot(se_of_mean, law.cace_sd)
+  return claims.student_estimate(float(excess), float(se))
 
 
 def simulate_same_data(rng: np.random.Generator) -> Estimate:
   """Values of four groups, those of one training set 2.5 times as large."""
   means = {"AllDiff": 0.04, "DiffData": 0.04, "DiffInit": 0.1, "DiffOrder": 0.1}
-  values = {name: (rng.normal(mean, 0.003), 0.003) for name, mean in means.items()}
+  se = 0.003
+  values = {name: (rng.normal(mean, se), se) for name, mean in means.items()}
   return table1_ensembles.same_data_over_different(values)
 
 
@@ -154,8 +177,12 @@ def simulated_ratio(ratio: float) -> Simulated:
 
 def simulated_ensemble(ratio: float) -> Simulated:
   """The ratio of 100 runs, with a standard error of 0.006."""
-  draw = lambda rng: claims.positive_estimate(rng.normal(ratio, 0.006), 0.006)  # noqa: E731
-  return Simulated(draw, f"100 runs, ratio {ratio} ± 0.006")
+  se = 0.006
+
+  def draw(rng: np.random.Generator) -> Estimate:
+    return claims.positive_estimate(rng.normal(ratio, se), se)
+
+  return Simulated(draw, f"100 runs, ratio {ratio} ± {se}")
 
 
 SIMULATED = {

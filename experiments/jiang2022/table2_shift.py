@@ -23,28 +23,38 @@ SMALL = 0.1  # a gap below this counts as small
 def rows(numbers: Transfers) -> list[Row]:
   lines = []
   for source, target, n in shift.each(numbers):
-    ours = (
-      f"error {format_percent(n.errors.mean())}, sd {format_percent(n.errors.std(ddof=1))}; "
-      f"disagreement {format_percent(n.disagreement.mean())}, sd {format_percent(n.disagreement.std(ddof=1))}; "
-      f"gap {format_percent(n.gap, n.gap_se)}; CACE {format_number(n.cace, n.cace_se)}, if calibrated {n.calibrated:.4f}"
+    gap = format_percent(n.gap, n.gap_se)
+    cace = format_number(n.cace, n.cace_se)
+    parts = (
+      f"error {mean_and_sd(n.errors)}",
+      f"disagreement {mean_and_sd(n.disagreement)}",
+      f"gap {gap}",
+      f"CACE {cace}, if calibrated {n.calibrated:.4f}",
     )
-    lines.append(row(f"{source} to {target}", None, ours, n.runs))
+    lines.append(row(f"{source} to {target}", None, "; ".join(parts), n.runs))
   return [*lines, *patterns(numbers)]
+
+
+def mean_and_sd(values: np.ndarray) -> str:
+  return f"{format_percent(values.mean())}, sd {format_percent(values.std(ddof=1))}"
 
 
 def patterns(numbers: Transfers) -> list[Row]:
   """The rows that compare the domains here with the paper's, for networks that are not
   pretrained.
   """
+  # The third column of the paper's table has the gaps.
   theirs = np.array(paper.table2("not pretrained"))[..., 2]
   own = np.eye(len(numbers), dtype=bool)
+  other = ~own
   every = [n for _, _, n in shift.each(numbers)]
-  gaps, ses = np.array([(n.gap, n.gap_se) for n in every]).T.reshape(2, *own.shape)
+  gaps = np.array([n.gap for n in every]).reshape(own.shape)
+  ses = np.array([n.gap_se for n in every]).reshape(own.shape)
   runs = sum(n.runs for n in every) // len(numbers)
   within = gaps[own].mean()
   within_se = math.hypot(*ses[own]) / own.sum()
-  beyond = gaps[~own].mean()
-  beyond_se = math.hypot(*ses[~own]) / (~own).sum()
+  beyond = gaps[other].mean()
+  beyond_se = math.hypot(*ses[other]) / other.sum()
   claim = paper.CLAIMS["shift"]
   further = claims.difference_of(
     claims.student_estimate(beyond, beyond_se, unit="%"),
@@ -52,11 +62,11 @@ def patterns(numbers: Transfers) -> list[Row]:
   )
   where = "table 2, not pretrained"
   printed_within = (format_percent(theirs[own].mean()), where)
-  printed_beyond = (format_percent(theirs[~own].mean()), where)
+  printed_beyond = (format_percent(theirs[other].mean()), where)
   few = (f"{(theirs < SMALL).sum()} of {theirs.size}", where)
-  ours = (
-    f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
-  )
+  small = (gaps < SMALL).sum()
+  surely_small = (gaps + 2 * ses < SMALL).sum()
+  ours = f"{small} of {gaps.size}, surely {surely_small}"
   return rows_of(
     runs,
     (
@@ -77,9 +87,8 @@ def plot(numbers: Transfers, axes: np.ndarray) -> None:
     ("CACE", lambda n: n.cace),
   )
   for ax, (title, value_of) in zip(axes, maps, strict=True):
-    values = np.array([value_of(n) for _, _, n in shift.each(numbers)]).reshape(
-      len(numbers), -1
-    )
+    flat = [value_of(n) for _, _, n in shift.each(numbers)]
+    values = np.reshape(flat, (len(numbers), -1))
     drawn = ax.imshow(values, cmap=plots.COUNT_COLORS, vmin=0)
     for (line, column), x in np.ndenumerate(values):
       ax.text(column, line, f"{x:.3g}", ha="center", va="center", color="white")

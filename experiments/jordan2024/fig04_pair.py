@@ -54,11 +54,15 @@ def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
   first = int(abs(rates - of_first).argmin())
   away = abs(rates - of_second)
   away[first] = math.inf
-  examples = first, int(away.argmin())
-  chosen = p_values(tallies, np.array(examples))[0]
-  middle = np.flatnonzero((rates >= MIDDLE[0]) & (rates <= MIDDLE[1]))
-  right = tuple(rates[i] for i in examples)
-  both = 1 - (2 - sum(right)) + tallies.joint_errors[examples] / tallies.runs
+  second = int(away.argmin())
+  examples = (first, second)
+  (chosen,) = p_values(tallies, np.array(examples))
+  low, high = MIDDLE
+  middle = np.flatnonzero((rates >= low) & (rates <= high))
+  right = (rates[first], rates[second])
+  # Runs that are wrong on either count once: both wrong are counted twice before.
+  both_wrong = tallies.joint_errors[examples] / tallies.runs
+  both = 1 - (2 - sum(right)) + both_wrong
   pairs, _ = np.histogram(p_values(tallies, middle), EDGES)
   return Pair(
     tallies.runs,
@@ -82,52 +86,52 @@ def p_values(
   wrong = tallies.wrong[examples].astype(float)
   i, j = np.triu_indices(len(examples), 1)
   joint = tallies.joint_errors[examples[i], examples[j]]
+  # Pearson's χ² of a table of two by two, from its counts.
   covariance = runs * joint - wrong[i] * wrong[j]
   spread = wrong[i] * (runs - wrong[i]) * wrong[j] * (runs - wrong[j])
-  return scipy.stats.chi2.sf(
-    np.where(spread > 0, runs * covariance**2 / np.where(spread > 0, spread, 1), 0),
-    df=1,
-  )
+  varies = spread > 0
+  chi_squared = runs * covariance**2 / np.where(varies, spread, 1)
+  return scipy.stats.chi2.sf(np.where(varies, chi_squared, 0), df=1)
 
 
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
-  se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
+  first, second = n.right
   claim = paper.CLAIMS["pair"]
-  product = n.right[0] * n.right[1]
+  product = first * second
   # Of independent errors, which the paper's pair has.
   apart_se = math.sqrt(math.prod(p * (1 - p) for p in n.right) / n.runs)
+  apart = claims.student_estimate(n.both - product, apart_se, unit="%")
   pairs = n.pairs.sum()
   dependent_share = n.pairs[0] / pairs if pairs else math.nan
+  printed_first, printed_second = paper.RIGHT
+  both = f"{share_of_runs(n.both, n.runs)}, the product is {format_percent(product)}"
   return rows_of(
     n.runs,
-    *(
-      (f"runs that have the {which} example right", printed, format_percent(p, e))
-      for which, printed, p, e in zip(
-        ("first", "second"),
-        paper.RIGHT,
-        n.right,
-        se[:2],
-        strict=True,
-      )
+    (
+      "runs that have the first example right",
+      printed_first,
+      share_of_runs(first, n.runs),
     ),
     (
-      "runs that have both right",
-      paper.BOTH_RIGHT,
-      f"{format_percent(n.both, se[2])}, the product is {format_percent(product)}",
+      "runs that have the second example right",
+      printed_second,
+      share_of_runs(second, n.runs),
     ),
+    ("runs that have both right", paper.BOTH_RIGHT, both),
     ("p-value of the χ² test", ("0.16", "from figure 4's counts"), f"{n.p_value:.2g}"),
-    (
-      claim.statistic,
-      claim,
-      claims.student_estimate(n.both - product, apart_se, unit="%"),
-    ),
+    (claim.statistic, claim, apart),
     (
       "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
       None,
       f"{format_percent(dependent_share)} of {pairs:,}",
     ),
   )
+
+
+def share_of_runs(p: float, runs: int) -> str:
+  """A share with its binomial standard error."""
+  return format_percent(p, math.sqrt(p * (1 - p) / runs))
 
 
 def plot(numbers: Pair, axes: np.ndarray) -> None:

@@ -93,9 +93,12 @@ def count(results: xr.Dataset, tasks: int) -> Counts:
   """
   runs = results.sizes["run"] // tasks
   examples = results.sizes["example"]
-  counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
+  error_rates = np.full((runs, tasks), np.nan)
+  wrong = np.zeros((tasks, examples), np.int64)
+  counts = Counts(error_rates, wrong)
   for run in range(runs):
-    part = results.isel(run=slice(run * tasks, (run + 1) * tasks)).load()
+    first = run * tasks
+    part = results.isel(run=slice(first, first + tasks)).load()
     kept = ~part.diverged.values
     errors = vs.error_matrix(part)
     counts.error_rates[run, kept] = stats.error_rates(errors)
@@ -112,10 +115,14 @@ def fit_tasks(counts: Counts) -> Tasks:
   n = wrong.shape[1]
   error = np.nanmean(rates, 0)
   variance = np.nanvar(rates, 0, ddof=1)
-  independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
+  # Each example's variance over runs, unbiased, as if no two were wrong together.
+  disagreeing_pairs = (wrong * (runs[:, None] - wrong)).sum(1)
+  independent = disagreeing_pairs / (runs * (runs - 1) * n**2)
+  # Equation 3.
   distribution = n / (n - 1) * (variance - independent)
   equation_6 = measures.calibration_variance(error, n)
   binomial = stats.binomial_variance(error, n)
+  # Theorem 3: no variance is negative, but its unbiased estimate may be.
   theorem_3 = np.maximum(0, equation_6 + (1 - 1 / n) * distribution)
 
   predicted = {"equation_6": equation_6, "binomial": binomial, "theorem_3": theorem_3}
@@ -177,15 +184,17 @@ def caps(
   and accuracies were normal.
   """
   rng = np.random.default_rng(1)
-  observed = equation_6 * rng.chisquare(runs - 1, (REPLICATES, len(runs))) / (runs - 1)
+  # A variance of normal values is a χ² over its degrees of freedom.
+  freedom = runs - 1
+  observed = equation_6 * rng.chisquare(freedom, (REPLICATES, len(runs))) / freedom
   fit = replicates(observed, np.broadcast_to(equation_6, observed.shape))
   rival = replicates(observed, np.broadcast_to(binomial, observed.shape))
 
   def cap(values: Float[np.ndarray, " replicates"]) -> Cap:
     return Cap(values.mean(), *np.quantile(values, (0.025, 0.975)))
 
-  ratio = cap(rival.mean_squared_error / fit.mean_squared_error)
-  return {f: cap(getattr(fit, f)) for f in fit._fields}, ratio
+  by_field = {field: cap(values) for field, values in fit._asdict().items()}
+  return by_field, cap(rival.mean_squared_error / fit.mean_squared_error)
 
 
 def replicates(
@@ -193,11 +202,10 @@ def replicates(
   predicted: Float[np.ndarray, "replicates tasks"],
 ) -> measures.VarianceFit:
   """`measures.variance_fit` of every row."""
-  return measures.VarianceFit(
-    *np.transpose(
-      [measures.variance_fit(*row) for row in zip(observed, predicted, strict=True)]
-    )
-  )
+  of_rows = []
+  for observed_row, predicted_row in zip(observed, predicted, strict=True):
+    of_rows.append(measures.variance_fit(observed_row, predicted_row))
+  return measures.VarianceFit(*np.transpose(of_rows))
 
 
 def rows(n: Tasks) -> list[Row]:
@@ -242,6 +250,7 @@ def over_equation_6(
   predicted = measures.calibration_variance(error, examples)
   ratio = variance.sum() / predicted.sum()
   tasks = len(error)
+  # The standard error of a ratio of sums, by the delta method.
   apart = variance - ratio * predicted
   se = np.sqrt(tasks / (tasks - 1) * (apart**2).sum()) / predicted.sum()
   return claims.positive_estimate(ratio, se)

@@ -70,9 +70,9 @@ def compute(trained: Trained) -> dict[str, Correlations]:
 def accuracies_of_halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
   """The accuracies on even and odd examples of the runs that did not diverge."""
   examples = results.sizes["example"]
-  return 1 - results.half_errors.values[~results.diverged.values] / np.array(
-    [(examples + 1) // 2, examples // 2]
-  )
+  sizes = np.array([(examples + 1) // 2, examples // 2])
+  kept = ~results.diverged.values
+  return 1 - results.half_errors.values[kept] / sizes
 
 
 def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlations:
@@ -81,6 +81,7 @@ def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlat
   pairs = []
   for i, second in enumerate(names):
     for first in names[:i]:
+      # Even examples of one, odd ones of the other: no image is in both.
       x = accuracies[first][:, 0]
       y = accuracies[second][:, 1]
       r = np.nan
@@ -117,14 +118,10 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
   """For each data set: R² of all pairs, starred where p < 0.05, and the accuracies of
   the pair with the largest R².
   """
-  pairs_of_axes = axes.reshape(-1, 2)
-  for (matrix_ax, scatter_ax), (data, n) in zip(
-    pairs_of_axes,
-    numbers.items(),
-    strict=True,
-  ):
-    draw_matrix(n, data, matrix_ax)
-    draw_best(n, data, scatter_ax)
+  for pair_of_axes, data in zip(axes.reshape(-1, 2), numbers, strict=True):
+    matrix_ax, scatter_ax = pair_of_axes
+    draw_matrix(numbers[data], data, matrix_ax)
+    draw_best(numbers[data], data, scatter_ax)
 
 
 def draw_matrix(n: Correlations, data: str, ax: Axes) -> None:
@@ -134,19 +131,22 @@ def draw_matrix(n: Correlations, data: str, ax: Axes) -> None:
   for pair in n.pairs:
     row = names.index(pair.second)
     column = names.index(pair.first)
-    squares[row, column] = pair.r**2
-    if np.isfinite(pair.r):
-      star = "*" if pair.p_value < LEVEL else ""
-      ax.text(
-        column,
-        row,
-        f"{pair.r**2:.2f}{star}",
-        ha="center",
-        va="center",
-        fontsize="small",
-        # Legible on light and on dark cells.
-        color="white" if pair.r**2 > 0.5 else plots.INK,
-      )
+    r_squared = pair.r**2
+    squares[row, column] = r_squared
+    if not np.isfinite(r_squared):
+      continue
+    star = "*" if pair.p_value < LEVEL else ""
+    # Legible on light and on dark cells.
+    color = "white" if r_squared > 0.5 else plots.INK
+    ax.text(
+      column,
+      row,
+      f"{r_squared:.2f}{star}",
+      ha="center",
+      va="center",
+      fontsize="small",
+      color=color,
+    )
   ax.imshow(squares[:, :-1], cmap="Blues", vmin=0, vmax=1, aspect="auto")
   ax.set_xticks(range(len(names) - 1), names[:-1], rotation=30, ha="right")
   ax.set_yticks(range(1, len(names)), names[1:])

@@ -46,14 +46,16 @@ def compare_with_binomial(epochs: int, tallies: stats.Tallies) -> BinomialFit:
     "independent": tallies.independent_errors_variance().value,
   }
   low, high = stats.variance_over_runs(observed.accuracies).interval
-  drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
-  return BinomialFit(
-    epochs,
-    observed,
-    {k: safe_ratio(v, observed.sd**2) for k, v in predicted.items()},
-    {k: (safe_ratio(v, high), safe_ratio(v, low)) for k, v in predicted.items()},
-    {"binomial": drawn, "independent": simulated(tallies)},
-  )
+  over_observed = {}
+  intervals = {}
+  for name, variance in predicted.items():
+    over_observed[name] = safe_ratio(variance, observed.sd**2)
+    # The larger the observed variance, the smaller the ratio.
+    intervals[name] = (safe_ratio(variance, high), safe_ratio(variance, low))
+  rng = np.random.default_rng(0)
+  drawn = rng.binomial(n, observed.mean, tallies.runs) / n
+  samples = {"binomial": drawn, "independent": simulated(tallies)}
+  return BinomialFit(epochs, observed, over_observed, intervals, samples)
 
 
 def safe_ratio(a: float, b: float) -> float:
@@ -62,16 +64,13 @@ def safe_ratio(a: float, b: float) -> float:
 
 
 def rows(numbers: BinomialFit) -> list[Row]:
-  n = numbers
-  return [
-    row(
-      f"variance, {name} over observed",
-      paper.CLAIMS[name],
-      Estimate(n.over_observed[name], *n.intervals[name], "log"),
-      n.observed.runs,
-    )
-    for name in ("binomial", "independent")
-  ]
+  lines = []
+  for name in ("binomial", "independent"):
+    low, high = numbers.intervals[name]
+    ratio = Estimate(numbers.over_observed[name], low, high, "log")
+    quantity = f"variance, {name} over observed"
+    lines.append(row(quantity, paper.CLAIMS[name], ratio, numbers.observed.runs))
+  return lines
 
 
 def plot(numbers: BinomialFit, axes: np.ndarray) -> None:

@@ -58,12 +58,15 @@ def true_values(tallies: stats.Tallies) -> Intervals:
   value.
   """
   mean = tallies.example_error_rates().mean()
-  rest = (
-    tallies.test_set_variance().value,
-    tallies.distribution_variance().value,
-    tallies.split_correlation().value,
+  variance = tallies.test_set_variance().value
+  distribution = tallies.distribution_variance().value
+  correlation = tallies.split_correlation().value
+  return Intervals(
+    (mean, mean),
+    (variance, variance),
+    (distribution, distribution),
+    (correlation, correlation),
   )
-  return Intervals(*((x, x) for x in (mean, *rest)))
 
 
 class Coverage(NamedTuple):
@@ -80,9 +83,10 @@ def groups_of_runs(
   size: int,
 ) -> list[Int[np.ndarray, "2 size"]]:
   """The numbers of errors on both halves of disjoint groups of `size` runs."""
-  runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
+  order = np.random.default_rng(0).permutation(tallies.runs)
+  shuffled = tallies.halves[:, order]
   starts = range(0, tallies.runs - size + 1, size)
-  return [runs[:, start : start + size] for start in starts]
+  return [shuffled[:, start : start + size] for start in starts]
 
 
 def coverage_of_groups(tallies: stats.Tallies, size: int) -> Coverage:
@@ -148,20 +152,20 @@ def skewness_of_accuracy(halves: Int[np.ndarray, "2 runs"]) -> Skewness:
   if not np.ptp(right):
     return Skewness(math.nan, math.nan)
   z = (right - right.mean()) / right.std()
-  moment = (z**3).mean()
-  influence = z**3 - 3 * z - moment - 1.5 * moment * (z**2 - 1)
+  skewness = (z**3).mean()
+  # What one run adds: by the third moment, by the mean, and by the variance.
+  influence = z**3 - 3 * z - skewness - 1.5 * skewness * (z**2 - 1)
   se = influence.std() / math.sqrt(len(z))
-  return Skewness(moment, 2 * scipy.stats.norm.sf(abs(moment) / se))
+  p_value = 2 * scipy.stats.norm.sf(abs(skewness) / se)
+  return Skewness(skewness, p_value)
 
 
 def skewed(tallies: stats.Tallies, size: int, level: float) -> float:
   """The share of disjoint groups of `size` runs whose skewness has p below `level`."""
-  return np.mean(
-    [
-      skewness_of_accuracy(group).p_value < level
-      for group in groups_of_runs(tallies, size)
-    ]
-  )
+  are_skewed = []
+  for group in groups_of_runs(tallies, size):
+    are_skewed.append(skewness_of_accuracy(group).p_value < level)
+  return np.mean(are_skewed)
 
 
 # Claims: each takes the intervals of a short and a long training, and the
@@ -197,22 +201,17 @@ def claim_shares(
   intervals leave no doubt.
   """
   rng = np.random.default_rng(size)
-  halves = [
-    (tallies.halves, tallies.independent_errors_variance().value, tallies.examples)
-    for tallies in (short, long)
-  ]
+  trainings = (short, long)
+  independent = [each.independent_errors_variance().value for each in trainings]
   times_seen = dict.fromkeys(CLAIMS, 0)
   for _ in range(DRAWS):
-    drawn = [
-      intervals_of_halves(
-        runs[:, rng.choice(runs.shape[1], size, replace=False)],
-        independent,
-        examples,
-      )
-      for runs, independent, examples in halves
-    ]
+    drawn = []
+    for tallies, own_variance in zip(trainings, independent, strict=True):
+      chosen = rng.choice(tallies.runs, size, replace=False)
+      halves = tallies.halves[:, chosen]
+      drawn.append(intervals_of_halves(halves, own_variance, tallies.examples))
     for name, claim in CLAIMS.items():
-      times_seen[name] += bool(claim(*drawn, halves[0][1], halves[1][1]))
+      times_seen[name] += bool(claim(*drawn, *independent))
   return {name: count / DRAWS for name, count in times_seen.items()}
 
 
@@ -248,16 +247,23 @@ def pairs_seen(
   wrong = tallies.wrong.astype(float)
   total = tallies.runs
   middle = middling(tallies)
-  i, j = np.triu_indices(len(middle), 1)
-  i = middle[i]
-  j = middle[j]
+  first, second = np.triu_indices(len(middle), 1)
+  i = middle[first]
+  j = middle[second]
+  # φ² of a table of two by two, from its counts.
   covariance = total * tallies.joint_errors[i, j] - wrong[i] * wrong[j]
-  phi = covariance**2 / (wrong[i] * (total - wrong[i]) * wrong[j] * (total - wrong[j]))
-  beyond = np.maximum(phi - 1 / total, 0)
+  variance_i = wrong[i] * (total - wrong[i])
+  variance_j = wrong[j] * (total - wrong[j])
+  phi_squared = covariance**2 / (variance_i * variance_j)
+  beyond_chance = np.maximum(phi_squared - 1 / total, 0)
+
   limit = scipy.stats.chi2.isf(0.05, 1)
-  return np.array(
-    [scipy.stats.ncx2.sf(limit, 1, np.maximum(n * beyond, 1e-9)).mean() for n in runs]
-  )
+  shares = []
+  for count in runs:
+    # SciPy's law has no parameter of 0.
+    parameter = np.maximum(count * beyond_chance, 1e-9)
+    shares.append(scipy.stats.ncx2.sf(limit, 1, parameter).mean())
+  return np.array(shares)
 
 
 def middling(tallies: stats.Tallies) -> Int[np.ndarray, " chosen"]:
@@ -272,11 +278,12 @@ def half_seen(tallies: stats.Tallies) -> tuple[int | None, int, int]:
   """
   chosen = len(middling(tallies))
   grid = range(1, tallies.runs + 1)
-  least = bisect.bisect_left(
-    grid,
-    0.5,
-    key=lambda runs: pairs_seen(tallies, np.array([runs]))[0],
-  )
+
+  def share_seen(runs: int) -> float:
+    return pairs_seen(tallies, np.array([runs]))[0]
+
+  # More runs see more pairs.
+  least = bisect.bisect_left(grid, 0.5, key=share_seen)
   needed = None
   if chosen > 1 and least < len(grid):
     needed = grid[least]

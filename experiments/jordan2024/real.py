@@ -134,15 +134,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     for folder in (flags.campaigns, out):
       check_writable(folder)
     gallery.check_same(out, "jordan2024", flags.study)
+    # A folder for each length.
     places = [Path(flags.campaigns, f"{flags.study}-{e}") for e in study.epochs]
     if flags.runs:
       train_missing(study, places, out, flags.runs)
     out.mkdir(parents=True, exist_ok=True)
     for epochs, place in zip(study.epochs, places, strict=True):
       if (place / "zarr.json").exists():
-        export(
-          place, out / f"predictions-{epochs}-{first_seed(place, out, epochs)}.npz"
-        )
+        first = first_seed(place, out, epochs)
+        export(place, out / f"predictions-{epochs}-{first}.npz")
     if flags.figures:
       other_runs = flags.campaigns if flags.other else None
       write_figures(out, flags.study, flags.note, other_runs)

@@ -45,14 +45,15 @@ def share_of_duration(epochs: int, tallies: stats.Tallies) -> GenuineShare:
   total = tallies.test_set_variance().value
   distribution = tallies.distribution_variance()
   part = distribution.value
-  # Both have the same error, up to this factor.
-  rest = 1 - 1 / tallies.examples
+  # Equation 3: both have the same error, up to this factor.
+  factor = 1 - 1 / tallies.examples
 
-  def share_of_total(end):
-    whole = rest * (end - part) + total
+  def share_of_total(end: float) -> float:
+    whole = factor * (end - part) + total
     return end / whole if whole > 0 else math.nan
 
-  interval = tuple(share_of_total(end) for end in distribution.interval)
+  low, high = distribution.interval
+  interval = (share_of_total(low), share_of_total(high))
   return GenuineShare(epochs, tallies.runs, share_of_total(part), interval)
 
 

@@ -97,8 +97,11 @@ def gap_ece(
   confidence = 1 / (1 + np.exp(-abs(gaps)))
   bin_of = np.minimum(np.floor((confidence - lowest) / (1 - lowest) * bins), bins - 1)
   excess = ((gaps >= 0) == (labels == 1)) - confidence
-  totals = [np.where(bin_of == b, excess, 0.0).sum(-1) for b in range(bins)]
-  return safe_divide(sum(map(abs, totals)), gaps.shape[-1])
+  total = np.zeros(gaps.shape[:-1])
+  for number in range(bins):
+    in_bin = np.where(bin_of == number, excess, 0.0)
+    total = total + abs(in_bin.sum(-1))
+  return safe_divide(total, gaps.shape[-1])
 
 
 def ensemble_gaps(
@@ -130,18 +133,16 @@ def ensemble_gaps(
   gaps = read_reals("gaps", gaps, "models examples")
   if members is None:
     return safe_divide(gaps.sum(0), len(gaps))
-  members = np.asarray(
-    read_classes(
-      "members",
-      members,
-      "ensembles members",
-      len(gaps),
-      contents="model indices,",
-    )
+  members = read_classes(
+    "members",
+    members,
+    "ensembles members",
+    len(gaps),
+    contents="model indices,",
   )
-  return safe_divide(
-    as_float64(times_drawn(members, len(gaps))) @ gaps, members.shape[1]
-  )
+  # A product with how often each model is in an ensemble gathers no gaps.
+  times = as_float64(times_drawn(np.asarray(members), len(gaps)))
+  return safe_divide(times @ gaps, members.shape[1])
 
 
 def ecdf(
@@ -165,13 +166,15 @@ def ecdf(
          [0.75, 0.75]])
   """
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
-  at = read_reals("at", at, "points")
+  points = read_reals("at", at, "points")
+  shape = (*gaps.shape[:-1], len(points))
   if not gaps.size:
-    return np.full((*gaps.shape[:-1], len(at)), np.nan)
-  below = np.stack(
-    [np.searchsorted(np.sort(row), at, side="right") for row in np.atleast_2d(gaps)]
-  )
-  return safe_divide(below, gaps.shape[-1]).reshape(*gaps.shape[:-1], len(at))
+    return np.full(shape, np.nan)
+  # From the right: a gap equal to z counts.
+  counts = []
+  for row in np.atleast_2d(gaps):
+    counts.append(np.searchsorted(np.sort(row), points, side="right"))
+  return safe_divide(np.stack(counts), gaps.shape[-1]).reshape(shape)
 
 
 def reference_ecdf(
@@ -200,9 +203,10 @@ def reference_ecdf(
   pooled = read_reals("reference_gaps", reference_gaps, "models examples").reshape(-1)
   if not interpolated or not pooled.size:
     return ecdf(pooled, at)
-  at = read_reals("at", at, "points")
+  points = read_reals("at", at, "points")
   pooled = np.sort(pooled)
-  return np.interp(at, pooled, ecdf(pooled, pooled), left=0.0, right=1.0)
+  heights = ecdf(pooled, pooled)
+  return np.interp(points, pooled, heights, left=0.0, right=1.0)
 
 
 def dkw_threshold(
@@ -279,11 +283,14 @@ def trimmed_ks_distance(
   examples = candidates.shape[-1]
   if not reference.size or not examples:
     return np.full(candidates.shape[:-1], np.nan)
+  # Γ = Ĝ ∘ Ĝ_k⁻¹: the reference's eCDF at the candidate's sorted gaps.
   pooled = np.sort(reference.reshape(-1))
   ordered = np.sort(candidates, axis=-1)
   before = np.searchsorted(pooled, ordered, side="left") / pooled.size
   after = np.searchsorted(pooled, ordered, side="right") / pooled.size
-  return _trimmed(*_sides(before, after), np.arange(examples + 1) / examples, alpha)
+  low, high = _sides(before, after)
+  t = np.arange(examples + 1) / examples
+  return _trimmed(low, high, t, alpha)
 
 
 def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -310,12 +317,17 @@ def _trimmed(
   weight, only repeat constraints.
   """
   slope = 1 / (1 - alpha)
+  # B at both sides of each step.
   low = low - slope * t
   high = high - slope * t
   above = high.max(-1)
-  between = (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2
   below = 1 - slope - low.min(-1)
-  return np.asarray(np.maximum(np.maximum(above, below), np.maximum(between, 0.0)))
+  # L(t) is the least B up to t, and U(t) the largest from there on: the largest of
+  # their differences is that of some B and the least before it.
+  least_so_far = np.minimum.accumulate(low, axis=-1)
+  between = (high - least_so_far).max(-1) / 2
+  outside = np.maximum(above, below)
+  return np.asarray(np.maximum(outside, np.maximum(between, 0.0)))
 
 
 def trimming_level(
@@ -373,9 +385,9 @@ def trimming_level(
     at_least=1,
   )
   if reference.shape[1] != candidates.shape[-1]:
-    shapes = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
     raise UserError(
-      f"{shapes}: give gaps of the same examples, which are the last axis"
+      f"reference_gaps has shape {reference.shape} and candidate_gaps "
+      f"{candidates.shape}: give gaps of the same examples, which are the last axis"
     )
   models, examples = reference.shape
   half = examples // 2
@@ -390,9 +402,9 @@ def trimming_level(
     threshold = ks_threshold(examples, epsilon)
   threshold = read_number("threshold", threshold, "(0, inf]")
 
-  draws = np.asarray(
-    jax.random.randint(read_key(key), (replicates, 2, half), 0, examples)
-  )
+  # Algorithm 1 draws N/2 examples for the reference, and as many for the candidates.
+  size = (replicates, 2, half)
+  draws = np.asarray(jax.random.randint(read_key(key), size, 0, examples))
   flat = candidates.reshape(-1, examples)
   levels = _levels_of_draws(reference, flat, draws, alphas, threshold)
   levels = levels.reshape(*shape, replicates)
@@ -408,9 +420,9 @@ def _read_levels(alphas: object) -> np.ndarray:
   if alphas is None:
     return np.arange(200) / 200
   levels = read_reals("alphas", alphas, "levels")
-  within = (levels >= 0).all() and (levels < 1).all()
-  rising = (np.diff(levels) > 0).all()
-  if not (levels.size and within and rising):
+  are_within = (levels >= 0).all() and (levels < 1).all()
+  are_rising = (np.diff(levels) > 0).all()
+  if not (levels.size and are_within and are_rising):
     raise UserError(
       "alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not"
     )
@@ -440,7 +452,7 @@ def _levels_of_draws(
   before = np.searchsorted(pooled, ordered, side="left")
   after = np.searchsorted(pooled, ordered, side="right")
 
-  def levels_of(block, climbed, times):
+  def levels_of_block(block, climbed, times):
     """Levels of some candidates; `climbed` is how many of the reference's drawn gaps are
     among the first 0, 1, ... of all, and `times` how often each example was drawn.
     """
@@ -451,12 +463,14 @@ def _levels_of_draws(
     def of_drawn(x):
       return np.take(x, kept).reshape(len(counts), -1)
 
+    drawn_gaps = models * half
     low, high = _sides(
-      climbed[of_drawn(before[block])] / (models * half),
-      climbed[of_drawn(after[block])] / (models * half),
+      climbed[of_drawn(before[block])] / drawn_gaps,
+      climbed[of_drawn(after[block])] / drawn_gaps,
     )
     t = np.cumsum(of_drawn(counts), axis=-1) / half
-    t = np.append(np.zeros_like(t[:, :1]), t, axis=1)
+    start_of_t = np.zeros_like(t[:, :1])
+    t = np.append(start_of_t, t, axis=1)
     return _least_accepted(low, high, t, alphas, threshold)
 
   levels = np.empty((len(candidates), len(draws)))
@@ -466,7 +480,7 @@ def _levels_of_draws(
     climbed = np.append(0, np.cumsum(for_reference[example_of]))
     for start in range(0, len(candidates), rows):
       block = slice(start, start + rows)
-      levels[block, replicate] = levels_of(block, climbed, for_candidates)
+      levels[block, replicate] = levels_of_block(block, climbed, for_candidates)
   return levels
 
 
@@ -488,18 +502,20 @@ def _least_accepted(
   # The tolerance lets a distance equal to the threshold pass, whichever way it was
   # rounded.
   bound = 2 * threshold + 2e-12
-  low = np.concatenate([np.full_like(low[:, :1], -threshold), low[:, 1:]], axis=1)
-  high = np.concatenate(
-    [high[:, :-1], np.full_like(high[:, :1], 1 + threshold)], axis=1
-  )
+  low = low.copy()
+  low[:, 0] = -threshold
+  high = high.copy()
+  high[:, -1] = 1 + threshold
   slopes = 1 / (1 - alphas)
 
   def advance(tried, low, high, t):
     rise = slopes[np.minimum(tried, len(slopes) - 1)][:, None] * t
     lowest = np.minimum.accumulate(low - rise, axis=1)
     drop = high - rise - lowest
+    # The pair that fails most: i, and the first j that is as low as what came before i.
     i = drop.argmax(1)[:, None]
-    j = (lowest <= np.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
+    lowest_at_i = np.take_along_axis(lowest, i, axis=1)
+    j = (lowest <= lowest_at_i).argmax(1)[:, None]
 
     def column(x, k):
       return np.take_along_axis(x, k, axis=1)[:, 0]
