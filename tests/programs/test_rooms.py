@@ -1,6 +1,7 @@
 """The house: which room may import which, and no public function of a module's name."""
 
 import ast
+import dataclasses
 import importlib
 import pkgutil
 import re
@@ -174,6 +175,17 @@ def test_no_local_name_hides_an_imported_module():
     inner = file.relative_to(Path(vs.__file__).parents[1]).with_suffix("")
     name = ".".join(inner.parts).removesuffix(".__init__")
     assert not hidden_modules(importlib.import_module(name), file.read_text())
+
+
+def test_no_field_of_a_dataclass_begins_as_what_python_3_11_refuses():
+  """It takes a mapping proxy for a mutable default; later versions do not."""
+  for file in FILES:
+    inner = file.relative_to(Path(vs.__file__).parents[1]).with_suffix("")
+    module = importlib.import_module(".".join(inner.parts).removesuffix(".__init__"))
+    for value in vars(module).values():
+      if isinstance(value, type) and dataclasses.is_dataclass(value):
+        defaults = [field.default for field in dataclasses.fields(value)]
+        assert not any(isinstance(x, types.MappingProxyType) for x in defaults), value
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,8 +40,10 @@ class RecipeSetup:
   whole_loss: bool
   own_moments: bool = False
   class_names: Sequence[str] | None = None
-  twins: Mapping[str, Int[np.ndarray, " examples"]] = MappingProxyType({})
-  ids: Mapping[str, np.ndarray] = MappingProxyType({})
+  twins: Mapping[str, Int[np.ndarray, " examples"]] = dataclasses.field(
+    default_factory=dict
+  )
+  ids: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def on_sets(
