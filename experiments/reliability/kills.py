@@ -74,13 +74,12 @@ def train_and_be_killed(
 
   def watch(event, args):
     nonlocal count
+    if not args or not isinstance(args[0], str | os.PathLike):
+      return
+    is_ours = os.fspath(args[0]).startswith(place)
     writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
-    ours = (
-      bool(args)
-      and isinstance(args[0], str | os.PathLike)
-      and os.fspath(args[0]).startswith(place)
-    )
-    if ours and (writes or event in ("os.rename", "os.remove", "os.mkdir")):
+    changes = writes or event in ("os.rename", "os.remove", "os.mkdir")
+    if is_ours and changes:
       count += 1
       if count == operation:
         os.kill(os.getpid(), signal.SIGKILL)
