@@ -1,14 +1,20 @@
 """What the papers' experiments share: campaigns by name and scale, one command a paper,
 rows, pictures and the gallery.
 
-A paper is a package beside this file:
+A paper is a package beside this file. Modules and functions of these names are found in
+it by name, so that all papers have them:
 
 - `campaigns.py`: `campaigns(scale)` returns each `Campaign` by name. Figures share
   campaigns; each is trained once.
-- `paper.py`: the printed values.
+- `paper.py`: the printed values, and `CLAIMS`.
 - one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a
   `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
   paper's beside ours, `plot(numbers, axes)` draws on `PANELS` or `panels(numbers)` axes.
+  `with_images(numbers, trained)` adds images, which no record has.
+- `page.py`: the paper's `PAGE` in docs/gallery; `recompute(out)` makes the records anew
+  that need no training.
+- `simulated.py`: for each claim that the page judges, campaigns in which it is true, and
+  in which it is false.
 
 `python -m experiments.<paper>` makes all figures, or those that are named, and a page
 of all figures made so far. `python -m experiments.pages` makes the pages of

@@ -53,7 +53,7 @@ def draw_epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   axes[0].legend(loc="lower right")
 
 
-def draw_sizes(records: Records, axes: np.ndarray, colors: Colors) -> None:
+def draw_ensemble_sizes(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw calibration error and accuracy of ensembles by size, beside the paper's."""
   by_size = records.numbers("banerjee2024/table1_ensembles").by_size
   sizes = [size for size in paper.ENSEMBLES if size <= 30]
@@ -183,7 +183,7 @@ PAGE = Page(
       panels=2,
     ),
     "ensembles": Picture(
-      draw_sizes,
+      draw_ensemble_sizes,
       "Table 1: mean and standard deviation of 500 ensembles drawn from 15 runs here, "
       "from 800 there.",
       panels=2,

@@ -99,12 +99,15 @@ def simulated_campaigns(
 
   def campaigns():
     while True:
-      yield (
-        rng.random((runs, EXAMPLES), np.float32) < p + sd * factor(rng, runs)[:, None]
-      )
+      uniform = rng.random((runs, EXAMPLES), np.float32)
+      # A run is better or worse on all examples alike.
+      of_run = sd * factor(rng, runs)[:, None]
+      yield uniform < p + of_run
 
-  halves = [variance(slice(start, None, 2)) for start in (0, 1)]
-  return truths(p, variance(slice(None)), *halves, sd**2), campaigns()
+  whole = variance(slice(None))
+  even = variance(slice(0, None, 2))
+  odd = variance(slice(1, None, 2))
+  return truths(p, whole, even, odd, sd**2), campaigns()
 
 
 def resampled_campaigns(
@@ -120,14 +123,17 @@ def resampled_campaigns(
     while True:
       yield errors[rng.integers(len(errors), size=runs)]
 
-  parts = errors, errors[:, 0::2], errors[:, 1::2]
-  covariance = np.cov(*(half.mean(1) for half in parts[1:]), ddof=0)[0, 1]
-  truth = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
+  rates = errors.mean(1)
+  even = errors[:, 0::2].mean(1)
+  odd = errors[:, 1::2].mean(1)
+  # With ddof = 0: the population is all there is.
+  covariance = np.cov(even, odd, ddof=0)[0, 1]
+  truth = truths(errors.mean(0), rates.var(), even.var(), odd.var(), covariance)
   # Here the truth is equation 3 on these examples, not the covariance of the two
   # halves.
   n = errors.shape[1]
   independent = truth["expected_disagreement"] / 2
-  truth["distribution_variance"] = (n * errors.mean(1).var() - independent) / (n - 1)
+  truth["distribution_variance"] = (n * rates.var() - independent) / (n - 1)
   return truth, campaigns()
 
 
@@ -173,24 +179,23 @@ def intervals_of_campaign(errors: Errors, other: Errors) -> dict[str, Sequence[f
 
   mean = rates.mean()
   se = rates.std(ddof=1) / runs**0.5
+  squares = rates.var(ddof=1) * (runs - 1)
+  # By the delta method: the slope of p (1 - p) / n is (1 - 2p) / n.
+  binomial_se = abs(1 - 2 * mean) / n * se
+  other_rates = stats.error_rates(other)
+  unpaired = stats.variance_ratio(rates, other_rates, paired=False)
   predictions = errors.astype(np.int8)
   return {
     "mean_over_runs": stats.mean_over_runs(rates).interval,
     "variance_over_runs": stats.variance_over_runs(rates).interval,
-    "... were runs normal: chi-square": rates.var(ddof=1)
-    * (runs - 1)
-    / _chi_square(runs - 1),
+    "... were runs normal: chi-square": squares / _chi_square(runs - 1),
     "distribution_variance": stats.distribution_variance(errors).interval,
     "split_correlation": stats.split_correlation(errors).interval,
     "variance_ratio, paired": stats.variance_ratio(even, odd).interval,
-    "variance_ratio, unpaired": stats.variance_ratio(
-      rates,
-      stats.error_rates(other),
-      paired=False,
-    ).interval,
+    "variance_ratio, unpaired": unpaired.interval,
     "expected_disagreement": stats.expected_disagreement(predictions, 2).interval,
-    "binomial variance": student(mean * (1 - mean) / n, abs(1 - 2 * mean) / n * se),
-    "decide, P(A > B)": stats.decide(1 - rates, 1 - stats.error_rates(other))[1:3],
+    "binomial variance": student(mean * (1 - mean) / n, binomial_se),
+    "decide, P(A > B)": stats.decide(1 - rates, 1 - other_rates)[1:3],
   }
 
 
@@ -211,19 +216,16 @@ def coverage_by_interval(
   held = dict.fromkeys(truth, 0)
   for _ in range(number):
     errors = next(campaigns)
-    seen = rng.binomial(errors.shape[1], truth["mean_over_runs"]) / errors.shape[1]
-    of_examples = {
-      "proportion_over_examples": stats.proportion_over_examples(
-        seen, errors.shape[1]
-      ).interval
-    }
-    for name, (low, high) in (
-      intervals_of_campaign(errors, next(campaigns)) | of_examples
-    ).items():
+    examples = errors.shape[1]
+    rate = rng.binomial(examples, truth["mean_over_runs"]) / examples
+    intervals = dict(intervals_of_campaign(errors, next(campaigns)))
+    of_one_network = stats.proportion_over_examples(rate, examples)
+    intervals["proportion_over_examples"] = of_one_network.interval
+    for name, (low, high) in intervals.items():
       held[name] += low <= truth[name] <= high
-  return {name: count / number for name, count in held.items()} | {
-    GAIN: gain_coverage(campaigns, number, rng)
-  }
+  shares = {name: count / number for name, count in held.items()}
+  shares[GAIN] = gain_coverage(campaigns, number, rng)
+  return shares
 
 
 def gain_coverage(
@@ -234,19 +236,21 @@ def gain_coverage(
   """The coverage for the top quarter's gain. Its mean over `number` campaigns is taken
   as the truth.
   """
-  truth = np.mean(
-    [stats.top_fraction_gain(next(campaigns)).mean for _ in range(number)]
-  )
-  keys = jax.random.split(
-    jax.random.key(int(rng.integers(2**31))), max(1, number // BOOTSTRAPPED)
-  )
-  ends = np.array(
-    [
-      stats.top_fraction_gain_bootstrap(next(campaigns), key=key, replicates=500)[1:]
-      for key in keys
-    ]
-  )
-  return float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean())
+  gains = []
+  for _ in range(number):
+    gains.append(stats.top_fraction_gain(next(campaigns)).mean)
+  truth = np.mean(gains)
+
+  key = jax.random.key(int(rng.integers(2**31)))
+  held = []
+  for own_key in jax.random.split(key, max(1, number // BOOTSTRAPPED)):
+    gain = stats.top_fraction_gain_bootstrap(
+      next(campaigns),
+      key=own_key,
+      replicates=500,
+    )
+    held.append(gain.low <= truth <= gain.high)
+  return float(np.mean(held))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -125,14 +125,12 @@ def measure_rounds(
     progress=False,
   )
   task, table = load_task(recipe, table, options)
-  plans = {
-    name: make_plan(part, table, options)
-    for name, part in {
-      "frozen": unevaluated(frozen(recipe, task)),
-      "trained": unevaluated(task),
-      "evaluated": task,
-    }.items()
+  tasks = {
+    "frozen": unevaluated(frozen(recipe, task)),
+    "trained": unevaluated(task),
+    "evaluated": task,
   }
+  plans = {name: make_plan(part, table, options) for name, part in tasks.items()}
   shared = block_training.put_data_on_devices(plans["evaluated"])
   rows = lanes_of(task, table)
   parts = {
@@ -158,15 +156,14 @@ def measure_rounds(
     test_set = recipe.test_sets[0]
     summarize(vs.open_results(folder / "0", test_set), test_set=test_set)
 
-  ways = {
-    name: lambda part=part: list(part(shared, rows)) for name, part in parts.items()
-  }
-  ways |= {
-    "campaign": lambda: writing.append(campaign()),
-    "statistics": statistics_of_campaign,
-    "parameters": lambda: campaign(keep_params=True),
-    "checkpoints": lambda: campaign(checkpoint_every=flags.checkpoint_every),
-  }
+  ways = {}
+  for name, part in parts.items():
+    ways[name] = lambda part=part: list(part(shared, rows))
+  ways["campaign"] = lambda: writing.append(campaign())
+  # Of the first of these campaigns.
+  ways["statistics"] = statistics_of_campaign
+  ways["parameters"] = lambda: campaign(keep_params=True)
+  ways["checkpoints"] = lambda: campaign(checkpoint_every=flags.checkpoint_every)
   timed = common.in_turn(
     {n: lambda way=way: way for n, way in ways.items()}, flags.rounds
   )

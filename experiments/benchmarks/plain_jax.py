@@ -38,14 +38,12 @@ class SmallCNN(nn.Module):
   @nn.compact
   def __call__(self, x):
     for features in self.features:
-      x = nn.max_pool(
-        nn.relu(nn.Conv(features, (3, 3), dtype=self.dtype)(x)),
-        (2, 2),
-        (2, 2),
-      )
+      x = nn.Conv(features, (3, 3), dtype=self.dtype)(x)
+      x = nn.max_pool(nn.relu(x), (2, 2), (2, 2))
     x = x.reshape(len(x), -1)
     for features in self.hidden:
-      x = nn.relu(nn.Dense(features, dtype=self.dtype)(x))
+      x = nn.Dense(features, dtype=self.dtype)(x)
+      x = nn.relu(x)
     return nn.Dense(self.num_classes, dtype=self.dtype)(x)
 
 
@@ -65,16 +63,17 @@ class ResNet9(nn.Module):
         use_bias=False,
         dtype=self.dtype,
       )(x)
-      return nn.relu(
-        nn.BatchNorm(
-          use_running_average=False,
-          momentum=0.9,
-          epsilon=1e-5,
-          dtype=self.dtype,
-        )(x)
-      )
+      x = nn.BatchNorm(
+        use_running_average=False,
+        momentum=0.9,
+        epsilon=1e-5,
+        dtype=self.dtype,
+      )(x)
+      return nn.relu(x)
 
-    x = block(block(x, 64), 128, 5, 2, 2)
+    # Jordan 2024, appendix A.1.
+    x = block(x, 64)
+    x = block(x, 128, kernel=5, stride=2, padding=2)
     x = x + block(block(x, 128), 128)
     x = nn.max_pool(block(x, 256), (2, 2), (2, 2))
     x = x + block(block(x, 256), 256)
@@ -99,6 +98,10 @@ def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
   }[recipe.model]
 
 
+# More than any race takes: a learning rate schedule ramps down over so many.
+STEPS = 10**6
+
+
 class State(NamedTuple):
   params: PyTree
   batch_stats: PyTree
@@ -115,15 +118,15 @@ class Training(NamedTuple):
 
 
 def training_functions(recipe: Recipe, data: DeviceExamples) -> Training:
-  """The functions that start and advance one network. A learning rate schedule ramps
-  down over a million steps.
-  """
+  """The functions that start and advance one network."""
   model = plain_model(recipe, data.num_classes)
 
   def init(run):
-    variables = model.init(run.key("init"), jnp.zeros((1, *data.inputs.shape[1:])))
+    one_image = jnp.zeros((1, *data.inputs.shape[1:]))
+    variables = model.init(run.key("init"), one_image)
     params = variables.pop("params")
-    return State(params, variables, make_optimizer(recipe, run, 10**6).init(params))
+    optimizer = make_optimizer(recipe, run, STEPS)
+    return State(params, variables, optimizer.init(params))
 
   def step(data, run, state, examples, drawn):
     images = training_inputs(recipe, data, data.inputs[examples], drawn)
@@ -135,17 +138,17 @@ def training_functions(recipe: Recipe, data: DeviceExamples) -> Training:
         images,
         mutable=["batch_stats"],
       )
-      return optax.softmax_cross_entropy_with_integer_labels(
-        logits.astype(jnp.float32), labels
-      ).mean(), stats
+      losses = optax.softmax_cross_entropy_with_integer_labels(
+        logits.astype(jnp.float32),
+        labels,
+      )
+      return losses.mean(), stats
 
     gradient, stats = jax.grad(loss, has_aux=True)(state.params)
-    updates, optimizer = make_optimizer(recipe, run, 10**6).update(
-      gradient,
-      state.optimizer,
-      state.params,
-    )
-    return State(optax.apply_updates(state.params, updates), stats, optimizer)
+    optimizer = make_optimizer(recipe, run, STEPS)
+    updates, opt_state = optimizer.update(gradient, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    return State(params, stats, opt_state)
 
   return Training(init, step)
 
@@ -162,38 +165,35 @@ class Trainer:
     self.lanes = lanes
     self.epoch = 0
     self.data = jax.device_put(jax.tree.map(np.asarray, data))
-    self.runs = jax.tree.map(
-      jnp.asarray, recipe_lanes(recipe, Runs.independent(lanes), size)
-    )
+    table = recipe_lanes(recipe, Runs.independent(lanes), size)
+    self.runs = jax.tree.map(jnp.asarray, table)
     if lanes == 1:
       self.runs = jax.tree.map(lambda a: a[0], self.runs)
     init, step = training_functions(recipe, data)
 
     def order(run, epoch):
-      return epoch_order(run, epoch, size)[: self.steps * recipe.batch_size].reshape(
-        self.steps, -1
-      )
+      # What fills no batch is left out.
+      used = self.steps * recipe.batch_size
+      return epoch_order(run, epoch, size)[:used].reshape(self.steps, -1)
 
     def whole(data, run, state, epoch):
       examples = order(run, epoch)
       drawn = draw_augmentation(recipe, data, run, epoch, examples)
-      return jax.lax.scan(
-        lambda state, batch: (step(data, run, state, *batch), None),
-        state,
-        (examples, drawn),
-      )[0]
+
+      def one_step(state, batch):
+        return step(data, run, state, *batch), None
+
+      state, _ = jax.lax.scan(one_step, state, (examples, drawn))
+      return state
 
     def single(data, run, state, epoch, examples):
-      return step(
-        data,
-        run,
-        state,
-        examples,
-        draw_augmentation(recipe, data, run, epoch, examples),
-      )
+      drawn = draw_augmentation(recipe, data, run, epoch, examples)
+      return step(data, run, state, examples, drawn)
 
     def jitted(f, in_axes, **options):
-      return jax.jit(f if lanes == 1 else jax.vmap(f, in_axes), **options)
+      if lanes > 1:
+        f = jax.vmap(f, in_axes)
+      return jax.jit(f, **options)
 
     self.order = jitted(order, (0, None))
     self.whole = jitted(whole, (None, 0, 0, None), donate_argnums=2)

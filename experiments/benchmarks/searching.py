@@ -330,28 +330,7 @@ def main(argv: list[str] | None = None) -> None:
     for name, way in ways.items():
       timings[name].append(way(number))
   whole = flags.searches * flags.trials
-  rows = []
-  for name, of_way in timings.items():
-    epochs = statistics.median(t.epochs / t.trials for t in of_way)
-    wall = statistics.median(t.seconds / t.trials for t in of_way)
-    processor = statistics.median(t.processor_seconds / t.trials for t in of_way)
-    best = [value for t in of_way for value in t.best]
-    rows.append(
-      (
-        name,
-        f"{of_way[0].trials // len(of_way[0].best)} × {len(of_way[0].best)}",
-        significant(epochs),
-        significant(wall),
-        significant(processor),
-        significant(whole * wall / 3600),
-        *(
-          f"{median_ratio(of_way, timings[to], field):.2f}"
-          for to in ("campaign", "campaign, rungs")
-          for field in ("seconds", "processor_seconds")
-        ),
-        f"{np.mean(best):.2%} ± {np.std(best) / len(best) ** 0.5:.2%}",
-      )
-    )
+  rows = [row_of_way(name, timings, whole) for name in timings]
   head = (
     *("", "trials × searches", "epochs a trial"),
     *("seconds a trial", "processor seconds a trial"),
@@ -369,6 +348,37 @@ def main(argv: list[str] | None = None) -> None:
   for name, timings_of_way in timings.items():
     numbers[name] = [timing._asdict() for timing in timings_of_way]
   common.write_results(flags, command, where, [Table(title, head, rows)], numbers)
+
+
+def row_of_way(
+  name: str,
+  timings: dict[str, list[Timing]],
+  whole: int,
+) -> tuple[str, ...]:
+  """Return what a trial takes in a way of searching, beside the campaign's; `whole` is
+  how many trials all searches have.
+  """
+  of_way = timings[name]
+  epochs = statistics.median(t.epochs / t.trials for t in of_way)
+  wall = statistics.median(t.seconds / t.trials for t in of_way)
+  processor = statistics.median(t.processor_seconds / t.trials for t in of_way)
+  best = [value for t in of_way for value in t.best]
+  searches = len(of_way[0].best)
+  ratios = []
+  for other in ("campaign", "campaign, rungs"):
+    for field in ("seconds", "processor_seconds"):
+      ratios.append(f"{median_ratio(of_way, timings[other], field):.2f}")
+  se = np.std(best) / len(best) ** 0.5
+  return (
+    name,
+    f"{of_way[0].trials // searches} × {searches}",
+    significant(epochs),
+    significant(wall),
+    significant(processor),
+    significant(whole * wall / 3600),
+    *ratios,
+    f"{np.mean(best):.2%} ± {se:.2%}",
+  )
 
 
 def median_ratio(ours: list[Timing], theirs: list[Timing], field: str) -> float:

@@ -66,10 +66,12 @@ class Evaluation:
       folder,
       vs.Options(seed_batch=flags.runs, **how, **options),
     )
-    task, self.runs = opened.plan.task, opened.plan.runs
+    task = opened.plan.task
+    self.runs = opened.plan.runs
     self.shared = block_training.put_data_on_devices(opened.plan)
-    one = jax.tree.map(lambda a: a[0], lanes_of(task, self.runs))
-    state = jax.jit(task.start)(self.shared[0], one)
+    first_run = jax.tree.map(lambda a: a[0], lanes_of(task, self.runs))
+    state = jax.jit(task.start)(self.shared[0], first_run)
+    # All runs have one network, so that nothing but evaluation takes time.
     same = dataclasses.replace(task, start=lambda data, run: state)
     plan = planning.make_plan(same, self.runs, opened.plan.options)
     self.campaign = opened._replace(plan=plan)
@@ -111,11 +113,11 @@ def measure_ways(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
     counted = "pairs counted too" if pairs else "counted"
     name = f"{predictions}, {counted}"
     ways[name] = {"predictions": predictions, "pairs": pairs}
-  evaluations = {
-    name: Evaluation(recipe, flags, folder / name, **options)
-    for name, options in ways.items()
-  }
+  evaluations = {}
+  for name, options in ways.items():
+    evaluations[name] = Evaluation(recipe, flags, folder / name, **options)
   rows = []
+  # Programs that are compiled already would not be counted.
   block_training.spread_program.cache_clear()
   spreading._each_device.cache_clear()
   with mock.patch.object(spreading, "_compile_sharded", Counted()) as counted:
@@ -141,18 +143,27 @@ def main(argv: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
       rows = numbers[name] = measure_ways(recipe, flags, Path(folder))
     alone = rows[0]["processor_seconds"]
-    cells = [
-      (
-        row["way"],
-        *common.spread(row["seconds"], "{:.3f}"),
-        *common.spread(np.divide(row["processor_seconds"], alone), "{:.3f}"),
-        str(row["dispatches"]),
-        f"{row['fetched'] / 1e6:,.3f}",
+    cells = []
+    for row in rows:
+      relative = np.divide(row["processor_seconds"], alone)
+      cells.append(
+        (
+          row["way"],
+          *common.spread(row["seconds"], "{:.3f}"),
+          *common.spread(relative, "{:.3f}"),
+          str(row["dispatches"]),
+          f"{row['fetched'] / 1e6:,.3f}",
+        )
       )
-      for row in rows
-    ]
-    head = "predictions", "s", "least – most", "÷ not counted", "of a round"
-    head += "dispatches", "MB fetched"
+    head = (
+      "predictions",
+      "s",
+      "least – most",
+      "÷ not counted",
+      "of a round",
+      "dispatches",
+      "MB fetched",
+    )
     tables.append(Table(f"{name}: {flags.runs} runs", head, cells))
   common.write_results(flags, command, where, tables, numbers)
 

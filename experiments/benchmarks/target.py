@@ -9,6 +9,7 @@ take at the device's peak.
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,11 +88,12 @@ def print_estimates(
     known.platform, filling=filling_width(task, run, known.platform)
   )
   if lowerings or widths:
-    wanted = [
-      Execution(lowering, width)
-      for lowering in lowerings or lanes.LOWERINGS
-      for width in widths or sorted({e.width for e in wanted})
-    ]
+    tried_widths = sorted({execution.width for execution in wanted})
+    combinations = itertools.product(
+      lowerings or lanes.LOWERINGS,
+      widths or tried_widths,
+    )
+    wanted = [Execution(lowering, width) for lowering, width in combinations]
   by_execution = estimate_candidates(
     wanted,
     make_estimator(task, run, target),
@@ -99,21 +101,28 @@ def print_estimates(
   )
   chosen = fastest_estimate(by_execution)
   roofline = 1e6 * product_flops(task, run) / known.chip.flops
-  rows = [
-    {
-      "lowering": execution.lowering,
-      "width": execution.width,
-      "fits": e.fits,
-      "memory_bytes": e.memory_bytes,
-      "estimate_us": e.seconds and 1e6 * e.seconds,
-      "traffic_us": e.traffic_bytes and 1e6 * e.traffic_bytes / known.chip.bandwidth,
-      "roofline_us": roofline,
-      "launches": e.launches,
-      "compile_seconds": e.compile_seconds,
-      "chosen": execution == chosen,
-    }
-    for execution, e in by_execution.items()
-  ]
+  rows = []
+  for execution, estimate in by_execution.items():
+    estimate_us = None
+    if estimate.seconds is not None:
+      estimate_us = 1e6 * estimate.seconds
+    traffic_us = None
+    if estimate.traffic_bytes is not None:
+      traffic_us = 1e6 * estimate.traffic_bytes / known.chip.bandwidth
+    rows.append(
+      {
+        "lowering": execution.lowering,
+        "width": execution.width,
+        "fits": estimate.fits,
+        "memory_bytes": estimate.memory_bytes,
+        "estimate_us": estimate_us,
+        "traffic_us": traffic_us,
+        "roofline_us": roofline,
+        "launches": estimate.launches,
+        "compile_seconds": estimate.compile_seconds,
+        "chosen": execution == chosen,
+      }
+    )
   best = "nothing that fits"
   if chosen:
     best = f"{chosen.lowering}, lane width {chosen.width}"

@@ -64,6 +64,7 @@ DIFFERENT: dict[str, tuple[Draw, Draw, float]] = {
   ),
 }
 DIFFERENCES = (0.5, 1.0, 2.0)  # in standard deviations of a run
+WAYS = {"pairs": True, "unpaired": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +103,9 @@ def rates_of_verdicts(
   """How often one is called better, the interval holds the truth, and that of P(A > B)
   does, over campaigns.
   """
-  better, held, won = 0, 0, 0
+  better = 0
+  held = 0
+  won = 0
   same = of_a is of_b
   for _ in range(number):
     a = of_a(rng, runs)
@@ -125,7 +128,9 @@ def examples_rate(runs: int, examples: int, number: int, rng) -> tuple[float, fl
     # Far enough from 0 that no rate is cut off, and p'_i is p_i on average: the true
     # difference is 0.
     p = 0.04 + 0.9 * rng.beta(0.5, 4, examples)
-    other = p + rng.choice([-1, 1], examples) * 0.5 * np.minimum(p - 0.02, 0.98 - p)
+    sign = rng.choice([-1, 1], examples)
+    room = np.minimum(p - 0.02, 0.98 - p)
+    other = p + sign * 0.5 * room
 
     def errors(rates: np.ndarray) -> np.ndarray:
       """Errors of runs that differ by a normal deviate each."""
@@ -212,41 +217,62 @@ def rates_of_comparisons(
   return errors, covers, powers
 
 
+def rows_of_examples(number: int, rng) -> list[tuple[str, ...]]:
+  """How often intervals hold the true difference on other examples, by numbers of runs
+  and examples.
+  """
+  rows = []
+  for runs, n in itertools.product((6, 10, 40), (100, 800)):
+    both, alone = examples_rate(runs, n, number, rng)
+    rows.append((str(runs), str(n), format_share(both), format_share(alone)))
+  return rows
+
+
+def rows_of_differences(number: int, rng) -> list[tuple[str, ...]]:
+  """How often a difference is shown by as many runs as it is said to take."""
+  rows = []
+  for difference in (2.0, 1.5, 1.0, 0.7, 0.5):
+    for way, paired in WAYS.items():
+      # Of a difference of pairs, or of one run.
+      sd = np.sqrt(2) if paired else 1.0
+      runs = int(stats.runs_for_difference(sd, difference, paired))
+      power = []
+      for law in LAWS:
+        share = share_shown(runs, difference, paired, law, number, rng)
+        power.append(format_share(share))
+      rows.append((way, f"{difference:g}", str(runs), *power))
+  return rows
+
+
+def rows_of_pilots(number: int, rng) -> list[tuple[str, ...]]:
+  """How often the intervals of pilots hold the number of runs that a question takes."""
+  rows = []
+  for runs, law in itertools.product((10, 20, 30), LAWS):
+    of_mean, of_difference, low, high = pilots(runs, law, number, rng)
+    middle = f"{low:.0f} to {high:.0f}"
+    shares = format_share(of_mean), format_share(of_difference)
+    rows.append((str(runs), law, *shares, middle))
+  return rows
+
+
 def main(argv: Sequence[str] | None = None) -> None:
   flags, command = arguments(VerdictFlags, __doc__, "verdicts", argv)
   rng = np.random.default_rng(0)
   number = flags.campaigns
-  ways = {"pairs": True, "unpaired": False}
-  steps = [(way, runs) for way in ways for runs in flags.runs]
-  errors, covers, powers = [], [], []
+  steps = [(way, runs) for way in WAYS for runs in flags.runs]
+  errors = []
+  covers = []
+  powers = []
   for way, runs in track(steps, "simulating", console=Console(stderr=True)):
-    error, cover, power = rates_of_comparisons(runs, ways[way], number, rng)
+    error, cover, power = rates_of_comparisons(runs, WAYS[way], number, rng)
     errors.append((way, str(runs), *error))
     covers.append((way, str(runs), *cover))
     powers.append((way, str(runs), *power))
   # What follows is of larger samples, and takes half as many.
   half = max(1, number // 2)
-  examples = []
-  for runs, n in itertools.product((6, 10, 40), (100, 800)):
-    both, alone = examples_rate(runs, n, half, rng)
-    examples.append((str(runs), str(n), format_share(both), format_share(alone)))
-  taken = []
-  for difference in (2.0, 1.5, 1.0, 0.7, 0.5):
-    for way, paired in ways.items():
-      sd = np.sqrt(2) if paired else 1.0
-      runs = int(stats.runs_for_difference(sd, difference, paired))
-      power = [
-        format_share(share_shown(runs, difference, paired, law, half, rng))
-        for law in LAWS
-      ]
-      taken.append((way, f"{difference:g}", str(runs), *power))
-  guesses = []
-  for runs, law in itertools.product((10, 20, 30), LAWS):
-    of_mean, of_difference, low, high = pilots(runs, law, half, rng)
-    middle = f"{low:.0f} to {high:.0f}"
-    guesses.append(
-      (str(runs), law, format_share(of_mean), format_share(of_difference), middle)
-    )
+  examples = rows_of_examples(half, rng)
+  taken = rows_of_differences(half, rng)
+  guesses = rows_of_pilots(half, rng)
   tables = [
     Table(
       f"Per cent of {number} comparisons of equal recipes that call one better",

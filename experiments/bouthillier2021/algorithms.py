@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 import vmapseeds as vs
-from experiments.bouthillier2021.campaigns import AFTER_SEARCH, SOURCES, repeated
+from experiments.bouthillier2021.campaigns import AFTER_SEARCH, SOURCES, repeated_seeds
 from experiments.frame import with_best
 from experiments.measures.estimators import biased_estimate
 from vmapseeds import stats
@@ -60,7 +60,7 @@ def fix_hopt_est(
   Source: bouthillier2021, algorithm 2.
   """
   searched = vs.search(recipe, over, trials=trials, searches=1, out=f"{out}/search")
-  runs = repeated(randomised, 1, k, AFTER_SEARCH).out_of_bootstrap()
+  runs = repeated_seeds(randomised, 1, k, AFTER_SEARCH).out_of_bootstrap()
   results = vs.train(recipe, with_best(runs, searched, 1), f"{out}/runs")
   return biased_estimate(results.test_accuracy.values, correlation)
 

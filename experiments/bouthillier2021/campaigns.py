@@ -143,7 +143,8 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     repetitions = task.repetitions
     varied = [*((source,) for source in task.sources), SOURCES]
     tables = [
-      repeated(varied_sources, repetitions, task.measures) for varied_sources in varied
+      repeated_seeds(varied_sources, repetitions, task.measures)
+      for varied_sources in varied
     ]
     all_vary = tables[-1].out_of_bootstrap()
     of_task = {
@@ -165,7 +166,9 @@ def campaigns(scale: str) -> dict[str, Campaign]:
         best_of=best_of,
       )
       # All seeds but the sampler's are the same in a repetition.
-      held = repeated(("sampler",), repetitions, searched.searches).out_of_bootstrap()
+      held = repeated_seeds(
+        ("sampler",), repetitions, searched.searches
+      ).out_of_bootstrap()
       for sampler in SAMPLERS:
         by_sampler = search._replace(sampler=sampler)
         of_task[sampler] = Campaign(recipe, held, search=by_sampler)
@@ -173,7 +176,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   return every_campaign
 
 
-def repeated(
+def repeated_seeds(
   varied: Sequence[str],
   repetitions: int,
   measures: int,
@@ -196,5 +199,5 @@ def fixed(repetitions: int, k: int) -> vs.Runs:
   tables = []
   for what in FIXED:
     varied = SOURCES if what == "all" else (what,)
-    tables.append(repeated(varied, repetitions, k, AFTER_SEARCH))
+    tables.append(repeated_seeds(varied, repetitions, k, AFTER_SEARCH))
   return vs.Runs.concat(tables).out_of_bootstrap()

@@ -138,49 +138,62 @@ def rows(numbers: Mapping[str, Sources]) -> list[Row]:
 
 def task_rows(task: str, numbers: Sources) -> list[Row]:
   """Return the rows of one task."""
-  table = []
-  for name, n in numbers.of.items():
-    sd = f"sd {format_percent(math.sqrt(n.variance), n.sd_se)}"
-    if name == "data":
-      table.append(row(f"{task}: {NAMES[name]}", None, sd, n.runs))
-      continue
-    claims = {"init": "init over data", EVERYTHING: "together", "ideal": "together"}
-    claim = paper.CLAIMS[claims.get(name, "over data")]
-    stated = paper.SEARCHES if name in SAMPLERS else claim
-    estimate = Estimate(*n.relative, "log")
-    ours = f"{estimate}; {sd}"
-    if name == EVERYTHING:
-      others = (*SAMPLERS, "ideal", EVERYTHING)
-      alone = sum(
-        numbers.of[source].relative.value
-        for source in NAMES
-        if source in numbers.of and source not in others
-      )
-      ours += f"; alone they add to {alone:.2f}"
-    quantity = f"{task}: variance of {NAMES[name]} over that of data"
-    table.append(row(quantity, stated, ours, n.runs, estimate))
-  order = row(
-    f"{task}: variance of data order over that of weights init",
-    paper.CLAIMS["order over init"],
-    Estimate(*numbers.order_over_init, "log"),
-    numbers.of["order"].runs,
-  )
-  table.append(order)
-  if SAMPLERS[0] in numbers.of:
-    search = row(
-      f"{task}: mean variance of the three searches over that of weights init",
-      paper.CLAIMS["search over init"],
-      Estimate(*numbers.search_over_init, "log"),
-      numbers.of["random"].runs,
+  table = [source_row(task, name, numbers) for name in numbers.of]
+  order = Estimate(*numbers.order_over_init, "log")
+  table.append(
+    row(
+      f"{task}: variance of data order over that of weights init",
+      paper.CLAIMS["order over init"],
+      order,
+      numbers.of["order"].runs,
     )
-    table.append(search)
+  )
+  if SAMPLERS[0] in numbers.of:
+    search = Estimate(*numbers.search_over_init, "log")
+    table.append(
+      row(
+        f"{task}: mean variance of the three searches over that of weights init",
+        paper.CLAIMS["search over init"],
+        search,
+        numbers.of["random"].runs,
+      )
+    )
+  return [*table, *noise_rows(task, numbers)]
+
+
+def source_row(task: str, name: str, numbers: Sources) -> Row:
+  """Return the variance of a source over that of the data; of the data, its sd."""
+  n = numbers.of[name]
+  sd = f"sd {format_percent(math.sqrt(n.variance), n.sd_se)}"
+  if name == "data":
+    return row(f"{task}: {NAMES[name]}", None, sd, n.runs)
+  claims = {"init": "init over data", EVERYTHING: "together", "ideal": "together"}
+  stated = paper.CLAIMS[claims.get(name, "over data")]
+  if name in SAMPLERS:
+    stated = paper.SEARCHES
+  estimate = Estimate(*n.relative, "log")
+  ours = f"{estimate}; {sd}"
+  if name == EVERYTHING:
+    # Were they independent and additive, they would add to what all make together.
+    alone = 0.0
+    for source in NAMES:
+      is_single = source not in (*SAMPLERS, "ideal", EVERYTHING)
+      if source in numbers.of and is_single:
+        alone += numbers.of[source].relative.value
+    ours += f"; alone they add to {alone:.2f}"
+  quantity = f"{task}: variance of {NAMES[name]} over that of data"
+  return row(quantity, stated, ours, n.runs, estimate)
+
+
+def noise_rows(task: str, numbers: Sources) -> list[Row]:
+  """Return what other numerics change."""
   noise = f"{numbers.noise / numbers.of['data'].variance:.3g}"
+  changed = f"accuracy changed in {numbers.changed} of {numbers.noise_runs} runs"
   return [
-    *table,
     row(
       f"{task}: variance of numerical noise over that of data; lanes {numbers.lanes}",
       paper.NOISE,
-      f"{noise}; accuracy changed in {numbers.changed} of {numbers.noise_runs} runs",
+      f"{noise}; {changed}",
       f"2 × {numbers.noise_runs}",
     ),
     row(

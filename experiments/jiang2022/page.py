@@ -11,11 +11,11 @@ from experiments.jiang2022.campaigns import SCALES
 from experiments.pages import Colors, Line, Page, Picture, Records
 
 RATES = "jiang2022/fig10_rates"
-TABLE = "jiang2022/table1_ensembles"
+TABLE = "jiang2022/table1_ensembles_cifar10"
 KEPT = (
   "fig10_rates",
   "fig06_calibration",
-  "table1_ensembles",
+  "table1_ensembles_cifar10",
   "fig11_errors",
   "fig12_confidences",
 )
@@ -125,7 +125,7 @@ def draw_errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
 
 def draw_groups(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw error, disagreement and CACE of each group, the paper's and ours."""
-  numbers = records.numbers("jiang2022/table1_ensembles")
+  numbers = records.numbers("jiang2022/table1_ensembles_cifar10")
   printed = paper.ENSEMBLES["table 1"]
   names = [*numbers]
   places = np.arange(len(names))

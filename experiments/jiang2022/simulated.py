@@ -18,7 +18,7 @@ from experiments.jiang2022 import (
   fig06_calibration,
   fig11_errors,
   scatter,
-  table1_ensembles,
+  table1_ensembles_cifar10,
 )
 from experiments.jiang2022.groups import Group
 from experiments.jiang2022.scatter import Points
@@ -149,7 +149,7 @@ def few_runs(rng: np.random.Generator, moved: float) -> Estimate:
     stats.vote_fractions(predictions, CLASSES),
     2,
     key=jax.random.key(0),
-    replicates=table1_ensembles.SIMULATIONS,
+    replicates=table1_ensembles_cifar10.SIMULATIONS,
   )
   ensembles = RUNS // 2
   caces = []
@@ -167,7 +167,7 @@ def simulate_same_data(rng: np.random.Generator) -> Estimate:
   means = {"AllDiff": 0.04, "DiffData": 0.04, "DiffInit": 0.1, "DiffOrder": 0.1}
   se = 0.003
   values = {name: (rng.normal(mean, se), se) for name, mean in means.items()}
-  return table1_ensembles.same_data_over_different(values)
+  return table1_ensembles_cifar10.same_data_over_different(values)
 
 
 def simulated_ratio(ratio: float) -> Simulated:

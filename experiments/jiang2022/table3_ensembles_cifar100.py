@@ -5,7 +5,7 @@ ensembles on CIFAR-100.
 import functools
 
 from experiments.jiang2022 import groups
-from experiments.jiang2022 import table1_ensembles as table1
+from experiments.jiang2022 import table1_ensembles_cifar10 as table1
 
 TITLE = "Table 3: ensembles, the paper's on CIFAR-100"
 PANELS = table1.PANELS

@@ -33,6 +33,11 @@ class Accuracy(NamedTuple):
   def runs(self) -> int:
     return self.spread.runs
 
+  @property
+  def sd_estimate(self) -> Estimate:
+    low, high = self.interval
+    return Estimate(self.spread.sd, low, high, "log")
+
 
 def compute(trained: Trained) -> dict[str, Accuracy]:
   return {
@@ -42,14 +47,14 @@ def compute(trained: Trained) -> dict[str, Accuracy]:
 
 def accuracies_of_duration(epochs: int, tallies: stats.Tallies) -> Accuracy:
   spread = frame.spread_of(tallies)
-  ends = stats.variance_over_runs(spread.accuracies).interval
-  low, high = map(math.sqrt, ends)
-  return Accuracy(epochs, spread, (low, high))
+  # The interval of a standard deviation is that of the variance, by its roots.
+  low, high = stats.variance_over_runs(spread.accuracies).interval
+  return Accuracy(epochs, spread, (math.sqrt(low), math.sqrt(high)))
 
 
 def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
-  short = Estimate(numbers["short"].spread.sd, *numbers["short"].interval, "log")
-  long = Estimate(numbers["long"].spread.sd, *numbers["long"].interval, "log")
+  short = numbers["short"].sd_estimate
+  long = numbers["long"].sd_estimate
   claim = paper.CLAIMS["narrows"]
   return [
     *by_duration(

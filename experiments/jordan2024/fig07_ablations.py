@@ -152,65 +152,76 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
 
 
 def rows(n: Ablated) -> list[Row]:
-  a, (stable, unstable), stated = n.ablations, n.finetuned, paper.CLAIMS
-  without = a.without
-  fifth = a.fifth
-  both = f"{without.accuracy.runs}, {fifth.accuracy.runs}"
-  interval = n.linear_interval if n.linear.sd else (0.0, 0.0)
-  lines = [
-    row(
-      "linear model: sd of accuracy",
-      stated["linear"],
-      Estimate(n.linear.sd, *interval, "log", unit="%"),
-      n.linear.runs,
-    )
+  stable, unstable = n.finetuned
+  return [
+    linear_row(n),
+    *ensemble_rows(n.ablations),
+    *finetuned_rows("small", stable),
+    *finetuned_rows("large", unstable),
   ]
+
+
+def linear_row(n: Ablated) -> Row:
+  # Runs that end alike have no interval on the logarithmic scale.
+  interval = n.linear_interval if n.linear.sd else (0.0, 0.0)
+  sd = Estimate(n.linear.sd, *interval, "log", unit="%")
+  return row("linear model: sd of accuracy", paper.CLAIMS["linear"], sd, n.linear.runs)
+
+
+def ensemble_rows(a: AblationNumbers) -> list[Row]:
+  """Runs without augmentation beside those with a fifth of the data."""
+  lines = []
   for change, e in (
-    ("without augmentation", without),
-    ("with a fifth of the data", fifth),
+    ("without augmentation", a.without),
+    ("with a fifth of the data", a.fifth),
   ):
     printed = paper.ENSEMBLES[change]
+    mean = format_percent(e.accuracy.mean, e.accuracy.mean_se)
     lines += rows_of(
       e.accuracy.runs,
-      (f"mean accuracy {change}", paper.ABLATED_MEAN, format_percent(*e.accuracy[2:4])),
+      (f"mean accuracy {change}", paper.ABLATED_MEAN, mean),
       (f"accuracy of the ensemble {change}", printed, format_percent(e.ensemble)),
     )
+  augmentation = paper.CLAIMS["augmentation"]
+  ratio = Estimate(a.ratio, *a.ratio_interval, "log")
+  ensembles = paper.CLAIMS["ensembles"]
+  gain = claims.student_estimate(a.gain, a.gain_se, unit="%")
   lines += rows_of(
-    both,
+    f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
+    (augmentation.statistic, augmentation, ratio),
+    (ensembles.statistic, ensembles, gain),
+  )
+  return lines
+
+
+def finetuned_rows(name: str, f: Finetuned) -> list[Row]:
+  """Runs finetuned at a small or a large learning rate."""
+  what = f"finetuned at a {name} learning rate"
+  printed = paper.FINETUNED[name]
+  best = "best 15 % on the validation half"
+  return rows_of(
+    f.accuracy.runs,
     (
-      stated["augmentation"].statistic,
-      stated["augmentation"],
-      Estimate(a.ratio, *a.ratio_interval, "log"),
+      f"sd of accuracy, {what}",
+      printed["sd"],
+      format_percent(f.accuracy.sd, f.accuracy.sd_se),
     ),
     (
-      stated["ensembles"].statistic,
-      stated["ensembles"],
-      claims.student_estimate(a.gain, a.gain_se, unit="%"),
+      f"sd on the distribution, {what}",
+      printed["distribution"],
+      format_percent(f.distribution, f.distribution_se),
+    ),
+    (
+      f"correlation of validation and test half, {what}",
+      paper.CLAIMS[f"finetuned {name}"],
+      Estimate(f.correlation, *f.interval, "atanh"),
+    ),
+    (
+      f"gain on the test half of the {best}, {what}",
+      printed["gain"],
+      format_percent(f.gain, f.gain_se),
     ),
   )
-  for name, f in (("small", stable), ("large", unstable)):
-    what = f"finetuned at a {name} learning rate"
-    printed = paper.FINETUNED[name]
-    lines += rows_of(
-      f.accuracy.runs,
-      (f"sd of accuracy, {what}", printed["sd"], format_percent(*f.accuracy[4:6])),
-      (
-        f"sd on the distribution, {what}",
-        printed["distribution"],
-        format_percent(f.distribution, f.distribution_se),
-      ),
-      (
-        f"correlation of validation and test half, {what}",
-        stated[f"finetuned {name}"],
-        Estimate(f.correlation, *f.interval, "atanh"),
-      ),
-      (
-        f"gain on the test half of the best 15 % on the validation half, {what}",
-        printed["gain"],
-        format_percent(f.gain, f.gain_se),
-      ),
-    )
-  return lines
 
 
 def plot(n: Ablated, axes: np.ndarray) -> None:

@@ -56,39 +56,37 @@ def compute(trained: Trained) -> dict[int, dict[str, SourceSpread]]:
 def variance_by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
 ) -> dict[str, SourceSpread]:
-  spreads = {source: spread_of(e) for source, e in errors.items()}
+  spreads = {source: spread_of(of_source) for source, of_source in errors.items()}
+  everything = spreads["all"].accuracies
   by_name = {}
-  for source, s in spreads.items():
-    everything = spreads["all"].accuracies
-    ratio = stats.variance_ratio(s.accuracies, everything, paired=False)
-    by_name[source] = SourceSpread(s.runs, s, ratio.value, ratio.interval)
+  for source, spread in spreads.items():
+    # Runs that vary one source are no pairs with those that vary all.
+    ratio = stats.variance_ratio(spread.accuracies, everything, paired=False)
+    by_name[source] = SourceSpread(spread.runs, spread, ratio.value, ratio.interval)
   return by_name
 
 
 def rows(numbers: Mapping[int, Mapping[str, SourceSpread]]) -> list[Row]:
-  every = next(iter(numbers.values()))
-  lines = [
-    row(
-      f"sd of accuracy, varying {source}",
-      paper.SD_SOURCES.get((source, epochs)),
-      f"{format_duration(epochs)}: {format_percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
-      n[source].runs,
-    )
-    for source in every
-    for epochs, n in numbers.items()
-  ]
+  sources = list(next(iter(numbers.values())))
   lengths = {min(numbers): "short", max(numbers): "long"}
-  return lines + [
-    row(
-      f"variance, {source} alone over all, {format_duration(epochs)}",
-      paper.CLAIMS.get(f"one source {lengths.get(epochs)}"),
-      Estimate(n[source].ratio, *n[source].interval, "log"),
-      n[source].runs,
-    )
-    for source in every
-    if source != "all"
-    for epochs, n in numbers.items()
-  ]
+  lines = []
+  for source in sources:
+    for epochs, n in numbers.items():
+      sd = format_percent(n[source].accuracy.sd, n[source].accuracy.sd_se)
+      printed = paper.SD_SOURCES.get((source, epochs))
+      ours = f"{format_duration(epochs)}: {sd}"
+      quantity = f"sd of accuracy, varying {source}"
+      lines.append(row(quantity, printed, ours, n[source].runs))
+  for source in sources:
+    if source == "all":
+      continue
+    for epochs, n in numbers.items():
+      low, high = n[source].interval
+      ratio = Estimate(n[source].ratio, low, high, "log")
+      claim = paper.CLAIMS.get(f"one source {lengths.get(epochs)}")
+      quantity = f"variance, {source} alone over all, {format_duration(epochs)}"
+      lines.append(row(quantity, claim, ratio, n[source].runs))
+  return lines
 
 
 def plot(numbers: Mapping[int, Mapping[str, SourceSpread]], axes: np.ndarray) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 
 from experiments import claims, frame
 from experiments.claims import positive_estimate, student_estimate
@@ -137,61 +138,51 @@ def rows(numbers: Pokes) -> list[Row]:
   by_epochs = numbers.epochs
   lengths = {min(by_epochs): "short", max(by_epochs): "long"}
   lines = []
-  for name, printed, ours in (
-    ("one poked", paper.POKED, lambda n: format_percent(n.matched, n.matched_se)),
-    (
-      "distinct seeds",
-      paper.DISTINCT,
-      lambda n: format_percent(n.distinct, n.distinct_se),
-    ),
-  ):
-    lines += [
-      row(
-        f"predictions that differ: {name}",
-        printed.get(lengths.get(epochs)),
-        f"{format_duration(epochs)}: {ours(n)}",
-        n.runs,
-      )
-      for epochs, n in by_epochs.items()
-    ]
-  lines += [
-    row(
-      f"one poked over distinct seeds, {format_duration(epochs)}",
-      paper.CLAIMS.get(f"poked {lengths.get(epochs)}"),
-      positive_estimate(n.ratio, n.ratio_se),
-      n.runs,
-    )
-    for epochs, n in by_epochs.items()
-  ]
-  lines += [
-    row(
-      "predictions that differ: poked later",
-      None,
-      f"{eighths}/8 of {format_duration(max(by_epochs))}: {format_percent(n.matched, n.matched_se)}",
-      n.runs,
-    )
-    for eighths, n in numbers.eighths.items()
-  ]
+  for epochs, n in by_epochs.items():
+    printed = paper.POKED.get(lengths.get(epochs))
+    ours = f"{format_duration(epochs)}: {format_percent(n.matched, n.matched_se)}"
+    lines.append(row("predictions that differ: one poked", printed, ours, n.runs))
+  for epochs, n in by_epochs.items():
+    printed = paper.DISTINCT.get(lengths.get(epochs))
+    ours = f"{format_duration(epochs)}: {format_percent(n.distinct, n.distinct_se)}"
+    lines.append(row("predictions that differ: distinct seeds", printed, ours, n.runs))
+  for epochs, n in by_epochs.items():
+    claim = paper.CLAIMS.get(f"poked {lengths.get(epochs)}")
+    quantity = f"one poked over distinct seeds, {format_duration(epochs)}"
+    ratio = positive_estimate(n.ratio, n.ratio_se)
+    lines.append(row(quantity, claim, ratio, n.runs))
+  return [*lines, *later_rows(numbers), *first_step_rows(numbers)]
+
+
+def later_rows(numbers: Pokes) -> list[Row]:
+  """Pokes later in the longest training."""
+  duration = format_duration(max(numbers.epochs))
+  lines = []
+  for eighths, n in numbers.eighths.items():
+    matched = format_percent(n.matched, n.matched_se)
+    ours = f"{eighths}/8 of {duration}: {matched}"
+    lines.append(row("predictions that differ: poked later", None, ours, n.runs))
   first = numbers.eighths[min(numbers.eighths)]
   last = numbers.eighths[max(numbers.eighths)]
-  later = paper.CLAIMS["poked later"]
   change = claims.difference_of(
     student_estimate(first.matched, first.matched_se, unit="%"),
     student_estimate(last.matched, last.matched_se, unit="%"),
   )
+  later = paper.CLAIMS["poked later"]
   lines.append(row(later.statistic, later, change, last.runs))
-  longest = by_epochs[max(by_epochs)]
+  return lines
+
+
+def first_step_rows(numbers: Pokes) -> list[Row]:
+  """Other first steps of the longest training, over its poke."""
+  longest = numbers.epochs[max(numbers.epochs)]
   of_poke = positive_estimate(longest.matched, longest.matched_se)
+  lines = []
   for name, n in numbers.first_steps.items():
     of_other = positive_estimate(n.matched, n.matched_se)
-    lines.append(
-      row(
-        f"predictions that differ: {name}, over one poked",
-        paper.CLAIMS["first step"],
-        claims.ratio_of(of_other, of_poke),
-        n.runs,
-      )
-    )
+    quantity = f"predictions that differ: {name}, over one poked"
+    ratio = claims.ratio_of(of_other, of_poke)
+    lines.append(row(quantity, paper.CLAIMS["first step"], ratio, n.runs))
   return lines
 
 
@@ -199,21 +190,27 @@ def plot(numbers: Pokes, axes: np.ndarray) -> None:
   """Left: pokes before the first step of the shortest and longest training. Right:
   later pokes, other first steps.
   """
-  *histogram_axes, right = axes
-  for ax, epochs in zip(
-    histogram_axes,
-    (min(numbers.epochs), max(numbers.epochs)),
-    strict=True,
-  ):
-    n = numbers.epochs[epochs]
-    groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
-    edges = plots.bin_edges([*groups.values()], n.examples)
-    quantity = Quantity("test predictions that differ between two runs")
-    for name, values in groups.items():
-      label = f"{name}: mean {format_percent(values.mean())}"
-      plots.accuracy_histogram(values, ax, edges=edges, label=label, of=quantity)
-    ax.set_title(f"poked before the first step of {format_duration(epochs)}")
-    frame.legend_above(ax)
+  shortest_axes, longest_axes, right = axes
+  draw_pairs(numbers, min(numbers.epochs), shortest_axes)
+  draw_pairs(numbers, max(numbers.epochs), longest_axes)
+  draw_later(numbers, right)
+
+
+def draw_pairs(numbers: Pokes, epochs: int, ax: Axes) -> None:
+  """Draws the disagreement of poked pairs and of runs with distinct seeds."""
+  n = numbers.epochs[epochs]
+  groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
+  edges = plots.bin_edges([*groups.values()], n.examples)
+  quantity = Quantity("test predictions that differ between two runs")
+  for name, values in groups.items():
+    label = f"{name}: mean {format_percent(values.mean())}"
+    plots.accuracy_histogram(values, ax, edges=edges, label=label, of=quantity)
+  ax.set_title(f"poked before the first step of {format_duration(epochs)}")
+  frame.legend_above(ax)
+
+
+def draw_later(numbers: Pokes, right: Axes) -> None:
+  """Draws later pokes by the share of training before them, and other first steps."""
   share = [eighths / 8 for eighths in numbers.eighths]
   mean, se = (
     100 * np.array([(n.matched, n.matched_se) for n in numbers.eighths.values()]).T

@@ -79,7 +79,8 @@ def bootstrap(
     predictions, labels, num_classes = renumber_classes(predictions, labels)
   runs, examples = predictions.shape
   key_of_runs, key_of_examples = jax.random.split(read_key(key))
-  # How often each run, and each example, is drawn; what is not resampled has one row.
+  # How often each run (w), and each example (v), is drawn in each resample; what is not
+  # resampled has one row.
   w = np.ones((1, runs), int)
   v = np.ones((1, examples), int)
   if over != "examples":
@@ -94,6 +95,7 @@ def bootstrap(
   votes = _of_votes(predictions, labels, num_classes, w, v, bins)
   values = _statistics(even, odd, votes, w, v)
   if over == "runs":
+    # Then the examples' one row is all there is of either half.
     halves = np.stack([even[0], odd[0]])
     values["top_fraction_gain"] = gain_of_halves(halves, w, examples, 0.25).mean
   return {name: from_replicates(x, level=level) for name, x in values.items()}

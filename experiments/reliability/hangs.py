@@ -164,6 +164,18 @@ def search(how, devices) -> dict[int, str]:
   return failures
 
 
+def failures_text(failures: dict[int, str], operation: str, form: str) -> str:
+  """Return how the cases of an operation ended that did not end well, with their
+  widths.
+  """
+  texts = []
+  for width in FORMS[form]:
+    number = CASES.index((operation, form, width))
+    if number in failures:
+      texts.append(f"{failures[number]} at {width}")
+  return ", ".join(texts) or "ends"
+
+
 def failures_table(failures) -> str:
   """Return a table of searches {(how, devices): what `search` returns}."""
   columns = list(failures)
@@ -173,14 +185,7 @@ def failures_table(failures) -> str:
     titles.append(f"{how}, {devices} {unit}")
   lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
   for operation, form in itertools.product(OPERATIONS, FORMS):
-    cells = []
-    for column in columns:
-      bad = []
-      for width in FORMS[form]:
-        number = CASES.index((operation, form, width))
-        if number in failures[column]:
-          bad.append(f"{failures[column][number]} at {width}")
-      cells.append(", ".join(bad) or "ends")
+    cells = [failures_text(failures[column], operation, form) for column in columns]
     lines.append(f"| {operation} | {form} | {' | '.join(cells)} |")
   return "\n".join(lines)
 

@@ -74,13 +74,12 @@ def train_and_be_killed(
 
   def watch(event, args):
     nonlocal count
+    if not args or not isinstance(args[0], str | os.PathLike):
+      return
+    is_ours = os.fspath(args[0]).startswith(place)
     writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
-    ours = (
-      bool(args)
-      and isinstance(args[0], str | os.PathLike)
-      and os.fspath(args[0]).startswith(place)
-    )
-    if ours and (writes or event in ("os.rename", "os.remove", "os.mkdir")):
+    changes = writes or event in ("os.rename", "os.remove", "os.mkdir")
+    if is_ours and changes:
       count += 1
       if count == operation:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -156,8 +155,10 @@ def run_killed(
       # the folder.
       last = min(300, 2 * runs) if kills_left % 4 else 60
       operation = int(rng.integers(1, last))
-    # More runs with every process, so that each extends the folder.
-    wanted = runs * (kills // 8 + kills - kills_left + 1) // (kills // 8 + kills + 1)
+    # More runs with every process, so that each extends the folder; the first trains
+    # several shares, so that there is something to kill.
+    shares = kills // 8 + kills + 1
+    wanted = runs * (shares - kills_left) // shares
     checkpoint_every = 1 if kills_left % 3 == 0 else None
     run = process(str(out), recipe, wanted, str(log), operation, checkpoint_every)
     if clock and kills_left:
@@ -167,9 +168,9 @@ def run_killed(
       time.sleep(rng.uniform(0, min(1, runs / 400)))
       run.kill()
     run.join()
-    again += int(
-      sum(done[row] for row in trained_rows(log)[before:] if row < len(done))
-    )
+    for row in trained_rows(log)[before:]:
+      if row < len(done):
+        again += int(done[row])
     return run.exitcode == -signal.SIGKILL
 
   for kills_left in range(kills, 0, -1):

@@ -521,12 +521,12 @@ def test_sizes_are_the_least_with_that_power(numbers):
 
 
 def test_repetitions_share_all_seeds_but_one():
-  table = campaigns.repeated(("data",), 20, 20)
+  table = campaigns.repeated_seeds(("data",), 20, 20)
   assert len(table) == 400
   assert len(set(table.seeds["data"])) == 400
   for source in ("init", "order", "augment", "dropout"):
     np.testing.assert_array_equal(table.seeds[source], np.arange(400) % 20)
-  longer = campaigns.repeated(("data",), 20, 22)
+  longer = campaigns.repeated_seeds(("data",), 20, 22)
   np.testing.assert_array_equal(longer.seeds["init"][:400], table.seeds["init"])
 
 

@@ -12,7 +12,7 @@ from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import fig11_errors as fig11
 from experiments.jiang2022 import fig12_confidences as fig12
 from experiments.jiang2022 import fig14_classes as fig14
-from experiments.jiang2022 import table1_ensembles as table1
+from experiments.jiang2022 import table1_ensembles_cifar10 as table1
 from experiments.jiang2022 import table2_shift as table2
 from experiments.jiang2022.groups import Group
 
