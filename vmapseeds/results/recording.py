@@ -87,7 +87,7 @@ class Tested:
 class Recorder:
   """Add runs trained elsewhere to a results folder, from any loop, process or machine.
 
-  `report`, `compare`, `plan`, `examples`, `merge` and `open_results` take the folder at
+  `report`, `compare`, `sample_size`, `example_table`, `merge` and `open_results` take it at
   any time. A run is added whole or not at all, whenever the process ends, and several
   processes may add to one folder. Give runs a `seed`: then none is added twice, and
   `compare` pairs the runs of equal seeds.
