@@ -16,6 +16,7 @@ import xarray as xr
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.errors import UserError
+from vmapseeds.reports import examples_table
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results import by_example
 
@@ -294,3 +295,14 @@ def test_what_has_no_examples(tmp_path):
     cli.main(["examples", str(path), "--most", "mislabelled"])
   with pytest.raises(UserError, match="unknown output of role class or loss 'x'"):
     vs.example_table(path, output="x")
+
+
+def test_a_real_number_of_an_example_is_shown_as_one(monkeypatch):
+  monkeypatch.setitem(examples_table.HEADINGS, "entropy", "entropy")
+  rows = [
+    {"example": 12, "label": -1, "entropy": 0.371},
+    {"example": 3, "label": 1, "entropy": -1.0},
+  ]
+  table = examples_table.table_of_rows(rows, "hard", ["a", "b"])
+  assert table.headings == ["example", "label", "entropy"]
+  assert table.rows == [["12", "none", "0.371"], ["3", "b", "-1.00"]]

@@ -2,6 +2,7 @@
 that drives them.
 """
 
+import dataclasses
 import io
 import json
 import re
@@ -396,6 +397,24 @@ def definition_of_any_role(definition: str, role: str) -> str:
   text = re.sub(r"\bindependent-losses\b", "independent-errors", text)
   text = text.replace("of the losses on", "of the errors on")
   return text.replace("|", r"\|")
+
+
+def test_headings_are_for_the_eye_alone(monkeypatch):
+  summary = test_report.usual()
+  figures = figures_of_output(measure_outputs(test_report.dataset())[0], summary)
+  for role, rows in STATISTICS.items():
+    others = []
+    for row in rows:
+      heading = row.heading and f"{row.name}!"
+      others.append(dataclasses.replace(row, heading=heading))
+    monkeypatch.setitem(STATISTICS, role, others)
+  other = summarize(test_report.dataset())
+  assert other["summary"] == summary["summary"]
+  assert other["statistics"] == summary["statistics"]
+  names = summary["headline"].values()
+  assert other["headline"] == {f"{name}!": name for name in names}
+  drawn = figures_of_output(measure_outputs(test_report.dataset())[0], other)
+  assert list(drawn) == list(figures)
 
 
 def test_the_docs_have_the_table():

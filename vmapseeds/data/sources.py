@@ -56,11 +56,11 @@ def load_test_set(
   test_set: str,
   classes: Sequence[int] | None = None,
 ) -> Examples:
-  """Load one test set, to look at its examples. Unlike `load` it downloads nothing, and
+  """Load one test set, to look at its examples. Unlike `load_dataset` it downloads nothing, and
   of tensorflow-datasets it reads no training set.
 
   Raises:
-    UserError: as `load`, or the data set is not there.
+    UserError: as `load_dataset`, or the data set is not there.
   """
   if name == "digits" or name.endswith(".npz"):
     return load_dataset(name, test_sets=(test_set,), classes=classes).tests[test_set]

@@ -104,11 +104,16 @@ def table_of_rows(
     # An id of the user's.
     if isinstance(value, str):
       return value
-    if name in ("mean_loss", "sd") or value is None:
+    if value is None:
       return show(value, None, "number")
+    if name in CLASSES:
+      return show_class(value, class_names)
     if name in SHARES:
       return f"{100 * value:.1f}"
-    return show_class(value, class_names if name in CLASSES else None)
+    # The number of an example, or a count.
+    if isinstance(value, int):
+      return str(value)
+    return show(value, None, "number")
 
   titles = ORDERS
   names = ["example"]

@@ -1,4 +1,4 @@
-"""What `report`, `compare` and `plan` return: tables, figures and notes, which are
+"""What `report`, `compare` and `sample_size` return: tables, figures and notes, which are
 printed, saved or shown in a notebook when that is asked for.
 """
 

@@ -108,7 +108,7 @@ def sample_size(
       raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
 
   side = read_side(a, where, "where", test_set, epoch, output)
-  # Joint errors grow with the square of the examples, and no plan asks for them.
+  # Joint errors grow with the square of the examples, and no sample size asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
   # Without a spread between runs every question would take one run.
   if not is_pilot(runs):

@@ -68,7 +68,7 @@ from vmapseeds.results.formatting import (
 )
 from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
 from vmapseeds.results.opening import load_into_memory, open_results, resolve_test_set
-from vmapseeds.results.statistics import GROUPS
+from vmapseeds.results.statistics import GROUPS, statistic_by_key
 from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
@@ -810,7 +810,7 @@ def _table_of_sources(section: Summary) -> list[Table]:
   decomposition = section.get("sources")
   if not decomposition:
     return []
-  unit = headline_statistics(section)["mean"]["unit"]
+  unit = statistic_by_key(section, "mean")["unit"]
   return [crossed_sources.table_of_sources(decomposition, unit)]
 
 
@@ -875,11 +875,11 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
 
 
 def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
-  first, parts = headline_statistics(section), _PARTS.get(runs.role)
+  parts = _PARTS.get(runs.role)
   curves = {
-    f"{parts} independent": first.get("sd if indep."),
-    "binomial": section["statistics"].get("binomial_sd"),
-    "normal": first["sd"],
+    f"{parts} independent": statistic_by_key(section, "independent_sd"),
+    "binomial": statistic_by_key(section, "binomial_sd"),
+    "normal": statistic_by_key(section, "sd"),
   }
   sds = {name: curve["value"] for name, curve in curves.items() if curve}
   caption = "The curve has the runs' mean and standard deviation."
@@ -1071,7 +1071,7 @@ def side_by_side_table(
 
 def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
-  mean = headline_statistics(rows[0].section)["mean"]
+  mean = statistic_by_key(rows[0].section, "mean")
   _, suffix = scale_and_suffix(mean["unit"])
   title = f"{noun} side by side"
   if suffix:
@@ -1107,7 +1107,7 @@ their mean; the whiskers reach to the lowest and the highest.""",
 
   intervals = []
   for row in rows:
-    mean = headline_statistics(row.section)["mean"]
+    mean = statistic_by_key(row.section, "mean")
     intervals.append((mean["value"], mean["low"], mean["high"]))
   # Of single runs there is no interval.
   if any(low is not None for _, low, _ in intervals):
@@ -1134,9 +1134,9 @@ test examples would give.""",
       lambda ax: plots.learning_curves(curves, epochs, ax, of=quantity),
     )
 
-  first = [headline_statistics(row.section) for row in rows]
+  sds = [statistic_by_key(row.section, "sd") for row in rows]
   # Of single runs there is nothing to draw.
-  single = all(statistics["sd"]["value"] is None for statistics in first)
+  single = all(sd["value"] is None for sd in sds)
   if rows[0].runs.role != "score" and not single:
     parts = _PARTS[rows[0].runs.role]
     drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
@@ -1147,14 +1147,14 @@ def _standard_deviations(
   rows: Sequence[OutputRow], noun: str, parts: str, height: float
 ) -> Figure:
   series: dict[str, list[tuple[Any, ...]]] = {}
-  for label, heading in (
+  for label, key in (
     ("test set", "sd"),
-    (f"{parts} independent", "sd if indep."),
-    ("distribution", "distr. sd"),
+    (f"{parts} independent", "independent_sd"),
+    ("distribution", "distribution_sd"),
   ):
-    statistics = [headline_statistics(row.section)[heading] for row in rows]
     numbers = []
-    for statistic in statistics:
+    for row in rows:
+      statistic = statistic_by_key(row.section, key)
       numbers.append((statistic["value"], statistic["low"], statistic["high"]))
     series[label] = numbers
 
@@ -1221,7 +1221,7 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
 
 
 def _outcome(row: OutputRow) -> sweeps.Outcome:
-  mean = headline_statistics(row.section)["mean"]
+  mean = statistic_by_key(row.section, "mean")
   return sweeps.Outcome(row.part.summary["values"], row.runs, mean)
 
 

@@ -19,7 +19,11 @@ from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
 from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
-from vmapseeds.results.statistics import describe_statistic, statistics_of
+from vmapseeds.results.statistics import (
+  describe_statistic,
+  statistic_by_key,
+  statistics_of,
+)
 from vmapseeds.stats._arrays import centred
 from vmapseeds.training.names import FOLD
 
@@ -176,7 +180,9 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
 
 
 def headline_statistics(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-  """Return heading -> statistic for the numbers that come first."""
+  """Return heading -> statistic for the numbers that come first, to show them. Look one of
+  them up by `statistic_by_key`.
+  """
   names = section["headline"].items()
   return {heading: section["statistics"][name] for heading, name in names}
 
@@ -311,7 +317,7 @@ def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
 def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield how well the runs know their standard deviation."""
   count = runs.runs
-  sd = headline_statistics(section)["sd"]
+  sd = statistic_by_key(section, "sd")
   variance = section["statistics"].get("distribution_variance")
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."
@@ -375,34 +381,37 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
 
 
 def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
-  first = headline_statistics(section)
-  text = {}
-  for heading, statistic in first.items():
-    text[heading] = show(statistic["value"], statistic["se"], statistic["unit"])
+  def show_statistic(key):
+    statistic = statistic_by_key(section, key)
+    return show(statistic["value"], statistic["se"], statistic["unit"])
+
+  mean, sd = show_statistic("mean"), show_statistic("sd")
   noun = runs.of.name
   variance = section["statistics"].get("distribution_variance")
   # Of few examples the estimate may be undefined.
   unknown = variance and variance["value"] is None and not runs.seen
-  if first["sd"]["value"] is None or unknown:
-    so_far = f"{run_count(runs.runs)}: {noun} is {text['mean']}"
+  if statistic_by_key(section, "sd")["value"] is None or unknown:
+    so_far = f"{run_count(runs.runs)}: {noun} is {mean}"
     return f"{so_far}; its variance cannot be estimated."
+
   noun = capitalized(noun)
   if not variance:
     return (
-      f"{noun} is {text['mean']} on average, with a standard deviation of {text['sd']} "
-      f"between runs; the middle half of the runs has {text['IQM']} on average."
+      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs; the "
+      f"middle half of the runs has {show_statistic('iqm')} on average."
     )
+
   parts = "errors" if runs.role == "class" else "losses"
   lead = (
-    f"{noun} differs between runs by a standard deviation of {text['sd']}; "
-    f"{parts} that are independent between examples would give "
-    f"{text['sd if indep.']}."
+    f"{noun} differs between runs by a standard deviation of {sd}; {parts} that are "
+    f"independent between examples would give {show_statistic('independent_sd')}."
   )
   # Memorised examples say nothing of new ones.
   if runs.seen:
     return f"{lead} Runs were trained on some of these examples."
   if (variance["low"] or 0) > 0:
-    return f"{lead} On an infinite test set {text['distr. sd']} would remain."
+    remaining = show_statistic("distribution_sd")
+    return f"{lead} On an infinite test set {remaining} would remain."
   if (variance["high"] or 0) < 0:
     return (
       f"{lead} {parts.capitalize()} spread less than independent ones, by more than "

@@ -180,15 +180,21 @@ def open_or_create(
   """
   description = contents.description | dict(depends)
   root = read_verified_metadata(path)
-  if root:
-    results = Results(path, root)
-    mixed = check_same_campaign(
-      results, contents, description, force_mixed, allow_upgrade
-    )
-    extend(results, _count_runs(contents.columns), contents.columns)
-    settle_conditions(results, description, mixed)
-    return results
+  if not root:
+    return _create(path, contents, description, block_runs)
+  results = Results(path, root)
+  mixed = check_same_campaign(
+    results, contents, description, force_mixed, allow_upgrade
+  )
+  extend(results, _count_runs(contents.columns), contents.columns)
+  settle_conditions(results, description, mixed)
+  return results
 
+
+def _create(
+  path: Folder, contents: Contents, description: Description, block_runs: int
+) -> Results:
+  """Make a new folder of contents."""
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
   texts = {
     name: ("run", "letter")

@@ -1,5 +1,5 @@
-"""UserErrors that leave results which look sound, each said in a line and only where it is
-surely so.
+"""What is wrong with results that look sound, each fault said in a line and only where it
+is surely one.
 """
 
 import contextlib

@@ -61,18 +61,8 @@ def merge(
       folders hold the same run with different results. Nothing is left on disk then.
   """
   check_empty(out)
-  # A text is a sequence too, of letters.
-  if isinstance(folders, str) or not isinstance(folders, Sequence) or not folders:
-    raise UserError(
-      "no results folders to merge: give a list of folders created by `vmapseeds train`"
-    )
-  sources = [Results(folder) for folder in folders]
+  sources = _open_sources(folders)
   first = sources[0]
-  # Counts of blocks would be of other blocks after a merge.
-  if first.root["kept"]["predictions"] == "none":
-    raise UserError(
-      f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
-    )
   joined = first.description
   for source in sources[1:]:
     mixed = check_same_programs(source, first, force_mixed, allow_upgrade)
@@ -104,6 +94,25 @@ def merge(
       step()
     merged.flush_records()
   return open_results(out, *joined["test_sets"][:1])
+
+
+def _open_sources(folders: Sequence[str | os.PathLike]) -> list[Results]:
+  """Open the folders to merge; raise `UserError` if there are none, or if they hold
+  counts alone.
+  """
+  # A text is a sequence too, of letters.
+  if isinstance(folders, str) or not isinstance(folders, Sequence) or not folders:
+    raise UserError(
+      "no results folders to merge: give a list of folders created by `vmapseeds train`"
+    )
+  sources = [Results(folder) for folder in folders]
+  first = sources[0]
+  # Counts of blocks would be of other blocks after a merge.
+  if first.root["kept"]["predictions"] == "none":
+    raise UserError(
+      f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
+    )
+  return sources
 
 
 def _merge_steps(

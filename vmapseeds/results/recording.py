@@ -87,7 +87,7 @@ class Tested:
 class Recorder:
   """Add runs trained elsewhere to a results folder, from any loop, process or machine.
 
-  `report`, `compare`, `plan`, `examples`, `merge` and `open_results` take the folder at
+  `report`, `compare`, `sample_size`, `example_table`, `merge` and `open_results` take it at
   any time. A run is added whole or not at all, whenever the process ends, and several
   processes may add to one folder. Give runs a `seed`: then none is added twice, and
   `compare` pairs the runs of equal seeds.
@@ -771,16 +771,10 @@ def import_runs(
     progress=progress,
   )
   if block_runs is None:
-    # Files may be larger than memory.
-    bytes_of_run = 0
-    for source in runs.values():
-      bytes_of_run += source.dtype.itemsize * math.prod(source.shape[1:])
-    block_runs = max(1, BLOCK_BYTES // bytes_of_run)
-  if values is None:
-    values = {}
+    block_runs = runs_in_block(runs)
   recorder.add_sources(
     runs,
-    values,
+    {} if values is None else values,
     block_runs=block_runs,
     progress=progress,
     # A file that is imported twice would count its runs twice.
@@ -791,3 +785,11 @@ def import_runs(
     for doubt in find_doubts(results):
       warn(f"note: {doubt}")
   return results
+
+
+def runs_in_block(runs: SourcesBySet) -> int:
+  """Return how many runs fill a block: files may be larger than memory."""
+  bytes_of_run = 0
+  for source in runs.values():
+    bytes_of_run += source.dtype.itemsize * math.prod(source.shape[1:])
+  return max(1, BLOCK_BYTES // bytes_of_run)

@@ -6,7 +6,7 @@ in the list below of the outputs that have it.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,8 +68,10 @@ class Statistic:
     estimate: takes the runs that `measure_runs` returns.
     over: what the uncertainty is about: other "runs", or other "examples".
     needs: what runs must have.
+    key: what it is called in every role, such as "mean" of `mean_loss`; empty where that
+      is `name`.
     heading: for the columns of groups side by side; empty for a statistic that is not
-      among the headline numbers.
+      among the headline numbers. Nothing is looked up by it.
     recorded: numbers of the reading that JSON has too.
   """
 
@@ -82,6 +84,7 @@ class Statistic:
   estimate: Callable[[MeasuredRuns], Measurement]
   over: str | None = None
   needs: Requirement | None = None
+  key: str = ""
   heading: str = ""
   recorded: tuple[str, ...] = ()
 
@@ -100,6 +103,7 @@ def statistics_of_values(noun: str, suffix: str, group: str) -> list[Statistic]:
   return [
     Statistic(
       name=f"mean{suffix}",
+      key="mean",
       group=group,
       label=f"mean {noun}",
       reading=f"The {noun} of a run is {{}} on average.",
@@ -110,6 +114,7 @@ def statistics_of_values(noun: str, suffix: str, group: str) -> list[Statistic]:
     ),
     Statistic(
       name=f"sd{suffix}",
+      key="sd",
       group=group,
       label=f"standard deviation of {noun}",
       reading=f"Runs scatter about their mean {noun} by {{}}.",
@@ -165,6 +170,7 @@ def statistics_of_means(noun: str, parts: str) -> list[Statistic]:
   return [
     Statistic(
       name=f"independent_{parts}_sd",
+      key="independent_sd",
       group="variance",
       label=f"sd if {parts} were independent",
       reading=(
@@ -538,6 +544,20 @@ def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
   return [row for row in rows if row.needs is None or row.needs.met(runs)]
 
 
+def statistic_by_key(section: Mapping[str, Any], key: str) -> Any:
+  """Return the statistic of a key among those that `describe_statistic` returned of an
+  output; None if its role has no such statistic, or its runs not what it takes.
+
+  Args:
+    section: `role`, and `statistics` by name.
+    key: "mean", "sd", "independent_sd", or the name of a statistic.
+  """
+  for row in STATISTICS[section["role"]]:
+    if key in (row.key, row.name):
+      return section["statistics"].get(row.name)
+  return None
+
+
 def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
   measurement = row.estimate(runs)
@@ -582,7 +602,7 @@ def clip_interval(
   """Return the ends of a statistic's interval, of a mean fraction within 0 and 1."""
   low, high = map(finite_or_none, measurement.interval)
   # Student's interval may reach beyond.
-  if row.heading == "mean" and unit == "fraction":
+  if row.key == "mean" and unit == "fraction":
     if low is not None:
       low = max(0.0, low)
     if high is not None:

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import xarray as xr
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from vmapseeds import stats
 from vmapseeds.errors import UserError, hide_own_frames, option, safe_name
@@ -59,6 +59,27 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     opened = open_with_held_out(results)
   else:
     opened = results
+  check_held_out(opened)
+  kept = opened.isel(run=converged_runs(opened))
+  mask = kept["mask"].values
+  runs = mask.sum(0)
+  table: dict[str, Any] = {"runs": ("example", runs)}
+  if EXAMPLE_ID in kept.variables:
+    table[EXAMPLE_ID] = kept[EXAMPLE_ID].variable
+  if "losses" in kept:
+    table["mean_loss"] = ("example", _mean_of(kept["losses"].values, mask))
+  if "labels" in kept:
+    table |= _classes_by_example(opened, kept, runs)
+  else:
+    predictions = kept["predictions"]
+    mean = _mean_of(predictions.values, mask)
+    table["targets"] = kept["targets"].variable
+    table["prediction"] = (predictions.dims[1:], mean)
+  return xr.Dataset(table)
+
+
+def check_held_out(opened: xr.Dataset) -> None:
+  """Raise `UserError` unless runs kept what they made of examples that they held out."""
   if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
     raise UserError(
       "these runs hold no examples out, or did not keep what they made of them: train "
@@ -69,34 +90,35 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   # Votes for a class of one run and a class of another would be added up.
   if "label_map" in opened.variables:
     raise UserError("runs with label maps have no common labels: leave these out")
-  kept = opened.isel(run=converged_runs(opened))
-  mask, predictions = kept["mask"].values, kept["predictions"].values
-  runs = mask.sum(0)
-  table: dict[str, Any] = {"runs": ("example", runs)}
-  if EXAMPLE_ID in kept.variables:
-    table[EXAMPLE_ID] = kept[EXAMPLE_ID].variable
-  if "losses" in kept:
-    table["mean_loss"] = ("example", _mean_of(kept["losses"].values, mask))
-  if "labels" not in kept:
-    axes_of_outputs = kept["predictions"].dims[1:]
-    table["targets"] = kept["targets"].variable
-    table["prediction"] = (axes_of_outputs, _mean_of(predictions, mask))
-    return xr.Dataset(table)
 
+
+def _classes_by_example(
+  opened: xr.Dataset, kept: xr.Dataset, runs: Int[np.ndarray, " examples"]
+) -> dict[str, Any]:
+  """Return what the runs that held an example out make of its class.
+
+  Args:
+    opened: all runs.
+    kept: those that did not diverge.
+    runs: how many of these held each example out.
+  """
   counts, _ = votes_of_held_out(opened)
   by_example = table_of_votes(counts, runs)
   votes = counts.votes
   if not isinstance(votes, np.ndarray):
     votes = votes.toarray()
-  table["labels"] = by_example["label"].variable
-  table["prediction"] = by_example["most_voted"].variable
-  table["error_rate"] = by_example["error_rate"].variable
-  table["vote_fractions"] = (("example", "class"), _ratio(votes, runs[:, None]))
+  columns: dict[str, Any] = {
+    "labels": by_example["label"].variable,
+    "prediction": by_example["most_voted"].variable,
+    "error_rate": by_example["error_rate"].variable,
+    "vote_fractions": (("example", "class"), _ratio(votes, runs[:, None])),
+  }
   if "logits" in kept:
     logits = kept["logits"].values.astype(float)
     probabilities = scipy.special.softmax(logits, axis=-1)
-    table["probabilities"] = (("example", "class"), _mean_of(probabilities, mask))
-  return xr.Dataset(table)
+    mean = _mean_of(probabilities, kept["mask"].values)
+    columns["probabilities"] = (("example", "class"), mean)
+  return columns
 
 
 @hide_own_frames
@@ -138,52 +160,28 @@ def measure(
     opened, rows = open_with_rows(results, test_set)
   else:
     opened = results
-  name = "logits" if "logits" in opened else "predictions"
-  # Predictions of classes are no outputs; of a regression, they are.
-  is_outputs = name == "logits" or "targets" in opened
-  if name not in opened or not is_outputs or class_of(opened) == "logits":
-    raise UserError(
-      f"outputs of the networks were not kept: train with {option('logits', True)}, in "
-      "another folder"
-    )
+  kept = _kept_outputs(opened)
   if isinstance(metrics, str):
     metrics = [metrics]
   if not isinstance(metrics, Mapping):
     metrics = {metric: metric for metric in metrics}
-  if "labels" in opened:
-    targets = opened["labels"].values
-    if targets.ndim != 1:
-      raise UserError("label maps differ between runs: measure runs of one label map")
-    classes = count_classes(opened)
-  else:
-    targets = opened["targets"].values
-    classes = None
 
-  # Kept in float16 or bfloat16, outputs would round the metrics, too.
-  outputs = opened[name].values.astype(np.float32)
-  alive = np.zeros(len(outputs), bool)
-  alive[converged_runs(opened)] = True
-  # Runs that hold nothing out are measured on all examples.
-  mask = np.ones(outputs.shape[:2], bool)
-  if "mask" in opened:
-    mask = opened["mask"].values
-  ensemble, unseen_by_some = _ensemble(outputs[alive], mask[alive], classes)
+  ensemble = _ensemble(kept)
   measured: dict[str, Any] = {}
-  for metric_name, value in metrics.items():
-    metric = _check_metric(metric_name, value, targets, classes)
+  for metric_name, name_or_function in metrics.items():
+    metric = _check_metric(metric_name, name_or_function, kept.targets, kept.classes)
     # Compiled once a metric, and again for each other number of examples.
-    of_one = jax.jit(functools.partial(run_metrics.measure_metric, metric_name, metric))
-    values = np.full(len(outputs), np.nan)
-    for run in np.flatnonzero(alive):
-      own = mask[run]
-      own_outputs = jnp.asarray(outputs[run][own])
-      own_targets = jnp.asarray(targets[own])
-      values[run] = of_one(own_outputs, own_targets)
-    of_ensemble = of_one(
-      jnp.asarray(ensemble[unseen_by_some]), jnp.asarray(targets[unseen_by_some])
+    measure_one = jax.jit(
+      functools.partial(run_metrics.measure_metric, metric_name, metric)
     )
-    attributes = _summarize(values[alive])
-    attributes["ensemble"] = float(of_ensemble)
+    values = np.full(len(kept.outputs), np.nan)
+    for run in np.flatnonzero(kept.alive):
+      own = kept.mask[run]
+      own_outputs = jnp.asarray(kept.outputs[run][own])
+      own_targets = jnp.asarray(kept.targets[own])
+      values[run] = measure_one(own_outputs, own_targets)
+    attributes = _summarize(values[kept.alive])
+    attributes["ensemble"] = float(measure_one(*ensemble))
     attributes["higher_is_better"] = metric.higher_is_better
     measured[metric_name] = xr.Variable(("run",), values, attributes)
 
@@ -195,6 +193,54 @@ def measure(
     if column.dims == ("run",)
   }
   return xr.Dataset(measured, coords=columns)
+
+
+class _KeptOutputs(NamedTuple):
+  """What metrics of runs are measured on.
+
+  Attributes:
+    outputs: (runs, examples, ...), of the networks, float32.
+    targets: (examples, ...).
+    classes: how many; None where targets are none.
+    alive: (runs,), whether they did not diverge.
+    mask: (runs, examples), on which examples each run is measured.
+  """
+
+  outputs: np.ndarray
+  targets: np.ndarray
+  classes: int | None
+  alive: Bool[np.ndarray, " runs"]
+  mask: Bool[np.ndarray, "runs examples"]
+
+
+def _kept_outputs(opened: xr.Dataset) -> _KeptOutputs:
+  """Return the outputs that results hold; raise `UserError` if there are none."""
+  name = "logits" if "logits" in opened else "predictions"
+  # Predictions of classes are no outputs; of a regression, they are.
+  is_outputs = name == "logits" or "targets" in opened
+  if name not in opened or not is_outputs or class_of(opened) == "logits":
+    raise UserError(
+      f"outputs of the networks were not kept: train with {option('logits', True)}, in "
+      "another folder"
+    )
+  classes = None
+  if "labels" in opened:
+    targets = opened["labels"].values
+    if targets.ndim != 1:
+      raise UserError("label maps differ between runs: measure runs of one label map")
+    classes = count_classes(opened)
+  else:
+    targets = opened["targets"].values
+
+  # Kept in float16 or bfloat16, outputs would round the metrics, too.
+  outputs = opened[name].values.astype(np.float32)
+  alive = np.zeros(len(outputs), bool)
+  alive[converged_runs(opened)] = True
+  # Runs that hold nothing out are measured on all examples.
+  mask = np.ones(outputs.shape[:2], bool)
+  if "mask" in opened:
+    mask = opened["mask"].values
+  return _KeptOutputs(outputs, targets, classes, alive, mask)
 
 
 def _keep_measured(
@@ -217,11 +263,14 @@ def _keep_measured(
   add_measured(folder, group, rows, new)
 
 
-def _check_metric(name: str, value: Any, targets: np.ndarray, classes: int | None):
+def _check_metric(
+  name: str, name_or_function: Any, targets: np.ndarray, classes: int | None
+) -> run_metrics.Metric:
   """Return a metric; raise `UserError` if it does not fit the targets."""
   safe_name("metric", name)
-  Names(METRICS, "a function of (outputs, targets)").check(f"metric {name}", value)
-  metric = run_metrics.metric_of(name, value)
+  allowed = Names(METRICS, "a function of (outputs, targets)")
+  allowed.check(f"metric {name}", name_or_function)
+  metric = run_metrics.metric_of(name, name_or_function)
   run_metrics.check_metric(name, metric, targets, classes)
   return metric
 
@@ -237,17 +286,22 @@ def _summarize(values: np.ndarray) -> dict[str, Any]:
   }
 
 
-def _ensemble(outputs, mask, classes):
-  """Return the outputs of all runs together, log probabilities of classes, and which
-  examples some run has not seen.
+def _ensemble(kept: _KeptOutputs) -> tuple[jax.Array, jax.Array]:
+  """Return the outputs of all runs together, log probabilities of classes, and the
+  targets, of the examples that some run has not seen.
   """
-  values = outputs.astype(np.float64)
-  if classes is None:
-    return _mean_of(values, mask).astype(np.float32), mask.any(0)
-  mean = _mean_of(scipy.special.softmax(values, axis=-1), mask)
-  # Metrics take log probabilities as logits: softmax gives the mean back.
-  with np.errstate(divide="ignore"):
-    return np.log(mean).astype(np.float32), mask.any(0)
+  outputs = kept.outputs[kept.alive].astype(np.float64)
+  mask = kept.mask[kept.alive]
+  unseen_by_some = mask.any(axis=0)
+  if kept.classes is None:
+    together = _mean_of(outputs, mask)
+  else:
+    mean = _mean_of(scipy.special.softmax(outputs, axis=-1), mask)
+    # Metrics take log probabilities as logits: softmax gives the mean back.
+    with np.errstate(divide="ignore"):
+      together = np.log(mean)
+  outputs_of_all = together.astype(np.float32)[unseen_by_some]
+  return jnp.asarray(outputs_of_all), jnp.asarray(kept.targets[unseen_by_some])
 
 
 def _mean_of(values, mask):

@@ -63,8 +63,7 @@ def cace(
   CACE falls with the number of runs even for a perfectly calibrated law of runs (to .36
   at 2 runs and .03 at 30 in a typical case), so report R with it, or
   `finite_ensemble_calibration`. `bins = runs + 1` gives each number of votes its own
-  bin. That CACE bounds the gap in theorem 4.2 (`cace_exact_levels`); wider bins can
-  only lower it.
+  bin. That CACE bounds the gap in theorem 4.2; wider bins can only lower it.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.

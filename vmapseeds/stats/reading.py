@@ -28,7 +28,7 @@ def read_array(
   axes: str,
   at_least: int = 0,
 ) -> Array:
-  """Return `x` as an array of the named axes; with `check_at_least`, that many of the last
+  """Return `x` as an array of the named axes; with `at_least`, that many of the last
   axes are enough.
   """
   refuse_traced(what, x)

@@ -1,8 +1,5 @@
 """What theory says of the variance of errors between runs (Jordan 2024, sections 3.2 to
-3.4), and how well it fits.
-
-Predictions from the mean error alone, and the law of the number of errors if examples
-go wrong independently.
+3.4): predictions from the mean error alone.
 """
 
 from jaxtyping import Float

@@ -21,7 +21,7 @@ from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, steps_per_epoch
 from vmapseeds.training.networks import path_of, trainable_paths, variables_of
 from vmapseeds.training.objects import calling, is_name, name_of, resolve_object
-from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.recipes import HYPERPARAMETERS, Recipe
 from vmapseeds.training.runs import Run
 
 LearningRateSchedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
@@ -34,6 +34,11 @@ MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] =
   "adam": lambda momentum: optax.scale_by_adam(b1=momentum),
   "adamw": lambda momentum: optax.scale_by_adam(b1=momentum),
 }
+# Those whose weight decay does not pass through the moments (Loshchilov and Hutter 2019).
+WITH_DECOUPLED_DECAY = ("adamw",)
+# Those that look at whole arrays, such as their norms, as LARS and Muon do: their vectors
+# must not be packed into one.
+OF_WHOLE_ARRAYS: tuple[str, ...] = ()
 
 
 def learning_rate_factor(recipe: Recipe, run: Run, steps: int) -> LearningRateSchedule:
@@ -87,7 +92,7 @@ def make_optimizer(
   moments = MOMENTS[recipe.optimizer](run["momentum"])
   decay = optax.add_decayed_weights(run["weight_decay"])
   scale = optax.scale_by_learning_rate(rate)
-  if recipe.optimizer == "adamw":
+  if recipe.optimizer in WITH_DECOUPLED_DECAY:
     return optax.chain(moments, decay, scale)
   return optax.chain(decay, moments, scale)
 
@@ -184,8 +189,10 @@ def _with_weak_types(run):
       jnp.asarray(value), new_dtype=np.dtype(np.float32), weak_type=True, sharding=None
     )
 
-  names = ("lr", "momentum", "weight_decay", "gamma")
-  weakened = {name: weak(run[name]) for name in names if run.get(name) is not None}
+  weakened = {}
+  for name in HYPERPARAMETERS:
+    if run.get(name) is not None:
+      weakened[name] = weak(run[name])
   fixed = tuple(pair for pair in run.fixed if pair[0] not in weakened)
   return dataclasses.replace(run, values={**run.values, **weakened}, fixed=fixed)
 
@@ -352,10 +359,11 @@ def pack_vectors(
   """Return parameters in the form that the optimizer takes.
 
   On accelerators each operation has a cost, so vectors are packed if the optimizer is a
-  built-in one: those of `MOMENTS` update each number by itself, whatever array it is in.
-  One that looks at whole arrays, as LARS and Muon do, must be left out here.
+  built-in one: all but `OF_WHOLE_ARRAYS` update each number by itself, whatever array it
+  is in.
   """
-  treats_all_alike = is_name(recipe.optimizer) and recipe.trainable == "all"
+  is_elementwise = is_name(recipe.optimizer) and recipe.optimizer not in OF_WHOLE_ARRAYS
+  treats_all_alike = is_elementwise and recipe.trainable == "all"
   if platform() == "cpu" or not treats_all_alike:
     return params
   leaves, structure = jax.tree.flatten(params)
