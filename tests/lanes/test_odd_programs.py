@@ -69,7 +69,7 @@ def test_nan_checks_of_lanes_name_the_primitive(width):
   ("x", "w", "options"),
   [
     ((2, 12, 12, 4), (3, 3, 4, 4), {"rhs_dilation": (4, 4)}),
-    ((1, 9, 9, 8), (8, 8, 1, 8), {"feature_group_count": 8}),
+    ((1, 18, 18, 8), (17, 17, 1, 8), {"feature_group_count": 8}),
     ((2, 3, 24, 4), (2, 20, 4, 4), {}),
     ((2, 8, 8, 2), (5, 5, 1, 32), {"feature_group_count": 2}),
   ],

@@ -15,7 +15,6 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,106 +91,147 @@ def sizes_of(equation) -> list[tuple[int, ...]]:
 
 def _apply_to_one_lane(left, right, *, part, window, like, platform, lowering, here):
   """Apply a part to one lane."""
-  parts: Any = forward if platform == "cpu" else XLA
-  if platform == "cpu" and here and onednn.fits(part, window, like, left, right):
+  if platform != "cpu":
+    return _apply_form(XLA, part, window, like, platform, left, right)
+  if here and onednn.fits(part, window, like, left, right):
     window = dataclasses.replace(window, dtype=like.dtype)
-    return _called(onednn, part, window, like, left, right).astype(like.dtype)
-  return _applied(parts, part, window, like, platform, left, right)
+    return _call_part(onednn, part, window, like, left, right).astype(like.dtype)
+  return _apply_form(forward, part, window, like, platform, left, right)
 
 
-def _applied(parts, part, window, like, platform, *args):
-  """Apply a part as the module or class `parts` has it."""
-  dtype = args[0].dtype
-  if platform != "cpu" or dtype not in HALVES:
-    return _called(parts, part, window, like, *args).astype(like.dtype)
-  # Sums are in float32 anyway, and XLA has no fast kernel for other factors.
-  window = dataclasses.replace(window, precision=None, dtype=None)
-  wide = jax.ShapeDtypeStruct(like.shape, jnp.float32)
-  args = [a.astype(jnp.float32) for a in args]
-  return _called(parts, part, window, wide, *args).astype(like.dtype)
+def _apply_form(form, part, window, like, platform, *arrays):
+  """Apply a part as `form`, a module or class, has it."""
+  call = functools.partial(_call_part, form, part)
+  return _sum_in_float32(call, window, like, platform, *arrays)
 
 
-def _called(parts, part, window, like, *args):
-  place = PARTS.index(part)
-  given = (*args[:place], like, *args[place:])
-  function = getattr(parts, part)
-  return function(window, *given[: 2 if part == "forward" else 3])
+def _sum_in_float32(call, window, like, platform, *arrays):
+  """Return `call(window, like, *arrays)`, on a CPU of half precision's arrays in float32:
+  sums are in float32 anyway, and XLA has no fast kernel for other factors.
+  """
+  dtype = like.dtype
+  if platform == "cpu" and arrays[0].dtype in HALVES:
+    window = dataclasses.replace(window, precision=None, dtype=None)
+    like = jax.ShapeDtypeStruct(like.shape, jnp.float32)
+    arrays = [a.astype(jnp.float32) for a in arrays]
+  return call(window, like, *arrays).astype(dtype)
 
 
-def _transposed(which, cotangent, *args, part, window, **_):
-  """Return the part that belongs to the argument `which`, given the cotangent."""
-  left_out = PARTS.index(part)
-  places = [place for place in range(3) if place != left_out]
-  wanted, other = args[which], args[1 - which].astype(cotangent.dtype)
-  pair = {left_out: cotangent, places[1 - which]: other}
-  left, right = (pair[place] for place in sorted(pair))
-  return convolve(PARTS[places[which]], window, left, right, wanted.aval)
+def _call_part(form, part, window, like, left, right):
+  """Call a part with all three arrays, of the one that is asked for only the shape."""
+  if part == "forward":
+    return form.forward(window, left, right)
+  if part == "input_gradient":
+    return form.input_gradient(window, like, left, right)
+  return form.kernel_gradient(window, left, like, right)
+
+
+def _transpose(argument, cotangent, *args, part, window, **_):
+  """Return the derivative of a part for one of its two arguments: the part that takes
+  the cotangent and the other argument.
+  """
+  # Places in (images, kernel, outputs)
+  result = PARTS.index(part)
+  places = [place for place in range(3) if place != result]
+  other = args[1 - argument].astype(cotangent.dtype)
+  arrays = {result: cotangent, places[1 - argument]: other}
+  left, right = (arrays[place] for place in sorted(arrays))
+  return convolve(PARTS[places[argument]], window, left, right, args[argument].aval)
+
+
+def _apply_to_all_lanes(args, axes, **parameters):
+  """Apply a part to all lanes: as one batch if they share the kernel, else as the
+  lowering says. Of arguments without an axis of lanes, all lanes have the same.
+  """
+  has_lanes = [axis is not None for axis in axes]
+  arrays = []
+  for a, axis in zip(args, axes, strict=True):
+    arrays.append(jnp.asarray(a) if axis is None else jnp.moveaxis(a, axis, 0))
+  if len(arrays[has_lanes.index(True)]) == 1:
+    one_lane = _map_lanes(lambda a: a[0], arrays, has_lanes)
+    return convolve_p.bind(*one_lane, **parameters)[None], 0
+  part = parameters["part"]
+  has_one_kernel = part != "kernel_gradient" and not has_lanes[part == "forward"]
+  # As far as measured
+  fastest = "sequential" if parameters["platform"] == "cpu" else "im2col"
+  lowering = parameters["lowering"] or fastest
+  if has_one_kernel:
+    apply = _apply_as_one_batch
+  elif lowering == "sequential" and not _is_of_few_products(
+    arrays, has_lanes, parameters
+  ):
+    apply = _apply_one_by_one
+  else:
+    apply = functools.partial(_apply_beside_each_other, lowering)
+  return apply(arrays, has_lanes, parameters), 0
+
+
+def _map_lanes(function, arrays, has_lanes):
+  """Apply a function to the arrays that have lanes."""
+  pairs = zip(arrays, has_lanes, strict=True)
+  return [function(a) if has else a for a, has in pairs]
+
+
+def _apply_as_one_batch(arrays, has_lanes, parameters):
+  like = parameters["like"]
+  lanes = len(arrays[has_lanes.index(True)])
+  images, *of_an_image = like.shape
+  batch = jax.ShapeDtypeStruct((lanes * images, *of_an_image), like.dtype)
+  flat = _map_lanes(lambda a: jax.lax.collapse(a, 0, 2), arrays, has_lanes)
+  return convolve_p.bind(*flat, **parameters | {"like": batch}).reshape(
+    lanes, *like.shape
+  )
+
+
+def _apply_one_by_one(arrays, has_lanes, parameters):
+  def apply_to_one(own):
+    own = iter(own)
+    args = _map_lanes(lambda _: next(own), arrays, has_lanes)
+    return convolve_p.bind(*args, **parameters)
+
+  pairs = zip(arrays, has_lanes, strict=True)
+  return jax.lax.map(apply_to_one, [a for a, has in pairs if has])
+
+
+def _apply_beside_each_other(lowering, arrays, has_lanes, parameters):
+  part, window, like, platform = (
+    parameters[name] for name in ("part", "window", "like", "platform")
+  )
+  axes = [0 if has else None for has in has_lanes]
+  form: Any = XLA
+  if lowering == "im2col":
+    form = im2col
+  elif platform == "cpu":
+    form = OnCPU
+  if form is not XLA or (part, lowering) != ("kernel_gradient", "grouped"):
+    one = functools.partial(_apply_form, form, part, window, like, platform)
+    return jax.vmap(one, in_axes=axes)(*arrays)
+
+  def gradients(window, like, x, dy):
+    return XLA.kernel_gradients(axes[0], window, x, like, dy)
+
+  x, dy = arrays
+  lanes = len(arrays[has_lanes.index(True)])
+  if not has_lanes[1]:
+    dy = jnp.broadcast_to(dy, (lanes, *dy.shape))
+  kernels = jax.ShapeDtypeStruct((lanes, *like.shape), like.dtype)
+  return _sum_in_float32(gradients, window, kernels, platform, x, dy)
 
 
 # Kernel gradients of one image each are XLA's own, all at once, for fewer channels ×
 # features: a program's gradients by example.
-EXAMPLE_PRODUCTS = 32 * 32
+EXAMPLE_PRODUCTS = 16 * 32
 
 
-def _is_of_few_products(part, args, own, like):
+def _is_of_few_products(arrays, has_lanes, parameters):
   """Return whether lanes are kernel gradients of one small image each."""
-  *_, channels, features = like.shape
+  *_, channels, features = parameters["like"].shape
   return (
-    part == "kernel_gradient"
-    and all(own)
-    and args[0].shape[1] == 1
+    parameters["part"] == "kernel_gradient"
+    and all(has_lanes)
+    and arrays[0].shape[1] == 1
     and channels * features < EXAMPLE_PRODUCTS
   )
-
-
-def _apply_to_all_lanes(args, axes, **parameters):
-  """Apply a part to all lanes at once."""
-  part, window, like = (parameters[name] for name in ("part", "window", "like"))
-  own = [axis is not None for axis in axes]
-  size = next(
-    a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None
-  )
-  args = [
-    jnp.moveaxis(a, i, 0) if b else jnp.asarray(a)
-    for a, i, b in zip(args, axes, own, strict=True)
-  ]
-  one = functools.partial(convolve_p.bind, **parameters)
-  if size == 1:
-    return one(*(a[0] if b else a for a, b in zip(args, own, strict=True)))[None], 0
-  if part != "kernel_gradient" and not own[part == "forward"]:
-    # Lanes with the same kernel are one large batch.
-    args = [
-      jax.lax.collapse(a, 0, 2) if b else a for a, b in zip(args, own, strict=True)
-    ]
-    batch = size * like.shape[0]
-    like = jax.ShapeDtypeStruct((batch, *like.shape[1:]), like.dtype)
-    out = convolve_p.bind(*args, **parameters | {"like": like})
-    return out.reshape(size, batch // size, *like.shape[1:]), 0
-  fastest = "sequential" if parameters["platform"] == "cpu" else "im2col"
-  chosen = parameters["lowering"] or fastest  # as far as measured
-  if chosen == "sequential" and not _is_of_few_products(part, args, own, like):
-
-    def of_lane(lane):
-      lane = iter(lane)
-      return one(*(next(lane) if b else a for a, b in zip(args, own, strict=True)))
-
-    return jax.lax.map(of_lane, [a for a, b in zip(args, own, strict=True) if b]), 0
-  platform = parameters["platform"]
-  parts: Any = XLA
-  if chosen == "im2col":
-    parts = im2col
-  elif platform == "cpu":
-    parts = OnCPU
-  batched = functools.partial(_applied, parts, part, window, like, platform)
-  if (part, chosen) == ("kernel_gradient", "grouped") and parts is XLA:
-    x, dy = args
-    if not own[1]:
-      dy = jnp.broadcast_to(dy, (size, *dy.shape))
-    kernels = jax.ShapeDtypeStruct((size, *like.shape), like.dtype)
-    gradients = functools.partial(XLA.kernel_gradients, 0 if own[0] else None)
-    together = types.SimpleNamespace(kernel_gradient=gradients)
-    return _applied(together, part, window, kernels, platform, x, dy), 0
-  return jax.vmap(batched, in_axes=[0 if b else None for b in own])(*args), 0
 
 
 convolve_p.def_abstract_eval(
@@ -209,6 +249,6 @@ mlir.register_lowering(
 batching.primitive_batchers[convolve_p] = _apply_to_all_lanes
 ad.defbilinear(
   convolve_p,
-  functools.partial(_transposed, 0),
-  functools.partial(_transposed, 1),
+  functools.partial(_transpose, 0),
+  functools.partial(_transpose, 1),
 )

@@ -32,7 +32,7 @@ from jax.extend.core.primitives import dot_general_p
 
 from vmapseeds.jaxprs import Program, equations
 from vmapseeds.lanes import im2col
-from vmapseeds.lanes.xla import XLA, Window
+from vmapseeds.lanes.xla import XLA, Window, turned
 from vmapseeds.machine import cache_folder, instruction_set
 
 # With 0 in it, no call of oneDNN is made.
@@ -186,8 +186,8 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images, given that of the output: a
   convolution of `dy` with the kernel turned, its channels swapped. Strides are 1.
   """
-  mirrored = dataclasses.replace(window, padding=_mirrored(window, w), dtype=x.dtype)
-  return forward(mirrored, dy, _turned(w))
+  mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
+  return forward(mirrored, dy, turned(w))
 
 
 def kernel_gradient(window, x, w, dy):
@@ -197,9 +197,8 @@ def kernel_gradient(window, x, w, dy):
   *kernel, channels, features = w.shape
   if features < channels and set(window.strides) == {1}:
     # The kernel sees `dy`, which has fewer channels to copy.
-    mirrored = dataclasses.replace(window, padding=_mirrored(window, w))
     swapped = jax.ShapeDtypeStruct((*kernel, features, channels), w.dtype)
-    return _turned(kernel_gradient(mirrored, dy, swapped, x))
+    return turned(kernel_gradient(window.mirrored(w), dy, swapped, x))
 
   def block(x, dy):
     seen = im2col.kernel_views(window, _bits(x), w)
@@ -213,17 +212,6 @@ def kernel_gradient(window, x, w, dy):
   an_image = math.prod(dy.shape[1:-1]) * math.prod(w.shape[:-1]) * x.dtype.itemsize
   blocks = im2col.blocks(len(x), BLOCK_BYTES // an_image)
   return im2col.sum_blocks(blocks, block, x, dy).T.reshape(w.shape)
-
-
-def _mirrored(window, w):
-  """Return the padding of a plain convolution's gradients as convolutions."""
-  extents = [(k - 1) * d for k, d in zip(w.shape, window.dilation, strict=False)]
-  ends = zip(extents, window.padding, strict=True)
-  return tuple((extent - low, extent - high) for extent, (low, high) in ends)
-
-
-def _turned(w):
-  return jnp.swapaxes(jnp.flip(w, range(w.ndim - 2)), -1, -2)
 
 
 def _product(a_transposed, b_transposed, like, a, b):

@@ -29,6 +29,7 @@ from vmapseeds.lanes.convolution import (
   current_lane_parameters,
 )
 from vmapseeds.lanes.one_device import on_one_device
+from vmapseeds.lanes.xla import turned
 from vmapseeds.target import is_for_this_machine, platform
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -115,27 +116,40 @@ def _fast_equations(equation, made):
   out = equation.outvars[0].aval
   if 0 in (*lhs.aval.shape, *rhs.aval.shape, *out.shape):
     return None
+  form = _form_of(equation)
+  obstacle = _obstacle(form, lhs.aval, rhs.aval, out)
+  if obstacle:
+    _say_what_is_left(lhs.aval.shape, rhs.aval.shape, obstacle)
+    return None
+  unreversed = _unreversed_kernel(rhs, form, made)
+  function = _function_of_part(form, lhs.aval, rhs.aval, out, unreversed is not None)
+  if function is _input_gradient and unreversed is not None:
+    rhs = unreversed
+    function = functools.partial(function, is_reversed=False)
+  return equations_of(functools.partial(function, form, out), (lhs, rhs), equation)
+
+
+def _form_of(equation):
   form = ConvolutionForm(
     **{name: equation.params[name] for name in ConvolutionForm._fields}
   )
   padding = tuple((int(low), int(high)) for low, high in form.padding)
-  form = form._replace(padding=padding)
-  # JAX's input gradients reverse the kernel's pixels just before. Without strides that
-  # is all that tells them from forward convolutions.
-  before = made.get(rhs) if isinstance(rhs, Var) else None
-  if before and not (
-    before.primitive is rev_p
-    and {*before.params["dimensions"]} == {*form.dimension_numbers.rhs_spec[2:]}
-  ):
-    before = None
-  part = _part(form, lhs.aval, rhs.aval, out, before is not None)
-  if isinstance(part, str):
-    _say_what_is_left(lhs.aval.shape, rhs.aval.shape, part)
+  return form._replace(padding=padding)
+
+
+def _unreversed_kernel(kernel, form, made):
+  """Return the kernel before its pixels were reversed, None if they were not.
+
+  JAX's input gradients reverse them just before. Without strides that is all that tells
+  them from forward convolutions.
+  """
+  before = made.get(kernel) if isinstance(kernel, Var) else None
+  if before is None or before.primitive is not rev_p:
     return None
-  if part is _input_gradient and before:
-    rhs = before.invars[0]
-    part = functools.partial(part, turned=True)
-  return equations_of(functools.partial(part, form, out), (lhs, rhs), equation)
+  pixels = form.dimension_numbers.rhs_spec[2:]
+  if set(before.params["dimensions"]) != set(pixels):
+    return None
+  return before.invars[0]
 
 
 def _draws_by_neighbours(equation):
@@ -164,39 +178,66 @@ class ConvolutionForm(NamedTuple):
   preferred_element_type: Any
 
 
-def _part(form, lhs, rhs, out, turned):
-  """Return the function of the part that a convolution is, or what keeps it from being
-  one. `turned`: whether the kernel's pixels have just been reversed.
-  """
-  numbers = form.dimension_numbers
-  strided, dilated, spread = (
-    {*factors} != {1}
-    for factors in (form.window_strides, form.rhs_dilation, form.lhs_dilation)
-  )
-  if {lhs.dtype, rhs.dtype} != {lhs.dtype} or not jnp.issubdtype(
-    lhs.dtype, jnp.floating
-  ):
+def _obstacle(form, lhs, rhs, out):
+  """Return what keeps a convolution from being one of the parts; empty if nothing does."""
+  dtypes = {lhs.dtype, rhs.dtype}
+  if len(dtypes) > 1 or not jnp.issubdtype(lhs.dtype, jnp.floating):
     return f"numbers of type {lhs.dtype} and {rhs.dtype}"
   if AxisType.Explicit in out.sharding.mesh.axis_types:
     return "explicit sharding"
-  # In a kernel gradient the examples take the place of channels. Nearly everywhere they
-  # are an array's first axis; else a kernel larger than the output tells.
-  examples, channels, *_ = numbers.lhs_spec
-  pixels = [
-    math.prod(a.shape[axis] for axis in spec[2:])
-    for a, spec in ((rhs, numbers.rhs_spec), (out, numbers.out_spec))
-  ]
-  swapped = channels == 0 or (examples != 0 and pixels[0] > pixels[1])
-  grouped = form.batch_group_count > 1
-  if not spread:
-    if swapped or grouped:
-      return _kernel_gradient
-    return _input_gradient if turned and not strided else _forward
-  if swapped and not (dilated or grouped or form.feature_group_count > 1):
-    return _kernel_gradient_of_transposed
-  if strided or grouped:
+  if not _has_zeros_between_pixels(form) or _is_kernel_gradient_of_transposed(
+    form, rhs, out
+  ):
+    return ""
+  if math.prod(form.window_strides) > 1 or form.batch_group_count > 1:
     return "dilated images, and strides or batch groups"
-  return _input_gradient
+  return ""
+
+
+def _function_of_part(form, lhs, rhs, out, is_reversed):
+  """Return the function of the part that a convolution is.
+
+  Args:
+    form: the parameters of the convolution.
+    lhs, rhs, out: the shapes of its arrays.
+    is_reversed: whether the kernel's pixels have just been reversed.
+  """
+  if _has_zeros_between_pixels(form):
+    if _is_kernel_gradient_of_transposed(form, rhs, out):
+      return _kernel_gradient_of_transposed
+    return _input_gradient
+  if _has_examples_for_channels(form, rhs, out) or form.batch_group_count > 1:
+    return _kernel_gradient
+  if is_reversed and math.prod(form.window_strides) == 1:
+    return _input_gradient
+  return _forward
+
+
+def _has_zeros_between_pixels(form):
+  """Return whether a convolution is of images with zeros between their pixels."""
+  return math.prod(form.lhs_dilation) > 1
+
+
+def _has_examples_for_channels(form, rhs, out):
+  """Return whether examples take the place of channels, as in a kernel gradient.
+
+  Nearly everywhere they are an array's first axis; else a kernel larger than the output
+  tells.
+  """
+  numbers = form.dimension_numbers
+  examples, channels, *_ = numbers.lhs_spec
+  kernel_pixels = math.prod(rhs.shape[axis] for axis in numbers.rhs_spec[2:])
+  out_pixels = math.prod(out.shape[axis] for axis in numbers.out_spec[2:])
+  return channels == 0 or (examples != 0 and kernel_pixels > out_pixels)
+
+
+def _is_kernel_gradient_of_transposed(form, rhs, out):
+  """Return whether a convolution with zeros between pixels is a kernel gradient: of a
+  transposed convolution.
+  """
+  groups = form.batch_group_count * form.feature_group_count
+  is_dilated = math.prod(form.rhs_dilation) > 1
+  return groups == 1 and not is_dilated and _has_examples_for_channels(form, rhs, out)
 
 
 def _forward(form, out, lhs, rhs):
@@ -209,22 +250,25 @@ def _forward(form, out, lhs, rhs):
     form.precision,
     form.preferred_element_type,
   )
-  like = _ordered(out, _images(numbers.out_spec))
-  x, w = (
-    _ordered(lhs, _images(numbers.lhs_spec)),
-    _ordered(rhs, _kernel(numbers.rhs_spec)),
-  )
-  return _placed(convolve("forward", window, x, w, like), _images(numbers.out_spec))
+  order = _images(numbers.out_spec)
+  x = _ordered(lhs, _images(numbers.lhs_spec))
+  w = _ordered(rhs, _kernel(numbers.rhs_spec))
+  return _placed(convolve("forward", window, x, w, _ordered(out, order)), order)
 
 
-def _input_gradient(form, out, lhs, rhs, turned=False):
-  """`turned`: whether the kernel's pixels are to be reversed first."""
+def _input_gradient(form, out, lhs, rhs, is_reversed=True):
+  """Compute an input gradient from the outputs' and the kernel.
+
+  Args:
+    is_reversed: whether the kernel's pixels are reversed, as XLA takes it.
+  """
   numbers, groups = form.dimension_numbers, form.feature_group_count
   dy = _ordered(lhs, _images(numbers.lhs_spec))
   w = _ordered(rhs, _kernel(_swapped(numbers.rhs_spec)))
   like = _ordered(out, _images(numbers.out_spec))
   *pixels, channels, features = w.shape
-  w = w if turned else jnp.flip(w, range(len(pixels)))
+  if is_reversed:
+    w = jnp.flip(w, range(len(pixels)))
   if groups > 1:
     w = w.reshape(*pixels, groups, channels // groups, features)
     w = jnp.swapaxes(w, -3, -2).reshape(*pixels, channels // groups, groups * features)
@@ -278,7 +322,7 @@ def _kernel_gradient_of_transposed(form, out, lhs, rhs):
   ]
   window = _fitting(form, 1, form.lhs_dilation, form.window_strides, low, x, like, dy)
   dw = convolve("kernel_gradient", window, x, dy, like)
-  return _placed(jnp.swapaxes(jnp.flip(dw, range(len(pixels))), -1, -2), order)
+  return _placed(turned(dw), order)
 
 
 def _fitting(form, groups, strides, dilation, low, x, w, dy):

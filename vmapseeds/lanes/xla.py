@@ -49,6 +49,23 @@ class Window:
       (n + low + high - (k - 1) * d - 1) // s + 1 for n, (low, high), k, d, s in sizes
     )
 
+  def mirrored(self, w) -> "Window":
+    """Return the window of the convolution of `dy` with `turned(w)` that gives the
+    images' gradient, where strides are 1.
+    """
+    padding = []
+    for k, dilation, (low, high) in zip(
+      w.shape[:-2], self.dilation, self.padding, strict=True
+    ):
+      reach = (k - 1) * dilation
+      padding.append((reach - low, reach - high))
+    return dataclasses.replace(self, padding=tuple(padding))
+
+
+def turned(w):
+  """Return a kernel with its pixels reversed, and channels and features swapped."""
+  return jnp.swapaxes(jnp.flip(w, range(w.ndim - 2)), -1, -2)
+
 
 class XLA:
   """The three parts of a convolution as XLA has them."""
