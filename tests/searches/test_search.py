@@ -17,7 +17,7 @@ from vmapseeds.campaign import block_loop
 from vmapseeds.data import load_dataset
 from vmapseeds.reports import plots
 from vmapseeds.reports.search_section import draw_regret, variance_components
-from vmapseeds.searches import searching
+from vmapseeds.searches import samplers
 from vmapseeds.searches.spaces import (
   Dimension,
   grid_sizes,
@@ -422,7 +422,7 @@ def test_any_sampler_of_optuna_and_several_trials_at_once(tmp_path):
   results = search(tmp_path / "s", quasi, trials=5, searches=2, at_once=2)
   assert results.trial.values.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
   study = optuna.create_study(direction="maximize", sampler=quasi(1))
-  space = searching.distributions_of(parse_space(OVER))
+  space = samplers.distributions_of(parse_space(OVER))
   due = []
   for count in (2, 2, 1):
     asked = [study.ask(space) for _ in range(count)]
@@ -745,6 +745,6 @@ def test_another_optuna_that_draws_otherwise_is_told_apart(tmp_path, monkeypatch
   out = tmp_path / "s"
   search(out, "tpe", trials=3)
   other = lambda self, seed: optuna.samplers.TPESampler(seed=seed + 1)  # noqa: E731
-  monkeypatch.setattr(searching.AskedOfOptuna, "_tpe", other)
+  monkeypatch.setattr(samplers.AskedOfOptuna, "_tpe", other)
   with pytest.raises(vs.UserError, match="use the version that began these searches"):
     search(out, "tpe", trials=4)

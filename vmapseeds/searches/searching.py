@@ -12,11 +12,10 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, UInt32
 
 from vmapseeds.campaign import block_loop, estimating, running, starting
 from vmapseeds.campaign.options import Options
@@ -33,21 +32,16 @@ from vmapseeds.errors import (
 from vmapseeds.results import description
 from vmapseeds.results.formatting import show
 from vmapseeds.results.opening import open_results
+from vmapseeds.searches.samplers import AskedOfOptuna, DrawnAtOnce, Row, Sampler
 from vmapseeds.searches.spaces import (
   Dimension,
   Space,
   grid_sizes,
-  noisy_grid,
   parse_space,
-  random_trial,
   widest_ends,
 )
 from vmapseeds.searches.trials import (
-  create_study,
-  distributions_of,
-  import_optuna,
   read_trials,
-  tell,
 )
 from vmapseeds.store import growing
 from vmapseeds.store.files import Folder
@@ -69,36 +63,6 @@ from vmapseeds.training.task import Task, bind_runs, depends_on_input
 DRAWN_AT_ONCE = ("random", "noisy_grid")  # others go by rounds
 SAMPLERS = (*DRAWN_AT_ONCE, "tpe")
 FIRST_REPEAT = 2**31  # the seed of the first repeat, far from those of searches
-AGREEMENT = 1e-9  # of values drawn again: processors may differ in the last bits
-
-
-class Row(NamedTuple):
-  """A run of a search: a trial, or a repeat of one, counted from 1, with other seeds.
-
-  Trials of one round were drawn with the same knowledge: of the rounds before it.
-  """
-
-  search: int
-  trial: int
-  values: Mapping[str, float]
-  repeat: int = 0
-  round: int = 0
-
-
-class Sampler(Protocol):
-  """What draws the trials of all searches."""
-
-  def next_rows(
-    self,
-    rows: Sequence[Row],
-    objective: Float[np.ndarray, " rows"],
-  ) -> list[Row]:
-    """Return the rows that follow; none once all trials are there.
-
-    Args:
-      rows: all rows so far, which are trained.
-      objective: of each row; NaN where it failed.
-    """
 
 
 @hide_own_frames
@@ -171,7 +135,6 @@ def search(
     UserError: an argument is not valid; then nothing has been trained or changed.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
-  space = parse_space(over)
   campaign_options = Options(
     seed_batch=seed_batch,
     lane_width=lane_width,
@@ -186,12 +149,55 @@ def search(
     allow_upgrade=allow_upgrade,
     progress=progress,
   )
-  is_temporary = out is None
+  folder = out
+  if folder is None:
+    folder = running.temporary_folder()
+  repeats = check_at_least("repeats", repeats, 0)
+  design = make_design(task, over, trials, searches, sampler, at_once, rungs, folder)
+  with removed_if_unused(folder):
+    train_search(design, folder, campaign_options, repeats, objective, measure)
+  results = open_results(folder)
   if out is None:
-    out = running.temporary_folder()
+    results.load()
+  return results
+
+
+class Design(NamedTuple):
+  """A search that has been checked, and has no folder yet.
+
+  Attributes:
+    task: what is trained.
+    space: what is searched.
+    seeds: of the searches.
+    sampler: what draws the trials.
+    searched: what is searched, ready for JSON.
+  """
+
+  task: Recipe | Task
+  space: Space
+  seeds: Runs
+  sampler: Sampler
+  searched: Mapping[str, Any]
+
+
+def make_design(
+  task: Recipe | Task | str,
+  over: Mapping[str, Any],
+  trials: int,
+  searches: Runs | int,
+  sampler: str | Callable[[int], Any],
+  at_once: int,
+  rungs: Sequence[int],
+  out: Folder,
+) -> Design:
+  """Check the arguments of `search` and return what they ask for.
+
+  Raises:
+    UserError: an argument is not valid.
+  """
+  space = parse_space(over)
   trials = check_at_least("trials", trials, 1)
   at_once = check_at_least("at_once", at_once, 1)
-  repeats = check_at_least("repeats", repeats, 0)
   if not callable(sampler):
     check_one_of("sampler", sampler, SAMPLERS)
   task = resolve_task(task)
@@ -204,12 +210,6 @@ def search(
     grid = grid_sizes(space, trials)
   check_values(task, space, grid)
 
-  searched: dict[str, Any] = {
-    "over": {name: dimension_to_json(dimension) for name, dimension in space.items()},
-    "sampler": sampler if isinstance(sampler, str) else objects.to_spec(sampler),
-    "grid": grid,
-    "rungs": lengths or None,
-  }
   drawn_by: Sampler
   if sampler in DRAWN_AT_ONCE:
     drawn_by = DrawnAtOnce(space, sampler_seeds(seeds), trials, bool(grid), lengths[:1])
@@ -217,31 +217,45 @@ def search(
     drawn_by = AskedOfOptuna(
       space, sampler_seeds(seeds), trials, sampler, at_once, str(out)
     )
-  with removed_if_unused(out):
-    rows, theirs = held_rows(out, searched, len(seeds))
-    # A folder that is resumed has rows, and more are drawn once these are trained.
-    if not rows:
-      rows = drawn_by.next_rows([], np.empty(0))
-    if campaign_options.seed_batch is None and not theirs:
-      # A round of a sampler is a block: more runs are never in training together.
-      batch = max(campaign_options.lane_width or 1, min(starting.SEED_BATCH, len(rows)))
-      campaign_options = dataclasses.replace(campaign_options, seed_batch=batch)
-    # A rung of longer trainings has a program of its own, so it is planned anew.
-    while rows:
-      plan = starting.plan_campaign(
-        task, runs_table_of(seeds, rows), out, campaign_options
-      )
-      searched |= objectives(plan, objective, measure)
-      check_search(plan, space, searched, theirs, out)
-      # Optuna's studies need the direction, which is known once the task is planned.
-      if isinstance(drawn_by, AskedOfOptuna):
-        drawn_by.restart(searched["higher_is_better"])
-      campaign = starting.open_planned_campaign(out, plan._replace(search=searched))
-      rows = train_rounds(campaign, seeds, rows, drawn_by, repeats)
-  results = open_results(out)
-  if is_temporary:
-    results.load()
-  return results
+  searched = {
+    "over": {name: dimension_to_json(dimension) for name, dimension in space.items()},
+    "sampler": sampler if isinstance(sampler, str) else objects.to_spec(sampler),
+    "grid": grid,
+    "rungs": lengths or None,
+  }
+  return Design(task, space, seeds, drawn_by, searched)
+
+
+def train_search(
+  design: Design,
+  out: Folder,
+  options: Options,
+  repeats: int,
+  objective: str | None,
+  measure: str | None,
+) -> None:
+  """Train all trials of a search, and the repeats of the best."""
+  sampler = design.sampler
+  searched = dict(design.searched)
+  rows, theirs = held_rows(out, searched, len(design.seeds))
+  # A folder that is resumed has rows, and more are drawn once these are trained.
+  if not rows:
+    rows = sampler.next_rows([], np.empty(0))
+  if options.seed_batch is None and not theirs:
+    # A round of a sampler is a block: more runs are never in training together.
+    batch = max(options.lane_width or 1, min(starting.SEED_BATCH, len(rows)))
+    options = dataclasses.replace(options, seed_batch=batch)
+  # A rung of longer trainings has a program of its own, so it is planned anew.
+  while rows:
+    table = runs_table_of(design.seeds, rows)
+    plan = starting.plan_campaign(design.task, table, out, options)
+    searched |= objectives(plan, objective, measure)
+    check_search(plan, design.space, searched, theirs, out)
+    # Optuna's studies need the direction, which is known once the task is planned.
+    if isinstance(sampler, AskedOfOptuna):
+      sampler.restart(searched["higher_is_better"])
+    campaign = starting.open_planned_campaign(out, plan._replace(search=searched))
+    rows = train_rounds(campaign, design.seeds, rows, sampler, repeats)
 
 
 def dimension_to_json(dimension: Dimension) -> list[Any]:
@@ -645,119 +659,3 @@ def missing_repeats(campaign: Campaign, repeats: int, rows: Sequence[Row]) -> li
       if (row.search, row.trial, row.repeat) not in existing:
         missing.append(row)
   return missing
-
-
-class DrawnAtOnce(NamedTuple):
-  """Random search, or a noisy grid: all trials are drawn at once."""
-
-  space: Space
-  seeds: UInt32[np.ndarray, " searches"]
-  trials: int
-  grid: bool
-  epochs: Sequence[float] = ()  # of the first rung, if there are rungs
-
-  def next_rows(self, rows, objective) -> list[Row]:
-    # A trial has a row for each rung that it has reached, and for each repeat.
-    drawn = {(row.search, row.trial) for row in rows}
-    trials_of = collections.Counter(number for number, _ in drawn)
-    length: dict[str, float] = {}
-    if self.epochs:
-      length["epochs"] = self.epochs[0]
-    new_rows = []
-    for number, seed in enumerate(self.seeds):
-      first = trials_of[number]
-      for trial, values in enumerate(self._of_search(int(seed), first), first):
-        new_rows.append(Row(number, trial, {**values, **length}))
-    # All searches advance together, so that an interruption leaves them equally long.
-    return sorted(new_rows, key=lambda row: (row.trial, row.search))
-
-  def _of_search(self, seed, first):
-    """Return the values of a search's trials from number `first` on."""
-    if self.grid:
-      return noisy_grid(self.space, seed, self.trials)[first:]
-    numbers = range(first, self.trials)
-    return [random_trial(self.space, seed, number) for number in numbers]
-
-
-class AskedOfOptuna:
-  """Samplers of optuna, one a search, which are told every round before the next.
-
-  Args:
-    space: what is searched.
-    seeds: of the samplers.
-    trials: of each search.
-    sampler: "tpe", or a function that makes a sampler from a seed.
-    at_once: how many trials a search asks for in a round.
-    out: the folder, for messages.
-  """
-
-  def __init__(
-    self,
-    space: Space,
-    seeds: UInt32[np.ndarray, " searches"],
-    trials: int,
-    sampler: str | Callable[[int], Any],
-    at_once: int,
-    out: str,
-  ):
-    self.optuna = import_optuna(f"sampler {sampler!r:.100}")
-    self.sampler = sampler if callable(sampler) else self._tpe
-    self.seeds, self.trials, self.at_once, self.out = seeds, trials, at_once, out
-    self.distributions = distributions_of(space)
-    self.restart()
-
-  def _tpe(self, seed):
-    return self.optuna.samplers.TPESampler(seed=seed)
-
-  def restart(self, higher_is_better: bool = True) -> None:
-    """Begin again, with nothing asked or told."""
-    self.studies = [
-      create_study(higher_is_better, sampler=self.sampler(int(seed)))
-      for seed in self.seeds
-    ]
-    self.rows_told = 0
-    self.asked: list[Any] = []  # optuna's trials of the rows after these
-
-  def next_rows(self, rows, objective) -> list[Row]:
-    self._tell(rows, objective)
-    trials_of = collections.Counter(row.search for row in rows if not row.repeat)
-    drawn = []
-    for i in range(self.at_once):
-      for number in range(len(self.studies)):
-        trial = trials_of[number] + i
-        if trial < self.trials:
-          drawn.append(Row(number, trial, {}))
-    self.asked = [self.studies[row.search].ask(self.distributions) for row in drawn]
-    new_rows = []
-    for row, trial in zip(drawn, self.asked, strict=True):
-      values = {name: float(value) for name, value in trial.params.items()}
-      new_rows.append(row._replace(values=values))
-    return new_rows
-
-  def _tell(self, rows, objective):
-    """Tell the studies the rows that they have not been told, round after round: each
-    was drawn with the knowledge of those before.
-    """
-    places = range(self.rows_told, len(rows))
-    for _, places_of_round in itertools.groupby(places, key=lambda i: rows[i].round):
-      # Repeats are no trials of the sampler.
-      trials = [place for place in places_of_round if not rows[place].repeat]
-      # After an interruption, nothing was asked by this process.
-      asked = self.asked or [self._ask_again(rows[place]) for place in trials]
-      for place, trial in zip(trials, asked, strict=True):
-        tell(self.studies[rows[place].search], trial, objective[place])
-      self.asked = []
-    self.rows_told = len(rows)
-
-  def _ask_again(self, row: Row):
-    # In the order of the first time, so that a sampler with the same seed answers the
-    # same.
-    trial = self.studies[row.search].ask(self.distributions)
-    for name, value in row.values.items():
-      if not np.isclose(trial.params[name], value, rtol=AGREEMENT, atol=0):
-        raise UserError(
-          f"{self.out} has {name}={value!r} in trial {row.trial} of search {row.search}, "
-          f"optuna {self.optuna.__version__} draws {trial.params[name]!r}: use the "
-          "version that began these searches"
-        )
-    return trial
