@@ -149,7 +149,7 @@ def print_estimate(task, runs, flags: Namespace) -> None:
     if flags.until is not None:
       estimate = f"at most {estimate}"
     print(estimate)
-  plan_hint(flags.out)
+  print_sample_size_hint(flags.out)
 
 
 def train_runs(task, runs, until: "Until | None", flags: Namespace):
@@ -253,7 +253,7 @@ def search_line(results, folder: str) -> str:
   )
 
 
-def plan_hint(out: str) -> None:
+def print_sample_size_hint(out: str) -> None:
   """Say that the runs of a folder, if it has some, tell how many a question takes."""
   with contextlib.suppress(UserError):
     runs = vmapseeds.open_results(out).sizes["run"]

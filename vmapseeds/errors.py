@@ -121,7 +121,7 @@ def hide_own_frames(
     except KeyboardInterrupt as interrupt:
       if _is_command.get():
         raise
-      # Doors may stand within doors.
+      # A public function may have called another, which has said it.
       if getattr(interrupt, "was_said", False):
         raise interrupt.with_traceback(None)  # noqa: B904
       reason = str(interrupt)
@@ -140,7 +140,7 @@ Class = typing.TypeVar("Class", bound=type)
 
 
 def hide_own_frames_of_methods(cls: Class) -> Class:
-  """Make the public methods of a class doors."""
+  """Apply `hide_own_frames` to the public methods of a class."""
   # A list, because setting an attribute changes what `vars` shows.
   for name, value in list(vars(cls).items()):
     if name.startswith("_"):

@@ -123,9 +123,9 @@ def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
   few = of_scores(tmp_path / "few", SCORES[:2])
   vs.report(few).save()
   assert "How many runs?" not in (few / "report" / "report.html").read_text()
-  cli.plan_hint(str(a))
-  cli.plan_hint(str(tmp_path / "none"))
-  cli.plan_hint(str(few))
+  cli.print_sample_size_hint(str(a))
+  cli.print_sample_size_hint(str(tmp_path / "none"))
+  cli.print_sample_size_hint(str(few))
   assert capsys.readouterr().out == (
     f"20 runs are there: vmapseeds sample-size {a} says how many a question takes\n"
   )

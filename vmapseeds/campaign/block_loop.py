@@ -171,9 +171,9 @@ def train_blocks(
   with wrap_disk_errors(results.path), bar, Claims(results.path) as claims:
     schedule = BlockSchedule(blocks, claims)
     trainer = BlockTrainer(campaign, shared, claims, bar)
-    held = train_free_blocks(trainer, schedule, wait=wait)
-    if held:
-      return held
+    blocks_of_others = train_free_blocks(trainer, schedule, wait=wait)
+    if blocks_of_others:
+      return blocks_of_others
 
   checkpoints.clear(results)
   if len(schedule.finished) >= len(results.blocks):

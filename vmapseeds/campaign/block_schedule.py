@@ -88,12 +88,12 @@ def describe_others(claims: Claims, blocks: Collection[int]) -> str:
   for block in sorted(blocks):
     blocks_by_owner.setdefault(claims.owner(block), []).append(block)
   parts = []
-  for owner, held in blocks_by_owner.items():
+  for owner, owned in blocks_by_owner.items():
     noun = "block"
-    if len(held) > 1:
+    if len(owned) > 1:
       noun = "blocks"
-    numbers = ", ".join(map(str, held[:MOST_NAMED]))
-    if len(held) > MOST_NAMED:
+    numbers = ", ".join(map(str, owned[:MOST_NAMED]))
+    if len(owned) > MOST_NAMED:
       numbers += " and more"
     parts.append(f"{owner} trains {noun} {numbers}")
   return "; ".join(parts)

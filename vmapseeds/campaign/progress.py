@@ -25,6 +25,45 @@ def written_speed(speed: float) -> str:
   return f"{speed:.3g}"
 
 
+class SpeedMeter:
+  """Runs per second of this process, without compilation, and without what comes before
+  its first epochs as soon as more is trained.
+
+  Args:
+    compiled: returns the seconds of compilation in this process so far.
+  """
+
+  def __init__(self, compiled: Callable[[], float]):
+    self.compiled = compiled
+    self.latest = time.monotonic()  # when more was trained
+    self.begun = self.latest - compiled()
+    # Like `latest`, but on a clock that stands still during compilation
+    self.worked = self.begun
+    # When the first epochs were trained, by that clock, and how many runs they are worth
+    self.first: tuple[float, float] | None = None
+
+  def record(self, runs: float) -> None:
+    """Note that this process has trained what is worth so many runs."""
+    self.latest = time.monotonic()
+    self.worked = self.latest - self.compiled()
+    if self.first is None:
+      self.first = (self.worked, runs)
+
+  def speed(self, runs: float, whole_runs: float) -> float | None:
+    """Return runs per second; None before the first epochs.
+
+    Args:
+      runs: what this process has trained is worth so many.
+      whole_runs: of these, runs that have ended.
+    """
+    if self.first is None:
+      return None
+    first, runs_at_first = self.first
+    if runs > runs_at_first:
+      return (runs - runs_at_first) / max(self.worked - first, 1e-9)
+    return max(0, whole_runs) / max(self.worked - self.begun, 1e-9)
+
+
 class Progress:
   """Runs done, runs per second, mean and standard deviation of an accuracy or a score
   so far, time left; a context manager.
@@ -54,26 +93,23 @@ class Progress:
     self.total = total
     self.done = done
     self.trained = 0  # runs, by this process
-    self.training: str | None = None
-    self.together = 0  # how many runs are in training: they end together
-    self.part = 0.0  # how many whole runs their epochs are worth
-    self.loaded = 0.0  # as `part`, of all epochs that were resumed
-    self.doing = "compiling"  # while no run is in training
     self.values = np.array([])
-    self.compiled = compiled
-    self.begun = time.monotonic() - compiled()
-    # When it was compiled and the first epochs trained, without the time of compilation
-    self.first: float | None = None
-    self.before = 0.0  # what was trained by then
-    self.latest = time.monotonic()  # when more was trained
-    self.worked = self.begun  # the same, without the time of compilation
     self.add(values)
+    # Of runs in training, which end together: how far they are, in words, how many they
+    # are, and how many whole runs their epochs are worth
+    self.training: str | None = None
+    self.runs_in_training = 0
+    self.runs_by_epochs = 0.0
+    # The same of all epochs that were read from checkpoints: nobody trained them here.
+    self.resumed_by_epochs = 0.0
+    self.doing = "compiling"  # while no run is in training
+    self.meter = SpeedMeter(compiled)
     self.live: Live | None = None
     console = Console(stderr=True)
     if visible and console.is_terminal:
       self.live = Live(console=console, get_renderable=self._text)
     self.plain = visible and self.live is None
-    self.printed = self.latest  # when a line was printed
+    self.printed = time.monotonic()  # when a line was printed
 
   def __enter__(self) -> "Progress":
     if self.live:
@@ -95,25 +131,28 @@ class Progress:
     continue from a checkpoint there.
     """
     self.training = f"{runs} at epoch {reached}"
-    self.together, self.part = runs, runs * min(1, reached / epochs)
+    self.runs_in_training = runs
+    self.runs_by_epochs = runs * min(1, reached / epochs)
     if resumed:
-      self.loaded += self.part
+      self.resumed_by_epochs += self.runs_by_epochs
       if self.live or self.plain:
         say(f"{runs} runs resume after epoch {reached}")
     else:
-      self._worked()
+      self.meter.record(self._trained_here())
+      self._print()
 
   def trained_more(self, runs: int, values: Float[np.ndarray, " runs"]) -> None:
     """Count `runs` more runs that this process has trained."""
     if self.training:
       self.training = None
-      self.part = self.together
+      self.runs_by_epochs = self.runs_in_training
     # What the epochs of these runs were worth is counted as runs now.
-    self.part = max(0, self.part - runs)
+    self.runs_by_epochs = max(0, self.runs_by_epochs - runs)
     self.trained += runs
     self.done += runs
     self.add(values)
-    self._worked()
+    self.meter.record(self._trained_here())
+    self._print()
 
   def waits(self, others: bool) -> None:
     """Show whether this process only waits for others, which train what is left."""
@@ -121,15 +160,9 @@ class Progress:
     if others:
       self._print()
 
-  def _worked(self):
-    self.latest = time.monotonic()
-    self.worked = self.latest - self.compiled()
-    if self.first is None:
-      self.first, self.before = self.worked, self._work()
-    self._print()
-
-  def _work(self):
-    return self.trained + self.part - self.loaded
+  def _trained_here(self):
+    """Return how many runs all that this process has trained is worth."""
+    return self.trained + self.runs_by_epochs - self.resumed_by_epochs
 
   def _print(self):
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
@@ -137,15 +170,8 @@ class Progress:
       say(self.line())
 
   def speed(self) -> float | None:
-    """Return runs per second of this process, without compilation, and without what comes
-    before the first epochs if that can be separated; None at first.
-    """
-    if self.first is None:
-      return None
-    since_first = self._work() - self.before
-    if since_first > 0:
-      return since_first / max(self.worked - self.first, 1e-9)
-    return max(0, self.trained - self.loaded) / max(self.worked - self.begun, 1e-9)
+    """Return runs per second of this process; None at first."""
+    return self.meter.speed(self._trained_here(), self.trained - self.resumed_by_epochs)
 
   def line(self) -> str:
     """Return the progress as one line of text."""
@@ -184,8 +210,8 @@ class Progress:
     remaining = self.total - self.done
     if not speed or not remaining:
       return 0.0
-    since_latest = time.monotonic() - self.latest
-    return (remaining - self.part) / speed - since_latest
+    since_latest = time.monotonic() - self.meter.latest
+    return (remaining - self.runs_by_epochs) / speed - since_latest
 
   def _text(self):
     return Text(self.line(), no_wrap=True, overflow="ellipsis")

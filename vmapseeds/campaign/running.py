@@ -188,11 +188,11 @@ def work(
     raise UserError(
       f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}"
     )
-  held = train_blocks(campaign, range(first, last), wait=False)
-  if held and campaign.plan.options.progress:
+  blocks_of_others = train_blocks(campaign, range(first, last), wait=False)
+  if blocks_of_others and campaign.plan.options.progress:
     say(
-      f"{count_of(len(held), 'block')} left to other processes, which train them; the first "
-      f"is block {held[0]}"
+      f"{count_of(len(blocks_of_others), 'block')} left to other processes, which train them; the first "
+      f"is block {blocks_of_others[0]}"
     )
   return open_dataset(campaign)
 

@@ -30,7 +30,7 @@ from vmapseeds.data.dataset import count_seen
 from vmapseeds.errors import UserError, hide_own_frames, option, wording
 from vmapseeds.store.files import Folder, as_folder, list_file_names, read, write
 from vmapseeds.store.folders import check_writable, create_folder, is_occupied
-from vmapseeds.store.growing import extend, restore, revise
+from vmapseeds.store.growing import change_description, extend, restore
 from vmapseeds.store.layout import (
   Description,
   array_entry,
@@ -69,7 +69,7 @@ CONDITIONS = (
 )
 # What is told of the inputs; part of the identity too.
 INPUT_FIELDS = ("precision", "mean", "std")
-SOURCE = "source"  # the folder with the texts of the user's modules
+CODE_FOLDER = "source"  # the folder with the texts of the user's modules
 KEPT = {
   "predictions": "predictions",
   "logits": "logits",
@@ -508,7 +508,7 @@ def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> st
 
 def read_source_texts(path: Folder) -> dict[str, str]:
   """Return the source texts of the user's modules that a folder keeps, by module name."""
-  folder = as_folder(path) / SOURCE
+  folder = as_folder(path) / CODE_FOLDER
   return {
     name.removesuffix(".py"): (read(folder / name) or b"").decode(errors="replace")
     for name in list_file_names(folder)
@@ -518,7 +518,7 @@ def read_source_texts(path: Folder) -> dict[str, str]:
 def write_source_texts(path: Folder, texts: Mapping[str, str]) -> None:
   """Write source texts into a folder, a file for each module."""
   for name, text in texts.items():
-    write(as_folder(path) / SOURCE / f"{name}.py", text.encode())
+    write(as_folder(path) / CODE_FOLDER / f"{name}.py", text.encode())
 
 
 def differing_fields(stored: Description, expected: Description) -> str:
@@ -621,7 +621,7 @@ def settle_conditions(results: Results, current: Description, mixed: str = "") -
 
   # A revision waits for the folder's claim, and writes the description anew.
   if settled(results.root) != results.root:
-    revise(results, settled)
+    change_description(results, settled)
 
 
 def join_conditions(root: Description, current: Description, mixed: str) -> Description:

@@ -57,7 +57,7 @@ from vmapseeds.store.folders import (
   create_folder,
   is_occupied,
 )
-from vmapseeds.store.growing import append, revise
+from vmapseeds.store.growing import append, change_description
 from vmapseeds.store.layout import (
   Description,
   array_entry,
@@ -269,7 +269,9 @@ class Recorder:
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
-      revise(results, functools.partial(with_class_names, self._class_names))
+      change_description(
+        results, functools.partial(with_class_names, self._class_names)
+      )
     self._results = results
     return results
 

@@ -237,7 +237,7 @@ def train_search(
   """Train all trials of a search, and the repeats of the best."""
   sampler = design.sampler
   searched = dict(design.searched)
-  rows, theirs = held_rows(out, searched, len(design.seeds))
+  rows, theirs = read_rows_in_folder(out, searched, len(design.seeds))
   # A folder that is resumed has rows, and more are drawn once these are trained.
   if not rows:
     rows = sampler.next_rows([], np.empty(0))
@@ -343,7 +343,7 @@ def check_values(task: Recipe | Task, space: Space, grid: Mapping[str, int]) -> 
         raise UserError(f"{name} may be drawn as {value:g}{why}: {mistake}") from None
 
 
-def held_rows(
+def read_rows_in_folder(
   out: Folder,
   mine: Mapping[str, Any],
   searches: int,
@@ -368,10 +368,10 @@ def held_rows(
   names = list(mine["over"])
   if mine["rungs"]:
     names.append("epochs")
-  held = max(columns[0]) + 1
-  if held > searches:
+  count = max(columns[0]) + 1
+  if count > searches:
     raise UserError(
-      f"{out} holds {held} searches, not {searches}: give as many or more"
+      f"{out} holds {count} searches, not {searches}: give as many or more"
     )
   columns += [runs.values[name].tolist() for name in names]
   rows = []

@@ -14,7 +14,7 @@ from vmapseeds.store.layout import NOT_AS_WRITTEN, OTHERS
 
 # What NumPy and zipfile raise for bytes that they cannot read
 UNREADABLE = (*NOT_AS_WRITTEN, EOFError, MemoryError, struct.error, zipfile.BadZipFile)
-WHOLE = ""  # the name for a fault of a whole file
+WHOLE_FILE = ""  # the name for a fault of a whole file
 
 
 class ArrayForm(NamedTuple):
@@ -51,13 +51,13 @@ def read_archive(
     with wrap_io_errors(file, reading=True):
       data = read(file, most=free_host_memory())
     if data is None:
-      return {}, {WHOLE: "is missing"}
+      return {}, {WHOLE_FILE: "is missing"}
     archive = zipfile.ZipFile(io.BytesIO(data))
     # Arrays are not compressed here, so none is larger than the file.
     if sum(member.file_size for member in archive.infolist()) > len(data):
       raise ValueError("it is compressed")
   except UNREADABLE as error:
-    return {}, {WHOLE: f"cannot be read ({short_message(error)})"}
+    return {}, {WHOLE_FILE: f"cannot be read ({short_message(error)})"}
 
   arrays: dict[str, np.ndarray] = {}
   faults: dict[str, str] = {}

@@ -60,7 +60,7 @@ class Claims:
     self.folder = as_folder(path) / BLOCKS
     # When processes that are gone began the blocks that this one took over.
     self.abandoned: dict[str, float] = {}
-    self._held: dict[str, dict[str, Any]] = {}
+    self._mine: dict[str, dict[str, Any]] = {}
     self._renewed: dict[str, float] = {}
     self._seen: dict[str, ObservedClaim] = {}
     self._ended = threading.Event()
@@ -74,7 +74,7 @@ class Claims:
   def __exit__(self, *_) -> None:
     self._ended.set()
     self._renewer.join()
-    for block in list(self._held):
+    for block in list(self._mine):
       self.give_back(block)
 
   def take(self, block: int | str) -> bool:
@@ -92,11 +92,11 @@ class Claims:
         owner = self._seen[name].owner or {}
         self.abandoned[name] = float(owner["begun"])
       replace(path, json.dumps(mine))
-    self._held[name] = mine
+    self._mine[name] = mine
     self._renewed[name] = time.monotonic()
     if is_new or self.holds(name):
       return True
-    del self._held[name]  # several overwrote the claim, and the last of them has it
+    del self._mine[name]  # several overwrote the claim, and the last of them has it
     return False
 
   def wait_for(self, name: str) -> None:
@@ -116,7 +116,7 @@ class Claims:
     """Return whether this process still has a block. Another may take it over if this one
     sleeps for longer than the lease.
     """
-    mine = self._held.get(str(block), {})
+    mine = self._mine.get(str(block), {})
     owner = _owner(self._file(block)) or {}
     return "token" in mine and mine["token"] == owner.get("token")
 
@@ -133,7 +133,7 @@ class Claims:
     with self._lock:
       if (name.isdecimal() and self.is_fresh(name)) or self.holds(name):
         remove(self._file(name))
-      del self._held[name]
+      del self._mine[name]
 
   def look(self) -> tuple[set[int], dict[str, bool | None]]:
     """Return which blocks have a record now; and block -> whether the process that holds
@@ -147,35 +147,35 @@ class Claims:
       if re.fullmatch(r"\d+\.json", file):
         finished.add(int(file.removesuffix(".json")))
       claim = re.fullmatch(CLAIM, file)
-      if claim and claim[1] not in self._held:
+      if claim and claim[1] not in self._mine:
         alive[claim[1]] = self._is_alive(claim[1], mark_now)
     return finished, alive
 
   def owner(self, block: int | str) -> str:
     """Return which process was seen to hold a block, in words."""
-    sight = self._seen.get(str(block))
-    if sight is None or sight.owner is None or "pid" not in sight.owner:
+    observed = self._seen.get(str(block))
+    if observed is None or observed.owner is None or "pid" not in observed.owner:
       return "another process"
-    host = str(sight.owner.get("host", "")).partition(" ")[0]
-    return f"process {sight.owner['pid']} on {host}"
+    host = str(observed.owner.get("host", "")).partition(" ")[0]
+    return f"process {observed.owner['pid']} on {host}"
 
   def _is_alive(self, name, mark):
     """Return whether the process that holds a claim is alive, None if it is not known."""
     now = time.monotonic()
-    sight = self._seen.get(name)
-    if sight is None or sight.mark != mark:
-      sight = self._seen[name] = self._sight(name, mark, now, sight)
-    owner = sight.owner
+    observed = self._seen.get(name)
+    if observed is None or observed.mark != mark:
+      observed = self._seen[name] = self._observe(name, mark, now, observed)
+    owner = observed.owner
     patience = UNFINISHED if owner is None else LEASE
-    if now - sight.since >= patience:
+    if now - observed.since >= patience:
       return False
     if owner is not None and owner.get("host") == _host():
       # The system reuses process numbers, but not with the same start time.
       started = _process(owner.get("pid"))["started"]
       return started == owner.get("started")
-    return sight.renewed or None
+    return observed.renewed or None
 
-  def _sight(self, name, mark, now, before):
+  def _observe(self, name, mark, now, before):
     """Return what is known of a claim that has another mark than `before`."""
     owner = before.owner if before else None
     # Reading a claim costs a request. For processes of other machines only the lease
@@ -192,21 +192,21 @@ class Claims:
     count = 0
     while not self._ended.wait(LEASE / 10):
       count += 1
-      for block in list(self._held):
+      for block in list(self._mine):
         # A shared disk that answers late must not end all renewals.
         with contextlib.suppress(Failure, OSError), self._lock:
           self._renew_one(block, count)
 
   def _renew_one(self, block, count):
     """Renew a claim, if it is still this process's."""
-    if block not in self._held:  # given back while this thread waited for the lock
+    if block not in self._mine:  # given back while this thread waited for the lock
       return
     if not self.holds(block):
       self._renewed[block] = -math.inf  # another may have it
       return
     if is_remote(self.folder):
       # Objects cannot be touched, and the same bytes might get the same mark.
-      text = json.dumps(self._held[block] | {"renewals": count})
+      text = json.dumps(self._mine[block] | {"renewals": count})
       replace(self._file(block), text)
     else:
       os.utime(str(self._file(block)))

@@ -27,7 +27,7 @@ from vmapseeds.errors import Failure, UserError
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 # By default s3fs first asks for an object's size, then reads a large object in parts,
 # which may mix two writes.
-WHOLE = {"max_concurrency": 1}
+S3_OPTIONS = {"max_concurrency": 1}
 MOST_BYTES = 2**26  # of a text file
 AT_ONCE = 16  # requests
 Folder = str | os.PathLike | UPath  # a path or a URL
@@ -43,6 +43,7 @@ def as_folder(given: Folder) -> Place:
       installed; or the URL went through `Path`, which turns two slashes into one.
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
+    _check_protocol(str(given), given.protocol)
     return UPath(given, **_options(given.protocol))
   if not isinstance(given, str | os.PathLike):
     raise UserError(f"{given!r:.100} is no folder: give its path or its URL")
@@ -89,7 +90,7 @@ def _options(protocol):
   # Other processes write into the folder, so a listing is out of date at once.
   options: dict[str, Any] = {"use_listings_cache": False}
   if protocol in ("s3", "s3a"):
-    options |= WHOLE
+    options |= S3_OPTIONS
   return options
 
 

@@ -79,7 +79,7 @@ def check_writable(path: Folder) -> None:
   """
   path = as_folder(path)
   if is_remote(path):
-    _check_store(path)
+    _try_store_behind_url(path)
     return
   try:
     if path.exists() and not path.is_dir():
@@ -101,7 +101,7 @@ def check_writable(path: Folder) -> None:
   raise UserError(f"{path} cannot be written ({parent} is not writable): {remedy}")
 
 
-def _check_store(path):
+def _try_store_behind_url(path):
   """Raise `UserError` unless a folder behind a URL can be written as claims need it: the
   second of two creations must fail, or two processes would hold one block.
   """

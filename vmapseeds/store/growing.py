@@ -18,7 +18,7 @@ from vmapseeds.store.results import Results, write_plan
 Table = dict[str, Shaped[np.ndarray, "runs ..."]]
 
 
-def revise(
+def change_description(
   results: Results, change: Callable[[layout.Description], layout.Description]
 ) -> None:
   """Change the description of a folder that other processes may change, too."""
@@ -47,7 +47,7 @@ def extend(results: Results, runs: int, columns: Mapping[str, np.ndarray]) -> No
     return longer
 
   if len(results) < runs:
-    revise(results, lengthen)
+    change_description(results, lengthen)
 
 
 def append(

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int, Shaped
 
 from vmapseeds.errors import Failure
 from vmapseeds.store import layout
-from vmapseeds.store.archives import WHOLE, ArrayForm, read_archive, write_archive
+from vmapseeds.store.archives import WHOLE_FILE, ArrayForm, read_archive, write_archive
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import (
   Folder,
@@ -264,8 +264,8 @@ class Results:
     other values than were written; the name of the file if none can be read.
     """
     arrays, faults = self._read_plan([*self.columns, *self.examples])
-    if WHOLE in faults:
-      return {layout.PLAN: faults[WHOLE]}
+    if WHOLE_FILE in faults:
+      return {layout.PLAN: faults[WHOLE_FILE]}
     for name, values in arrays.items():
       if layout.digest(values) != self.root["digests"].get(name):
         faults[name] = layout.OTHERS

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from jaxtyping import Shaped
 
-from vmapseeds.store.archives import WHOLE, ArrayForm, read_archive, write_archive
+from vmapseeds.store.archives import WHOLE_FILE, ArrayForm, read_archive, write_archive
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import Place
 from vmapseeds.store.layout import (
@@ -136,7 +136,7 @@ class SmallValues:
     forms = self._forms(blocks)
     arrays, faults = read_archive(self.path / gathered_file(blocks), forms)
     if faults:
-      return faults.get(WHOLE, OTHERS)
+      return faults.get(WHOLE_FILE, OTHERS)
     for block in np.flatnonzero(self.known[:blocks]).tolist():
       for name, values in arrays.items():
         rows = self._rows_of(name, block)
