@@ -42,6 +42,9 @@ class Row(NamedTuple):
 class Sampler(Protocol):
   """What draws the trials of all searches."""
 
+  def restart(self, higher_is_better: bool) -> None:
+    """Begin again, with nothing drawn, for an objective of this direction."""
+
   def next_rows(
     self,
     rows: Sequence[Row],
@@ -63,6 +66,9 @@ class DrawnAtOnce(NamedTuple):
   trials: int
   grid: bool
   epochs: Sequence[float] = ()  # of the first rung, if there are rungs
+
+  def restart(self, higher_is_better: bool) -> None:
+    """Do nothing: what is drawn follows from seeds and numbers alone."""
 
   def next_rows(self, rows, objective) -> list[Row]:
     # A trial has a row for each rung that it has reached, and for each repeat.

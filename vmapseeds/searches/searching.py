@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from vmapseeds.campaign import block_loop, estimating, running, starting
 from vmapseeds.campaign.options import Options
@@ -235,27 +236,51 @@ def train_search(
   measure: str | None,
 ) -> None:
   """Train all trials of a search, and the repeats of the best."""
-  sampler = design.sampler
-  searched = dict(design.searched)
-  rows, theirs = read_rows_in_folder(out, searched, len(design.seeds))
+  rows, theirs = read_rows_in_folder(out, design.searched, len(design.seeds))
   # A folder that is resumed has rows, and more are drawn once these are trained.
   if not rows:
-    rows = sampler.next_rows([], np.empty(0))
+    rows = design.sampler.next_rows([], np.empty(0))
   if options.seed_batch is None and not theirs:
     # A round of a sampler is a block: more runs are never in training together.
     batch = max(options.lane_width or 1, min(starting.SEED_BATCH, len(rows)))
     options = dataclasses.replace(options, seed_batch=batch)
-  # A rung of longer trainings has a program of its own, so it is planned anew.
-  while rows:
-    table = runs_table_of(design.seeds, rows)
-    plan = starting.plan_campaign(design.task, table, out, options)
-    searched |= objectives(plan, objective, measure)
-    check_search(plan, design.space, searched, theirs, out)
-    # Optuna's studies need the direction, which is known once the task is planned.
-    if isinstance(sampler, AskedOfOptuna):
-      sampler.restart(searched["higher_is_better"])
-    campaign = starting.open_planned_campaign(out, plan._replace(search=searched))
-    rows = train_rounds(campaign, design.seeds, rows, sampler, repeats)
+  while True:
+    campaign = open_search(design, rows, out, options, theirs, objective, measure)
+    campaign, rows, values = train_rounds(campaign, design, rows)
+    longer = rows_of_next_rung(rows, values, campaign.plan.search or {})
+    if not longer:
+      break
+    # They have more epochs, so another program, which is planned anew.
+    rows = [*rows, *longer]
+  # Last of all, when it is known which trials are best.
+  missing = missing_repeats(campaign, repeats, rows)
+  if missing:
+    campaign, _ = add_rows(campaign, design.seeds, rows, missing)
+    block_loop.train_blocks(campaign, wait=True)
+
+
+def open_search(
+  design: Design,
+  rows: Sequence[Row],
+  out: Folder,
+  options: Options,
+  theirs: Mapping[str, Any],
+  objective: str | None,
+  measure: str | None,
+) -> Campaign:
+  """Plan the training of rows, and create the folder or extend it.
+
+  Raises:
+    UserError: rows, task and outputs do not fit together, or the folder, of which
+      `theirs` says what it searches, has another search.
+  """
+  table = runs_table_of(design.seeds, rows)
+  plan = starting.plan_campaign(design.task, table, out, options)
+  searched = {**design.searched, **objectives(plan, objective, measure)}
+  check_search(plan, design.space, searched, theirs, out)
+  # The direction is known once the task is planned.
+  design.sampler.restart(searched["higher_is_better"])
+  return starting.open_planned_campaign(out, plan._replace(search=searched))
 
 
 def dimension_to_json(dimension: Dimension) -> list[Any]:
@@ -486,56 +511,60 @@ def runs_table_of(seeds: Runs, rows: Sequence[Row]) -> Runs:
   )
 
 
-def train_rounds(
-  campaign: Campaign,
-  seeds: Runs,
-  rows: list[Row],
-  sampler: Sampler,
-  repeats: int,
-) -> list[Row]:
-  """Train all rows of a search, round after round. Return all rows if longer trainings
-  are due, whose program is to be planned; else none.
+class TrainedRows(NamedTuple):
+  """Rows of a search that are trained, the campaign that has them all, and the objective
+  of each, NaN where it failed.
+  """
+
+  campaign: Campaign
+  rows: list[Row]
+  objective: Float[np.ndarray, " rows"]
+
+
+def train_rounds(campaign: Campaign, design: Design, rows: list[Row]) -> TrainedRows:
+  """Train rows, then those that the sampler draws, round after round until it draws no
+  more.
   """
   plan, results, _ = campaign
+  sampler = design.sampler
   searched = plan.search or {}
   progress = plan.options.progress
   drawn_once = isinstance(sampler, DrawnAtOnce)
+  # Where rounds are drawn one after another, only the next one is known.
+  if progress and drawn_once:
+    done = int(results.done[: len(rows)].sum())
+    due = estimating.estimate_plan(
+      campaign.plan, campaign.execution, results.block_runs, done
+    )
+    say(f"to train: {due}")
   if not drawn_once:
     # Each round is short. One line now and then says how far all of them are.
     quiet = dataclasses.replace(plan.options, progress=False)
     campaign = campaign._replace(plan=plan._replace(options=quiet))
+
   objective = np.empty(0)
   spoke = time.monotonic()
   while True:
-    # Where rounds are drawn one after another, only the next one is known.
-    if progress and drawn_once and not len(objective):
-      done = int(results.done[: len(rows)].sum())
-      due = estimating.estimate_plan(
-        campaign.plan, campaign.execution, results.block_runs, done
-      )
-      say(f"to train: {due}")
     block_loop.train_blocks(campaign, wait=True)
-    objective = np.append(
-      objective, new_objectives(campaign, len(objective), len(rows))
-    )
+    new = new_objectives(campaign, len(objective), len(rows))
+    objective = np.append(objective, new)
     if progress and time.monotonic() - spoke > INTERVAL:
       spoke = time.monotonic()
       say(progress_line(rows, objective, searched))
-
     new_rows = sampler.next_rows(rows, objective)
     if not new_rows:
-      longer = rows_of_next_rung(rows, objective, searched)
-      # They have more epochs, so another program, which `search` plans.
-      if longer:
-        return [*rows, *longer]
-      # Last of all, when it is known which trials are best.
-      new_rows = missing_repeats(campaign, repeats, rows)
-    if not new_rows:
-      return []
-    next_round = 1 + rows[-1].round
-    new_rows = [row._replace(round=next_round) for row in new_rows]
-    rows = rows + new_rows
-    campaign = extend_campaign(campaign, runs_table_of(seeds, rows))
+      return TrainedRows(campaign, rows, objective)
+    campaign, rows = add_rows(campaign, design.seeds, rows, new_rows)
+
+
+def add_rows(
+  campaign: Campaign, seeds: Runs, rows: Sequence[Row], new_rows: Sequence[Row]
+) -> tuple[Campaign, list[Row]]:
+  """Extend a search by the rows of a new round. Return all of its rows, too."""
+  next_round = 1 + rows[-1].round
+  numbered = [row._replace(round=next_round) for row in new_rows]
+  all_rows = [*rows, *numbered]
+  return extend_campaign(campaign, runs_table_of(seeds, all_rows)), all_rows
 
 
 def new_objectives(campaign: Campaign, first: int, stop: int):
