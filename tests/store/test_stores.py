@@ -21,6 +21,7 @@ import pytest
 from fsspec.registry import _registry
 from moto.moto_server import threaded_moto_server as server
 from test_cli import run
+from upath import UPath
 
 import vmapseeds as vs
 from experiments.reliability import kills
@@ -647,6 +648,11 @@ def test_other_urls_are_one_line(url, message, capsys):
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+def test_paths_of_universal_pathlib_are_refused_as_their_urls_are():
+  with pytest.raises(vs.UserError, match="no results can be behind https://"):
+    vs.open_results(UPath("https://example.org/r"))
 
 
 def test_without_the_package_it_says_which(monkeypatch, capsys):
