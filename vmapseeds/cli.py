@@ -562,7 +562,7 @@ def recipes_command(flags: Namespace) -> None:
     print(wrapped)
 
 
-def bench(flags: Namespace) -> None:
+def bench_command(flags: Namespace) -> None:
   """Measure model-steps per second on this machine, for each lowering and lane width.
   Campaigns take the fastest.
   """
@@ -605,7 +605,7 @@ COMMANDS = {
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
   "recipes": Command(recipes_command),
-  "bench": Command(bench, command_flags.bench_flags),
+  "bench": Command(bench_command, command_flags.bench_flags),
 }
 
 

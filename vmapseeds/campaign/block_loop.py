@@ -45,7 +45,7 @@ FEW_STEPS = 8  # of lanes in a block
 MOST_POLL = 10.0  # the most, of a process that waits for others
 
 
-class Outcome(enum.Enum):
+class BlockOutcome(enum.Enum):
   """What became of an attempt to train a block."""
 
   STORED = "another attempt is not needed"
@@ -85,11 +85,11 @@ class BlockTrainer:
     # Another process may have finished it before it was claimed here.
     while not results.is_finished(block):
       outcome = self._attempt(block, grouped, settled)
-      if outcome is Outcome.STORED:
+      if outcome is BlockOutcome.STORED:
         return
       # All runs are trained again: a folder's runs have the same lanes.
 
-  def _attempt(self, block: int, grouped: GroupedRuns, settled: bool) -> Outcome:
+  def _attempt(self, block: int, grouped: GroupedRuns, settled: bool) -> BlockOutcome:
     """Train a block's runs once, and write them if that was with the folder's lanes."""
     progress = self.campaign.plan.options.progress
     keeper = make_keeper(self.campaign, block, grouped, self.bar)
@@ -108,14 +108,14 @@ class BlockTrainer:
         raise
       # Here, because an error that is kept holds arrays on the devices.
       self._narrow_lanes(error)
-      return Outcome.OUT_OF_MEMORY
+      return BlockOutcome.OUT_OF_MEMORY
 
     # Most often nobody has changed the lanes, so the folder is asked once, at the end.
     if not settled and self._take_lanes_of_folder():
-      return Outcome.LANES_CHANGED
+      return BlockOutcome.LANES_CHANGED
     # Nothing is written before all of the block's runs are trained.
     store_block(self.campaign, block, trained, self.claims, keeper)
-    return Outcome.STORED
+    return BlockOutcome.STORED
 
   def _narrow_lanes(self, error: jax.errors.JaxRuntimeError) -> None:
     """Take narrower lanes from now on, and let all processes take them."""

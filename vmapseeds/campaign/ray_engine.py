@@ -6,6 +6,7 @@ only hands out blocks.
 """
 
 import collections
+import contextlib
 import dataclasses
 import logging
 import os
@@ -29,6 +30,7 @@ from vmapseeds.store import folders
 from vmapseeds.store.claims import abandon
 from vmapseeds.store.files import (
   Folder,
+  Place,
   as_folder,
   exists,
   is_remote,
@@ -137,36 +139,51 @@ def train_on_ray(
   # Workers have another working folder.
   out = str(out if is_remote(out) else out.absolute())
   check_folder(out)
-  is_ours = not ray.is_initialized()
+  if ray.is_initialized():
+    return _train_on_cluster(ray, task, runs, out, options, workers)
   handler = signal.getsignal(signal.SIGTERM)
+  _connect(ray)
+  try:
+    with _handling_sigterm(handler):
+      return _train_on_cluster(ray, task, runs, out, options, workers)
+  finally:
+    ray.shutdown()
+
+
+def _train_on_cluster(ray, task, runs, out, options, workers):
+  """Return the results of a training on the cluster that `ray` is connected to."""
+  driver = Driver(ray, out, options, workers)
+  try:
+    with removed_if_unused(out), folders.presence_file(out) as driver.token:
+      driver.create_folder(task, runs)
+      return driver.train(len(runs))
+  finally:
+    # After an interruption, the claims of workers that are killed are given back.
+    driver.kill_workers()
+
+
+@contextlib.contextmanager
+def _handling_sigterm(handler):
+  """Call a handler of SIGTERM, in the main thread, in place of Ray's own, which would end
+  the process with another status, and leave claims.
+  """
+  if not callable(handler) or threading.current_thread() is not threading.main_thread():
+    yield
+    return
   terminated = threading.Event()
 
   def terminate(*arguments):
     terminated.set()
-    if callable(handler):
-      handler(*arguments)
+    handler(*arguments)
 
-  if is_ours:
-    _connect(ray)
-    # Ray's own handler would end the process with another status, and leave claims.
-    if callable(handler) and threading.current_thread() is threading.main_thread():
-      signal.signal(signal.SIGTERM, terminate)
-  in_flight: dict[Any, tuple[Any, int]] = {}
+  signal.signal(signal.SIGTERM, terminate)
   try:
-    with removed_if_unused(out), folders.presence_file(out) as token:
-      return _train(ray, task, runs, out, workers, options, token, in_flight)
+    yield
   except KeyboardInterrupt:
     # While Ray waits, it raises this for whatever a handler raises.
-    if terminated.is_set() and callable(handler):
+    if terminated.is_set():
       handler(signal.SIGTERM, None)
     raise
-  finally:
-    # After an interruption, the claims of workers that are killed are given back.
-    for (worker, _), block in in_flight.values():
-      ray.kill(worker)
-      abandon(out, block)
-    if is_ours:
-      ray.shutdown()
 
 
 def _connect(ray):
@@ -216,87 +233,128 @@ def _fault_of_server(host, port):
   return None
 
 
-def _train(ray, task, runs, out, workers, options, token, in_flight):
-  progress = options.progress
-  quiet = dataclasses.replace(options, progress=False)  # the driver says what happens
+class Driver:
+  """Hands blocks to workers, and those of a worker that dies to another one.
 
-  def start_worker(placement):
-    actor = ray.remote(max_restarts=0)(Worker).options(**placement)
+  Args:
+    ray: the module, connected to a cluster.
+    out: the folder.
+    options: those of the campaign.
+    workers: how many; None for one per accelerator or node.
+  """
+
+  # A file in the folder, by which workers know that they have the same folder
+  token: Place
+
+  def __init__(self, ray, out: str, options: Options, workers: int | None):
+    self.ray = ray
+    self.out = out
+    self.progress = options.progress
+    # The driver says what happens.
+    self.options = dataclasses.replace(options, progress=False)
+    placements = _placements(ray, workers)
+    self.idle = collections.deque(map(self._start_worker, placements))
+    self.in_flight: dict[Any, tuple[Any, int]] = {}  # future -> worker, block
+    self.pending = collections.deque[int]()  # blocks
+    self.deaths = collections.Counter[int]()  # of workers, by block
+
+  def _start_worker(self, placement):
+    actor = self.ray.remote(max_restarts=0)(Worker).options(**placement)
     return actor.remote(), placement
 
-  idle = collections.deque(map(start_worker, _placements(ray, workers)))
-  _create_folder(ray, task, runs, out, quiet, token, idle, start_worker, progress)
-  results = Results(out)
-  displayed = results.root["shown"]
-  pending = collections.deque(_unfinished_blocks(results, len(runs)))
-  deaths = collections.Counter[int]()
+  def create_folder(self, task: Recipe | Task, runs: Runs) -> None:
+    """Let a worker create or extend the folder, and another if it dies.
 
-  def replace_dead(worker, block):
-    deaths[block] += 1
-    if deaths[block] == TRIES:
+    Raises:
+      Failure: several died.
+    """
+    spec = spec_of(task)
+    for _ in range(TRIES):
+      write(self.token, b"")  # who creates a folder clears it first, and may die then
+      actor, placement = self.idle[0]
+      future = actor.begin.remote(
+        spec, origin_of(task), runs, self.out, self.options, str(self.token)
+      )
+      if _has_finished_call(self.ray, future):
+        write(self.token, b"")
+        return
+      # The dead worker's claim stays. The next worker takes it over, and so knows that
+      # the folder is half made.
+      self.idle[0] = self._start_worker(_place_on_any_node(placement))
+      if self.progress:
+        say(f"a worker died while it created {self.out}: trying another")
+    raise Failure(f"{TRIES} workers died while they created {self.out}: see Ray's logs")
+
+  def train(self, count: int) -> xr.Dataset:
+    """Train the first `count` runs of the folder. Return its results.
+
+    Raises:
+      Failure: several workers died of the same block.
+    """
+    results = Results(self.out)
+    displayed = results.root["shown"]
+
+    def values_of(rows):
+      return block_training.read_values_for_progress(results, displayed, rows)
+
+    self.pending.extend(_unfinished_blocks(results, count))
+    done = results.done[:count]
+    values = values_of(np.flatnonzero(done))
+    with Progress(count, int(done.sum()), values, displayed, self.progress) as bar:
+      while self.pending or self.in_flight:
+        self._hand_out_blocks()
+        self._take_back_blocks()
+        done_now = results.done[:count]
+        new = np.flatnonzero(done_now & ~done)
+        bar.trained_more(len(new), values_of(new))
+        done = done_now
+        if not self.pending and not self.in_flight:
+          # Blocks that another process held are tried again.
+          self.pending.extend(_unfinished_blocks(results, count))
+    return open_results(self.out, *results.root["test_sets"][:1])
+
+  def _hand_out_blocks(self):
+    """Give each idle worker a block."""
+    while self.pending and self.idle:
+      worker = self.idle.popleft()
+      block = self.pending.popleft()
+      actor, _ = worker
+      future = actor.work.remote(self.out, block, self.options, str(self.token))
+      self.in_flight[future] = worker, block
+
+  def _take_back_blocks(self):
+    """Wait a moment for a worker that ends a block, or dies of it."""
+    # Not without end: the folder is looked at meanwhile, for the progress line.
+    futures = list(self.in_flight)
+    ended, _ = self.ray.wait(futures, num_returns=1, timeout=POLL)
+    for future in ended:
+      worker, block = self.in_flight.pop(future)
+      if _has_finished_call(self.ray, future):
+        self.idle.append(worker)
+      else:
+        self._replace_dead(worker, block)
+
+  def _replace_dead(self, worker, block):
+    """Start another worker in the place of one that died, and let its block be trained."""
+    self.deaths[block] += 1
+    if self.deaths[block] == TRIES:
       raise Failure(
-        f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and rerun the same command to resume"
+        f"block {block} of {self.out} made {TRIES} workers die: see Ray's logs, and rerun "
+        "the same command to resume"
       )
     # Otherwise the next worker would wait for the end of the lease.
-    abandon(out, block)
-    pending.append(block)
+    abandon(self.out, block)
+    self.pending.append(block)
     _, placement = worker
-    idle.append(start_worker(_place_on_any_node(placement)))
-    if progress:
+    self.idle.append(self._start_worker(_place_on_any_node(placement)))
+    if self.progress:
       say(f"a worker died; block {block} is trained by another one")
 
-  done = results.done[: len(runs)]
-  values = block_training.read_values_for_progress(
-    results, displayed, np.flatnonzero(done)
-  )
-  with Progress(len(runs), int(done.sum()), values, displayed, progress) as bar:
-    while pending or in_flight:
-      while pending and idle:
-        worker = idle.popleft()
-        block = pending.popleft()
-        actor, _ = worker
-        future = actor.work.remote(out, block, quiet, str(token))
-        in_flight[future] = worker, block
-      # Not without end: the folder is looked at meanwhile, for the progress line.
-      ended, _ = ray.wait(list(in_flight), num_returns=1, timeout=POLL)
-      for future in ended:
-        worker, block = in_flight.pop(future)
-        if _has_finished_call(ray, future):
-          idle.append(worker)
-        else:
-          replace_dead(worker, block)
-      done_now = results.done[: len(runs)]
-      new = np.flatnonzero(done_now & ~done)
-      bar.trained_more(
-        len(new), block_training.read_values_for_progress(results, displayed, new)
-      )
-      done = done_now
-      if not pending and not in_flight:
-        # Blocks that another process held are tried again.
-        pending.extend(_unfinished_blocks(results, len(runs)))
-  return open_results(out, *results.root["test_sets"][:1])
-
-
-def _create_folder(ray, task, runs, out, options, token, idle, start_worker, progress):
-  """Let a worker create or extend the folder, and another if it dies.
-
-  Raises:
-    Failure: several died.
-  """
-  spec = spec_of(task)
-  for _ in range(TRIES):
-    write(token, b"")  # who creates a folder clears it first, and may die then
-    actor, placement = idle[0]
-    future = actor.begin.remote(spec, origin_of(task), runs, out, options, str(token))
-    if _has_finished_call(ray, future):
-      write(token, b"")
-      return
-    # The dead worker's claim stays. The next worker takes it over, and so knows that the
-    # folder is half made.
-    idle[0] = start_worker(_place_on_any_node(placement))
-    if progress:
-      say(f"a worker died while it created {out}: trying another")
-  raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
+  def kill_workers(self) -> None:
+    """End the workers that are training, and give their claims back."""
+    for (actor, _), block in self.in_flight.values():
+      self.ray.kill(actor)
+      abandon(self.out, block)
 
 
 def _placements(ray, workers):

@@ -13,6 +13,8 @@ from vmapseeds.errors import UserError, check_at_least, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
 from vmapseeds.store.files import Folder
+from vmapseeds.store.layout import Description
+from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same
 from vmapseeds.training.outputs import sibling
@@ -57,15 +59,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
     UserError: there is no such run, it is not done, or its data have changed.
   """
   runs, results = description.campaign_of(out)
-  if check_at_least("run", run, 0) >= len(runs):
-    raise UserError(
-      f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}"
-    )
-  record = results.record(results.block_of(run))
-  if record is None:
-    raise UserError(
-      f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
-    )
+  record = record_of_run(results, run, len(runs))
   # The blocks of a folder may differ in recipe and precision.
   root = results.root | {"precision": record["precision"]}
   options = Options(**root["kept"])
@@ -92,6 +86,22 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   kinds = {path.rpartition("/")[2] for path in paths.values()}
   compared = kinds.pop() if len(kinds) == 1 else "arrays"
   return Replay(run, examples, differing, compared)
+
+
+def record_of_run(results: Results, run: int, count: int) -> Description:
+  """Return the record of the block that a run is in, of `count` runs.
+
+  Raises:
+    UserError: there is no such run, or it is not done.
+  """
+  if check_at_least("run", run, 0) >= count:
+    raise UserError(f"run {run} of a folder with {count}: the last is {count - 1}")
+  record = results.record(results.block_of(run))
+  if record is None:
+    raise UserError(
+      f"run {run} of {results.path} is not done: `vmapseeds train` or `work` trains it"
+    )
+  return record
 
 
 def train_alone(plan: Plan, execution: lanes.Execution, run: int):
