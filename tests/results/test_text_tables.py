@@ -8,7 +8,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.results.given import Source, read_table, read_values
+from vmapseeds.results.given import GivenArray, read_table, read_values
 
 rng = np.random.default_rng(0)
 LABELS = rng.integers(0, 4, 40)
@@ -21,7 +21,7 @@ VALUES = pd.DataFrame({"seed": [3, 1, 4, 1, 5, 2**60 + 1], "lr": np.arange(6) / 
 
 
 def predictions_of(file, header=None):
-  source = Source("predictions", file, header=header)
+  source = GivenArray("predictions", file, header=header)
   return source[:], source.note
 
 
@@ -74,7 +74,7 @@ def test_what_numpy_writes(fmt, delimiter, tmp_path):
   read, note = predictions_of(tmp_path / "p.txt")
   np.testing.assert_array_equal(read, PREDICTIONS, strict=True)
   assert "6 rows × 40 columns" in note
-  labels = Source("labels", tmp_path / "y.txt")
+  labels = GivenArray("labels", tmp_path / "y.txt")
   np.testing.assert_array_equal(labels[:], LABELS, strict=True)
   assert labels.note.endswith("y.txt: 40 rows × 1 column, no line of names")
 
@@ -90,7 +90,7 @@ def test_what_numpy_writes(fmt, delimiter, tmp_path):
 )
 def test_what_pandas_writes_of_labels(series, options, tmp_path):
   series.to_csv(tmp_path / "y.csv", **options)
-  read = Source("labels", tmp_path / "y.csv")[:]
+  read = GivenArray("labels", tmp_path / "y.csv")[:]
   np.testing.assert_array_equal(read, LABELS, strict=True)
 
 
@@ -106,10 +106,10 @@ def test_numbers_that_may_be_names_are_refused(text, kind, rows, tmp_path):
   file.write_text(text)
   both = f"names, above {rows} rows of {kind}, or numbers, the first of {rows + 1} rows"
   with pytest.raises(vs.UserError, match=f"may be {both}: say header=True or False"):
-    Source(kind, file)
+    GivenArray(kind, file)
   expected = np.loadtxt(file, delimiter=",", dtype=int)
   for header in (True, False):
-    read = Source(kind, file, header=header)
+    read = GivenArray(kind, file, header=header)
     np.testing.assert_array_equal(read[:], expected[header:], strict=True)
     assert ("no line of names" in read.note) != header
 

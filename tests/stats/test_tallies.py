@@ -104,11 +104,11 @@ def test_joint_counts_by_either_way(runs, examples, in_bits):
 
 def test_tiles_cover_all_examples():
   for examples in (0, 1, 128, 129, 512, 513, 1797, 2049, 10_000):
-    tile, tiles = device_counts._tile(examples), -(-examples // 512)
+    tile, tiles = device_counts._tile_size(examples), -(-examples // 512)
     padded = len(jax.eval_shape(lambda: device_counts.no_joint_errors(examples)))
     assert tile % 128 == 0
     assert 0 < tile <= 512
-    assert device_counts._tile(padded) == tile
+    assert device_counts._tile_size(padded) == tile
     # The padding is less than one row of tiles.
     assert examples <= padded < examples + max(tile, 128 * tiles) + 1
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.training.evaluation import MOST_BYTES, evaluate, fitting_batch, reaches
+from vmapseeds.training.evaluation import (
+  MOST_BYTES,
+  evaluate,
+  fitting_batch,
+  reaches_training_accuracy,
+)
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import TrainedNetwork
 
@@ -84,9 +89,9 @@ def test_a_run_stops_by_full_batches_of_examples(n):
   outputs = np.asarray(data.inputs) @ np.asarray(params["w"])
   right = (outputs.argmax(1) == np.asarray(data.targets)).sum()
   for least in range(1, n + 1):
-    found = jax.jit(functools.partial(reaches, recipe, share=least / n))(
-      data, RUN, trained
-    )
+    found = jax.jit(
+      functools.partial(reaches_training_accuracy, recipe, share=least / n)
+    )(data, RUN, trained)
     assert bool(found) == (right >= least)
 
 

@@ -14,7 +14,7 @@ import vmapseeds as vs
 from vmapseeds.results.description import differing_fields
 from vmapseeds.training import objects
 from vmapseeds.training.objects import (
-  Named,
+  ImportedByName,
   import_object,
   is_importable_again,
   name_of,
@@ -128,7 +128,7 @@ def test_another_process_is_told_what_it_cannot_make(name):
     vs.UserError,
     match="cannot be imported by name: resume from the program that created it",
   ):
-    resolve_object("loss", Named(name))
+    resolve_object("loss", ImportedByName(name))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_recipes_of_objects_as_json(module):
   assert fields["loss"] == {"object": "own_objects:halved"}
   assert fields["dataset"] == {"object": "<four>"}
   read = vs.Recipe.from_json(recipe.to_json())
-  assert read.loss == Named("own_objects:halved")
+  assert read.loss == ImportedByName("own_objects:halved")
   assert read.found_in(recipe) == recipe
   other = recipe.replace(loss=own.other)
   assert read.found_in(other).loss == read.loss, "not what was to_spec"

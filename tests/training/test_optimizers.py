@@ -15,7 +15,7 @@ from optax import contrib
 import vmapseeds as vs
 from vmapseeds.training import loop
 from vmapseeds.training.names import OPTIMIZERS
-from vmapseeds.training.optimizers import MOMENTS
+from vmapseeds.training.optimizers import UPDATE_RULES
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import bind_runs, lanes_of, trace
@@ -292,8 +292,8 @@ def test_evaluation_parameters_of_ones_own():
 
 
 def test_what_optimizers_by_name_keep_is_what_memory_is_checked_with():
-  assert OPTIMIZERS.keys() == MOMENTS.keys()
+  assert OPTIMIZERS.keys() == UPDATE_RULES.keys()
   params = {"kernel": np.zeros((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
   for name, arrays in OPTIMIZERS.items():
-    leaves = jax.tree.leaves(MOMENTS[name](0.9).init(params))
+    leaves = jax.tree.leaves(UPDATE_RULES[name](0.9).init(params))
     assert sum(leaf.size for leaf in leaves if leaf.ndim > 0) == arrays * 8, name

@@ -16,7 +16,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.training import optimizers
-from vmapseeds.training.evaluation import reaches
+from vmapseeds.training.evaluation import reaches_training_accuracy
 from vmapseeds.training.inputs import (
   DeviceExamples,
   draw_augmentation,
@@ -716,7 +716,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
   begun = start(recipe, data, run)
   for wrong in (25 - right, 26 - right):
     targets = ((jnp.arange(25) > 0) ^ (jnp.arange(25) >= 25 - wrong)).astype(jnp.int32)
-    assert reaches(
+    assert reaches_training_accuracy(
       recipe,
       dataclasses.replace(data, targets=targets),
       run,

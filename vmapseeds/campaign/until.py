@@ -14,7 +14,11 @@ from vmapseeds.campaign import running
 from vmapseeds.errors import UserError, check_one_of, say
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.measured_runs import measure_runs, roles
-from vmapseeds.results.statistics import STATISTICS, describe_statistic, statistics_of
+from vmapseeds.results.statistics import (
+  STATISTICS,
+  describe_statistic,
+  statistics_defined_for,
+)
 from vmapseeds.training.recipe_or_task import declared_roles
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
@@ -127,7 +131,9 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   runs = measure_runs(results, name, pairs=False)
   row = next(row for row in STATISTICS[runs.role] if row.name == until.statistic)
   if row.needs and not row.needs.met(runs):
-    others = [other.name for other in statistics_of(runs) if other.over == "runs"]
+    others = [
+      other.name for other in statistics_defined_for(runs) if other.over == "runs"
+    ]
     raise UserError(
       f"--until {until.statistic}: {row.needs.otherwise}; choose one of {', '.join(others)}"
     )

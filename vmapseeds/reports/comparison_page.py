@@ -34,7 +34,7 @@ from vmapseeds.reports.sides import (
   performance_on_examples,
   read_side,
   settings_of_side,
-  varying_sources,
+  which_sources_vary,
 )
 from vmapseeds.reports.verdict import (
   BETTER,
@@ -395,7 +395,7 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
   its mean rests on that seed.
   """
   a, b = names
-  varying_a, varying_b = varying_sources(sides[a]), varying_sources(sides[b])
+  varying_a, varying_b = which_sources_vary(sides[a]), which_sources_vary(sides[b])
   clauses = []
   for name, own, other in ((a, varying_a, varying_b), (b, varying_b, varying_a)):
     fixed = []

@@ -612,7 +612,7 @@ def _title(summary: Summary) -> str:
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 
-def _about(summary: Summary, section: Summary) -> str:
+def _describe_size(summary: Summary, section: Summary) -> str:
   """Return how many runs and examples an output has."""
   runs = run_count(section["runs"])
   # A score is of a run, not of examples.
@@ -652,7 +652,7 @@ def _grouped_table(summary: Summary, section: Summary) -> GroupedTable:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
-  title = f"{_title(summary)}: {_about(summary, section)}"
+  title = f"{_title(summary)}: {_describe_size(summary, section)}"
   by_group = {}
   for group, rows in _statistics(section):
     by_group[group] = [row[:3] for row in rows]
@@ -676,7 +676,7 @@ def brief_of(part: Part) -> Document:
   return Document(
     name="report",
     title=_title(summary),
-    under=_about(summary, summary),
+    under=_describe_size(summary, summary),
     brief=brief,
     notes=_notes([part._replace(name="")]),
     sections=(),

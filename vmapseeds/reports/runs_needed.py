@@ -13,7 +13,7 @@ from vmapseeds.errors import UserError
 from vmapseeds.reports.documents import Table
 from vmapseeds.reports.verdict import POWER, amount, round_difference
 from vmapseeds.results.measured_runs import PRECISION, MeasuredRuns
-from vmapseeds.results.measurements import standard_deviation
+from vmapseeds.results.measurements import measure_sd_of_values
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.store.files import Folder
 from vmapseeds.store.results import Results
@@ -103,7 +103,7 @@ def count_runs_needed(
 
 
 def _sds(values: np.ndarray, largest: float) -> tuple[float, Any]:
-  sd, _, ends, *_ = standard_deviation(values, largest)
+  sd, _, ends, *_ = measure_sd_of_values(values, largest)
   return float(sd), np.asarray(ends, float)
 
 
@@ -118,12 +118,12 @@ def _for_variance(runs: MeasuredRuns) -> RunsNeeded:
   ± 10 %.
   """
   total = runs.values.var(ddof=1)
-  if runs.spread is None:
-    sd, sd_se, (low, high), *_ = standard_deviation(runs.values, runs.largest)
+  if runs.variances is None:
+    sd, sd_se, (low, high), *_ = measure_sd_of_values(runs.values, runs.largest)
     variance, se, ends = total, 2 * sd * sd_se, (low**2, high**2)
     question = "the variance between runs to ± 10 %"
   else:
-    estimate = runs.spread.distribution
+    estimate = runs.variances.distribution
     variance, se, ends = estimate.value, estimate.se, estimate.interval
     question = "the variance on the distribution to ± 10 %"
   point = float(runs_needed(variance, se, runs.runs, PRECISION))

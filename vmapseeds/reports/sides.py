@@ -230,7 +230,7 @@ def _has_label_vector(side: Side) -> bool:
   return not isinstance(side.tested, tuple) and np.ndim(side.tested) <= 1
 
 
-def varying_sources(side: Side) -> dict[str, bool]:
+def which_sources_vary(side: Side) -> dict[str, bool]:
   """Return whether its seeds differ between runs, for each source that training reads, as
   far as is known.
   """

@@ -22,7 +22,7 @@ from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
 from vmapseeds.results.statistics import (
   describe_statistic,
   statistic_by_key,
-  statistics_of,
+  statistics_defined_for,
 )
 from vmapseeds.stats._arrays import centred
 from vmapseeds.training.names import FOLD
@@ -151,7 +151,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     fraction; correlation; number; count; p; or the output's own), `definition` and
     `reading`.
   """
-  rows = statistics_of(runs)
+  rows = statistics_defined_for(runs)
   statistics = {row.name: describe_statistic(row, runs) for row in rows}
   pairs = statistics.get("dependent_pairs", {})
   # Their number alone reads like a finding.

@@ -19,7 +19,7 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.measured_runs import largest_variance
-from vmapseeds.results.measurements import standard_deviation
+from vmapseeds.results.measurements import measure_sd_of_values
 
 ALPHA = 0.05  # error rate of the first sentence, two-sided
 POWER = 0.8  # of the pairs that it says are needed
@@ -182,24 +182,24 @@ def as_performances(values: np.ndarray, higher_is_better: bool) -> np.ndarray:
 # else where the numbers of A are larger.
 
 
-def better_by(c: Comparison) -> Gap:
+def gap_of_a(c: Comparison) -> Gap:
   """Return by how much A is better than B; negative where B is."""
   found = c.found
   return Gap(float(found.difference), float(found.low), float(found.high))
 
 
-def lead(c: Comparison) -> Gap:
+def gap_of_leader(c: Comparison) -> Gap:
   """Return by how much the side that leads is better than the other."""
   if c.leads:
-    return better_by(c)
-  return better_by(c).reversed()
+    return gap_of_a(c)
+  return gap_of_a(c).reversed()
 
 
-def a_less_b(c: Comparison) -> Gap:
+def gap_of_numbers(c: Comparison) -> Gap:
   """Return A less B of the numbers as they are, whether or not lower ones are better."""
   if c.higher_is_better:
-    return better_by(c)
-  return better_by(c).reversed()
+    return gap_of_a(c)
+  return gap_of_a(c).reversed()
 
 
 def names_by_lead(c: Comparison) -> tuple[str, str]:
@@ -240,19 +240,19 @@ def _on_examples(c: Comparison) -> str:
 def _a_less_b(c: Comparison) -> str:
   """Return by how much the numbers of A are above those of B."""
   a, b = c.names
-  value, _, unit = show_difference(a_less_b(c), c.of.unit)
+  value, _, unit = show_difference(gap_of_numbers(c), c.of.unit)
   return f"{a} less {b} is {value}{unit}"
 
 
 def _ends_of_a_less_b(c: Comparison) -> str:
-  _, ends, _ = show_difference(a_less_b(c), c.of.unit)
+  _, ends, _ = show_difference(gap_of_numbers(c), c.of.unit)
   return f"95 % interval {ends}"
 
 
 def _better(c: Comparison) -> str:
   """Return which side is better, by how much, and how often its run beats the other's."""
   first, second = names_by_lead(c)
-  value, ends, unit = show_difference(lead(c), c.of.unit)
+  value, ends, unit = show_difference(gap_of_leader(c), c.of.unit)
   clause = f"{first} is better than {second} by {value}{unit}"
   if not c.higher_is_better:
     clause = (
@@ -295,7 +295,7 @@ def _no_difference(c: Comparison) -> Iterator[str]:
     f"({_ends_of_a_less_b(c)})."
   )
 
-  difference = better_by(c)
+  difference = gap_of_a(c)
   farthest = max(abs(difference.low), abs(difference.high))
   largest = amount(farthest, c.of, 2)
   text = f"A difference of up to {largest} is compatible"
@@ -563,7 +563,7 @@ def describe_sds(c: Comparison) -> Iterator[str]:
 
 def sd_of(values: np.ndarray, of: Quantity) -> str:
   """Return the standard deviation between runs, with its interval."""
-  sd, _, (low, high), *_ = standard_deviation(values, largest_variance(of))
+  sd, _, (low, high), *_ = measure_sd_of_values(values, largest_variance(of))
   ends = show_interval(low, high, of.unit)
   text = show(sd, None, of.unit)
   # Ends that are equal are those of runs that are all equal.

@@ -20,7 +20,7 @@ from vmapseeds.results.text_tables import (
   read_values_table,
   without_index,
 )
-from vmapseeds.stats.reading import check_axes, layout, read_array
+from vmapseeds.stats.reading import check_axes, describe_axes, read_array
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import FOLDER_NAMES
 
@@ -38,7 +38,7 @@ ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
 SEED = "seed"
 
 
-class Source:
+class GivenArray:
   """An array or a file whose slices along axis 0 are NumPy arrays.
 
   An `.npy` file is memory-mapped anew for each slice, because the pages of a lasting
@@ -84,7 +84,7 @@ class Source:
     check_axes(what, self.shape, AXES[kind])
     if 0 in self.shape:
       raise UserError(
-        f"{what} has shape {self.shape}, {layout(AXES[kind])}: give at least one of each"
+        f"{what} has shape {self.shape}, {describe_axes(AXES[kind])}: give at least one of each"
       )
     # Of no rows, as they come out: bfloat16 is float32 then.
     self.dtype = self[:0].dtype
@@ -141,7 +141,7 @@ def open_file(
   Pickled objects are never loaded.
   """
   if file.suffix in SUFFIXES:
-    axes = layout(AXES[kind])
+    axes = describe_axes(AXES[kind])
     table = readable_file(file, lambda: read_numbers_table(file, kind, axes, header))
     array = whole_numbers(numbers(table.frame, kind))
     return lambda: array, table.note
@@ -312,16 +312,18 @@ def _is_finite(value):
     return False
 
 
-def sources(kind: str, arrays: Any, header: bool | None = None) -> dict[str, Source]:
+def arrays_by_test_set(
+  kind: str, arrays: Any, header: bool | None = None
+) -> dict[str, GivenArray]:
   """Return the sources of test sets by their names. What is no mapping is of "test"."""
   if not isinstance(arrays, dict):
-    return {"test": Source(kind, arrays, header=header)}
+    return {"test": GivenArray(kind, arrays, header=header)}
   by_name = {}
   for name, array in arrays.items():
     checked_name = safe_name("test set", name)
     # Messages about the only test set need not name it.
     shown_name = name if len(arrays) > 1 else ""
-    by_name[checked_name] = Source(kind, array, shown_name, header)
+    by_name[checked_name] = GivenArray(kind, array, shown_name, header)
   return by_name
 
 

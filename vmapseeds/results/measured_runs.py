@@ -116,7 +116,7 @@ def largest_variance(quantity: Quantity) -> float:
   return 0.25 if quantity.unit == ACCURACY.unit else np.inf
 
 
-class Spread(NamedTuple):
+class RunVariances(NamedTuple):
   """How the means of a number of each example differ between runs.
 
   Attributes:
@@ -149,7 +149,7 @@ class MeasuredRuns:
     of: what the values are.
     values: (runs,), a number of each run; of tallies in ascending order of errors.
     diverged: how many runs are left out.
-    spread: of role class or loss.
+    variances: of role class or loss.
     examples: how many, of role class or loss.
     seen: how many of them a run was trained on, on average.
     losses: (runs, examples), of role loss.
@@ -167,7 +167,7 @@ class MeasuredRuns:
   of: Quantity
   values: Float[np.ndarray, " runs"]
   diverged: int
-  spread: Any = None
+  variances: Any = None
   examples: Any = None
   seen: float = 0.0
   losses: Any = None
@@ -192,8 +192,8 @@ class MeasuredRuns:
     """Return each run's mean over the examples of even and of odd index: accuracies of
     role class.
     """
-    even_sums, odd_sums = self.spread.halves
-    common_even, common_odd = self.spread.common
+    even_sums, odd_sums = self.variances.halves
+    common_even, common_odd = self.variances.common
     # Of an odd number of examples, one more has an even index.
     even_count = (self.examples + 1) // 2
     odd_count = self.examples // 2
@@ -296,12 +296,12 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
 def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
   """Return runs of role loss with what their statistics need."""
   losses = runs.kept[runs.output].values.reshape(runs.runs, -1)
-  spread = _spread_of_losses(losses, runs.values)
+  variances = _variances_of_losses(losses, runs.values)
   return replace(
     runs,
     losses=losses,
     examples=losses.shape[1],
-    spread=_unless_seen(runs, spread),
+    variances=_unless_seen(runs, variances),
   )
 
 
@@ -323,11 +323,11 @@ def _with_votes(
   class_names = None
   if votes.pooled:
     class_names = class_names_of(runs.kept[attributes["labels"]])
-  spread = _spread_of_tallies(votes.tallies, votes.counts)
+  variances = _variances_of_tallies(votes.tallies, votes.counts)
   return replace(
     runs,
     values=1 - votes.tallies.error_rates(),
-    spread=_unless_seen(runs, spread),
+    variances=_unless_seen(runs, variances),
     examples=votes.tallies.examples,
     tallies=votes.tallies,
     predictions=votes.predictions,
@@ -377,21 +377,23 @@ def _count_predictions(
   return _CountedVotes(tallies, predictions, counts, pooled)
 
 
-def _unless_seen(runs: MeasuredRuns, spread: Spread) -> Spread:
-  """Return the spread of runs, without what it says of other test examples where runs
+def _unless_seen(runs: MeasuredRuns, variances: RunVariances) -> RunVariances:
+  """Return the variances of runs, without what it says of other test examples where runs
   were trained on some of these.
   """
   if not runs.seen:
-    return spread
+    return variances
   # Runs are better on examples that they saw, and differ in which they saw.
   unknown = stats.Estimate(np.nan)
-  return spread._replace(distribution=unknown, runs_needed=np.nan)
+  return variances._replace(distribution=unknown, runs_needed=np.nan)
 
 
-def _spread_of_tallies(tallies: stats.Tallies, counts: Counts | None) -> Spread:
+def _variances_of_tallies(
+  tallies: stats.Tallies, counts: Counts | None
+) -> RunVariances:
   # Tallies have no errors of single runs, which the jackknife leaves out in turn.
   independent = stats.independent_errors_variance(tallies if counts is None else counts)
-  return Spread(
+  return RunVariances(
     independent=independent,
     distribution=tallies.distribution_variance(),
     halves=tallies.halves,
@@ -400,7 +402,7 @@ def _spread_of_tallies(tallies: stats.Tallies, counts: Counts | None) -> Spread:
   )
 
 
-def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
+def _variances_of_losses(losses: np.ndarray, means: np.ndarray) -> RunVariances:
   runs, examples = losses.shape
   estimate = stats.loss_variance(losses)
 
@@ -420,7 +422,7 @@ def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   even_first, odd_first = first_run[0::2], first_run[1::2]
   even_differences = (losses[:, 0::2] - even_first).sum(axis=1)
   odd_differences = (losses[:, 1::2] - odd_first).sum(axis=1)
-  return Spread(
+  return RunVariances(
     independent=stats.Estimate(estimate.independent, _independent_losses_se(losses)),
     distribution=distribution,
     halves=np.stack([even_differences, odd_differences]),
@@ -442,5 +444,5 @@ def _independent_losses_se(losses: np.ndarray) -> Any:
   squares = np.array(squares_of_runs)
   # Without run r, the examples' sums of squares are smaller by R/(R - 1) of its own.
   squared_deviations = (squares - squares.mean()) ** 2
-  spread = np.sqrt(safe_divide(runs, runs - 1) * squared_deviations.sum())
-  return safe_divide(spread, max(runs - 2, 0) * examples**2)
+  total = np.sqrt(safe_divide(runs, runs - 1) * squared_deviations.sum())
+  return safe_divide(total, max(runs - 2, 0) * examples**2)

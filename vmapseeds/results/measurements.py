@@ -90,7 +90,7 @@ def measure_mean(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_sd(runs: MeasuredRuns) -> Measurement:
-  return standard_deviation(runs.values, runs.largest)
+  return measure_sd_of_values(runs.values, runs.largest)
 
 
 def measure_minimum(runs: MeasuredRuns) -> Measurement:
@@ -134,12 +134,12 @@ def measure_quantile(runs: MeasuredRuns, p: float) -> Measurement:
 
 
 def measure_independent_sd(runs: MeasuredRuns) -> Measurement:
-  variance = runs.spread.independent
+  variance = runs.variances.independent
   return _nonnegative_root(runs, variance.value, variance.se)
 
 
 def measure_distribution_variance(runs: MeasuredRuns) -> Measurement:
-  variance = _measured(runs.spread.distribution)
+  variance = _measured(runs.variances.distribution)
   if runs.seen:
     return variance._replace(undefined=SEEN)
   return variance
@@ -163,12 +163,12 @@ def measure_distribution_sd(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_runs_for_variance(runs: MeasuredRuns) -> Measurement:
-  return Measurement(runs.spread.runs_needed, undefined=NO_RUNS_SUFFICE)
+  return Measurement(runs.variances.runs_needed, undefined=NO_RUNS_SUFFICE)
 
 
 def measure_split_correlation(runs: MeasuredRuns) -> Measurement:
-  r = runs.spread.correlation
-  even, odd = runs.spread.halves
+  r = runs.variances.correlation
+  even, odd = runs.variances.halves
   # Its standard error and interval are the same of errors and of losses.
   correlation = stats.correlation_over_runs(even, odd)
   return Measurement(
@@ -310,7 +310,7 @@ def measure_gap_accepted(runs: MeasuredRuns) -> Measurement:
 # What these share.
 
 
-def standard_deviation(
+def measure_sd_of_values(
   values: Float[np.ndarray, " runs"], largest: float
 ) -> Measurement:
   """Return the standard deviation over runs of numbers whose variance is at most

@@ -41,15 +41,20 @@ from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.given import (
   AXES,
-  Source,
+  GivenArray,
+  arrays_by_test_set,
   is_seed,
   read_table,
   read_values,
-  sources,
   with_runs_axis,
 )
 from vmapseeds.results.opening import open_results
-from vmapseeds.stats.reading import check_finite, layout, read_classes, read_labels
+from vmapseeds.stats.reading import (
+  check_finite,
+  describe_axes,
+  read_classes,
+  read_labels,
+)
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.store.folders import (
   FolderExists,
@@ -71,7 +76,7 @@ from vmapseeds.training.outputs import Output
 BLOCK_BYTES = 2**25
 Columns = dict[str, np.ndarray]
 Block = tuple[dict[str, np.ndarray], Description]  # outputs and record
-SourcesBySet = Mapping[str, Source]  # test set -> predictions or logits
+ArraysBySet = Mapping[str, GivenArray]  # test set -> predictions or logits
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,9 @@ class Recorder:
     self._name = as_folder(out).name if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
-    self._labels: SourcesBySet = {}
+    self._labels: ArraysBySet = {}
     if labels is not None:
-      self._labels = sources("labels", labels, header)
+      self._labels = arrays_by_test_set("labels", labels, header)
     if progress:
       say_notes(self._labels)
     if class_names is not None:
@@ -195,12 +200,12 @@ class Recorder:
         or a run of these seeds and values is there. Nothing is added then.
     """
     kind, arrays = choose_kind(predictions, logits)
-    runs = sources(kind, with_runs_axis(kind, arrays))
+    runs = arrays_by_test_set(kind, with_runs_axis(kind, arrays))
     self.add_sources(runs, values)
 
   def add_sources(
     self,
-    runs: SourcesBySet,
+    runs: ArraysBySet,
     values: Any,
     *,
     block_runs: int | None = None,
@@ -288,7 +293,7 @@ class Recorder:
         )
 
   def _create(
-    self, runs: SourcesBySet, columns: Columns, block_runs: int, progress: bool
+    self, runs: ArraysBySet, columns: Columns, block_runs: int, progress: bool
   ) -> None:
     """Make the folder with these runs in it."""
     count = number_of_runs(runs)
@@ -319,9 +324,7 @@ class Recorder:
       results.flush_records()
     self._open()
 
-  def _tested_first(
-    self, runs: SourcesBySet, block_runs: int, progress: bool
-  ) -> Tested:
+  def _tested_first(self, runs: ArraysBySet, block_runs: int, progress: bool) -> Tested:
     """Return what the first runs of a folder were tested on, read `block_runs` runs at a
     time.
     """
@@ -337,7 +340,7 @@ class Recorder:
       # anything is written.
       steps = _steps(first.shape[0], block_runs, progress, "checking")
       highest = highest_class(runs, most, steps)
-      counted = count_classes(labels, highest, progress)
+      counted = count_given_classes(labels, highest, progress)
       classes = classes or counted
     assert classes is not None  # logits have an axis of classes
 
@@ -349,7 +352,7 @@ class Recorder:
     return Tested(labels, classes, logits_dtype, self._class_names)
 
 
-def say_notes(runs: SourcesBySet) -> None:
+def say_notes(runs: ArraysBySet) -> None:
   """Say how text files were read."""
   for source in runs.values():
     if source.note:
@@ -365,7 +368,7 @@ def choose_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
   return "logits", logits
 
 
-def number_of_runs(runs: SourcesBySet) -> int:
+def number_of_runs(runs: ArraysBySet) -> int:
   """Return how many runs the arrays of all test sets have."""
   counts = {name: source.shape[0] for name, source in runs.items()}
   if len(set(counts.values())) > 1:
@@ -398,7 +401,7 @@ def check_same_test_sets(
 
 
 def check_shapes_of_runs(
-  runs: SourcesBySet, tested: Tested, where: Folder = "the labels"
+  runs: ArraysBySet, tested: Tested, where: Folder = "the labels"
 ) -> None:
   """Raise `UserError` unless arrays of runs have the test sets, examples and classes."""
   check_same_test_sets(runs, tested.labels, where)
@@ -411,7 +414,7 @@ def check_shapes_of_runs(
       if like_logits:
         remedy = "logits=, if they are logits"
       raise UserError(
-        f"{source.what} has shape {source.shape}, {layout(AXES[source.kind])}, and "
+        f"{source.what} has shape {source.shape}, {describe_axes(AXES[source.kind])}, and "
         f"there are {examples} labels: give {remedy}"
       )
     if source.kind == "logits" and source.shape[2] != tested.num_classes:
@@ -431,7 +434,7 @@ def check_shapes_of_runs(
 
 
 def make_blocks(
-  runs: SourcesBySet, tested: Tested, steps: Sequence[slice]
+  runs: ArraysBySet, tested: Tested, steps: Sequence[slice]
 ) -> Iterator[Block]:
   """Yield the outputs of each block of runs, and its record.
 
@@ -457,13 +460,13 @@ def make_blocks(
 
 
 def classes_in(
-  source: Source, block: np.ndarray, first: int, most: int
+  source: GivenArray, block: np.ndarray, first: int, most: int
 ) -> Integer[np.ndarray, "runs examples"]:
   """Return predictions; a `UserError` names the place of the first that is no class."""
   return read_classes(source.what, block, AXES[source.kind], most, -1, first_run=first)
 
 
-def highest_class(runs: SourcesBySet, most: int, steps: Sequence[slice]) -> int:
+def highest_class(runs: ArraysBySet, most: int, steps: Sequence[slice]) -> int:
   """Return the highest class that any run predicts."""
   highest = []
   for rows in steps:
@@ -473,7 +476,7 @@ def highest_class(runs: SourcesBySet, most: int, steps: Sequence[slice]) -> int:
   return max(highest)
 
 
-def count_classes(
+def count_given_classes(
   labels: Mapping[str, Int[np.ndarray, " examples"]], predicted: int, progress: bool
 ) -> int:
   """Return how many classes there are if none is above the labels and the highest
@@ -618,7 +621,7 @@ def class_of_largest_logit(
   return predictions
 
 
-def classes_of(runs: SourcesBySet, num_classes: int | None) -> int | None:
+def classes_of(runs: ArraysBySet, num_classes: int | None) -> int | None:
   """Return the number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
     num_classes = check_at_least("the number of classes", num_classes, 1)
@@ -628,7 +631,7 @@ def classes_of(runs: SourcesBySet, num_classes: int | None) -> int | None:
     classes = source.shape[2]
     if classes < 2:
       raise UserError(
-        f"{source.what} has shape {source.shape}, {layout(AXES['logits'])}: give at "
+        f"{source.what} has shape {source.shape}, {describe_axes(AXES['logits'])}: give at "
         "least two classes"
       )
     if num_classes not in (None, classes):
@@ -653,7 +656,7 @@ def recorder_versions() -> dict[str, str]:
 
 
 def describe_origin(
-  name: str, tested: Tested, columns: Columns, origins: Sequence[Source]
+  name: str, tested: Tested, columns: Columns, origins: Sequence[GivenArray]
 ) -> Description:
   """Return the attributes that say where the runs come from, and that nothing is known of
   their training.
@@ -750,7 +753,7 @@ def import_runs(
     raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
-  runs = sources(kind, arrays, header)
+  runs = arrays_by_test_set(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
     values, note = read_table(Path(values))
     if progress and note:
@@ -787,7 +790,7 @@ def import_runs(
   return results
 
 
-def runs_in_block(runs: SourcesBySet) -> int:
+def runs_in_block(runs: ArraysBySet) -> int:
   """Return how many runs fill a block: files may be larger than memory."""
   bytes_of_run = 0
   for source in runs.values():

@@ -89,7 +89,7 @@ class Statistic:
   recorded: tuple[str, ...] = ()
 
 
-def statistics_of_values(noun: str, suffix: str, group: str) -> list[Statistic]:
+def rows_for_numbers_of_runs(noun: str, suffix: str, group: str) -> list[Statistic]:
   """Return the statistics of any number of a run: its accuracy, mean loss or score.
 
   Args:
@@ -160,7 +160,7 @@ def statistics_of_values(noun: str, suffix: str, group: str) -> list[Statistic]:
   ]
 
 
-def statistics_of_means(noun: str, parts: str) -> list[Statistic]:
+def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
   """Return the statistics of a mean over examples.
 
   Args:
@@ -518,27 +518,27 @@ def in_order_of_groups(rows: Sequence[Statistic]) -> list[Statistic]:
 STATISTICS = {
   "class": in_order_of_groups(
     [
-      *statistics_of_values("accuracy", suffix="_accuracy", group="accuracy"),
-      *statistics_of_means("accuracy", parts="errors"),
+      *rows_for_numbers_of_runs("accuracy", suffix="_accuracy", group="accuracy"),
+      *rows_for_means_over_examples("accuracy", parts="errors"),
       *STATISTICS_OF_CLASSES,
     ]
   ),
   "loss": in_order_of_groups(
     [
-      *statistics_of_values("loss", suffix="_loss", group="loss"),
-      *statistics_of_means("mean loss", parts="losses"),
+      *rows_for_numbers_of_runs("loss", suffix="_loss", group="loss"),
+      *rows_for_means_over_examples("mean loss", parts="losses"),
     ]
   ),
   "score": in_order_of_groups(
     [
-      *statistics_of_values("score", suffix="", group="score"),
+      *rows_for_numbers_of_runs("score", suffix="", group="score"),
       *STATISTICS_OF_SCORES,
     ]
   ),
 }
 
 
-def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
+def statistics_defined_for(runs: MeasuredRuns) -> list[Statistic]:
   """Return the rows of the table that runs have what it takes for."""
   rows = STATISTICS[runs.role]
   return [row for row in rows if row.needs is None or row.needs.met(runs)]

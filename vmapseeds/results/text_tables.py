@@ -32,7 +32,7 @@ RESET = ("index", "level_0")
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")
 
 
-class Layout(NamedTuple):
+class TextFormat(NamedTuple):
   """How the numbers of a text file are written."""
 
   encoding: str
@@ -152,11 +152,11 @@ class _Reading(NamedTuple):
   texts: int  # cells below the first line that are no numbers
   minus_columns: int
   place: int  # unique, so that layouts are never compared
-  layout: Layout
+  layout: TextFormat
   head: pd.DataFrame
 
 
-def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
+def _understood(file: Path) -> tuple[TextFormat, pd.DataFrame]:
   """Return how a file is written, and its first lines as texts.
 
   Of all ways to separate columns that give every line equally many, the first is taken
@@ -173,7 +173,7 @@ def _understood(file: Path) -> tuple[Layout, pd.DataFrame]:
     for decimal in (".", ","):
       if separator == decimal:
         continue
-      layout = Layout(encoding, separator, decimal)
+      layout = TextFormat(encoding, separator, decimal)
       texts = sum(_is_text(cell, layout) for cell in np.ravel(body))
       columns = head.shape[1]
       readings.append(_Reading(texts, -columns, len(readings), layout, head))
@@ -228,7 +228,7 @@ def _check_decimals(file: Path, head: pd.DataFrame) -> None:
     )
 
 
-def _number(cell: str, layout: Layout) -> float | None:
+def _number(cell: str, layout: TextFormat) -> float | None:
   """Return the number that a cell holds, None for none; NaN where it is missing."""
   cell = cell.strip()
   # A missing number is no text, which would make its line one of names.
@@ -240,11 +240,11 @@ def _number(cell: str, layout: Layout) -> float | None:
     return None
 
 
-def _is_text(cell: str, layout: Layout) -> bool:
+def _is_text(cell: str, layout: TextFormat) -> bool:
   return _number(cell, layout) is None
 
 
-def _is_numbering(cells: list[str], layout: Layout) -> bool:
+def _is_numbering(cells: list[str], layout: TextFormat) -> bool:
   """Return whether cells count from 0 on, as the columns of a frame do by default."""
   numbers = [_number(cell, layout) for cell in cells]
   # None and NaN are equal to no number.
@@ -252,7 +252,7 @@ def _is_numbering(cells: list[str], layout: Layout) -> bool:
 
 
 def _names_if_certain(
-  file: Path, kind: str, layout: Layout, first: list[str]
+  file: Path, kind: str, layout: TextFormat, first: list[str]
 ) -> list[str] | None:
   """Return a first line that counts from 0 on as names, if no line below has its
   highest number: it would be the only one to hold that class.
@@ -275,7 +275,7 @@ def _names_if_certain(
   )
 
 
-def _read_all(file: Path, layout: Layout, names: list[str] | None) -> pd.DataFrame:
+def _read_all(file: Path, layout: TextFormat, names: list[str] | None) -> pd.DataFrame:
   """Return the numbers of a file; what is no number stays text."""
   frame = pd.read_csv(
     file,
@@ -314,7 +314,7 @@ def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> 
 
 
 def _note(
-  file: Path, frame: pd.DataFrame, layout: Layout, header: bool, index: str | None
+  file: Path, frame: pd.DataFrame, layout: TextFormat, header: bool, index: str | None
 ) -> str:
   """Return what was understood of a file."""
   rows, columns = frame.shape

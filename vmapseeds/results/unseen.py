@@ -30,7 +30,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
-from vmapseeds.training.recipes import METRICS, Names
+from vmapseeds.training.recipes import METRICS, RegisteredNames
 
 
 @hide_own_frames
@@ -268,7 +268,7 @@ def _check_metric(
 ) -> run_metrics.Metric:
   """Return a metric; raise `UserError` if it does not fit the targets."""
   safe_name("metric", name)
-  allowed = Names(METRICS, "a function of (outputs, targets)")
+  allowed = RegisteredNames(METRICS, "a function of (outputs, targets)")
   allowed.check(f"metric {name}", name_or_function)
   metric = run_metrics.metric_of(name, name_or_function)
   run_metrics.check_metric(name, metric, targets, classes)

@@ -99,7 +99,7 @@ def joint_error_counts(
 
 def no_joint_errors(examples: int) -> Upper:
   """Return joint counts of no runs, for `add_joint_errors`."""
-  tile = _tile(examples)
+  tile = _tile_size(examples)
   padded = tile * max(1, -(-examples // tile))
   return jnp.zeros((padded, padded), jnp.int32)
 
@@ -119,7 +119,7 @@ def _add_product(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
 
 def _add_bits(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
   # Only tiles on and above the diagonal, which is half the work.
-  tile = _tile(len(upper))
+  tile = _tile_size(len(upper))
   words = pack_marks(errors, in_bits=True)
 
   def add(upper, corner):
@@ -137,7 +137,7 @@ def _add_bits(upper: Upper, errors: Bool[jax.Array, "runs padded"]) -> Upper:
 
 def mirror_joint_counts(upper: Upper) -> Int[jax.Array, "padded padded"]:
   """Copy the joint counts above the diagonal to below it."""
-  tile = _tile(len(upper))
+  tile = _tile_size(len(upper))
 
   def copy(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))
@@ -149,7 +149,7 @@ def mirror_joint_counts(upper: Upper) -> Int[jax.Array, "padded padded"]:
   return joint
 
 
-def _tile(examples: int) -> int:
+def _tile_size(examples: int) -> int:
   """Return how many examples a tile has on either side: a multiple of 128 that splits
   them about evenly. A tile and its words stay in a core's own cache.
   """

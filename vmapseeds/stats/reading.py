@@ -44,12 +44,12 @@ def read_array(
       x = np.asarray(x)
     except ValueError:
       raise UserError(
-        f"{what} has rows of unequal length: give one array, {layout(axes)}"
+        f"{what} has rows of unequal length: give one array, {describe_axes(axes)}"
       ) from None
     # RuntimeError: a torch tensor with a gradient.
     except (TypeError, RuntimeError) as error:
       raise UserError(
-        f"{what} is a {type(x).__name__}: give one array, {layout(axes)} ({error})"
+        f"{what} is a {type(x).__name__}: give one array, {describe_axes(axes)} ({error})"
       ) from None
   check_axes(what, x.shape, axes, at_least)
   return x
@@ -69,10 +69,10 @@ def check_axes(
     remedy = ""
     if axes.startswith("runs") and dims == most - 1:
       remedy = f"; for a single run give {what}[None]"
-    raise UserError(f"{what} has shape {shape}: give {layout(axes)}{remedy}")
+    raise UserError(f"{what} has shape {shape}: give {describe_axes(axes)}{remedy}")
 
 
-def layout(axes: str) -> str:
+def describe_axes(axes: str) -> str:
   """Return the axes of an array in the words of a `UserError`."""
   names = axes.split()
   if not names:

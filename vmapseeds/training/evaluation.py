@@ -194,7 +194,7 @@ def fitting_batch(
   return max(1, min(size, fitting))
 
 
-def reaches(
+def reaches_training_accuracy(
   recipe: Recipe, data: DeviceExamples, run: Run, trained: TrainedNetwork, share: float
 ) -> Bool[Array, ""]:
   """Return whether a network in evaluation mode is right on at least `share` of its

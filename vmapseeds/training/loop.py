@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Float, Inexact, Int, Num, PyTree
 
 from vmapseeds.errors import UserError
-from vmapseeds.training.evaluation import reaches
+from vmapseeds.training.evaluation import reaches_training_accuracy
 from vmapseeds.training.inputs import (
   DeviceExamples,
   batches,
@@ -328,7 +328,9 @@ def advance(
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state, _ = jax.lax.scan(step, state, (numbers, examples, drawn))
     if recipe.stop_at is not None:
-      is_reached = reaches(recipe, data, run, finish(recipe, state), recipe.stop_at)
+      is_reached = reaches_training_accuracy(
+        recipe, data, run, finish(recipe, state), recipe.stop_at
+      )
       epochs = jnp.where(is_reached, epoch + 1, state.epochs)
       state = state._replace(epochs=epochs.astype(jnp.int32))
     return epoch + 1, state

@@ -110,10 +110,10 @@ def make_network(
     dropout: a traced rate in place of the recipe's.
   """
   precision = models.resolve_precision(recipe.precision)
-  trained = _network(recipe, num_classes, precision, dropout)
+  trained = _network_of_any_library(recipe, num_classes, precision, dropout)
   if recipe.eval_model is not None:
     other = recipe.replace(model=recipe.eval_model, eval_model=None)
-    evaluated = _network(other, num_classes, precision, dropout)
+    evaluated = _network_of_any_library(other, num_classes, precision, dropout)
     trained = dataclasses.replace(trained, apply=evaluated.apply)
   if recipe.trainable == "all":
     return trained
@@ -279,7 +279,7 @@ def describe_trainable(recipe: Recipe, data: DeviceExamples) -> str:
   return f"trains: {names} ({numbers:,} of {sum(sizes.values()):,})"
 
 
-def _network(recipe, num_classes, precision, dropout):
+def _network_of_any_library(recipe, num_classes, precision, dropout):
   if is_name(recipe.model):
     model = models.load(recipe.model)
   else:

@@ -26,7 +26,7 @@ import vmapseeds
 from vmapseeds.errors import UserError, one_line
 
 
-class Named(NamedTuple):
+class ImportedByName(NamedTuple):
   """An object as a folder describes it."""
 
   name: str  # package.module:attribute
@@ -48,7 +48,7 @@ def is_name(value) -> bool:
 def is_object(value) -> bool:
   """Return whether a recipe's field is an object, or the import string of one."""
   named = isinstance(value, str) and module_exists(value)
-  return named or isinstance(value, Named) or callable(value) or is_pair(value)
+  return named or isinstance(value, ImportedByName) or callable(value) or is_pair(value)
 
 
 def module_exists(text: str) -> bool:
@@ -204,7 +204,7 @@ def resolve_object(what: str, value):
   """
   if isinstance(value, str):
     return import_object(value)
-  if not isinstance(value, Named):
+  if not isinstance(value, ImportedByName):
     return value
   module, _, attribute = value.name.partition(":")
   # The program that runs may be the one that created the folder.
@@ -256,7 +256,7 @@ def name_of(value) -> str:
   """
   if isinstance(value, str):
     return value
-  if isinstance(value, Named):
+  if isinstance(value, ImportedByName):
     return value.name
   if is_pair(value):
     return f"({', '.join(map(name_of, value))})"
@@ -278,7 +278,7 @@ def is_importable_again(value) -> bool:
   """Return whether `value` can be imported again from the name stored in a results
   folder.
   """
-  if isinstance(value, Named) or callable(value) or is_pair(value):
+  if isinstance(value, ImportedByName) or callable(value) or is_pair(value):
     return is_importable(name_of(value))
   return not hasattr(value, "described")
 

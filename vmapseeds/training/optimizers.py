@@ -28,7 +28,7 @@ LearningRateSchedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
 # Gradient transformations that come before the learning rate, given the momentum: of
 # each of `names.OPTIMIZERS`.
-MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
+UPDATE_RULES: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
   "sgd": lambda momentum: optax.trace(momentum),
   "nesterov": lambda momentum: optax.trace(momentum, nesterov=True),
   "adam": lambda momentum: optax.scale_by_adam(b1=momentum),
@@ -89,7 +89,7 @@ def make_optimizer(
   if not is_name(recipe.optimizer):
     return call_own_optimizer(recipe, run, steps)
   rate = learning_rate(recipe, run, steps)
-  moments = MOMENTS[recipe.optimizer](run["momentum"])
+  moments = UPDATE_RULES[recipe.optimizer](run["momentum"])
   decay = optax.add_decayed_weights(run["weight_decay"])
   scale = optax.scale_by_learning_rate(rate)
   if recipe.optimizer in WITH_DECOUPLED_DECAY:

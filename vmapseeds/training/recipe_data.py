@@ -13,7 +13,12 @@ from vmapseeds.training.inputs import DeviceExamples, Sets
 from vmapseeds.training.metrics import check_metric, metric_of
 from vmapseeds.training.moments import moments_of
 from vmapseeds.training.names import HELD_OUT
-from vmapseeds.training.objects import Named, import_object, is_name, module_exists
+from vmapseeds.training.objects import (
+  ImportedByName,
+  import_object,
+  is_name,
+  module_exists,
+)
 from vmapseeds.training.recipes import Recipe
 
 
@@ -22,7 +27,7 @@ def dataset_of(recipe: Recipe, splits_all: bool = False) -> Dataset:
   needs no test set.
   """
   source = recipe.dataset
-  if isinstance(source, Named):
+  if isinstance(source, ImportedByName):
     raise UserError(
       f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
       "program that created it"

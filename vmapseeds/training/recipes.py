@@ -71,7 +71,7 @@ RESERVED = (
 )
 
 
-class Names(NamedTuple):
+class RegisteredNames(NamedTuple):
   """The registered names of a field, and what may stand in place of a name. The code
   that uses a name says what it means.
   """
@@ -85,7 +85,7 @@ class Names(NamedTuple):
       return check_one_of(what, value, self.names)
     if self.other == MODELS and objects.is_pair(value):
       return
-    if callable(value) or isinstance(value, str | objects.Named):
+    if callable(value) or isinstance(value, str | objects.ImportedByName):
       return
     field = what.split()[0]
     names = ""
@@ -108,7 +108,7 @@ class Trainable(NamedTuple):
     is_list = isinstance(value, tuple) and len(value) > 0
     if is_list and all(isinstance(name, str) and name for name in value):
       return
-    if callable(value) or isinstance(value, str | objects.Named):
+    if callable(value) or isinstance(value, str | objects.ImportedByName):
       return
     raise UserError(
       f"trainable is {value!r:.100}: give all, last, a list of parameters or layers "
@@ -192,7 +192,7 @@ class Recipe:
 
   name: Annotated[str, safe_name] = ""
   dataset: Any
-  model: Annotated[Any, Names(models.NAMES, MODELS)]
+  model: Annotated[Any, RegisteredNames(models.NAMES, MODELS)]
   # 0: evaluated at initialisation
   epochs: Annotated[
     int, FROM_0, Rule(lambda n: n <= MOST_EPOCHS, f"at most {MOST_EPOCHS}")
@@ -202,9 +202,11 @@ class Recipe:
   # Numbers and names
   model_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   # None: `model` itself
-  eval_model: Annotated[Any, Names(models.NAMES, MODELS)] = None
+  eval_model: Annotated[Any, RegisteredNames(models.NAMES, MODELS)] = None
   # None: the variables that the model draws
-  initialize: Annotated[Any, Names((), "a function of (variables, data, run)")] = None
+  initialize: Annotated[
+    Any, RegisteredNames((), "a function of (variables, data, run)")
+  ] = None
   # Examples that are evaluated at once; None: at most 500, fewer if their arrays are large
   eval_batch_size: Annotated[int | None, FROM_1] = None
   # May be None if an optimizer of your own does not use it
@@ -218,19 +220,21 @@ class Recipe:
   gamma: Annotated[float, NOT_NEGATIVE] = 0.1
   # Others that an optimizer or schedule reads
   values: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  optimizer: Annotated[Any, Names(tuple(OPTIMIZERS), "a function of (run, steps)")] = (
-    "sgd"
-  )
+  optimizer: Annotated[
+    Any, RegisteredNames(tuple(OPTIMIZERS), "a function of (run, steps)")
+  ] = "sgd"
   # linear, cosine: down to 0 by the end of training
   schedule: Annotated[
     Any,
-    Names(
+    RegisteredNames(
       ("constant", "linear", "step", "exponential", "cosine"),
       "a function of (run, steps)",
     ),
   ] = "constant"
   # None: what the optimizer's own state says
-  eval_params: Annotated[Any, Names((), "a function of (opt_state, params)")] = None
+  eval_params: Annotated[
+    Any, RegisteredNames((), "a function of (opt_state, params)")
+  ] = None
   # Epochs, also fractions, in which the learning rate first rises linearly to its full
   # value
   warmup: float = 0.0
@@ -240,18 +244,25 @@ class Recipe:
     Rule(lambda epochs: min(epochs, default=1) >= 1, "epochs from 1 on"),
   ] = ()
   loss: Annotated[
-    Any, Names(("cross_entropy", "squared_error"), "a function of (outputs, targets)")
+    Any,
+    RegisteredNames(
+      ("cross_entropy", "squared_error"), "a function of (outputs, targets)"
+    ),
   ] = "cross_entropy"
   # None: the mean of `loss`
-  objective: Annotated[Any, Names((), "a function of (model, params, batch, run)")] = (
-    None
-  )
+  objective: Annotated[
+    Any, RegisteredNames((), "a function of (model, params, batch, run)")
+  ] = None
   sources: tuple[str, ...] = ()  # of randomness, that the objective has of its own
   label_smoothing: Annotated[float, BELOW_1] = 0.0  # of cross entropy
   # Built in: steps in order, e.g. "flip translate=2 cutout=12"
-  augment: Annotated[Any, Names(AUGMENTATIONS, "a function of (key, input)")] = ""
+  augment: Annotated[
+    Any, RegisteredNames(AUGMENTATIONS, "a function of (key, input)")
+  ] = ""
   # None: argmax of classes, other outputs as they are
-  predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = None
+  predict: Annotated[
+    Any, RegisteredNames(("argmax", "outputs"), "a function of outputs")
+  ] = None
   # Beside accuracy or loss
   metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   # Multiplies the model's channels
@@ -284,9 +295,9 @@ class Recipe:
   # Of the computation; auto: bfloat16 on GPU and TPU, else float32. tensorfloat32 takes
   # GPUs and TPUs fewer passes a product than float32. Parameters are
   # float32
-  precision: Annotated[str, Names(("auto", "float32", "tensorfloat32", "bfloat16"))] = (
-    "auto"
-  )
+  precision: Annotated[
+    str, RegisteredNames(("auto", "float32", "tensorfloat32", "bfloat16"))
+  ] = "auto"
   # A run stops after an epoch with this accuracy on its training examples
   stop_at: Annotated[
     float | None,
@@ -368,14 +379,14 @@ class Recipe:
       return value
     for rule in rules:
       described = name
-      if isinstance(rule, Names | Trainable):
+      if isinstance(rule, RegisteredNames | Trainable):
         described = f"{name} of recipe {self.name!r}:"
       rule.check(described, value)
     return value
 
   def _check_paths(self) -> None:
     """Check the data set, and make paths absolute."""
-    is_named = isinstance(self.dataset, str | objects.Named)
+    is_named = isinstance(self.dataset, str | objects.ImportedByName)
     if not is_named and not hasattr(self.dataset, "tests"):
       raise UserError(
         f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a "
@@ -447,7 +458,7 @@ class Recipe:
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
     taken = set(RESERVED).union(FIELDS, OF_TEST_SETS, self.values, self.model_args)
-    rule = Names(METRICS, "a function of (outputs, targets)")
+    rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
       if safe_name("metric", name) in taken:
         raise UserError(
@@ -573,12 +584,12 @@ class Recipe:
       )
     for name, value in fields.items():
       if isinstance(value, dict) and list(value) == ["object"]:
-        fields[name] = objects.Named(str(value["object"]))
+        fields[name] = objects.ImportedByName(str(value["object"]))
     metrics = fields.get("metrics")
     if isinstance(metrics, dict):
       for name, value in metrics.items():
         if isinstance(value, dict):
-          metrics[name] = objects.Named(str(value["object"]))
+          metrics[name] = objects.ImportedByName(str(value["object"]))
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
@@ -589,7 +600,7 @@ class Recipe:
     for name in FIELDS:
       mine = getattr(self, name)
       theirs = getattr(other, name)
-      if not isinstance(mine, objects.Named):
+      if not isinstance(mine, objects.ImportedByName):
         continue
       if objects.to_spec(theirs) == objects.to_spec(mine):
         changes[name] = theirs
