@@ -24,7 +24,6 @@ from vmapseeds.lanes import (
   im2col,
   lowering,
 )
-from vmapseeds.lanes.convolution import Window
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
