@@ -589,6 +589,21 @@ def test_convolutions_of_other_programs_are_timed(tmp_path, monkeypatch):
     convolutions.main(["--only", "4-D", "--out", str(tmp_path)])
 
 
+def test_single_convolutions_are_timed_in_a_loop():
+  shape = convolutions.Shape(2, (6, 6), 3, 4, 3)
+  function, args = convolutions.parts_of(shape)["forward"]
+  program = jax.jit(convolutions.repeated(function)).lower(3, *args)
+  loop = program.as_text().split("stablehlo.while")[1]
+  assert "stablehlo.convolution" in loop
+  np.testing.assert_allclose(program.compile()(3, *args), function(*args), rtol=1e-5)
+  numbers = convolutions.measure_shape(function, args, rounds=1, each=True)
+  ways = ("ours", "plain", "without pairs")
+  assert set(numbers) == {*ways, *(f"{way} compiles" for way in ways)}, (
+    "forms that such a convolution does not take are not timed"
+  )
+  assert all(numbers[way] > 0 for way in ways)
+
+
 @pytest.mark.slow
 def test_counts_are_of_the_evaluation(tmp_path, monkeypatch, capsys):
   linear = tallies.recipes(50)["random images"].replace(model="linear")

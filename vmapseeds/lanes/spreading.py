@@ -428,53 +428,56 @@ def spread_stages(
   start, advance, finish = compile_programs(stages, devices)
   sharded = NamedSharding(_mesh(devices), P("lanes"))
 
-  def spread_function(shared, lanes, keeper=None, carry=(), marks=None):
-    shared = replicate(shared, devices)
-    count = len(jax.tree.leaves(lanes)[0])
-    marks = np.zeros(count, np.int32) if marks is None else np.asarray(marks, np.int32)
-    states = like(shared, lanes) if keeper else None
-    stored = jax.eval_shape(as_numbers, states)
-    rounds, state = (keeper and keeper.load(stored)) or (0, None)
-
-    def step(given, last):
-      lanes, state = given
-      state = start(shared, lanes) if state is None else as_keys(state, states)
-      return advance((shared, np.int32(rounds), np.int32(last)), lanes, state)
-
-    while keeper and rounds + keeper.every < stages.length:
-      last = rounds + keeper.every
-      steps = _step_by_step(
-        lambda given, _: step(given, last), (lanes, state), width, devices
-      )
-      parts = [part for _, part in steps]
-      rounds = last
-      state = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
-      keeper.save(rounds, state)
-
-    held = jax.device_put(
-      jax.tree.map(lambda a: np.stack([a] * len(devices)), carry), sharded
-    )
-
-    def to_the_end(given, which):
-      nonlocal held
-      marked = np.full(width * len(devices), -1, np.int32)
-      marked[: which.stop - which.start] = marks[which]
-      ended = step(given, stages.length)
-      outputs, held = finish(
-        shared, given[0], ended, held, jax.device_put(marked, sharded)
-      )
-      return outputs
-
-    for which, outputs in _step_by_step(to_the_end, (lanes, state), width, devices):
-      yield which, outputs, held
-
-  def like(shared, lanes):
-    """Return the shapes of the states of all lanes."""
+  def shapes_of_states(shared, lanes):
     # In the types that JAX gives them: a column of float64 trains as float32.
     shapes = jax.eval_shape(lambda lanes: lanes, lanes)
     a_step = shapes_of_lanes(shapes, width * len(devices))
     states = start.eval_shape(shared, a_step)
     return shapes_of_lanes(states, len(jax.tree.leaves(lanes)[0]))
+
+  def spread_function(shared, lanes, keeper=None, carry=(), marks=None):
+    shared = replicate(shared, devices)
+    rounds, states, shapes = 0, None, None
+    if keeper:
+      shapes = shapes_of_states(shared, lanes)
+      stored = keeper.load(jax.eval_shape(as_numbers, shapes))
+      if stored:
+        rounds, states = stored
+
+    def advance_to(last, lanes, states):
+      if states is None:
+        states = start(shared, lanes)
+      else:
+        states = as_keys(states, shapes)
+      return advance((shared, np.int32(rounds), np.int32(last)), lanes, states)
+
+    while keeper and rounds + keeper.every < stages.length:
+      last = rounds + keeper.every
+      steps = _step_by_step(
+        lambda placed, _: advance_to(last, *placed), (lanes, states), width, devices
+      )
+      parts = [part for _, part in steps]
+      rounds = last
+      states = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+      keeper.save(rounds, states)
+
+    if marks is None:
+      marks = np.zeros(len(jax.tree.leaves(lanes)[0]), np.int32)
+    of_devices = jax.tree.map(lambda a: np.stack([a] * len(devices)), carry)
+    carry_so_far = jax.device_put(of_devices, sharded)
+
+    def finish_step(placed, which):
+      nonlocal carry_so_far
+      ended = advance_to(stages.length, *placed)
+      # Lanes that pad the step have the mark -1.
+      marked = np.full(width * len(devices), -1, np.int32)
+      marked[: which.stop - which.start] = marks[which]
+      marked = jax.device_put(marked, sharded)
+      outputs, carry_so_far = finish(shared, placed[0], ended, carry_so_far, marked)
+      return outputs
+
+    for which, outputs in _step_by_step(finish_step, (lanes, states), width, devices):
+      yield which, outputs, carry_so_far
 
   return spread_function
 
@@ -496,13 +499,12 @@ def as_keys(numbers: PyTree, like: PyTree) -> PyTree:
 
   jax.eval_shape(look, like)
   leaves, structure = jax.tree.flatten(numbers)
-  return jax.tree.unflatten(
-    structure,
-    [
-      leaf if kind is None else jax.random.wrap_key_data(jnp.asarray(leaf), impl=kind)
-      for leaf, kind in zip(leaves, kinds, strict=True)
-    ],
-  )
+  restored = []
+  for leaf, kind in zip(leaves, kinds, strict=True):
+    if kind is not None:
+      leaf = jax.random.wrap_key_data(jnp.asarray(leaf), impl=kind)
+    restored.append(leaf)
+  return jax.tree.unflatten(structure, restored)
 
 
 def _is_key(leaf):
