@@ -164,14 +164,17 @@ def is_optimized(item):
   return OPTIMIZED or item.get_closest_marker("optimized") is not None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
   """A file's `optimized` tests come last. For workers, the longest files come first, and
   then those of the most tests.
   """
   counts = collections.Counter(item.path for item in items)
   files = [*counts]
   if worker:
-    first = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    longest = LONGEST
+    if "not slow" not in config.option.markexpr:
+      longest = tuple(dict.fromkeys((*LONGEST_SLOW, *LONGEST)))
+    first = {f"test_{name}": place for place, name in enumerate(longest)}
     files.sort(key=lambda path: (first.get(path.stem, len(first)), -counts[path]))
   places = {path: place for place, path in enumerate(files)}
   items.sort(key=lambda item: (places[item.path], is_optimized(item)))
@@ -228,6 +231,14 @@ LONGEST = (
   "overlap", "rounding", "k_fold", "outputs", "examples", "roles", "strict_modes",
   "estimate", "batch_losses", "compare", "counted", "kept", "programs", "terminals",
   "skipped_steps",
+)  # fmt: skip
+
+
+# Those with the longest of the longer tests: campaigns of the papers, whole programs, and
+# installations. A worker that met them last would leave the other one idle for minutes.
+LONGEST_SLOW = (
+  *(name.partition("test_")[2].removesuffix(".py") for name in PAPERS), "hostile",
+  "notebook", "programs", "package", "engines", "reliability", "benchmarks", "search",
 )  # fmt: skip
 
 

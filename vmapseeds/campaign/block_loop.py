@@ -92,16 +92,16 @@ class BlockTrainer:
   def _attempt(self, block: int, grouped: GroupedRuns, settled: bool) -> BlockOutcome:
     """Train a block's runs once, and write them if that was with the folder's lanes."""
     progress = self.campaign.plan.options.progress
-    keeper = make_keeper(self.campaign, block, grouped, self.bar)
+    block_checkpoints = make_block_checkpoints(self.campaign, block, grouped, self.bar)
     if progress:
-      say_abandoned(self.claims, block, grouped.runs, keeper)
+      say_abandoned(self.claims, block, grouped.runs, block_checkpoints)
     try:
       trained = block_training.run_lanes(
-        self.campaign, self.shared, grouped, keeper, self.bar
+        self.campaign, self.shared, grouped, block_checkpoints, self.bar
       )
     except KeyboardInterrupt:
       if progress:
-        say_interrupted(grouped.runs, keeper)
+        say_interrupted(grouped.runs, block_checkpoints)
       raise
     except jax.errors.JaxRuntimeError as error:
       if not is_out_of_memory(error):
@@ -114,7 +114,7 @@ class BlockTrainer:
     if not settled and self._take_lanes_of_folder():
       return BlockOutcome.LANES_CHANGED
     # Nothing is written before all of the block's runs are trained.
-    store_block(self.campaign, block, trained, self.claims, keeper)
+    store_block(self.campaign, block, trained, self.claims, block_checkpoints)
     return BlockOutcome.STORED
 
   def _narrow_lanes(self, error: jax.errors.JaxRuntimeError) -> None:
@@ -267,7 +267,7 @@ def narrow_lane_width(lane_width: int, error: Exception, options: Options) -> in
   return width
 
 
-def make_keeper(
+def make_block_checkpoints(
   campaign: Campaign,
   block: int,
   grouped: GroupedRuns,
@@ -329,22 +329,24 @@ def say_abandoned(
   claims: Claims,
   block: int,
   runs: Runs,
-  keeper: checkpoints.Checkpoints | None,
+  block_checkpoints: checkpoints.Checkpoints | None,
 ) -> None:
   """Say if a process that is gone has begun the block and saved nothing of it."""
   begun = claims.abandoned.get(str(block))
-  if begun and not (keeper and keeper.saved):
+  if begun and not (block_checkpoints and block_checkpoints.saved):
     when = datetime.fromtimestamp(begun).isoformat(" ", "seconds")
     say(
       f"{run_count(len(runs))} begun at {when} by a process that has ended; starting them again"
     )
 
 
-def say_interrupted(runs: Runs, keeper: checkpoints.Checkpoints | None) -> None:
+def say_interrupted(
+  runs: Runs, block_checkpoints: checkpoints.Checkpoints | None
+) -> None:
   """Say what becomes of runs whose training is interrupted."""
   after = "start again"
-  if keeper and keeper.saved:
-    after = f"resume after epoch {keeper.saved}"
+  if block_checkpoints and block_checkpoints.saved:
+    after = f"resume after epoch {block_checkpoints.saved}"
   say(f"{run_count(len(runs))} in training: they will {after}")
 
 
@@ -353,7 +355,7 @@ def store_block(
   block: int,
   trained: TrainedBlock,
   claims: Claims,
-  keeper: checkpoints.Checkpoints | None,
+  block_checkpoints: checkpoints.Checkpoints | None,
 ) -> None:
   """Write what was trained of a block, unless another process has written it."""
   plan, results, _ = campaign
@@ -372,11 +374,11 @@ def store_block(
     is_written = results.write_block(block, values, record, counts)
     if not is_written and plan.options.progress:
       say(f"block {block} was finished by another process; discarding this duplicate")
-    if keeper:
+    if block_checkpoints:
       # A block that is not saved is short, so it is quickly trained again after a power
       # failure.
       results.flush_records()
-      keeper.remove()
+      block_checkpoints.remove()
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def run_lanes(
   campaign: Campaign,
   shared,
   grouped: GroupedRuns,
-  keeper: checkpoints.Checkpoints | None,
+  block_checkpoints: checkpoints.Checkpoints | None,
   bar: Progress,
 ) -> TrainedBlock:
   """Train the runs of a block together. Return their outputs, what their record says,
@@ -82,7 +82,7 @@ def run_lanes(
     table = lanes_of(traced.task, runs[rows])
     carry = nothing
     spread = spread_task(plan, execution, traced, tallied)
-    steps = spread(shared, table, keeper, carry, combination[rows])
+    steps = spread(shared, table, block_checkpoints, carry, combination[rows])
     # The last carry is what all lanes have counted.
     for lanes_done, step_outputs, carry in steps:  # noqa: B007
       outputs.check_predictions(traced.task.name, plan.stored, step_outputs)
@@ -94,8 +94,8 @@ def run_lanes(
         counts[name] = counts.get(name, 0) + added
 
   seconds = time.perf_counter() - begun
-  if keeper:
-    seconds += keeper.before
+  if block_checkpoints:
+    seconds += block_checkpoints.before
   record = {
     **describe_provenance(plan, execution),
     "platform": devices[0].platform,

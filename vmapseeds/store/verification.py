@@ -27,7 +27,7 @@ FOREIGN = "is not of these results: move it elsewhere"
 AGAIN = "train with the same runs and data writes it again"
 
 
-class Verdict(NamedTuple):
+class Verification(NamedTuple):
   """What `verify` found: each problem, note and repair is one line."""
 
   runs: int  # in the folder; 0 if the description cannot be read
@@ -46,8 +46,8 @@ class _Problem(NamedTuple):
 
 
 @hide_own_frames
-def verify(path: Folder, *, repair: bool = False) -> Verdict:
-  """Read a results folder whole and compares it with its records.
+def verify(path: Folder, *, repair: bool = False) -> Verification:
+  """Read a results folder whole and compare it with its records.
 
   Args:
     path: the folder.
@@ -56,7 +56,7 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
       Nothing else is removed: files in the folder's root may be somebody's.
 
   Returns:
-    A `Verdict`, of the folder after the repair.
+    A `Verification`, of the folder after the repair.
 
   Raises:
     UserError: `path` is not a results folder.
@@ -69,7 +69,7 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     repairs, failures = _repair(scan)
     scan = _Scan(path)  # what is wrong still
   problems = [f"{problem.file} {problem.fault}".strip() for problem in scan.problems]
-  return Verdict(
+  return Verification(
     scan.runs,
     scan.done,
     _unique(problems),
