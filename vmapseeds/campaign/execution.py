@@ -247,9 +247,12 @@ def choose_execution(
   check = check or make_memory_check(task, run)
   filling = width or filling_width(task, run, platform)
   most = width or min(most, filling)
-  wide = 1
-  if platform == "cpu" and not width:
-    wide = wide_width(task, run)
+  key = cache_key(task)
+  known = {}
+  for execution, seconds in choice.read_timings(key).items():
+    is_allowed = lowering in (None, execution.lowering)
+    if is_allowed and width in (None, execution.width) and execution.width <= most:
+      known[execution] = seconds
   propose = functools.partial(
     choice.candidates,
     platform,
@@ -258,20 +261,76 @@ def choose_execution(
     most=most,
     filling=filling,
   )
-  wanted = propose(wide=wide)
-  key = cache_key(task)
-  known = {
-    execution: seconds
-    for execution, seconds in choice.read_timings(key).items()
-    if lowering in (None, execution.lowering)
-    and width in (None, execution.width)
-    and execution.width <= most
-  }
-  narrow = propose()
+  wanted = narrow = propose()
+  if platform == "cpu" and not width:
+    wanted = propose(wide=wide_width(task, run))
   is_short = model_steps < choice.FEW_MODEL_STEPS
   if is_short and wanted[0] not in known and narrow[0] in known:
     # A campaign that measures nothing takes what `vmapseeds bench` has measured.
     wanted = narrow
+  # Programs fit on a CPU, so that only those measured need be compiled.
+  checks_memory = platform != "cpu"
+  trials = try_candidates(
+    task,
+    wanted,
+    known,
+    model_steps,
+    check if checks_memory else None,
+    narrow=width is None,
+    progress=progress,
+  )
+  if trials.timings != known:
+    choice.write_timings(key, trials.timings)
+  if trials.refused and not trials.considered:
+    raise make_refused_error(task, trials.refused)
+  if trials.fits and not trials.considered:
+    raise make_memory_error(task, trials.fits.values(), lowering, width)
+  timings = trials.timings
+  possible = [execution for execution in wanted if execution not in trials.refused]
+  if trials.fits:
+    # Only these are known to fit.
+    possible = trials.considered
+    timings = {e: timings[e] for e in possible if e in timings}
+  chosen = choice.best(possible, timings)
+  if progress:
+    say_what_was_chosen(chosen, platform, timings, knows_fit=bool(trials.fits))
+  return chosen
+
+
+class Trials(NamedTuple):
+  """What trying candidates has shown."""
+
+  # Those that ran, or would have next
+  considered: list[Execution]
+  # Seconds per model-step, also of earlier trials; None: does not fit in memory
+  timings: dict[Execution, float | None]
+  # Of those whose memory was asked for
+  fits: dict[Execution, MemoryFit]
+  # Those that XLA or a library of the device refuses
+  refused: dict[Execution, jax.errors.JaxRuntimeError]
+
+
+def try_candidates(
+  task: Task,
+  wanted: list[Execution],
+  known: Mapping[Execution, float | None],
+  model_steps: int,
+  check: Callable[[Execution], MemoryFit] | None,
+  *,
+  narrow: bool,
+  progress: bool,
+) -> Trials:
+  """Time candidates as long as that pays.
+
+  Args:
+    task: what is to be trained.
+    wanted: the candidates, the most promising first.
+    known: earlier timings.
+    model_steps: training steps of the campaign, over all its runs.
+    check: says whether an execution fits in memory; None if that need not be asked.
+    narrow: whether narrower ones may take the place of those that do not fit.
+    progress: whether to say on stderr what is measured.
+  """
   fits = dict[Execution, MemoryFit]()
   refused = dict[Execution, jax.errors.JaxRuntimeError]()
   console = Console(stderr=True, quiet=not progress)
@@ -282,49 +341,46 @@ def choose_execution(
       speed = try_execution(execution, functools.partial(measure_speed, task), refused)
       return seconds_of(speed)
 
-    def check_memory(execution):
-      status.update(f"compiling {execution.lowering}, lane width {execution.width}")
-      fit = try_execution(execution, check, refused)
-      if fit:
-        fits[execution] = fit
-      return fit
-
     tried: Iterable[Execution] = wanted
-    if platform != "cpu":
+    if check is not None:
+
+      def check_memory(execution):
+        status.update(f"compiling {execution.lowering}, lane width {execution.width}")
+        fit = try_execution(execution, check, refused)
+        if fit:
+          fits[execution] = fit
+        return fit
+
       # The fastest of the cached timings comes first: it needs no measurement, but it
       # has to fit.
-      tried = choice.fitting_candidates(
-        [*fastest_of(known), *wanted], check_memory, narrow=width is None
-      )
+      promising = [*fastest_of(known), *wanted]
+      tried = choice.fitting_candidates(promising, check_memory, narrow=narrow)
     considered, timings = choice.time_candidates(tried, known, time_step, model_steps)
-
   # What was refused is not stored: another driver or library may run it.
-  timings = {e: seconds for e, seconds in timings.items() if e not in refused}
   considered = [e for e in considered if e not in refused]
-  wanted = [e for e in wanted if e not in refused]
-  if timings != known:
-    choice.write_timings(key, timings)
-  if refused and not considered:
-    raise make_refused_error(task, refused)
-  if fits and not considered:
-    raise make_memory_error(task, fits.values(), lowering, width)
-  if fits:
-    # Only these are known to fit.
-    wanted = considered
-    timings = {e: timings[e] for e in considered if e in timings}
-  chosen = choice.best(wanted, timings)
-  if progress:
+  timings = {e: seconds for e, seconds in timings.items() if e not in refused}
+  return Trials(considered, timings, fits, refused)
+
+
+def say_what_was_chosen(
+  chosen: Execution,
+  platform: str,
+  timings: Mapping[Execution, float | None],
+  *,
+  knows_fit: bool,
+) -> None:
+  """Say on stderr what was chosen, and why."""
+  measured = sum(seconds is not None for seconds in timings.values())
+  if measured > 1:
+    reason = f"the fastest of {measured} measured"
+  elif knows_fit:
+    reason = "it fits in memory"
+  else:
     reason = f"the default for {platform}"
-    if fits:
-      reason = "it fits in memory"
-    measured = sum(seconds is not None for seconds in timings.values())
-    if measured > 1:
-      reason = f"the fastest of {measured} measured"
-    say(
-      f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; "
-      f"{option('lowering')}, {option('lane_width')} override)"
-    )
-  return chosen
+  say(
+    f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; "
+    f"{option('lowering')}, {option('lane_width')} override)"
+  )
 
 
 def fastest_of(timings: Mapping[Execution, float | None]) -> list[Execution]:

@@ -29,9 +29,9 @@ LONG_ROWS_ARE_FAST = jax.__version_info__ >= (0, 12)
 FEW_PRODUCTS = 256
 PAIRED_FEATURES = 64
 
-# Rows are joined where there are so many channels or features, and in arrays of at most
-# so many bytes: else joining them costs more than it saves.
-JOINED_CHANNELS = 32
+# Rows are joined where there are so many features, so many of them or of channels, and
+# in arrays of at most so many bytes: else joining them costs more than it saves.
+JOINED_FEATURES, JOINED_CHANNELS = 16, 32
 JOINED_BYTES = 2**22 if SHORT_ROWS_ARE_SLOW else 0
 
 # With so many channels × features, Winograd's form saves more in products than its
@@ -156,6 +156,7 @@ def _joined(window, x, w):
     or width == 1
     or window.strides[-1] > 1
     or math.prod(window.dilation) > 1
+    or features < JOINED_FEATURES
     or max(channels, features) < JOINED_CHANNELS
     or not 0 < largest <= JOINED_BYTES
   ):
