@@ -204,7 +204,7 @@ def test_as_many_strips_as_fill_a_tpu_with_a_small_batch(images, kernel, strips)
   ],
 )
 def test_as_many_pixels_side_by_side_as_a_tpu_has_room_for(images, kernel, beside):
-  assert layers._beside(images, kernel) == beside
+  assert layers._pixels_side_by_side(images, kernel) == beside
 
 
 @pytest.mark.slow

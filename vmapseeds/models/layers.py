@@ -59,7 +59,7 @@ def _neighbours(width, inside):
   return to_left, to_right
 
 
-def _beside(images, kernel):
+def _pixels_side_by_side(images, kernel):
   """Return how many pooled pixels of a row come out side by side, given the shapes; 0
   where the convolution stays as it is.
 
@@ -97,6 +97,15 @@ def _widen(kernel, inside, beside):
   to_left, to_right = _neighbours(width, inside)
   strides = (2, 2 * beside // inside)
   padding = [((height - 1) // 2, height // 2), (to_left, to_right)]
+  # Where the columns of a kernel of width 3 go, of two pooled pixels side by side, each
+  # the maximum over a left and a right column:
+  #
+  #   columns of the images   0  1  2  3  4  5
+  #   pixel 0, left           k  k  k
+  #            right             k  k  k
+  #   pixel 1, left                 k  k  k
+  #            right                   k  k  k
+  #
   # A product with ones and zeros, which is exact, places the columns in one pass over a
   # large array; pads need many.
   no_padding = (0, 0)
@@ -176,7 +185,7 @@ def conv_relu_pool(
   device = platform()
   strips = 1
   if device == "tpu":
-    beside = _beside(x.shape, kernel.shape)
+    beside = _pixels_side_by_side(x.shape, kernel.shape)
     if beside:
       return _conv_relu_pool_beside(x, kernel, bias, beside)
     strips = _strips(x.shape, kernel.shape)

@@ -99,14 +99,9 @@ def sample_size(
       the power is not between 0 and 1, or as `compare` for the other arguments.
   """
   # All that can be said without reading results comes first.
-  power = check_number("power", power)
-  if not 0 < power < 1:
-    raise UserError(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
+  power = _check_power(power)
   if detect is not None:
-    detect = check_number("detect", detect)
-    if not 0 < detect < np.inf:
-      raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
-
+    detect = _check_detect(detect)
   side = read_side(a, where, "where", test_set, epoch, output)
   # Joint errors grow with the square of the examples, and no sample size asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
@@ -140,6 +135,20 @@ def sample_size(
       "sample-size", folders, where=where, against=against, epoch=epoch
     ),
   )
+
+
+def _check_power(power: float) -> float:
+  power = check_number("power", power)
+  if not 0 < power < 1:
+    raise UserError(f"power is {power}: give a number above 0 and below 1, e.g. 0.8")
+  return power
+
+
+def _check_detect(detect: float) -> float:
+  detect = check_number("detect", detect)
+  if not 0 < detect < np.inf:
+    raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
+  return detect
 
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:

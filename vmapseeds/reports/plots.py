@@ -114,19 +114,22 @@ def accuracy_histogram(
     linewidth=1.2,
     label=label,
   )
-  mean = of.scale * values.mean()
   for (name, sd), style in zip((sds or {}).items(), CURVES, strict=False):
     # NaN, which is not above 0, draws nothing.
-    if sd is None or not sd > 0:
-      continue
-    law = scipy.stats.norm(mean, of.scale * sd)
-    # Beyond 4 standard deviations a normal curve cannot be told from the axis.
-    x = law.mean() + law.std() * np.linspace(-4, 4, 201)
-    curve_label = f"{name}: sd {show(sd, None, of.unit)}"
-    ax.plot(x, law.pdf(x), linewidth=1.8, label=curve_label, **style)
+    if sd is not None and sd > 0:
+      curve_label = f"{name}: sd {show(sd, None, of.unit)}"
+      mean = of.scale * values.mean()
+      _draw_normal(ax, mean, of.scale * sd, label=curve_label, **style)
 
   unit = unit_text(of).replace("%", "percentage point")
   return finish_axes(ax, of.label, f"density (per {unit or 'unit'})")
+
+
+def _draw_normal(ax: Axes, mean: Scalar, sd: Scalar, **style: Any) -> None:
+  law = scipy.stats.norm(mean, sd)
+  # Beyond 4 standard deviations a normal curve cannot be told from the axis.
+  x = law.mean() + law.std() * np.linspace(-4, 4, 201)
+  ax.plot(x, law.pdf(x), linewidth=1.8, **style)
 
 
 def split_scatter(
@@ -379,8 +382,6 @@ def response_curve(
   # On a logarithmic axis equal distances are equal ratios.
   axis = np.log(ticks) if logarithmic else ticks
   step = np.ptp(axis) / max(1, len(ticks) - 1)
-  # Names have no order, so no line joins them.
-  marker = "o" if named else "o-"
   for k, (line, points) in enumerate(lines.items()):
     x = np.array([places[value] for value, *_ in points])
     # Side by side, so that intervals do not hide each other.
@@ -389,22 +390,13 @@ def response_curve(
       x = x * np.exp(shift)
     else:
       x = x + shift
-    numbers = np.array([point[1:] for point in points], np.float64)
-    order = np.argsort(x)
-    mean, low, high = of.scale * numbers[order].T
-    # An end that is unknown is NaN; one on the wrong side is a rounding error.
-    bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))
-    ax.errorbar(
-      x[order],
-      mean,
-      yerr=bars,
-      fmt=marker,
-      color=PALETTE[k % len(PALETTE)],
-      markersize=5,
-      linewidth=1.2,
-      capsize=3,
-      label=line or None,
+    means = of.scale * np.array([point[1:] for point in points], np.float64)
+    # Names have no order, so no line joins them.
+    marker = "o" if named else "o-"
+    _draw_response(
+      ax, x, means, fmt=marker, color=PALETTE[k % len(PALETTE)], label=line
     )
+
   if logarithmic:
     ax.set_xscale("log")
   # Few values are named one by one; of many the axis chooses ticks.
@@ -413,6 +405,30 @@ def response_curve(
     ax.set_xticks(list(places.values()), names, parse_math=False)
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
+
+
+def _draw_response(
+  ax: Axes,
+  x: Real[np.ndarray, " points"],
+  means: Real[np.ndarray, "points three"],
+  label: str,
+  **style: Any,
+) -> None:
+  """Draw the points of a line: each mean with the ends of its interval."""
+  order = np.argsort(x)
+  mean, low, high = means[order].T
+  # An end that is unknown is NaN; one on the wrong side is a rounding error.
+  bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))
+  ax.errorbar(
+    x[order],
+    mean,
+    yerr=bars,
+    markersize=5,
+    linewidth=1.2,
+    capsize=3,
+    label=label or None,
+    **style,
+  )
 
 
 def performance_profiles(

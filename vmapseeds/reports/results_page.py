@@ -60,6 +60,7 @@ from vmapseeds.reports.summaries import (
 )
 from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
+  Quantity,
   capitalized,
   run_count,
   scale_and_suffix,
@@ -1085,54 +1086,22 @@ def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
 
 def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   """Return the figures of one output of groups of runs side by side, by name."""
-  names = [row.name for row in rows]
-  quantity = rows[0].runs.of
-  # As many inches as the longest of the names has lines for, on every row.
-  lines = 2 + max(name.count("\n") for name in names)
-  inches_a_row = max(0.45, 0.1 + 0.16 * lines)
-  # Matplotlib refuses images of more than 2¹⁶ pixels a side.
-  height = min(30.0, 1.6 + len(rows) * inches_a_row)
-
-  values = {row.name: row.runs.values for row in rows}
+  height = _height_of_rows([row.name for row in rows])
   # By name, in the order of the page.
-  drawn = {
-    "accuracies": Figure(
-      f"{capitalized(noun)} of the runs",
-      """The box is the middle half of the runs, the line in it their median, the diamond \
-their mean; the whiskers reach to the lowest and the highest.""",
-      lambda ax: plots.accuracies_side_by_side(values, ax, of=quantity),
-      height,
-    )
-  }
-
-  intervals = []
-  for row in rows:
-    mean = statistic_by_key(row.section, "mean")
-    intervals.append((mean["value"], mean["low"], mean["high"]))
+  drawn = {"accuracies": _boxes(noun, rows, height)}
+  means = [statistic_by_key(row.section, "mean") for row in rows]
   # Of single runs there is no interval.
-  if any(low is not None for _, low, _ in intervals):
-    drawn["means"] = Figure(
-      f"Mean {noun}",
-      """Means over the runs with their 95 % intervals, of what other runs on the same \
-test examples would give.""",
-      lambda ax: plots.means_side_by_side(names, intervals, ax, of=quantity),
-      height,
-    )
+  if any(mean["low"] is not None for mean in means):
+    drawn["means"] = _means(noun, rows, height)
 
-  epochs, curves = {}, {}
+  curves = {}
   for row in rows:
     curve = read_learning_curves(row.runs)
     if curve is not None:
-      name = row.name.replace("\n", ", ")
-      # Recipes may be of different lengths.
-      epochs[name], curves[name] = curve
+      curves[row.name.replace("\n", ", ")] = curve
   # More lines than colours could not be told apart.
   if len(curves) == len(rows) <= MOST_COLORED:
-    drawn["learning_curves"] = Figure(
-      f"{capitalized(noun)} after each epoch",
-      "Mean over the runs, with its 95 % interval.",
-      lambda ax: plots.learning_curves(curves, epochs, ax, of=quantity),
-    )
+    drawn["learning_curves"] = _learning_curves(noun, curves, rows[0].runs.of)
 
   sds = [statistic_by_key(row.section, "sd") for row in rows]
   # Of single runs there is nothing to draw.
@@ -1141,6 +1110,56 @@ test examples would give.""",
     parts = _PARTS[rows[0].runs.role]
     drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
   return drawn
+
+
+def _height_of_rows(names: Sequence[str]) -> float:
+  """Return the inches of a figure with a row for each name."""
+  # As many as the longest of the names has lines for, on every row.
+  lines = 2 + max(name.count("\n") for name in names)
+  inches_a_row = max(0.45, 0.1 + 0.16 * lines)
+  # Matplotlib refuses images of more than 2¹⁶ pixels a side.
+  return min(30.0, 1.6 + len(names) * inches_a_row)
+
+
+def _boxes(noun: str, rows: Sequence[OutputRow], height: float) -> Figure:
+  values = {row.name: row.runs.values for row in rows}
+  quantity = rows[0].runs.of
+  return Figure(
+    f"{capitalized(noun)} of the runs",
+    """The box is the middle half of the runs, the line in it their median, the diamond \
+their mean; the whiskers reach to the lowest and the highest.""",
+    lambda ax: plots.accuracies_side_by_side(values, ax, of=quantity),
+    height,
+  )
+
+
+def _means(noun: str, rows: Sequence[OutputRow], height: float) -> Figure:
+  names = [row.name for row in rows]
+  quantity = rows[0].runs.of
+  intervals = []
+  for row in rows:
+    mean = statistic_by_key(row.section, "mean")
+    intervals.append((mean["value"], mean["low"], mean["high"]))
+  return Figure(
+    f"Mean {noun}",
+    """Means over the runs with their 95 % intervals, of what other runs on the same \
+test examples would give.""",
+    lambda ax: plots.means_side_by_side(names, intervals, ax, of=quantity),
+    height,
+  )
+
+
+def _learning_curves(
+  noun: str, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], quantity: Quantity
+) -> Figure:
+  # Recipes may be of different lengths.
+  epochs = {name: epochs for name, (epochs, _) in curves.items()}
+  values = {name: values for name, (_, values) in curves.items()}
+  return Figure(
+    f"{capitalized(noun)} after each epoch",
+    "Mean over the runs, with its 95 % interval.",
+    lambda ax: plots.learning_curves(values, epochs, ax, of=quantity),
+  )
 
 
 def _standard_deviations(

@@ -82,11 +82,9 @@ def read_side(
   check_one_of("output", name, outputs)
   info = outputs[name]
   shape = np.shape(results.get(name, 0))[1:]
-  unread = set(with_role(results, "logits")).union(COUNTS)
-  # Predictions are the largest array, and the accuracy of each run is stored.
-  if "accuracy" in results.variables and info["role"] == "class":
-    unread.add(name)
-  results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
+  results = without_large_arrays(
+    results.assign_attrs(roles=outputs), name, info["role"]
+  )
   results = load_into_memory(results, folder)
   try:
     results = results.assign({name: ("run", values_of_runs(results, name))})
@@ -108,6 +106,15 @@ def read_side(
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
   return Side(folder, where, title, first, name, info, results, opened, tested, levels)
+
+
+def without_large_arrays(results: xr.Dataset, name: str, role: str) -> xr.Dataset:
+  """Return results without logits, counts, and predictions whose accuracy is known."""
+  unread = set(with_role(results, "logits")).union(COUNTS)
+  # Predictions are the largest array, and the accuracy of each run is stored.
+  if "accuracy" in results.variables and role == "class":
+    unread.add(name)
+  return results.drop_vars(unread, errors="ignore")
 
 
 def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dataset:

@@ -633,31 +633,50 @@ def settle_conditions(results: Results, current: Description, mixed: str = "") -
 def join_conditions(root: Description, current: Description, mixed: str) -> Description:
   """Return a description with what another one says of how runs were trained. What
   differs becomes `MIXED`, and `kinds` has all its values.
+
+  Args:
+    root: the folder's description.
+    current: the other one.
+    mixed: how their programs differ: `MIXED`, `UPGRADED`, or "" if they do not.
   """
   # What was fixed first stays: it is what the folder's runs were trained with.
   fixed = current["identity"]["fixed"] | root["identity"]["fixed"]
-  root = root | {
+  joined = root | {
     "versions": dict(root["versions"]),
     "identity": root["identity"] | {"fixed": fixed},
   }
-  kinds = dict(root.get("kinds", {}))
   if mixed == MIXED or current.get("mixed"):
-    root["mixed"] = True
+    joined["mixed"] = True
   if mixed == UPGRADED or current.get(UPGRADED):
-    root[UPGRADED] = True
+    joined[UPGRADED] = True
+
+  kinds = dict(root.get("kinds", {}))
   for name in (*CONDITIONS, *INPUT_FIELDS, *root["versions"]):
-    # Packages have an entry of their own, with the version of each.
-    held = root["versions"] if name in root["versions"] else root
-    new = current["versions"] if name in current["versions"] else current
-    seen = kinds.get(name, [held.get(name)])
-    values = current.get("kinds", {}).get(name, [new.get(name)])
-    unseen = [value for value in values if value not in seen]
-    if unseen:
-      held[name] = MIXED
-      kinds[name] = [*seen, *unseen]
+    values = _values_of_condition(root, name)
+    others = [
+      value for value in _values_of_condition(current, name) if value not in values
+    ]
+    if others:
+      _entries_with(joined, name)[name] = MIXED
+      kinds[name] = [*values, *others]
   if kinds:
-    root = root | {"kinds": kinds}
+    joined["kinds"] = kinds
+  return joined
+
+
+def _entries_with(root: Description, name: str) -> Description:
+  """Return where a description has a condition: packages have entries of their own, with
+  the version of each.
+  """
+  if name in root["versions"]:
+    return root["versions"]
   return root
+
+
+def _values_of_condition(root: Description, name: str) -> list[Any]:
+  """Return all values that the runs of a folder have of a condition."""
+  only_value = _entries_with(root, name).get(name)
+  return root.get("kinds", {}).get(name, [only_value])
 
 
 def runs_by_versions(path: Folder) -> str:

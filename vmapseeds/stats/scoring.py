@@ -93,24 +93,12 @@ def loss_variance(
   read_level(level)
   losses = read_numbers("losses", losses, "runs examples")
   runs, examples = losses.shape
-  # The width is even, so that a block's even columns are the even examples.
-  width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
-  first = as_float64(0)
-  even = as_float64(0)
-  odd = as_float64(0)
-  squares = as_float64(0)
-  # Without examples, too, there is one block, which has the shapes of the sums.
-  for start in range(0, max(examples, 1), width):
-    block = _parts(as_float64(losses[:, start : start + width]))
-    first = first + block.first
-    even = even + block.even
-    odd = odd + block.odd
-    squares = squares + block.squares
+  sums = _sum_parts(losses)
 
   # Each run's mean loss, less that of the first run.
-  above = safe_divide(even + odd, examples)
+  above = safe_divide(sums.even + sums.odd, examples)
   scale = safe_divide(examples, examples - 1)
-  independent = safe_divide(squares, max(runs - 1, 0) * examples**2)
+  independent = safe_divide(sums.squares, max(runs - 1, 0) * examples**2)
   test_set = as_float64(np.nan)
   if examples:
     test_set = sample_variance(above)
@@ -126,17 +114,18 @@ def loss_variance(
     return scale * se, scale * (low - independent), scale * (high - independent)
 
   def correlation_of_halves() -> Uncertainty:
-    return correlation_uncertainty(even, odd, level)
+    return correlation_uncertainty(sums.even, sums.odd, level)
 
+  mean_of_first = safe_divide(sums.first, examples)
   return LossVariance(
-    mean=np.asarray(safe_divide(first, examples) + safe_divide(above.sum(), runs)),
+    mean=np.asarray(mean_of_first + safe_divide(above.sum(), runs)),
     test_set=Estimate.deferred(test_set, test_set_uncertainty, level),
     independent=independent,
     distribution=Estimate.deferred(
       scale * (test_set - independent), distribution_uncertainty, level
     ),
     split_correlation=Estimate.deferred(
-      correlation(even, odd), correlation_of_halves, level
+      correlation(sums.even, sums.odd), correlation_of_halves, level
     ),
   )
 
@@ -148,6 +137,25 @@ class _Parts(NamedTuple):
   even: Float[Array, "runs"]
   odd: Float[Array, "runs"]
   squares: Float[Array, ""]
+
+
+def _sum_parts(losses: Array) -> _Parts:
+  """Return the sums over all examples, read a block at a time."""
+  runs, examples = losses.shape
+  # The width is even, so that a block's even columns are the even examples.
+  width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
+  none = as_float64(0)
+  sums = _Parts(first=none, even=none, odd=none, squares=none)
+  # Without examples, too, there is one block, which has the shapes of the sums.
+  for start in range(0, max(examples, 1), width):
+    block = _parts(as_float64(losses[:, start : start + width]))
+    sums = _Parts(
+      first=sums.first + block.first,
+      even=sums.even + block.even,
+      odd=sums.odd + block.odd,
+      squares=sums.squares + block.squares,
+    )
+  return sums
 
 
 def _parts(losses: Array) -> _Parts:

@@ -73,54 +73,97 @@ def from_pair(init: Callable, apply: Callable) -> Network:
   None in evaluation. If `apply` takes `state` after the parameters, as Haiku's
   `transform_with_state` does, `init` gives (params, state) and `apply` (outputs, state).
   """
-  taken = inspect.signature(apply).parameters
-  named = [n for n, p in taken.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
-  stateful = named[1:2] == ["state"]
-  keys = [name for name in named if name in ("rng", "key", "rng_key")]
-  others = {"state"}.union(keys, modes(True))
-  rest = [name for name in named[1:] if name not in others]
+  pair = Pair.of(init, apply)
+  return Network(pair.start, pair.evaluate, pair.train)
 
-  def make_variables(key, inputs):
-    params = init(key, inputs, **_taken(init, modes(True)))
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+  """A pair of functions, and how `apply` is called.
+
+  Attributes:
+    init, apply: the functions.
+    is_stateful: whether both have a state beside the parameters.
+    params_name, inputs_name: the names of these parameters of `apply`; None if it takes
+      `*args`.
+    key_name: likewise of the key; None if it takes none.
+  """
+
+  init: Callable
+  apply: Callable
+  is_stateful: bool
+  params_name: str | None
+  inputs_name: str | None
+  key_name: str | None
+
+  @classmethod
+  def of(cls, init: Callable, apply: Callable) -> "Pair":
+    """Read from the signature of `apply` how it is called."""
+    parameters = inspect.signature(apply).parameters
+    named = [
+      name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    keys = [name for name in named if name in ("rng", "key", "rng_key")]
+    others = {"state"}.union(keys, modes(True))
+    rest = [name for name in named[1:] if name not in others]
+    return cls(
+      init,
+      apply,
+      is_stateful=named[1:2] == ["state"],
+      params_name=named[0] if rest else None,
+      inputs_name=rest[0] if rest else None,
+      key_name=keys[0] if keys else None,
+    )
+
+  def make_variables(self, key, inputs):
+    params = self.init(key, inputs, **_taken(self.init, modes(True)))
     state = ()
-    if stateful:
+    if self.is_stateful:
       params, state = params
     return {"params": params, "batch_stats": state}
 
-  @functools.cache
-  def template(shape, dtype):
-    inputs = jax.ShapeDtypeStruct((1, *shape), dtype)
-    return jax.eval_shape(make_variables, jax.random.key(0), inputs)
+  @functools.cached_property
+  def template(self) -> Callable:
+    """Return the function that gives the structure of the variables for inputs of a
+    shape and dtype, traced once for each.
+    """
 
-  def called(variables, inputs, key, training):
-    held = unnest(template(inputs.shape[1:], inputs.dtype), variables)
-    options = _taken(apply, modes(training))
-    if keys:
-      options[keys[0]] = key
-    if not rest:  # it takes *args
-      outputs = apply(held["params"], inputs, **options)
+    @functools.cache
+    def template(shape, dtype):
+      inputs = jax.ShapeDtypeStruct((1, *shape), dtype)
+      return jax.eval_shape(self.make_variables, jax.random.key(0), inputs)
+
+    return template
+
+  def call(self, variables, inputs, key, training: bool):
+    """Return the outputs, and the new state if there is one."""
+    structure = self.template(inputs.shape[1:], inputs.dtype)
+    own_variables = unnest(structure, variables)
+    params, state = own_variables["params"], own_variables["batch_stats"]
+    options = _taken(self.apply, modes(training))
+    if self.key_name is not None:
+      options[self.key_name] = key
+    if self.inputs_name is None:  # it takes *args
+      outputs = self.apply(params, inputs, **options)
     else:
-      options[named[0]] = held["params"]
-      options[rest[0]] = inputs
-      if stateful:
-        options["state"] = held["batch_stats"]
-      outputs = apply(**options)
-    return outputs if stateful else (outputs, ())
+      options |= {self.params_name: params, self.inputs_name: inputs}
+      if self.is_stateful:
+        options["state"] = state
+      outputs = self.apply(**options)
+    return outputs if self.is_stateful else (outputs, ())
 
-  def start(key, inputs):
-    return nest(make_variables(key, inputs))
+  def start(self, key, inputs):
+    return nest(self.make_variables(key, inputs))
 
-  def evaluate(variables, inputs):
-    outputs, _ = called(variables, inputs, None, False)
+  def evaluate(self, variables, inputs):
+    outputs, _ = self.call(variables, inputs, None, training=False)
     return outputs
 
-  def train(variables, inputs, key):
-    outputs, state = called(variables, inputs, key, True)
-    if not stateful:
+  def train(self, variables, inputs, key):
+    outputs, state = self.call(variables, inputs, key, training=True)
+    if not self.is_stateful:
       return outputs, {}
     return outputs, nest({"batch_stats": state})
-
-  return Network(start, evaluate, train)
 
 
 def from_equinox(make: Callable[..., Any]) -> Network:

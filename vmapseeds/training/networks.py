@@ -9,8 +9,8 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -139,6 +139,7 @@ def product_precision(precision: str) -> contextlib.AbstractContextManager:
 
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "convolve")
+SUMS = ("add", "sub", "add_any")
 # What may stand between a product and the addition of its bias.
 RESHAPING = (
   *("reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims"),
@@ -159,63 +160,88 @@ def last_layer(
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
   program = jax.make_jaxpr(apply)(variables, inputs)
   equations, arguments, outputs = flat_equations(program)
-  makers = {value: flat for flat in equations for value in flat.outputs}
-  # The parameters that each value depends on, and the values that depend on inputs.
-  sources = dict[int | None, set[str]]()
-  for value, path in zip(arguments, paths, strict=False):
-    sources[value] = {path} if path.startswith("params.") else set()
-  seen_inputs = set[int | None](arguments[len(paths) :])
-  for flat in equations:
-    read = [sources.get(value, set()) for value in flat.inputs]
-    reads_inputs = not seen_inputs.isdisjoint(flat.inputs)
-    for value in flat.outputs:
-      sources[value] = set().union(*read)
-      if reads_inputs:
-        seen_inputs.add(value)
-
-  def weights(flat):
-    """Return the parameters that an equation combines with what it reads of inputs."""
-    weights_read = set[str]()
-    for value in flat.inputs:
-      if value not in seen_inputs:
-        weights_read |= sources.get(value, set())
-    return weights_read
-
-  def is_product(flat):
-    return flat.equation.primitive.name in PRODUCTS and bool(weights(flat))
-
-  def is_sum_with_product(flat):
-    if is_product(flat):
-      return True
-    if flat.equation.primitive.name not in (*RESHAPING, "add", "sub", "add_any"):
-      return False
-    for value in flat.inputs:
-      if value in makers and is_sum_with_product(makers[value]):
-        return True
-    return False
+  flow = ParameterFlow.of(equations, arguments, paths)
 
   last = set[str]()
   # Walk back from the outputs, and stop at the first product on each way.
-  waiting = [v for v in outputs if v is not None and v in seen_inputs]
+  waiting = [v for v in outputs if v is not None and v in flow.inputs]
   reached = set(waiting)
   while waiting:
-    flat = makers.get(waiting.pop())
+    flat = flow.makers.get(waiting.pop())
     if flat is None:
       continue
-    if is_product(flat):
-      last |= weights(flat)
+    if flow.is_product(flat):
+      last |= flow.weights(flat)
       continue
-    reads_parameters = any(sources.get(value) for value in flat.inputs)
-    if any(inner_programs(flat.equation)) and reads_parameters:
+    if any(inner_programs(flat.equation)) and flow.reads_parameters(flat):
       return set()  # a loop or a branch, of which the last product is not known
-    is_sum = flat.equation.primitive.name in ("add", "sub", "add_any")
-    if is_sum and is_sum_with_product(flat):
-      last |= weights(flat)
+    is_sum = flat.equation.primitive.name in SUMS
+    if is_sum and flow.is_sum_with_product(flat):
+      last |= flow.weights(flat)
     for value in flat.inputs:
-      if value is not None and value in seen_inputs and value not in reached:
+      if value is not None and value in flow.inputs and value not in reached:
         reached.add(value)
         waiting.append(value)
   return last
+
+
+class ParameterFlow(NamedTuple):
+  """How parameters and inputs flow through a program of flat equations.
+
+  Attributes:
+    makers: the equation that makes each value.
+    parameters: the paths of the parameters that each value depends on.
+    inputs: the values that depend on the network's inputs, and these.
+  """
+
+  makers: Mapping[int | None, Any]
+  parameters: Mapping[int | None, set[str]]
+  inputs: set[int | None]
+
+  @classmethod
+  def of(
+    cls, equations: Sequence[Any], arguments: Sequence[int | None], paths: Sequence[str]
+  ) -> "ParameterFlow":
+    """Follow the arguments: first the variables, which have these paths, then inputs."""
+    makers = {value: flat for flat in equations for value in flat.outputs}
+    parameters = dict[int | None, set[str]]()
+    for value, path in zip(arguments, paths, strict=False):
+      parameters[value] = {path} if path.startswith("params.") else set()
+    inputs = set[int | None](arguments[len(paths) :])
+    for flat in equations:
+      read = [parameters.get(value, set()) for value in flat.inputs]
+      reads_inputs = not inputs.isdisjoint(flat.inputs)
+      for value in flat.outputs:
+        parameters[value] = set().union(*read)
+        if reads_inputs:
+          inputs.add(value)
+    return cls(makers, parameters, inputs)
+
+  def reads_parameters(self, flat: Any) -> bool:
+    return any(self.parameters.get(value) for value in flat.inputs)
+
+  def weights(self, flat: Any) -> set[str]:
+    """Return the parameters that an equation combines with what it reads of inputs."""
+    weights_read = set[str]()
+    for value in flat.inputs:
+      if value not in self.inputs:
+        weights_read |= self.parameters.get(value, set())
+    return weights_read
+
+  def is_product(self, flat: Any) -> bool:
+    """Return whether an equation multiplies what follows from inputs by parameters."""
+    return flat.equation.primitive.name in PRODUCTS and bool(self.weights(flat))
+
+  def is_sum_with_product(self, flat: Any) -> bool:
+    """Return whether an equation is such a product, or adds to one or reshapes one."""
+    if self.is_product(flat):
+      return True
+    if flat.equation.primitive.name not in (*RESHAPING, *SUMS):
+      return False
+    for value in flat.inputs:
+      if value in self.makers and self.is_sum_with_product(self.makers[value]):
+        return True
+    return False
 
 
 def trainable_paths(

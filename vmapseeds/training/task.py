@@ -340,14 +340,15 @@ def trace_with_fixed_values(task: Task, runs: Runs) -> Traced:
   traced = attempt(task.internal.fixed)
   if traced is not None:
     return traced
-  fixed = set(task.values)
-  traced = attempt(fixed)
+  # Python reads some value: fix all of them, then leave out each that need not be.
+  needed = frozenset(task.values)
+  traced = attempt(needed)
   if traced is None:
     return trace(task, runs)  # which says what fails
-  for name in sorted(fixed):
-    with_fewer = attempt(fixed - {name})
+  for name in sorted(task.values):
+    with_fewer = attempt(needed - {name})
     if with_fewer is not None:
-      fixed.remove(name)
+      needed = needed - {name}
       traced = with_fewer
   return traced
 
@@ -390,27 +391,34 @@ def trace_programs(
   Raises:
     UserError: as `trace`.
   """
+  task, traced_rows = _trace_each_program(task, runs)
+  fixed = set(task.internal.fixed)
+  programs = {}
+  # Values that are fixed make more programs than were traced.
+  for values, rows in rows_by_program(task, runs).items():
+    traced = traced_rows.get(rows[0])
+    # Another program may have turned out to need a value that this one has traced.
+    if traced is None or set(traced.task.internal.fixed) != fixed:
+      first_run = runs[rows[:1]]
+      traced = trace(variant_of(task, first_run), first_run)
+    programs[values] = traced
+  return task, programs
+
+
+def _trace_each_program(task: Task, runs: Runs) -> tuple[Task, dict[int, Traced]]:
+  """Trace a run of each combination of `fields`. Return the task with the values `fixed`
+  that any of these programs reads in Python, and what was traced, by row.
+  """
   traced_rows: dict[int, Traced] = {}
   fixed = set(task.internal.fixed)
-  groups = rows_by_program(with_fixed(task, ()), runs)
-  for rows in groups.values():
+  for rows in rows_by_program(with_fixed(task, ()), runs).values():
     first_run = runs[rows[:1]]
     variant = variant_of(with_fixed(task, fixed), first_run)
     traced = trace_with_fixed_values(variant, first_run)
     traced_rows[rows[0]] = traced
+    # The next ones begin with what was found, which is likely what they need.
     fixed = fixed.union(traced.task.internal.fixed)
-  if fixed:  # which make more groups
-    task = with_fixed(task, fixed)
-    groups = rows_by_program(task, runs)
-  programs = {}
-  for values, rows in groups.items():
-    reusable = traced_rows.get(rows[0])
-    # Another program may have turned out to need a value that this one has traced.
-    if reusable is None or set(reusable.task.internal.fixed) != fixed:
-      first_run = runs[rows[:1]]
-      reusable = trace(variant_of(task, first_run), first_run)
-    programs[values] = reusable
-  return task, programs
+  return with_fixed(task, fixed), traced_rows
 
 
 def trace_stages(task: Task, lane: Run) -> tuple[Any, Any, Any]:
