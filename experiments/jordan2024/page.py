@@ -320,6 +320,7 @@ PAGE = Page(
 def recompute(out: Path) -> None:
   """Make the records of kept predictions anew."""
   for study in ("mnist", "fashion_mnist"):
-    stored = real.Stored(out / study, study, data=False)
     for module in real.FIGURES:
+      # One for each figure: it says which runs the figure used.
+      stored = real.Stored(out / study, study, data=False)
       pages.save_again(out / study, stored, module)

@@ -96,7 +96,8 @@ def test_the_index_counts_what_the_pages_judge():
 @pytest.mark.slow
 def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
   """Their rows are the committed ones, whether the data set is there or not."""
-  shutil.copytree(pages.GALLERY / "mnist", tmp_path / "mnist")
+  for study in ("mnist", "fashion_mnist"):
+    shutil.copytree(pages.GALLERY / study, tmp_path / study)
   stored = json.loads((tmp_path / "mnist" / "share.json").read_text())
   (tmp_path / "mnist" / "share.json").write_text(json.dumps(stored | {"rows": []}))
   monkeypatch.setattr(real, "FIGURES", (share,))
