@@ -257,10 +257,8 @@ def _forward(form, out, lhs, rhs):
 
 
 def _input_gradient(form, out, lhs, rhs, is_reversed=True):
-  """Compute an input gradient from the outputs' and the kernel.
-
-  Args:
-    is_reversed: whether the kernel's pixels are reversed, as XLA takes it.
+  """Compute an input gradient from the outputs' and the kernel. `is_reversed`: whether
+  the kernel's pixels are reversed, as XLA takes it.
   """
   numbers, groups = form.dimension_numbers, form.feature_group_count
   dy = _ordered(lhs, _images(numbers.lhs_spec))
