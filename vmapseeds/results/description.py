@@ -458,7 +458,7 @@ def describe_difference(
     seen = "no source text is at hand"
   return (
     f"program was another ({parts}), and {seen}: look at what it reads besides, such as "
-    "flags of JAX, files or the environment"
+    "flags of JAX, files or the environment, or another commit of vmapseeds"
   )
 
 
