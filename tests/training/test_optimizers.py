@@ -193,7 +193,9 @@ def check(name):
     return made(name)
 
   if name in REFUSED:
-    assert re.search(f"optimizer .* raised an error .*{REFUSED[name]}", refusal(optimizer))
+    assert re.search(
+      f"optimizer .* raised an error .*{REFUSED[name]}", refusal(optimizer)
+    )
     return
   ours, theirs = trained_params(recipe_of(optimizer)), plain_params(name)
   for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
