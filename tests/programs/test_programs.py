@@ -731,7 +731,7 @@ def test_from_two_variants_to_a_decision(tmp_path, command):
   shutil.copy(PROGRAMS / "improvement" / "variants.py", tmp_path)
   parts = re.findall(r"^\$ vmapseeds (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
   commands = [line.split()[0] for line, _ in parts]
-  assert commands == [*["train"] * 2, "compare", "sample-size"] + (
+  assert commands == [*["train"] * 2, "sample-size"] + (
     [*["train"] * 2, "compare", "examples", "report"]
   )
   number = re.compile(r"-?\d[\d.,]*")
