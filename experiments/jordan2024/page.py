@@ -148,7 +148,7 @@ def values_of_durations(records: Records) -> dict[str, Any]:
 
 # Statements tried on a second data set, with a convolutional network: too few runs to be
 # judged, so far.
-FASHION_RUNS = "runs: 30 of 3,000"
+FASHION_RUNS = "runs: 100 of 3,000"
 FASHION_LINES = (
   Line(
     "Fashion-MNIST, short (variance ÷ independent)",
