@@ -223,7 +223,7 @@ def plot(n: Comparison, axes: np.ndarray) -> None:
   _plot_rates(n, axes[0])
   axes[0].set_title(f"{PAIRS} pairs, ρ as found on {n.task}", fontsize="medium")
   _plot_differences(n, axes[1])
-  axes[1].set_title(f"A less B, P(A > B) = {n.probability:.3f}", fontsize="medium")
+  axes[1].set_title(f"A minus B, P(A > B) = {n.probability:.3f}", fontsize="medium")
 
 
 def _plot_rates(n: Comparison, ax: Axes) -> None:

@@ -115,7 +115,7 @@ def test_pairs_of_the_same_seeds(tmp_path):
   low, high = (f"{100 * end:.0f}" for end in difference[1:3])
   assert difference.p_value > 0.05
   assert text.startswith(
-    "No difference shown on these 20 test examples: A less B is 7 points (95 % interval "
+    "No difference shown on these 20 test examples: A minus B is 7 points (95 % interval "
     f"{low} to {high}).\n"
   )
   sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
@@ -169,7 +169,7 @@ def test_too_few_runs_are_not_called_better(tmp_path):
     found, text = said(*sides, paired=paired)
     assert found.verdict == "too few runs"
     first, second, *_ = text.splitlines()
-    assert first.startswith("Too few runs to say which is better: A less B is 5")
+    assert first.startswith("Too few runs to say which is better: A minus B is 5")
     assert chance in first
     assert second == f"At an error rate of 5 % it takes {fewest}."
     assert "significant and meaningful" in text
@@ -190,7 +190,7 @@ def test_no_difference_shown_says_what_is_compatible_and_what_it_would_take(tmp_
   low, high = (100 * float(x) for x in found.found[1:3])
   assert low < 0 < high
   first, second, *_ = text.splitlines()
-  assert f"A less B is {100 * (a - b).mean():.1f} points (95 % interval" in first
+  assert f"A minus B is {100 * (a - b).mean():.1f} points (95 % interval" in first
   assert f"up to {max(-low, high):.2g} points is compatible" in second
   wanted = float(f"{(high - low) / 4:.0e}")
   needed = stats.runs_for_difference((a - b).std(ddof=1), wanted / 100) - 30

@@ -196,7 +196,7 @@ def gap_of_leader(c: Comparison) -> Gap:
 
 
 def gap_of_numbers(c: Comparison) -> Gap:
-  """Return A less B of the numbers as they are, whether or not lower ones are better."""
+  """Return A minus B of the numbers as they are, whether or not lower ones are better."""
   if c.higher_is_better:
     return gap_of_a(c)
   return gap_of_a(c).reversed()
@@ -237,14 +237,14 @@ def _on_examples(c: Comparison) -> str:
   return f" on these {c.examples} test examples"
 
 
-def _a_less_b(c: Comparison) -> str:
+def _a_minus_b(c: Comparison) -> str:
   """Return by how much the numbers of A are above those of B."""
   a, b = c.names
   value, _, unit = show_difference(gap_of_numbers(c), c.of.unit)
-  return f"{a} less {b} is {value}{unit}"
+  return f"{a} minus {b} is {value}{unit}"
 
 
-def _ends_of_a_less_b(c: Comparison) -> str:
+def _ends_of_a_minus_b(c: Comparison) -> str:
   _, ends, _ = show_difference(gap_of_numbers(c), c.of.unit)
   return f"95 % interval {ends}"
 
@@ -279,8 +279,8 @@ def _equal(c: Comparison) -> str:
   a, b = c.names
   within = amount(c.margin, c.of)
   return (
-    f"{a} and {b} are equal within {within}{_on_examples(c)}: {_a_less_b(c)} "
-    f"({_ends_of_a_less_b(c)})."
+    f"{a} and {b} are equal within {within}{_on_examples(c)}: {_a_minus_b(c)} "
+    f"({_ends_of_a_minus_b(c)})."
   )
 
 
@@ -291,8 +291,8 @@ def _no_difference(c: Comparison) -> Iterator[str]:
   if c.comparisons > 1 and c.found.p_value <= ALPHA:
     among = f" among {c.comparisons} comparisons (p = {c.p_value:.2g} by Holm's method)"
   yield (
-    f"No difference shown{_on_examples(c)}{among}: {_a_less_b(c)} "
-    f"({_ends_of_a_less_b(c)})."
+    f"No difference shown{_on_examples(c)}{among}: {_a_minus_b(c)} "
+    f"({_ends_of_a_minus_b(c)})."
   )
 
   difference = gap_of_a(c)
@@ -374,7 +374,7 @@ def _too_few(c: Comparison) -> Iterator[str]:
     _, ends, _ = show_difference((normal, *normal.interval), c.of.unit)
     known = f" ({ends} if runs were normal)"
   yield (
-    f"Too few runs to say which is better{among}: {_a_less_b(c)} here{known}, but {why}."
+    f"Too few runs to say which is better{among}: {_a_minus_b(c)} here{known}, but {why}."
   )
   # Holm's method tests the least of several p-values at this level.
   fewest = stats.runs_for_significance(c.paired, alpha=ALPHA / c.comparisons)
