@@ -94,6 +94,7 @@ CASES = {
   "test_set_variance": of_errors(KNOWN, 0, 0.5),
   "independent_errors_variance": of_errors(KNOWN, 0, 0.5 / EXAMPLES),
   "distribution_variance": of_errors(KNOWN, -0.5, 0.5),
+  "noise_share": of_errors(("",) * 3, 0, 1),
   "split_correlation": halves(KNOWN, -1, 1),
   "split_covariance": halves(("",), -0.5, 0.5),
   "top_fraction_gain": halves(("", "", ""), -1, 1),
