@@ -275,13 +275,6 @@ def _varies(column: _Column) -> bool:
   return len(column.labels) > 1
 
 
-def _refines(inner: np.ndarray, outer: np.ndarray) -> bool:
-  """Return whether runs with the same inner label have the same outer one."""
-  first = np.zeros(inner.max() + 1, int)
-  first[inner] = outer
-  return bool((first[inner] == outer).all())
-
-
 def _outermost(
   sources: Mapping[str, _Column],
 ) -> tuple[dict[str, _Column], dict[str, _Column], tuple[str, ...]]:
@@ -300,7 +293,8 @@ def _outermost(
       del varying[other]
     varying[name] = column
 
-  outermost, nested = {}, {}
+  outermost: dict[str, _Column] = {}
+  nested: dict[str, _Column] = {}
   for name, column in varying.items():
     others = [other for key, other in varying.items() if key != name]
     is_nested = any(_refines(column, other) for other in others)
@@ -408,7 +402,7 @@ def _effects(values: np.ndarray) -> dict[tuple[int, ...], np.ndarray]:
   """Return the effect of each set of sources: the means over all others, less the effects
   of the sets within.
   """
-  effects = {(): values.mean(keepdims=True)}
+  effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean(keepdims=True)}
   for chosen in _sets(values.ndim):
     others = tuple(axis for axis in range(values.ndim) if axis not in chosen)
     effect = values.mean(axis=others, keepdims=True)
