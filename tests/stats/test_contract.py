@@ -298,6 +298,8 @@ RESULTS = {
   "BetaFit",
   "Bootstrap",
   "CalibrationCurve",
+  "Component",
+  "Design",
   "TestSetCorrelations",
   "Decision",
   "DependentPairs",
@@ -317,8 +319,10 @@ RESULTS = {
   "VarianceFit",
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
-# test_aggregates.py, test_tallies.py and test_resampling.py test them.
+# test_designs.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
+  "compare_designs",
+  "design",
   "least_p_value",
   "power_for_difference",
   "probability_of_best",

@@ -57,6 +57,12 @@ from vmapseeds.stats.comparison import (
   probability_of_outperforming as probability_of_outperforming,
   variance_ratio as variance_ratio,
 )
+from vmapseeds.stats.designs import (
+  Component as Component,
+  Design as Design,
+  compare_designs as compare_designs,
+  design as design,
+)
 from vmapseeds.stats.differences import (
   Difference,
   compare_means,
