@@ -246,7 +246,6 @@ def compare(
       runs row by row, False compares all against all.
     output: which output of role class, loss or score; by default the first of A.
 
-  Of a folder of searches the best trial of each search is compared: searches are the runs.
 
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
@@ -418,14 +417,6 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
 def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
   """Return what a run stands for, if it is not a run of its own."""
   remarks = []
-  searched = []
-  for name, side in sides.items():
-    if "search" in side.opened.attrs:
-      searched.append(name)
-  if searched:
-    remarks.append(
-      f"A run of {' and of '.join(searched)} is the best trial of a search."
-    )
   if over:
     remarks.append(
       f"A run stands for the mean over {format_values(sides['A'].levels)} of runs of "

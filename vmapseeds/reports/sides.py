@@ -18,7 +18,6 @@ from vmapseeds.reports.summaries import format_setting, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import COUNTS, load_into_memory, open_results, with_role
-from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder
 
 
@@ -70,10 +69,6 @@ def read_side(
   opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   outputs = roles(opened)
   first = next(iter(outputs))
-  search = opened.attrs.get("search")
-  if search:
-    opened = best_runs(opened)
-    first = search["measure"].rpartition("/")[2]
   results = opened
 
   name = output
