@@ -632,4 +632,4 @@ def test_regression_is_measured_by_its_first_metric():
   assert campaigns.score(SMOKE["digits"].recipe) == "test_accuracy"
   found = campaigns.campaigns("laptop")
   assert found["mhc_random"].search.objective == "pearson"
-  assert found["digits_random"].search.objective is None
+  assert found["digits_random"].search.objective == "accuracy"
