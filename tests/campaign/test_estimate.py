@@ -26,12 +26,12 @@ from experiments.benchmarks.estimates import (
 )
 from experiments.benchmarks.hlo import Program, size
 from vmapseeds.campaign import bench, execution
+from vmapseeds.convolutions import onednn
 from vmapseeds.errors import Failure
 from vmapseeds.lanes import (
   Execution,
   choice,
   narrower_width,
-  onednn,
   parse_oom_message,
   spreading,
 )

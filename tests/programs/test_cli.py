@@ -766,7 +766,8 @@ def test_a_signal_while_garbage_is_collected_is_not_lost(
 def test_bench(capsys, monkeypatch, tmp_path):
   from vmapseeds.campaign import execution
   from vmapseeds.campaign.bench import bench
-  from vmapseeds.lanes import LOWERINGS, memory
+  from vmapseeds.convolutions import LOWERINGS
+  from vmapseeds.lanes import memory
   from vmapseeds.training import supervised
 
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -16,14 +16,24 @@ import vmapseeds as vs
 GROUND = {"jaxprs", "errors", "machine", "target"}
 # What each room may import besides itself and the ground floor.
 ROOMS = {
-  "lanes": set(),
+  "convolutions": set(),
+  "lanes": {"convolutions"},
   "models": set(),
   "data": set(),
   "training": {"models", "data"},
   "store": set(),
   "stats": set(),
   "results": {"store", "training", "data", "stats"},
-  "campaign": {"results", "store", "training", "lanes", "models", "data", "stats"},
+  "campaign": {
+    "results",
+    "store",
+    "training",
+    "lanes",
+    "convolutions",
+    "models",
+    "data",
+    "stats",
+  },
   "searches": {"campaign", "results", "store", "training"},
   "reports": {"searches", "results", "store", "stats", "training", "data"},
 }

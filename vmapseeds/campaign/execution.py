@@ -14,9 +14,10 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
+from vmapseeds.convolutions import onednn, sizes_of
 from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
-from vmapseeds.lanes import Execution, choice, memory, onednn
+from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, describe_task, lanes_of, speed_key, trial_of
@@ -517,7 +518,7 @@ def yield_product_flops(program: Program) -> Iterator[float]:
       yield convolution_flops(equation)
       continue
     if name == "convolve":
-      _, kernel, outputs = lanes.sizes_of(equation)
+      _, kernel, outputs = sizes_of(equation)
       yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
       continue
     # How often other loops run is not known before they do.

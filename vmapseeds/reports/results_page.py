@@ -86,6 +86,7 @@ from vmapseeds.target import moves_data
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
 MOST_PAIRED = 50  # runs whose pairs are drawn
+MOST_IN_WORDS = 4  # groups side by side that have a sentence each
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
 _PARTS = {"class": "errors", "loss": "losses"}
@@ -690,7 +691,7 @@ def brief_of(part: Part) -> Document:
   for section in summaries_of_outputs(summary):
     tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
     tables += _table_of_sources(section)
-    brief.append(Section(tables=tables))
+    brief.append(Section(lead=section["summary"], tables=tables))
   # The first section has the numbers, the others are figures.
   for section in part.searches[:1]:
     brief.append(section._replace(heading="", tables=section.tables[:1]))
@@ -1273,7 +1274,10 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
   brief_tables = []
   drawn: Figures = {}
   leads, probabilities = [], {}
+  sentences: list[str] = []
   for noun, rows in outputs.items():
+    if len(rows) <= MOST_IN_WORDS:
+      sentences += [f"{row.part.name}: {row.section['summary']}" for row in rows]
     prefix = noun if len(outputs) > 1 else ""
     tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
     brief_tables.append(short_side_by_side(noun, rows))
@@ -1298,10 +1302,10 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
     name="report",
     title=f"{', '.join(titles)}: side by side",
     under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
-    brief=[Section(tables=brief_tables), Section(sentences=leads)],
+    brief=[Section(tables=brief_tables), Section(sentences=[*leads, *sentences])],
     notes=notes,
     sections=[
-      Section(lead=" ".join(leads), tables=tables),
+      Section(lead=" ".join(leads), sentences=sentences, tables=tables),
       note_section(notes),
       Section("Figures", figures=drawn),
     ],
