@@ -96,7 +96,7 @@ class Comparisons(Findings):
     notes: Sequence[str],
     document: Document,
     tables: Mapping[str, pd.DataFrame],
-    folder: Path | UPath,
+    folder: Path | UPath | None,
     call: str,
   ):
     super().__init__(document, tables, folder, call)
@@ -387,8 +387,7 @@ def _single(against: Where) -> dict[str, Any]:
   """Return column -> value, which the command line gives as a list of one."""
   values = {}
   for column, value in (against or {}).items():
-    is_list = np.iterable(value) and not isinstance(value, str)
-    values[column] = next(iter(value)) if is_list else value  # type: ignore[call-overload]
+    values[column] = np.atleast_1d(value)[0]
   return values
 
 

@@ -141,7 +141,7 @@ class FolderReport(NamedTuple):
     lost: a sentence for each group whose runs all diverged.
   """
 
-  folder: Source
+  folder: Any
   name: str
   subfolders: tuple[str, str]
   parts: list[Part]
@@ -370,7 +370,7 @@ def report(
 
 
 def _read(
-  folder: Source,
+  folder: Any,
   name: str,
   by: Sequence[str] | None,
   where: Where,
@@ -395,7 +395,7 @@ def _read(
   return FolderReport(folder, name, subfolders, parts, lost)
 
 
-def _list_of_folders(folders: Source | Sequence[Source]) -> list[Source]:
+def _list_of_folders(folders: Any) -> list[Any]:
   # What is no folder is said where it is opened.
   if isinstance(folders, Folder) or is_table(folders) or not np.iterable(folders):
     return [folders]
@@ -1214,7 +1214,7 @@ its variance is below 0. Bars are 95 % intervals, of what other runs would give.
 
 
 def _open(
-  folder: Source,
+  folder: Any,
   test_set: str,
   epoch: int | None,
   by: Sequence[str] | None,

@@ -26,7 +26,7 @@ from vmapseeds.searches.trials import best_runs
 class Side(NamedTuple):
   """Runs of A or of B, and what is compared of them."""
 
-  folder: Source
+  folder: Any
   where: Where
   name: str
   first_output: str
@@ -57,7 +57,7 @@ class Side(NamedTuple):
 
 
 def read_side(
-  folder: Source,
+  folder: Any,
   where: Where,
   chosen_by: str,
   test_set: str,

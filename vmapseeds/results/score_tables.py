@@ -372,7 +372,8 @@ def _guess_scores(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
   Raises:
     UserError: none can, or several can.
   """
-  fractional, whole = [], []
+  fractional: list[str] = []
+  whole: list[str] = []
   for name in frame:
     numbers = None if name in taken else numbers_of(frame[name])
     if numbers is None or not numbers.values.notna().any():

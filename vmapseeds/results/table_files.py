@@ -5,6 +5,7 @@ two ways.
 
 import csv
 import io
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -115,13 +116,13 @@ def _read_file(source: str | os.PathLike) -> Read:
       return Read(_as_pandas(pd.read_parquet(data)), [])
     if suffix in (".xlsx", ".xls"):
       return Read(pd.read_excel(data), [])
-    frame = pd.read_json(
-      data,
-      lines=suffix in JSON_LINES,
-      # Texts stay texts, and numbers keep all digits.
-      dtype=False,
-      precise_float=True,
-    )
+    records: Any
+    if suffix in JSON_LINES:
+      records = [json.loads(line) for line in content.splitlines() if line.strip()]
+    else:
+      records = json.loads(content)
+    # pandas' own reader rounds numbers, and makes dates of them.
+    frame = pd.DataFrame(records)
   except UserError:
     raise
   except ImportError:
