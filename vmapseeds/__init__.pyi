@@ -32,6 +32,7 @@ from .results.opening import open_results as open_results
 from .results.opening import tally as tally
 from .results.recording import Recorder as Recorder
 from .results.recording import import_runs as import_runs
+from .results.score_tables import ScoreColumns as ScoreColumns
 from .results.unseen import held_out as held_out
 from .results.unseen import measure as measure
 from .store.verification import verify as verify

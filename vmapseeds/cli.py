@@ -391,7 +391,8 @@ def report_command(flags: Namespace) -> None:
   """Print the statistics of results and write pages with every number and figure.
 
   Each combination of swept values has its own row and page. Several folders are also
-  set side by side.
+  set side by side. DIR may be a table of scores, a row for each run: vmapseeds report
+  scores.csv --by model --score accuracy
   """
   check_one_of("format", flags.format, ("text", "md", *VECTORS))
   report = vmapseeds.report(
@@ -401,6 +402,7 @@ def report_command(flags: Namespace) -> None:
     test_set=flags.test_set,
     epoch=flags.epoch,
     images=flags.images,
+    **table_columns(flags),
   )
   vector = flags.format if flags.format in VECTORS else None
   page = report.save(flags.out, vector=vector)
@@ -439,6 +441,9 @@ def compare_command(flags: Namespace) -> None:
   """Say which of two or more recipes is better, by how much and how surely. Write a page
   about it.
 
+  DIR may be a table of scores, a row for each run: vmapseeds compare scores.csv --by model
+  --score rmse --lower-is-better
+
   If they are the same, one is called better in at most 5 % of cases. To compare runs of
   one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
   """
@@ -448,6 +453,7 @@ def compare_command(flags: Namespace) -> None:
     *flags.folders,
     where=parse_column_values(flags.where, "--where"),
     against=parse_column_values(flags.against, "--against"),
+    by=flags.by or None,
     over=flags.over,
     all_pairs=flags.all_pairs,
     margin=flags.margin,
@@ -456,6 +462,7 @@ def compare_command(flags: Namespace) -> None:
     epoch=flags.epoch,
     paired=flags.paired or None,
     output=flags.output,
+    **table_columns(flags),
   )
   comparisons.save(flags.out)
   comparisons.print()
@@ -464,6 +471,9 @@ def compare_command(flags: Namespace) -> None:
 def sample_size_command(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
+
+  DIR may be a table of scores, a row for each run: vmapseeds sample-size scores.csv
+  --score accuracy --where model=gat --against model=gcn
   """
   sizes = vmapseeds.sample_size(
     flags.a,
@@ -475,8 +485,39 @@ def sample_size_command(flags: Namespace) -> None:
     test_set=flags.test_set,
     epoch=flags.epoch,
     output=flags.output,
+    **table_columns(flags),
   )
   sizes.print()
+
+
+def table_columns(flags: Namespace) -> dict[str, Any]:
+  """Return what the columns of a table of scores are, as `compare` takes it.
+
+  Raises:
+    UserError: two flags contradict each other.
+  """
+  lower = flags.lower_is_better
+  if flags.higher_is_better:
+    if lower is not None:
+      raise UserError("--lower-is-better with --higher-is-better: give one of them")
+    lower = False
+  elif lower == []:
+    # The flag alone is about the only score.
+    lower = True
+  wide = flags.wide
+  if wide == []:
+    wide = True
+  columns = {
+    "score": flags.score,
+    "lower_is_better": lower,
+    "seed": flags.seed,
+    "task": flags.task,
+    "fold": flags.fold,
+    "step": flags.step,
+    "at": flags.at,
+    "wide": wide,
+  }
+  return {name: value for name, value in columns.items() if value is not None}
 
 
 def recipes_command(flags: Namespace) -> None:

@@ -468,13 +468,80 @@ def list_flags(parser: Parser) -> None:
   )
 
 
+def table_flags(parser: Parser) -> None:
+  """Add the flags that say what the columns of a table of scores are."""
+  parser.several(
+    "--score",
+    default=None,
+    metavar="COLUMN",
+    help=(
+      "of a table: the columns with scores, of which the first is compared (default: "
+      "the only one that can be)"
+    ),
+  )
+  parser.several(
+    "--lower-is-better",
+    default=None,
+    metavar="COLUMN",
+    help="of a table: lower scores are better; of several scores, of these (default: none)",
+  )
+  parser.switch(
+    "--higher-is-better",
+    help="of a table: higher scores are better, though the name sounds otherwise",
+  )
+  parser.several(
+    "--seed",
+    default=None,
+    metavar="COLUMN",
+    help=(
+      "of a table: the columns that tell repeats apart, by which runs are paired "
+      "(default: seed, seed_..., run, trial or alike)"
+    ),
+  )
+  parser.add(
+    "--task",
+    metavar="COLUMN",
+    help="of a table: the column with tasks (default: task, dataset, env or alike)",
+  )
+  parser.add(
+    "--fold",
+    metavar="COLUMN",
+    help="of a table: the column with folds (default: fold or alike)",
+  )
+  parser.add(
+    "--step",
+    metavar="COLUMN",
+    help=(
+      "of a table: the column with the steps of learning curves (default: step, epoch "
+      "or alike)"
+    ),
+  )
+  parser.add(
+    "--at",
+    metavar="STEP",
+    help=(
+      "of a table: the step at which scores are taken: last, best or a number "
+      "(default: last)"
+    ),
+  )
+  parser.several(
+    "--wide",
+    default=None,
+    metavar="COLUMN",
+    help=(
+      "of a table: every column of numbers, or each of these, has the scores of one "
+      "model (default: a row for each run)"
+    ),
+  )
+
+
 def report_flags(parser: Parser) -> None:
   parser.add(
     "folders",
     nargs="*",
     default=[],
     metavar="DIR",
-    help="results folders (one or more)",
+    help="results folders, or tables of scores (one or more)",
   )
   parser.several(
     "--by",
@@ -534,6 +601,7 @@ def report_flags(parser: Parser) -> None:
     ),
   )
   parser.switch("--open", help="show the page in a browser")
+  table_flags(parser)
 
 
 def compare_flags(parser: Parser) -> None:
@@ -561,6 +629,14 @@ def compare_flags(parser: Parser) -> None:
     help=(
       "take only the runs of the others with these values (default: all runs of "
       "the others)"
+    ),
+  )
+  parser.several(
+    "--by",
+    metavar="COLUMN",
+    help=(
+      "columns of a single DIR whose values are compared, every two, or each with the "
+      "one that --against names (default: none; of a table, its columns of text)"
     ),
   )
   parser.several(
@@ -629,6 +705,7 @@ def compare_flags(parser: Parser) -> None:
       "in the first folder)"
     ),
   )
+  table_flags(parser)
 
 
 def sample_size_flags(parser: Parser) -> None:
@@ -694,6 +771,7 @@ def sample_size_flags(parser: Parser) -> None:
     metavar="NAME",
     help="the output of role class, loss or score (default: the first of DIR)",
   )
+  table_flags(parser)
 
 
 def examples_flags(parser: Parser) -> None:
