@@ -13,6 +13,7 @@ import xarray as xr
 
 from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
+from vmapseeds.reports.sources import how_read
 from vmapseeds.results.by_example import ids_of_results, table_of_losses, table_of_votes
 from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
@@ -251,6 +252,7 @@ def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
 
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
+  yield from how_read([runs.kept])
   yield from _diverged_runs(runs)
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
