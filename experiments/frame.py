@@ -54,11 +54,11 @@ from experiments import gallery, kept
 from experiments.command import hint, parse_flags
 from experiments.estimates import Estimate, Printed, Stated
 from experiments.kept import Part
+from experiments.searches import Search, Trials, train_searches, trials_of
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.results.formatting import count_of
-from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.recipe_data import dataset_of
@@ -85,16 +85,6 @@ STYLE = {
 
 
 # Campaigns.
-
-
-class Search(NamedTuple):
-  """What `vs.search` is given."""
-
-  over: Mapping[str, str]
-  trials: int
-  sampler: str = "random"
-  at_once: int = 1
-  objective: str | None = None  # None: accuracy
 
 
 class Campaign(NamedTuple):
@@ -161,7 +151,7 @@ class Trained:
       label = name if part == 1 else f"{name}, part {part}"
       self.used[label] = record
 
-    datasets = [kept.open_part(arrays, record) for arrays, record in parts]
+    datasets = [kept.open_part(arrays) for arrays, _ in parts]
     if lacking:
       folder = self.place(name, first)
       datasets.append(vs.open_results(folder, test_set or recipe.test_sets[0]))
@@ -176,12 +166,10 @@ class Trained:
     # Files keep one test set.
     if self.kept is None or len(campaign.recipe.test_sets) > 1:
       return []
-    parts = kept.read_parts(self.kept, self.place(name).name)
-    runs = sum(record["runs"] for _, record in parts)
-    # A search's later trials depend on its earlier ones, so that none can be added.
-    if campaign.search and runs < campaign.count:
+    # A search's later trials depend on its earlier ones.
+    if campaign.search:
       return []
-    return parts
+    return kept.read_parts(self.kept, self.place(name).name)
 
   def _train_from(self, name: str, first: int) -> dict[str, Any]:
     """Train a campaign's runs from some place on that are missing, and return how all
@@ -211,16 +199,20 @@ class Trained:
     recipe = campaign.recipe
     runs = campaign.runs
     if campaign.search:
-      search = campaign.search._asdict()
-      return vs.search(recipe, searches=runs, out=place, **search, **options)
+      return train_searches(recipe, campaign.search, runs, place, **options)
     if campaign.best_of:
       searched, searches = campaign.best_of
-      runs = with_best(runs, self(searched), searches)
+      runs = with_best(runs, self.trials(searched), searches)
     if first:
       if isinstance(runs, int):
         runs = vs.Runs.independent(runs)
       runs = runs[first:]
     return vs.train(recipe, runs, place, **options)
+
+  def trials(self, name: str) -> Trials:
+    """The trials of a campaign of searches."""
+    campaign = self.campaigns[name]
+    return trials_of(self(name), campaign.search, len(campaign.runs))
 
   def errors(
     self,
@@ -282,20 +274,23 @@ class Trained:
     return self.folder / folder
 
 
-def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
+def with_best(runs: vs.Runs, trials: Trials, searches: int) -> vs.Runs:
   """Return the runs with hyperparameters of the best trials of some searches, run i with
   those of search i modulo `searches`.
 
   Raises:
     UserError: in one of these searches all trials failed.
   """
-  trials = trials_of(searched)
-  best = trials.best()
-  failed = set(range(searches)) - set(best)
-  if failed:
-    raise UserError(f"all trials of search {min(failed)} failed: search other values")
-  places = [best[i % searches] for i in range(len(runs))]
-  best_values = {name: column[places] for name, column in trials.values.items()}
+  failed = trials.incumbents()[:searches, -1] < 0
+  if failed.any():
+    raise UserError(
+      f"all trials of search {failed.argmax()} failed: search other values"
+    )
+  search_of_run = np.arange(len(runs)) % searches
+  best_values = {
+    name: trials.of_best(values)[search_of_run]
+    for name, values in trials.values.items()
+  }
   return dataclasses.replace(runs, values=runs.values | best_values)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from experiments.bouthillier2021 import algorithms
 from experiments.bouthillier2021.campaigns import (
   EVERYTHING,
   FIXED,
@@ -28,10 +27,11 @@ def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
   """Return what each run of a campaign is measured by, or the best trial of each search:
   test accuracy, or the metric of its recipe; NaN where it diverged.
   """
-  results = trained(name)
   campaign = trained.campaigns[name]
   if campaign.search:
-    return algorithms.best_scores(results)
+    trials = trained.trials(name)
+    return trials.of_best(trials.measured)
+  results = trained(name)
   measured = results[score(campaign.recipe)].values.astype(float)
   return np.where(results.diverged, np.nan, measured)
 

@@ -15,7 +15,9 @@ from flax import nnx
 from jax import lax
 
 import vmapseeds as vs
-from vmapseeds import lanes
+from vmapseeds.convolutions import LOWERINGS
+from vmapseeds.convolutions import lowering as lowered_by
+from vmapseeds.target import compiling_for
 
 LAYOUTS = {
   "last": ("NHWC", "HWIO", "NHWC"),
@@ -373,12 +375,12 @@ def test_programs_without_convolutions_and_other_types_pass_through():
 
 
 @pytest.mark.parametrize(
-  ("lowering", "width"), [*itertools.product(lanes.LOWERINGS, (1, 3)), (None, 2)]
+  ("lowering", "width"), [*itertools.product(LOWERINGS, (1, 3)), (None, 2)]
 )
 def test_lanes_make_convolutions_fast_as_their_lowering_says(lowering, width):
   x, w = random(0, 2, 2, 6, 5), random(1, 5, 2, 2, 3, 3) / 3
   step = jax.grad(functools.partial(loss, conv), 1)
-  spread = lanes.spread(step, width=width, lowering=lowering)
+  spread = vs.spread(step, width=width, lowering=lowering)
   found = np.concatenate([values for _, values in spread(x, w)])
   for ours, kernel in zip(found, w, strict=True):
     theirs = jax.jit(step)(x, kernel)
@@ -386,7 +388,7 @@ def test_lanes_make_convolutions_fast_as_their_lowering_says(lowering, width):
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
-@pytest.mark.parametrize("lowering", lanes.LOWERINGS)
+@pytest.mark.parametrize("lowering", LOWERINGS)
 def test_accelerators_get_the_products_of_convolutions_by_hand(platform, lowering):
   """Each convolution and matrix product of the program for an accelerator, whether
   gradients are recognised or are the rule's own.
@@ -403,7 +405,7 @@ def test_accelerators_get_the_products_of_convolutions_by_hand(platform, lowerin
 
   def products(convolve):
     fast = vs.fast_convolutions(functools.partial(gradient, convolve))
-    with lanes.compiling_for(platform), lanes.lowering(lowering):
+    with compiling_for(platform), lowered_by(lowering):
       program = jax.jit(jax.vmap(fast)).trace(w, v)
     target = {"gpu": "cuda"}.get(platform, platform)
     text = program.lower(lowering_platforms=(target,)).as_text()
@@ -432,5 +434,5 @@ def test_a_hand_placed_convolution_takes_the_lowering_of_its_lanes():
     ("im2col", {}),
     ("grouped", {"xla": 1}),
   ):
-    with lanes.lowering(lowering):
+    with lowered_by(lowering):
       assert parts(lambda x, w: fast(x, w), x, w) == expected

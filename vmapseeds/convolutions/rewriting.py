@@ -19,26 +19,17 @@ from jax.extend.core import Var
 from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
-from vmapseeds.errors import say
-from vmapseeds.jaxprs import equations_of, evaluate_program, rewrite_program
-from vmapseeds.lanes import onednn
-from vmapseeds.lanes.convolution import (
+from vmapseeds.convolutions.primitive import (
   Window,
   convolve,
   convolve_p,
   current_lane_parameters,
 )
-from vmapseeds.lanes.one_device import on_one_device
-from vmapseeds.lanes.xla import turned
-from vmapseeds.target import is_for_this_machine, platform
+from vmapseeds.convolutions.xla import turned
+from vmapseeds.errors import say
+from vmapseeds.jaxprs import Equation, equations_of, rewrite_function
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-# What draws, and the kinds of keys for which JAX's batching rule draws for all lanes by
-# the first lane's key
-DRAWS = {"random_bits", "random_split", "random_fold_in"}
-BATCHED_KEYS = {"key<rbg>", "key<urbg>"}
 
 
 def fast_convolutions(function: Function) -> Function:
@@ -54,35 +45,7 @@ def fast_convolutions(function: Function) -> Function:
   >>> jax.jit(convolved)(lines, kernel).shape
   (2, 4, 6)
   """
-
-  return _with_replacements(function, _fast_equations)
-
-
-def fast_convolutions_of_lane(function: Function) -> Function:
-  """Return a lane's function with its convolutions made fast, on the lane's device.
-
-  Raises:
-    UserError: when called, if it computes on several devices.
-  """
-  return _with_replacements(function, _equations_of_a_lane)
-
-
-def _with_replacements(function, replace):
-  @functools.wraps(function)
-  def replaced(*args, **kwargs):
-    program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-    program = rewrite_program(program, replace)
-    found = evaluate_program(program, *jax.tree.leaves((args, kwargs)))
-    return jax.tree.unflatten(jax.tree.structure(shapes), found)
-
-  return replaced
-
-
-def _equations_of_a_lane(equation, made):
-  if platform() == "cpu" and is_for_this_machine() and onednn.multiplies(equation):
-    return equations_of(onednn.product(equation), equation.invars, equation)
-  fast = _fast_equations(equation, made)
-  return fast or on_one_device(equation, _equations_of_a_lane)
+  return rewrite_function(function, fast_equations)
 
 
 def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):
@@ -101,15 +64,17 @@ def conv_general_dilated(lhs, rhs, window_strides, padding, *args, **options):
   return fast_convolutions(convolve_plainly)(lhs, rhs)
 
 
-def _fast_equations(equation, made):
-  """Return the equations to compute a convolution with, or None."""
+def fast_equations(
+  equation: Equation, made: dict[Var, Equation]
+) -> list[Equation] | None:
+  """Return the equations to compute a convolution with, None for any other equation.
+
+  Args:
+    equation: of any program.
+    made: the equations of the same program, by their results.
+  """
   if equation.primitive is convolve_p:
     return [equation.replace(params=equation.params | current_lane_parameters())]
-  if equation.primitive.name in DRAWS and _draws_by_neighbours(equation):
-    one_by_one = jax.custom_batching.sequential_vmap(
-      functools.partial(equation.primitive.bind, **equation.params)
-    )
-    return equations_of(one_by_one, equation.invars, equation)
   if equation.primitive is not conv_general_dilated_p:
     return None
   lhs, rhs = equation.invars
@@ -150,10 +115,6 @@ def _unreversed_kernel(kernel, form, made):
   if set(before.params["dimensions"]) != set(pixels):
     return None
   return before.invars[0]
-
-
-def _draws_by_neighbours(equation):
-  return str(equation.invars[0].aval.dtype) in BATCHED_KEYS
 
 
 @functools.cache

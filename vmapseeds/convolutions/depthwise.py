@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vmapseeds.lanes import im2col
+from vmapseeds.convolutions import im2col
 
 # Bytes of `dy` in a block of a kernel gradient, which passes over them once for each
 # kernel element: they stay in cache.

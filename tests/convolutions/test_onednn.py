@@ -16,9 +16,9 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import lanes, machine
 from vmapseeds.campaign.bench import describe_precision
-from vmapseeds.lanes import fast_convolutions, onednn
-from vmapseeds.lanes.convolution import Window
-from vmapseeds.lanes.rewriting import fast_convolutions_of_lane
+from vmapseeds.convolutions import fast_convolutions, onednn
+from vmapseeds.convolutions.xla import Window
+from vmapseeds.lanes.one_lane import prepare_lane
 from vmapseeds.store.results import Results
 from vmapseeds.target import compiling_for
 from vmapseeds.training.inputs import DeviceExamples
@@ -165,7 +165,7 @@ def test_products_of_lanes_are_sums_in_float32_rounded_once(calls, examples, sum
     return jnp.matmul(x, w, preferred_element_type=sums)
 
   x, w = random(0, examples, 37), random(1, 37, 5)
-  program = jax.jit(fast_convolutions_of_lane(product))
+  program = jax.jit(prepare_lane(product))
   assert "__onednn$matmul" in program.lower(x, w).as_text()
   exact = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
   y = program(x, w)
@@ -179,7 +179,7 @@ def test_products_of_lanes_are_sums_in_float32_rounded_once(calls, examples, sum
 @needs_onednn
 def test_gradients_of_dense_layers_are_xlas(calls):
   x, w = random(0, 6, 37), random(1, 37, 5)
-  program = jax.jit(fast_convolutions_of_lane(dense))
+  program = jax.jit(prepare_lane(dense))
   assert program.lower(x, w).as_text().count("@__onednn$matmul") == 3
   for ours, theirs in zip(program(x, w), jax.jit(dense)(x, w), strict=True):
     assert ours.dtype == NARROW
@@ -194,9 +194,7 @@ def test_gradients_of_dense_layers_are_xlas(calls):
 def test_products_of_lanes_beside_each_other_are_xlas(calls, lane_count, shared):
   x, w = random(0, lane_count, 6, 37), random(1, lane_count, 37, 5)
   x = x[0] if shared else x
-  together = jax.jit(
-    jax.vmap(fast_convolutions_of_lane(dense), (None if shared else 0, 0))
-  )
+  together = jax.jit(jax.vmap(prepare_lane(dense), (None if shared else 0, 0)))
   assert ("__onednn$matmul" in together.lower(x, w).as_text()) == (lane_count == 1)
   for lane, outputs in enumerate(zip(*together(x, w), strict=True)):
     theirs = jax.jit(dense)(x if shared else x[lane], w[lane])
@@ -221,9 +219,7 @@ def test_other_products_stay_xlas(calls, x, w, options):
   options = dict(options)
   dtype = options.pop("dtype", NARROW)
   x, w = random(0, *x, dtype=dtype), random(1, *w, dtype=dtype)
-  program = jax.make_jaxpr(
-    fast_convolutions_of_lane(lambda x, w: jnp.matmul(x, w, **options))
-  )(x, w)
+  program = jax.make_jaxpr(prepare_lane(lambda x, w: jnp.matmul(x, w, **options)))(x, w)
   assert "dot_general" in str(program)
   assert "ffi_call" not in str(program)
 
@@ -232,9 +228,7 @@ def test_products_for_other_platforms_stay_xlas(calls):
   x, w = random(0, 6, 37), random(1, 37, 5)
   for platform, here in (("tpu", True), ("cpu", False)):
     with compiling_for(platform, here=here):
-      assert "ffi_call" not in str(
-        jax.make_jaxpr(fast_convolutions_of_lane(dense))(x, w)
-      )
+      assert "ffi_call" not in str(jax.make_jaxpr(prepare_lane(dense))(x, w))
 
 
 def test_bench_says_who_convolves(monkeypatch):
@@ -329,7 +323,7 @@ def test_the_identity_of_a_task_is_the_same_on_all_machines(monkeypatch):
   """It is taken from programs without calls of oneDNN."""
 
   def program(here):
-    with lanes.compiling_for("cpu", here=here):
+    with compiling_for("cpu", here=here):
       conv = fast_convolutions(convolution(2, 1, "SAME"))
       traced = jax.jit(conv).trace(random(0, 2, 5, 5, 3), random(1, 3, 3, 3, 4))
     return traced.lower(lowering_platforms=("cpu",)).as_text()
@@ -400,7 +394,7 @@ def test_calls_are_tried_once_for_a_version_and_a_processor(trial, monkeypatch, 
   ],
 )
 def test_other_machines_are_not_tried(trial, monkeypatch, name, value):
-  monkeypatch.setattr(f"vmapseeds.lanes.onednn.{name}", value)
+  monkeypatch.setattr(f"vmapseeds.convolutions.onednn.{name}", value)
   assert not ask_anew()
 
 

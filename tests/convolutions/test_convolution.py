@@ -13,17 +13,17 @@ from flax import nnx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vmapseeds.errors import UserError
-from vmapseeds.lanes import (
+from vmapseeds.convolutions import (
   LOWERINGS,
-  compiling_for,
   conv_general_dilated,
-  convolution,
+  cpu,
   depthwise,
-  forward,
   im2col,
   lowering,
+  primitive,
 )
+from vmapseeds.errors import UserError
+from vmapseeds.target import compiling_for
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -118,8 +118,8 @@ def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch)
   """52 images are 13 fours: without a divisor for the usual 32 images, they are one
   block.
   """
-  monkeypatch.setattr(forward, "GRADIENT_BYTES", 0)
-  monkeypatch.setattr(forward, "TOGETHER", 4)
+  monkeypatch.setattr(cpu, "GRADIENT_BYTES", 0)
+  monkeypatch.setattr(cpu, "TOGETHER", 4)
   taken, blocks = [], im2col.blocks
   monkeypatch.setattr(
     im2col, "blocks", lambda *given: taken.append(blocks(*given)) or taken[-1]
@@ -133,7 +133,7 @@ def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch)
 @pytest.mark.parametrize("images", [0, 1, 5])
 @pytest.mark.parametrize("channels", [3, 32])  # pairs of pixels, and pixels
 def test_joined_rows_equal_xla(monkeypatch, images, channels):
-  monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
+  monkeypatch.setattr(cpu, "JOINED_BYTES", 2**22)
   x, w = random(0, images, 7, 6, channels), random(1, 3, 2, channels, 16)
   options = dict(
     window_strides=(2, 1), padding=((0, 2), (3, 1)), dimension_numbers=NHWC
@@ -151,7 +151,7 @@ def test_joined_rows_equal_xla(monkeypatch, images, channels):
 
 
 def test_joined_rows_of_three_dimensions_equal_xla(monkeypatch):
-  monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
+  monkeypatch.setattr(cpu, "JOINED_BYTES", 2**22)
   x, w = random(0, 2, 3, 4, 5, 6, 16), random(1, 2, 3, 3, 3, 16, 16)
   options = dict(
     window_strides=(1, 1, 1),
@@ -178,11 +178,11 @@ def test_joined_rows_of_three_dimensions_equal_xla(monkeypatch):
 def test_one_network_equals_xla(
   monkeypatch, lanes, channels, kernel, strides, dilation, padding
 ):
-  """Each way of `lanes.forward`: few channels, strides by phases (some without a kernel
+  """Each way of `convolutions.cpu`: few channels, strides by phases (some without a kernel
   element), dilation, kernel gradients with swapped arrays. There are more images than a
   block of these holds, and a number that no block divides.
   """
-  monkeypatch.setattr(forward, "PHASED_ELEMENTS", 0)
+  monkeypatch.setattr(cpu, "PHASED_ELEMENTS", 0)
   for images in (17, 32) if lanes == 1 else (5,):
     batch = (lanes or 1, images)
     x, w = (
@@ -225,7 +225,7 @@ def test_many_channels_equal_xla(
   monkeypatch, images, spatial, channels, kernel, stride, padding
 ):
   """Without strides, all three parts use Winograd's transforms."""
-  monkeypatch.setitem(forward.MANY_PRODUCTS, "kernel", 64 * 128)
+  monkeypatch.setitem(cpu.MANY_PRODUCTS, "kernel", 64 * 128)
   options = dict(window_strides=(stride,) * 2, padding=padding, dimension_numbers=NHWC)
   x, w = (
     random(0, 1, images, *spatial, channels[0]),
@@ -256,7 +256,7 @@ def test_groups_of_one_network_equal_xla(
   monkeypatch, groups, channels, features, dtype, stride, dilation, dense
 ):
   if not dense:
-    monkeypatch.setattr(forward, "DENSE_PRODUCTS", 0)
+    monkeypatch.setattr(cpu, "DENSE_PRODUCTS", 0)
   monkeypatch.setattr(depthwise, "GRADIENT_BYTES", 1)  # an image at a time
   x = random(0, 3, 7, 6, groups * channels).astype(dtype)
   w = random(1, 3, 2, channels, groups * features).astype(dtype)
@@ -560,10 +560,10 @@ def test_what_is_traced_is_made_for_the_platform_that_is_said():
 
 def test_a_lowering_holds_within_its_context_alone():
   """Nested ones too, and after an error."""
-  assert convolution.current_lane_parameters()["lowering"] is None
+  assert primitive.current_lane_parameters()["lowering"] is None
   with lowering("grouped"):
     with pytest.raises(ZeroDivisionError), lowering("im2col"):
-      assert convolution.current_lane_parameters()["lowering"] == "im2col"
+      assert primitive.current_lane_parameters()["lowering"] == "im2col"
       raise ZeroDivisionError
-    assert convolution.current_lane_parameters()["lowering"] == "grouped"
-  assert convolution.current_lane_parameters()["lowering"] is None
+    assert primitive.current_lane_parameters()["lowering"] == "grouped"
+  assert primitive.current_lane_parameters()["lowering"] is None

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vmapseeds.lanes import im2col
+from vmapseeds.convolutions import im2col
 
 TILES = 128  # in a block
 # XLA's loops over fewer channels at a time take twice as long.

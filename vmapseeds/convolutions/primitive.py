@@ -5,7 +5,7 @@ when every lane has its own kernel.
 into one with `batch_group_count`; XLA runs both slower than one network after another.
 Here a convolution whose kernels have a lane axis runs as batched matrix products over
 patches (`im2col`), or one lane after another (`sequential`). On a CPU one lane's
-gradients are forward convolutions (`forward`).
+gradients are forward convolutions (`cpu`).
 
 Images, kernel and outputs meet in one trilinear form. Each part of it takes two of
 them, and gives what belongs to the third. So a derivative of a part is a part again.
@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from vmapseeds.convolutions import cpu, im2col, onednn
+from vmapseeds.convolutions.xla import XLA, OnCPU, Window
 from vmapseeds.errors import check_one_of
-from vmapseeds.lanes import forward, im2col, onednn
-from vmapseeds.lanes.xla import XLA, OnCPU, Window
 from vmapseeds.target import is_for_this_machine, platform
 
 # What sums in float32 in any case
@@ -96,7 +96,7 @@ def _apply_to_one_lane(left, right, *, part, window, like, platform, lowering, h
   if here and onednn.fits(part, window, like, left, right):
     window = dataclasses.replace(window, dtype=like.dtype)
     return _call_part(onednn, part, window, like, left, right).astype(like.dtype)
-  return _apply_form(forward, part, window, like, platform, left, right)
+  return _apply_form(cpu, part, window, like, platform, left, right)
 
 
 def _apply_form(form, part, window, like, platform, *arrays):

@@ -16,8 +16,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.lanes import depthwise, im2col, winograd
-from vmapseeds.lanes.xla import OnCPU, turned
+from vmapseeds.convolutions import depthwise, im2col, winograd
+from vmapseeds.convolutions.xla import OnCPU, turned
 
 # From version 0.11 on XLA's kernel is slow for short rows, from 0.12 on it is faster for
 # long ones.

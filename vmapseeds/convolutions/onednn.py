@@ -30,9 +30,9 @@ import jaxlib
 import numpy as np
 from jax.extend.core.primitives import dot_general_p
 
+from vmapseeds.convolutions import im2col
+from vmapseeds.convolutions.xla import XLA, Window, turned
 from vmapseeds.jaxprs import Program, equations
-from vmapseeds.lanes import im2col
-from vmapseeds.lanes.xla import XLA, Window, turned
 from vmapseeds.machine import cache_folder, instruction_set
 
 # With 0 in it, no call of oneDNN is made.
