@@ -1,10 +1,14 @@
-// How the search orders what it finds: pages that explain before pages that list.
+// How the search orders what it finds: an exact name first, then pages that explain before
+// pages that list, and at last what is a record.
 var Scorer = {
-  score: ([page, , , , score]) =>
-    /^(reference|_modules|programs|changelog|measurements)/.test(page) ? score - 12 : score,
+  score: ([page, , , , score, , kind]) => {
+    if (kind === "object") return score >= Scorer.objNameMatch ? score + 30 : score;
+    if (/^(changelog|_modules|gallery\/.*\/appendix|architecture|experiments)/.test(page)) return score - 30;
+    return /^(reference|programs|measurements|format|reliability|cost)/.test(page) ? score - 12 : score;
+  },
   objNameMatch: 11,
   objPartialMatch: 3,
-  objPrio: { 0: 0, 1: -3, 2: -6 },
+  objPrio: { 0: 0, 1: 0, 2: -6 },
   objPrioDefault: 0,
   title: 15,
   partialTitle: 7,
