@@ -11,6 +11,9 @@ import numpy as np
 from vmapseeds.errors import UserError, check_at_least, check_number
 from vmapseeds.stats._arrays import Array, Given, as_float64
 
+# In predictions: the run was not asked for this example. -1 is an answer, and wrong.
+NOT_ASKED = -2
+
 
 def refuse_traced(what: str, x: object) -> None:
   """Raises: UserError: `x` is traced, as under `jit` and `vmap`."""
@@ -104,8 +107,8 @@ def read_classes(
   contents: str = "class indices,",
   first_run: int = 0,
 ) -> Array:
-  """Return integers from `least` (-1 where a run may have no prediction) to num_classes
-  - 1. A `UserError` calls them `contents`.
+  """Return integers from `least` (`NOT_ASKED` of predictions) to num_classes - 1. A
+  `UserError` calls them `contents`.
   """
   x = read_array(what, x, axes, at_least)
   # An empty list has float64.
@@ -114,10 +117,13 @@ def read_classes(
   if x.dtype.kind not in "iu":
     raise UserError(f"{what} has dtype {x.dtype}: give {contents} integers")
   most = np.inf
-  allowed = f"{least} or more"
+  lowest_named = 0 if least == NOT_ASKED else least
+  allowed = f"{lowest_named} or more"
   if num_classes is not None:
     most = num_classes - 1
-    allowed = f"{least} to {most}"
+    allowed = f"{lowest_named} to {most}"
+  if least == NOT_ASKED:
+    allowed += f", -1 for none, {NOT_ASKED} where a run was not asked"
   # Two reductions, on the device that holds the array, which is fetched only if wrong.
   if int(x.min()) < least or int(x.max()) > most:
     x = np.asarray(x)
@@ -126,10 +132,69 @@ def read_classes(
   return x
 
 
-def read_predictions(predictions: object, num_classes: int) -> Array:
-  """Return predictions (runs, examples), -1 where there is none."""
-  num_classes = check_at_least("num_classes", num_classes, 1)
-  return read_classes("predictions", predictions, "runs examples", num_classes, -1)
+def read_predictions(
+  predictions: object,
+  num_classes: int | None,
+  what: str = "predictions",
+  at_least: int = 0,
+) -> Array:
+  """Return predictions (runs, examples): -1 where there is none, `NOT_ASKED` where the run
+  was not asked, which may also be masked, or NaN among floats.
+  """
+  axes = "runs examples"
+  if num_classes is not None:
+    num_classes = check_at_least("num_classes", num_classes, 1)
+  if isinstance(predictions, np.ma.MaskedArray):
+    predictions = fill_masked(predictions)
+  predictions = read_array(what, predictions, axes, at_least)
+  predictions = fill_missing(predictions)
+  return read_classes(what, predictions, axes, num_classes, NOT_ASKED, at_least)
+
+
+def fill_masked(classes: np.ma.MaskedArray) -> np.ndarray:
+  """Return integers with `NOT_ASKED` where they are masked; others as they are."""
+  if classes.dtype.kind not in "iu":
+    return classes
+  # A type of few bytes without a sign could not hold it.
+  return classes.astype(np.int64).filled(NOT_ASKED)
+
+
+def fill_missing(classes: Array) -> Array:
+  """Return whole numbers in floats as integers with `NOT_ASKED` where they are NaN; arrays
+  without NaN as they are.
+  """
+  # Python's own numbers have no `kind`.
+  if classes.dtype.kind != "f":
+    return classes
+  numbers = np.asarray(classes)
+  is_missing = np.isnan(numbers)
+  whole = np.where(is_missing, NOT_ASKED, np.rint(numbers))
+  if not is_missing.any() or (whole != numbers)[~is_missing].any():
+    return classes
+  return whole.astype(np.int64)
+
+
+def read_asked_errors(errors: object) -> tuple[Array, Array | None]:
+  """Return errors (runs, examples), False where the run was not asked, and which it was
+  asked; None for all. The others are masked, or NaN among floats.
+  """
+  if isinstance(errors, np.ma.MaskedArray):
+    mask = np.ma.getmaskarray(errors)
+    errors = errors.filled(0)
+  else:
+    errors = read_array("errors", errors, "runs examples")
+    mask = np.zeros(errors.shape, bool)
+    if errors.dtype.kind == "f":
+      numbers = np.asarray(errors)
+      mask = np.isnan(numbers)
+      if mask.any():
+        whole = np.where(mask, 0, numbers)
+        are_errors = np.isin(whole, (0, 1)).all()
+        errors = whole.astype(np.int8) if are_errors else numbers
+  errors = read_errors(errors)
+  if not mask.any():
+    return errors, None
+  return errors, ~mask
 
 
 def read_votes(
