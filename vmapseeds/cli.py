@@ -432,6 +432,7 @@ def import_command(flags: Namespace) -> None:
       values=flags.values,
       num_classes=flags.classes,
       class_names=flags.class_names or None,
+      example_ids=files_of(flags.example_ids, "--example-ids"),
       keep_logits=flags.keep_logits,
       name=flags.name,
       header=first_line_is_names,

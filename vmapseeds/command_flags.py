@@ -502,7 +502,10 @@ def import_flags(parser: Parser) -> None:
   parser.several(
     "--predictions",
     metavar="[SET=]FILE",
-    help="predicted classes, (runs, examples), -1 for none (or --logits)",
+    help=(
+      "predicted classes, (runs, examples), -1 for none, which is an error, -2 or nothing "
+      "where a run was not asked (or --logits)"
+    ),
   )
   parser.several(
     "--logits",
@@ -536,6 +539,14 @@ def import_flags(parser: Parser) -> None:
     "--class-names",
     metavar="NAME",
     help="what reports call the classes, the first class 0 (default: numbers)",
+  )
+  parser.several(
+    "--example-ids",
+    metavar="[SET=]FILE",
+    help=(
+      "the id of each example, one a line, or .npy, .npz or .parquet: what tables show, "
+      "and by which compare matches the examples of two folders (default: none)"
+    ),
   )
   parser.add(
     "--name",

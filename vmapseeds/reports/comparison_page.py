@@ -30,6 +30,7 @@ from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.sides import (
   Side,
   check_comparable,
+  in_order_of,
   matched_rows,
   performance_on_examples,
   read_side,
@@ -246,6 +247,9 @@ def compare(
       runs row by row, False compares all against all.
     output: which output of role class, loss or score; by default the first of A.
 
+  Test examples with ids are matched by these, and classes with names by these; others by
+  their places and numbers.
+
   Of a folder of searches the best trial of each search is compared: searches are the runs.
 
   Returns:
@@ -275,6 +279,7 @@ def compare(
   # Without a second folder, two values of one folder are compared.
   for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
     side = read_side(folder, against, "against", test_set, epoch, first.output, over)
+    side = in_order_of(first, side)
     check_comparable(first, side)
     sides[letter] = side
 

@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
 from rich.progress import track
 
@@ -43,6 +44,8 @@ from vmapseeds.results.given import (
   AXES,
   GivenArray,
   arrays_by_test_set,
+  ids_by_test_set,
+  in_order_of_ids,
   is_seed,
   read_table,
   read_values,
@@ -50,6 +53,7 @@ from vmapseeds.results.given import (
 )
 from vmapseeds.results.opening import open_results
 from vmapseeds.stats.reading import (
+  NOT_ASKED,
   check_finite,
   describe_axes,
   read_classes,
@@ -71,7 +75,9 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
+from vmapseeds.training.names import EXAMPLE_ID
 from vmapseeds.training.outputs import Output
+from vmapseeds.training.runs import as_bytes, texts_of
 
 BLOCK_BYTES = 2**25
 Columns = dict[str, np.ndarray]
@@ -87,6 +93,7 @@ class Tested:
   num_classes: int
   logits: np.dtype | None = None  # None where they are not kept
   class_names: Sequence[str] | None = None
+  ids: Mapping[str, Shaped[np.ndarray, " examples"]] = MappingProxyType({})
 
 
 class Recorder:
@@ -113,6 +120,10 @@ class Recorder:
       or one more than the highest class in the labels and in what is added first.
     class_names: what reports call the classes, the first class 0; of a folder that is
       there, from now on.
+    example_ids: what reports and tables call the examples, and by which `vs.compare`
+      matches those of two folders: (examples,), or test set -> those; by default the
+      index of a series of labels that does more than count. A frame of predictions with
+      ids as its columns is read in their order.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the folder's name.
     header: whether the first line of a text file of labels is names, where it may be
@@ -131,6 +142,7 @@ class Recorder:
     labels: Any = None,
     num_classes: int | None = None,
     class_names: Sequence[str] | None = None,
+    example_ids: Any = None,
     keep_logits: bool = False,
     name: str | None = None,
     header: bool | None = None,
@@ -143,6 +155,8 @@ class Recorder:
     self._labels: ArraysBySet = {}
     if labels is not None:
       self._labels = arrays_by_test_set("labels", labels, header)
+    counts = {name: source.shape[0] for name, source in self._labels.items()}
+    self._ids = ids_by_test_set(example_ids, labels, counts)
     if progress:
       say_notes(self._labels)
     if class_names is not None:
@@ -169,6 +183,11 @@ class Recorder:
     """Return the names of the test sets."""
     return [*self._tested.labels]
 
+  @property
+  def ids(self) -> Mapping[str, Shaped[np.ndarray, " examples"]]:
+    """Return the ids of the examples of the test sets that have some."""
+    return self._ids if self._results is None else self._tested.ids
+
   def has(self, **values: Any) -> bool:
     """Return whether any process has added a run of these seeds and values."""
     if not is_occupied(self.path):
@@ -187,10 +206,13 @@ class Recorder:
     """Add a finished run, or several.
 
     Args:
-      predictions: (examples,), class indices, -1 for none; of several runs (runs,
-        examples). Of several test sets, test set -> those.
+      predictions: (examples,), class indices, -1 for none, which is an error; of several
+        runs (runs, examples). Of several test sets, test set -> those. Where a run was
+        not asked for an example, as of other folds, -2, masked, or NaN among floats: it
+        then counts in no statistic.
       logits: (examples, classes) or (runs, examples, classes), instead of predictions.
         A run predicts the class with the largest logit, the lowest such class on ties.
+        All NaN, or masked, for an example that the run was not asked for.
       **values: numbers that tell runs apart: `seed`, or `seed_<source>` for each source
         of randomness, and hyperparameters by any names. Of several runs, one each. All
         runs of a folder have the same names.
@@ -200,6 +222,7 @@ class Recorder:
         or a run of these seeds and values is there. Nothing is added then.
     """
     kind, arrays = choose_kind(predictions, logits)
+    arrays = in_order_of_ids(kind, arrays, self.ids)
     runs = arrays_by_test_set(kind, with_runs_axis(kind, arrays))
     self.add_sources(runs, values)
 
@@ -256,8 +279,14 @@ class Recorder:
       )
     results = Results(self.path, root)
     test_sets, classes = root["test_sets"], root["num_classes"]
-    examples = results.read_plan([f"{name}/labels" for name in test_sets])
+    examples = results.read_plan(results.examples)
     labels = {name: examples[f"{name}/labels"] for name in test_sets}
+    ids = {}
+    for name in test_sets:
+      stored = examples.get(f"{name}/{EXAMPLE_ID}")
+      if stored is not None:
+        ids[name] = texts_of(stored)
+    self._check_ids(ids)
     self._check_labels(labels, classes)
     if self._num_classes not in (None, classes):
       raise UserError(
@@ -270,7 +299,7 @@ class Recorder:
     logits_dtype = None
     if logits is not None:
       logits_dtype = np.dtype(logits["dtype"])
-    self._tested = Tested(labels, classes, logits_dtype)
+    self._tested = Tested(labels, classes, logits_dtype, ids=ids)
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
@@ -279,6 +308,17 @@ class Recorder:
       )
     self._results = results
     return results
+
+  def _check_ids(self, stored: Mapping[str, Shaped[np.ndarray, " examples"]]) -> None:
+    """Raise `UserError` if ids were given, and are not those of the folder."""
+    for name, ids in self._ids.items():
+      theirs = stored.get(name)
+      if theirs is None or np.array_equal(ids, theirs):
+        continue
+      difference = "others than those there"
+      if set(ids.tolist()) == set(theirs.tolist()):
+        difference = "in another order than there: bring the examples in one order"
+      raise UserError(f"{self.path}: the example ids of {name} are {difference}")
 
   def _check_labels(self, stored: Mapping[str, np.ndarray], num_classes: int) -> None:
     """Raise `UserError` if labels were given, and are not those of the folder."""
@@ -306,6 +346,9 @@ class Recorder:
     append_runs(self.path, columns, no_runs)
 
     labels = {f"{name}/labels": array for name, array in tested.labels.items()}
+    ids = {f"{name}/{EXAMPLE_ID}": as_bytes(texts) for name, texts in self._ids.items()}
+    axes: dict[str, tuple[str, ...]] = dict.fromkeys(labels, ("example",))
+    axes |= dict.fromkeys(ids, ("example", "id_letter"))
     origins = [*runs.values(), *self._labels.values()]
     with create_folder(
       self.path,
@@ -313,8 +356,8 @@ class Recorder:
       extents=[count],
       block_runs=block_runs,
       columns=columns,
-      examples=labels,
-      dimensions=dict.fromkeys(labels, ("example",)),
+      examples=labels | ids,
+      dimensions=axes,
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
     ) as results:
@@ -450,7 +493,14 @@ def make_blocks(
       else:
         predicted = classes_in(source, block, rows.start, tested.num_classes)
       outputs[f"{name}/predictions"] = predicted
-      outputs[f"{name}/accuracy"] = (predicted == tested.labels[name]).mean(1)
+      asked = (predicted != NOT_ASKED).sum(1)
+      if not asked.all():
+        run = rows.start + int(asked.argmin())
+        raise UserError(
+          f"{source.what}: run {run} was asked for no example, leave it out"
+        )
+      right = (predicted == tested.labels[name]).sum(1)
+      outputs[f"{name}/accuracy"] = right / asked
       if tested.logits is not None:
         outputs[f"{name}/logits"] = block
     # Predictions are classes and logits are finite, or they were refused.
@@ -463,7 +513,9 @@ def classes_in(
   source: GivenArray, block: np.ndarray, first: int, most: int
 ) -> Integer[np.ndarray, "runs examples"]:
   """Return predictions; a `UserError` names the place of the first that is no class."""
-  return read_classes(source.what, block, AXES[source.kind], most, -1, first_run=first)
+  return read_classes(
+    source.what, block, AXES[source.kind], most, NOT_ASKED, first_run=first
+  )
 
 
 def highest_class(runs: ArraysBySet, most: int, steps: Sequence[slice]) -> int:
@@ -605,10 +657,11 @@ def with_class_names(names: Sequence[str], root: Description) -> Description:
 def class_of_largest_logit(
   logits: Float[np.ndarray, "runs examples classes"], first: int, what: str = "logits"
 ) -> Int[np.ndarray, "runs examples"]:
-  """Return the class with the largest logit, the lowest on ties.
+  """Return the class with the largest logit, the lowest on ties; `NOT_ASKED` where all
+  logits of an example are NaN.
 
   Raises:
-    UserError: a logit is infinite or NaN, which argmax picks.
+    UserError: another logit is infinite or NaN, which argmax picks.
   """
   predictions = np.empty(logits.shape[:2], np.int16)
   # The conversion is exact, and comparing float32 is several times faster than
@@ -616,8 +669,12 @@ def class_of_largest_logit(
   dtype = np.promote_types(logits.dtype, np.float32)
   for run, logits_of_run in enumerate(logits):
     converted = np.asarray(logits_of_run, dtype)
+    is_missing = np.isnan(converted[:, 0])
+    if is_missing.any():
+      is_missing &= np.isnan(converted).all(axis=1)
+      converted = np.where(is_missing[:, None], 0, converted)
     check_finite(what, converted[None], AXES["logits"], first + run)
-    predictions[run] = converted.argmax(axis=1)
+    predictions[run] = np.where(is_missing, NOT_ASKED, converted.argmax(axis=1))
   return predictions
 
 
@@ -704,6 +761,7 @@ def import_runs(
   values: Any = None,
   num_classes: int | None = None,
   class_names: Sequence[str] | None = None,
+  example_ids: Any = None,
   keep_logits: bool = False,
   name: str | None = None,
   header: bool | None = None,
@@ -722,10 +780,13 @@ def import_runs(
       NumPy can read), or the paths of `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or
       `.parquet` files; of several test sets, test set -> those. A folder with runs has its labels already.
     predictions: (runs, examples), class indices. -1 means that a run predicts no class,
-      which counts as an error.
+      which counts as an error. -2, masked, NaN among floats, or an empty cell of a text
+      file means that the run was not asked for the example, as of other folds: it then
+      counts in no statistic.
     logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of
       predictions. A run predicts the class with the largest logit, the lowest such
-      class on ties. bfloat16 is kept as float32, which loses nothing.
+      class on ties. All are NaN, or masked, for an example that the run was not asked
+      for. bfloat16 is kept as float32, which loses nothing.
     values: the runs table, name -> a number for each run, a frame of pandas, or a
       `.csv`, `.tsv`, `.txt`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
       `compare` pairs runs, and hyperparameters by any names.
@@ -733,6 +794,10 @@ def import_runs(
       or one more than the highest class that occurs.
     class_names: what reports call the classes, the first class 0; of a folder with runs,
       from now on.
+    example_ids: what reports and tables call the examples, and by which `vs.compare`
+      matches those of two folders: (examples,), a file with one a line, or test set ->
+      those; by default the index of a series of labels that does more than count. A frame
+      of predictions with ids as its columns is read in their order.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions
       or logits.
@@ -753,6 +818,23 @@ def import_runs(
     raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
+  files = arrays if isinstance(arrays, dict) else {"": arrays}
+  first_file = next(iter(files.values()), None)
+  if name is None:
+    is_file = isinstance(first_file, str | os.PathLike)
+    name = Path(first_file).stem if is_file else IMPORTED
+  recorder = Recorder(
+    out,
+    labels=labels,
+    num_classes=num_classes,
+    class_names=class_names,
+    example_ids=example_ids,
+    keep_logits=keep_logits,
+    name=name,
+    header=header,
+    progress=progress,
+  )
+  arrays = in_order_of_ids(kind, arrays, recorder.ids)
   runs = arrays_by_test_set(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
     values, note = read_table(Path(values))
@@ -760,19 +842,6 @@ def import_runs(
       say(note)
   if progress:
     say_notes(runs)
-  if name is None:
-    first = next(iter(runs.values()))
-    name = first.file.stem if first.file else IMPORTED
-  recorder = Recorder(
-    out,
-    labels=labels,
-    num_classes=num_classes,
-    class_names=class_names,
-    keep_logits=keep_logits,
-    name=name,
-    header=header,
-    progress=progress,
-  )
   if block_runs is None:
     block_runs = runs_in_block(runs)
   recorder.add_sources(

@@ -22,6 +22,7 @@ from vmapseeds.stats import device_counts
 from vmapseeds.stats._arrays import Array, Given
 from vmapseeds.stats.reading import (
   NOT_ASKED,
+  label_by_column,
   read_asked_errors,
   read_errors,
   read_labels,
@@ -324,6 +325,7 @@ def counts_of_votes(
       )
     return predictions
   num_classes = check_at_least("num_classes", num_classes, 1)
+  labels = label_by_column(predictions, labels)
   predictions = read_predictions(predictions, num_classes)
   runs, examples = predictions.shape
   if labels is _NO_LABELS:

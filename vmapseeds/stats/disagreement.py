@@ -17,7 +17,7 @@ from vmapseeds.stats.intervals import (
   mean_over_pairs_se,
   nonnegative_interval,
 )
-from vmapseeds.stats.reading import NOT_ASKED, read_level, read_predictions
+from vmapseeds.stats.reading import NOT_ASKED, pair_by_index, read_level, read_predictions
 from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 
@@ -41,6 +41,9 @@ def churn(
   >>> print(churn([0, 1, 2, 2], [0, 2, 2, 1]))
   0.5
   """
+  predictions_a, predictions_b = pair_by_index(
+    predictions_a=predictions_a, predictions_b=predictions_b
+  )
   a = read_predictions(predictions_a, None, "predictions_a", at_least=1)
   b = read_predictions(predictions_b, None, "predictions_b", at_least=1)
   # A single run is compared with all runs of the other.

@@ -159,17 +159,22 @@ def fill_masked(classes: np.ma.MaskedArray) -> np.ndarray:
   return classes.astype(np.int64).filled(NOT_ASKED)
 
 
-def fill_missing(classes: Array) -> Array:
-  """Return whole numbers in floats as integers with `NOT_ASKED` where they are NaN; arrays
-  without NaN as they are.
+def fill_missing(classes: Array, known_to_miss: bool = False) -> Array:
+  """Return whole numbers in floats as integers with `NOT_ASKED` where they are NaN; other
+  arrays as they are.
+
+  Args:
+    classes: the array.
+    known_to_miss: whether these are some of the rows of an array that has NaN; floats of
+      which none is NaN are no classes otherwise.
   """
-  # Python's own numbers have no `kind`.
   if classes.dtype.kind != "f":
     return classes
   numbers = np.asarray(classes)
   is_missing = np.isnan(numbers)
   whole = np.where(is_missing, NOT_ASKED, np.rint(numbers))
-  if not is_missing.any() or (whole != numbers)[~is_missing].any():
+  has_missing = known_to_miss or is_missing.any()
+  if not has_missing or (whole != numbers)[~is_missing].any():
     return classes
   return whole.astype(np.int64)
 
@@ -203,6 +208,7 @@ def read_votes(
   num_classes: int,
 ) -> tuple[Array, Array]:
   """Return predictions (runs, examples) and the labels (examples,) that fit them."""
+  labels = label_by_column(predictions, labels)
   predictions = read_predictions(predictions, num_classes)
   return predictions, read_labels(labels, num_classes, "predictions", predictions.shape)
 
@@ -256,8 +262,69 @@ def read_reals(
   return as_float64(read_numbers(what, x, axes, at_least))
 
 
+def pair_by_index(**given: Any) -> list[Any]:
+  """Return what is given by name, series of pandas in the order of the first one's index:
+  position alone would pair numbers of different runs.
+
+  Raises:
+    UserError: two series have indices with other entries.
+  """
+  first = None
+  paired = []
+  for name, x in given.items():
+    if not is_series(x):
+      paired.append(x)
+      continue
+    if first is None:
+      first, index = name, x.index
+    if not x.index.equals(index):
+      are_same = index.is_unique and x.index.is_unique and len(x) == len(index)
+      if not are_same or not x.index.isin(index).all():
+        raise UserError(
+          f"{first} and {name} are series with different indices: give both the index that "
+          f"pairs them, such as the seed, or {first}.to_numpy() and so on to pair them by "
+          "position"
+        )
+      x = x.reindex(index)
+    paired.append(x)
+  return paired
+
+
+def is_series(x: Any) -> bool:
+  """Return whether this is a series of pandas, or of a like library."""
+  # Lists have an `index`, too.
+  return hasattr(x, "reindex") and getattr(x, "ndim", 0) == 1
+
+
+def label_by_column(predictions: Any, labels: Any) -> Any:
+  """Return labels in the order of the columns of a frame of predictions, if they are a
+  series with these as its index; other labels as they are.
+
+  Raises:
+    UserError: their index has other entries than the columns.
+  """
+  columns = getattr(predictions, "columns", None)
+  if columns is None or not is_series(labels):
+    return labels
+  # pandas numbers what no one names.
+  if any(np.array_equal(each, np.arange(len(each))) for each in (columns, labels.index)):
+    return labels
+  if columns.equals(labels.index):
+    return labels
+  are_same = columns.is_unique and labels.index.is_unique
+  if not are_same or set(columns) != set(labels.index):
+    raise UserError(
+      "the index of the labels and the columns of the predictions are different examples: "
+      "give a label for each column, or labels.to_numpy() to take them in their order"
+    )
+  return labels.reindex(columns)
+
+
 def read_series(axis: str, **series: object) -> list[np.ndarray]:
-  """Return series of equal length, given by name: finite numbers in float64."""
+  """Return series of equal length, given by name: finite numbers in float64. Series of
+  pandas are paired by their index.
+  """
+  series = dict(zip(series, pair_by_index(**series), strict=True))
   arrays = {name: read_reals(name, x, axis) for name, x in series.items()}
   lengths = {len(x) for x in arrays.values()}
   if len(lengths) > 1:

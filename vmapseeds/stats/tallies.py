@@ -39,7 +39,12 @@ from vmapseeds.stats.counts import (
   counts_of_errors,
   sparse_votes,
 )
-from vmapseeds.stats.reading import NOT_ASKED, read_classes, read_votes
+from vmapseeds.stats.reading import (
+  NOT_ASKED,
+  label_by_column,
+  read_classes,
+  read_votes,
+)
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
 # counts once a block costs little, and few enough that float32 counts them exactly.
@@ -325,6 +330,7 @@ def tally(
   >>> print(tallies.runs, tallies.example_error_rates().round(3), tallies.expected_disagreement().value.round(6))
   3 [0.333 0.333] 0.666667
   """
+  labels = label_by_column(predictions, labels)
   return tally_blocks([predictions], labels, num_classes, pairs=pairs)
 
 
