@@ -495,6 +495,20 @@ def examples_command(flags: Namespace) -> None:
   table.print(most=flags.most, n=flags.n)
 
 
+def confusion_command(flags: Namespace) -> None:
+  """Print which classes the runs take for which, over all runs, and write a page with
+  counts and rates.
+  """
+  found = vmapseeds.confusion(
+    flags.folder,
+    where=parse_column_values(flags.where, "--where"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+  )
+  found.save(flags.out)
+  found.print()
+
+
 def compare_command(flags: Namespace) -> None:
   """Say which of two or more recipes is better, by how much and how surely. Write a page
   about it.
@@ -605,6 +619,7 @@ COMMANDS = {
   "compare": Command(compare_command, command_flags.compare_flags),
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
+  "confusion": Command(confusion_command, command_flags.confusion_flags),
   "recipes": Command(recipes_command),
   "bench": Command(bench_command, command_flags.bench_flags),
 }
@@ -661,6 +676,7 @@ READING = frozenset(
     "compare",
     "sample-size",
     "examples",
+    "confusion",
     "recipes",
   )
 )

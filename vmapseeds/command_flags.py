@@ -821,6 +821,35 @@ def sample_size_flags(parser: Parser) -> None:
   )
 
 
+def confusion_flags(parser: Parser) -> None:
+  parser.add("folder", metavar="DIR", help="results folder")
+  parser.several(
+    "--where",
+    metavar="COLUMN=NUMBER",
+    help=(
+      "take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9 "
+      "(default: all runs)"
+    ),
+  )
+  parser.add(
+    "--test-set",
+    default="test",
+    metavar="NAME",
+    help="which test set (default: test)",
+  )
+  parser.add(
+    "--epoch",
+    type=parse_whole_number,
+    metavar="N",
+    help="after which epoch (default: the end)",
+  )
+  parser.add(
+    "--out",
+    metavar="DIR",
+    help="folder for the page (default: DIR/report/confusion)",
+  )
+
+
 def examples_flags(parser: Parser) -> None:
   parser.add("folder", metavar="DIR", help="results folder")
   parser.add(

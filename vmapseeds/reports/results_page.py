@@ -30,6 +30,7 @@ from vmapseeds.reports import (
   search_section,
   sweeps,
 )
+from vmapseeds.reports.confusion import table_of_confusion
 from vmapseeds.reports.documents import (
   Cell,
   Document,
@@ -66,6 +67,7 @@ from vmapseeds.results.formatting import (
   run_count,
   scale_and_suffix,
   show,
+  show_class,
   show_interval,
 )
 from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
@@ -740,6 +742,12 @@ def _sections_of_output(
   if not runs:
     return page_sections
 
+  # Without common labels, the classes are right and wrong.
+  if runs.role == "class" and runs.pooled:
+    classes = [show_class(k, runs.class_names) for k in range(runs.num_classes)]
+    table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
+    if table.rows:
+      page_sections.append(Section(heading("Confusion"), tables=[table]))
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.

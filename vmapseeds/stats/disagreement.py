@@ -6,6 +6,8 @@ is never a vote. Where a run was not asked for an example, which is -2, masked, 
 among floats, it is left out: every mean and share is over what was asked.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -286,3 +288,55 @@ def ensemble_accuracy(
   counts = counts_of_votes(predictions, num_classes, labels).of_asked_examples()
   is_right = plurality(counts) == counts.labels
   return safe_divide(is_right.sum(), counts.examples)
+
+
+class Confusion(NamedTuple):
+  """What runs predict for examples of each class: a row for each label, a column for each
+  predicted class, and a last one for answers that are no class.
+  """
+
+  # How many answers of all runs.
+  counts: Int[Array, "labels predicted"]
+  # Their share of the answers for examples of the label; NaN for a class of no example.
+  rates: Float[Array, "labels predicted"]
+
+
+def confusion_matrix(
+  predictions: Given["runs examples"] | VoteCounts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
+) -> Confusion:
+  """Return the confusion matrix over runs: N_ck, how many answers of the runs are k on
+  examples of class c, and N_ck / Σ_j N_cj.
+
+  Every answer of every run counts once, so the rates are means over runs and examples.
+  What a run was not asked for (-2) is no answer.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is an answer that is no class.
+    labels: (examples,), class indices.
+    num_classes: how many classes there are.
+
+  Returns:
+    `counts` and `rates`, (classes, classes + 1), a row for each label; the last column is
+    of answers that are no class.
+
+  Source: ours, of each run the usual one.
+
+  >>> found = confusion_matrix([[0, 1, 1], [0, 0, -1]], labels=[0, 0, 1], num_classes=2)
+  >>> found.counts
+  array([[3, 1, 0],
+         [0, 1, 1]])
+  >>> found.rates
+  array([[0.75, 0.25, 0.  ],
+         [0.  , 0.5 , 0.5 ]])
+  """
+  counts = counts_of_votes(predictions, num_classes, labels)
+  classes = counts.classes
+  matrix = np.zeros((classes, classes + 1), np.int64)
+  cells = counts.cells
+  of_labels = np.asarray(counts.labels)
+  np.add.at(matrix, (of_labels[cells.example], cells.class_index), cells.votes)
+  without_class = counts.times_asked - counts.voted
+  np.add.at(matrix[:, classes], of_labels, without_class)
+  return Confusion(matrix, safe_divide(matrix, matrix.sum(axis=1, keepdims=True)))

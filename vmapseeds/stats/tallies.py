@@ -284,6 +284,7 @@ class Tallies(VoteCounts):
   vote_fractions = _as_tallies_method(disagreement.vote_fractions)
   plurality = _as_tallies_method(disagreement.plurality)
   ensemble_accuracy = _as_tallies_method(disagreement.ensemble_accuracy)
+  confusion_matrix = _as_tallies_method(disagreement.confusion_matrix)
   expected_disagreement = _as_tallies_method(disagreement.expected_disagreement)
   gde_gap = _as_tallies_method(calibration.gde_gap)
   cace = _as_tallies_method(calibration.cace)
