@@ -300,7 +300,9 @@ def test_mislabelled_examples_are_ranked_by_the_loss_where_it_is_kept(seeds, tra
   np.testing.assert_array_equal(
     np.argsort(table.rank_mislabelled.values), np.argsort(-mean, kind="stable")
   )
-  rows = [row["example"] for row in vs.example_table(results).document.record["mislabelled"]]
+  rows = [
+    row["example"] for row in vs.example_table(results).document.record["mislabelled"]
+  ]
   suspects = [e for e in np.argsort(-mean)[:20].tolist() if table.other_share[e] > 0.5]
   assert rows == suspects
 

@@ -522,7 +522,9 @@ def test_pairs_that_chance_explains_are_neither_counted_nor_listed(tmp_path):
   assert summary["pairs"] == []
   with io.StringIO() as printed:
     report.print(Console(file=printed, width=100))
-    (row,) = [line for line in printed.getvalue().splitlines() if "dependent pairs" in line]
+    (row,) = [
+      line for line in printed.getvalue().splitlines() if "dependent pairs" in line
+    ]
   assert not any(letter.isdigit() for letter in row)
   page = report.save(tmp_path / "page").read_text()
   assert "farthest from independence" not in page

@@ -23,9 +23,13 @@ ASKED = np.array([FOLD == run % FOLDS for run in range(RUNS)])
 ANSWERS = np.where(RNG.random((RUNS, N)) < 0.92, LABELS, (LABELS + 1) % CLASSES)
 PADDED = np.where(ASKED, ANSWERS, -2)
 VALUES = {"seed": np.repeat(np.arange(SEEDS), FOLDS), "fold": np.arange(RUNS) % FOLDS}
-ACCURACIES = np.array([np.mean(ANSWERS[r, a] == LABELS[a]) for r, a in enumerate(ASKED)])
+ACCURACIES = np.array(
+  [np.mean(ANSWERS[r, a] == LABELS[a]) for r, a in enumerate(ASKED)]
+)
 # The runs that were asked for an example, as rows of a table of three runs on all.
-WHOLE = np.array([ANSWERS[[s * FOLDS + FOLD[e] for s in range(SEEDS)], e] for e in range(N)]).T
+WHOLE = np.array(
+  [ANSWERS[[s * FOLDS + FOLD[e] for s in range(SEEDS)], e] for e in range(N)]
+).T
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,9 @@ def test_accuracy_is_over_what_was_asked(folder):
   np.testing.assert_allclose(vs.run_table(folder).accuracy, ACCURACIES)
 
 
-@pytest.mark.parametrize("form", ["masked", "floats", "csv", "npy", "frame", "recorder"])
+@pytest.mark.parametrize(
+  "form", ["masked", "floats", "csv", "npy", "frame", "recorder"]
+)
 def test_all_ways_to_say_it_are_stored_alike(form, folder, tmp_path):
   given = {
     "masked": np.ma.masked_array(ANSWERS, ~ASKED),
@@ -100,7 +106,10 @@ def test_logits_of_examples_that_were_not_asked_are_nan(tmp_path):
   brier = ((mean - np.eye(CLASSES)[LABELS]) ** 2).sum(1).mean()
   assert statistics["ensemble_brier"]["value"] == pytest.approx(brier, rel=1e-5)
   measured = vs.measure(results, ["brier"]).brier
-  own = [((p[r, a] - np.eye(CLASSES)[LABELS[a]]) ** 2).sum(1).mean() for r, a in enumerate(ASKED)]
+  own = [
+    ((p[r, a] - np.eye(CLASSES)[LABELS[a]]) ** 2).sum(1).mean()
+    for r, a in enumerate(ASKED)
+  ]
   np.testing.assert_allclose(measured, own, rtol=1e-4)
 
 
@@ -136,7 +145,9 @@ def test_reports_say_what_the_runs_that_were_asked_make_together(folder, tmp_pat
     vs.stats.expected_disagreement(WHOLE, CLASSES).value.item()
   )
   # Of other examples for each run, no variance on a test set can be told.
-  assert not {"distribution_sd", "independent_errors_sd", "dependent_pairs"} & set(found)
+  assert not {"distribution_sd", "independent_errors_sd", "dependent_pairs"} & set(
+    found
+  )
   assert any("asked for 20% of the examples" in text for text in summary["warnings"])
   hard = [row["example"] for row in summary["hard_examples"]]
   rates = (WHOLE != LABELS).mean(0)
@@ -159,7 +170,12 @@ def test_minus_one_stays_an_answer_and_a_note_says_so(tmp_path, capsys):
   padded = np.maximum(PADDED, -1)
   np.save(tmp_path / "p.npy", padded)
   np.save(tmp_path / "y.npy", LABELS)
-  files = ["--predictions", str(tmp_path / "p.npy"), "--labels", str(tmp_path / "y.npy")]
+  files = [
+    "--predictions",
+    str(tmp_path / "p.npy"),
+    "--labels",
+    str(tmp_path / "y.npy"),
+  ]
   cli.main(["import", *files, "--out", str(tmp_path / "a")])
   wrong = (padded == LABELS).mean()
   shown = capsys.readouterr()
@@ -184,8 +200,13 @@ def test_folders_of_such_runs_merge_and_compare(folder, tmp_path):
   )
   merged = vs.merge([folder, tmp_path / "b"], tmp_path / "both", progress=False)
   np.testing.assert_allclose(merged.accuracy, [*ACCURACIES, *np.ones(RUNS)])
-  found = vs.compare(folder, tmp_path / "b", paired=True, where={"fold": range(FOLDS)},
-                     against={"fold": range(FOLDS)}).only
+  found = vs.compare(
+    folder,
+    tmp_path / "b",
+    paired=True,
+    where={"fold": range(FOLDS)},
+    against={"fold": range(FOLDS)},
+  ).only
   assert found.found.difference == pytest.approx(ACCURACIES.mean() - 1)
   # Other examples of each run: nothing is said of other examples.
   assert found.elsewhere is None
@@ -195,8 +216,14 @@ def test_folders_of_such_runs_merge_and_compare(folder, tmp_path):
   ("given", "message"),
   [
     (np.full((2, N), -3), "predictions is -3 at run 0, example 0: give class indices"),
-    (np.where(np.arange(2)[:, None] == 1, -2, PADDED[:2] * 0), "run 1 was asked for no example"),
-    (np.where(PADDED[:2] == -2, np.nan, 0.5), "predictions has dtype float64: give class"),
+    (
+      np.where(np.arange(2)[:, None] == 1, -2, PADDED[:2] * 0),
+      "run 1 was asked for no example",
+    ),
+    (
+      np.where(PADDED[:2] == -2, np.nan, 0.5),
+      "predictions has dtype float64: give class",
+    ),
   ],
 )
 def test_mistakes(given, message, tmp_path):

@@ -66,7 +66,6 @@ def test_every_way_to_say_not_asked_is_the_same(form):
   np.testing.assert_array_equal(tallied.asked, ASKED.sum(0))
 
 
-
 def test_votes_of_annotators_are_of_those_who_were_asked():
   """47 to 63 of 300 annotators vote on each image, as on CIFAR-10's test set."""
   rng = np.random.default_rng(1)

@@ -421,7 +421,9 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
 
   noun = capitalized(noun)
   if not variance:
-    lead = f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"
+    lead = (
+      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"
+    )
     if runs.role == "score":
       middle = show_statistic("iqm")
       return f"{lead}; the middle half of the runs has {middle} on average."

@@ -19,7 +19,12 @@ from vmapseeds.stats.intervals import (
   mean_over_pairs_se,
   nonnegative_interval,
 )
-from vmapseeds.stats.reading import NOT_ASKED, pair_by_index, read_level, read_predictions
+from vmapseeds.stats.reading import (
+  NOT_ASKED,
+  pair_by_index,
+  read_level,
+  read_predictions,
+)
 from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 

@@ -307,7 +307,9 @@ def label_by_column(predictions: Any, labels: Any) -> Any:
   if columns is None or not is_series(labels):
     return labels
   # pandas numbers what no one names.
-  if any(np.array_equal(each, np.arange(len(each))) for each in (columns, labels.index)):
+  if any(
+    np.array_equal(each, np.arange(len(each))) for each in (columns, labels.index)
+  ):
     return labels
   if columns.equals(labels.index):
     return labels
