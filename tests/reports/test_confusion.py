@@ -45,7 +45,7 @@ def test_counts_and_rates_are_those_of_all_runs(folder):
   assert found.counts.columns.tolist() == [*NAMES, "none"]
   assert found.rates.loc["cat", "dog"] == due[0, 1] / due[0].sum()
   # The diagonal is the recall of each class, as a mean over runs.
-  recalls = [(ANSWERS[:, LABELS == c] == c).mean() for c in range(3)]
+  recalls = [(ANSWERS[:, c == LABELS] == c).mean() for c in range(3)]
   np.testing.assert_allclose(np.diag(found.rates), recalls)
   tallies = vs.stats.tally(ANSWERS, LABELS, 3)
   np.testing.assert_array_equal(tallies.confusion_matrix().counts, due)

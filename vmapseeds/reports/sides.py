@@ -256,18 +256,10 @@ def in_order_of(first: Side, other: Side) -> Side:
   if not _has_label_vector(other) or not _has_label_vector(first):
     labels = None
   order = None
-  both_have_ids = first.ids is not None and other.ids is not None
-  if both_have_ids and not np.array_equal(first.ids, other.ids):
-    places = pd.Index(other.ids)
-    if not places.is_unique or set(places) != set(first.ids):
-      missing = sorted(set(first.ids).difference(places)) or ["one twice"]
-      raise UserError(
-        f"{first.name} and {other.name} were tested on different examples, by their ids "
-        f"({missing[0]}): compare results of one test set"
-      )
-    order = places.get_indexer(first.ids)
-    if labels is not None:
-      labels = labels[order]
+  if first.ids is not None and other.ids is not None:
+    order = _order_by_ids(first, other, first.ids, other.ids)
+  if labels is not None and order is not None:
+    labels = labels[order]
   names, its_names = first.class_names, other.class_names
   if labels is not None and names and its_names and set(names) == set(its_names):
     # Classes of the same names in another order have other numbers.
@@ -276,6 +268,25 @@ def in_order_of(first: Side, other: Side) -> Side:
   if labels is None:
     labels = other.tested
   return other._replace(tested=labels, order=order)
+
+
+def _order_by_ids(
+  first: Side, other: Side, ids: np.ndarray, its_ids: np.ndarray
+) -> np.ndarray | None:
+  """Return where each of the first side's ids is among those of the other; None if they
+  are in one order.
+  """
+  if np.array_equal(ids, its_ids):
+    return None
+  places = pd.Index(its_ids)
+  missing = sorted(set(ids.tolist()) ^ set(its_ids.tolist()))
+  if missing or not places.is_unique:
+    raise UserError(
+      f"{first.name} and {other.name} were tested on different examples, by their ids, "
+      f"such as {missing[0] if missing else 'one that is there twice'}: compare results of "
+      "one test set"
+    )
+  return places.get_indexer(pd.Index(ids))
 
 
 def check_comparable(first: Side, other: Side) -> None:

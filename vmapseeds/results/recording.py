@@ -818,11 +818,10 @@ def import_runs(
     raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
-  files = arrays if isinstance(arrays, dict) else {"": arrays}
-  first_file = next(iter(files.values()), None)
   if name is None:
-    is_file = isinstance(first_file, str | os.PathLike)
-    name = Path(first_file).stem if is_file else IMPORTED
+    by_set = arrays if isinstance(arrays, dict) else {"test": arrays}
+    first = next(iter(by_set.values()), None)
+    name = Path(first).stem if isinstance(first, str | os.PathLike) else IMPORTED
   recorder = Recorder(
     out,
     labels=labels,

@@ -77,7 +77,7 @@ class Counts:
   @cached_property
   def run_examples(self) -> Int[np.ndarray, "runs"] | int:
     """Return how many examples each run was asked for."""
-    if self.asked is None:
+    if self.asked_of_run is None:
       return self.examples
     return count_errors(self.asked_of_run, axis=1)
 

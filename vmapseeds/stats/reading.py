@@ -156,7 +156,7 @@ def fill_masked(classes: np.ma.MaskedArray) -> np.ndarray:
   if classes.dtype.kind not in "iu":
     return classes
   # A type of few bytes without a sign could not hold it.
-  return classes.astype(np.int64).filled(NOT_ASKED)
+  return np.ma.filled(classes.astype(np.int64), NOT_ASKED)
 
 
 def fill_missing(classes: Array, known_to_miss: bool = False) -> Array:

@@ -19,7 +19,7 @@ N, SEEDS, FOLDS, CLASSES = 60, 3, 5, 3
 LABELS = RNG.integers(0, CLASSES, N)
 FOLD = RNG.permutation(N) % FOLDS
 RUNS = SEEDS * FOLDS
-ASKED = np.array([FOLD == run % FOLDS for run in range(RUNS)])
+ASKED = np.array([run % FOLDS == FOLD for run in range(RUNS)])
 ANSWERS = np.where(RNG.random((RUNS, N)) < 0.92, LABELS, (LABELS + 1) % CLASSES)
 PADDED = np.where(ASKED, ANSWERS, -2)
 VALUES = {"seed": np.repeat(np.arange(SEEDS), FOLDS), "fold": np.arange(RUNS) % FOLDS}
@@ -116,7 +116,7 @@ def test_logits_of_examples_that_were_not_asked_are_nan(tmp_path):
 def test_held_out_takes_imported_folds(folder):
   found = vs.held_out(folder)
   assert (found.runs == SEEDS).all()
-  votes = np.stack([(WHOLE == k).mean(0) for k in range(CLASSES)], axis=1)
+  votes = np.stack([(k == WHOLE).mean(0) for k in range(CLASSES)], axis=1)
   np.testing.assert_allclose(found.vote_fractions, votes)
   np.testing.assert_array_equal(found.prediction, votes.argmax(1))
   np.testing.assert_allclose(found.error_rate, (WHOLE != LABELS).mean(0))
