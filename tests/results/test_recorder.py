@@ -90,6 +90,53 @@ def test_one_by_one_several_at_once_and_imported(keep, tmp_path):
     assert is_sound(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+  ("predictions", "values"),
+  [
+    (
+      pd.DataFrame(PREDICTIONS).astype("Int64"),
+      pd.DataFrame({"seed": SEEDS, "lr": LRS}),
+    ),
+    (
+      pd.DataFrame(PREDICTIONS).astype("category"),
+      pd.DataFrame({"lr": LRS}, index=pd.Index(SEEDS, name="seed")),
+    ),
+    (
+      PREDICTIONS.astype(object),
+      pd.DataFrame({"seed": SEEDS, "lr": LRS}).convert_dtypes(dtype_backend="pyarrow"),
+    ),
+  ],
+)
+def test_frames_of_any_types(predictions, values, tmp_path):
+  results = vs.import_runs(
+    tmp_path / "r",
+    labels=pd.Series(LABELS, dtype="Int64"),
+    predictions=predictions,
+    values=values,
+    progress=False,
+  )
+  np.testing.assert_array_equal(results.predictions, PREDICTIONS)
+  np.testing.assert_array_equal(results.labels, LABELS)
+  np.testing.assert_array_equal(results.seed, SEEDS)
+  np.testing.assert_array_equal(results.lr, LRS)
+
+
+def test_the_remedy_for_names_of_classes_numbers_both_alike(tmp_path):
+  names = np.array(["eel", "cat", "dog", "ant"])
+  labels, predictions = pd.Series(names[LABELS]), names[PREDICTIONS]
+  with pytest.raises(
+    vs.UserError, match=r"labels holds texts, such as '...'"
+  ) as refused:
+    vs.Recorder(tmp_path / "r", labels=labels).add(predictions, seed=SEEDS, lr=LRS)
+  remedy = str(refused.value).partition("such as np.")[2]
+  numbered = np.searchsorted(np.unique(labels), labels)
+  assert remedy == "searchsorted(np.unique(labels), labels)"
+  recorder = vs.Recorder(tmp_path / "r", labels=numbered)
+  recorder.add(np.searchsorted(np.unique(labels), predictions), seed=SEEDS, lr=LRS)
+  accuracy = vs.open_results(tmp_path / "r").accuracy
+  np.testing.assert_array_equal(accuracy, (PREDICTIONS == LABELS).mean(1))
+
+
 @pytest.mark.slow
 def test_a_folder_is_resumed(tmp_path):
   record(tmp_path / "r", range(5))

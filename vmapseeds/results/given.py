@@ -20,9 +20,14 @@ from vmapseeds.results.text_tables import (
   read_values_table,
   without_index,
 )
-from vmapseeds.stats.reading import check_axes, describe_axes, read_array
+from vmapseeds.stats.reading import check_axes, describe_axes, plain_array, read_array
 from vmapseeds.store.files import short_message
-from vmapseeds.training.names import FOLDER_NAMES
+from vmapseeds.training.names import (
+  DIVERGED,
+  EXAMPLE_ID,
+  FOLDER_NAMES,
+  OF_TEST_SETS,
+)
 
 AXES = {
   "predictions": "runs examples",
@@ -33,7 +38,7 @@ AXES = {
 # nearly all of it.
 FORTRAN_BYTES = 2**31
 # Names that a column of the runs table would share with an array of the folder.
-ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
+ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED, EXAMPLE_ID)
 # Names of the runs table that mean seeds.
 SEED = "seed"
 
@@ -114,7 +119,7 @@ class GivenArray:
         block = block.float()
       elif dtype.endswith("bfloat16"):
         block = block.astype(np.float32)
-      block = np.asarray(block)
+      block = plain_array(block)
     # A file may have been written on a machine of the other byte order.
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
@@ -231,11 +236,20 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
   if isinstance(values, str | os.PathLike):
     values, _ = read_table(Path(values))
   if isinstance(values, pd.DataFrame):
+    # An index with a name is a column, such as `seed`.
+    values = values.reset_index(
+      [name for name in values.index.names if name is not None]
+    )
     values, _ = without_index(values)
     check_column_names("values", values)
   try:
-    table = {str(name): np.asarray(column) for name, column in dict(values).items()}
-  except (TypeError, ValueError, RuntimeError):
+    # Frames of all libraries have columns.
+    names = values.columns if hasattr(values, "columns") else values.keys()
+    # A series without names of its own is one column, whose rows are numbered.
+    if not all(isinstance(name, str) for name in names):
+      raise TypeError
+    table = {name: np.asarray(values[name]) for name in names}
+  except (AttributeError, TypeError, ValueError, RuntimeError):
     raise UserError(
       f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
     ) from None
@@ -291,7 +305,10 @@ def _column(name, column, runs):
     return np.array(seeds, np.int64)
   for run, value in enumerate(column):
     if not _is_finite(value):
-      raise UserError(f"{name} is {_format(value)} at run {run}: give finite numbers")
+      raise UserError(
+        f"{name} is {_format(value)} at run {run}: give finite numbers, "
+        "or leave the column out"
+      )
   return column.astype(np.float64)
 
 

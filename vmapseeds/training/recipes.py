@@ -32,6 +32,7 @@ from vmapseeds.training import objects
 from vmapseeds.training.names import (
   FOLDER_NAMES,
   MADE_COLUMNS,
+  OF_TEST_SETS,
   OPTIMIZERS,
   SOURCES,
   seed_column,
@@ -47,12 +48,6 @@ HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
 NOT_SWEPT = (
   *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
   *("values", "model_args", "metrics", "milestones", "normalize", "mean", "std"),
-)
-# Names of other arrays of a test set, which a metric cannot have.
-OF_TEST_SETS = (
-  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
-  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
-  "loss",
 )
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
@@ -458,6 +453,7 @@ class Recipe:
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
     taken = set(RESERVED).union(FIELDS, OF_TEST_SETS, self.values, self.model_args)
+    taken.add("loss")
     rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
       if safe_name("metric", name) in taken:
