@@ -247,7 +247,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
 @pytest.mark.parametrize(
   ("given", "said"),
   [
-    ({"seed": 1}, "the run has seed: runs of r have seed, lr, give the same"),
+    ({"seed": 1}, r"the run has seed: runs of \S*/r have seed, lr, give the same"),
     ({"seed": 0, "lr": 0.1}, "r has a run with seed=0, lr=0.1, or it is given twice"),
     ({"seed": 1.5, "lr": 1}, "seed is 1.5 at run 0: give a whole number from 0 on"),
     ({"seed": -1, "lr": 1}, "seed is -1 at run 0: give a whole number from 0 on"),
@@ -274,7 +274,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
     ),
     (
       {"seed": 1, "lr": 1, "predictions": {"shift": PREDICTIONS[0]}},
-      "test sets are shift, those of r are test: give the same, in this order",
+      r"test sets are shift, those of \S*/r are test: give the same, in this order",
     ),
     ({"predictions": None}, "give either predictions or logits"),
   ],
@@ -293,11 +293,11 @@ def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ("given", "said"),
   [
-    ({"labels": LABELS[::-1]}, "labels and r are of different examples, with as many"),
-    ({"labels": LABELS[1:]}, "labels and r are of different examples, of 39 and 40"),
-    ({"labels": {"shift": LABELS}}, "test sets are shift, those of r are test"),
-    ({"num_classes": 7}, "r has 4 classes, not 7"),
-    ({"keep_logits": True}, "r keeps no logits: leave keep_logits out"),
+    ({"labels": LABELS[::-1]}, r"labels and \S*/r are of different examples, with as many"),
+    ({"labels": LABELS[1:]}, r"labels and \S*/r are of different examples, of 39 and 40"),
+    ({"labels": {"shift": LABELS}}, r"test sets are shift, those of \S*/r are test"),
+    ({"num_classes": 7}, r"/r has 4 classes, not 7"),
+    ({"keep_logits": True}, r"/r keeps no logits: leave keep_logits out"),
     ({"name": 3}, "the name is 3: give text"),
   ],
 )
@@ -306,7 +306,7 @@ def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch
   recorder = record("r", range(1))
   with pytest.raises(vs.UserError, match=said):
     vs.Recorder("r", **given)
-  with pytest.raises(vs.UserError, match="'sed': runs of r have seed, lr"):
+  with pytest.raises(vs.UserError, match=r"'sed': runs of \S*/r have seed, lr"):
     recorder.has(sed=1)
   with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
     vs.Recorder("new")

@@ -371,7 +371,8 @@ def _read(
   except UserError as mistake:
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
-  return FolderReport(folder, name, subfolders, parts, lost)
+  # Its page may be saved when the working directory is another.
+  return FolderReport(as_folder(folder), name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:

@@ -13,6 +13,7 @@ import xarray as xr
 from jaxtyping import Shaped
 
 from vmapseeds.errors import UserError, safe_name, whole_number
+from vmapseeds.machine import local_path
 from vmapseeds.results.text_tables import (
   SUFFIXES,
   check_column_names,
@@ -72,7 +73,7 @@ class GivenArray:
     self.file: Path | None = None
     self._open: Callable[[], Any]
     if isinstance(array, str | os.PathLike):
-      self.file = Path(array)
+      self.file = local_path(array)
       self._open, self.note = open_file(self.file, kind, header)
     else:
       # Arrays of other libraries stay as they are: a block at a time is converted.
@@ -234,7 +235,7 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     UserError: it is no such table.
   """
   if isinstance(values, str | os.PathLike):
-    values, _ = read_table(Path(values))
+    values, _ = read_table(local_path(values))
   if isinstance(values, pd.DataFrame):
     # An index with a name is a column, such as `seed`.
     values = values.reset_index(

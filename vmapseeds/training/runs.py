@@ -692,7 +692,8 @@ def as_text(name: str, value: Any) -> str:
   elif isinstance(value, str):
     text = value
   else:
-    text = format_value(finite(name, value))
+    # All digits: the recipe gets this value again.
+    text = str(finite(name, value)).removesuffix(".0")
   # Names of programs have commas, and folders' paths have slashes.
   is_legal = text.isprintable() and not any(letter in text for letter in "/\\,")
   if not is_legal or len(text.encode()) > TEXT_BYTES:
@@ -704,8 +705,14 @@ def as_text(name: str, value: Any) -> str:
 
 
 def format_value(value: float | str) -> str:
-  """Return a swept value as a text."""
-  return str(value).removesuffix(".0")
+  """Return a value as it is shown: a float has 15 digits at most, as people write it.
+
+  >>> format_value(0.21000000000000002), format_value(2.0), format_value("adam")
+  ('0.21', '2', 'adam')
+  """
+  if isinstance(value, float):
+    return f"{value:.15g}"
+  return str(value)
 
 
 def as_bytes(texts: Shaped[np.ndarray, " runs"]) -> UInt8[np.ndarray, "runs bytes"]:
