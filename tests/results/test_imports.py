@@ -399,11 +399,14 @@ def with_class(value, dtype=int):
     ({"predictions": GOOD.astype(bool)}, "predictions has dtype bool"),
     (
       {"predictions": GOOD.astype(str)},
-      "predictions holds texts, such as '.': give class indices, integers, such as "
-      r"np.searchsorted\(np.unique\(labels\), predictions\)",
+      "give class indices, integers, such as np.searchsorted(np.unique(labels), "
+      "predictions)",
     ),
-    ({"values": pd.Series([0, 1, 2], name="seed")}, "give name -> numbers"),
-    ({"predictions": GOOD.astype(str)}, "predictions has dtype <U21"),
+    (
+      {"predictions": GOOD, "values": pd.Series([0, 1, 2], name="seed")},
+      "give name -> numbers",
+    ),
+    ({"predictions": GOOD.astype(str)}, "predictions holds texts, such as"),
     (
       {"predictions": with_class(-2)},
       "predictions is -2 at run 4, example 2: give class indices, -1 to 32767",

@@ -293,8 +293,14 @@ def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ("given", "said"),
   [
-    ({"labels": LABELS[::-1]}, r"labels and \S*/r are of different examples, with as many"),
-    ({"labels": LABELS[1:]}, r"labels and \S*/r are of different examples, of 39 and 40"),
+    (
+      {"labels": LABELS[::-1]},
+      r"labels and \S*/r are of different examples, with as many",
+    ),
+    (
+      {"labels": LABELS[1:]},
+      r"labels and \S*/r are of different examples, of 39 and 40",
+    ),
     ({"labels": {"shift": LABELS}}, r"test sets are shift, those of \S*/r are test"),
     ({"num_classes": 7}, r"/r has 4 classes, not 7"),
     ({"keep_logits": True}, r"/r keeps no logits: leave keep_logits out"),
@@ -365,7 +371,10 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
     ({"labels": "model.pt"}, r"np.save\('model.npy', tensor.cpu\(\).numpy\(\)\)"),
     ({"labels": "x.parquet"}, "parquet files need pyarrow: pip install pyarrow"),
     ({"values": "words.csv"}, "seed is 'none' at run 0: give a whole number"),
-    ({"values": "runs.xlsx"}, "values are in runs.xlsx: give a .csv, .tsv, .txt, .par"),
+    (
+      {"values": "runs.xlsx"},
+      r"values are in \S*/runs.xlsx: give a .csv, .tsv, .txt, .par",
+    ),
     ({"values": "no.csv"}, "no.csv is no file"),
     ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
     ({"values": 3}, "values are 3: give name -> numbers, such as"),
