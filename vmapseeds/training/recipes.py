@@ -460,7 +460,9 @@ class Recipe:
         raise UserError(
           f"metric {name!r}: that name is already used in the results, rename it"
         )
-      rule.check(f"metric {name}", value)
+      # Of a list of names, each is its own.
+      what = "metric" if name == value else f"metric {name}"
+      rule.check(what, value)
     return dict(metrics)
 
   def _check_together(self) -> None:
