@@ -16,7 +16,6 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +36,7 @@ from vmapseeds.errors import (
   say,
   warn,
 )
+from vmapseeds.machine import local_path
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -821,7 +821,8 @@ def import_runs(
   if name is None:
     by_set = arrays if isinstance(arrays, dict) else {"test": arrays}
     first = next(iter(by_set.values()), None)
-    name = Path(first).stem if isinstance(first, str | os.PathLike) else IMPORTED
+    is_file = isinstance(first, str | os.PathLike)
+    name = local_path(first).stem if is_file else IMPORTED
   recorder = Recorder(
     out,
     labels=labels,
@@ -836,7 +837,7 @@ def import_runs(
   arrays = in_order_of_ids(kind, arrays, recorder.ids)
   runs = arrays_by_test_set(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
-    values, note = read_table(Path(values))
+    values, note = read_table(local_path(values))
     if progress and note:
       say(note)
   if progress:
