@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, safe_name, whole_number
+from vmapseeds.errors import UserError, as_float64, safe_name, whole_number
 from vmapseeds.results.text_tables import (
   SUFFIXES,
   check_column_names,
@@ -292,7 +292,7 @@ def _column(name, column, runs):
   for run, value in enumerate(column):
     if not _is_finite(value):
       raise UserError(f"{name} is {_format(value)} at run {run}: give finite numbers")
-  return column.astype(np.float64)
+  return as_float64(column)
 
 
 def _format(value):

@@ -24,6 +24,7 @@ from vmapseeds.errors import (
   check_one_of,
   hide_own_frames,
   hide_own_frames_of_methods,
+  is_bool,
   safe_name,
   whole_number,
   wording,
@@ -438,7 +439,10 @@ class Recipe:
           f"model argument {name!r}: that name is already used in the recipe, rename it"
         )
       plain[name] = value
-      if value is None or isinstance(value, str | bool):
+      if value is None or isinstance(value, str):
+        continue
+      if is_bool(value):
+        plain[name] = bool(value)
         continue
       plain[name] = whole_number(value)
       if plain[name] is None:
@@ -741,8 +745,8 @@ def _as(name, kind, value):
   if kind is float:
     return check_number(name, value)
   if kind is bool:
-    if isinstance(value, bool):
-      return value
+    if is_bool(value):
+      return bool(value)
     allowed = "true or false"
   elif kind is str:
     if isinstance(value, os.PathLike):
@@ -794,11 +798,19 @@ def _swept_value(name: str, value: float | str, own: Any) -> Any:
     return value
   if name in FIELDS:
     return from_text(name, value)
-  if value == "none":
+  return value_of_text(value)
+
+
+def value_of_text(text: str) -> Any:
+  """Return what a swept text of a model's argument means: None, a bool, a number or a
+  text, which has quotes where it would read as one of the others.
+
+  >>> [value_of_text(text) for text in ("none", "true", "0.5", "relu", '"none"')]
+  [None, True, 0.5, 'relu', 'none']
+  """
+  if text in ("", "none"):
     return None
-  if isinstance(own, str):
-    return value
-  return _number(value)
+  return _number(text)
 
 
 def _number(text):
