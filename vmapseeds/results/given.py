@@ -22,7 +22,7 @@ from vmapseeds.results.text_tables import (
 )
 from vmapseeds.stats.reading import check_axes, describe_axes, read_array
 from vmapseeds.store.files import short_message
-from vmapseeds.training.names import FOLDER_NAMES
+from vmapseeds.training.names import DIVERGED, FOLDER_NAMES, OF_TEST_SETS
 
 AXES = {
   "predictions": "runs examples",
@@ -33,7 +33,7 @@ AXES = {
 # nearly all of it.
 FORTRAN_BYTES = 2**31
 # Names that a column of the runs table would share with an array of the folder.
-ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
+ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
 SEED = "seed"
 

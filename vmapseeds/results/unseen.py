@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Bool, Int
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, hide_own_frames, option, safe_name
+from vmapseeds.errors import UserError, hide_own_frames, option
 from vmapseeds.results.by_example import (
   count_classes,
   open_with_held_out,
@@ -30,7 +30,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
-from vmapseeds.training.recipes import METRICS, RegisteredNames
+from vmapseeds.training.recipes import METRICS, RegisteredNames, check_metric_name
 
 
 @hide_own_frames
@@ -269,7 +269,7 @@ def _check_metric(
   name: str, name_or_function: Any, targets: np.ndarray, classes: int | None
 ) -> run_metrics.Metric:
   """Return a metric; raise `UserError` if it does not fit the targets."""
-  safe_name("metric", name)
+  check_metric_name(name)
   allowed = RegisteredNames(METRICS, "a function of (outputs, targets)")
   allowed.check(f"metric {name}", name_or_function)
   metric = run_metrics.metric_of(name, name_or_function)

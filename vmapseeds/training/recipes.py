@@ -32,7 +32,9 @@ from vmapseeds.errors import (
 from vmapseeds.training import objects
 from vmapseeds.training.names import (
   FOLDER_NAMES,
+  HELD_OUT,
   MADE_COLUMNS,
+  OF_TEST_SETS,
   OPTIMIZERS,
   SOURCES,
   seed_column,
@@ -49,14 +51,9 @@ NOT_SWEPT = (
   *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
   *("values", "model_args", "metrics", "milestones", "normalize", "mean", "std"),
 )
-# Names of other arrays of a test set, which a metric cannot have.
-OF_TEST_SETS = (
-  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
-  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
-  "loss",
-)
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
+  HELD_OUT,
   *FOLDER_NAMES,
   *MADE_COLUMNS,
   *HYPERPARAMETERS,
@@ -461,13 +458,9 @@ class Recipe:
         f"metrics is {metrics!r:.100}: give functions of (outputs, targets) by names, such "
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
-    taken = set(RESERVED).union(FIELDS, OF_TEST_SETS, self.values, self.model_args)
     rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
-      if safe_name("metric", name) in taken:
-        raise UserError(
-          f"metric {name!r}: that name is already used in the results, rename it"
-        )
+      check_metric_name(name, (*self.values, *self.model_args))
       rule.check(f"metric {name}", value)
     return dict(metrics)
 
@@ -661,6 +654,16 @@ def model_name(model: Any) -> str:
     return "model"
   name = objects.name_of(model).removesuffix("()")
   return name.rpartition(":")[2].rpartition(".")[2].strip("<>") or "model"
+
+
+def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
+  """Raise `UserError` unless results can have a metric of this name, beside what else is
+  `taken`.
+  """
+  if safe_name("metric", name) in {*RESERVED, *FIELDS, *OF_TEST_SETS, *taken}:
+    raise UserError(
+      f"metric {name!r}: that name is already used in the results, rename it"
+    )
 
 
 def check_test_sets(names: Sequence[str]) -> None:
