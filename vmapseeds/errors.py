@@ -253,15 +253,24 @@ def one_line(text: object) -> str:
   """Return `text` as one line that a terminal can show: control characters are escaped,
   and a long line loses its middle.
   """
+  return shortened(printable(text), MAX_LINE_LENGTH)
+
+
+def printable(text: object) -> str:
+  """Return `text` as one line, in which control characters are escaped."""
   letters = list(" ".join(str(text).split()))
   for place, letter in enumerate(letters):
     if not letter.isprintable():
       # What `ascii` writes, without its quotation marks.
       letters[place] = ascii(letter)[1:-1]
-  line = "".join(letters)
-  if len(line) <= MAX_LINE_LENGTH:
+  return "".join(letters)
+
+
+def shortened(line: str, most: int) -> str:
+  """Return a line without its middle if it has more letters than `most`."""
+  if len(line) <= most:
     return line
-  half = MAX_LINE_LENGTH // 2
+  half = most // 2
   return f"{line[:half]} ... {line[-half:]}"
 
 

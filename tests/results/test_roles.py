@@ -186,7 +186,9 @@ def test_scores_that_are_not_finite_are_undefined_and_nothing_else_is():
   assert (frames["runs"], frames["undefined"]) == (40, 0)
   assert not any("undefined" in w for w in frames["warnings"])
   nowhere = np.full(40, np.nan), SCORE
-  with pytest.raises(UserError, match="returns is undefined in all 40 runs, NaN or inf"):
+  with pytest.raises(
+    UserError, match="returns is undefined in all 40 runs, NaN or inf"
+  ):
     summarize(dataset(returns=nowhere))
   beside = summarize(dataset(returns=nowhere, frames=(SCORES, FRAMES)))
   assert beside["statistics"] == frames["statistics"]

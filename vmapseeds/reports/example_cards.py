@@ -132,7 +132,7 @@ def name_of_example(example: int, runs: MeasuredRuns) -> str:
   ids = ids_of_results(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is None:
     return f"#{example}"
-  return str(ids.values[example])
+  return shortened(str(ids.values[example]), MOST_LETTERS)
 
 
 def _pair(pair, runs, inputs):

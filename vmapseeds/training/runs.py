@@ -521,7 +521,7 @@ class Runs:
       columns[seed_column(source)] = self.seeds[source]
     for name, column in sorted(self.values.items()):
       if column.dtype.kind == "U":
-        column = as_bytes(column)
+        column = as_bytes(column, TEXT_BYTES)
       columns[name] = column
     return columns
 
@@ -717,10 +717,15 @@ def format_value(value: float | str) -> str:
   return str(value).removesuffix(".0")
 
 
-def as_bytes(texts: Shaped[np.ndarray, " runs"]) -> UInt8[np.ndarray, "runs bytes"]:
-  """Return texts as UTF-8 bytes with zeros after them."""
-  encoded = np.char.encode(texts, "utf-8").astype(f"S{TEXT_BYTES}")
-  return encoded.view(np.uint8).reshape(len(texts), TEXT_BYTES)
+def as_bytes(
+  texts: Shaped[np.ndarray, " texts"], size: int | None = None
+) -> UInt8[np.ndarray, "texts bytes"]:
+  """Return texts as UTF-8 bytes with zeros after them: `size` of each, or as many as the
+  longest has.
+  """
+  encoded = np.char.encode(texts, "utf-8")
+  size = size or encoded.dtype.itemsize
+  return encoded.astype(f"S{size}").view(np.uint8).reshape(len(texts), size)
 
 
 def texts_of(column: UInt8[np.ndarray, "runs bytes"]) -> Shaped[np.ndarray, " runs"]:
