@@ -93,8 +93,12 @@ def check_same_index(inputs: Any, targets: Any, where: str) -> None:
   """
   if not (is_table(inputs) and is_table(targets)) or inputs.index.equals(targets.index):
     return
+  # Where one table only counts its rows, and the other names them, nothing contradicts
+  # their order.
+  counts = _counts_rows(inputs.index) or _counts_rows(targets.index)
+  is_free = counts and not inputs.index.isin(targets.index).any()
   # Of another number of rows, the message that says so is clearer.
-  if len(inputs) == len(targets):
+  if len(inputs) == len(targets) and not is_free:
     raise UserError(
       f"{where} has targets with another index than its inputs: give y.loc[x.index], or "
       "y.to_numpy() if the rows are in the same order"
@@ -173,10 +177,14 @@ def ids_of_table(data: Any) -> np.ndarray | None:
   if not is_table(data):
     return None
   index = data.index
-  # pandas numbers the rows where no one names them.
-  if index.dtype.kind in "iu" and np.array_equal(index, np.arange(len(index))):
+  if _counts_rows(index):
     return None
   return as_ids(list(index))
+
+
+def _counts_rows(index: Any) -> bool:
+  """Return whether an index only counts rows from 0, as where no one names them."""
+  return index.dtype.kind in "iu" and np.array_equal(index, np.arange(len(index)))
 
 
 def as_ids(ids: Any) -> np.ndarray:
