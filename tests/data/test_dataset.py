@@ -45,7 +45,7 @@ def test_tables_of_runs_and_labels_of_a_recorder_are_copied(tmp_path):
   subset = vs.Runs.independent(2).subset(rows)
   grouped = vs.Runs.independent(2).k_fold(3, groups=folds)
   maps = np.array([[0, 1, 1, 0], [1, 0, 0, 1]])
-  mapped = vs.Runs.independent(2).label_map(maps)
+  mapped = vs.Runs.independent(2).with_label_map(maps)
   labels = Y.copy()
   recorder = vs.Recorder(tmp_path / "r", labels=labels, progress=False)
   before = [
@@ -63,7 +63,7 @@ def test_tables_of_runs_and_labels_of_a_recorder_are_copied(tmp_path):
 def test_numbers_that_float32_cannot_tell_apart_are_refused():
   far = 1e8 + X[:, 0]
   with pytest.raises(
-    vs.UserError, match="targets of 'train' .* vary by .* around 1e.08"
+    vs.UserError, match=r"targets of 'train' .* vary by .* around 1e.08"
   ):
     vs.Dataset(train=(X, far))
   with pytest.raises(vs.UserError, match="subtract their mean"):
@@ -72,7 +72,7 @@ def test_numbers_that_float32_cannot_tell_apart_are_refused():
   with pytest.raises(vs.UserError, match="subtract their mean"):
     vs.Dataset(train=(X, whole), num_classes=None)
   vs.Dataset(train=(X, 2000 + X[:, 0]))
-  with pytest.raises(vs.UserError, match="numbers up to 1e.39, .* scale them"):
+  with pytest.raises(vs.UserError, match=r"numbers up to 1e.39, .* scale them"):
     vs.Dataset(train=(X * 1e39 / np.abs(X).max(), Y))
 
 

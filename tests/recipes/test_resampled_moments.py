@@ -94,7 +94,7 @@ def test_inputs_far_from_0_keep_their_digits(inputs, tolerance, tmp_path):
 def test_inputs_that_vary_too_little_for_float32_are_not_called_constant(tmp_path):
   x, y = 1e-38 * RNG.normal(size=(40, 1)), np.zeros(40, np.float32)
   data = vs.Dataset(train=(x, y), test=(x, y))
-  with pytest.raises(vs.UserError, match="too small for float32, .*: scale it up"):
+  with pytest.raises(vs.UserError, match=r"too small for float32, .*: scale it up"):
     vs.train(identity_recipe(data), 1, tmp_path / "a", **HOW)
   data = vs.Dataset(train=(0 * x + 0.1, y), test=(x, y))
   with pytest.raises(vs.UserError, match="a channel of arrays is constant"):

@@ -90,7 +90,7 @@ def test_columns_of_test_frames_are_taken_by_name():
   np.testing.assert_array_equal(data.tests["test"].inputs, X[TEST].astype(np.float32))
   np.testing.assert_array_equal(data.tests["b"].inputs, X.astype(np.float32))
   # Arrays have no names.
-  plain = vs.Dataset(train=rows, test=(X[TEST].to_numpy(), Y[TEST]))
+  plain = vs.Dataset(train=rows, test=(X[TEST].to_numpy(float), Y[TEST]))
   np.testing.assert_array_equal(plain.tests["test"].inputs, X[TEST].astype(np.float32))
 
 
@@ -102,7 +102,7 @@ def test_an_index_of_other_rows_is_refused():
       vs.Dataset(train=(X, wrong))
   counted = X.reset_index(drop=True)
   shuffled = counted.sample(frac=1, random_state=0)
-  with pytest.raises(vs.UserError, match="another index .* in the same order"):
+  with pytest.raises(vs.UserError, match=r"another index .* in the same order"):
     vs.Dataset(train=(shuffled, Y.reset_index(drop=True)))
   by_name = vs.Dataset(train=(X, Y.iloc[::-1].loc[X.index]))
   np.testing.assert_array_equal(
@@ -121,7 +121,7 @@ def test_ids_are_whole_and_different(tmp_path):
   table = vs.example_table(tmp_path / "r")
   assert table.example_id.values.tolist() == paths
   for ids in (["a"] * 40, [*paths[:39], paths[0]]):
-    with pytest.raises(vs.UserError, match="examples have the id '.{,70}': give each"):
+    with pytest.raises(vs.UserError, match=r"examples have the id '.{,70}': give each"):
       vs.Dataset(train=(X, Y), test=(X, Y), example_ids={"test": ids})
   twice = X.set_axis(["p"] * 40)
   with pytest.raises(vs.UserError, match="40 examples have the id 'p'"):

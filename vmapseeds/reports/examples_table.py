@@ -13,6 +13,7 @@ from vmapseeds.errors import (
   check_one_of,
   hide_own_frames,
   hide_own_frames_of_methods,
+  shortened,
 )
 from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
