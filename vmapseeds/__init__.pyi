@@ -8,13 +8,13 @@ from .campaign.planning import single_run as single_run
 from .campaign.replaying import replay as replay
 from .campaign.running import train as train
 from .campaign.running import work as work
+from .convolutions import conv_general_dilated as conv_general_dilated
+from .convolutions import fast_convolutions as fast_convolutions
 from .data import Dataset as Dataset
 from .data import Examples as Examples
 from .data import load_dataset as load_dataset
 from .errors import Failure as Failure
 from .errors import UserError as UserError
-from .lanes import conv_general_dilated as conv_general_dilated
-from .lanes import fast_convolutions as fast_convolutions
 from .lanes import spread as spread
 from .reports.comparison_page import compare as compare
 from .reports.examples_table import example_table as example_table
@@ -32,10 +32,9 @@ from .results.opening import open_results as open_results
 from .results.opening import tally as tally
 from .results.recording import Recorder as Recorder
 from .results.recording import import_runs as import_runs
+from .results.score_tables import ScoreColumns as ScoreColumns
 from .results.unseen import held_out as held_out
 from .results.unseen import measure as measure
-from .searches.searching import search as search
-from .searches.trials import optuna_studies as optuna_studies
 from .store.verification import verify as verify
 from .training.inputs import batches as batches
 from .training.loop import Batch as Batch

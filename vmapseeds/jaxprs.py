@@ -4,9 +4,10 @@ This module alone knows JAX's two classes of programs. Until JAX 0.10 a closed p
 wraps an open one and holds its constants; from JAX 0.11 on both are one class.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 from jax.extend import core
@@ -19,6 +20,7 @@ ClosedJaxpr = getattr(core, "ClosedJaxpr", Jaxpr)
 # Not typed: JAX's annotations do not say that variables have shapes.
 Program: TypeAlias = Any
 Equation: TypeAlias = Any
+Function = TypeVar("Function", bound=Callable[..., Any])
 # Returns the equations to put in the place of one, or None to keep it and to look into
 # it. The second argument has the equations of the same program by their results.
 Replace = Callable[[Equation, dict[Var, Equation]], list[Equation] | None]
@@ -171,6 +173,21 @@ def rewrite_program(program: Program, replace: Replace) -> Program:
   twice stays one.
   """
   return _rewrite_parameter(program, replace, {})
+
+
+def rewrite_function(function: Function, replace: Replace) -> Function:
+  """Return a function that traces `function` when called, and computes its program as
+  rewritten by `replace`.
+  """
+
+  @functools.wraps(function)
+  def rewritten(*args, **kwargs):
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
+    program = rewrite_program(program, replace)
+    found = evaluate_program(program, *jax.tree.leaves((args, kwargs)))
+    return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+  return rewritten  # type: ignore[return-value]
 
 
 def _rewrite_parameter(value, replace, done):

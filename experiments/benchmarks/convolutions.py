@@ -43,10 +43,10 @@ from experiments.benchmarks.common import Count, Table
 from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
+from vmapseeds.convolutions import onednn
+from vmapseeds.convolutions.primitive import PARTS
+from vmapseeds.convolutions.xla import OnCPU, Window
 from vmapseeds.errors import check_one_of
-from vmapseeds.lanes import convolution, forward, onednn
-from vmapseeds.lanes.convolution import PARTS
-from vmapseeds.lanes.xla import OnCPU, Window
 from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 
@@ -507,7 +507,7 @@ FORM_GAIN = 1.05
 def plainly():
   """Let lanes have the plain form of convolutions alone, in this context."""
   with (
-    mock.patch.object(convolution, "forward", OnCPU),
+    mock.patch.object(primitive, "cpu", OnCPU),
     mock.patch.object(onednn, "is_usable", return_value=False),
   ):
     yield
@@ -521,7 +521,7 @@ def forms() -> dict[str, Callable[[], Any]]:
 
   def of_volumes():
     def parts(name):
-      ours = getattr(forward, name)
+      ours = getattr(cpu, name)
 
       def part(window, x, w, *dy):
         form = getattr(OnCPU, name) if x.ndim > 4 else ours
@@ -530,28 +530,26 @@ def forms() -> dict[str, Callable[[], Any]]:
       part.__name__ = name
       return part
 
-    return mock.patch.multiple(forward, **{name: parts(name) for name in PARTS})
+    return mock.patch.multiple(cpu, **{name: parts(name) for name in PARTS})
 
   def of_groups(part, window, *arrays):
     return getattr(OnCPU, part.__name__)(window, *arrays)
 
-  few = forward.MANY_PRODUCTS
+  few = cpu.MANY_PRODUCTS
   return {
     "oneDNN": lambda: without(onednn, "is_usable", return_value=False),
-    "joined rows": lambda: without(forward, "JOINED_BYTES", 0),
-    "pairs": lambda: without(forward, "_pairs", Window.lax),
-    "Winograd": lambda: without(forward, "MANY_PRODUCTS", few | {"images": np.inf}),
-    "Winograd, kernel": lambda: without(
-      forward, "MANY_PRODUCTS", few | {"kernel": np.inf}
-    ),
-    "phases": lambda: without(forward, "MOST_PHASES", 0),
-    "turned": lambda: without(forward, "input_gradient", OnCPU.input_gradient),
-    "rows, kernel": lambda: without(forward, "GRADIENT_WIDTH", 0),
-    "blocks, kernel": lambda: without(forward, "GRADIENT_BYTES", 2**40),
+    "joined rows": lambda: without(cpu, "JOINED_BYTES", 0),
+    "pairs": lambda: without(cpu, "_pairs", Window.lax),
+    "Winograd": lambda: without(cpu, "MANY_PRODUCTS", few | {"images": np.inf}),
+    "Winograd, kernel": lambda: without(cpu, "MANY_PRODUCTS", few | {"kernel": np.inf}),
+    "phases": lambda: without(cpu, "MOST_PHASES", 0),
+    "turned": lambda: without(cpu, "input_gradient", OnCPU.input_gradient),
+    "rows, kernel": lambda: without(cpu, "GRADIENT_WIDTH", 0),
+    "blocks, kernel": lambda: without(cpu, "GRADIENT_BYTES", 2**40),
     "volumes": of_volumes,
-    "depthwise": lambda: without(forward, "MOST_SUMS", 0),
-    "zeros": lambda: without(forward, "DENSE_PRODUCTS", 0),
-    "groups": lambda: without(forward, "_apply_to_groups", of_groups),
+    "depthwise": lambda: without(cpu, "MOST_SUMS", 0),
+    "zeros": lambda: without(cpu, "DENSE_PRODUCTS", 0),
+    "groups": lambda: without(cpu, "_apply_to_groups", of_groups),
   }
 
 

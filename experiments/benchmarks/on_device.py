@@ -64,7 +64,7 @@ from experiments.benchmarks.contenders import (
   workload_on,
 )
 from experiments.benchmarks.estimates import make_estimator
-from vmapseeds import lanes, stats
+from vmapseeds import convolutions, lanes, stats
 from vmapseeds.campaign import execution as executions
 from vmapseeds.campaign import provenance
 from vmapseeds.errors import UserError, one_line
@@ -755,7 +755,7 @@ FLAGS: dict[str, dict[str, Any]] = {
   ),
   "forms": dict(
     nargs="+",
-    choices=lanes.LOWERINGS,
+    choices=convolutions.LOWERINGS,
     default=["sequential", "grouped"],
     help="The lowerings of the repeats.",
   ),
@@ -853,9 +853,11 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.error(f"--data {flags.data} is not there: give the .npz of the images")
   if flags.execution:
     lowering, width = flags.execution
-    if lowering not in lanes.LOWERINGS or not width.isdecimal() or not int(width):
+    if (
+      lowering not in convolutions.LOWERINGS or not width.isdecimal() or not int(width)
+    ):
       parser.error(
-        f"--execution is {lowering} {width}: give one of {', '.join(lanes.LOWERINGS)} and "
+        f"--execution is {lowering} {width}: give one of {', '.join(convolutions.LOWERINGS)} and "
         "a lane width, such as sequential 1"
       )
     flags.execution = lowering, int(width)

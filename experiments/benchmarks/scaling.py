@@ -28,7 +28,7 @@ from experiments.benchmarks.contenders import (
   workload_on,
 )
 from experiments.command import hint
-from vmapseeds import lanes
+from vmapseeds import convolutions
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import check_at_least
 from vmapseeds.lanes.choice import candidates
@@ -47,7 +47,7 @@ class Flags(common.Flags):
   """lanes that a device advances together, at most"""
 
   lowerings: Annotated[
-    tuple[Literal[*lanes.LOWERINGS], ...], hint("NAME", "by device")
+    tuple[Literal[*convolutions.LOWERINGS], ...], hint("NAME", "by device")
   ] = ()
   """lowerings of ours"""
 

@@ -27,7 +27,7 @@ from experiments.benchmarks.estimates import (
   make_estimator,
 )
 from experiments.command import hint, parse_flags
-from vmapseeds import lanes
+from vmapseeds import convolutions, lanes
 from vmapseeds.campaign.bench import (
   COLUMNS,
   Columns,
@@ -90,7 +90,7 @@ def print_estimates(
   if lowerings or widths:
     tried_widths = sorted({execution.width for execution in wanted})
     combinations = itertools.product(
-      lowerings or lanes.LOWERINGS,
+      lowerings or convolutions.LOWERINGS,
       widths or tried_widths,
     )
     wanted = [Execution(lowering, width) for lowering, width in combinations]

@@ -43,7 +43,7 @@ from experiments.benchmarks.contenders import (
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
 from experiments.command import hint
-from vmapseeds import lanes
+from vmapseeds import convolutions
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
 
@@ -78,7 +78,7 @@ class Flags(common.Flags):
   """which contenders to leave out"""
 
   lowerings: Annotated[
-    tuple[Literal[*lanes.LOWERINGS], ...], hint("NAME", "by device")
+    tuple[Literal[*convolutions.LOWERINGS], ...], hint("NAME", "by device")
   ] = ()
   """lowerings of ours: by default sequential im2col on a CPU, im2col grouped elsewhere"""
 

@@ -6,7 +6,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.campaign import bench
-from vmapseeds.lanes import LOWERINGS
+from vmapseeds.convolutions import LOWERINGS
 
 
 @pytest.mark.parametrize("fastest", LOWERINGS)

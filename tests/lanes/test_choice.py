@@ -14,7 +14,8 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import machine
 from vmapseeds.campaign import execution
-from vmapseeds.lanes import LOWERINGS, Execution, choice, memory
+from vmapseeds.convolutions import LOWERINGS
+from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
 import vmapseeds as vs
 from vmapseeds import lanes
+from vmapseeds.convolutions import LOWERINGS
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.recipe_runs import recipe_lanes
@@ -53,7 +54,7 @@ def test_functions_of_users_are_spread_over_all_devices():
 @pytest.mark.parametrize(
   ("lowering", "convolve"),
   [
-    *((name, vs.conv_general_dilated) for name in lanes.LOWERINGS),
+    *((name, vs.conv_general_dilated) for name in LOWERINGS),
     ("grouped", jax.lax.conv_general_dilated),
   ],
 )
@@ -258,6 +259,7 @@ import os
 os.sched_getaffinity = lambda process: set(range({cores}))
 {begin}
 from vmapseeds import lanes
+from vmapseeds.convolutions import LOWERINGS
 print(len(lanes.start_jax()), len(lanes.start_jax()))
 """
   unset = {
@@ -282,6 +284,7 @@ def test_asking_for_devices_sets_nothing():
   program = """
 import jax
 from vmapseeds import lanes
+from vmapseeds.convolutions import LOWERINGS
 from vmapseeds.training.recipe_runs import recipe_lanes
 before = dict(jax.config.values)
 assert lanes.devices() == jax.local_devices()

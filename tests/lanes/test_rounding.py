@@ -9,7 +9,7 @@ import pytest
 from cases import mostly_slow
 
 import vmapseeds as vs
-from vmapseeds.lanes import Stages, fast_convolutions, spread_stages
+from vmapseeds.lanes import Stages, spread_stages
 
 HALVES = (jnp.bfloat16, jnp.float16)
 by_dtype = pytest.mark.parametrize("dtype", HALVES, ids=lambda d: d.dtype.name)
@@ -81,7 +81,7 @@ def programs(x, key):
 def test_programs_compute_in_lanes_what_jit_computes(dtype):
   x = jnp.asarray(np.random.default_rng(1).normal(size=40), dtype)
   key = jax.random.key(1)
-  found = jax.jit(fast_convolutions(programs))(x, key)
+  found = jax.jit(vs.fast_convolutions(programs))(x, key)
   for name, a in jax.jit(programs)(x, key).items():
     assert found[name].dtype == a.dtype, name
     np.testing.assert_array_equal(found[name], a, err_msg=name)
@@ -110,7 +110,7 @@ def test_convolutions_round_once_what_they_sum_in_float32(dtype, groups):
     y, pull = jax.vjp(conv, x, w)
     return y, *pull(dy)
 
-  found = jax.jit(fast_convolutions(parts))(x, w, dy)
+  found = jax.jit(vs.fast_convolutions(parts))(x, w, dy)
   wide = jax.jit(parts)(*(a.astype(jnp.float32) for a in (x, w, dy)))
   for a, exact in zip(found, wide, strict=True):
     assert a.dtype == dtype

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vmapseeds import lanes
+from vmapseeds.convolutions import lowering
 from vmapseeds.models import layers
 from vmapseeds.models.layers import conv_relu_pool, flatten
 from vmapseeds.models.norm import NormReluPool
@@ -160,7 +161,7 @@ def test_strips_of_images_keep_lanes_apart():
       2,
     )
 
-  with lanes.compiling_for("tpu"), lanes.lowering("grouped"):
+  with lanes.compiling_for("tpu"), lowering("grouped"):
     found = jax.jit(jax.vmap(of(conv_relu_pool)))(x, kernels)
   assert np.isfinite(found[0]).tolist() == [True, False]
   jax.tree.map(

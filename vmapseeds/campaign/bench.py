@@ -20,8 +20,9 @@ from vmapseeds.campaign.execution import (
   try_execution,
   wide_width,
 )
+from vmapseeds.convolutions import LOWERINGS, onednn
 from vmapseeds.errors import UserError, check_at_least, check_one_of
-from vmapseeds.lanes import Execution, choice, onednn
+from vmapseeds.lanes import Execution, choice
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 from vmapseeds.training.recipes import Recipe
@@ -77,7 +78,7 @@ def bench(
   fills = filling_width(task, lane, platform)
   tried = choice.candidates(platform, filling=fills, wide=wide)
   # The order of the table: all widths of a lowering one after another.
-  lowerings = lowerings or lanes.LOWERINGS
+  lowerings = lowerings or LOWERINGS
   widths = widths or sorted({execution.width for execution in tried})
   pairs = itertools.product(lowerings, widths)
   wanted = [Execution(lowering, width) for lowering, width in pairs]
@@ -133,7 +134,7 @@ def check_wanted(widths: Sequence[int], lowerings: Sequence[str]) -> None:
     if check_at_least("lane width", width, 1) > MAX_RUNS:
       raise UserError(f"lane width is {width}: give at most {MAX_RUNS}")
   for lowering in lowerings:
-    check_one_of("lowering", lowering, lanes.LOWERINGS)
+    check_one_of("lowering", lowering, LOWERINGS)
 
 
 def print_table(rows: list[dict], columns: Columns, title: str, caption: str) -> None:

@@ -14,9 +14,10 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
+from vmapseeds.convolutions import onednn, sizes_of
 from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
-from vmapseeds.lanes import Execution, choice, memory, onednn
+from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, describe_task, lanes_of, speed_key, trial_of
@@ -291,10 +292,7 @@ def choose_execution(
     # Only these are known to fit.
     possible = trials.considered
     timings = {e: timings[e] for e in possible if e in timings}
-  chosen = choice.best(possible, timings)
-  if progress:
-    say_what_was_chosen(chosen, platform, timings, knows_fit=bool(trials.fits))
-  return chosen
+  return choice.best(possible, timings)
 
 
 class Trials(NamedTuple):
@@ -360,27 +358,6 @@ def try_candidates(
   considered = [e for e in considered if e not in refused]
   timings = {e: seconds for e, seconds in timings.items() if e not in refused}
   return Trials(considered, timings, fits, refused)
-
-
-def say_what_was_chosen(
-  chosen: Execution,
-  platform: str,
-  timings: Mapping[Execution, float | None],
-  *,
-  knows_fit: bool,
-) -> None:
-  """Say on stderr what was chosen, and why."""
-  measured = sum(seconds is not None for seconds in timings.values())
-  if measured > 1:
-    reason = f"the fastest of {measured} measured"
-  elif knows_fit:
-    reason = "it fits in memory"
-  else:
-    reason = f"the default for {platform}"
-  say(
-    f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; "
-    f"{option('lowering')}, {option('lane_width')} override)"
-  )
 
 
 def fastest_of(timings: Mapping[Execution, float | None]) -> list[Execution]:
@@ -517,7 +494,7 @@ def yield_product_flops(program: Program) -> Iterator[float]:
       yield convolution_flops(equation)
       continue
     if name == "convolve":
-      _, kernel, outputs = lanes.sizes_of(equation)
+      _, kernel, outputs = sizes_of(equation)
       yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
       continue
     # How often other loops run is not known before they do.

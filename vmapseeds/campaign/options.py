@@ -87,6 +87,6 @@ class Options(WorkOptions):
     super().__post_init__()
     check_one_of("predictions", self.predictions, ("all", "none"))
     if self.lowering is not None:
-      from vmapseeds.lanes import LOWERINGS  # help needs no JAX
+      from vmapseeds.convolutions import LOWERINGS  # help needs no JAX
 
       check_one_of("lowering", self.lowering, LOWERINGS)

@@ -12,8 +12,8 @@ from vmapseeds.campaign.execution import choose_execution
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.provenance import machine_conditions, package_versions
+from vmapseeds.convolutions import onednn
 from vmapseeds.errors import Failure, UserError, say
-from vmapseeds.lanes import onednn
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder
@@ -220,7 +220,7 @@ def describe_provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any
 
 
 def calls_onednn(plan: Plan) -> bool:
-  """Return whether lanes convolve or multiply by oneDNN: see `lanes.onednn`."""
+  """Return whether lanes convolve or multiply by oneDNN: see `convolutions.onednn`."""
   if lanes.devices()[0].platform != "cpu":
     return False
   stages = [stage for traced in plan.programs.values() for stage in traced.stages]

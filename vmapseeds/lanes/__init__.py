@@ -1,11 +1,9 @@
-"""Run code written for one lane over many: the spreading over devices, the choice of
-lowering and lane width, and the seed-batched convolution.
+"""Run code written for one lane over many: the spreading over devices, and the choice
+of lowering and lane width.
 """
 
 from vmapseeds.lanes.choice import Execution
-from vmapseeds.lanes.convolution import LOWERINGS, lowering, sizes_of
 from vmapseeds.lanes.memory import narrower_width, parse_oom_message
-from vmapseeds.lanes.rewriting import conv_general_dilated, fast_convolutions
 from vmapseeds.lanes.spreading import (
   Stages,
   compile_step_to_measure,

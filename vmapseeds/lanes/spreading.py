@@ -14,11 +14,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
+from vmapseeds.convolutions import lowering as lowered_by
 from vmapseeds.errors import UserError, check_at_least, warn
 from vmapseeds.jaxprs import evaluate_program
-from vmapseeds.lanes.convolution import lowering as lowered_by
 from vmapseeds.lanes.factorising import one_by_one
-from vmapseeds.lanes.rewriting import fast_convolutions_of_lane
+from vmapseeds.lanes.one_lane import prepare_lane
 from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
 from vmapseeds.target import start_devices
@@ -184,7 +184,7 @@ def _over_lanes(function, mesh, lowering):
   """Return `function`, its convolutions made fast, over a leading axis of the lanes of
   one device.
   """
-  fast = lowered_by(lowering)(fast_convolutions_of_lane(function))
+  fast = lowered_by(lowering)(prepare_lane(function))
 
   def over_lanes(shared, *lanes):
     # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
@@ -356,7 +356,7 @@ def spread(
     function: of what all lanes share and one lane's arrays.
     width: how many lanes a device advances together.
     devices: all local ones, unless given.
-    lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; None for what
+    lowering: how convolutions run their lanes, one of `convolutions.LOWERINGS`; None for what
       suits the device.
 
   Returns:
