@@ -392,9 +392,9 @@ class Recipe:
       )
     # Absolute, because a campaign may be resumed from another working directory.
     if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
-      vars(self)["dataset"] = os.path.abspath(self.dataset)
+      vars(self)["dataset"] = os.path.abspath(os.path.expanduser(self.dataset))
     if self.start_from is not None and "://" not in self.start_from:
-      vars(self)["start_from"] = os.path.abspath(self.start_from)
+      vars(self)["start_from"] = os.path.abspath(os.path.expanduser(self.start_from))
 
   def _split_values(self, values: Any) -> dict[str, Any]:
     """Return the hyperparameters among `values` as fields, and the other values."""
@@ -660,7 +660,10 @@ def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
   """Raise `UserError` unless results can have a metric of this name, beside what else is
   `taken`.
   """
-  if safe_name("metric", name) in {*RESERVED, *FIELDS, *OF_TEST_SETS, *taken}:
+  if safe_name("metric", name) in {
+    *("loss", *RESERVED, *FIELDS),
+    *(*OF_TEST_SETS, *taken),
+  }:
     raise UserError(
       f"metric {name!r}: that name is already used in the results, rename it"
     )
