@@ -984,3 +984,33 @@ def test_what_does_not_fit_is_not_timed(tmp_path, monkeypatch):
   taken = vs.estimate(LINEAR, 1, progress=False)
   assert taken.seconds is None
   assert str(taken).startswith("1 run; time not measured; ")
+
+
+FORKED = """
+import os
+import warnings
+
+import jax.numpy as jnp
+import vmapseeds as vs
+
+warnings.simplefilter("ignore")  # JAX's own, about forks
+jnp.ones(3).block_until_ready()
+if not os.fork():
+  try:
+    vs.train("digits_cnn", 2, progress=False)
+  except vs.UserError as error:
+    print(error, flush=True)
+  os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_child_forked_after_jax_has_run_says_so():
+  """It would wait for threads that it lacks."""
+  ended = subprocess.run(
+    [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100
+  )
+  assert ended.stdout.startswith(
+    "this process was forked from one in which JAX had run"
+  )
