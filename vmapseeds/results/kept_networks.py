@@ -307,10 +307,11 @@ def _apply(recipe, stored):
 
   def apply(variables, inputs):
     # Outside of the program, which computes in 32 bits.
-    is_shaped = origin is not None and np.shape(inputs)[-1:] == origin.shape
-    if is_shaped and isinstance(inputs, jax.core.Tracer):
+    if origin is None or np.shape(inputs)[-1:] != origin.shape:
+      return apply_in_32_bits(variables, inputs)
+    if isinstance(inputs, jax.core.Tracer):
       inputs = inputs - jnp.asarray(origin, jnp.float32)
-    elif is_shaped:
+    else:
       inputs = from_origin(inputs, origin)
     return apply_in_32_bits(variables, inputs)
 
