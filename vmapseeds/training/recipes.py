@@ -461,7 +461,9 @@ class Recipe:
     rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
       check_metric_name(name, (*self.values, *self.model_args))
-      rule.check(f"metric {name}", value)
+      # Of a list of names, each is its own.
+      what = "metric" if name == value else f"metric {name}"
+      rule.check(what, value)
     return dict(metrics)
 
   def _check_together(self) -> None:
