@@ -13,7 +13,13 @@ import xarray as xr
 from jaxtyping import Shaped
 
 from vmapseeds.data.tables import as_ids, ids_of_table
-from vmapseeds.errors import UserError, check_one_of, safe_name, whole_number
+from vmapseeds.errors import (
+  UserError,
+  as_float64,
+  check_one_of,
+  safe_name,
+  whole_number,
+)
 from vmapseeds.machine import local_path
 from vmapseeds.results.text_tables import (
   SUFFIXES,
@@ -33,7 +39,6 @@ from vmapseeds.stats.reading import (
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import (
   DIVERGED,
-  EXAMPLE_ID,
   FOLDER_NAMES,
   OF_TEST_SETS,
 )
@@ -48,7 +53,7 @@ AXES = {
 FORTRAN_BYTES = 2**31
 ROWS_AT_ONCE = 2**22  # numbers of predictions that are looked at together
 # Names that a column of the runs table would share with an array of the folder.
-ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED, EXAMPLE_ID)
+ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
 SEED = "seed"
 
@@ -434,7 +439,7 @@ def _column(name, column, runs):
         f"{name} is {_format(value)} at run {run}: give finite numbers, "
         "or leave the column out"
       )
-  return column.astype(np.float64)
+  return as_float64(column)
 
 
 def _format(value):
