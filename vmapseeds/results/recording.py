@@ -823,7 +823,7 @@ def import_runs(
     )
   if name is None:
     by_set = arrays if isinstance(arrays, dict) else {"test": arrays}
-    first = next(iter(by_set.values()), None)
+    first: Any = next(iter(by_set.values()), None)
     is_file = isinstance(first, str | os.PathLike)
     name = local_path(first).stem if is_file else IMPORTED
   recorder = Recorder(
