@@ -29,7 +29,7 @@ from vmapseeds.reports import (
   runs_needed,
   sweeps,
 )
-from vmapseeds.reports.confusion import table_of_confusion
+from vmapseeds.reports.confusions import table_of_confusion
 from vmapseeds.reports.documents import (
   Cell,
   Document,
