@@ -15,9 +15,8 @@ import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -94,7 +93,7 @@ class Tested:
   num_classes: int
   logits: np.dtype | None = None  # None where they are not kept
   class_names: Sequence[str] | None = None
-  ids: Mapping[str, Shaped[np.ndarray, " examples"]] = MappingProxyType({})
+  ids: Mapping[str, Shaped[np.ndarray, " examples"]] = field(default_factory=dict)
 
 
 class Recorder:
