@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from vmapseeds.convolutions import depthwise, im2col, winograd
-from vmapseeds.convolutions.xla import OnCPU, turned
+from vmapseeds.convolutions.xla import OnCPU, of_kernel_gradient, of_longer_rows, turned
 
 # From version 0.11 on XLA's kernel is slow for short rows, from 0.12 on it is faster for
 # long ones.
@@ -309,26 +309,13 @@ def _kernel_gradient_by_rows(window, x, w, dy):
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
   *kernel, width, channels, features = w.shape
-  padding = []
-  sizes = zip(x.shape[1:], dy.shape[1:], w.shape[:-2], window.dilation, strict=False)
-  for (size, out, k, dilation), stride, (low, _) in zip(
-    sizes, window.strides, window.padding, strict=True
-  ):
-    reach = (out - 1) * stride + (k - 1) * dilation + 1
-    padding.append((low, reach - size - low))
-  *rows, (low, high) = padding
-  swapped = dataclasses.replace(
-    window,
-    strides=(*window.dilation[:-1], 1),
-    padding=(*rows, (channels * low, channels * high)),
-    dilation=(*window.strides[:-1], channels * window.strides[-1]),
-    dtype=jnp.promote_types(x.dtype, jnp.float32),
-  )
+  rows = of_longer_rows(of_kernel_gradient(window, x, w, dy), channels)
+  rows = dataclasses.replace(rows, dtype=jnp.promote_types(x.dtype, jnp.float32))
 
   def block(x, dy):
     longer_rows = jax.lax.collapse(x, x.ndim - 2)
     images = jnp.moveaxis(longer_rows, 0, -1)[None]
-    return swapped.lax(images, jnp.moveaxis(dy, 0, -2))
+    return rows.lax(images, jnp.moveaxis(dy, 0, -2))
 
   dw = im2col.sum_blocks(_blocks_of_images(dy), block, x, dy)
   return dw.reshape(*kernel, width, channels, features).astype(w.dtype)

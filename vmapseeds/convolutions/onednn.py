@@ -30,8 +30,13 @@ import jaxlib
 import numpy as np
 from jax.extend.core.primitives import dot_general_p
 
-from vmapseeds.convolutions import im2col
-from vmapseeds.convolutions.xla import XLA, Window, turned
+from vmapseeds.convolutions.xla import (
+  XLA,
+  Window,
+  of_kernel_gradient,
+  of_longer_rows,
+  turned,
+)
 from vmapseeds.jaxprs import Program, equations
 from vmapseeds.machine import cache_folder, instruction_set
 
@@ -52,9 +57,8 @@ FACTORS, RESULTS = jnp.bfloat16, (jnp.bfloat16, jnp.float32)
 PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 32, 512, 25
 # Primitives that may become calls
 CALLED = {"conv_general_dilated", "convolve", "dot_general"}
-# Bytes of what the kernel sees of a block of images, in a kernel gradient. They stay in
-# the third-level cache.
-BLOCK_BYTES = 3 * 2**20
+# Kernel gradients are fastest of so many examples, or a multiple of them.
+TOGETHER = 32
 
 
 def fits(part, window, like, left, right) -> bool:
@@ -83,7 +87,7 @@ def fits(part, window, like, left, right) -> bool:
   if part == "input_gradient" and set(window.strides) != {1}:
     return False
   if part == "kernel_gradient" and (
-    len(pixels) > 2
+    window.dilation[-1] > 1
     or math.prod(pixels) > MOST_ELEMENTS
     or channels * features < PRODUCTS
     or math.prod(right.shape[:-1]) < PIXELS
@@ -145,23 +149,67 @@ def product(equation):
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
+  *pixels, channels, features = range(w.ndim)
   out = window.out_spatial(x, w)
   like = jax.ShapeDtypeStruct((len(x), *out, w.shape[-1]), window.dtype or x.dtype)
-  space = range(1, x.ndim - 1)
+  return _convolution(window, like, x, w, (pixels, channels, features))
+
+
+def input_gradient(window, x, w, dy):
+  """Return the gradient with respect to the images, given that of the output: a
+  convolution of `dy` with the kernel turned, its channels swapped. Strides are 1.
+  """
+  mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
+  return forward(mirrored, dy, turned(w))
+
+
+def kernel_gradient(window, x, w, dy):
+  """Return the gradient with respect to the kernel, given that of the output, in float32:
+  a convolution whose channels are the examples and whose kernel is `dy`, as it lies.
+
+  The channels of a pixel are laid out as pixels of a longer row, over which that kernel
+  moves with a dilation of as many. So an output row has the gradients of a whole row of
+  the kernel, and nothing is multiplied in vain.
+  """
+  images = len(x)
+  whole = images - images % TOGETHER
+  if 0 < whole < images:
+    parts = slice(whole), slice(whole, None)
+    return sum(kernel_gradient(window, x[part], w, dy[part]) for part in parts)
+  *kernel, width, channels, features = w.shape
+  window = of_longer_rows(of_kernel_gradient(window, x, w, dy), channels)
+  like = jax.ShapeDtypeStruct((1, *kernel, width * channels, features), jnp.float32)
+  examples, *pixels, last = range(dy.ndim)
+  dw = _convolution(window, like, _examples_last(x), dy, (pixels, examples, last))
+  return dw.reshape(w.shape)
+
+
+def _examples_last(x):
+  """Return images (n, *rows, width, channels) as (1, *rows, width · channels, n)."""
+  images, *rows, width, channels = x.shape
+  # XLA for CPUs converts bfloat16 to move it, but not its bits.
+  bits = jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
+  turned_bits = bits.reshape(images, -1).T.reshape(1, *rows, width * channels, images)
+  return jax.lax.bitcast_convert_type(turned_bits, x.dtype)
+
+
+def _convolution(window, like, x, w, kernel_axes):
+  """Convolve images with a kernel whose axes of pixels, channels and features are given."""
+  pixels, channels, features = kernel_axes
   images = {
     "dims": str(x.ndim),
     "data": {
       "batch_dim": "0",
       "feature_dim": str(x.ndim - 1),
-      "spatial_dims": _texts(space),
+      "spatial_dims": _texts(range(1, x.ndim - 1)),
     },
   }
   kernel = {
     "dims": str(w.ndim),
     "filter": {
-      "input_feature_dim": str(w.ndim - 2),
-      "output_feature_dim": str(w.ndim - 1),
-      "spatial_dims": _texts(range(w.ndim - 2)),
+      "input_feature_dim": str(channels),
+      "output_feature_dim": str(features),
+      "spatial_dims": _texts(pixels),
     },
   }
   moves = {
@@ -180,38 +228,6 @@ def forward(window, x, w):
     "feature_groups": "1",
   }
   return _call("convolution", "conv", config, like, x, w)
-
-
-def input_gradient(window, x, w, dy):
-  """Return the gradient with respect to the images, given that of the output: a
-  convolution of `dy` with the kernel turned, its channels swapped. Strides are 1.
-  """
-  mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
-  return forward(mirrored, dy, turned(w))
-
-
-def kernel_gradient(window, x, w, dy):
-  """Return the gradient with respect to the kernel, given that of the output: products
-  with what the kernel sees, a few images at a time. Sums and result are in float32.
-  """
-  *kernel, channels, features = w.shape
-  if features < channels and set(window.strides) == {1}:
-    # The kernel sees `dy`, which has fewer channels to copy.
-    swapped = jax.ShapeDtypeStruct((*kernel, features, channels), w.dtype)
-    return turned(kernel_gradient(window.mirrored(w), dy, swapped, x))
-
-  def block(x, dy):
-    seen = im2col.kernel_views(window, _bits(x), w)
-    # Behind the barrier XLA copies runs of channels, not one number at a time.
-    seen = jax.lax.optimization_barrier([a.reshape(-1, channels) for a in seen])
-    columns = _numbers(jax.lax.optimization_barrier(jnp.concatenate(seen, -1)))
-    # The narrower factor is the one that is turned.
-    like = jax.ShapeDtypeStruct((features, columns.shape[1]), jnp.float32)
-    return _product(True, False, like, dy.reshape(-1, features), columns)
-
-  an_image = math.prod(dy.shape[1:-1]) * math.prod(w.shape[:-1]) * x.dtype.itemsize
-  blocks = im2col.blocks(len(x), BLOCK_BYTES // an_image)
-  return im2col.sum_blocks(blocks, block, x, dy).T.reshape(w.shape)
 
 
 def _product(a_transposed, b_transposed, like, a, b):
@@ -237,17 +253,6 @@ def _call(name, kind, config, like, *args):
 def _texts(numbers):
   # JSON has 64-bit integers of protocol buffers as text.
   return [str(int(n)) for n in numbers]
-
-
-# XLA for CPUs converts bfloat16 to move it, but not its bits.
-
-
-def _bits(a):
-  return jax.lax.bitcast_convert_type(a, jnp.uint16)
-
-
-def _numbers(bits):
-  return jax.lax.bitcast_convert_type(bits, jnp.bfloat16)
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from jax.extend.core import Var
 from jax.extend.core.primitives import conv_general_dilated_p, rev_p
 from jax.sharding import AxisType
 
+from vmapseeds.convolutions import bfloat16
 from vmapseeds.convolutions.primitive import (
   Window,
   convolve,
@@ -75,6 +76,9 @@ def fast_equations(
   """
   if equation.primitive is convolve_p:
     return [equation.replace(params=equation.params | current_lane_parameters())]
+  if bfloat16.is_slow(equation):
+    function = bfloat16.in_float32(equation)
+    return equations_of(function, equation.invars, equation)
   if equation.primitive is not conv_general_dilated_p:
     return None
   lhs, rhs = equation.invars
