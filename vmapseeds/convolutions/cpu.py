@@ -97,8 +97,8 @@ def input_gradient(window, x, w, dy):
   if math.prod(window.strides) == 1:
     mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
     return _forward_of_many(mirrored, dy, turned(w))
-  if _has_fast_phases(window, w):
-    return sum(_gradients_of_phases(window, x, w, dy))
+  if has_fast_phases(window, w):
+    return sum(gradients_of_phases(input_gradient, window, x, w, dy))
   return OnCPU.input_gradient(window, x, w, dy)
 
 
@@ -244,29 +244,30 @@ class _Flat:
 # Strided input gradients
 
 
-def _has_fast_phases(window, w):
+def has_fast_phases(window, w) -> bool:
+  """Return whether the input gradient of a strided convolution is made phase by phase."""
   elements = math.prod(w.shape[:-1])
   return (
-    math.prod(window.dilation) == 1
-    and math.prod(window.strides) <= MOST_PHASES
+    math.prod((window.groups, *window.dilation)) == 1
+    and 1 < math.prod(window.strides) <= MOST_PHASES
     and elements >= PHASED_ELEMENTS
     and not _sees_pixels_once(window, w)
   )
 
 
-def _gradients_of_phases(window, x, w, dy):
+def gradients_of_phases(of_phase, window, x, w, dy):
   """Yield the input gradient of each phase of a strided convolution: of the pixels whose
   indices have the same remainder modulo the stride, with zeros elsewhere.
 
   They meet the same kernel elements, so that each phase is a convolution without
-  strides.
+  strides, whose input gradient `of_phase` computes.
   """
   for phase in itertools.product(*map(range, window.strides)):
     pixels, elements, padding = _phase(phase, window, x, w)
     if w[elements].size:
       plain = dataclasses.replace(window, strides=(1,) * len(phase), padding=padding)
       # Of the pixels' shape alone: the gradient does not need what they hold.
-      part = input_gradient(plain, x, w[elements], dy)
+      part = of_phase(plain, x, w[elements], dy)
       yield _spread_out(part, pixels, x.shape)
 
 

@@ -30,6 +30,7 @@ import jaxlib
 import numpy as np
 from jax.extend.core.primitives import dot_general_p
 
+from vmapseeds.convolutions import winograd
 from vmapseeds.convolutions.xla import (
   XLA,
   Window,
@@ -37,8 +38,8 @@ from vmapseeds.convolutions.xla import (
   of_longer_rows,
   turned,
 )
-from vmapseeds.jaxprs import Program, equations
 from vmapseeds.machine import cache_folder, instruction_set
+from vmapseeds.target import is_for_this_machine
 
 # With 0 in it, no call of oneDNN is made.
 SWITCH = "VMAPSEEDS_ONEDNN"
@@ -47,16 +48,24 @@ EXTENSIONS = {"avx512_bf16", "amx_bf16"}
 # Earlier versions refuse such calls when they compile.
 OLDEST_JAX = (0, 8)
 # What the trial tries: what an earlier version kept says nothing of other calls.
-TRIED = "convolutions, products"
+TRIED = "convolutions, their gradients, products"
 # Seconds that the trial may take on a busy machine; it needs about 2.
 PATIENCE = 60
-# Types of factors and of results
-FACTORS, RESULTS = jnp.bfloat16, (jnp.bfloat16, jnp.float32)
+# Types of factors, each with those of results
+TYPES = {
+  jnp.dtype(jnp.bfloat16): (jnp.bfloat16, jnp.float32),
+  jnp.dtype(jnp.float32): (jnp.float32,),
+}
 # Kernel gradients gain with at least so many channels × features, and so many pixels of
 # the outputs of a batch. They are compiled for at most so many elements of the kernel.
-PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 32, 512, 25
-# Primitives that may become calls
-CALLED = {"conv_general_dilated", "convolve", "dot_general"}
+PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 16, 512, 25
+
+# float32 gains since XLA's own kernels changed, as far as measured on processors with
+# AMX, with so many multiplications, as no program with a call is stored. Winograd's form
+# is faster from so many channels × features on, other kernel gradients from so many.
+FLOAT32_JAX, FLOAT32_EXTENSIONS = (0, 12), {"amx_bf16"}
+MULTIPLICATIONS = 2**24
+WINOGRAD_PRODUCTS, MOST_PRODUCTS = 64 * 64, 32 * 32
 # Kernel gradients are fastest of so many examples, or a multiple of them.
 TOGETHER = 32
 
@@ -72,9 +81,8 @@ def fits(part, window, like, left, right) -> bool:
   """
   arrays = (like, left, right)
   if (
-    left.dtype != FACTORS
-    or right.dtype != FACTORS
-    or like.dtype not in RESULTS
+    left.dtype != right.dtype
+    or like.dtype not in TYPES.get(left.dtype, ())
     or window.groups > 1
     or any(0 in a.shape for a in arrays)
   ):
@@ -93,15 +101,38 @@ def fits(part, window, like, left, right) -> bool:
     or math.prod(right.shape[:-1]) < PIXELS
   ):
     return False
-  return is_usable()
+  if left.dtype == jnp.float32 and not _gains_in_float32(part, window, *arrays):
+    return False
+  return is_for_this_machine() and is_usable()
 
 
-def may_call(program: Program) -> bool:
-  """Return whether a program of a lane has operations that calls may be made for."""
-  return any(
-    equation.primitive.name in CALLED and equation.invars[0].aval.dtype == FACTORS
-    for equation in equations(program)
-  )
+def _gains_in_float32(part, window, like, left, right):
+  """Return whether a part of a convolution of float32 is faster in this form."""
+  if part == "forward":
+    kernel, outputs = right, like
+    seen, images, turned_kernel = window, left, right
+  elif part == "input_gradient":
+    kernel, outputs = left, right
+    seen, images = window.mirrored(left), right
+    turned_kernel = jax.eval_shape(turned, left)
+  else:
+    kernel, outputs = like, right
+  if not may_gain(left.dtype, math.prod((*kernel.shape[:-1], *outputs.shape))):
+    return False
+  if part == "kernel_gradient":
+    return math.prod(kernel.shape[-2:]) <= MOST_PRODUCTS
+  return not winograd.fits(seen, images, turned_kernel, WINOGRAD_PRODUCTS)
+
+
+def may_gain(dtype, multiplications: int) -> bool:
+  """Return whether calls of so many multiplications of a type may be faster here."""
+  if dtype == jnp.float32:
+    return (
+      multiplications >= MULTIPLICATIONS
+      and jax.__version_info__ >= FLOAT32_JAX
+      and bool(FLOAT32_EXTENSIONS.intersection(instruction_set().split()))
+    )
+  return dtype == jnp.bfloat16
 
 
 def multiplies(equation) -> bool:
@@ -115,10 +146,11 @@ def multiplies(equation) -> bool:
   return (
     all(a.ndim == 2 and 0 not in a.shape for a in arrays)
     and len(contracted) == 1
-    and {a.dtype for a in arrays[:2]} == {jnp.dtype(FACTORS)}
-    and arrays[2].dtype in RESULTS
+    and {a.dtype for a in arrays[:2]} == {jnp.dtype(jnp.bfloat16)}
+    and arrays[2].dtype in TYPES[arrays[0].dtype]
     # An algorithm may ask for other sums.
     and isinstance(equation.params["precision"], tuple | types.NoneType)
+    and is_for_this_machine()
     and is_usable()
   )
 
@@ -171,13 +203,23 @@ def kernel_gradient(window, x, w, dy):
   moves with a dilation of as many. So an output row has the gradients of a whole row of
   the kernel, and nothing is multiplied in vain.
   """
+  if w.shape[-1] < w.shape[-2] and set(window.strides) == {1}:
+    # The narrower factor is the one that is turned.
+    turned_kernel = jax.eval_shape(turned, w)
+    return turned(kernel_gradient(window.mirrored(w), dy, turned_kernel, x))
   images = len(x)
   whole = images - images % TOGETHER
   if 0 < whole < images:
     parts = slice(whole), slice(whole, None)
     return sum(kernel_gradient(window, x[part], w, dy[part]) for part in parts)
   *kernel, width, channels, features = w.shape
-  window = of_longer_rows(of_kernel_gradient(window, x, w, dy), channels)
+  window = of_kernel_gradient(window, x, w, dy)
+  # With strides the last pixels may be seen by no kernel element, and calls have no
+  # padding below 0.
+  seen = [slice(min(high, 0) or None) for _, high in window.padding]
+  x = x[:, *seen]
+  padding = tuple((low, max(high, 0)) for low, high in window.padding)
+  window = of_longer_rows(dataclasses.replace(window, padding=padding), channels)
   like = jax.ShapeDtypeStruct((1, *kernel, width * channels, features), jnp.float32)
   examples, *pixels, last = range(dy.ndim)
   dw = _convolution(window, like, _examples_last(x), dy, (pixels, examples, last))
@@ -314,8 +356,8 @@ def _passes_trial() -> bool:
 # Shapes of images and kernels, and padding and dilation
 TRIALS = (
   ((2, 9, 3), (3, 3, 5), [(0, 2)], [1]),
-  ((4, 8, 8, 16), (3, 3, 16, 32), [(1, 1), (1, 1)], [1, 1]),
-  ((2, 9, 7, 3), (3, 2, 3, 20), [(1, 1), (0, 1)], [1, 2]),
+  ((33, 8, 8, 16), (3, 3, 16, 32), [(1, 1), (1, 1)], [1, 1]),
+  ((2, 9, 7, 3), (3, 2, 3, 20), [(1, 1), (0, 1)], [2, 1]),
   ((2, 4, 5, 6, 8), (3, 1, 2, 8, 4), [(2, 1), (0, 0), (1, 0)], [1, 1, 1]),
 )
 
@@ -330,30 +372,38 @@ def compare_with_xla() -> None:
 
   def parts():
     ours, theirs = [], []
-    for images, kernel, padding, dilation in TRIALS:
+    for (images, kernel, padding, dilation), dtype in itertools.product(TRIALS, TYPES):
       window = Window((1,) * len(padding), tuple(padding), tuple(dilation), 1, None)
       strided = dataclasses.replace(window, strides=(2,) * len(padding))
-      x, w = (jnp.asarray(rng.normal(size=n), FACTORS) for n in (images, kernel))
-      out = (*images[:1], *window.out_spatial(x, w), *kernel[-1:])
-      dy = jnp.asarray(rng.normal(size=out), FACTORS)
+      x, w = (jnp.asarray(rng.normal(size=n), dtype) for n in (images, kernel))
+      dy, of_strided = (
+        jnp.asarray(
+          rng.normal(size=(len(x), *moved.out_spatial(x, w), kernel[-1])), dtype
+        )
+        for moved in (window, strided)
+      )
       ours += [
         forward(window, x, w),
         forward(strided, x, w),
         input_gradient(window, x, w, dy),
         kernel_gradient(window, x, w, dy),
+        kernel_gradient(strided, x, w, of_strided),
       ]
-      x, w, dy = (a.astype(jnp.float32) for a in (x, w, dy))
+      x, w, dy, of_strided = (a.astype(jnp.float32) for a in (x, w, dy, of_strided))
       theirs += [
         XLA.forward(window, x, w),
         XLA.forward(strided, x, w),
         XLA.input_gradient(window, x, w, dy),
         XLA.kernel_gradient(window, x, w, dy),
+        XLA.kernel_gradient(strided, x, w, of_strided),
       ]
     for a_transposed, b_transposed in itertools.product((False, True), repeat=2):
-      a, b = (jnp.asarray(rng.normal(size=n), FACTORS) for n in ((5, 37), (37, 20)))
+      a, b = (
+        jnp.asarray(rng.normal(size=n), jnp.bfloat16) for n in ((5, 37), (37, 20))
+      )
       sums = jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32))
       factors = a.T if a_transposed else a, b.T if b_transposed else b
-      for dtype in RESULTS:
+      for dtype in TYPES[a.dtype]:
         like = jax.ShapeDtypeStruct(sums.shape, dtype)
         ours.append(_product(a_transposed, b_transposed, like, *factors))
         theirs.append(sums)

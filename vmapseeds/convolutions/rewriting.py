@@ -16,19 +16,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Var
-from jax.extend.core.primitives import conv_general_dilated_p, rev_p
+from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, rev_p
 from jax.sharding import AxisType
 
-from vmapseeds.convolutions import bfloat16
+from vmapseeds.convolutions import bfloat16, onednn
 from vmapseeds.convolutions.primitive import (
   Window,
   convolve,
   convolve_p,
   current_lane_parameters,
+  sizes_of,
 )
 from vmapseeds.convolutions.xla import turned
 from vmapseeds.errors import say
-from vmapseeds.jaxprs import Equation, equations_of, rewrite_function
+from vmapseeds.jaxprs import (
+  Equation,
+  Program,
+  equations,
+  equations_of,
+  rewrite_function,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -96,6 +103,46 @@ def fast_equations(
     rhs = unreversed
     function = functools.partial(function, is_reversed=False)
   return equations_of(functools.partial(function, form, out), (lhs, rhs), equation)
+
+
+def calls_onednn(program: Program) -> bool:
+  """Return whether convolutions or products of a lane's program may be calls of oneDNN
+  here.
+  """
+  # Asked last: the first process that asks tries the calls, which takes seconds.
+  return any(map(_may_gain_by_a_call, equations(program))) and onednn.is_usable()
+
+
+def _may_gain_by_a_call(equation):
+  if equation.primitive is dot_general_p:
+    return equation.invars[0].aval.dtype == jnp.bfloat16
+  if not is_convolution(equation):
+    return False
+  return onednn.may_gain(equation.invars[0].aval.dtype, multiplications(equation))
+
+
+def is_convolution(equation: Equation) -> bool:
+  """Return whether an equation is a convolution, rewritten or not."""
+  return equation.primitive in (convolve_p, conv_general_dilated_p)
+
+
+def multiplications(equation: Equation) -> int:
+  """Return how many numbers a convolution multiplies, those of padding included."""
+  if equation.primitive is convolve_p:
+    _, kernel, outputs = sizes_of(equation)
+    return math.prod((*outputs, *kernel[:-1]))
+  inputs, kernel = (v.aval.shape for v in equation.invars)
+  outputs = equation.outvars[0].aval.shape
+  numbers = equation.params["dimension_numbers"]
+  batch, feature, *space = numbers.out_spec
+  # An input gradient has as many products as its convolution: no more pixels than the
+  # gradient that it is made from.
+  pixels = min(
+    math.prod(outputs[axis] for axis in space),
+    math.prod(inputs[axis] for axis in numbers.lhs_spec[2:]),
+  )
+  products_a_pixel = math.prod(kernel) // kernel[numbers.rhs_spec[0]]
+  return outputs[batch] * outputs[feature] * pixels * products_a_pixel
 
 
 def _form_of(equation):
