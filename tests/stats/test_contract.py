@@ -94,6 +94,7 @@ CASES = {
   "test_set_variance": of_errors(KNOWN, 0, 0.5),
   "independent_errors_variance": of_errors(KNOWN, 0, 0.5 / EXAMPLES),
   "distribution_variance": of_errors(KNOWN, -0.5, 0.5),
+  "noise_share": of_errors(("",) * 3, 0, 1),
   "split_correlation": halves(KNOWN, -1, 1),
   "split_covariance": halves(("",), -0.5, 0.5),
   "top_fraction_gain": halves(("", "", ""), -1, 1),
@@ -297,6 +298,8 @@ RESULTS = {
   "BetaFit",
   "Bootstrap",
   "CalibrationCurve",
+  "Component",
+  "Design",
   "TestSetCorrelations",
   "Decision",
   "DependentPairs",
@@ -316,8 +319,10 @@ RESULTS = {
   "VarianceFit",
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
-# test_aggregates.py, test_tallies.py and test_resampling.py test them.
+# test_designs.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
+  "compare_designs",
+  "design",
   "least_p_value",
   "power_for_difference",
   "probability_of_best",
@@ -369,7 +374,7 @@ def test_every_public_name_is_in_one_set():
     for package in (stats, measures)
   )
   assert not of_stats & of_papers
-  public = of_stats | of_papers - {"beta_of_counts"}
+  public = of_stats | of_papers
   assert set(CASES) | RESULTS | COUNTS == public
   assert not set(CASES) & RESULTS
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from typing import Literal
 
+import jax
 import xarray as xr
 
 from vmapseeds.campaign.block_loop import train_blocks
@@ -15,7 +16,7 @@ from vmapseeds.campaign.execution import compare_precisions
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.starting import Campaign, open_campaign, resume_campaign
 from vmapseeds.errors import UserError, hide_own_frames, say, whole_number
-from vmapseeds.results.formatting import count_of
+from vmapseeds.results.formatting import count_of, run_count
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
@@ -134,11 +135,20 @@ def say_estimate(campaign: Campaign) -> None:
   if done == len(plan.runs):
     return
   due = estimate_plan(plan, execution, results.block_runs, done)
-  say(f"to train: {due}")
+  say(
+    f"training {run_count(due.runs)} of {plan.task.name} on {devices_in_words()} into "
+    f"{results.path}: {due.cost}. Ctrl-C stops it, the same command resumes."
+  )
   if not done:  # afterwards, the folder has a precision
     advice = compare_precisions(plan.task, execution, due.seconds)
     if advice:
       say(advice)
+
+
+def devices_in_words() -> str:
+  """Return the devices that train, as "2 devices (cpu)"."""
+  devices = jax.local_devices()
+  return f"{count_of(len(devices), 'device')} ({devices[0].device_kind})"
 
 
 @hide_own_frames

@@ -3,29 +3,29 @@ runs of the other side belong to them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from vmapseeds.errors import UserError, check_one_of
+from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
+from vmapseeds.reports.sources import Source, open_source
 from vmapseeds.reports.summaries import format_setting, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
-from vmapseeds.results.opening import COUNTS, load_into_memory, open_results, with_role
-from vmapseeds.searches.trials import best_runs
-from vmapseeds.store.files import Folder
+from vmapseeds.results.opening import COUNTS, load_into_memory, with_role
+from vmapseeds.results.score_tables import TASK
 
 
 class Side(NamedTuple):
   """Runs of A or of B, and what is compared of them."""
 
-  folder: Folder
+  folder: Any
   where: Where
   name: str
   first_output: str
@@ -56,7 +56,7 @@ class Side(NamedTuple):
 
 
 def read_side(
-  folder: Folder,
+  folder: Any,
   where: Where,
   chosen_by: str,
   test_set: str,
@@ -67,13 +67,9 @@ def read_side(
   """Read the selected runs of a folder, without predictions, logits and counts. Those of
   the same seeds are averaged over the columns `over`.
   """
-  opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  opened = open_source(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   outputs = roles(opened)
   first = next(iter(outputs))
-  search = opened.attrs.get("search")
-  if search:
-    opened = best_runs(opened)
-    first = search["measure"].rpartition("/")[2]
   results = opened
 
   name = output
@@ -90,6 +86,8 @@ def read_side(
     results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
+    # Tasks are not what is asked about.
+    over = [*over, *_tasks(results)]
     groups.check_columns(results, over)
     groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
     levels = {column: groups.values_of(results, column) for column in over}
@@ -106,6 +104,43 @@ def read_side(
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
   return Side(folder, where, title, first, name, info, results, opened, tested, levels)
+
+
+def sides_by_value(
+  source: Source,
+  by: str | Sequence[str],
+  where: Where,
+  read: Callable[..., Side],
+) -> dict[str, Side]:
+  """Return a side for each combination of values of the columns `by`, by their names.
+
+  Raises:
+    UserError: there is one alone.
+  """
+  by = [by] if isinstance(by, str) else list(by)
+  opened = groups.select_runs(open_source(source), where)
+  sides = {}
+  for values, _ in groups.group_runs(opened, by):
+    name = format_values(values)
+    # A text alone says what it is.
+    if len(values) == 1 and isinstance(values[by[0]], str):
+      name = str(values[by[0]])
+    sides[name] = read(source, {**(where or {}), **values}, "where")
+  if len(sides) < 2:
+    raise UserError(
+      f"all runs of {source} have {next(iter(sides))}: give columns with two values or "
+      f"more as {option('by')}"
+    )
+  return sides
+
+
+def _tasks(results: xr.Dataset) -> list[str]:
+  """Return the column with tasks, if there are several."""
+  return [
+    name
+    for name in groups.swept_columns(results)
+    if results[name].attrs.get("role") == TASK
+  ]
 
 
 def without_large_arrays(results: xr.Dataset, name: str, role: str) -> xr.Dataset:

@@ -13,6 +13,7 @@ import xarray as xr
 
 from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
+from vmapseeds.reports.sources import how_read
 from vmapseeds.results.by_example import ids_of_results, table_of_losses, table_of_votes
 from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
@@ -251,6 +252,7 @@ def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
 
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
+  yield from how_read([runs.kept])
   yield from _diverged_runs(runs)
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
@@ -333,7 +335,7 @@ def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterato
       )
   has_interval = variance and variance["low"] is not None
   if has_interval and variance["low"] <= 0 <= variance["high"]:
-    yield "The distribution-wise variance may be 0: its interval holds it."
+    yield "The real variance may be 0: its interval holds it."
   # Runs that are all equal have no kurtosis.
   if not sd["value"] or count >= RUNS_FOR_LONG_TAILS:
     return
@@ -401,20 +403,39 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
       f"middle half of the runs has {show_statistic('iqm')} on average."
     )
 
-  parts = "errors" if runs.role == "class" else "losses"
+  return f"{_share_in_words(runs, section)} {noun} is {mean} on average."
+
+
+def _share_in_words(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
+  """Say how much of the variance between runs is noise of the test set, and what would
+  remain without it.
+  """
+  share = statistic_by_key(section, "noise_share")
+  between = f"these {run_count(runs.runs)}"
+  if share["value"] is None:
+    return f"All of {between} have the same {runs.of.name}."
+  interval = ""
+  if share["low"] is not None:
+    interval = f" [{100 * share['low']:.0f}, {100 * share['high']:.0f}]"
   lead = (
-    f"{noun} differs between runs by a standard deviation of {sd}; {parts} that are "
-    f"independent between examples would give {show_statistic('independent_sd')}."
+    f"Of the variance between {between}, {100 * share['value']:.0f} %{interval} is noise "
+    "of the test set"
   )
   # Memorised examples say nothing of new ones.
   if runs.seen:
-    return f"{lead} Runs were trained on some of these examples."
-  if (variance["low"] or 0) > 0:
-    remaining = show_statistic("distribution_sd")
-    return f"{lead} On an infinite test set {remaining} would remain."
-  if (variance["high"] or 0) < 0:
-    return (
-      f"{lead} {parts.capitalize()} spread less than independent ones, by more than "
-      "chance explains."
-    )
-  return f"{lead} No difference between runs beyond this test set can be seen."
+    return f"{lead}; runs were trained on some of these examples."
+
+  sd = show_in_points(statistic_by_key(section, "sd"))
+  real = statistic_by_key(section, "distribution_sd")
+  if real["value"] is None:
+    return f"{lead}: beyond it, no difference between runs can be seen."
+  return (
+    f"{lead}: on endlessly many examples the sd would be {show_in_points(real)} instead "
+    f"of {sd}."
+  )
+
+
+def show_in_points(statistic: Mapping[str, Any]) -> str:
+  """Return a standard deviation or a difference: that of percentages is in points."""
+  shown = show(statistic["value"], statistic["se"], statistic["unit"])
+  return shown.replace(" %", " points")

@@ -57,6 +57,12 @@ from vmapseeds.stats.comparison import (
   probability_of_outperforming as probability_of_outperforming,
   variance_ratio as variance_ratio,
 )
+from vmapseeds.stats.designs import (
+  Component as Component,
+  Design as Design,
+  compare_designs as compare_designs,
+  design as design,
+)
 from vmapseeds.stats.differences import (
   Difference,
   compare_means,
@@ -133,6 +139,7 @@ from vmapseeds.stats.variance import (
   error_rates as error_rates,
   example_error_rates as example_error_rates,
   independent_errors_variance as independent_errors_variance,
+  noise_share as noise_share,
   source_variances as source_variances,
   split_correlation as split_correlation,
   split_covariance as split_covariance,
