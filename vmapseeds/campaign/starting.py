@@ -222,8 +222,9 @@ def calls_onednn(plan: Plan) -> bool:
   """Return whether lanes convolve or multiply by oneDNN: see `convolutions.onednn`."""
   if lanes.devices()[0].platform != "cpu":
     return False
-  stages = [stage for traced in plan.programs.values() for stage in traced.stages]
-  return any(convolutions.calls_onednn(stage.jaxpr) for stage in stages)
+  return any(
+    convolutions.calls_onednn(traced.equations) for traced in plan.programs.values()
+  )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ same sum of products under another name. What is not recognised stays XLA's.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -29,13 +29,7 @@ from vmapseeds.convolutions.primitive import (
 )
 from vmapseeds.convolutions.xla import turned
 from vmapseeds.errors import say
-from vmapseeds.jaxprs import (
-  Equation,
-  Program,
-  equations,
-  equations_of,
-  rewrite_function,
-)
+from vmapseeds.jaxprs import Equation, equations_of, rewrite_function
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -105,12 +99,12 @@ def fast_equations(
   return equations_of(functools.partial(function, form, out), (lhs, rhs), equation)
 
 
-def calls_onednn(program: Program) -> bool:
-  """Return whether convolutions or products of a lane's program may be calls of oneDNN
-  here.
+def calls_onednn(equations: Iterable[Equation]) -> bool:
+  """Return whether convolutions or products among the equations of a lane may be calls
+  of oneDNN here.
   """
   # Asked last: the first process that asks tries the calls, which takes seconds.
-  return any(map(_may_gain_by_a_call, equations(program))) and onednn.is_usable()
+  return any(map(_may_gain_by_a_call, equations)) and onednn.is_usable()
 
 
 def _may_gain_by_a_call(equation):
