@@ -14,7 +14,7 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
-from vmapseeds.convolutions import is_convolution, multiplications, onednn
+from vmapseeds.convolutions import CONVOLUTIONS, multiplications, onednn
 from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, memory
@@ -490,7 +490,7 @@ def yield_product_flops(program: Program) -> Iterator[float]:
     if name == "dot_general":
       yield matrix_flops(equation)
       continue
-    if is_convolution(equation):
+    if equation.primitive in CONVOLUTIONS:
       yield 2.0 * multiplications(equation)
       continue
     # How often other loops run is not known before they do.
@@ -559,7 +559,7 @@ def operation_sizes(program: Program, times: int = 1) -> Iterator[tuple[int, flo
   written. A product costs more, by what it adds up.
   """
   for equation in open_program(program).eqns:
-    inner = list(inner_programs(equation))
+    inner = inner_programs(equation)
     name = equation.primitive.name
     if inner:
       repeated = times

@@ -7,10 +7,10 @@ many with kernels of their own.
 
 from vmapseeds.convolutions.primitive import LOWERINGS, lowering
 from vmapseeds.convolutions.rewriting import (
+  CONVOLUTIONS,
   calls_onednn,
   conv_general_dilated,
   fast_convolutions,
   fast_equations,
-  is_convolution,
   multiplications,
 )

@@ -31,6 +31,8 @@ from vmapseeds.convolutions.xla import turned
 from vmapseeds.errors import say
 from vmapseeds.jaxprs import Equation, equations_of, rewrite_function
 
+# What a convolution is, rewritten or not
+CONVOLUTIONS = (convolve_p, conv_general_dilated_p)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -103,21 +105,18 @@ def calls_onednn(equations: Iterable[Equation]) -> bool:
   """Return whether convolutions or products among the equations of a lane may be calls
   of oneDNN here.
   """
+  of_calls = [
+    one for one in equations if one.primitive in (*CONVOLUTIONS, dot_general_p)
+  ]
   # Asked last: the first process that asks tries the calls, which takes seconds.
-  return any(map(_may_gain_by_a_call, equations)) and onednn.is_usable()
+  return any(map(_may_gain_by_a_call, of_calls)) and onednn.is_usable()
 
 
 def _may_gain_by_a_call(equation):
+  dtype = equation.invars[0].aval.dtype
   if equation.primitive is dot_general_p:
-    return equation.invars[0].aval.dtype == jnp.bfloat16
-  if not is_convolution(equation):
-    return False
-  return onednn.may_gain(equation.invars[0].aval.dtype, multiplications(equation))
-
-
-def is_convolution(equation: Equation) -> bool:
-  """Return whether an equation is a convolution, rewritten or not."""
-  return equation.primitive in (convolve_p, conv_general_dilated_p)
+    return dtype == jnp.bfloat16
+  return onednn.may_gain(dtype, multiplications(equation))
 
 
 def multiplications(equation: Equation) -> int:

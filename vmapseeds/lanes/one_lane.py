@@ -35,7 +35,7 @@ def prepare_lane(function: Function) -> Function:
 
 
 def _equations_of_lane(equation, made):
-  check_divides_nothing(equation, "a lane")
+  check_divides_nothing([equation], "a lane")
   if platform() == "cpu" and onednn.multiplies(equation):
     return equations_of(onednn.product(equation), equation.invars, equation)
   if equation.primitive.name in DRAWS and _draws_by_neighbours(equation):

@@ -447,8 +447,7 @@ def check_stages(
   together.
   """
   start, advance, finish = stages
-  for equation in of_stages:
-    check_divides_nothing(equation, f"task {task.name}")
+  check_divides_nothing(of_stages, f"task {task.name}")
 
   def as_texts(state):
     return jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", state)
