@@ -131,8 +131,8 @@ def multiplications(equation: Equation) -> int:
   # An input gradient has as many products as its convolution: no more pixels than the
   # gradient that it is made from.
   pixels = min(
-    math.prod(outputs[axis] for axis in space),
-    math.prod(inputs[axis] for axis in numbers.lhs_spec[2:]),
+    math.prod([outputs[axis] for axis in space]),
+    math.prod([inputs[axis] for axis in numbers.lhs_spec[2:]]),
   )
   products_a_pixel = math.prod(kernel) // kernel[numbers.rhs_spec[0]]
   return outputs[batch] * outputs[feature] * pixels * products_a_pixel
