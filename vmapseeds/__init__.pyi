@@ -6,6 +6,7 @@ from .campaign.estimating import estimate as estimate
 from .campaign.options import Options as Options
 from .campaign.planning import single_run as single_run
 from .campaign.replaying import replay as replay
+from .campaign.running import create as create
 from .campaign.running import train as train
 from .campaign.running import work as work
 from .convolutions import conv_general_dilated as conv_general_dilated

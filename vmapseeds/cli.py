@@ -4,7 +4,6 @@
 
 import contextlib
 import errno
-import functools
 import inspect
 import os
 import re
@@ -79,17 +78,9 @@ def demo_command(flags: Namespace) -> None:
 
 def train_command(flags: Namespace) -> None:
   """Train runs of a recipe or a task, or resume an earlier call."""
-  from vmapseeds.campaign import hosts
   from vmapseeds.training.recipe_or_task import resolve_task
 
-  check_engine(flags)
   until = parse_until(flags)
-  host = hosts.parse_host(flags.coordinator, flags.processes, flags.process)
-  if host and flags.dry_run:
-    raise UserError("--dry-run with --coordinator: give one of them")
-  if host and not hosts.is_child():
-    return hosts.train_as_child(sys.argv[1:], host.coordinator)
-
   task = resolve_task(flags.recipe).replace(**parse_overrides(flags.set))
   most_runs = flags.runs
   if until is not None:
@@ -99,24 +90,7 @@ def train_command(flags: Namespace) -> None:
   if flags.dry_run:
     return print_estimate(task, runs, flags)
 
-  # JAX must join the other hosts before anything asks it for devices.
-  if host:
-    hosts.connect_hosts(host)
-  results = train_runs(task, runs, until, flags)
-  if host:
-    hosts.disconnect_hosts(host)
-  return conclude(results, flags.out)
-
-
-def check_engine(flags: Namespace) -> None:
-  """Raise `UserError` if the flags that say where to train contradict each other."""
-  check_one_of("engine", flags.engine, ("local", "ray"))
-  if flags.engine == "ray" and flags.coordinator:
-    raise UserError("--engine ray with --coordinator: give one of them")
-  if flags.workers is not None and flags.engine != "ray":
-    raise UserError(
-      f"--workers {flags.workers} without --engine ray: it says how many workers Ray has"
-    )
+  return conclude(train_runs(task, runs, until, flags), flags.out)
 
 
 def parse_until(flags: Namespace) -> "Until | None":
@@ -153,20 +127,18 @@ def print_estimate(task, runs, flags: Namespace) -> None:
 
 
 def train_runs(task, runs, until: "Until | None", flags: Namespace):
-  """Return the results of a training, on the engine and with the options of the flags."""
+  """Return the results of a training, by the workers and with the options of the flags."""
+  from vmapseeds.campaign.executors import open_executor
+
   options = vars(campaign_options(flags))
-  trainer: Callable[..., Any] = vmapseeds.train
-  if flags.engine == "ray":
-    from vmapseeds.campaign import ray_engine
+  with open_executor(flags.workers, flags.ray, flags.dask) as executor:
+    if until is None:
+      return vmapseeds.train(task, runs, flags.out, executor=executor, **options)
+    from vmapseeds.campaign.until import train_until
 
-    trainer = functools.partial(ray_engine.train_on_ray, workers=flags.workers)
-  if until is None:
-    return trainer(task, runs, flags.out, **options)
-  from vmapseeds.campaign.until import train_until
-
-  return train_until(
-    task, runs, flags.out, until, first=flags.runs, trains=trainer, **options
-  )
+    return train_until(
+      task, runs, flags.out, until, first=flags.runs, executor=executor, **options
+    )
 
 
 def execution_options(flags: Namespace) -> WorkOptions:

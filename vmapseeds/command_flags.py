@@ -248,39 +248,28 @@ def train_flags(parser: Parser) -> None:
     ),
   )
   parser.add(
-    "--engine",
-    default="local",
-    metavar="NAME",
-    help=(
-      "where to train: local, on this machine's devices; ray, on the cluster at "
-      "RAY_ADDRESS or one started here (default: local)"
-    ),
-  )
-  parser.add(
     "--workers",
     type=parse_whole_number,
     metavar="N",
-    help="with --engine ray, the number of workers (default: one an accelerator)",
-  )
-  parser.add(
-    "--coordinator",
-    metavar="HOST:PORT",
     help=(
-      "address of process 0, if several hosts train under jax.distributed; needs "
-      "--processes and --process (default: this process alone)"
+      "train in N processes of this machine, which share its cores (default: in this "
+      "process)"
     ),
   )
   parser.add(
-    "--processes",
-    type=parse_whole_number,
-    metavar="N",
-    help="with --coordinator, the number of processes (default: none)",
+    "--ray",
+    metavar="ADDRESS",
+    help=(
+      "train on the Ray cluster at HOST:PORT; local starts one here (default: in this "
+      "process)"
+    ),
   )
   parser.add(
-    "--process",
-    type=parse_whole_number,
-    metavar="N",
-    help="with --coordinator, the number of this process, from 0 (default: none)",
+    "--dask",
+    metavar="ADDRESS",
+    help=(
+      "train on the workers of Dask's scheduler at HOST:PORT (default: in this process)"
+    ),
   )
   parser.switch(
     "--dry-run",

@@ -10,4 +10,10 @@ NAMES = {
 COMMANDS = {
   "search": _SEARCH,
 }
-FLAGS: dict[str, str] = {}
+_HOSTS = "start vmapseeds work DIR on each host"
+FLAGS = {
+  "--engine": "give --workers N, --ray ADDRESS or --dask ADDRESS",
+  "--coordinator": _HOSTS,
+  "--processes": _HOSTS,
+  "--process": _HOSTS,
+}
