@@ -41,7 +41,6 @@ from vmapseeds.machine import (
 )
 from vmapseeds.parsing import (
   Parser,
-  check_output_file,
   files_of,
   parse_column_values,
   parse_overrides,
@@ -516,22 +515,6 @@ def recipes_command(flags: Namespace) -> None:
     print(wrapped)
 
 
-def bench_command(flags: Namespace) -> None:
-  """Measure model-steps per second on this machine, for each lowering and lane width.
-  Campaigns take the fastest.
-  """
-  from json import dumps
-
-  from vmapseeds.campaign.bench import bench
-
-  timed = vmapseeds.recipe(flags.recipe, **parse_overrides(flags.set))
-  check_output_file(flags.json)
-  rows = bench(timed, flags.widths, flags.lowerings)
-  if flags.json is not None:
-    text = dumps({"recipe": timed.name, "candidates": rows}, indent=1)
-    flags.json.write_text(text + "\n", "utf-8")
-
-
 class Command(NamedTuple):
   """A command: what it does, and its flags."""
 
@@ -558,7 +541,6 @@ COMMANDS = {
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
   "recipes": Command(recipes_command),
-  "bench": Command(bench_command, command_flags.bench_flags),
 }
 
 

@@ -9,6 +9,7 @@ NAMES = {
 }
 COMMANDS = {
   "search": _SEARCH,
+  "bench": "in a clone, python -m experiments.benchmarks.bench RECIPE",
 }
 _HOSTS = "start vmapseeds work DIR on each host"
 FLAGS = {

@@ -12,7 +12,6 @@ import xarray as xr
 
 from vmapseeds.campaign.block_loop import train_blocks
 from vmapseeds.campaign.estimating import estimate_plan
-from vmapseeds.campaign.execution import compare_precisions
 from vmapseeds.campaign.executors import Executor, train_by
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.starting import Campaign, open_campaign, resume_campaign
@@ -158,7 +157,7 @@ def temporary_folder() -> str:
 
 
 def say_estimate(campaign: Campaign) -> None:
-  """Say on stderr what is left to train, and whether another precision is faster."""
+  """Say on stderr what is left to train."""
   plan, results, execution = campaign
   done = int(results.done[: len(plan.runs)].sum())
   if done == len(plan.runs):
@@ -168,10 +167,6 @@ def say_estimate(campaign: Campaign) -> None:
     f"training {run_count(due.runs)} of {plan.task.name} on {devices_in_words()} into "
     f"{results.path}: {due.cost}. Ctrl-C stops it, the same command resumes."
   )
-  if not done:  # afterwards, the folder has a precision
-    advice = compare_precisions(plan.task, execution, due.seconds)
-    if advice:
-      say(advice)
 
 
 def devices_in_words() -> str:
