@@ -6,19 +6,17 @@ it by name, so that all papers have them:
 
 - `campaigns.py`: `campaigns(scale)` returns each `Campaign` by name. Figures share
   campaigns; each is trained once.
-- `paper.py`: the printed values, and `CLAIMS`.
+- `paper.py`: the printed values, and what is `STATED` of statistics.
 - one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a
   `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
   paper's beside ours, `plot(numbers, axes)` draws on `PANELS` or `panels(numbers)` axes.
   `with_images(numbers, trained)` adds images, which no record has.
 - `page.py`: the paper's `PAGE` in docs/gallery; `recompute(out)` makes the records anew
   that need no training.
-- `simulated.py`: for each claim that the page judges, campaigns in which it is true, and
-  in which it is false.
 
 `python -m experiments.<paper>` makes all figures, or those that are named, and a page
 of all figures made so far. `python -m experiments.pages` makes the pages of
-docs/gallery, which judge a few statements of each paper, from the records kept there.
+docs/gallery, the paper's numbers beside ours, from the records kept there.
 """
 
 import contextlib
@@ -53,8 +51,8 @@ from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import gallery, kept
-from experiments.claims import Claim, Estimate, Printed
 from experiments.command import hint, parse_flags
+from experiments.estimates import Estimate, Printed, Stated
 from experiments.kept import Part
 from experiments.searches import Search, Trials, train_searches, trials_of
 from vmapseeds import lanes, models, stats
@@ -361,13 +359,12 @@ class Row(NamedTuple):
   where: str
   ours: str
   runs: int | str
-  claim: Claim | None
   estimate: Estimate | None
 
 
 def row(
   quantity: str,
-  stated: Claim | Printed | None,
+  stated: Stated | Printed | None,
   ours: str | Estimate,
   runs: int | str,
   estimate: Estimate | None = None,
@@ -376,22 +373,18 @@ def row(
 
   Args:
     quantity: what it is.
-    stated: the paper's claim; or only its value, a fraction or words, and its place;
+    stated: what the paper says; or only its value, a fraction or words, and its place;
       None if it gives none.
     ours: our value, with its interval or standard error; or the estimate.
     runs: how many runs it is of.
     estimate: if `ours` says more than that.
   """
-  claim = None
-  printed = stated
-  if isinstance(stated, Claim):
-    claim = stated
-    printed = claim.printed
+  printed = stated.printed if isinstance(stated, Stated) else stated
   value, where = printed or ("not given", "—")
   paper = value if isinstance(value, str) else format_percent(value)
   if isinstance(ours, Estimate):
     estimate = ours
-  return Row(quantity, paper, where, str(ours), runs, claim, estimate)
+  return Row(quantity, paper, where, str(ours), runs, estimate)
 
 
 def rows_of(runs: int | str, *rows: tuple) -> list[Row]:
@@ -747,17 +740,12 @@ def save_record(
     "scale": trained.scale,
     "note": note,
     "missing": getattr(module, "MISSING", ""),
-    "rows": [stored_row(each) for each in module.rows(numbers)],
+    "rows": module.rows(numbers),
     "campaigns": trained.used,
     "numbers": numbers,
   }
   text = json.dumps(plain(record), indent=1, allow_nan=False) + "\n"
   files.write(out / f"{name}.json", text.encode())
-
-
-def stored_row(row: Row) -> dict[str, Any]:
-  """Return what a record keeps of a row: all but the claim, which `paper.py` has."""
-  return {name: value for name, value in row._asdict().items() if name != "claim"}
 
 
 def show_rows(figure: Mapping[str, Any]) -> None:

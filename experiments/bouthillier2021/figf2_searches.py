@@ -11,7 +11,7 @@ from jaxtyping import Float
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, format_percent, rows_of
 from experiments.searches import SAMPLERS, Trials
 from vmapseeds.reports import plots
@@ -76,12 +76,12 @@ def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
       quantity = f"{task}: error after {trials} trials, {NAMES[sampler]}"
       ours = f"validation {validation}, test {test}, sd {sd}"
       # Of standard deviations, where `quarter` is of variances.
-      ratio = Estimate(*np.sqrt(n.quarter), "log")
+      ratio = Estimate(*np.sqrt(n.quarter))
       early = "... sd after a quarter of them over that at the end"
       table += rows_of(
         n.searches,
         (quantity, None, ours),
-        (early, paper.CLAIMS["early"], ratio),
+        (early, paper.STATED["early"], ratio),
       )
   return table
 

@@ -17,7 +17,7 @@ from experiments.bouthillier2021.campaigns import (
   score,
   tasks,
 )
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
 from vmapseeds.training.recipe_data import dataset_of
@@ -150,7 +150,7 @@ class Biased(NamedTuple):
     freedom = max(1.0, 2 / se_of_log**2)
     f_ends = f * freedom / scipy.stats.chi2.ppf([0.975, 0.025], freedom)
     low, high = (f_ends - 1) / (f_ends + k - 1)
-    return Estimate(float(rho), low, high, freedom=self.repetitions - 1)
+    return Estimate(float(rho), low, high)
 
   @property
   def of(self) -> str:

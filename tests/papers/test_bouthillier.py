@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
-from verdicts import word
+from places import place
 
 import vmapseeds as vs
 from experiments import frame, searches
@@ -240,7 +240,7 @@ def test_what_repetitions_share_costs_measures():
   assert -1 / 5 < narrow.low < narrow.value < narrow.high < 1
   assert narrow.high - narrow.low < wide.high - wide.low
   # As far apart as 6 measures can be: nothing is left between repetitions.
-  assert word(few[of_data], 0.1, 0.5) == "cannot tell"
+  assert place(few[of_data], 0.1, 0.5) == "across"
 
 
 @pytest.mark.slow
@@ -401,12 +401,14 @@ def test_sources_beside_the_data():
   table = fig01_sources.rows({"task": numbers})
   rows = {row.quantity.removeprefix("task: "): row for row in table}
   init = rows["variance of weights init over that of data"]
-  assert word(init, high=0.5) == "reproduced"
+  assert place(init, high=0.5) == "within"
   assert init.estimate.value == pytest.approx(numbers.of["init"].relative.value)
   # More than the data, which arithmetic does not allow, as they draw the test set too.
   augment = rows["variance of data augmentation over that of data"]
-  assert word(augment, 0, 1) == "opposite"
-  assert word(rows["variance of data order over that of weights init"]) == "reproduced"
+  assert place(augment, 0, 1) == "outside"
+  assert (
+    place(rows["variance of data order over that of weights init"], 0.5, 2) == "within"
+  )
   noise = rows["variance of numerical noise over that of data; lanes b"]
   assert noise.ours.endswith("accuracy changed in 2 of 4 runs")
   assert numbers.noise == pytest.approx(0.01**2 / 4)
@@ -485,8 +487,8 @@ def test_binomial_of_answers_that_are_independent():
   np.testing.assert_allclose(
     np.square(found.observed), np.mean(within) + se * np.array([0, -1, 1])
   )
-  assert word(fig02_binomial.rows({"task": found})[-1], 0.8, 1.25) == "reproduced"
-  assert word(fig02_binomial.rows({"task": together})[-1], 0.8, 1.25) == "opposite"
+  assert place(fig02_binomial.rows({"task": found})[-1], 0.8, 1.25) == "within"
+  assert place(fig02_binomial.rows({"task": together})[-1], 0.8, 1.25) == "outside"
 
 
 def test_repetitions_are_tested_for_normality_one_by_one():

@@ -280,7 +280,7 @@ CONTRACTS = [
   "benchmarks/test_borrowed.py",
   "data/test_data_sources.py",
   "papers/test_banerjee.py",
-  "papers/test_claims.py",
+  "papers/test_estimates.py",
   "papers/test_jiang.py",
   "papers/test_pages.py",
   "papers/test_papers.py",
