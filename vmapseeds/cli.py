@@ -314,16 +314,6 @@ def merge_command(flags: Namespace) -> None:
   conclude(results, flags.out)
 
 
-def export_command(flags: Namespace) -> None:
-  """Export kept networks as orbax checkpoints, one a run, which any Flax program
-  restores.
-  """
-  vmapseeds.export_networks(flags.folder, flags.out, flags.run or None)
-  count = len(os.listdir(flags.out))
-  networks = "networks" if count > 1 else "network"
-  print(f"{count} {networks} in {flags.out}, as orbax checkpoints")
-
-
 def import_command(flags: Namespace) -> None:
   """Import runs trained elsewhere into a results folder, for report and compare. Runs
   that it has from earlier imports stay.
@@ -534,7 +524,6 @@ COMMANDS = {
   "replay": Command(replay_command, command_flags.replay_flags),
   "merge": Command(merge_command, command_flags.merge_flags),
   "import": Command(import_command, command_flags.import_flags),
-  "export": Command(export_command, command_flags.export_flags),
   "list": Command(list_command, command_flags.list_flags),
   "report": Command(report_command, command_flags.report_flags),
   "compare": Command(compare_command, command_flags.compare_flags),
@@ -589,7 +578,6 @@ READING = frozenset(
     "verify",
     "merge",
     "import",
-    "export",
     "list",
     "report",
     "compare",

@@ -432,21 +432,6 @@ def import_flags(parser: Parser) -> None:
   )
 
 
-def export_flags(parser: Parser) -> None:
-  parser.add(
-    "folder",
-    metavar="DIR",
-    help="results folder that was trained with --keep-params",
-  )
-  parser.add("out", metavar="OUT", help="folder for the checkpoints, new or empty")
-  parser.several(
-    "--run",
-    type=parse_whole_number,
-    metavar="N",
-    help="which runs, from 0 (default: all)",
-  )
-
-
 def list_flags(parser: Parser) -> None:
   parser.add(
     "folder",
