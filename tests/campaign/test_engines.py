@@ -199,25 +199,29 @@ def check(out, alone):
 # In a process of its own. Each node of Ray and each worker of Dask has one core. A driver
 # belongs to the node that has its address, the head.
 RAY = """
+import sys
+
 from ray.cluster_utils import Cluster
 
 head = {"num_cpus": 1, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=head)
 others = [cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{i}") for i in (2, 3)]
 print("address", cluster.address, flush=True)
-input()
-cluster.remove_node(others[1], allow_graceful=False)
-print("removed", flush=True)
-input()
+if sys.stdin.readline():
+  cluster.remove_node(others[1], allow_graceful=False)
+  print("removed", flush=True)
+  sys.stdin.readline()
 cluster.shutdown()
 """
 DASK = """
+import sys
+
 from distributed import LocalCluster
 
 if __name__ == "__main__":
   cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
   print("address", cluster.scheduler_address, flush=True)
-  input()
+  sys.stdin.readline()
   cluster.close()
 """
 
@@ -234,23 +238,23 @@ def cluster(kind, tmp_path, modules=""):
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]),
   }
-  process = subprocess.Popen(
+  with subprocess.Popen(
     [sys.executable, str(script)],
     env=environment,
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,
     start_new_session=True,
-  )
-  try:
-    line = next(line for line in process.stdout if line.startswith("address"))
-    yield (f"--{kind}", line.split()[1]), process
-  finally:
-    process.stdin.close()  # what waits for a line ends
-    with contextlib.suppress(subprocess.TimeoutExpired):
-      process.wait(60)
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(process.pid, signal.SIGKILL)
+  ) as process:
+    try:
+      line = next(line for line in process.stdout if line.startswith("address"))
+      yield (f"--{kind}", line.split()[1]), process
+    finally:
+      process.stdin.close()  # what waits for a line ends
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(60)
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
