@@ -386,7 +386,8 @@ def _read(
   except UserError as mistake:
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
-  return FolderReport(folder, name, subfolders, parts, lost)
+  # Its page may be saved when the working directory is another.
+  return FolderReport(as_folder(folder), name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Any) -> list[Any]:
@@ -416,12 +417,13 @@ def summary(
   The index has the folder, the values by which runs are grouped, the output and the
   statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
   (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent.
+  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
+  needs them; load its package `booktabs`, and `multirow` for the whole table.
 
   ::
 
     table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(float_format="%.4f"))
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
 
   Args:
     folders: results folders, or one.

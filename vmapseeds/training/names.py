@@ -15,6 +15,12 @@ MADE_COLUMNS = (
 INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
 # Entries of a run that follow from the data seed.
 DRAWN_BY_DATA = {"subset", INPUT_MEAN}
+# Names of arrays of a test set, which no metric and no value of a run can have.
+OF_TEST_SETS = (
+  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
+  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
+  *("original_labels", "run_place"),
+)
 # The array with the places, in the training set, of test examples that it has too.
 TWINS = "in_training"
 # The array with the ids of examples: of texts, as UTF-8 bytes.
