@@ -20,7 +20,7 @@ import test_campaign
 import xarray as xr
 
 import vmapseeds as vs
-from vmapseeds import cli, parsing
+from vmapseeds import cli, parsing, removed
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
@@ -343,7 +343,7 @@ def test_what_trains_nothing_imports_nothing_large():
   program = """
 import contextlib, io, sys
 import vmapseeds, vmapseeds.training.recipes, vmapseeds.errors
-from vmapseeds import cli, parsing
+from vmapseeds import cli, parsing, removed
 with contextlib.redirect_stdout(io.StringIO()):
   for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
     with contextlib.suppress(SystemExit):
@@ -818,3 +818,12 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
     vs.search  # noqa: B018
   with pytest.raises(AttributeError, match="nothing_of_that_name"):
     vs.nothing_of_that_name  # noqa: B018
+
+
+def test_what_is_gone_is_in_the_documentation():
+  page = Path(cli.__file__).parents[1] / "docs" / "howto" / "questions.md"
+  _, gone = page.read_text("utf-8").split("\n## What is gone\n")
+  for name in (*removed.FLAGS, *(f"vmapseeds {name}" for name in removed.COMMANDS)):
+    assert f"`{name}`" in gone
+  for name in removed.NAMES:
+    assert f"`vs.{name}`" in gone
