@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import vmapseeds
-from vmapseeds import command_flags
+from vmapseeds import command_flags, removed
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.errors import (
   Failure,
@@ -181,7 +181,7 @@ def execution_options(flags: Namespace) -> WorkOptions:
 
 
 def campaign_options(flags: Namespace) -> Options:
-  """Return the options of `train` and `search`."""
+  """Return the options of `train`."""
   return Options(
     **vars(execution_options(flags)),
     lane_width=flags.lane_width,
@@ -191,65 +191,6 @@ def campaign_options(flags: Namespace) -> Options:
     predictions=flags.predictions,
     logits=flags.logits,
     keep_params=flags.keep_params,
-  )
-
-
-def search_command(flags: Namespace) -> None:
-  """Search hyperparameters, many independent searches side by side, or resume an earlier
-  call.
-
-  Each search draws training, validation and test examples of its own from the whole data
-  set. The best trial is chosen by validation examples and measured on test examples.
-  """
-  from vmapseeds.training import objects
-  from vmapseeds.training.recipe_or_task import resolve_task
-
-  searches = vmapseeds.Runs.independent(flags.searches, start=flags.first_seed)
-  if flags.vary:
-    searches = vmapseeds.Runs.vary(flags.vary, flags.searches, start=flags.first_seed)
-  sampler = flags.sampler
-  if objects.is_import(sampler):
-    sampler = objects.import_object(sampler)
-
-  results = vmapseeds.search(
-    resolve_task(flags.recipe).replace(**parse_overrides(flags.set)),
-    unique_pairs(flags.over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'"),
-    trials=flags.trials,
-    searches=searches,
-    sampler=sampler,
-    at_once=flags.at_once,
-    rungs=flags.rungs,
-    repeats=flags.repeats,
-    objective=flags.objective,
-    measure=flags.measure,
-    out=flags.out,
-    **vars(campaign_options(flags)),
-  )
-  print(search_line(results, flags.out))
-
-
-def search_line(results, folder: str) -> str:
-  """Return one line about what a folder of searches holds and what to do next."""
-  import numpy as np
-
-  from vmapseeds.results.formatting import show
-  from vmapseeds.searches.trials import trials_of
-
-  trials = trials_of(results)
-  count = len(trials.numbers())
-  searches = "1 search" if count == 1 else f"{count} searches"
-  line = f"{searches}, {len(trials.rows)} trials in {folder}"
-
-  failed = trials.diverged | np.isnan(trials.objective)
-  if failed.any():
-    line += f", {int(failed.sum())} failed"
-  best = trials.measured[list(trials.best().values())]
-  if not len(best):
-    return f"{line}; no trial succeeded: search in another range, in another folder"
-  mean = show(best.mean(), None, trials.unit)
-  return (
-    f"{line}, mean {trials.about['measure']} of the best {mean}; next: vmapseeds report "
-    f"{shlex.quote(folder)}"
   )
 
 
@@ -652,7 +593,6 @@ class Command(NamedTuple):
 COMMANDS = {
   "demo": Command(demo_command, command_flags.demo_flags),
   "train": Command(train_command, command_flags.train_flags),
-  "search": Command(search_command, command_flags.search_flags),
   "work": Command(work_command, command_flags.work_flags),
   "verify": Command(verify_command, command_flags.verify_flags),
   "replay": Command(replay_command, command_flags.replay_flags),
@@ -877,6 +817,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv[:1] in (["-h"], ["--help"]):
       return program_parser().print_help()
     name = argv[0] if argv else ""
+    if name in removed.COMMANDS:
+      raise UserError(f"vmapseeds {name} is gone: {removed.COMMANDS[name]}")
     check_one_of("command", name, COMMANDS)
     if name in READING:
       use_cpu_alone()

@@ -265,23 +265,6 @@ def test_mistakes(metrics, message, tmp_path):
   assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.slow
-def test_a_search_maximises_a_metric(tmp_path):
-  found = vs.search(
-    recipe(metrics=["auc", "brier"]),
-    {"lr": "log 1e-3..1"},
-    trials=2,
-    searches=2,
-    objective="brier",
-    out=tmp_path / "s",
-    **HOW,
-  )
-  about = found.attrs["search"]
-  assert (about["objective"], about["measure"]) == ("valid_brier", "test_brier")
-  assert not about["higher_is_better"]
-  assert np.isfinite(found.valid_auc.values).all()
-
-
 def test_outputs_that_were_not_kept_cannot_be_measured(tmp_path):
   vs.train(recipe(epochs=1), 2, tmp_path / "a", **HOW)
   with pytest.raises(

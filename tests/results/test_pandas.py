@@ -57,6 +57,7 @@ def test_the_order_of_classes_may_be_chosen():
     (Y == "well").astype("category").cat.codes,
     (Y == "well").astype(int).astype("category"),
     (Y == "well").astype("Int64"),
+    (Y == "well").astype(object),
   ],
 )
 def test_numbers_and_truths_are_classes_without_names(targets):

@@ -10,7 +10,7 @@ from typing import Literal
 import jax
 import xarray as xr
 
-from vmapseeds.campaign.block_loop import train_blocks
+from vmapseeds.campaign.block_loop import train_blocks, with_whole_blocks
 from vmapseeds.campaign.estimating import estimate_plan
 from vmapseeds.campaign.execution import compare_precisions
 from vmapseeds.campaign.options import Options
@@ -131,14 +131,20 @@ def temporary_folder() -> str:
 def say_estimate(campaign: Campaign) -> None:
   """Say on stderr what is left to train, and whether another precision is faster."""
   plan, results, execution = campaign
-  done = int(results.done[: len(plan.runs)].sum())
-  if done == len(plan.runs):
+  asked = len(plan.runs)
+  if results.done[:asked].all():
     return
+  # Blocks are trained whole, of which fewer runs may be asked for than when they began.
+  total = next(rows.stop for rows in results.blocks if rows.stop >= asked)
+  plan = plan._replace(runs=with_whole_blocks(campaign).plan.runs[:total])
+  done = int(results.done[:total].sum())
   due = estimate_plan(plan, execution, results.block_runs, done)
   say(
     f"training {run_count(due.runs)} of {plan.task.name} on {devices_in_words()} into "
     f"{results.path}: {due.cost}. Ctrl-C stops it, the same command resumes."
   )
+  if total > asked:
+    say(f"a folder's blocks are trained whole: {count_of(total, 'run')}, not {asked:,}")
   if not done:  # afterwards, the folder has a precision
     advice = compare_precisions(plan.task, execution, due.seconds)
     if advice:

@@ -95,12 +95,15 @@ def targets_of_column(data: Any, where: str) -> tuple[np.ndarray, list[str] | No
     return np.array(names)[codes], names
 
   array = _table_labels(data, where) if is_table(data) else np.asarray(data)
+  # pandas holds texts, and what is of several types, as objects.
+  if array.dtype.kind == "O" and array.ndim == 1:
+    are_texts = [isinstance(value, str) for value in array]
+    # A list of texts and numbers would become texts.
+    if all(are_texts) or not any(are_texts):
+      array = np.asarray(array.tolist())
   # Classes are whole numbers.
   if array.ndim == 1 and array.dtype.kind == "b":
     array = array.astype(np.int64)
-  # pandas holds texts as objects.
-  if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.ravel()):
-    array = array.astype(str)
   return array, None
 
 

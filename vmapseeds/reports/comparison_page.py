@@ -260,7 +260,6 @@ def compare(
     output: which output of role class, loss or score; by default the first of A.
     **columns: what the columns of a table are: see `ScoreColumns`.
 
-  Of a folder of searches the best trial of each search is compared: searches are the runs.
 
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
@@ -485,14 +484,6 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
 def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
   """Return what a run stands for, if it is not a run of its own."""
   remarks = []
-  searched = []
-  for name, side in sides.items():
-    if "search" in side.opened.attrs:
-      searched.append(name)
-  if searched:
-    remarks.append(
-      f"A run of {' and of '.join(searched)} is the best trial of a search."
-    )
   levels = next(iter(sides.values())).levels
   if levels:
     remarks.append(

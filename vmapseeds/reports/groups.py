@@ -93,6 +93,8 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
     _check_column(results, name)
     column = results[name].values
     wanted = _wanted_values(name, condition, column)
+    if column.dtype.kind == "f":
+      wanted = _as_shown(wanted, values_of(results, name))
     unknown = wanted[~np.isin(wanted, column)]
     if unknown.size:
       values = _format_column(name, values_of(results, name))
@@ -131,6 +133,17 @@ def _wanted_values(
     kind = "name" if are_names else "number"
     raise UserError(f"{name} is {condition!r:.100}: give a {kind} or several")
   return wanted
+
+
+def _as_shown(wanted: np.ndarray, values: Sequence[Value]) -> np.ndarray:
+  """Return wanted numbers, each that no run has as the value that is shown alike."""
+  shown = {format_value(value): value for value in values}
+  nearest = []
+  for value in wanted.tolist():
+    if value not in values:
+      value = shown.get(format_value(value), value)
+    nearest.append(value)
+  return np.array(nearest, np.float64)
 
 
 def group_runs(

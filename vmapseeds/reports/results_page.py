@@ -27,7 +27,6 @@ from vmapseeds.reports import (
   plots,
   rendering,
   runs_needed,
-  search_section,
   sweeps,
 )
 from vmapseeds.reports.documents import (
@@ -75,11 +74,10 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
-from vmapseeds.results.opening import load_into_memory, open_results, resolve_test_set
+from vmapseeds.results.opening import load_into_memory, resolve_test_set
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
 from vmapseeds.results.table_files import is_table
-from vmapseeds.searches.trials import best_runs
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
@@ -127,7 +125,6 @@ class Part(NamedTuple):
   measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: Summary
   inputs: ExampleInputs = ExampleInputs()
-  searches: Sequence[Section] = ()  # what there is to say of searches
 
 
 class FolderReport(NamedTuple):
@@ -326,7 +323,6 @@ def report(
     report.tables["statistics"]
     vs.report("scores.csv", by="model", score="accuracy").print()
 
-  Of searches the runs are the best of each, and more sections say how they were found.
 
   Runs of different swept values are never pooled unless `by` asks for it: each
   combination of values has its own row in a table, and its own page.
@@ -387,12 +383,11 @@ def _read(
       by = where = None
     grouped = groups.group_runs(results, by, where)
     parts, lost = _parts(grouped, name, str(folder), resolved, inputs)
-    if "search" in results.attrs:
-      parts = _with_searches(parts, folder)
   except UserError as mistake:
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
-  return FolderReport(folder, name, subfolders, parts, lost)
+  # Its page may be saved when the working directory is another.
+  return FolderReport(as_folder(folder), name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Any) -> list[Any]:
@@ -405,15 +400,6 @@ def _list_of_folders(folders: Any) -> list[Any]:
       "no results folder given: name one or more created by `vmapseeds train` or `vmapseeds import`"
     )
   return folders
-
-
-def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
-  """Return the parts with what there is to say of searches, from all of their trials."""
-  search_sections, record = search_section.sections_of_searches(open_results(folder))
-  return [
-    part._replace(searches=search_sections, summary=part.summary | {"search": record})
-    for part in parts
-  ]
 
 
 @hide_own_frames
@@ -431,12 +417,13 @@ def summary(
   The index has the folder, the values by which runs are grouped, the output and the
   statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
   (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent.
+  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
+  needs them; load its package `booktabs`, and `multirow` for the whole table.
 
   ::
 
     table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(float_format="%.4f"))
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
 
   Args:
     folders: results folders, or one.
@@ -692,9 +679,6 @@ def brief_of(part: Part) -> Document:
     tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
     tables += _table_of_sources(section)
     brief.append(Section(lead=section["summary"], tables=tables))
-  # The first section has the numbers, the others are figures.
-  for section in part.searches[:1]:
-    brief.append(section._replace(heading="", tables=section.tables[:1]))
   return Document(
     name="report",
     title=_title(summary),
@@ -716,7 +700,7 @@ def document_of(part: Part) -> Document:
   if folder:
     seconds = runs_needed.seconds_of_a_run(folder)
 
-  page_sections = list(part.searches)
+  page_sections: list[Section] = []
   # Without runs, from numbers alone, a page has no figures.
   for section, runs in itertools.zip_longest(
     summaries_of_outputs(summary), part.measured
@@ -1236,8 +1220,6 @@ def _open(
   # Blocks may be many, so their records are read where they differ alone.
   if results.attrs.get(UPGRADED):
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
-  if "search" in results.attrs:
-    results = best_runs(results)
   if isinstance(folder, ScoreTable):
     return results
   # Votes of a selection are not stored.
@@ -1252,12 +1234,9 @@ def _open(
 
 
 def _is_one_sweep(parts: Sequence[Part]) -> bool:
-  """Return whether parts are runs of one folder that differ in values, several of each,
-  and were not chosen by a search.
-  """
+  """Return whether parts are runs of one folder that differ in values, several of each."""
   folders = {part.summary["folder"] for part in parts}
-  # A search has one run of each value, which it chose by what others gave.
-  repeated = all(p.summary["runs"] > 1 and not p.searches for p in parts)
+  repeated = all(p.summary["runs"] > 1 for p in parts)
   swept = sweeps.is_sweep([p.summary["values"] for p in parts])
   return len(folders) == 1 and repeated and swept
 

@@ -20,7 +20,6 @@ from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import COUNTS, load_into_memory, with_role
 from vmapseeds.results.score_tables import TASK
-from vmapseeds.searches.trials import best_runs
 
 
 class Side(NamedTuple):
@@ -71,10 +70,6 @@ def read_side(
   opened = open_source(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   outputs = roles(opened)
   first = next(iter(outputs))
-  search = opened.attrs.get("search")
-  if search:
-    opened = best_runs(opened)
-    first = search["measure"].rpartition("/")[2]
   results = opened
 
   name = output

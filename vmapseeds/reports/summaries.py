@@ -104,7 +104,8 @@ def summarize(
 def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
-  names = set(settings).union(settings.get("values", {}))
+  # A recorded value may be called as what is no setting.
+  names = set(settings).union(settings.get("values", {})) - {"name"}
   # Swept ones have several values, others the one that all runs have.
   for name in groups.columns(kept):
     if name in names:

@@ -20,7 +20,6 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
@@ -42,6 +41,7 @@ from vmapseeds.errors import (
   say,
   warn,
 )
+from vmapseeds.machine import local_path
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -923,7 +923,7 @@ def import_runs(
     )
   runs = arrays_by_test_set(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
-    values, note = read_table(Path(values))
+    values, note = read_table(local_path(values))
     if progress and note:
       say(note)
   if progress:

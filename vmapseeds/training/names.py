@@ -6,18 +6,21 @@ SOURCES = ("init", "order", "augment", "dropout", "data")
 # memory is checked with these before a training.
 OPTIMIZERS = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
 # Columns that the methods of `Runs` make, beside the values that a sweep varies.
-TRIAL_COLUMNS = ("search", "trial", "repeat", "round")  # of trials of searches
 FOLD, FOLD_GROUPS = "fold", "fold_groups"  # of runs of k-fold cross-validation
 MADE_COLUMNS = (
   *("label_map", "subset", "start"),
   *(FOLD, FOLD_GROUPS),
-  *TRIAL_COLUMNS,
 )
-SAMPLER = "sampler"  # the source that a search of hyperparameters draws its trials from
 # Entries of a run whose inputs are normalised by moments of its own.
 INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
 # Entries of a run that follow from the data seed.
 DRAWN_BY_DATA = {"subset", INPUT_MEAN}
+# Names of arrays of a test set, which no metric and no value of a run can have.
+OF_TEST_SETS = (
+  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
+  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
+  *("original_labels", "run_place"),
+)
 # The array with the places, in the training set, of test examples that it has too.
 TWINS = "in_training"
 # The array with the ids of examples: of texts, as UTF-8 bytes.

@@ -32,6 +32,7 @@ from vmapseeds.training import objects
 from vmapseeds.training.names import (
   FOLDER_NAMES,
   MADE_COLUMNS,
+  OF_TEST_SETS,
   OPTIMIZERS,
   SOURCES,
   seed_column,
@@ -47,12 +48,6 @@ HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
 NOT_SWEPT = (
   *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
   *("values", "model_args", "metrics", "milestones", "normalize", "mean", "std"),
-)
-# Names of other arrays of a test set, which a metric cannot have.
-OF_TEST_SETS = (
-  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
-  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
-  "loss",
 )
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
@@ -394,9 +389,9 @@ class Recipe:
       )
     # Absolute, because a campaign may be resumed from another working directory.
     if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
-      vars(self)["dataset"] = os.path.abspath(self.dataset)
+      vars(self)["dataset"] = os.path.abspath(os.path.expanduser(self.dataset))
     if self.start_from is not None and "://" not in self.start_from:
-      vars(self)["start_from"] = os.path.abspath(self.start_from)
+      vars(self)["start_from"] = os.path.abspath(os.path.expanduser(self.start_from))
 
   def _split_values(self, values: Any) -> dict[str, Any]:
     """Return the hyperparameters among `values` as fields, and the other values."""
@@ -458,13 +453,16 @@ class Recipe:
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
     taken = set(RESERVED).union(FIELDS, OF_TEST_SETS, self.values, self.model_args)
+    taken.add("loss")
     rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
       if safe_name("metric", name) in taken:
         raise UserError(
           f"metric {name!r}: that name is already used in the results, rename it"
         )
-      rule.check(f"metric {name}", value)
+      # Of a list of names, each is its own.
+      what = "metric" if name == value else f"metric {name}"
+      rule.check(what, value)
     return dict(metrics)
 
   def _check_together(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 from jax.typing import ArrayLike
 from jaxtyping import Array, Integer, Key, Shaped, UInt8, UInt32
 
@@ -357,8 +358,9 @@ class Runs:
       stratified: whether folds have equally many examples of each class, to one.
       repeats: how many times the examples are divided. Folds of the second division are
         `k` to 2 `k` - 1, and so on.
-      groups: (examples,), the group of each, such as the patient: examples of a group are
-        in one fold. Those of the training set come first.
+      groups: (examples,), the group of each, such as the patient: numbers, texts or a
+        column of pandas. Examples of a group are in one fold. Those of the training set
+        come first.
 
     Raises:
       UserError: an argument is not valid.
@@ -615,14 +617,25 @@ class Runs:
 
 
 def _group_numbers(groups, k: int) -> Integer[np.ndarray, " examples"]:
-  """Return the number of each example's group, of at least `k`."""
-  names = np.asarray(groups)
-  if names.ndim != 1 or names.dtype.kind not in "iuU" or len(np.unique(names)) < k:
+  """Return the number of each example's group, of at least `k`. Groups are sorted."""
+  given = np.asarray(groups)
+  if given.ndim != 1:
     raise UserError(
-      f"groups are {names.dtype} {names.shape}: give the number or name of each "
-      f"example's group, (examples,), of at least {k} groups"
+      f"groups have shape {given.shape}: give the number or name of each example's "
+      "group, (examples,)"
     )
-  _, numbers = np.unique(names, return_inverse=True)
+  # As objects: an array of texts would turn a missing name into the text "nan".
+  names = np.asarray(groups, dtype=object)
+  numbers, present = pd.factorize(names, sort=True)
+  lacking = int((numbers < 0).sum())
+  if lacking:
+    raise UserError(
+      f"groups lack {lacking} of {len(names)} values: give each example a group"
+    )
+  if len(present) < k:
+    raise UserError(
+      f"groups are {len(present)} for {k} folds: give at least {k} groups, or fewer folds"
+    )
   return numbers.astype(np.int32)
 
 
@@ -679,7 +692,8 @@ def as_text(name: str, value: Any) -> str:
   elif isinstance(value, str):
     text = value
   else:
-    text = format_value(finite(name, value))
+    # All digits: the recipe gets this value again.
+    text = str(finite(name, value)).removesuffix(".0")
   # Names of programs have commas, and folders' paths have slashes.
   is_legal = text.isprintable() and not any(letter in text for letter in "/\\,")
   if not is_legal or len(text.encode()) > TEXT_BYTES:
@@ -691,8 +705,14 @@ def as_text(name: str, value: Any) -> str:
 
 
 def format_value(value: float | str) -> str:
-  """Return a swept value as a text."""
-  return str(value).removesuffix(".0")
+  """Return a value as it is shown: a float has 15 digits at most, as people write it.
+
+  >>> format_value(0.21000000000000002), format_value(2.0), format_value("adam")
+  ('0.21', '2', 'adam')
+  """
+  if isinstance(value, float):
+    return f"{value:.15g}"
+  return str(value)
 
 
 def as_bytes(texts: Shaped[np.ndarray, " runs"]) -> UInt8[np.ndarray, "runs bytes"]:
