@@ -230,7 +230,7 @@ def _name_of(source: Any) -> tuple[str, Path | None]:
   if "://" in text:
     return name, None
   stem = name.partition(".")[0] or name
-  return name, Path(text).parent / f"{stem}_report"
+  return name, Path(text).absolute().parent / f"{stem}_report"
 
 
 def _chosen_rows(frame: pd.DataFrame, where: Mapping[str, Any] | None) -> pd.DataFrame:
