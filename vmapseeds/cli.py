@@ -234,8 +234,15 @@ def sweep_values(task, seeds, swept: Mapping[str, str]):
 
   columns: Any = {}
   for name, text in swept.items():
-    columns[name] = [from_text(name, value) for value in text.split(",")]
+    columns[name] = [value_to_sweep(name, value) for value in text.split(",")]
   return vmapseeds.Runs.sweep(seeds=seeds, **columns)
+
+
+def value_to_sweep(name: str, text: str):
+  """Return the value of a field or of an argument of the model in `--sweep`."""
+  if text.lower() in ("none", "null"):
+    return None
+  return from_text(name, text)
 
 
 def choose_examples(table, flags: Namespace):

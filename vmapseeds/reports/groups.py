@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Integer
 
-from vmapseeds.errors import UserError, check_one_of, option
+from vmapseeds.errors import UserError, as_float64, check_one_of, option
 from vmapseeds.training.names import FOLD
 from vmapseeds.training.runs import as_text, format_value
 
@@ -124,15 +124,25 @@ def _wanted_values(
   are_names = column.dtype.kind == "U"
   try:
     if are_names:
-      wanted = np.array([as_text(name, value) for value in listed])
+      wanted = np.array([_text_in_column(name, value, column) for value in listed])
     else:
-      wanted = np.array(listed).astype(np.float64)
+      wanted = as_float64(np.array(listed))
   except (TypeError, ValueError):
     wanted = np.empty(0)
   if not wanted.size or wanted.ndim > 1:
     kind = "name" if are_names else "number"
     raise UserError(f"{name} is {condition!r:.100}: give a {kind} or several")
   return wanted
+
+
+def _text_in_column(name: str, value: Value, column: np.ndarray) -> str:
+  """Return a wanted value as the column has it: also None, or a number, by its word, as
+  the command line and tables spell it.
+  """
+  text = as_text(name, value)
+  if text not in column and value in column:
+    return str(value)
+  return text
 
 
 def _as_shown(wanted: np.ndarray, values: Sequence[Value]) -> np.ndarray:

@@ -73,7 +73,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
+from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
 from vmapseeds.results.opening import load_into_memory, resolve_test_set
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
@@ -135,7 +135,8 @@ class FolderReport(NamedTuple):
     name: the shortest that tells it from the others; empty of a single folder.
     subfolders: of its pages, for a test set and an epoch.
     parts: its runs, or groups of them.
-    lost: a sentence for each group whose runs all diverged.
+    lost: a sentence for each group that has no statistics, such as one whose runs all
+      diverged.
   """
 
   folder: Any
@@ -488,8 +489,8 @@ def report_figures(
 
   Returns:
     name -> figure. Names are those of the files that `report` writes: of several groups of
-      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups of which all
-      runs diverged have none.
+      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups without
+      statistics, of which all runs diverged, have none.
 
   Raises:
     UserError: as `report`.
@@ -499,7 +500,7 @@ def report_figures(
   for values, of_group in groups.group_runs(results, by, where):
     try:
       measured = measure_outputs(of_group)
-    except AllDiverged:
+    except NoRunLeft:
       continue
     measured_sections = [summarize_output(runs) for runs in measured]
     named = named_figures(measured, measured_sections)
@@ -545,17 +546,16 @@ def _parts(
   test_set: str,
   inputs: ExampleInputs,
 ) -> tuple[list[Part], list[str]]:
-  """Return the groups of a folder, and a sentence for each whose runs all diverged."""
+  """Return the groups of a folder, and a sentence for each without statistics."""
   parts, lost = [], []
   for values, of_group in grouped:
     group_name = format_values(values)
     try:
       measured = measure_outputs(of_group)
     # One group that learns nothing does not hide the others.
-    except AllDiverged as mistake:
+    except NoRunLeft as mistake:
       all_lost = mistake
-      runs = run_count(of_group.sizes["run"])
-      lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
+      lost.append(f"{join_names(name, group_name)}: {mistake.why}.")
       continue
 
     summary = summarize(of_group, test_set=test_set, measured=measured)

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, safe_name, whole_number
+from vmapseeds.errors import UserError, as_float64, safe_name, whole_number
 from vmapseeds.machine import local_path
 from vmapseeds.results.text_tables import (
   SUFFIXES,
@@ -25,7 +25,6 @@ from vmapseeds.stats.reading import check_axes, describe_axes, plain_array, read
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import (
   DIVERGED,
-  EXAMPLE_ID,
   FOLDER_NAMES,
   OF_TEST_SETS,
 )
@@ -40,7 +39,7 @@ AXES = {
 # nearly all of it.
 FORTRAN_BYTES = 2**31
 # Names that a column of the runs table would share with an array of the folder.
-ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED, EXAMPLE_ID)
+ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
 SEED = "seed"
 
@@ -314,7 +313,7 @@ def _column(name, column, runs):
         f"{name} is {_format(value)} at run {run}: give finite numbers, "
         "or leave the column out"
       )
-  return column.astype(np.float64)
+  return as_float64(column)
 
 
 def _format(value):

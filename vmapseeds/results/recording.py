@@ -12,6 +12,7 @@ Of numbers alone:
   vs.Recorder("results/mine").add(scores={"r2": 0.8}, seed=0, model="gat")
 """
 
+import copy
 import functools
 import json
 import math
@@ -165,6 +166,8 @@ class Recorder:
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
     self._labels: ArraysBySet = {}
     if labels is not None:
+      # They are written with the first runs, until when the caller may change them.
+      labels = copy.deepcopy(labels)
       self._labels = arrays_by_test_set("labels", labels, header)
     if progress:
       say_notes(self._labels)
