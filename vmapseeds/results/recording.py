@@ -19,9 +19,8 @@ import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, Unpack
 
 import numpy as np
@@ -106,7 +105,7 @@ class Tested:
   num_classes: int | None  # None without test sets
   logits: np.dtype | None = None  # None where they are not kept
   class_names: Sequence[str] | None = None
-  scores: Mapping[str, Description] = MappingProxyType({})  # name -> attributes
+  scores: Mapping[str, Description] = field(default_factory=dict)  # name -> attributes
 
 
 class Recorder:
