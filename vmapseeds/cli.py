@@ -327,11 +327,30 @@ def import_command(flags: Namespace) -> None:
 
   Files are .npy, .npz, .csv, .tsv, .txt or .parquet. Of several test sets, each is given as
   SET=FILE, e.g. --labels test=y.npy shift=y_shift.npy
+
+  A table of scores, a row for each run, is given as it is: vmapseeds import scores.csv
+  --by model --score accuracy --out DIR
   """
   first_line_is_names = None
   if flags.header is not None:
     check_one_of("--header", flags.header, ("yes", "no"))
     first_line_is_names = flags.header == "yes"
+  if flags.scores is not None:
+    for name in ("predictions", "logits", "labels", "values"):
+      if getattr(flags, name):
+        raise UserError(f"{flags.scores} with {option(name)}: give one of them")
+    with nothing_written():
+      table = vmapseeds.import_runs(
+        flags.out,
+        scores=flags.scores,
+        by=flags.by or None,
+        name=flags.name,
+        progress=not flags.quiet,
+        **table_columns(flags),
+      )
+    runs = table.sizes["run"]
+    folder = shlex.quote(flags.out)
+    return print(f"{runs} runs in {flags.out}; next: vmapseeds report {folder}")
   with nothing_written():
     results = vmapseeds.import_runs(
       flags.out,

@@ -364,6 +364,12 @@ def merge_flags(parser: Parser) -> None:
 
 def import_flags(parser: Parser) -> None:
   parser.add(
+    "scores",
+    nargs="?",
+    metavar="TABLE",
+    help="a table of scores, a row for each run (or --predictions, or --logits)",
+  )
+  parser.add(
     "--out",
     required=True,
     metavar="DIR",
@@ -430,6 +436,12 @@ def import_flags(parser: Parser) -> None:
     "--quiet",
     help="no progress bar, and no line on how a text file was read",
   )
+  parser.several(
+    "--by",
+    metavar="COLUMN",
+    help="of a table: the columns with what varies (default: those of text)",
+  )
+  table_flags(parser)
 
 
 def list_flags(parser: Parser) -> None:
