@@ -599,6 +599,23 @@ def test_ppo_learns_the_same_at_every_lane_width(tmp_path):
   assert len(np.unique(returns[1])) > 8
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_the_page_of_the_noise_share_runs(library, capsys):
+  pytest.importorskip(library)
+  page = (ROOT / "docs" / "howto" / "noise_share.md").read_text("utf-8")
+  _, after = page.split(f"```python\nimport {library}")
+  program, rest = after.split("```", 1)
+  block = f"import {library}{program}"
+  shown = rest.split("```text\n")[1].split("\n")[0]
+  exec(compile(block, library, "exec"), {})
+  share, low, high = map(float, re.findall(r"\d\.\d+", capsys.readouterr().out))
+  assert low < share < high
+  # Other versions of a library draw other numbers: within what the page shows.
+  _, lowest, highest = map(float, re.findall(r"\d\.\d+", shown))
+  assert lowest < share < highest
+
+
 # The programs as they stand.
 
 RECORDED = {

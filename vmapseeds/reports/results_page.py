@@ -42,8 +42,8 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.findings import (
   Findings,
   check_format,
+  check_image,
   check_page_folder,
-  check_vector,
   command_to_repeat,
   print_page,
 )
@@ -73,7 +73,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
+from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
 from vmapseeds.results.opening import load_into_memory, resolve_test_set
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
@@ -135,7 +135,8 @@ class FolderReport(NamedTuple):
     name: the shortest that tells it from the others; empty of a single folder.
     subfolders: of its pages, for a test set and an epoch.
     parts: its runs, or groups of them.
-    lost: a sentence for each group whose runs all diverged.
+    lost: a sentence for each group that has no statistics, such as one whose runs all
+      diverged.
   """
 
   folder: Any
@@ -233,8 +234,8 @@ class Report(Findings):
       print_page(self.document, console, format, self.page)
 
   @moves_data
-  def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
-    """Write `report.html`, `report.json`, `report.csv` and PNG figures of all runs and of
+  def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
+    """Write `report.html`, `report.json`, `report.csv` and SVG figures of all runs and of
     each group, and return the path of the page with all of them.
 
     The page is in `report` in the results folder, or in `report/<test set>` if this is
@@ -246,14 +247,14 @@ class Report(Findings):
     Args:
       out: folder for the pages instead. With several results folders, each has a
         subfolder of its name in it.
-      vector: another format of the figures: "svg" or "pdf".
+      image: another format of the figures: "png" or "pdf".
 
     Raises:
       UserError: the folder cannot be written, or there is no such format.
     """
-    vector = check_vector(vector)
+    image = check_image(image)
     origin = pages.describe_page_origin(self._call)
-    write = functools.partial(pages.write_page, vector=vector, origin=origin)
+    write = functools.partial(pages.write_page, image=image, origin=origin)
     part_pages: dict[str, Path | UPath] = {}
     for index in range(len(self._folders)):
       self._pages[index] = self._save_folder(index, out, part_pages, write)
@@ -386,7 +387,9 @@ def _read(
   except UserError as mistake:
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
-  return FolderReport(folder, name, subfolders, parts, lost)
+  # Its page may be saved when the working directory is another.
+  source = folder if isinstance(folder, ScoreTable) else as_folder(folder)
+  return FolderReport(source, name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Any) -> list[Any]:
@@ -416,12 +419,13 @@ def summary(
   The index has the folder, the values by which runs are grouped, the output and the
   statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
   (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent.
+  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
+  needs them; load its package `booktabs`, and `multirow` for the whole table.
 
   ::
 
     table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(float_format="%.4f"))
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
 
   Args:
     folders: results folders, or one.
@@ -485,8 +489,8 @@ def report_figures(
 
   Returns:
     name -> figure. Names are those of the files that `report` writes: of several groups of
-      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups of which all
-      runs diverged have none.
+      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups without
+      statistics, of which all runs diverged, have none.
 
   Raises:
     UserError: as `report`.
@@ -496,7 +500,7 @@ def report_figures(
   for values, of_group in groups.group_runs(results, by, where):
     try:
       measured = measure_outputs(of_group)
-    except AllDiverged:
+    except NoRunLeft:
       continue
     measured_sections = [summarize_output(runs) for runs in measured]
     named = named_figures(measured, measured_sections)
@@ -542,17 +546,16 @@ def _parts(
   test_set: str,
   inputs: ExampleInputs,
 ) -> tuple[list[Part], list[str]]:
-  """Return the groups of a folder, and a sentence for each whose runs all diverged."""
+  """Return the groups of a folder, and a sentence for each without statistics."""
   parts, lost = [], []
   for values, of_group in grouped:
     group_name = format_values(values)
     try:
       measured = measure_outputs(of_group)
     # One group that learns nothing does not hide the others.
-    except AllDiverged as mistake:
+    except NoRunLeft as mistake:
       all_lost = mistake
-      runs = run_count(of_group.sizes["run"])
-      lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
+      lost.append(f"{join_names(name, group_name)}: {mistake.why}.")
       continue
 
     summary = summarize(of_group, test_set=test_set, measured=measured)

@@ -15,10 +15,15 @@ from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
 from vmapseeds.reports.sources import Source, open_source
-from vmapseeds.reports.summaries import format_setting, settings_of
+from vmapseeds.reports.summaries import format_setting, say_undefined, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
-from vmapseeds.results.opening import COUNTS, load_into_memory, with_role
+from vmapseeds.results.opening import (
+  COUNTS,
+  converged_runs,
+  load_into_memory,
+  with_role,
+)
 from vmapseeds.results.score_tables import TASK
 
 
@@ -35,6 +40,7 @@ class Side(NamedTuple):
   opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
   levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
+  undefined: str = ""  # a sentence, if the output is undefined in some of the runs
 
   @property
   def values(self) -> np.ndarray:
@@ -42,7 +48,9 @@ class Side(NamedTuple):
 
   @property
   def finite_values(self) -> np.ndarray:
-    """Return the numbers of the runs that did not diverge."""
+    """Return the numbers of the runs that have one: that did not diverge, and of which
+    the output is defined.
+    """
     return self.values[np.isfinite(self.values)]
 
   @property
@@ -90,6 +98,7 @@ def read_side(
     over = [*over, *_tasks(results)]
     groups.check_columns(results, over)
     groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
+    undefined = _say_undefined(results, name)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)
@@ -103,7 +112,30 @@ def read_side(
   if epoch is not None:
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, info, results, opened, tested, levels)
+  return Side(
+    folder,
+    where,
+    title,
+    first,
+    name,
+    info,
+    results,
+    opened,
+    tested,
+    levels,
+    undefined,
+  )
+
+
+def _say_undefined(results: xr.Dataset, name: str) -> str:
+  """Return a sentence if an output's number, (run,), is undefined in some of the runs
+  that did not diverge; else "".
+  """
+  values = results[name].values[converged_runs(results)]
+  undefined = int((~np.isfinite(values)).sum())
+  if not undefined:
+    return ""
+  return say_undefined(name, undefined, len(values))
 
 
 def sides_by_value(
@@ -190,7 +222,7 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
 def matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Return the rows of the runs that did not diverge, those of a pair at the same place,
+  """Return the rows of the runs that have a number, those of a pair at the same place,
   and what paired runs have in common (empty if they are not paired).
   """
   kept_a = np.isfinite(ours.values)
@@ -201,7 +233,7 @@ def matched_rows(
         f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
         f"{len(kept_b)}: to pair them row by row, give as many of each"
       )
-    # A pair of which one diverged is left out whole.
+    # A pair of which one has no number is left out whole.
     kept_a = kept_b = kept_a & kept_b
 
   for side, kept in ((ours, kept_a), (theirs, kept_b)):
@@ -209,7 +241,11 @@ def matched_rows(
       missing = "runs that did not diverge"
       if paired:
         missing = f"pairs of which neither diverged, with {theirs.name}"
-      raise UserError(f"{side.name} has no finished {missing}: train some first")
+      remedy = "train some first"
+      if ours.undefined or theirs.undefined:
+        missing += f" and of which {side.output} is defined"
+        remedy = "choose another output"
+      raise UserError(f"{side.name} has no finished {missing}: {remedy}")
 
   rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
   if paired:

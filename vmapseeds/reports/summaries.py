@@ -19,7 +19,13 @@ from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
-from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
+from vmapseeds.results.measured_runs import (
+  MeasuredRuns,
+  NoRunLeft,
+  measure_runs,
+  roles,
+)
+from vmapseeds.results.opening import converged_runs
 from vmapseeds.results.statistics import (
   describe_statistic,
   statistic_by_key,
@@ -53,7 +59,9 @@ def summarize(
 ) -> dict[str, Any]:
   """Return all numbers of one campaign on one test set, ready for JSON.
 
-  Runs that diverged are counted and kept out of everything else. Undefined numbers (one
+  Runs that diverged are counted and kept out of everything else. Runs of which an output
+  is undefined are counted and kept out of its statistics alone; an output that is
+  undefined in all runs has a warning and no statistics. Undefined numbers (one
   run, a negative variance under a root) are None, never NaN.
 
   Args:
@@ -70,10 +78,11 @@ def summarize(
     returns for the first output; and `further`, the same for each of the others.
 
   Raises:
-    UserError: no output has a role, no run is finished, or all diverged.
+    UserError: no output has a role, no run is finished, all diverged, or no output is
+      defined.
   """
   measured = measured or measure_outputs(results)
-  kept = measured[0].kept
+  kept = results.isel(run=converged_runs(results))
   settings = settings_of(results, kept)
   # A spread over values is not one over seeds: pages say so beside their title.
   pooled = list(groups.swept_columns(kept))
@@ -81,6 +90,7 @@ def summarize(
     pooled.append("label_map")
   versions = results.attrs["versions"]
   first, *further = [summarize_output(runs) for runs in measured]
+  first["warnings"] += _undefined_outputs(results, measured)
   return {
     "recipe": settings["name"],
     "settings": settings,
@@ -104,7 +114,8 @@ def summarize(
 def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
-  names = set(settings).union(settings.get("values", {}))
+  # A recorded value may be called as what is no setting.
+  names = set(settings).union(settings.get("values", {})) - {"name"}
   # Swept ones have several values, others the one that all runs have.
   for name in groups.columns(kept):
     if name in names:
@@ -134,15 +145,29 @@ def _varied_sources(kept: xr.Dataset) -> list[str]:
 
 
 def measure_outputs(results: xr.Dataset) -> list[MeasuredRuns]:
-  """Return the runs of each output with a role: see `measure_runs`."""
-  return [measure_runs(results, name) for name in roles(results)]
+  """Return the runs of each output with a role, but for outputs that are undefined in
+  all runs: see `measure_runs`.
+
+  Raises:
+    UserError: no run is finished, all diverged, or all outputs are undefined.
+  """
+  measured = []
+  for name in roles(results):
+    try:
+      measured.append(measure_runs(results, name))
+    # One metric that says nothing does not hide the others.
+    except NoRunLeft as mistake:
+      undefined = mistake
+  if not measured:
+    raise undefined
+  return measured
 
 
 def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """Return all numbers of one output.
 
   Returns:
-    `output`, `role`, `runs`, `diverged`; `examples`, `classes` and `class_names`, where there are any;
+    `output`, `role`, `runs`, `diverged`, `undefined` (runs of which the output is); `examples`, `classes` and `class_names`, where there are any;
     `sources`, what `crossed_sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
     examples farthest from independence; of more runs than one `hard_examples`,
     `split_examples` and, of classes, `mislabelled_examples`, the first rows of
@@ -166,6 +191,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "role": runs.role,
     "runs": runs.runs,
     "diverged": runs.diverged,
+    "undefined": runs.undefined,
     "examples": runs.examples,
     "classes": runs.num_classes,
     "class_names": runs.class_names,
@@ -253,7 +279,7 @@ def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
   yield from how_read([runs.kept])
-  yield from _diverged_runs(runs)
+  yield from _left_out_runs(runs)
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
   yield from doubts_of_runs(runs.kept)
@@ -266,18 +292,34 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     yield UNREAD
 
 
-def _diverged_runs(runs: MeasuredRuns) -> Iterator[str]:
-  if not runs.diverged:
-    return
-  count = run_count(runs.diverged)
-  are = "is" if runs.diverged == 1 else "are"
-  if "diverged" in runs.kept.variables:
-    yield f"{count} diverged and {are} left out of every statistic."
-  else:
-    yield (
-      f"{runs.output} is not finite in {count}, which {are} counted "
-      "as diverged and left out of every statistic."
-    )
+def _left_out_runs(runs: MeasuredRuns) -> Iterator[str]:
+  if runs.diverged:
+    are = "is" if runs.diverged == 1 else "are"
+    yield f"{run_count(runs.diverged)} diverged and {are} left out of every statistic."
+  if runs.undefined:
+    yield say_undefined(runs.output, runs.undefined, runs.runs + runs.undefined)
+
+
+def say_undefined(output: str, undefined: int, runs: int) -> str:
+  """Return a sentence about an output that is undefined in some of the runs."""
+  are = "is" if undefined == 1 else "are"
+  return (
+    f"{output} is undefined in {undefined} of {run_count(runs)}, NaN or infinite, which "
+    f"{are} left out of its statistics."
+  )
+
+
+def _undefined_outputs(
+  results: xr.Dataset, measured: Sequence[MeasuredRuns]
+) -> list[str]:
+  """Return a sentence for each output that is undefined in all runs."""
+  defined = {runs.output for runs in measured}
+  count = run_count(len(converged_runs(results)))
+  return [
+    f"{name} is undefined in all {count}, NaN or infinite: it has no statistics."
+    for name in roles(results)
+    if name not in defined
+  ]
 
 
 def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:

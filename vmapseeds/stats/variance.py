@@ -138,12 +138,13 @@ def source_variances(
 
 def _freedom(effects, normal_freedom):
   """Return the degrees of freedom of a mean square: fewer where tails are long."""
-  squares = effects.ravel() ** 2
-  if squares.size < 4 or not squares.any():
+  # Effects that differ by rounding alone have no kurtosis, of which SciPy warns.
+  effects = centred(effects.ravel())
+  if effects.size < 4 or not effects.any():
     return normal_freedom
   # The unbiased estimate of normal effects is 0, and that of others is low.
-  kurtosis = scipy.stats.kurtosis(effects, axis=None, bias=False)
-  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / squares.size)
+  kurtosis = scipy.stats.kurtosis(effects, bias=False)
+  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / effects.size)
 
 
 def _reach(squares, freedom, outside):
