@@ -20,6 +20,7 @@ from .errors import Failure as Failure
 from .errors import UserError as UserError
 from .lanes import spread as spread
 from .reports.comparison_page import compare as compare
+from .reports.confusions import confusion as confusion
 from .reports.examples_table import example_table as example_table
 from .reports.pilots import sample_size as sample_size
 from .reports.results_page import report as report

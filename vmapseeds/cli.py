@@ -53,7 +53,7 @@ if typing.TYPE_CHECKING:
 
 # Those that shtab knows and that are tried.
 SHELLS = ("bash", "zsh", "fish")
-VECTORS = ("svg", "pdf")  # formats of figures beside PNG
+IMAGES = ("png", "pdf")  # formats of figures beside SVG
 
 
 def demo_command(flags: Namespace) -> None:
@@ -360,6 +360,7 @@ def import_command(flags: Namespace) -> None:
       values=flags.values,
       num_classes=flags.classes,
       class_names=flags.class_names or None,
+      example_ids=files_of(flags.example_ids, "--example-ids"),
       keep_logits=flags.keep_logits,
       name=flags.name,
       header=first_line_is_names,
@@ -381,7 +382,7 @@ def report_command(flags: Namespace) -> None:
   set side by side. DIR may be a table of scores, a row for each run: vmapseeds report
   scores.csv --by model --score accuracy
   """
-  check_one_of("format", flags.format, ("text", "md", *VECTORS))
+  check_one_of("format", flags.format, ("text", "md", *IMAGES))
   report = vmapseeds.report(
     flags.folders,
     by=flags.by or None,
@@ -391,8 +392,8 @@ def report_command(flags: Namespace) -> None:
     images=flags.images,
     **table_columns(flags),
   )
-  vector = flags.format if flags.format in VECTORS else None
-  page = report.save(flags.out, vector=vector)
+  image = flags.format if flags.format in IMAGES else None
+  page = report.save(flags.out, image=image)
   report.print(format="md" if flags.format == "md" else "text")
   if flags.open:
     from vmapseeds.reports.pages import open_in_browser
@@ -422,6 +423,20 @@ def examples_command(flags: Namespace) -> None:
     epoch=flags.epoch,
   )
   table.print(most=flags.most, n=flags.n)
+
+
+def confusion_command(flags: Namespace) -> None:
+  """Print which classes the runs take for which, over all runs, and write a page with
+  counts and rates.
+  """
+  found = vmapseeds.confusion(
+    flags.folder,
+    where=parse_column_values(flags.where, "--where"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+  )
+  found.save(flags.out)
+  found.print()
 
 
 def compare_command(flags: Namespace) -> None:
@@ -555,6 +570,7 @@ COMMANDS = {
   "compare": Command(compare_command, command_flags.compare_flags),
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
+  "confusion": Command(confusion_command, command_flags.confusion_flags),
   "recipes": Command(recipes_command),
 }
 
@@ -609,6 +625,7 @@ READING = frozenset(
     "compare",
     "sample-size",
     "examples",
+    "confusion",
     "recipes",
   )
 )
