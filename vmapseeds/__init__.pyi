@@ -5,6 +5,8 @@ from .campaign.estimating import CostEstimate as CostEstimate
 from .campaign.estimating import estimate as estimate
 from .campaign.options import Options as Options
 from .campaign.planning import single_run as single_run
+from .campaign.repeating import Repetition as Repetition
+from .campaign.repeating import repeat as repeat
 from .campaign.replaying import replay as replay
 from .campaign.running import create as create
 from .campaign.running import train as train
