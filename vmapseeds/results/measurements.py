@@ -226,8 +226,9 @@ def measure_ensemble_accuracy(runs: MeasuredRuns) -> Measurement:
 
 def measure_accuracy_over_groups(runs: MeasuredRuns) -> Measurement:
   rates = runs.tallies.example_error_rates()
-  mean = stats.mean_over_groups(1 - rates, runs.groups)
-  also = {"groups": (len(np.unique(runs.groups)), "count")}
+  groups = np.asarray(runs.groups)
+  mean = stats.mean_over_groups(1 - rates, groups)
+  also = {"groups": (len(np.unique(groups)), "count")}
   ends = np.clip(mean.interval, 0.0, 1.0)
   return Measurement(mean.value, mean.se, ends, also=also)
 
