@@ -5,7 +5,10 @@ from .campaign.estimating import CostEstimate as CostEstimate
 from .campaign.estimating import estimate as estimate
 from .campaign.options import Options as Options
 from .campaign.planning import single_run as single_run
+from .campaign.repeating import Repetition as Repetition
+from .campaign.repeating import repeat as repeat
 from .campaign.replaying import replay as replay
+from .campaign.running import create as create
 from .campaign.running import train as train
 from .campaign.running import work as work
 from .convolutions import conv_general_dilated as conv_general_dilated
@@ -17,6 +20,7 @@ from .errors import Failure as Failure
 from .errors import UserError as UserError
 from .lanes import spread as spread
 from .reports.comparison_page import compare as compare
+from .reports.confusions import confusion as confusion
 from .reports.examples_table import example_table as example_table
 from .reports.pilots import sample_size as sample_size
 from .reports.results_page import report as report
@@ -24,7 +28,6 @@ from .reports.results_page import report_figures as report_figures
 from .reports.results_page import summary as summary
 from .results.by_run import run_table as run_table
 from .results.description import training_examples as training_examples
-from .results.kept_networks import export_networks as export_networks
 from .results.kept_networks import load_networks as load_networks
 from .results.merging import merge as merge
 from .results.opening import error_matrix as error_matrix

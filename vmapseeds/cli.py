@@ -4,7 +4,6 @@
 
 import contextlib
 import errno
-import functools
 import inspect
 import os
 import re
@@ -42,7 +41,6 @@ from vmapseeds.machine import (
 )
 from vmapseeds.parsing import (
   Parser,
-  check_output_file,
   files_of,
   parse_column_values,
   parse_overrides,
@@ -55,7 +53,7 @@ if typing.TYPE_CHECKING:
 
 # Those that shtab knows and that are tried.
 SHELLS = ("bash", "zsh", "fish")
-VECTORS = ("svg", "pdf")  # formats of figures beside PNG
+IMAGES = ("png", "pdf")  # formats of figures beside SVG
 
 
 def demo_command(flags: Namespace) -> None:
@@ -79,17 +77,9 @@ def demo_command(flags: Namespace) -> None:
 
 def train_command(flags: Namespace) -> None:
   """Train runs of a recipe or a task, or resume an earlier call."""
-  from vmapseeds.campaign import hosts
   from vmapseeds.training.recipe_or_task import resolve_task
 
-  check_engine(flags)
   until = parse_until(flags)
-  host = hosts.parse_host(flags.coordinator, flags.processes, flags.process)
-  if host and flags.dry_run:
-    raise UserError("--dry-run with --coordinator: give one of them")
-  if host and not hosts.is_child():
-    return hosts.train_as_child(sys.argv[1:], host.coordinator)
-
   task = resolve_task(flags.recipe).replace(**parse_overrides(flags.set))
   most_runs = flags.runs
   if until is not None:
@@ -99,24 +89,7 @@ def train_command(flags: Namespace) -> None:
   if flags.dry_run:
     return print_estimate(task, runs, flags)
 
-  # JAX must join the other hosts before anything asks it for devices.
-  if host:
-    hosts.connect_hosts(host)
-  results = train_runs(task, runs, until, flags)
-  if host:
-    hosts.disconnect_hosts(host)
-  return conclude(results, flags.out)
-
-
-def check_engine(flags: Namespace) -> None:
-  """Raise `UserError` if the flags that say where to train contradict each other."""
-  check_one_of("engine", flags.engine, ("local", "ray"))
-  if flags.engine == "ray" and flags.coordinator:
-    raise UserError("--engine ray with --coordinator: give one of them")
-  if flags.workers is not None and flags.engine != "ray":
-    raise UserError(
-      f"--workers {flags.workers} without --engine ray: it says how many workers Ray has"
-    )
+  return conclude(train_runs(task, runs, until, flags), flags.out)
 
 
 def parse_until(flags: Namespace) -> "Until | None":
@@ -153,20 +126,18 @@ def print_estimate(task, runs, flags: Namespace) -> None:
 
 
 def train_runs(task, runs, until: "Until | None", flags: Namespace):
-  """Return the results of a training, on the engine and with the options of the flags."""
+  """Return the results of a training, by the workers and with the options of the flags."""
+  from vmapseeds.campaign.executors import open_executor
+
   options = vars(campaign_options(flags))
-  trainer: Callable[..., Any] = vmapseeds.train
-  if flags.engine == "ray":
-    from vmapseeds.campaign import ray_engine
+  with open_executor(flags.workers, flags.ray, flags.dask) as executor:
+    if until is None:
+      return vmapseeds.train(task, runs, flags.out, executor=executor, **options)
+    from vmapseeds.campaign.until import train_until
 
-    trainer = functools.partial(ray_engine.train_on_ray, workers=flags.workers)
-  if until is None:
-    return trainer(task, runs, flags.out, **options)
-  from vmapseeds.campaign.until import train_until
-
-  return train_until(
-    task, runs, flags.out, until, first=flags.runs, trains=trainer, **options
-  )
+    return train_until(
+      task, runs, flags.out, until, first=flags.runs, executor=executor, **options
+    )
 
 
 def execution_options(flags: Namespace) -> WorkOptions:
@@ -234,8 +205,15 @@ def sweep_values(task, seeds, swept: Mapping[str, str]):
 
   columns: Any = {}
   for name, text in swept.items():
-    columns[name] = [from_text(name, value) for value in text.split(",")]
+    columns[name] = [value_to_sweep(name, value) for value in text.split(",")]
   return vmapseeds.Runs.sweep(seeds=seeds, **columns)
+
+
+def value_to_sweep(name: str, text: str):
+  """Return the value of a field or of an argument of the model in `--sweep`."""
+  if text.lower() in ("none", "null"):
+    return None
+  return from_text(name, text)
 
 
 def choose_examples(table, flags: Namespace):
@@ -248,6 +226,8 @@ def choose_examples(table, flags: Namespace):
     raise UserError(f"{given[0]} with {given[1]}: give one of them")
   if flags.stratified and flags.k_fold is None:
     raise UserError("--stratified without --k-fold: it says how folds are made")
+  if flags.groups is not None and flags.k_fold is None:
+    raise UserError("--groups without --k-fold: it says how folds are made")
 
   if flags.subset is not None:
     return table.subset(flags.subset)
@@ -257,17 +237,26 @@ def choose_examples(table, flags: Namespace):
       raise UserError(f"--bootstrap {numbers}: give at most one number")
     return table.bootstrap(*flags.bootstrap)
   if flags.k_fold is not None:
-    return divide_into_folds(table, flags.k_fold, flags.stratified)
+    return divide_into_folds(table, flags.k_fold, flags.stratified, flags.groups)
   return table
 
 
-def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
+def divide_into_folds(
+  table_of_runs, k_fold: Sequence[int], stratified: bool, groups_file: str | None
+):
   """Return the runs table of `--k-fold K [REPEATS]`."""
   if not 1 <= len(k_fold) <= 2:
     numbers = " ".join(str(number) for number in k_fold)
     raise UserError(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
   repeats = k_fold[1] if len(k_fold) == 2 else 1
-  return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
+  groups = None
+  if groups_file is not None:
+    from vmapseeds.results.given import read_names
+
+    groups = read_names("groups", groups_file)
+  return table_of_runs.k_fold(
+    k_fold[0], stratified=stratified, repeats=repeats, groups=groups
+  )
 
 
 def work_command(flags: Namespace) -> None:
@@ -343,27 +332,36 @@ def merge_command(flags: Namespace) -> None:
   conclude(results, flags.out)
 
 
-def export_command(flags: Namespace) -> None:
-  """Export kept networks as orbax checkpoints, one a run, which any Flax program
-  restores.
-  """
-  vmapseeds.export_networks(flags.folder, flags.out, flags.run or None)
-  count = len(os.listdir(flags.out))
-  networks = "networks" if count > 1 else "network"
-  print(f"{count} {networks} in {flags.out}, as orbax checkpoints")
-
-
 def import_command(flags: Namespace) -> None:
   """Import runs trained elsewhere into a results folder, for report and compare. Runs
   that it has from earlier imports stay.
 
   Files are .npy, .npz, .csv, .tsv, .txt or .parquet. Of several test sets, each is given as
   SET=FILE, e.g. --labels test=y.npy shift=y_shift.npy
+
+  A table of scores, a row for each run, is given as it is: vmapseeds import scores.csv
+  --by model --score accuracy --out DIR
   """
   first_line_is_names = None
   if flags.header is not None:
     check_one_of("--header", flags.header, ("yes", "no"))
     first_line_is_names = flags.header == "yes"
+  if flags.scores is not None:
+    for name in ("predictions", "logits", "labels", "values"):
+      if getattr(flags, name):
+        raise UserError(f"{flags.scores} with {option(name)}: give one of them")
+    with nothing_written():
+      table = vmapseeds.import_runs(
+        flags.out,
+        scores=flags.scores,
+        by=flags.by or None,
+        name=flags.name,
+        progress=not flags.quiet,
+        **table_columns(flags),
+      )
+    runs = table.sizes["run"]
+    folder = shlex.quote(flags.out)
+    return print(f"{runs} runs in {flags.out}; next: vmapseeds report {folder}")
   with nothing_written():
     results = vmapseeds.import_runs(
       flags.out,
@@ -373,6 +371,7 @@ def import_command(flags: Namespace) -> None:
       values=flags.values,
       num_classes=flags.classes,
       class_names=flags.class_names or None,
+      example_ids=files_of(flags.example_ids, "--example-ids"),
       keep_logits=flags.keep_logits,
       name=flags.name,
       header=first_line_is_names,
@@ -394,7 +393,7 @@ def report_command(flags: Namespace) -> None:
   set side by side. DIR may be a table of scores, a row for each run: vmapseeds report
   scores.csv --by model --score accuracy
   """
-  check_one_of("format", flags.format, ("text", "md", *VECTORS))
+  check_one_of("format", flags.format, ("text", "md", *IMAGES))
   report = vmapseeds.report(
     flags.folders,
     by=flags.by or None,
@@ -404,8 +403,8 @@ def report_command(flags: Namespace) -> None:
     images=flags.images,
     **table_columns(flags),
   )
-  vector = flags.format if flags.format in VECTORS else None
-  page = report.save(flags.out, vector=vector)
+  image = flags.format if flags.format in IMAGES else None
+  page = report.save(flags.out, image=image)
   report.print(format="md" if flags.format == "md" else "text")
   if flags.open:
     from vmapseeds.reports.pages import open_in_browser
@@ -435,6 +434,20 @@ def examples_command(flags: Namespace) -> None:
     epoch=flags.epoch,
   )
   table.print(most=flags.most, n=flags.n)
+
+
+def confusion_command(flags: Namespace) -> None:
+  """Print which classes the runs take for which, over all runs, and write a page with
+  counts and rates.
+  """
+  found = vmapseeds.confusion(
+    flags.folder,
+    where=parse_column_values(flags.where, "--where"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+  )
+  found.save(flags.out)
+  found.print()
 
 
 def compare_command(flags: Namespace) -> None:
@@ -544,22 +557,6 @@ def recipes_command(flags: Namespace) -> None:
     print(wrapped)
 
 
-def bench_command(flags: Namespace) -> None:
-  """Measure model-steps per second on this machine, for each lowering and lane width.
-  Campaigns take the fastest.
-  """
-  from json import dumps
-
-  from vmapseeds.campaign.bench import bench
-
-  timed = vmapseeds.recipe(flags.recipe, **parse_overrides(flags.set))
-  check_output_file(flags.json)
-  rows = bench(timed, flags.widths, flags.lowerings)
-  if flags.json is not None:
-    text = dumps({"recipe": timed.name, "candidates": rows}, indent=1)
-    flags.json.write_text(text + "\n", "utf-8")
-
-
 class Command(NamedTuple):
   """A command: what it does, and its flags."""
 
@@ -579,14 +576,13 @@ COMMANDS = {
   "replay": Command(replay_command, command_flags.replay_flags),
   "merge": Command(merge_command, command_flags.merge_flags),
   "import": Command(import_command, command_flags.import_flags),
-  "export": Command(export_command, command_flags.export_flags),
   "list": Command(list_command, command_flags.list_flags),
   "report": Command(report_command, command_flags.report_flags),
   "compare": Command(compare_command, command_flags.compare_flags),
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
+  "confusion": Command(confusion_command, command_flags.confusion_flags),
   "recipes": Command(recipes_command),
-  "bench": Command(bench_command, command_flags.bench_flags),
 }
 
 
@@ -635,12 +631,12 @@ READING = frozenset(
     "verify",
     "merge",
     "import",
-    "export",
     "list",
     "report",
     "compare",
     "sample-size",
     "examples",
+    "confusion",
     "recipes",
   )
 )

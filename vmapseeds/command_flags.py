@@ -239,6 +239,15 @@ def train_flags(parser: Parser) -> None:
     "--stratified",
     help="with --k-fold, give each fold its share of each class",
   )
+  parser.add(
+    "--groups",
+    metavar="FILE",
+    help=(
+      "with --k-fold, keep the examples of a group, such as a patient, in one fold: the "
+      "group of each example, training then test, one a line, or .npy, .npz or .parquet; "
+      "with --stratified as scikit-learn's StratifiedGroupKFold (default: none)"
+    ),
+  )
   parser.several(
     "--set",
     metavar="FIELD=VALUE",
@@ -248,39 +257,28 @@ def train_flags(parser: Parser) -> None:
     ),
   )
   parser.add(
-    "--engine",
-    default="local",
-    metavar="NAME",
-    help=(
-      "where to train: local, on this machine's devices; ray, on the cluster at "
-      "RAY_ADDRESS or one started here (default: local)"
-    ),
-  )
-  parser.add(
     "--workers",
     type=parse_whole_number,
     metavar="N",
-    help="with --engine ray, the number of workers (default: one an accelerator)",
-  )
-  parser.add(
-    "--coordinator",
-    metavar="HOST:PORT",
     help=(
-      "address of process 0, if several hosts train under jax.distributed; needs "
-      "--processes and --process (default: this process alone)"
+      "train in N processes of this machine, which share its cores (default: in this "
+      "process)"
     ),
   )
   parser.add(
-    "--processes",
-    type=parse_whole_number,
-    metavar="N",
-    help="with --coordinator, the number of processes (default: none)",
+    "--ray",
+    metavar="ADDRESS",
+    help=(
+      "train on the Ray cluster at HOST:PORT; local starts one here (default: in this "
+      "process)"
+    ),
   )
   parser.add(
-    "--process",
-    type=parse_whole_number,
-    metavar="N",
-    help="with --coordinator, the number of this process, from 0 (default: none)",
+    "--dask",
+    metavar="ADDRESS",
+    help=(
+      "train on the workers of Dask's scheduler at HOST:PORT (default: in this process)"
+    ),
   )
   parser.switch(
     "--dry-run",
@@ -375,6 +373,12 @@ def merge_flags(parser: Parser) -> None:
 
 def import_flags(parser: Parser) -> None:
   parser.add(
+    "scores",
+    nargs="?",
+    metavar="TABLE",
+    help="a table of scores, a row for each run (or --predictions, or --logits)",
+  )
+  parser.add(
     "--out",
     required=True,
     metavar="DIR",
@@ -388,7 +392,10 @@ def import_flags(parser: Parser) -> None:
   parser.several(
     "--predictions",
     metavar="[SET=]FILE",
-    help="predicted classes, (runs, examples), -1 for none (or --logits)",
+    help=(
+      "predicted classes, (runs, examples), -1 for none, which is an error, -2 or nothing "
+      "where a run was not asked (or --logits)"
+    ),
   )
   parser.several(
     "--logits",
@@ -423,6 +430,14 @@ def import_flags(parser: Parser) -> None:
     metavar="NAME",
     help="what reports call the classes, the first class 0 (default: numbers)",
   )
+  parser.several(
+    "--example-ids",
+    metavar="[SET=]FILE",
+    help=(
+      "the id of each example, one a line, or .npy, .npz or .parquet: what tables show, "
+      "and by which compare matches the examples of two folders (default: none)"
+    ),
+  )
   parser.add(
     "--name",
     metavar="NAME",
@@ -441,21 +456,12 @@ def import_flags(parser: Parser) -> None:
     "--quiet",
     help="no progress bar, and no line on how a text file was read",
   )
-
-
-def export_flags(parser: Parser) -> None:
-  parser.add(
-    "folder",
-    metavar="DIR",
-    help="results folder that was trained with --keep-params",
-  )
-  parser.add("out", metavar="OUT", help="folder for the checkpoints, new or empty")
   parser.several(
-    "--run",
-    type=parse_whole_number,
-    metavar="N",
-    help="which runs, from 0 (default: all)",
+    "--by",
+    metavar="COLUMN",
+    help="of a table: the columns with what varies (default: those of text)",
   )
+  table_flags(parser)
 
 
 def list_flags(parser: Parser) -> None:
@@ -594,10 +600,10 @@ def report_flags(parser: Parser) -> None:
   parser.add(
     "--format",
     default="text",
-    metavar="text|md|svg|pdf",
+    metavar="text|md|png|pdf",
     help=(
-      "print tables for a terminal, or in Markdown; svg or pdf write figures in "
-      "that format, too (default: text)"
+      "print tables for a terminal, or in Markdown; png or pdf write figures in "
+      "that format, beside SVG (default: text)"
     ),
   )
   parser.switch("--open", help="show the page in a browser")
@@ -774,6 +780,35 @@ def sample_size_flags(parser: Parser) -> None:
   table_flags(parser)
 
 
+def confusion_flags(parser: Parser) -> None:
+  parser.add("folder", metavar="DIR", help="results folder")
+  parser.several(
+    "--where",
+    metavar="COLUMN=NUMBER",
+    help=(
+      "take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9 "
+      "(default: all runs)"
+    ),
+  )
+  parser.add(
+    "--test-set",
+    default="test",
+    metavar="NAME",
+    help="which test set (default: test)",
+  )
+  parser.add(
+    "--epoch",
+    type=parse_whole_number,
+    metavar="N",
+    help="after which epoch (default: the end)",
+  )
+  parser.add(
+    "--out",
+    metavar="DIR",
+    help="folder for the page (default: DIR/report/confusion)",
+  )
+
+
 def examples_flags(parser: Parser) -> None:
   parser.add("folder", metavar="DIR", help="results folder")
   parser.add(
@@ -820,43 +855,4 @@ def examples_flags(parser: Parser) -> None:
       "after which epoch, for runs trained with evaluate_every (default: the end "
       "of the training)"
     ),
-  )
-
-
-def bench_flags(parser: Parser) -> None:
-  parser.add(
-    "recipe",
-    nargs="?",
-    default="digits_cnn",
-    metavar="RECIPE",
-    help=(
-      "the recipe whose training step is timed, on random images (default: digits_cnn)"
-    ),
-  )
-  parser.several(
-    "--lowerings",
-    metavar="NAME",
-    help=(
-      "how convolutions run their lanes: im2col, grouped, sequential (default: all)"
-    ),
-  )
-  parser.several(
-    "--widths",
-    type=parse_whole_number,
-    metavar="W",
-    help="lane widths (default: those that campaigns try)",
-  )
-  parser.add(
-    "--json",
-    type=Path,
-    metavar="FILE",
-    help=(
-      "also write the table to FILE, as the `candidates` of a JSON object "
-      "(default: none)"
-    ),
-  )
-  parser.several(
-    "--set",
-    metavar="FIELD=VALUE",
-    help="recipe fields to change (default: none)",
   )

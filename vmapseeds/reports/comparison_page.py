@@ -30,6 +30,7 @@ from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.sides import (
   Side,
   check_comparable,
+  in_order_of,
   matched_rows,
   performance_on_examples,
   read_side,
@@ -229,7 +230,7 @@ def compare(
   predictions or losses, at most 256 MiB of them.
 
   A is better if its loss, or a score of which lower is better, is lower. Diverged runs
-  are left out. `save` writes `compare.html`, `compare.json`, `compare.csv` and figures
+  are left out, and those of which the output is undefined, as a note says. `save` writes `compare.html`, `compare.json`, `compare.csv` and figures
   into the folder `report` of A's results, in its subfolder `against_<B>`. A test set other
   than the recipe's first, a chosen epoch, `where` and an output other than the first add a
   subfolder each above that, such as `report/lr=0.02/against_lr=0.05`.
@@ -260,6 +261,8 @@ def compare(
     output: which output of role class, loss or score; by default the first of A.
     **columns: what the columns of a table are: see `ScoreColumns`.
 
+  Test examples with ids are matched by these, and classes with names by these; others by
+  their places and numbers.
 
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
@@ -303,9 +306,11 @@ def compare(
     for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
       sides[letter] = read(folder, against, "against", output=sides["A"].output)
     pairs = _pairs_of_names(sides, all_pairs)
-  first, *rest = sides.values()
-  for side in rest:
-    check_comparable(first, side)
+  first, *rest = sides
+  for name in rest:
+    sides[name] = in_order_of(sides[first], sides[name])
+    check_comparable(sides[first], sides[name])
+  first = sides[first]
 
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
@@ -482,8 +487,13 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
 
 
 def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
-  """Return what a run stands for, if it is not a run of its own."""
+  """Return of which runs there is no number, and what a run stands for, if it is not a
+  run of its own.
+  """
   remarks = []
+  for name, side in sides.items():
+    if side.undefined:
+      remarks.append(f"{name}: {side.undefined}")
   levels = next(iter(sides.values())).levels
   if levels:
     remarks.append(
@@ -753,7 +763,7 @@ def _table_of_scores(compared: Compared) -> Table:
 
   outputs = next(iter(scores.values())).shape[1]
   caption = f"""All {outputs} scores together (Agarwal 2021), as they are: they must be \
-comparable. Intervals: bootstrap of the runs, on each score for itself."""
+comparable. A run of which one is undefined is left out. Intervals: bootstrap of the runs, on each score for itself."""
   return Table(caption, ("", "value", "95 % interval"), rows)
 
 

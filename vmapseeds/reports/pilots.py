@@ -115,16 +115,21 @@ def sample_size(
   runs = measure_runs(side.opened, side.output, pairs=False)
   # Without a spread between runs every question would take one run.
   if not is_pilot(runs):
+    those = "that did not diverge"
+    if runs.undefined:
+      those = f"of which {runs.output} is defined"
     raise UserError(
-      f"{a} has {run_count(runs.runs)} that did not diverge: a plan needs at least "
+      f"{a} has {run_count(runs.runs)} {those}: a plan needs at least "
       f"{LEAST_PILOT} that differ, and better 10 to 30"
     )
   pairs = None
   correlation = ""
+  notes = [side.undefined]
   if b is not None or against:
     other = read_side(
       a if b is None else b, against, "against", test_set, epoch, side.output
     )
+    notes.append(other.undefined and f"{other.name}: {other.undefined}")
     pairs = _pairs_of_runs(side, other)
     correlation = _describe_correlation(side, other, pairs)
 
@@ -140,7 +145,7 @@ def sample_size(
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
-    document=plan_document(side, runs, questions, correlation, seconds),
+    document=plan_document(side, runs, questions, correlation, seconds, notes),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
     folder=folder,
     call=command_to_repeat(
@@ -194,8 +199,11 @@ def plan_document(
   questions: Sequence[RunsNeeded],
   correlation: str,
   seconds: float | None,
+  notes: Sequence[str] = (),
 ) -> Document:
-  """Return how many runs each question takes; `seconds` is how long a run took."""
+  """Return how many runs each question takes; `seconds` is how long a run took. Empty
+  notes are left out.
+  """
   sd = sd_of(runs.values, runs.of)
   if not correlation:
     correlation = """Paired by seeds, a difference takes fewer runs if their correlation \
@@ -208,7 +216,7 @@ is above 0: a second folder with the same seeds measures it."""
     title=f"How many runs? {side.name}",
     under=f"{runs.of.name} of {count}",
     brief=[section],
-    notes=how_read([side.opened]),
+    notes=[*how_read([side.opened]), *filter(None, notes)],
     sections=[section],
     record=[_record_of_need(need, seconds) for need in questions],
   )

@@ -29,6 +29,7 @@ from vmapseeds.reports import (
   runs_needed,
   sweeps,
 )
+from vmapseeds.reports.confusions import table_of_confusion
 from vmapseeds.reports.documents import (
   Cell,
   Document,
@@ -42,8 +43,8 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.findings import (
   Findings,
   check_format,
+  check_image,
   check_page_folder,
-  check_vector,
   command_to_repeat,
   print_page,
 )
@@ -64,6 +65,7 @@ from vmapseeds.reports.summaries import (
   summarize,
   summarize_output,
 )
+from vmapseeds.results.by_example import mean_of_asked
 from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   Quantity,
@@ -71,9 +73,10 @@ from vmapseeds.results.formatting import (
   run_count,
   scale_and_suffix,
   show,
+  show_class,
   show_interval,
 )
-from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
+from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
 from vmapseeds.results.opening import load_into_memory, resolve_test_set
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
@@ -135,7 +138,8 @@ class FolderReport(NamedTuple):
     name: the shortest that tells it from the others; empty of a single folder.
     subfolders: of its pages, for a test set and an epoch.
     parts: its runs, or groups of them.
-    lost: a sentence for each group whose runs all diverged.
+    lost: a sentence for each group that has no statistics, such as one whose runs all
+      diverged.
   """
 
   folder: Any
@@ -233,8 +237,8 @@ class Report(Findings):
       print_page(self.document, console, format, self.page)
 
   @moves_data
-  def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
-    """Write `report.html`, `report.json`, `report.csv` and PNG figures of all runs and of
+  def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
+    """Write `report.html`, `report.json`, `report.csv` and SVG figures of all runs and of
     each group, and return the path of the page with all of them.
 
     The page is in `report` in the results folder, or in `report/<test set>` if this is
@@ -246,14 +250,14 @@ class Report(Findings):
     Args:
       out: folder for the pages instead. With several results folders, each has a
         subfolder of its name in it.
-      vector: another format of the figures: "svg" or "pdf".
+      image: another format of the figures: "png" or "pdf".
 
     Raises:
       UserError: the folder cannot be written, or there is no such format.
     """
-    vector = check_vector(vector)
+    image = check_image(image)
     origin = pages.describe_page_origin(self._call)
-    write = functools.partial(pages.write_page, vector=vector, origin=origin)
+    write = functools.partial(pages.write_page, image=image, origin=origin)
     part_pages: dict[str, Path | UPath] = {}
     for index in range(len(self._folders)):
       self._pages[index] = self._save_folder(index, out, part_pages, write)
@@ -386,7 +390,9 @@ def _read(
   except UserError as mistake:
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
-  return FolderReport(folder, name, subfolders, parts, lost)
+  # Its page may be saved when the working directory is another.
+  source = folder if isinstance(folder, ScoreTable) else as_folder(folder)
+  return FolderReport(source, name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Any) -> list[Any]:
@@ -416,12 +422,13 @@ def summary(
   The index has the folder, the values by which runs are grouped, the output and the
   statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
   (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent.
+  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
+  needs them; load its package `booktabs`, and `multirow` for the whole table.
 
   ::
 
     table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(float_format="%.4f"))
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
 
   Args:
     folders: results folders, or one.
@@ -485,8 +492,8 @@ def report_figures(
 
   Returns:
     name -> figure. Names are those of the files that `report` writes: of several groups of
-      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups of which all
-      runs diverged have none.
+      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups without
+      statistics, of which all runs diverged, have none.
 
   Raises:
     UserError: as `report`.
@@ -496,7 +503,7 @@ def report_figures(
   for values, of_group in groups.group_runs(results, by, where):
     try:
       measured = measure_outputs(of_group)
-    except AllDiverged:
+    except NoRunLeft:
       continue
     measured_sections = [summarize_output(runs) for runs in measured]
     named = named_figures(measured, measured_sections)
@@ -542,17 +549,16 @@ def _parts(
   test_set: str,
   inputs: ExampleInputs,
 ) -> tuple[list[Part], list[str]]:
-  """Return the groups of a folder, and a sentence for each whose runs all diverged."""
+  """Return the groups of a folder, and a sentence for each without statistics."""
   parts, lost = [], []
   for values, of_group in grouped:
     group_name = format_values(values)
     try:
       measured = measure_outputs(of_group)
     # One group that learns nothing does not hide the others.
-    except AllDiverged as mistake:
+    except NoRunLeft as mistake:
       all_lost = mistake
-      runs = run_count(of_group.sizes["run"])
-      lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
+      lost.append(f"{join_names(name, group_name)}: {mistake.why}.")
       continue
 
     summary = summarize(of_group, test_set=test_set, measured=measured)
@@ -742,6 +748,12 @@ def _sections_of_output(
   if not runs:
     return page_sections
 
+  # Without common labels, the classes are right and wrong.
+  if runs.role == "class" and runs.pooled:
+    classes = [show_class(k, runs.class_names) for k in range(runs.num_classes)]
+    table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
+    if table.rows:
+      page_sections.append(Section(heading("Confusion"), tables=[table]))
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
@@ -866,12 +878,14 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   if runs.role == "class":
     drawn["error_rates"] = _error_rates(runs)
   # A score, and a single example, have no halves.
-  if runs.role in _PARTS and runs.examples > 1:
+  if "split_correlation" in statistics and runs.examples > 1:
     drawn["split"] = _split(runs, statistics["split_correlation"])
   if "cace" in statistics:
     drawn["calibration"] = _calibration(runs, statistics["cace"])
-  # Votes alone do not say which pairs of runs disagree.
-  if "gde_gap" in statistics and runs.predictions is not None:
+  # Votes alone do not say which pairs of runs disagree, and runs of different folds have no
+  # examples in common.
+  has_pairs = runs.predictions is not None and runs.asked is None
+  if "gde_gap" in statistics and has_pairs:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
   if "gap_accepted" in statistics:
     drawn["logit_gaps"] = _logit_gaps(runs, statistics["gap_accepted"])
@@ -917,7 +931,8 @@ def _learning_curve(
 
 def _losses(runs: MeasuredRuns) -> Figure:
   # Sums of many float32 losses would be rounded.
-  losses = runs.losses.mean(0, dtype=np.float64)
+  losses = mean_of_asked(runs.losses)
+  losses = losses[np.isfinite(losses)]
   unit = runs.of.unit
   median = show(np.median(losses), None, unit)
   largest = show(losses.max(), None, unit)
@@ -932,6 +947,8 @@ them below. The count is on a logarithmic axis.""",
 
 def _error_rates(runs: MeasuredRuns) -> Figure:
   rates = runs.tallies.example_error_rates()
+  # Examples that no run was asked for have none.
+  rates = rates[np.isfinite(rates)]
   never = 100 * np.mean(rates == 0)
   always = 100 * np.mean(rates == 1)
   return Figure(
@@ -1109,7 +1126,8 @@ def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   sds = [statistic_by_key(row.section, "sd") for row in rows]
   # Of single runs there is nothing to draw.
   single = all(sd["value"] is None for sd in sds)
-  if rows[0].runs.role != "score" and not single:
+  have_parts = all(row.runs.variances is not None for row in rows)
+  if have_parts and not single:
     parts = _PARTS[rows[0].runs.role]
     drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
   return drawn

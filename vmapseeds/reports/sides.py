@@ -15,11 +15,18 @@ from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
 from vmapseeds.reports.sources import Source, open_source
-from vmapseeds.reports.summaries import format_setting, settings_of
+from vmapseeds.reports.summaries import format_setting, say_undefined, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
-from vmapseeds.results.opening import COUNTS, load_into_memory, with_role
+from vmapseeds.results.opening import (
+  COUNTS,
+  class_names_of,
+  converged_runs,
+  load_into_memory,
+  with_role,
+)
 from vmapseeds.results.score_tables import TASK
+from vmapseeds.training.names import EXAMPLE_ID, NOT_ASKED
 
 
 class Side(NamedTuple):
@@ -35,6 +42,12 @@ class Side(NamedTuple):
   opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
   levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
+  undefined: str = ""  # a sentence, if the output is undefined in some of the runs
+  ids: np.ndarray | None = None  # of the test examples, if they have some
+  class_names: Sequence[str] | None = None
+  # Where each test example of the first side is among those of this one; None at its own
+  # place.
+  order: np.ndarray | None = None
 
   @property
   def values(self) -> np.ndarray:
@@ -42,7 +55,9 @@ class Side(NamedTuple):
 
   @property
   def finite_values(self) -> np.ndarray:
-    """Return the numbers of the runs that did not diverge."""
+    """Return the numbers of the runs that have one: that did not diverge, and of which
+    the output is defined.
+    """
     return self.values[np.isfinite(self.values)]
 
   @property
@@ -90,6 +105,7 @@ def read_side(
     over = [*over, *_tasks(results)]
     groups.check_columns(results, over)
     groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
+    undefined = _say_undefined(results, name)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)
@@ -103,7 +119,38 @@ def read_side(
   if epoch is not None:
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, info, results, opened, tested, levels)
+  ids = None
+  if EXAMPLE_ID in results.variables:
+    ids = results[EXAMPLE_ID].values
+  class_names = None
+  if info["role"] == "class":
+    class_names = class_names_of(results[info["labels"]])
+  return Side(
+    folder,
+    where,
+    title,
+    first,
+    name,
+    info,
+    results,
+    opened,
+    tested,
+    levels,
+    undefined,
+    ids,
+    class_names,
+  )
+
+
+def _say_undefined(results: xr.Dataset, name: str) -> str:
+  """Return a sentence if an output's number, (run,), is undefined in some of the runs
+  that did not diverge; else "".
+  """
+  values = results[name].values[converged_runs(results)]
+  undefined = int((~np.isfinite(values)).sum())
+  if not undefined:
+    return ""
+  return say_undefined(name, undefined, len(values))
 
 
 def sides_by_value(
@@ -190,7 +237,7 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
 def matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Return the rows of the runs that did not diverge, those of a pair at the same place,
+  """Return the rows of the runs that have a number, those of a pair at the same place,
   and what paired runs have in common (empty if they are not paired).
   """
   kept_a = np.isfinite(ours.values)
@@ -201,7 +248,7 @@ def matched_rows(
         f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
         f"{len(kept_b)}: to pair them row by row, give as many of each"
       )
-    # A pair of which one diverged is left out whole.
+    # A pair of which one has no number is left out whole.
     kept_a = kept_b = kept_a & kept_b
 
   for side, kept in ((ours, kept_a), (theirs, kept_b)):
@@ -209,7 +256,11 @@ def matched_rows(
       missing = "runs that did not diverge"
       if paired:
         missing = f"pairs of which neither diverged, with {theirs.name}"
-      raise UserError(f"{side.name} has no finished {missing}: train some first")
+      remedy = "train some first"
+      if ours.undefined or theirs.undefined:
+        missing += f" and of which {side.output} is defined"
+        remedy = "choose another output"
+      raise UserError(f"{side.name} has no finished {missing}: {remedy}")
 
   rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
   if paired:
@@ -247,6 +298,50 @@ def _rows_of_same_seeds(
   if 2 * len(pairs) <= min(len(our_rows), len(their_rows)):
     return None
   return [pairs.row_x.to_numpy(), pairs.row_y.to_numpy()]
+
+
+def in_order_of(first: Side, other: Side) -> Side:
+  """Return another side with its test examples in the order of the first one's, by their
+  ids, and with labels that mean the same classes, by their names.
+
+  Raises:
+    UserError: they have ids, and not the same ones.
+  """
+  labels = other.tested
+  if not _has_label_vector(other) or not _has_label_vector(first):
+    labels = None
+  order = None
+  if first.ids is not None and other.ids is not None:
+    order = _order_by_ids(first, other, first.ids, other.ids)
+  if labels is not None and order is not None:
+    labels = labels[order]
+  names, its_names = first.class_names, other.class_names
+  if labels is not None and names and its_names and set(names) == set(its_names):
+    # Classes of the same names in another order have other numbers.
+    number = np.array([names.index(name) for name in its_names])
+    labels = labels.copy(data=number[np.asarray(labels)])
+  if labels is None:
+    labels = other.tested
+  return other._replace(tested=labels, order=order)
+
+
+def _order_by_ids(
+  first: Side, other: Side, ids: np.ndarray, its_ids: np.ndarray
+) -> np.ndarray | None:
+  """Return where each of the first side's ids is among those of the other; None if they
+  are in one order.
+  """
+  if np.array_equal(ids, its_ids):
+    return None
+  places = pd.Index(its_ids)
+  missing = sorted(set(ids.tolist()) ^ set(its_ids.tolist()))
+  if missing or not places.is_unique:
+    raise UserError(
+      f"{first.name} and {other.name} were tested on different examples, by their ids, "
+      f"such as {missing[0] if missing else 'one that is there twice'}: compare results of "
+      "one test set"
+    )
+  return places.get_indexer(pd.Index(ids))
 
 
 def check_comparable(first: Side, other: Side) -> None:
@@ -309,9 +404,17 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   outputs = outputs.isel(run=rows)
   if role == "loss":
     performance = -outputs.values
+    is_missing = np.isnan(performance)
   else:
     performance = (outputs == _labels(side, rows)).values
-  return performance.reshape(len(rows), -1)
+    is_missing = outputs.values == NOT_ASKED
+  # Runs that were asked for different examples have no performance on the others.
+  if is_missing.any():
+    return None
+  performance = performance.reshape(len(rows), -1)
+  if side.order is not None:
+    performance = performance[:, side.order]
+  return performance
 
 
 def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:

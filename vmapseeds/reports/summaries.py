@@ -11,15 +11,32 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
+from vmapseeds import stats
 from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.reports.sources import how_read
-from vmapseeds.results.by_example import ids_of_results, table_of_losses, table_of_votes
+from vmapseeds.results.by_example import (
+  ids_of_results,
+  losses_of_asked,
+  table_of_losses,
+  table_of_votes,
+)
 from vmapseeds.results.description import UPGRADED, shown_condition
-from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
+from vmapseeds.results.doubts import (
+  doubts_of_padding,
+  doubts_of_runs,
+  doubts_of_votes,
+  is_to_beat_chance,
+)
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
-from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
+from vmapseeds.results.measured_runs import (
+  MeasuredRuns,
+  NoRunLeft,
+  measure_runs,
+  roles,
+)
+from vmapseeds.results.opening import converged_runs
 from vmapseeds.results.statistics import (
   describe_statistic,
   statistic_by_key,
@@ -30,9 +47,6 @@ from vmapseeds.training.names import FOLD
 
 BY_VERSIONS = "runs_by_versions"  # the attribute with what was trained with which
 FEW_RUNS = 30
-# Runs below which chance alone makes pairs of examples look dependent: see
-# `stats.dependent_pairs`.
-RUNS_FOR_PAIRS = 3000
 # Above this excess kurtosis of accuracies and below this number of runs, intervals of
 # variances hold in under 95 %.
 LONG_TAIL, RUNS_FOR_LONG_TAILS = 2, 100
@@ -53,7 +67,9 @@ def summarize(
 ) -> dict[str, Any]:
   """Return all numbers of one campaign on one test set, ready for JSON.
 
-  Runs that diverged are counted and kept out of everything else. Undefined numbers (one
+  Runs that diverged are counted and kept out of everything else. Runs of which an output
+  is undefined are counted and kept out of its statistics alone; an output that is
+  undefined in all runs has a warning and no statistics. Undefined numbers (one
   run, a negative variance under a root) are None, never NaN.
 
   Args:
@@ -70,10 +86,11 @@ def summarize(
     returns for the first output; and `further`, the same for each of the others.
 
   Raises:
-    UserError: no output has a role, no run is finished, or all diverged.
+    UserError: no output has a role, no run is finished, all diverged, or no output is
+      defined.
   """
   measured = measured or measure_outputs(results)
-  kept = measured[0].kept
+  kept = results.isel(run=converged_runs(results))
   settings = settings_of(results, kept)
   # A spread over values is not one over seeds: pages say so beside their title.
   pooled = list(groups.swept_columns(kept))
@@ -81,6 +98,7 @@ def summarize(
     pooled.append("label_map")
   versions = results.attrs["versions"]
   first, *further = [summarize_output(runs) for runs in measured]
+  first["warnings"] += _undefined_outputs(results, measured)
   return {
     "recipe": settings["name"],
     "settings": settings,
@@ -104,7 +122,8 @@ def summarize(
 def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
-  names = set(settings).union(settings.get("values", {}))
+  # A recorded value may be called as what is no setting.
+  names = set(settings).union(settings.get("values", {})) - {"name"}
   # Swept ones have several values, others the one that all runs have.
   for name in groups.columns(kept):
     if name in names:
@@ -134,15 +153,29 @@ def _varied_sources(kept: xr.Dataset) -> list[str]:
 
 
 def measure_outputs(results: xr.Dataset) -> list[MeasuredRuns]:
-  """Return the runs of each output with a role: see `measure_runs`."""
-  return [measure_runs(results, name) for name in roles(results)]
+  """Return the runs of each output with a role, but for outputs that are undefined in
+  all runs: see `measure_runs`.
+
+  Raises:
+    UserError: no run is finished, all diverged, or all outputs are undefined.
+  """
+  measured = []
+  for name in roles(results):
+    try:
+      measured.append(measure_runs(results, name))
+    # One metric that says nothing does not hide the others.
+    except NoRunLeft as mistake:
+      undefined = mistake
+  if not measured:
+    raise undefined
+  return measured
 
 
 def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """Return all numbers of one output.
 
   Returns:
-    `output`, `role`, `runs`, `diverged`; `examples`, `classes` and `class_names`, where there are any;
+    `output`, `role`, `runs`, `diverged`, `undefined` (runs of which the output is); `examples`, `classes` and `class_names`, where there are any;
     `sources`, what `crossed_sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
     examples farthest from independence; of more runs than one `hard_examples`,
     `split_examples` and, of classes, `mislabelled_examples`, the first rows of
@@ -154,18 +187,12 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """
   rows = statistics_defined_for(runs)
   statistics = {row.name: describe_statistic(row, runs) for row in rows}
-  pairs = statistics.get("dependent_pairs", {})
-  # Their number alone reads like a finding.
-  if pairs.get("value") and runs.runs < RUNS_FOR_PAIRS:
-    pairs["reading"] += (
-      f" With {run_count(runs.runs)}, many pairs pass 2 points by chance: do not "
-      f"interpret this count below about {RUNS_FOR_PAIRS:,} runs."
-    )
   section = {
     "output": runs.output,
     "role": runs.role,
     "runs": runs.runs,
     "diverged": runs.diverged,
+    "undefined": runs.undefined,
     "examples": runs.examples,
     "classes": runs.num_classes,
     "class_names": runs.class_names,
@@ -198,7 +225,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   if runs.role == "loss":
     table, orders = table_of_losses(runs.losses), OF_LOSSES
   else:
-    table, orders = table_of_votes(runs.tallies), ORDERS
+    table, orders = table_of_votes(runs.tallies, losses_of_asked(runs.kept)), ORDERS
   table = table.assign_coords(ids_of_results(runs.kept, runs.examples))
   # The page has pictures of these alone, without a script.
   for order in orders:
@@ -208,7 +235,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
 
 def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   """Return the pairs of examples farthest from independence, each with the standard
-  error of its deviation.
+  error of its deviation: those that chance does not explain among all pairs.
   """
   # Joint errors of many examples are not counted unless asked for.
   if runs.paired is None or runs.runs < 2 or runs.examples < 2:
@@ -228,7 +255,23 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
     "product": pairs.product,
     "se": se,
   }
-  return pd.DataFrame(columns).to_dict(orient="records")
+  # 5 % over all pairs of which these are the farthest.
+  count = runs.examples * (runs.examples - 1) / 2
+  is_surprising = _p_values_of_pairs(pairs, right, runs.runs) < 0.05 / count
+  return pd.DataFrame(columns)[is_surprising].to_dict(orient="records")
+
+
+def _p_values_of_pairs(
+  pairs: stats.DependentPairs, right: np.ndarray, runs: int
+) -> np.ndarray:
+  """Return Fisher's exact p-value of each pair's independence over the runs."""
+  p_values = []
+  for i, j, joint in zip(pairs.i, pairs.j, pairs.joint, strict=True):
+    right_i, right_j, both = np.rint(runs * np.array([right[i], right[j], joint]))
+    neither = runs - right_i - right_j + both
+    table = [[both, right_i - both], [right_j - both, neither]]
+    p_values.append(scipy.stats.fisher_exact(table).pvalue)
+  return np.array(p_values)
 
 
 # Warnings and the summary in words.
@@ -253,11 +296,14 @@ def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
   yield from how_read([runs.kept])
-  yield from _diverged_runs(runs)
+  yield from _left_out_runs(runs)
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
   yield from doubts_of_runs(runs.kept)
-  if runs.role == "class" and runs.pooled and is_to_beat_chance(runs.kept):
+  if runs.role == "class" and runs.predictions is not None:
+    yield from doubts_of_padding(runs.kept)
+  counted = runs.role == "class" and runs.pooled and runs.asked is None
+  if counted and is_to_beat_chance(runs.kept):
     yield from doubts_of_votes(runs.tallies)
   yield from _mixed_programs(runs.kept)
   yield from _uncertain_spread(runs, section)
@@ -266,23 +312,44 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     yield UNREAD
 
 
-def _diverged_runs(runs: MeasuredRuns) -> Iterator[str]:
-  if not runs.diverged:
-    return
-  count = run_count(runs.diverged)
-  are = "is" if runs.diverged == 1 else "are"
-  if "diverged" in runs.kept.variables:
-    yield f"{count} diverged and {are} left out of every statistic."
-  else:
-    yield (
-      f"{runs.output} is not finite in {count}, which {are} counted "
-      "as diverged and left out of every statistic."
-    )
+def _left_out_runs(runs: MeasuredRuns) -> Iterator[str]:
+  if runs.diverged:
+    are = "is" if runs.diverged == 1 else "are"
+    yield f"{run_count(runs.diverged)} diverged and {are} left out of every statistic."
+  if runs.undefined:
+    yield say_undefined(runs.output, runs.undefined, runs.runs + runs.undefined)
+
+
+def say_undefined(output: str, undefined: int, runs: int) -> str:
+  """Return a sentence about an output that is undefined in some of the runs."""
+  are = "is" if undefined == 1 else "are"
+  return (
+    f"{output} is undefined in {undefined} of {run_count(runs)}, NaN or infinite, which "
+    f"{are} left out of its statistics."
+  )
+
+
+def _undefined_outputs(
+  results: xr.Dataset, measured: Sequence[MeasuredRuns]
+) -> list[str]:
+  """Return a sentence for each output that is undefined in all runs."""
+  defined = {runs.output for runs in measured}
+  count = run_count(len(converged_runs(results)))
+  return [
+    f"{name} is undefined in all {count}, NaN or infinite: it has no statistics."
+    for name in roles(results)
+    if name not in defined
+  ]
 
 
 def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
   """Yield why the numbers may not be those of new examples, or of each example."""
   kept = runs.kept
+  if runs.asked is not None:
+    yield (
+      f"A run was asked for {runs.asked.mean():.0%} of the examples on average: every number "
+      "is over what was asked, and what compares runs on the same examples is left out."
+    )
   if runs.seen:
     yield (
       f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
@@ -398,10 +465,13 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
 
   noun = capitalized(noun)
   if not variance:
-    return (
-      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs; the "
-      f"middle half of the runs has {show_statistic('iqm')} on average."
+    lead = (
+      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"
     )
+    if runs.role == "score":
+      middle = show_statistic("iqm")
+      return f"{lead}; the middle half of the runs has {middle} on average."
+    return f"{lead}, each on the examples that it was asked for."
 
   return f"{_share_in_words(runs, section)} {noun} is {mean} on average."
 

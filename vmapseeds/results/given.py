@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,16 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, safe_name, whole_number
+from vmapseeds.data.tables import as_ids, ids_of_table
+from vmapseeds.errors import (
+  UserError,
+  as_float64,
+  check_one_of,
+  printable,
+  safe_name,
+  whole_number,
+)
+from vmapseeds.machine import local_path
 from vmapseeds.results.text_tables import (
   SUFFIXES,
   check_column_names,
@@ -20,9 +29,21 @@ from vmapseeds.results.text_tables import (
   read_values_table,
   without_index,
 )
-from vmapseeds.stats.reading import check_axes, describe_axes, read_array
+from vmapseeds.stats.reading import (
+  check_axes,
+  describe_axes,
+  fill_masked,
+  fill_missing,
+  plain_array,
+  read_array,
+)
 from vmapseeds.store.files import short_message
-from vmapseeds.training.names import FOLDER_NAMES
+from vmapseeds.training.names import (
+  DIVERGED,
+  FOLDER_NAMES,
+  OF_TEST_SETS,
+)
+from vmapseeds.training.runs import as_text
 
 AXES = {
   "predictions": "runs examples",
@@ -32,8 +53,9 @@ AXES = {
 # In Fortran order a run is scattered over the whole file, and every block would read
 # nearly all of it.
 FORTRAN_BYTES = 2**31
+ROWS_AT_ONCE = 2**22  # numbers of predictions that are looked at together
 # Names that a column of the runs table would share with an array of the folder.
-ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
+ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
 SEED = "seed"
 
@@ -64,10 +86,11 @@ class GivenArray:
     self.kind = kind
     self.what = f"{kind} of {test_set}" if test_set else kind
     self.note = ""
+    self._has_missing = False  # of floats, some of which are NaN
     self.file: Path | None = None
     self._open: Callable[[], Any]
     if isinstance(array, str | os.PathLike):
-      self.file = Path(array)
+      self.file = local_path(array)
       self._open, self.note = open_file(self.file, kind, header)
     else:
       # Arrays of other libraries stay as they are: a block at a time is converted.
@@ -85,6 +108,12 @@ class GivenArray:
     if 0 in self.shape:
       raise UserError(
         f"{what} has shape {self.shape}, {describe_axes(AXES[kind])}: give at least one of each"
+      )
+    if kind == "predictions" and self[:0].dtype.kind == "f":
+      rows = max(1, ROWS_AT_ONCE // self.shape[1])
+      starts = range(0, self.shape[0], rows)
+      self._has_missing = any(
+        self[start : start + rows].dtype.kind == "i" for start in starts
       )
     # Of no rows, as they come out: bfloat16 is float32 then.
     self.dtype = self[:0].dtype
@@ -104,19 +133,29 @@ class GivenArray:
     with converted(self.what):
       block = self._open()[rows]
       if np.ma.is_masked(block):
-        remedy = "or leave their runs or examples out"
-        if self.kind == "predictions":
-          remedy = "-1 for none"
-        raise UserError(f"{self.what} has masked entries: fill them, {remedy}")
+        block = self._fill_masked(block)
       # NumPy has no bfloat16. PyTorch's tensors have no `astype`.
       dtype = str(getattr(block, "dtype", ""))
       if dtype.endswith("bfloat16") and hasattr(block, "float"):
         block = block.float()
       elif dtype.endswith("bfloat16"):
         block = block.astype(np.float32)
-      block = np.asarray(block)
+      block = plain_array(block)
     # A file may have been written on a machine of the other byte order.
-    return block.astype(block.dtype.newbyteorder("="), copy=False)
+    block = block.astype(block.dtype.newbyteorder("="), copy=False)
+    if self.kind == "predictions":
+      return np.asarray(fill_missing(block, self._has_missing))
+    return block
+
+  def _fill_masked(self, block: np.ma.MaskedArray) -> np.ndarray:
+    """Return rows with what says that a run was not asked where they are masked."""
+    if self.kind == "predictions":
+      return fill_masked(block)
+    if self.kind == "logits":
+      return block.filled(np.nan)
+    raise UserError(
+      f"{self.what} has masked entries: fill them, or leave their runs or examples out"
+    )
 
 
 @contextlib.contextmanager
@@ -218,10 +257,11 @@ def whole_numbers(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]
 
 
 def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]:
-  """Return the columns of a runs table: seeds as int64, other values as float64.
+  """Return the columns of a runs table: seeds as int64, other numbers as float64, texts
+  as they are.
 
   Args:
-    values: name -> a number, or one for each run; a frame of pandas; or a file of such
+    values: name -> a number or a text, or one for each run; a frame of pandas; or a file of such
       a table. The index that pandas wrote as a column is left out.
     runs: how many there are.
 
@@ -229,13 +269,22 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     UserError: it is no such table.
   """
   if isinstance(values, str | os.PathLike):
-    values, _ = read_table(Path(values))
+    values, _ = read_table(local_path(values))
   if isinstance(values, pd.DataFrame):
+    # An index with a name is a column, such as `seed`.
+    values = values.reset_index(
+      [name for name in values.index.names if name is not None]
+    )
     values, _ = without_index(values)
     check_column_names("values", values)
   try:
-    table = {str(name): np.asarray(column) for name, column in dict(values).items()}
-  except (TypeError, ValueError, RuntimeError):
+    # Frames of all libraries have columns.
+    names = values.columns if hasattr(values, "columns") else values.keys()
+    # A series without names of its own is one column, whose rows are numbered.
+    if not all(isinstance(name, str) for name in names):
+      raise TypeError
+    table = {name: np.asarray(values[name]) for name in names}
+  except (AttributeError, TypeError, ValueError, RuntimeError):
     raise UserError(
       f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
     ) from None
@@ -265,6 +314,114 @@ def read_table(file: Path) -> tuple[Any, str]:
   return readable_file(file, readers[file.suffix]), ""
 
 
+def read_names(
+  what: str, names: Any, count: int | None = None
+) -> Shaped[np.ndarray, " examples"]:
+  """Return a name or number of each example as texts.
+
+  Args:
+    what: what they are, for messages.
+    names: (examples,), or a `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or `.parquet` file of
+      these: a text file has one a line, and may have a line above them.
+    count: how many examples there are; None if that is not known yet. A text file then
+      has a line above its numbers only if that is no number.
+
+  Raises:
+    UserError: there are more or fewer, or it is no such file.
+  """
+  if isinstance(names, str | os.PathLike):
+    file = local_path(names)
+    names = readable_file(file, lambda: _names_in(file, what))
+    has_line_above = len(names) - 1 == count
+    if count is None:
+      are_numbers = [name.lstrip("-").isdigit() for name in map(str, names)]
+      has_line_above = are_numbers[:1] == [False] and all(are_numbers[1:])
+    if has_line_above and file.suffix in SUFFIXES:
+      names = names[1:]
+  listed = np.atleast_1d(np.asarray(names)).tolist()
+  texts = np.array([printable(name) for name in listed], dtype=str)
+  if count is not None and len(texts) != count:
+    raise UserError(f"{what} are {len(texts)} of {count} examples: give one for each")
+  return texts
+
+
+def _names_in(file: Path, what: str) -> Shaped[np.ndarray, " names"]:
+  if file.suffix in SUFFIXES:
+    lines = file.read_text("utf-8-sig").splitlines()
+    return np.array([line.strip().strip('"') for line in lines])
+  if file.suffix == ".npz":
+    return member(file, what)
+  if file.suffix == ".parquet":
+    return pd.read_parquet(file).iloc[:, 0].to_numpy()
+  return np.load(file, allow_pickle=False)
+
+
+def ids_by_test_set(
+  example_ids: Any, labels: Any, counts: Mapping[str, int]
+) -> dict[str, Shaped[np.ndarray, " examples"]]:
+  """Return the ids of the examples of each test set that has some: those given, or the
+  index of a series of labels.
+
+  Args:
+    example_ids: one test set's, or test set -> ids; None for those of the labels.
+    labels: as they were given.
+    counts: how many examples each test set has.
+
+  Raises:
+    UserError: an id is there twice, or they do not fit the examples.
+  """
+  if example_ids is not None and not counts:
+    raise UserError("example ids without labels: give both, in one order")
+  given: dict[str, Any] = {}
+  if isinstance(example_ids, dict):
+    given = dict(example_ids)
+  elif example_ids is not None:
+    given = dict.fromkeys(counts, example_ids)
+  else:
+    of_sets = labels if isinstance(labels, dict) else dict.fromkeys(counts, labels)
+    given = {name: ids_of_table(of_set) for name, of_set in of_sets.items()}
+  ids = {}
+  for name, of_set in given.items():
+    check_one_of("test set with example ids", name, counts)
+    if of_set is None:
+      continue
+    texts = read_names("example ids", of_set, counts[name])
+    distinct, times = np.unique(texts, return_counts=True)
+    if (times > 1).any():
+      raise UserError(
+        f"example ids have {str(distinct[times.argmax()])!r} twice: give each its own"
+      )
+    ids[name] = texts
+  return ids
+
+
+def in_order_of_ids(
+  kind: str, arrays: Any, ids: Mapping[str, Shaped[np.ndarray, " examples"]]
+) -> Any:
+  """Return predictions with their columns in the order of the examples' ids, if they are
+  frames with ids as their columns; others as they are.
+
+  Raises:
+    UserError: the columns are other ids.
+  """
+  if isinstance(arrays, dict):
+    return {
+      name: in_order_of_ids(kind, array, {"test": ids[name]} if name in ids else {})
+      for name, array in arrays.items()
+    }
+  columns = getattr(arrays, "columns", None)
+  if columns is None or not ids or np.array_equal(columns, np.arange(len(columns))):
+    return arrays
+  (of_set,) = ids.values()
+  names = pd.Index(as_ids(list(columns)))
+  if not names.is_unique or set(names) != set(of_set.tolist()):
+    raise UserError(
+      f"the columns of {kind} are not the ids of the examples, such as {of_set[0]}: give "
+      "a column for each, or an array in their order"
+    )
+  return arrays.iloc[:, names.get_indexer(of_set)]
+
+
 def is_seed(name: str) -> bool:
   """Return whether a column of this name has seeds: `seed`, or `seed_<source>`."""
   return name == SEED or name.startswith(f"{SEED}_")
@@ -289,10 +446,15 @@ def _column(name, column, runs):
           f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"
         )
     return np.array(seeds, np.int64)
+  if all(isinstance(value, str) for value in column):
+    return np.array([as_text(name, str(value)) for value in column])
   for run, value in enumerate(column):
     if not _is_finite(value):
-      raise UserError(f"{name} is {_format(value)} at run {run}: give finite numbers")
-  return column.astype(np.float64)
+      raise UserError(
+        f"{name} is {_format(value)} at run {run}: give finite numbers, "
+        "or leave the column out"
+      )
+  return as_float64(column)
 
 
 def _format(value):

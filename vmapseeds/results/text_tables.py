@@ -106,8 +106,14 @@ def read_numbers_table(
     frame = frame.iloc[:, 1:]
   elif names:
     frame, index = without_index(frame)
-  _check_numbers(file, frame, axes, names is not None)
-  return TextTable(frame, _note(file, frame, layout, names is not None, index))
+  # A run that was not asked for an example leaves its cell empty.
+  may_be_empty = kind == "predictions"
+  _check_numbers(file, frame, axes, names is not None, may_be_empty)
+  note = _note(file, frame, layout, names is not None, index)
+  empty = int(frame.isna().to_numpy().sum())
+  if empty:
+    note += f", {count_of(empty, 'empty cell')}: not asked"
+  return TextTable(frame, note)
 
 
 def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
@@ -149,6 +155,8 @@ def _encoding(file: Path) -> str:
 class _Reading(NamedTuple):
   """A way to read a file; the smallest is the best."""
 
+  minus_numbers: int  # cells below the first line that are numbers
+  is_one_column: bool
   texts: int  # cells below the first line that are no numbers
   minus_columns: int
   place: int  # unique, so that layouts are never compared
@@ -159,8 +167,8 @@ class _Reading(NamedTuple):
 def _understood(file: Path) -> tuple[TextFormat, pd.DataFrame]:
   """Return how a file is written, and its first lines as texts.
 
-  Of all ways to separate columns that give every line equally many, the first is taken
-  under which all lines below the first are numbers, or else the first.
+  Of all ways to separate columns that give every line equally many, the one is taken
+  under which most cells are numbers, then the fewest texts.
   """
   encoding = _encoding(file)
   readings: list[_Reading] = []
@@ -176,12 +184,15 @@ def _understood(file: Path) -> tuple[TextFormat, pd.DataFrame]:
       layout = TextFormat(encoding, separator, decimal)
       texts = sum(_is_text(cell, layout) for cell in np.ravel(body))
       columns = head.shape[1]
-      readings.append(_Reading(texts, -columns, len(readings), layout, head))
+      readings.append(
+        _Reading(
+          texts - body.size, columns == 1, texts, -columns, len(readings), layout, head
+        )
+      )
 
-  # The fewest texts, then the most columns, then the first that was tried.
   best = min(readings, default=None)
-  is_one_column = best is not None and best.texts > 0 and best.minus_columns == -1
-  if best is None or (is_one_column and _has_separators(readings[0].head)):
+  is_text = best is not None and best.texts > 0 and best.is_one_column
+  if best is None or (is_text and _has_separators(readings[0].head)):
     raise UserError(
       f"{file} is no table: its lines have different numbers of columns, whether "
       "separated by commas, semicolons, tabs or spaces"
@@ -294,13 +305,18 @@ def _read_all(file: Path, layout: TextFormat, names: list[str] | None) -> pd.Dat
   return frame
 
 
-def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> None:
+def _check_numbers(
+  file: Path, frame: pd.DataFrame, axes: str, header: bool, may_be_empty: bool
+) -> None:
   """Raises: UserError: an entry is missing, or no number; its place is named."""
   for column in range(frame.shape[1]):
-    cells = frame.iloc[:, column]
+    given = frame.iloc[:, column]
+    cells = given
     if cells.dtype.kind not in "iuf":
       cells = pd.to_numeric(cells, errors="coerce")
     wrong = cells.isna().to_numpy()
+    if may_be_empty:
+      wrong = wrong & given.notna().to_numpy()
     if not wrong.any():
       continue
     row = int(wrong.argmax())
@@ -309,7 +325,7 @@ def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> 
     line = row + 2 if header else row + 1
     raise UserError(
       f"{file} has {content} in line {line}, column {column + 1}: give "
-      f"numbers only, {axes}; a run without a prediction has -1"
+      f"numbers only, {axes}; a run without a prediction has -1, one that was not asked -2"
     )
 
 

@@ -13,7 +13,12 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
-from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors
+from vmapseeds.stats.counts import (
+  Counts,
+  VoteCounts,
+  counts_of_asked_errors,
+  counts_of_errors,
+)
 from vmapseeds.stats.intervals import (
   Ends,
   correlation_uncertainty,
@@ -138,12 +143,13 @@ def source_variances(
 
 def _freedom(effects, normal_freedom):
   """Return the degrees of freedom of a mean square: fewer where tails are long."""
-  squares = effects.ravel() ** 2
-  if squares.size < 4 or not squares.any():
+  # Effects that differ by rounding alone have no kurtosis, of which SciPy warns.
+  effects = centred(effects.ravel())
+  if effects.size < 4 or not effects.any():
     return normal_freedom
   # The unbiased estimate of normal effects is 0, and that of others is low.
-  kurtosis = scipy.stats.kurtosis(effects, axis=None, bias=False)
-  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / squares.size)
+  kurtosis = scipy.stats.kurtosis(effects, bias=False)
+  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / effects.size)
 
 
 def _reach(squares, freedom, outside):
@@ -169,7 +175,8 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
   errors[h, i].
 
   Args:
-    errors: (runs, examples), bool or 0/1.
+    errors: (runs, examples), bool or 0/1; masked, or NaN, where a run was not asked: n is
+      then the number of examples that the run was asked for.
 
   Returns:
     (runs,), fractions from 0 to 1; NaN without examples. Of tallies in ascending order,
@@ -180,8 +187,8 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
   >>> error_rates([[True, False, False, False], [True, True, True, False]])
   array([0.25, 0.75])
   """
-  counts = counts_of_errors(errors)
-  return safe_divide(counts.run_errors, counts.examples)
+  counts = counts_of_asked_errors(errors)
+  return safe_divide(counts.run_errors, counts.run_examples)
 
 
 def example_error_rates(
@@ -191,7 +198,8 @@ def example_error_rates(
   err_i(h) = errors[h, i].
 
   Args:
-    errors: (runs, examples), bool or 0/1.
+    errors: (runs, examples), bool or 0/1; masked, or NaN, where a run was not asked: R is
+      then the number of runs that were asked for the example.
 
   Returns:
     (examples,), fractions from 0 to 1; a single run gives its errors as 0 and 1, no run
@@ -203,8 +211,8 @@ def example_error_rates(
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
   """
-  counts = counts_of_errors(errors)
-  return safe_divide(counts.wrong, counts.runs)
+  counts = counts_of_asked_errors(errors)
+  return safe_divide(counts.wrong, counts.times_asked)
 
 
 def test_set_variance(

@@ -19,8 +19,19 @@ DRAWN_BY_DATA = {"subset", INPUT_MEAN}
 TWINS = "in_training"
 # The array with the ids of examples: of texts, as UTF-8 bytes.
 EXAMPLE_ID = "example_id"
+# In predicted classes: the run was not asked for the example. Equal to that of `stats`.
+NOT_ASKED = -2
+# The array that says which examples each run held out.
+MASK = "mask"
 # The group of arrays with what runs make of the examples that they held out.
 HELD_OUT = "held_out"
+# Names of arrays of a test set, and of what is opened with them, which no metric and no
+# value of a run can have.
+OF_TEST_SETS = (
+  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
+  *("votes", "counted", "joint_errors", "mask", TWINS, "example", "class"),
+  *(EXAMPLE_ID, "id_letter", "original_labels", "run_place"),
+)
 # Names in a results folder that no array can have.
 MEASURED = "measured"  # the folder with metrics that were measured after the training
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report", MEASURED)
