@@ -6,19 +6,17 @@ it by name, so that all papers have them:
 
 - `campaigns.py`: `campaigns(scale)` returns each `Campaign` by name. Figures share
   campaigns; each is trained once.
-- `paper.py`: the printed values, and `CLAIMS`.
+- `paper.py`: the printed values, and what is `STATED` of statistics.
 - one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a
   `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
   paper's beside ours, `plot(numbers, axes)` draws on `PANELS` or `panels(numbers)` axes.
   `with_images(numbers, trained)` adds images, which no record has.
 - `page.py`: the paper's `PAGE` in docs/gallery; `recompute(out)` makes the records anew
   that need no training.
-- `simulated.py`: for each claim that the page judges, campaigns in which it is true, and
-  in which it is false.
 
 `python -m experiments.<paper>` makes all figures, or those that are named, and a page
 of all figures made so far. `python -m experiments.pages` makes the pages of
-docs/gallery, which judge a few statements of each paper, from the records kept there.
+docs/gallery, the paper's numbers beside ours, from the records kept there.
 """
 
 import contextlib
@@ -53,14 +51,14 @@ from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import gallery, kept
-from experiments.claims import Claim, Estimate, Printed
 from experiments.command import hint, parse_flags
+from experiments.estimates import Estimate, Printed, Stated
 from experiments.kept import Part
+from experiments.searches import Search, Trials, train_searches, trials_of
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.results.formatting import count_of
-from vmapseeds.searches.trials import trials_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.recipe_data import dataset_of
@@ -87,16 +85,6 @@ STYLE = {
 
 
 # Campaigns.
-
-
-class Search(NamedTuple):
-  """What `vs.search` is given."""
-
-  over: Mapping[str, str]
-  trials: int
-  sampler: str = "random"
-  at_once: int = 1
-  objective: str | None = None  # None: accuracy
 
 
 class Campaign(NamedTuple):
@@ -163,7 +151,7 @@ class Trained:
       label = name if part == 1 else f"{name}, part {part}"
       self.used[label] = record
 
-    datasets = [kept.open_part(arrays, record) for arrays, record in parts]
+    datasets = [kept.open_part(arrays) for arrays, _ in parts]
     if lacking:
       folder = self.place(name, first)
       datasets.append(vs.open_results(folder, test_set or recipe.test_sets[0]))
@@ -178,12 +166,10 @@ class Trained:
     # Files keep one test set.
     if self.kept is None or len(campaign.recipe.test_sets) > 1:
       return []
-    parts = kept.read_parts(self.kept, self.place(name).name)
-    runs = sum(record["runs"] for _, record in parts)
-    # A search's later trials depend on its earlier ones, so that none can be added.
-    if campaign.search and runs < campaign.count:
+    # A search's later trials depend on its earlier ones.
+    if campaign.search:
       return []
-    return parts
+    return kept.read_parts(self.kept, self.place(name).name)
 
   def _train_from(self, name: str, first: int) -> dict[str, Any]:
     """Train a campaign's runs from some place on that are missing, and return how all
@@ -213,16 +199,20 @@ class Trained:
     recipe = campaign.recipe
     runs = campaign.runs
     if campaign.search:
-      search = campaign.search._asdict()
-      return vs.search(recipe, searches=runs, out=place, **search, **options)
+      return train_searches(recipe, campaign.search, runs, place, **options)
     if campaign.best_of:
       searched, searches = campaign.best_of
-      runs = with_best(runs, self(searched), searches)
+      runs = with_best(runs, self.trials(searched), searches)
     if first:
       if isinstance(runs, int):
         runs = vs.Runs.independent(runs)
       runs = runs[first:]
     return vs.train(recipe, runs, place, **options)
+
+  def trials(self, name: str) -> Trials:
+    """The trials of a campaign of searches."""
+    campaign = self.campaigns[name]
+    return trials_of(self(name), campaign.search, len(campaign.runs))
 
   def errors(
     self,
@@ -284,20 +274,23 @@ class Trained:
     return self.folder / folder
 
 
-def with_best(runs: vs.Runs, searched: xr.Dataset, searches: int) -> vs.Runs:
+def with_best(runs: vs.Runs, trials: Trials, searches: int) -> vs.Runs:
   """Return the runs with hyperparameters of the best trials of some searches, run i with
   those of search i modulo `searches`.
 
   Raises:
     UserError: in one of these searches all trials failed.
   """
-  trials = trials_of(searched)
-  best = trials.best()
-  failed = set(range(searches)) - set(best)
-  if failed:
-    raise UserError(f"all trials of search {min(failed)} failed: search other values")
-  places = [best[i % searches] for i in range(len(runs))]
-  best_values = {name: column[places] for name, column in trials.values.items()}
+  failed = trials.incumbents()[:searches, -1] < 0
+  if failed.any():
+    raise UserError(
+      f"all trials of search {failed.argmax()} failed: search other values"
+    )
+  search_of_run = np.arange(len(runs)) % searches
+  best_values = {
+    name: trials.of_best(values)[search_of_run]
+    for name, values in trials.values.items()
+  }
   return dataclasses.replace(runs, values=runs.values | best_values)
 
 
@@ -366,13 +359,12 @@ class Row(NamedTuple):
   where: str
   ours: str
   runs: int | str
-  claim: Claim | None
   estimate: Estimate | None
 
 
 def row(
   quantity: str,
-  stated: Claim | Printed | None,
+  stated: Stated | Printed | None,
   ours: str | Estimate,
   runs: int | str,
   estimate: Estimate | None = None,
@@ -381,22 +373,18 @@ def row(
 
   Args:
     quantity: what it is.
-    stated: the paper's claim; or only its value, a fraction or words, and its place;
+    stated: what the paper says; or only its value, a fraction or words, and its place;
       None if it gives none.
     ours: our value, with its interval or standard error; or the estimate.
     runs: how many runs it is of.
     estimate: if `ours` says more than that.
   """
-  claim = None
-  printed = stated
-  if isinstance(stated, Claim):
-    claim = stated
-    printed = claim.printed
+  printed = stated.printed if isinstance(stated, Stated) else stated
   value, where = printed or ("not given", "—")
   paper = value if isinstance(value, str) else format_percent(value)
   if isinstance(ours, Estimate):
     estimate = ours
-  return Row(quantity, paper, where, str(ours), runs, claim, estimate)
+  return Row(quantity, paper, where, str(ours), runs, estimate)
 
 
 def rows_of(runs: int | str, *rows: tuple) -> list[Row]:
@@ -752,17 +740,12 @@ def save_record(
     "scale": trained.scale,
     "note": note,
     "missing": getattr(module, "MISSING", ""),
-    "rows": [stored_row(each) for each in module.rows(numbers)],
+    "rows": module.rows(numbers),
     "campaigns": trained.used,
     "numbers": numbers,
   }
   text = json.dumps(plain(record), indent=1, allow_nan=False) + "\n"
   files.write(out / f"{name}.json", text.encode())
-
-
-def stored_row(row: Row) -> dict[str, Any]:
-  """Return what a record keeps of a row: all but the claim, which `paper.py` has."""
-  return {name: value for name, value in row._asdict().items() if name != "claim"}
 
 
 def show_rows(figure: Mapping[str, Any]) -> None:

@@ -5,9 +5,9 @@
 
 A file has the runs of one folder: their logits, less the first class's, on which softmax
 does not depend, in half precision; or their predictions, if they have no logits; or
-their scores alone, if they predict no classes; or the trials of searches. A command with `--kept` trains the runs
+their scores alone, if they predict no classes. A command with `--kept` trains the runs
 that are lacking, in a folder whose name ends in the number of those kept: its file is
-added.
+added. Trials of searches are not kept.
 """
 
 import dataclasses
@@ -117,7 +117,6 @@ def describe_runs(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
   return {
     "recipe": json.loads(recipe.to_json()),
     "runs": results.sizes["run"],
-    "search": results.attrs.get("search"),
     "diverged": int(results.diverged.sum()),
     "identity": hash_of(results.attrs["identity"]),
     "commits": sorted({str(record["commit"]) for record in records}),
@@ -128,12 +127,6 @@ def describe_runs(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
 
 def small_arrays(results: xr.Dataset) -> dict[str, np.ndarray]:
   """Return the arrays to keep, in their smallest form."""
-  if "search" in results.attrs:
-    return {
-      name: array.values
-      for name, array in results.variables.items()
-      if array.dims == ("run",) and array.dtype.kind in "biuf"
-    }
   if results.predictions.attrs.get("role") != "class":
     scores = {
       name: array.values
@@ -203,13 +196,8 @@ def read_parts(folder: Path, name: str) -> list[Part]:
   return ordered
 
 
-def open_part(
-  arrays: Mapping[str, np.ndarray],
-  record: Mapping[str, Any] | None = None,
-) -> xr.Dataset:
-  """Return the runs of a file as `vs.open_results` would; `record` says how they were
-  made.
-  """
+def open_part(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
+  """Return the runs of a file as `vs.open_results` would."""
   variables = {}
   for name, array in arrays.items():
     if name.endswith("logits"):
@@ -217,8 +205,6 @@ def open_part(
     variables[name] = (DIMS.get(name, ("run",)), array)
   results = xr.Dataset(variables)
   if "labels" not in results:
-    if record and record.get("search"):
-      return results.assign_attrs(search=record["search"])
     return results
   results = results.assign_attrs(num_classes=int(results.labels.max()) + 1)
   if "predictions" in results:

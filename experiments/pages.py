@@ -3,10 +3,9 @@
     python -m experiments.pages             records of kept runs anew, then all pages
     python -m experiments.pages --stored    pages from the records as they are, in seconds
 
-A page is a module that has its `PAGE`: what a paper states, as lines that `claims.outcome_of`
-judges together; a few pictures; and its text, a template beside the module. All numbers
-come from records. A line counts if the regime that its statement is about is reached;
-what else the records have goes into the page's appendix.
+A page is a module that has its `PAGE`: a few pictures, and what its text, a template
+beside the module, says from the records. All of our numbers come from records. What else
+they have goes into the page's appendix.
 """
 
 import csv
@@ -15,7 +14,6 @@ import functools
 import importlib
 import io
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +26,7 @@ from matplotlib.figure import Figure
 from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments import claims, frame, gallery
-from experiments.claims import Claim, Estimate, Outcome
+from experiments import frame, gallery
 from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
@@ -39,28 +36,11 @@ PAGES = (
   "jordan2024.page_sixty_thousand",
   "jordan2024.page",
   "jiang2022.page",
+  "jiang2022.page_noise_of_sgd",
   "banerjee2024.page",
   "bouthillier2021.page",
 )
-WORDS, PICTURES = 800, 6  # the most of a page
-
-
-class Line(NamedTuple):
-  """A statement of the paper's, and the row of a record that says what became of it.
-
-  Args:
-    statement: in a sentence.
-    claim: its name in the paper's `CLAIMS`.
-    record: a record's path in docs/gallery, without its ending.
-    quantity: how the row's quantity begins.
-    missing: of the regime that the statement is about; nothing if it is reached.
-  """
-
-  statement: str
-  claim: str
-  record: str
-  quantity: str
-  missing: str = ""
+WORDS, PICTURES = 700, 6  # the most of a page
 
 
 class Colors(NamedTuple):
@@ -112,19 +92,15 @@ class Page(NamedTuple):
 
   Args:
     folder: in docs/gallery.
-    paper: the package with its claims; "" for a page without lines.
     title: of the page.
     appendix: paths of records in docs/gallery, without their endings.
-    lines: the statements.
     pictures: by name.
-    values: what else the text says, by name, from the records.
+    values: what the text says beside rows of records, by name.
   """
 
   folder: str
-  paper: str
   title: str
   appendix: Sequence[str]
-  lines: Sequence[Line]
   pictures: Mapping[str, Picture]
   values: Callable[["Records"], Mapping[str, Any]] = lambda _: {}
 
@@ -166,74 +142,6 @@ class Records:
     """Return our number as a row says it."""
     return self.row(path, quantity)["ours"]
 
-  def estimate(self, path: str, quantity: str) -> Estimate:
-    """Return the estimate of a row, with its interval of 95 %."""
-    stored = self.row(path, quantity)["estimate"]
-    # JSON has no NaN and no infinity: a record has null instead.
-    numbers = {
-      "value": math.nan,
-      "low": -math.inf,
-      "high": math.inf,
-      "freedom": math.inf,
-    }
-    for name in numbers:
-      if stored[name] is not None:
-        numbers[name] = stored[name]
-    return Estimate(**numbers, scale=stored["scale"], unit=stored["unit"])
-
-
-class Judged(NamedTuple):
-  """A line with the interval that is judged, and what became of its claim."""
-
-  line: Line
-  claim: Claim
-  estimate: Estimate
-  outcome: Outcome
-  exact: bool  # without an interval
-
-  @property
-  def printed(self) -> str:
-    """The paper's value or words."""
-    value, _ = self.claim.printed
-    if isinstance(value, str):
-      return value
-    return frame.format_percent(value)
-
-  @property
-  def ours(self) -> str:
-    """Our value with the interval that is judged."""
-    if self.exact:
-      return f"{100 * self.estimate.value:.2f} %, exact"
-    return str(self.estimate)
-
-
-def judged_lines(page: Page) -> list[Line]:
-  """Return the lines whose regime is reached."""
-  return [line for line in page.lines if not line.missing]
-
-
-def claim_of(page: Page, line: Line) -> Claim:
-  module = importlib.import_module(f"experiments.{page.paper}.paper")
-  return module.CLAIMS[line.claim]
-
-
-def judge_lines(page: Page, records: Records) -> list[Judged]:
-  """Return all lines of a page. Those whose regime is not reached have the interval of
-  95 % and are not judged.
-  """
-  count = len(judged_lines(page))
-  lines = []
-  for line in page.lines:
-    claim = claim_of(page, line)
-    estimate = records.estimate(line.record, line.quantity)
-    exact = records.row(line.record, line.quantity)["runs"] == "exact"
-    outcome = Outcome.NOT_REACHED
-    if not line.missing:
-      estimate = claims.widen(estimate, count)
-      outcome = claims.outcome_of(claim, estimate)
-    lines.append(Judged(line, claim, estimate, outcome, exact))
-  return lines
-
 
 # Writing.
 
@@ -265,10 +173,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rewrite_rows(flags.out / f"{path}.json")
     records = Records(flags.out)
     index = gallery.TEMPLATES.get_template("index.md.j2")
-    text = index.render(
-      counts=totals_table([module.PAGE for module in modules], records)
-    )
-    files.write(flags.out / "index.md", text.encode())
+    files.write(flags.out / "index.md", index.render().encode())
     for module in modules:
       write_page(flags.out, module, records)
       print(f"wrote {flags.out / module.PAGE.folder / 'index.md'}")
@@ -281,8 +186,7 @@ def rewrite_rows(path: Path) -> None:
     return
   module = importlib.import_module(f"experiments.{record['paper']}.{record['figure']}")
   numbers = frame.revive(record["numbers"], frame.return_type(module.compute))
-  rows = [frame.stored_row(row) for row in module.rows(numbers)]
-  record |= {"title": module.TITLE, "rows": frame.plain(rows)}
+  record |= {"title": module.TITLE, "rows": frame.plain(module.rows(numbers))}
   text = json.dumps(record, indent=1, allow_nan=False) + "\n"
   files.write(path, text.encode())
 
@@ -334,6 +238,8 @@ def write_page(out: Path, module: ModuleType, records: Records) -> None:
       image = draw_svg(picture, records, colors)
       files.write(folder / f"{name}-{theme}.svg", image)
   files.write(folder / "index.md", page_text(module, records).encode())
+  if not page.appendix:
+    return
   rows = appendix(page, records)
   files.write(folder / "appendix.csv", as_csv(rows).encode())
   template = gallery.TEMPLATES.get_template("appendix.md.j2")
@@ -344,36 +250,13 @@ def write_page(out: Path, module: ModuleType, records: Records) -> None:
 def page_text(module: ModuleType, records: Records) -> str:
   """Return a page in Markdown."""
   page: Page = module.PAGE
-  lines = judge_lines(page, records)
   place = module.__name__.removeprefix("experiments.").replace(".", "/")
-  outcomes = [line.outcome for line in lines]
   return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
     page=page,
-    lines=lines,
-    counts={outcome: outcomes.count(outcome) for outcome in claims.JUDGED},
     ours=records.ours,
     figure=functools.partial(figure, page),
     **page.values(records),
   )
-
-
-def totals_table(every: Sequence[Page], records: Records) -> str:
-  """Return how many lines of each page have each outcome, as a table."""
-  _, *others = claims.JUDGED
-  heading = f"| | reproduced of those asked | {' | '.join(others)} |"
-  lines = [heading, "|---|---|" + "---|" * len(others)]
-  for page in every:
-    if not page.lines:
-      continue
-    outcomes = [line.outcome for line in judge_lines(page, records)]
-    asked = len(judged_lines(page))
-    cells = [
-      f"[{page.folder}]({page.folder}/index.md)",
-      f"{outcomes.count(Outcome.REPRODUCED)} of {asked}",
-    ]
-    cells += [str(outcomes.count(outcome)) for outcome in others]
-    lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join(lines)
 
 
 def figure(page: Page, name: str) -> str:

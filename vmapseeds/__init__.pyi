@@ -32,10 +32,9 @@ from .results.opening import open_results as open_results
 from .results.opening import tally as tally
 from .results.recording import Recorder as Recorder
 from .results.recording import import_runs as import_runs
+from .results.score_tables import ScoreColumns as ScoreColumns
 from .results.unseen import held_out as held_out
 from .results.unseen import measure as measure
-from .searches.searching import search as search
-from .searches.trials import optuna_studies as optuna_studies
 from .store.verification import verify as verify
 from .training.inputs import batches as batches
 from .training.loop import Batch as Batch

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import vmapseeds
-from vmapseeds import command_flags
+from vmapseeds import command_flags, removed
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.errors import (
   Failure,
@@ -181,7 +181,7 @@ def execution_options(flags: Namespace) -> WorkOptions:
 
 
 def campaign_options(flags: Namespace) -> Options:
-  """Return the options of `train` and `search`."""
+  """Return the options of `train`."""
   return Options(
     **vars(execution_options(flags)),
     lane_width=flags.lane_width,
@@ -191,65 +191,6 @@ def campaign_options(flags: Namespace) -> Options:
     predictions=flags.predictions,
     logits=flags.logits,
     keep_params=flags.keep_params,
-  )
-
-
-def search_command(flags: Namespace) -> None:
-  """Search hyperparameters, many independent searches side by side, or resume an earlier
-  call.
-
-  Each search draws training, validation and test examples of its own from the whole data
-  set. The best trial is chosen by validation examples and measured on test examples.
-  """
-  from vmapseeds.training import objects
-  from vmapseeds.training.recipe_or_task import resolve_task
-
-  searches = vmapseeds.Runs.independent(flags.searches, start=flags.first_seed)
-  if flags.vary:
-    searches = vmapseeds.Runs.vary(flags.vary, flags.searches, start=flags.first_seed)
-  sampler = flags.sampler
-  if objects.is_import(sampler):
-    sampler = objects.import_object(sampler)
-
-  results = vmapseeds.search(
-    resolve_task(flags.recipe).replace(**parse_overrides(flags.set)),
-    unique_pairs(flags.over, "--over", "'NAME=RANGE'", "'lr=log 1e-3..1'"),
-    trials=flags.trials,
-    searches=searches,
-    sampler=sampler,
-    at_once=flags.at_once,
-    rungs=flags.rungs,
-    repeats=flags.repeats,
-    objective=flags.objective,
-    measure=flags.measure,
-    out=flags.out,
-    **vars(campaign_options(flags)),
-  )
-  print(search_line(results, flags.out))
-
-
-def search_line(results, folder: str) -> str:
-  """Return one line about what a folder of searches holds and what to do next."""
-  import numpy as np
-
-  from vmapseeds.results.formatting import show
-  from vmapseeds.searches.trials import trials_of
-
-  trials = trials_of(results)
-  count = len(trials.numbers())
-  searches = "1 search" if count == 1 else f"{count} searches"
-  line = f"{searches}, {len(trials.rows)} trials in {folder}"
-
-  failed = trials.diverged | np.isnan(trials.objective)
-  if failed.any():
-    line += f", {int(failed.sum())} failed"
-  best = trials.measured[list(trials.best().values())]
-  if not len(best):
-    return f"{line}; no trial succeeded: search in another range, in another folder"
-  mean = show(best.mean(), None, trials.unit)
-  return (
-    f"{line}, mean {trials.about['measure']} of the best {mean}; next: vmapseeds report "
-    f"{shlex.quote(folder)}"
   )
 
 
@@ -293,8 +234,15 @@ def sweep_values(task, seeds, swept: Mapping[str, str]):
 
   columns: Any = {}
   for name, text in swept.items():
-    columns[name] = [from_text(name, value) for value in text.split(",")]
+    columns[name] = [value_to_sweep(name, value) for value in text.split(",")]
   return vmapseeds.Runs.sweep(seeds=seeds, **columns)
+
+
+def value_to_sweep(name: str, text: str):
+  """Return the value of a field or of an argument of the model in `--sweep`."""
+  if text.lower() in ("none", "null"):
+    return None
+  return from_text(name, text)
 
 
 def choose_examples(table, flags: Namespace):
@@ -450,7 +398,8 @@ def report_command(flags: Namespace) -> None:
   """Print the statistics of results and write pages with every number and figure.
 
   Each combination of swept values has its own row and page. Several folders are also
-  set side by side.
+  set side by side. DIR may be a table of scores, a row for each run: vmapseeds report
+  scores.csv --by model --score accuracy
   """
   check_one_of("format", flags.format, ("text", "md", *VECTORS))
   report = vmapseeds.report(
@@ -460,6 +409,7 @@ def report_command(flags: Namespace) -> None:
     test_set=flags.test_set,
     epoch=flags.epoch,
     images=flags.images,
+    **table_columns(flags),
   )
   vector = flags.format if flags.format in VECTORS else None
   page = report.save(flags.out, vector=vector)
@@ -498,6 +448,9 @@ def compare_command(flags: Namespace) -> None:
   """Say which of two or more recipes is better, by how much and how surely. Write a page
   about it.
 
+  DIR may be a table of scores, a row for each run: vmapseeds compare scores.csv --by model
+  --score rmse --lower-is-better
+
   If they are the same, one is called better in at most 5 % of cases. To compare runs of
   one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
   """
@@ -512,6 +465,7 @@ def compare_command(flags: Namespace) -> None:
     *flags.folders,
     where=parse_column_values(flags.where, "--where"),
     against=parse_column_values(flags.against, "--against"),
+    by=flags.by or None,
     over=flags.over,
     all_pairs=flags.all_pairs,
     margin=flags.margin,
@@ -520,6 +474,7 @@ def compare_command(flags: Namespace) -> None:
     epoch=flags.epoch,
     paired=paired,
     output=flags.output,
+    **table_columns(flags),
   )
   comparisons.save(flags.out)
   comparisons.print()
@@ -528,6 +483,9 @@ def compare_command(flags: Namespace) -> None:
 def sample_size_command(flags: Namespace) -> None:
   """Say how many runs it takes to know a mean, to show a difference, and to know the
   variance, from a pilot of 10 to 30 runs.
+
+  DIR may be a table of scores, a row for each run: vmapseeds sample-size scores.csv
+  --score accuracy --where model=gat --against model=gcn
   """
   sizes = vmapseeds.sample_size(
     flags.a,
@@ -539,8 +497,39 @@ def sample_size_command(flags: Namespace) -> None:
     test_set=flags.test_set,
     epoch=flags.epoch,
     output=flags.output,
+    **table_columns(flags),
   )
   sizes.print()
+
+
+def table_columns(flags: Namespace) -> dict[str, Any]:
+  """Return what the columns of a table of scores are, as `compare` takes it.
+
+  Raises:
+    UserError: two flags contradict each other.
+  """
+  lower = flags.lower_is_better
+  if flags.higher_is_better:
+    if lower is not None:
+      raise UserError("--lower-is-better with --higher-is-better: give one of them")
+    lower = False
+  elif lower == []:
+    # The flag alone is about the only score.
+    lower = True
+  wide = flags.wide
+  if wide == []:
+    wide = True
+  columns = {
+    "score": flags.score,
+    "lower_is_better": lower,
+    "seed": flags.seed,
+    "task": flags.task,
+    "fold": flags.fold,
+    "step": flags.step,
+    "at": flags.at,
+    "wide": wide,
+  }
+  return {name: value for name, value in columns.items() if value is not None}
 
 
 def recipes_command(flags: Namespace) -> None:
@@ -597,7 +586,6 @@ class Command(NamedTuple):
 COMMANDS = {
   "demo": Command(demo_command, command_flags.demo_flags),
   "train": Command(train_command, command_flags.train_flags),
-  "search": Command(search_command, command_flags.search_flags),
   "work": Command(work_command, command_flags.work_flags),
   "verify": Command(verify_command, command_flags.verify_flags),
   "replay": Command(replay_command, command_flags.replay_flags),
@@ -822,6 +810,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv[:1] in (["-h"], ["--help"]):
       return program_parser().print_help()
     name = argv[0] if argv else ""
+    if name in removed.COMMANDS:
+      raise UserError(f"vmapseeds {name} is gone: {removed.COMMANDS[name]}")
     check_one_of("command", name, COMMANDS)
     if name in READING:
       use_cpu_alone()

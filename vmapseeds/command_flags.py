@@ -292,120 +292,6 @@ def train_flags(parser: Parser) -> None:
   campaign_flags(parser)
 
 
-def search_flags(parser: Parser) -> None:
-  parser.add(
-    "recipe",
-    metavar="RECIPE",
-    help=(
-      "a name that `vmapseeds recipes` lists, or package.module:name, where the "
-      "module may be in this folder"
-    ),
-  )
-  parser.several(
-    "--over",
-    required=True,
-    metavar="'NAME=RANGE'",
-    help=(
-      "what to search, e.g. 'lr=log 1e-3..1' momentum=0.5..0.99 'layers=int "
-      "1..4' temperature=1,2,4 (one or more)"
-    ),
-  )
-  parser.add(
-    "--out",
-    required=True,
-    metavar="DIR",
-    help="results folder; with more trials or searches than it holds, it is extended",
-  )
-  parser.add(
-    "--trials",
-    type=parse_whole_number,
-    default=50,
-    metavar="N",
-    help="trials of each search (default: 50)",
-  )
-  parser.add(
-    "--searches",
-    type=parse_whole_number,
-    default=20,
-    metavar="N",
-    help="number of independent searches (default: 20)",
-  )
-  parser.add(
-    "--first-seed",
-    type=parse_whole_number,
-    default=0,
-    metavar="N",
-    help="seed of the first search; the others take the seeds after it (default: 0)",
-  )
-  parser.several(
-    "--vary",
-    metavar="SOURCE",
-    help=(
-      "sources of randomness that differ between searches; the others stay "
-      "fixed. sampler is the source of what is drawn from the ranges (default: "
-      "all vary)"
-    ),
-  )
-  parser.add(
-    "--sampler",
-    default="random",
-    metavar="NAME",
-    help=(
-      "random; noisy_grid; tpe, which needs optuna; or package.module:function, "
-      "which makes a sampler of optuna from a seed (default: random)"
-    ),
-  )
-  parser.add(
-    "--at-once",
-    type=parse_whole_number,
-    default=1,
-    metavar="N",
-    help=(
-      "trials of a search that optuna's sampler is asked for in a round (default: 1)"
-    ),
-  )
-  parser.several(
-    "--rungs",
-    type=parse_whole_number,
-    metavar="EPOCHS",
-    help=(
-      "epochs of shorter trainings, ascending, of which only the best go on to "
-      "the next and at last to all epochs (successive halving) (default: all "
-      "train all epochs)"
-    ),
-  )
-  parser.add(
-    "--repeats",
-    type=parse_whole_number,
-    default=0,
-    metavar="N",
-    help=(
-      "how often the best of each search is trained again, with other seeds "
-      "(default: 0)"
-    ),
-  )
-  parser.add(
-    "--objective",
-    metavar="NAME",
-    help="the output that is optimised (default: validation accuracy or loss)",
-  )
-  parser.add(
-    "--measure",
-    metavar="NAME",
-    help="the output that is reported of the best (default: test accuracy or loss)",
-  )
-  parser.several(
-    "--set",
-    metavar="FIELD=VALUE",
-    help=(
-      "fields of the recipe to change, or values of the recipe or the task "
-      "(default: none)"
-    ),
-  )
-  parser.switch("--quiet", help="no progress")
-  campaign_flags(parser)
-
-
 def work_flags(parser: Parser) -> None:
   parser.add("folder", metavar="DIR", help="results folder")
   parser.add(
@@ -582,13 +468,80 @@ def list_flags(parser: Parser) -> None:
   )
 
 
+def table_flags(parser: Parser) -> None:
+  """Add the flags that say what the columns of a table of scores are."""
+  parser.several(
+    "--score",
+    default=None,
+    metavar="COLUMN",
+    help=(
+      "of a table: the columns with scores, of which the first is compared (default: "
+      "the only one that can be)"
+    ),
+  )
+  parser.several(
+    "--lower-is-better",
+    default=None,
+    metavar="COLUMN",
+    help="of a table: lower scores are better; of several scores, of these (default: none)",
+  )
+  parser.switch(
+    "--higher-is-better",
+    help="of a table: higher scores are better, though the name sounds otherwise",
+  )
+  parser.several(
+    "--seed",
+    default=None,
+    metavar="COLUMN",
+    help=(
+      "of a table: the columns that tell repeats apart, by which runs are paired "
+      "(default: seed, seed_..., run, trial or alike)"
+    ),
+  )
+  parser.add(
+    "--task",
+    metavar="COLUMN",
+    help="of a table: the column with tasks (default: task, dataset, env or alike)",
+  )
+  parser.add(
+    "--fold",
+    metavar="COLUMN",
+    help="of a table: the column with folds (default: fold or alike)",
+  )
+  parser.add(
+    "--step",
+    metavar="COLUMN",
+    help=(
+      "of a table: the column with the steps of learning curves (default: step, epoch "
+      "or alike)"
+    ),
+  )
+  parser.add(
+    "--at",
+    metavar="STEP",
+    help=(
+      "of a table: the step at which scores are taken: last, best or a number "
+      "(default: last)"
+    ),
+  )
+  parser.several(
+    "--wide",
+    default=None,
+    metavar="COLUMN",
+    help=(
+      "of a table: every column of numbers, or each of these, has the scores of one "
+      "model (default: a row for each run)"
+    ),
+  )
+
+
 def report_flags(parser: Parser) -> None:
   parser.add(
     "folders",
     nargs="*",
     default=[],
     metavar="DIR",
-    help="results folders (one or more)",
+    help="results folders, or tables of scores (one or more)",
   )
   parser.several(
     "--by",
@@ -648,6 +601,7 @@ def report_flags(parser: Parser) -> None:
     ),
   )
   parser.switch("--open", help="show the page in a browser")
+  table_flags(parser)
 
 
 def compare_flags(parser: Parser) -> None:
@@ -675,6 +629,14 @@ def compare_flags(parser: Parser) -> None:
     help=(
       "take only the runs of the others with these values (default: all runs of "
       "the others)"
+    ),
+  )
+  parser.several(
+    "--by",
+    metavar="COLUMN",
+    help=(
+      "columns of a single DIR whose values are compared, every two, or each with the "
+      "one that --against names (default: none; of a table, its columns of text)"
     ),
   )
   parser.several(
@@ -744,6 +706,7 @@ def compare_flags(parser: Parser) -> None:
       "in the first folder)"
     ),
   )
+  table_flags(parser)
 
 
 def sample_size_flags(parser: Parser) -> None:
@@ -809,6 +772,7 @@ def sample_size_flags(parser: Parser) -> None:
     metavar="NAME",
     help="the output of role class, loss or score (default: the first of DIR)",
   )
+  table_flags(parser)
 
 
 def examples_flags(parser: Parser) -> None:

@@ -13,6 +13,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 # Letters of a name: file systems allow 255 bytes, and a letter may take four.
 MAX_NAME_LENGTH = 60
 # Letters of a line.
@@ -251,15 +253,24 @@ def one_line(text: object) -> str:
   """Return `text` as one line that a terminal can show: control characters are escaped,
   and a long line loses its middle.
   """
+  return shortened(printable(text), MAX_LINE_LENGTH)
+
+
+def printable(text: object) -> str:
+  """Return `text` as one line, in which control characters are escaped."""
   letters = list(" ".join(str(text).split()))
   for place, letter in enumerate(letters):
     if not letter.isprintable():
       # What `ascii` writes, without its quotation marks.
       letters[place] = ascii(letter)[1:-1]
-  line = "".join(letters)
-  if len(line) <= MAX_LINE_LENGTH:
+  return "".join(letters)
+
+
+def shortened(line: str, most: int) -> str:
+  """Return a line without its middle if it has more letters than `most`."""
+  if len(line) <= most:
     return line
-  half = MAX_LINE_LENGTH // 2
+  half = most // 2
   return f"{line[:half]} ... {line[-half:]}"
 
 
@@ -346,7 +357,7 @@ def whole_number(value: Any) -> int | None:
   if it is no whole number.
   """
   # To Python, True is 1.
-  if _is_bool(value):
+  if is_bool(value):
     return None
   try:
     return operator.index(value)
@@ -355,22 +366,34 @@ def whole_number(value: Any) -> int | None:
 
 
 def check_number(what: str, value: object) -> float:
-  """Return `value`, of Python, NumPy or another array library, as a float.
+  """Return `value`, of Python, NumPy or another array library, as a float; one of
+  float32 as the shortest decimal that means it, 0.1 of `np.float32(0.1)`.
 
   Raises:
     UserError: it is no real number.
   """
   try:
     # `float` would read a text, too.
-    if hasattr(value, "__float__") and not _is_bool(value):
-      return float(value)
+    if hasattr(value, "__float__") and not is_bool(value):
+      number = float(value)
+      if str(getattr(value, "dtype", "")).endswith("float32"):
+        number = float(str(np.float32(number)))
+      return number
   # An array of several numbers, or an int beyond all floats.
   except (TypeError, ValueError, OverflowError):
     pass
   raise UserError(f"{what} is {value!r:.200}: give a number")
 
 
-def _is_bool(value: object) -> bool:
+def as_float64(numbers: np.ndarray) -> np.ndarray:
+  """Return an array of numbers as float64, those of float32 as `check_number` does."""
+  if numbers.dtype == np.float32:
+    return numbers.astype(str).astype(np.float64)
+  return numbers.astype(np.float64)
+
+
+def is_bool(value: object) -> bool:
+  """Return whether `value`, of Python, NumPy or another array library, is a bool."""
   if isinstance(value, bool):
     return True
   dtype = getattr(value, "dtype", None)

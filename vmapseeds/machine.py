@@ -24,6 +24,11 @@ DEVICES = Path("/dev")
 EXTENSIONS = ("fma", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
 
 
+def local_path(given: str | os.PathLike) -> Path:
+  """Return an absolute path, `~` expanded."""
+  return Path(os.path.expanduser(given)).absolute()
+
+
 def free_host_memory() -> float:
   """Return the bytes of memory that this process can still get; infinite where the
   system does not say.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vmapseeds import removed
 from vmapseeds.errors import UserError
 from vmapseeds.training.recipes import from_text
 
@@ -102,9 +103,12 @@ class Parser(argparse.ArgumentParser):
     return flags
 
   def _refuse(self, word):
+    flag = word.split("=")[0]
+    if flag in removed.FLAGS:
+      raise UserError(f"{flag} is gone: {removed.FLAGS[flag]}")
     hint = f"`{self.prog} --help` says what there is"
     flags = [flag for action in self.known for flag in action.option_strings]
-    near = difflib.get_close_matches(word.split("=")[0], flags, n=1)
+    near = difflib.get_close_matches(flag, flags, n=1)
     if near:
       hint = f"did you mean {near[0]}? {hint}"
     raise UserError(f"unknown flag or word {word!r:.200}: {hint}")

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 
 from experiments import measures
 from experiments.banerjee2024.campaigns import SCALES, VARIED
-from experiments.claims import Estimate, upper_quantile
+from experiments.estimates import Estimate, upper_quantile
 from experiments.frame import Spread, Trained, spread_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -220,7 +220,7 @@ class Rank(NamedTuple):
     reach = upper_quantile(0.025, math.inf) * self.se
     low = float(np.tanh(z - reach))
     high = float(np.tanh(z + reach))
-    return Estimate(self.rho, low, high, "atanh")
+    return Estimate(self.rho, low, high)
 
 
 def rank_correlation(

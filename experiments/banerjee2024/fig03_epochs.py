@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 
 from experiments import measures
 from experiments.banerjee2024 import candidates
-from experiments.banerjee2024.paper import CLAIMS
-from experiments.claims import Estimate, student_estimate
+from experiments.banerjee2024.paper import STATED
+from experiments.estimates import Estimate, student_estimate
 from experiments.frame import Row, Trained, format_percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -141,24 +141,24 @@ def claim_rows(numbers: EpochNumbers) -> list[Row]:
     n.runs,
     (
       f"accuracy after {end} epochs less that after {then}",
-      CLAIMS["plateau"],
+      STATED["plateau"],
       rise_of_accuracy,
     ),
-    (f"ECE {half_after}", CLAIMS["overconfident"], rise_of_ece),
-    (f"churn with the ensemble {half_after}", CLAIMS["departs"], rise_of_churn),
+    (f"ECE {half_after}", STATED["overconfident"], rise_of_ece),
+    (f"churn with the ensemble {half_after}", STATED["departs"], rise_of_churn),
     (
       "ECE of the ensemble less that of its members",
-      CLAIMS["calibrated"],
+      STATED["calibrated"],
       paired_estimate(n.ensemble_ece[-1] - n.ece[-1]),
     ),
     (
       f"gaps up to {SMALL_GAP:g}: the ensemble less its members",
-      CLAIMS["uncertain"],
+      STATED["uncertain"],
       paired_estimate(gaps.small),
     ),
     (
       f"{beyond}: the ensemble less its members",
-      CLAIMS["extreme"],
+      STATED["extreme"],
       paired_estimate(gaps.large),
     ),
   )

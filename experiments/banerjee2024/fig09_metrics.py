@@ -13,7 +13,7 @@ import numpy as np
 from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.claims import student_estimate
+from experiments.estimates import student_estimate
 from experiments.frame import Row, Trained, row
 
 TITLE = "Figures 9 to 11: α̂ beside accuracy, churn and calibration"
@@ -33,7 +33,7 @@ def compute(trained: Trained) -> dict[str, Source]:
 def rows(numbers: Mapping[str, Source]) -> list[Row]:
   table = []
   for name, n in numbers.items():
-    claim = paper.CLAIMS["tau"] if name == "S_all" else None
+    claim = paper.STATED["tau"] if name == "S_all" else None
     for metric, (_, value_of, worse) in METRICS.items():
       tau, se = candidates.tau(n.order, worse * value_of(n))
       table.append(
@@ -83,7 +83,7 @@ def at_equal_accuracy(
   runs = sum(n.runs for n in numbers.values())
   partial = candidates.mean_rank(partials).estimate()
   plain = candidates.mean_rank(plains).estimate()
-  table.append(row(f"all: {given_accuracy}", paper.CLAIMS["partial"], partial, runs))
+  table.append(row(f"all: {given_accuracy}", paper.STATED["partial"], partial, runs))
   table.append(row(f"all: {with_accuracy}", None, plain, runs))
   return table
 

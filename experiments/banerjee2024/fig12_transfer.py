@@ -11,7 +11,7 @@ import numpy as np
 from experiments.banerjee2024 import candidates, fig03_epochs, paper
 from experiments.banerjee2024.candidates import Source
 from experiments.banerjee2024.fig03_epochs import Epochs
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, format_percent, row, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -53,9 +53,9 @@ def rows(numbers: Transfer) -> list[Row]:
     ),
     ("sd of accuracy", None, format_percent(n.accuracy.sd, n.accuracy.sd_se)),
     (
-      f"{paper.CLAIMS['transfer'].statistic}, by {' and by '.join(numbers.optimizers)}",
-      paper.CLAIMS["transfer"],
-      Estimate(ratio.value, *ratio.interval, "log"),
+      f"{paper.STATED['transfer'].statistic}, by {' and by '.join(numbers.optimizers)}",
+      paper.STATED["transfer"],
+      Estimate(ratio.value, *ratio.interval),
     ),
     ("α̂", ("0.004 to 0.118", "figure 14"), level_span(n)),
     *(

@@ -1,12 +1,13 @@
 """The page of Banerjee 2024: 30 runs of each source after the paper's 50 epochs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments import pages
 from experiments.banerjee2024 import candidates, paper
-from experiments.pages import Colors, Line, Page, Picture, Records
+from experiments.pages import Colors, Page, Picture, Records
 
 NAMES = (
   "fig01_two_runs",
@@ -19,6 +20,9 @@ NAMES = (
 )
 
 
+GROUPS = ("first group", "second group")  # four classes of CIFAR-10 each
+
+
 def two_runs(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the logit gaps of two runs that are as accurate as each other."""
   (ax,) = axes
@@ -28,12 +32,14 @@ def two_runs(records: Records, axes: np.ndarray, colors: Colors) -> None:
     ax.plot(
       *n.gaps[:, of_class], ".", color=color, markersize=2.5, alpha=0.6, rasterized=True
     )
-    ax.plot([], [], "o", color=color, markersize=4, label=f"group {label + 1}")
+    ax.plot([], [], "o", color=color, markersize=4, label=f"true: {GROUPS[label]}")
   for line in (ax.axhline, ax.axvline):
     line(0, color=colors.quiet, linewidth=0.8)
   ax.set(xlabel="logit gap of one run", ylabel="of the other")
   ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
-  ax.set_aspect("equal", "datalim")
+  ends = 1.05 * np.array([n.gaps.min(), n.gaps.max()])
+  ax.set(xlim=ends, ylim=ends)
+  ax.set_aspect("equal")
 
 
 def draw_epochs(records: Records, axes: np.ndarray, colors: Colors) -> None:
@@ -101,80 +107,31 @@ def draw_levels(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.axvline(100 * candidates.SMALL, color=colors.quiet, linestyle="--", linewidth=1)
   ax.set(xlabel="α̂: test examples to leave out (%)", ylabel="test accuracy (%)")
   ax.grid(True)
-  ax.legend(title="varied", loc="center right")
+  ax.legend(title="varied", loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
-LINES = (
-  Line(
-    "Larger ensembles are better calibrated",
-    "ECE",
-    "banerjee2024/table1_ensembles",
-    "ECE of ",
-  ),
-  Line(
-    "Late in training, accurate runs become overconfident",
-    "overconfident",
-    "banerjee2024/fig03_epochs",
-    "ECE of the more accurate half",
-  ),
-  Line(
-    "Late in training, accurate runs disagree more with their ensemble",
-    "departs",
-    "banerjee2024/fig03_epochs",
-    "churn with the ensemble of the more",
-  ),
-  Line(
-    "The ensemble is better calibrated than its members",
-    "calibrated",
-    "banerjee2024/fig03_epochs",
-    "ECE of the ensemble less",
-  ),
-  Line(
-    "The ensemble has fewer small logit gaps",
-    "uncertain",
-    "banerjee2024/fig03_epochs",
-    "gaps up to 1",
-  ),
-  Line(
-    "The ensemble has fewer large logit gaps",
-    "extreme",
-    "banerjee2024/fig03_epochs",
-    "gaps beyond",
-  ),
-  Line(
-    "Batch order matters more for accuracy than initialisation",
-    "order",
-    "banerjee2024/table2_accuracies",
-    "variance of accuracy with another order over that with another initialisation",
-    "runs: 15 and 15, of 200",
-  ),
-  Line(
-    "At equal accuracy, a larger α̂ goes with more churn",
-    "partial",
-    "banerjee2024/fig09_metrics",
-    "all: ρ of α̂ with churn, given",
-    "runs: 44, of 300",
-  ),
-  Line(
-    "Accuracy varies less where only last layers are trained",
-    "transfer",
-    "banerjee2024/fig12_transfer",
-    "variance of accuracy of last layers",
-    "network: a transformer; runs: 12, of 90",
-  ),
-)
+def values_of_sources(records: Records) -> dict[str, Any]:
+  """Return what the text says beside rows of records, in per cent."""
+  epochs = records.numbers("banerjee2024/fig03_epochs").epochs
+  first, last = np.flatnonzero(np.isin(epochs.epoch, (10, 50)))
+  of_source = records.numbers("banerjee2024/table2_accuracies").values()
+  ten = records.numbers("banerjee2024/table1_ensembles").by_size[10]
+  return {
+    "churn": 100 * epochs.churn[[first, last]].mean(1),
+    "sds": ", ".join(f"{100 * n.accuracy.sd:.2f}" for n in of_source),
+    "accuracy_of_ten": 100 * ten.accuracy.mean(),
+  }
+
 
 PAGE = Page(
   folder="banerjee2024",
-  paper="banerjee2024",
   title="Banerjee 2024: how far one network is from the others",
   appendix=tuple(f"banerjee2024/{name}" for name in NAMES),
-  lines=LINES,
   pictures={
     "two_runs": Picture(
       two_runs,
       "Figure 1, a drawing there: two trained runs of the same accuracy; a dot a test "
-      "example. Upper left and lower right, they disagree.",
+      "example, coloured by its true group. Upper left and lower right, they disagree.",
       height=2.8,
     ),
     "epochs": Picture(
@@ -184,8 +141,8 @@ PAGE = Page(
     ),
     "ensembles": Picture(
       draw_ensemble_sizes,
-      "Table 1: mean and standard deviation of 500 ensembles drawn from 15 runs here, "
-      "from 800 there.",
+      "Table 1: mean and standard deviation of ensembles: drawn from 15 runs here, so that "
+      "those of 10 share members and differ less for it; from 800 there.",
       panels=2,
     ),
     "levels": Picture(
@@ -193,6 +150,7 @@ PAGE = Page(
       "Table 2: candidates by what varies. Left of the dashed line, α̂ is small.",
     ),
   },
+  values=values_of_sources,
 )
 
 

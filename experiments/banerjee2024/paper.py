@@ -7,7 +7,7 @@ fractions of that number; the text says 8,000.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.claims import above, below, stated
+from experiments.estimates import Stated
 
 TESTED = 8_018
 
@@ -125,61 +125,57 @@ SOURCES = {
 TABLE11, TABLE14 = map(_alike, (_TABLE11, _TABLE14))
 FEWEST = min(ENSEMBLES)
 MOST = max(ENSEMBLES)
-CLAIMS = {
-  "small": stated(
+STATED = {
+  "small": Stated(
     "share of ensembles of 30 with a small α̂", ("100 %", "table 1, section 5.1.2")
   ),
-  "within": stated("share of ensembles of 100 within δ_a", ("100 %", "section 5.1.1")),
-  "ECE": below(
-    "ECE of the largest ensembles less that of the smallest", ("-0.57 %", "table 1")
-  ),
-  "order": stated(
+  "within": Stated("share of ensembles of 100 within δ_a", ("100 %", "section 5.1.1")),
+  "order": Stated(
     "variance of accuracy with another order over that with another initialisation",
     ("3.4", "table 2: sd 0.554 over 0.302 %"),
   ),
-  "accuracies": stated(
+  "accuracies": Stated(
     "runs less accurate than all with a small α̂", ("some", "table 2")
   ),
-  "churns": stated(
+  "churns": Stated(
     "runs with a larger mean churn than all with a small α̂",
     ("some", "table 3: of pairs"),
   ),
-  "partial": stated(
+  "partial": Stated(
     "rank correlation of α̂ with another metric at equal accuracy",
     ("above 0", "section 5.2.3, figure 11"),
   ),
-  "plateau": stated(
+  "plateau": Stated(
     "accuracy at the end less that after three fifths of the epochs",
     ("0: it stops increasing", "figure 3, right"),
   ),
-  "overconfident": above(
+  "overconfident": Stated(
     "ECE of the more accurate half at the end less that after a fifth of the epochs",
     ("+1 %", "figure 16: .01 to .02, then .02 to .03"),
   ),
-  "departs": above(
+  "departs": Stated(
     "churn of the more accurate half with the ensemble at the end less that after a fifth",
     ("+1.3 %", "figure 16: 180 to 250, then 250 to 400"),
   ),
-  "calibrated": below(
-    "ECE of the ensemble at the end less that of its members",
-    ("below 0", "figure 16"),
+  "calibrated": Stated(
+    "ECE of the ensemble at the end less that of its members", ("below 0", "figure 16")
   ),
-  "uncertain": below(
+  "uncertain": Stated(
     "share of small logit gaps of the ensemble less its members'",
     ("fewer", "figure 3, left"),
   ),
-  "extreme": below(
+  "extreme": Stated(
     "share of large logit gaps of the ensemble less its members'",
     ("fewer", "figure 3, left"),
   ),
-  "transfer": stated(
+  "transfer": Stated(
     "variance of accuracy of last layers over that of whole networks",
     ("less", "section 5.3"),
   ),
-  "tau": stated("τ of α̂ with how bad a run is", ("above 0", "figures 7 and 9")),
+  "tau": Stated("τ of α̂ with how bad a run is", ("above 0", "figures 7 and 9")),
 }
-CLAIMS |= {
-  f"sd of {metric}": stated(
+STATED |= {
+  f"sd of {metric}": Stated(
     "sd over ensembles of the largest size over that of the smallest",
     (f"{ratio:.2f} of {MOST} over {FEWEST}", "table 1"),
   )

@@ -6,6 +6,7 @@ ensembles of 100 members are within the threshold of the untrimmed test, and all
 ensembles of 30 have α̂ ≤ 0.05.
 """
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -15,15 +16,16 @@ from jaxtyping import Float, Int
 
 from experiments import measures
 from experiments.banerjee2024 import candidates, paper
-from experiments.banerjee2024.paper import CLAIMS, Varied
-from experiments.claims import Estimate, positive_estimate, student_estimate
+from experiments.banerjee2024.paper import STATED, Varied
+from experiments.estimates import Estimate, positive_estimate, student_estimate
 from experiments.frame import Row, Trained, format_percent, row, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Table 1, figures 4 to 6: ensembles, and how much of them has to be trimmed"
 PANELS = 5
-DRAWN = 500  # ensembles of each size
+DRAWN = 500  # ensembles of each size, or all if there are fewer
+EXACT = 5000  # of calibration errors, all sets if there are at most so many
 METRICS = {"accuracy": "accuracy", "churn": "churn with that of all", "ece": "ECE"}
 
 
@@ -62,19 +64,79 @@ class Distances(NamedTuple):
   own: float  # of the ensemble of all candidates from the candidates
 
 
+class OverRuns(NamedTuple):
+  """What ensembles of a size are on average over other candidates, with jackknife
+  standard errors: ensembles of one pool share members, so that their spread says little.
+  """
+
+  small: float  # share with a small α̂
+  small_se: float
+  ece: float
+  ece_se: float
+
+
 class EnsembleSizes(NamedTuple):
   distances: Distances
   by_size: dict[int, Ensembles]
+  over_runs: dict[int, OverRuns]
+  ece_falls: tuple[float, float]  # from the fewest to the most members; its error
 
 
 def compute(trained: Trained) -> EnsembleSizes:
   reference, runs, labels = candidates.gaps_of(trained("S_all"))
+  sizes = [members for members in paper.ENSEMBLES if members < len(runs)]
   by_size = {
-    members: draw_ensembles(reference, runs, labels, members)
-    for members in paper.ENSEMBLES
-    if members < len(runs)
+    members: draw_ensembles(reference, runs, labels, members) for members in sizes
   }
-  return EnsembleSizes(distances(reference, runs), by_size)
+  over_runs = {}
+  mean_ece = {}
+  for members, n in by_size.items():
+    drawn = member_sets(len(runs), members, DRAWN)
+    small = left_out(n.level <= candidates.SMALL, drawn, len(runs))
+    sets = member_sets(len(runs), members, EXACT)
+    mean_ece[members] = left_out(ece_of_sets(runs, labels, sets), sets, len(runs))
+    over_runs[members] = OverRuns(*jackknife(small), *jackknife(mean_ece[members]))
+  falls = jackknife(mean_ece[max(sizes)] - mean_ece[min(sizes)])
+  return EnsembleSizes(distances(reference, runs), by_size, over_runs, falls)
+
+
+def member_sets(runs: int, members: int, most: int) -> Int[np.ndarray, "sets members"]:
+  """Return every set of that many members if these are at most so many, else some drawn
+  at random, the same each time.
+  """
+  if math.comb(runs, members) <= most:
+    return np.array([*itertools.combinations(range(runs), members)])
+  rng = np.random.default_rng(members)
+  # Without replacement, as the text of section 2.1 says; some captions say with.
+  return np.stack([rng.permutation(runs)[:members] for _ in range(DRAWN)])
+
+
+def ece_of_sets(
+  runs: Float[np.ndarray, "runs examples"],
+  labels: Int[np.ndarray, " examples"],
+  sets: Int[np.ndarray, "sets members"],
+) -> Float[np.ndarray, " sets"]:
+  """Return the calibration error of each ensemble."""
+  gaps = (measures.ensemble_gaps(runs, some) for some in np.array_split(sets, 20))
+  return np.concatenate([measures.gap_ece(some, labels) for some in gaps])
+
+
+def left_out(
+  values: np.ndarray,
+  sets: Int[np.ndarray, "sets members"],
+  runs: int,
+) -> Float[np.ndarray, " pools"]:
+  """Return the mean over all sets, then over those without each run."""
+  without = [values[~(sets == run).any(1)].mean() for run in range(runs)]
+  return np.array([values.mean(), *without])
+
+
+def jackknife(means: Float[np.ndarray, " pools"]) -> tuple[float, float]:
+  """Return what `left_out` gives of all runs, and its standard error over runs."""
+  whole, *without = means
+  count = len(without)
+  spread = np.sum((without - np.mean(without)) ** 2)
+  return float(whole), math.sqrt((count - 1) / count * spread)
 
 
 def distances(
@@ -102,9 +164,7 @@ def draw_ensembles(
   members: int,
 ) -> Ensembles:
   """The statistics of ensembles of that many members."""
-  rng = np.random.default_rng(members)
-  # Without replacement, as the text of section 2.1 says; some captions say with.
-  drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
+  drawn = member_sets(len(runs), members, DRAWN)
   gaps = measures.ensemble_gaps(runs, drawn)
   level = candidates.trimming_levels(reference, gaps).level
   predictions = measures.gap_labels(gaps)
@@ -125,7 +185,8 @@ def draw_ensembles(
 
 
 def rows(numbers: EnsembleSizes) -> list[Row]:
-  apart, by_size = numbers
+  apart = numbers.distances
+  by_size = numbers.by_size
   first = next(iter(by_size.values()))
   runs = f"{first.runs}, {DRAWN} draws"
   table = rows_of(
@@ -141,8 +202,8 @@ def rows(numbers: EnsembleSizes) -> list[Row]:
   for size, n in by_size.items():
     printed = paper.ENSEMBLES[size]
     # Claims are judged at the sizes that the paper's text names.
-    within = CLAIMS["within"] if size == 100 else ("figure only", "figure 4")
-    small = CLAIMS["small"] if size == 30 else (printed.small, "table 1")
+    within = STATED["within"] if size == 100 else ("figure only", "figure 4")
+    small = STATED["small"] if size == 30 else (printed.small, "table 1")
     table += rows_of(
       runs,
       (f"{size} members: within δ_a untrimmed", within, share_text(n.within)),
@@ -161,17 +222,31 @@ def rows(numbers: EnsembleSizes) -> list[Row]:
     table.append(
       row(
         f"sd of {label}, {many.members} over {few.members} members",
-        CLAIMS[f"sd of {metric}"],
+        STATED[f"sd of {metric}"],
         positive_estimate(ratio, se),
         runs,
       )
     )
-  least = few.varied("ece")
-  most = many.varied("ece")
-  se = math.hypot(least.sd, most.sd) / math.sqrt(DRAWN)
-  falls = student_estimate(most.mean - least.mean, se, unit="%")
+  for members, n in numbers.over_runs.items():
+    printed = paper.ENSEMBLES[members]
+    for name, value, se, stated in (
+      (f"α̂ ≤ {candidates.SMALL}", n.small, n.small_se, printed.small),
+      ("ECE", n.ece, n.ece_se, printed.ece.mean),
+    ):
+      ours = student_estimate(value, se, first.runs - 1, unit="%")
+      ours = ours._replace(low=max(0.0, ours.low))  # a share, or a size
+      quantity = f"{members} members, over other runs: {name}"
+      table.append(row(quantity, (stated, "table 1"), ours, first.runs))
+  value, se = numbers.ece_falls
+  falls = student_estimate(value, se, first.runs - 1, unit="%")
   quantity = f"ECE of {many.members} members less that of {few.members}"
-  return [*table, row(quantity, CLAIMS["ECE"], falls, runs)]
+  of_paper = [
+    paper.ENSEMBLES[members].ece.mean for members in (many.members, few.members)
+  ]
+  return [
+    *table,
+    row(quantity, (of_paper[0] - of_paper[1], "table 1"), falls, first.runs),
+  ]
 
 
 def share_text(fraction: float) -> Estimate:

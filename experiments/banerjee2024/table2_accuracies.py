@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.claims import Estimate, format_interval, student_estimate
+from experiments.estimates import Estimate, format_interval, student_estimate
 from experiments.frame import Row, Trained, format_percent, row, rows_of
 from vmapseeds import stats
 
@@ -38,7 +38,7 @@ def source_rows(name: str, n: Source) -> list[Row]:
   tau, tau_se = candidates.tau(n.order, wrong)
   share = n.small.mean()
   # For S_init the paper has small α̂ at all accuracies.
-  judged = {} if name == "S_init" else paper.CLAIMS
+  judged = {} if name == "S_init" else paper.STATED
   return rows_of(
     n.runs,
     (
@@ -100,7 +100,7 @@ def order_over_init_rows(numbers: Mapping[str, Source]) -> list[Row]:
   """The variance where the order varies over that where the initialisation does."""
   init = numbers["S_init"]
   batch = numbers["S_batch"]
-  claim = paper.CLAIMS["order"]
+  claim = paper.STATED["order"]
   learnt = accuracy_variance_ratio(batch.accuracy.accuracies, init.accuracy.accuracies)
   table = [row(claim.statistic, claim, learnt, batch.runs)]
   if len(init.at_chance) + len(batch.at_chance):
@@ -117,7 +117,7 @@ def order_over_init_rows(numbers: Mapping[str, Source]) -> list[Row]:
 def accuracy_variance_ratio(a: np.ndarray, b: np.ndarray) -> Estimate:
   """The ratio of the variances of some accuracies and others."""
   ratio = stats.variance_ratio(a, b, paired=False)
-  return Estimate(ratio.value, *ratio.interval, "log")
+  return Estimate(ratio.value, *ratio.interval)
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:

@@ -54,7 +54,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       ),
       (
         f"{name}: runs with a larger mean churn than all with a small α̂",
-        paper.CLAIMS["churns"] if judged else None,
+        paper.STATED["churns"] if judged else None,
         f"{out.runs} (p = {out.p_value:.2g})",
       ),
     )

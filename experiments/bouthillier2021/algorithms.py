@@ -4,25 +4,19 @@ Validation examples choose the best trial. It is measured as it was trained, on 
 training set: the paper's may be trained once more, with the validation set.
 """
 
-from collections.abc import Mapping
-
-import numpy as np
-from jaxtyping import Float
-
 import vmapseeds as vs
 from experiments.bouthillier2021.campaigns import AFTER_SEARCH, SOURCES, repeated_seeds
 from experiments.frame import with_best
 from experiments.measures.estimators import biased_estimate
+from experiments.searches import Search, train_searches, trials_of
 from vmapseeds import stats
-from vmapseeds.searches.trials import trials_of
 from vmapseeds.store.files import Folder
 
 
 def ideal_est(
   recipe: vs.Recipe,
-  over: Mapping[str, str],
+  search: Search,
   k: int,
-  trials: int,
   out: Folder,
 ) -> stats.Estimate:
   """Return the ideal estimate of k measures, each after a search of its own: k × trials
@@ -30,16 +24,16 @@ def ideal_est(
 
   Source: bouthillier2021, algorithm 1.
   """
-  return stats.mean_over_runs(
-    best_scores(vs.search(recipe, over, trials=trials, searches=k, out=out))
-  )
+  seeds = vs.Runs.independent(k).out_of_bootstrap()
+  results = train_searches(recipe, search, seeds, out)
+  trials = trials_of(results, search, k)
+  return stats.mean_over_runs(trials.of_best(trials.measured))
 
 
 def fix_hopt_est(
   recipe: vs.Recipe,
-  over: Mapping[str, str],
+  search: Search,
   k: int,
-  trials: int,
   out: Folder,
   randomised: tuple[str, ...] = SOURCES,
   correlation: float = 0.0,
@@ -49,9 +43,8 @@ def fix_hopt_est(
 
   Args:
     recipe: what is trained.
-    over: what is searched, as `vs.search` takes it.
+    search: how its hyperparameters are found.
     k: measures.
-    trials: of the search.
     out: the folder, created if absent.
     randomised: the sources that are drawn anew for each measure; the others keep the
       search's seeds.
@@ -59,16 +52,9 @@ def fix_hopt_est(
 
   Source: bouthillier2021, algorithm 2.
   """
-  searched = vs.search(recipe, over, trials=trials, searches=1, out=f"{out}/search")
+  seeds = vs.Runs.independent(1).out_of_bootstrap()
+  searched = train_searches(recipe, search, seeds, f"{out}/search")
   runs = repeated_seeds(randomised, 1, k, AFTER_SEARCH).out_of_bootstrap()
-  results = vs.train(recipe, with_best(runs, searched, 1), f"{out}/runs")
+  runs = with_best(runs, trials_of(searched, search, 1), 1)
+  results = vs.train(recipe, runs, f"{out}/runs")
   return biased_estimate(results.test_accuracy.values, correlation)
-
-
-def best_scores(searched) -> Float[np.ndarray, " searches"]:
-  """Return what was measured of the best trial of each search; NaN where all failed."""
-  trials = trials_of(searched)
-  measured = np.full(1 + max(trials.numbers()), np.nan)
-  for number, place in trials.best().items():
-    measured[number] = trials.measured[place]
-  return measured

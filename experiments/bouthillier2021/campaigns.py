@@ -22,11 +22,11 @@ import numpy as np
 import vmapseeds as vs
 from experiments.bouthillier2021 import images, peptides, tabular
 from experiments.bouthillier2021.vgg11 import vgg11_cifar10
-from experiments.frame import Campaign, Search
+from experiments.frame import Campaign
 from experiments.jordan2024.real import MLP_MNIST
+from experiments.searches import SAMPLERS, Range, Search
 
 EVERYTHING, NOISE = "everything", "noise"
-SAMPLERS = ("random", "noisy_grid", "tpe")
 FIXED = ("init", "data", "all")  # what algorithm 2 randomises
 # The first seed of runs after a search, far from those of searches
 AFTER_SEARCH = 2**20
@@ -37,7 +37,7 @@ REPETITIONS = 20  # section 3.3
 class Searched(NamedTuple):
   """What a task's searches are."""
 
-  over: dict[str, str]
+  over: dict[str, Range]
   trials: int  # of a search: with two ranges a square, for the grid
   searches: int  # of a sampler, in each repetition
   ideal: int  # searches of the ideal estimator
@@ -71,10 +71,13 @@ QUICK_MNIST = MLP_MNIST.replace(name="mlp_mnist_quarter", width=0.25, epochs=1)
 SOURCES = ("data", "augment", "order", "init", "dropout")
 MLP_SOURCES = ("data", "order", "init")
 # Table 2; the noisy grid moves the ends by up to half a step.
-OVER = {"lr": "log 1e-3..0.3", "weight_decay": "log 1e-6..1e-2"}
-OVER_MLP = {"lr": "log 1e-3..1", "weight_decay": "log 1e-6..1e-1"}
-OVER_MHC = {"lr": "log 1e-4..1e-2", "weight_decay": "log 1e-8..1e-2"}
-OVER_VGG = OVER | {"momentum": "0.5..0.99", "gamma": "0.96..0.999"}
+OVER = {"lr": Range(1e-3, 0.3, log=True), "weight_decay": Range(1e-6, 1e-2, log=True)}
+OVER_MLP = {"lr": Range(1e-3, 1, log=True), "weight_decay": Range(1e-6, 0.1, log=True)}
+OVER_MHC = {
+  "lr": Range(1e-4, 1e-2, log=True),
+  "weight_decay": Range(1e-8, 1e-2, log=True),
+}
+OVER_VGG = OVER | {"momentum": Range(0.5, 0.99), "gamma": Range(0.96, 0.999)}
 
 
 def tasks(scale: str) -> dict[str, Task]:
@@ -123,11 +126,14 @@ def searched_tasks(scale: str) -> dict[str, Task]:
   return {name: task for name, task in tasks(scale).items() if task.searched}
 
 
+def objective(recipe: vs.Recipe) -> str:
+  """Return what a run is measured by: its recipe's first metric, or else its accuracy."""
+  return next(iter(recipe.metrics), "accuracy")
+
+
 def score(recipe: vs.Recipe) -> str:
-  """Return the array with what a run is measured by: its accuracy, or else its recipe's
-  first metric, on test examples.
-  """
-  return f"test_{next(iter(recipe.metrics), 'accuracy')}"
+  """Return the array with what a run is measured by, on test examples."""
+  return f"test_{objective(recipe)}"
 
 
 def compared_task(scale: str) -> str:
@@ -155,8 +161,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
       of_task["B"] = Campaign(recipe.replace(lr=recipe.lr / 2), all_vary)
     searched = task.searched
     if searched:
-      objective = next(iter(recipe.metrics), None)
-      search = Search(searched.over, searched.trials, objective=objective)
+      search = Search(searched.over, searched.trials, objective=objective(recipe))
       ideal = vs.Runs.independent(searched.ideal).out_of_bootstrap()
       of_task["ideal"] = Campaign(recipe, ideal, search=search)
       best_of = f"{name}_ideal", repetitions
@@ -165,10 +170,8 @@ def campaigns(scale: str) -> dict[str, Campaign]:
         fixed(repetitions, searched.k),
         best_of=best_of,
       )
-      # All seeds but the sampler's are the same in a repetition.
-      held = repeated_seeds(
-        ("sampler",), repetitions, searched.searches
-      ).out_of_bootstrap()
+      # Only what the sampler draws differs within a repetition.
+      held = repeated_seeds((), repetitions, searched.searches).out_of_bootstrap()
       for sampler in SAMPLERS:
         by_sampler = search._replace(sampler=sampler)
         of_task[sampler] = Campaign(recipe, held, search=by_sampler)

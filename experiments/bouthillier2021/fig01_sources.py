@@ -21,7 +21,7 @@ from experiments.bouthillier2021.campaigns import (
   tasks,
 )
 from experiments.bouthillier2021.measures import Ratio
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, format_percent, row
 from vmapseeds.reports import plots
 
@@ -139,21 +139,21 @@ def rows(numbers: Mapping[str, Sources]) -> list[Row]:
 def task_rows(task: str, numbers: Sources) -> list[Row]:
   """Return the rows of one task."""
   table = [source_row(task, name, numbers) for name in numbers.of]
-  order = Estimate(*numbers.order_over_init, "log")
+  order = Estimate(*numbers.order_over_init)
   table.append(
     row(
       f"{task}: variance of data order over that of weights init",
-      paper.CLAIMS["order over init"],
+      paper.STATED["order over init"],
       order,
       numbers.of["order"].runs,
     )
   )
   if SAMPLERS[0] in numbers.of:
-    search = Estimate(*numbers.search_over_init, "log")
+    search = Estimate(*numbers.search_over_init)
     table.append(
       row(
         f"{task}: mean variance of the three searches over that of weights init",
-        paper.CLAIMS["search over init"],
+        paper.STATED["search over init"],
         search,
         numbers.of["random"].runs,
       )
@@ -167,11 +167,11 @@ def source_row(task: str, name: str, numbers: Sources) -> Row:
   sd = f"sd {format_percent(math.sqrt(n.variance), n.sd_se)}"
   if name == "data":
     return row(f"{task}: {NAMES[name]}", None, sd, n.runs)
-  claims = {"init": "init over data", EVERYTHING: "together", "ideal": "together"}
-  stated = paper.CLAIMS[claims.get(name, "over data")]
+  names = {"init": "init over data", EVERYTHING: "together", "ideal": "together"}
+  stated = paper.STATED[names.get(name, "over data")]
   if name in SAMPLERS:
     stated = paper.SEARCHES
-  estimate = Estimate(*n.relative, "log")
+  estimate = Estimate(*n.relative)
   ours = f"{estimate}; {sd}"
   if name == EVERYTHING:
     # Were they independent and additive, they would add to what all make together.

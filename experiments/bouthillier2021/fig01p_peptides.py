@@ -20,7 +20,7 @@ from experiments.bouthillier2021.campaigns import EVERYTHING, score, tasks
 from experiments.bouthillier2021.fig01_sources import NAMES, SourceVariance
 from experiments.bouthillier2021.figg3_distributions import Normality
 from experiments.bouthillier2021.measures import Ratio
-from experiments.claims import Estimate, format_interval
+from experiments.estimates import Estimate, format_interval
 from experiments.frame import Row, Trained, row
 from vmapseeds.reports import plots
 
@@ -82,19 +82,19 @@ def rows(n: Peptides) -> list[Row]:
   for name, variance in n.of.items():
     if name == "data":
       continue
-    claim = paper.CLAIMS["init over data" if name == "init" else "over data"]
+    claim = paper.STATED["init over data" if name == "init" else "over data"]
     quantity = f"variance of {NAMES[name]} over that of data"
-    relative = Estimate(*variance.relative, "log")
+    relative = Estimate(*variance.relative)
     table.append(row(quantity, claim, relative, variance.runs))
-  order = Estimate(*n.order_over_init, "log")
-  claim = paper.CLAIMS["order over init"]
+  order = Estimate(*n.order_over_init)
+  claim = paper.STATED["order over init"]
   table.append(row(claim.statistic, claim, order, n.of["order"].runs))
   for name, normality in n.normality.items():
     skewness = figg3_distributions.skewness_estimate(normality.deviations.ravel())
     interval = format_interval(skewness.value, skewness.low, skewness.high)
     ours = f"{interval}; Shapiro-Wilk p {normality.p_value:.2g}"
     quantity = f"skewness, {NAMES[name]}"
-    table.append(row(quantity, paper.CLAIMS["normal"], ours, n.of[name].runs))
+    table.append(row(quantity, paper.STATED["normal"], ours, n.of[name].runs))
   return table
 
 

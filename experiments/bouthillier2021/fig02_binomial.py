@@ -14,7 +14,7 @@ from jaxtyping import Float
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import tasks
 from experiments.bouthillier2021.measures import Ratio
-from experiments.claims import Estimate, format_interval
+from experiments.estimates import Estimate, format_interval
 from experiments.frame import Row, Trained, format_percent, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -66,7 +66,7 @@ def spread_beside_binomial(
 def rows(numbers: Mapping[str, BinomialSpread]) -> list[Row]:
   table = []
   for task, n in numbers.items():
-    ratio = Estimate(*(x / n.binomial for x in n.observed), "log")
+    ratio = Estimate(*(x / n.binomial for x in n.observed))
     ours = f"{format_percent(n.binomial)}, of {n.examples} examples, mean error {format_percent(n.error)}"
     table += rows_of(
       n.runs,
@@ -76,7 +76,7 @@ def rows(numbers: Mapping[str, BinomialSpread]) -> list[Row]:
         None,
         format_interval(*n.observed, 100, " %"),
       ),
-      ("... over that of a binomial", paper.CLAIMS["binomial"], ratio),
+      ("... over that of a binomial", paper.STATED["binomial"], ratio),
     )
   return table
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments import claims, frame
+from experiments import estimates, frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Biased
@@ -56,12 +56,12 @@ def rows(numbers: Mapping[str, Estimators]) -> list[Row]:
       if math.isfinite(b.worth):
         worth = f"{b.worth:.3g}"
       quantity = f"{task}: ρ of FixHOptEst(k, {varied})"
-      claim = paper.CLAIMS[f"worth {varied}"]
+      claim = paper.STATED[f"worth {varied}"]
       ours = f"{b.estimate}; worth at most {worth} independent measures"
       table.append(row(quantity, claim, ours, b.of, b.estimate))
-    claim = paper.CLAIMS["bias"]
+    claim = paper.STATED["bias"]
     init = n.biased["init"]
-    less = claims.difference_of(init.estimate, n.biased["data"].estimate)
+    less = estimates.difference_of(init.estimate, n.biased["data"].estimate)
     table.append(row(f"{task}: {claim.statistic}", claim, less, init.of))
   return table
 

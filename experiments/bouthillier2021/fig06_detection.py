@@ -21,7 +21,7 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import compared_task as compared_task
 from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
-from experiments.claims import Estimate, format_interval, student_estimate
+from experiments.estimates import Estimate, format_interval, student_estimate
 from experiments.frame import Row, Trained, format_percent, rows_of
 from experiments.measures.detection import (
   DetectionRates,
@@ -206,7 +206,7 @@ def rate_rows(estimator: str, exact: OperatingCharacteristics) -> list[Row]:
       ("negatives average", average - negatives["single_point"]),
       ("negatives outperforming", negatives["outperforming"] - average),
     ):
-      claim = paper.CLAIMS[name]
+      claim = paper.STATED[name]
       lines.append((claim.statistic, claim, certain(difference)))
   return rows_of("exact", *lines)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from experiments.bouthillier2021 import paper
 from experiments.bouthillier2021.paper import GAMMA
-from experiments.claims import student_estimate
+from experiments.estimates import student_estimate
 from experiments.frame import Row, Trained, rows_of
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -60,7 +60,7 @@ def rows(n: Sizes) -> list[Row]:
   cells: list[tuple] = []
   for gamma, printed in paper.SAMPLE_SIZES.items():
     for size in n.noether[n.gamma == gamma]:
-      claim = paper.CLAIMS["size"]._replace(printed=printed)
+      claim = paper.STATED["size"]._replace(printed=printed)
       # "More than 700" leaves the rest open.
       least = 701 if gamma < GAMMA else 29
       beyond = student_estimate(float(size - least), 0)
@@ -68,7 +68,7 @@ def rows(n: Sizes) -> list[Row]:
   cells.append(
     (
       f"power of {n.noether[place]} pairs, γ = {GAMMA}",
-      paper.CLAIMS["power"],
+      paper.STATED["power"],
       f"{power:.3f}; 95 % take {needed:.0f} pairs",
       student_estimate(power, 0, unit="%"),
     )

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.bouthillier2021 import measures, paper
-from experiments.bouthillier2021.campaigns import SAMPLERS, searched_tasks
+from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, format_percent, rows_of
+from experiments.searches import SAMPLERS, Trials
 from vmapseeds.reports import plots
-from vmapseeds.searches.trials import trials_of
 
 TITLE = "Figure F.2: searches of hyperparameters, best so far over trials"
 COLORS = dict(zip(SAMPLERS, (plots.BLUE, plots.ORANGE, plots.GREEN), strict=True))
@@ -41,27 +41,27 @@ def compute(trained: Trained) -> dict[str, dict[str, Curves]]:
   for name, task in searched_tasks(trained.scale).items():
     numbers[name] = {}
     for sampler in SAMPLERS:
-      trials = trials_of(trained(f"{name}_{sampler}"))
+      trials = trained.trials(f"{name}_{sampler}")
       numbers[name][sampler] = curves(trials, task.repetitions)
   return numbers
 
 
-def curves(trials, repetitions: int) -> Curves:
-  places = trials.incumbents()
-  known = (places >= 0).all(axis=0)  # a first trial may diverge
+def curves(trials: Trials, repetitions: int) -> Curves:
+  best = trials.incumbents()
+  known = (best >= 0).all(axis=0)  # a first trial may diverge
   mean = {}
   sd = {}
   within = {}
   for name, values in zip(SETS, (trials.objective, trials.measured), strict=True):
-    error = 1 - np.where(known, values[places], np.nan)
+    error = 1 - np.where(known, np.take_along_axis(values, best, axis=1), np.nan)
     groups = error.reshape(-1, repetitions, error.shape[1])
     # Over the searches of a repetition, which share what the sampler does not draw.
     within[name] = groups.var(axis=0, ddof=1)
     mean[name] = error.mean(axis=0)
     sd[name] = np.sqrt(within[name].mean(axis=0))
-  quarter = within["test"][:, places.shape[1] // 4 - 1]
+  quarter = within["test"][:, best.shape[1] // 4 - 1]
   last = within["test"][:, -1]
-  size = f"{repetitions} × {len(places) // repetitions}"
+  size = f"{repetitions} × {len(best) // repetitions}"
   return Curves(size, mean, sd, measures.mean_variance_ratio(quarter, last))
 
 
@@ -76,12 +76,12 @@ def rows(numbers: Mapping[str, Mapping[str, Curves]]) -> list[Row]:
       quantity = f"{task}: error after {trials} trials, {NAMES[sampler]}"
       ours = f"validation {validation}, test {test}, sd {sd}"
       # Of standard deviations, where `quarter` is of variances.
-      ratio = Estimate(*np.sqrt(n.quarter), "log")
+      ratio = Estimate(*np.sqrt(n.quarter))
       early = "... sd after a quarter of them over that at the end"
       table += rows_of(
         n.searches,
         (quantity, None, ours),
-        (early, paper.CLAIMS["early"], ratio),
+        (early, paper.STATED["early"], ratio),
       )
   return table
 

@@ -17,7 +17,7 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import EVERYTHING, SOURCES, tasks
 from experiments.bouthillier2021.fig01_sources import NAMES
-from experiments.claims import Estimate, student_estimate
+from experiments.estimates import Estimate, student_estimate
 from experiments.frame import Row, Trained, row
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -83,7 +83,7 @@ def rows(numbers: Mapping[str, Mapping[str, Normality]]) -> list[Row]:
         f"{p_within_steps} within the steps of the test set"
       )
       quantity = f"{task}: skewness, {NAMES[name]}"
-      table.append(row(quantity, paper.CLAIMS["normal"], ours, runs, estimate))
+      table.append(row(quantity, paper.STATED["normal"], ours, runs, estimate))
   return table
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.campaigns import searched_tasks
 from experiments.bouthillier2021.measures import Ratio
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, format_number, row
 from experiments.measures.estimators import mse_decomposition
 from vmapseeds.reports import plots
@@ -104,9 +104,9 @@ def rows(numbers: Mapping[str, Errors]) -> list[Row]:
       texts = [f"{PARTS[part]} {format_number(*parts[part])}" for part in PARTS]
       quantity = f"{task}: FixHOptEst({name}), k = {n.k}"
       table.append(row(quantity, None, ", ".join(texts), size))
-    ratio = Estimate(*n.init_over_all, "log", n.repetitions - 1)
+    ratio = Estimate(*n.init_over_all)
     quantity = f"{task}: mean squared error, init over all"
-    table.append(row(quantity, paper.CLAIMS["mse"], ratio, size))
+    table.append(row(quantity, paper.STATED["mse"], ratio, size))
   return table
 
 

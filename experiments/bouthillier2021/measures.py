@@ -10,7 +10,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from experiments.bouthillier2021 import algorithms
 from experiments.bouthillier2021.campaigns import (
   EVERYTHING,
   FIXED,
@@ -18,7 +17,7 @@ from experiments.bouthillier2021.campaigns import (
   score,
   tasks,
 )
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Trained
 from experiments.measures.estimators import average_correlation, equivalent_ideal_size
 from vmapseeds.training.recipe_data import dataset_of
@@ -28,10 +27,11 @@ def performances(trained: Trained, name: str) -> Float[np.ndarray, " measures"]:
   """Return what each run of a campaign is measured by, or the best trial of each search:
   test accuracy, or the metric of its recipe; NaN where it diverged.
   """
-  results = trained(name)
   campaign = trained.campaigns[name]
   if campaign.search:
-    return algorithms.best_scores(results)
+    trials = trained.trials(name)
+    return trials.of_best(trials.measured)
+  results = trained(name)
   measured = results[score(campaign.recipe)].values.astype(float)
   return np.where(results.diverged, np.nan, measured)
 
@@ -150,7 +150,7 @@ class Biased(NamedTuple):
     freedom = max(1.0, 2 / se_of_log**2)
     f_ends = f * freedom / scipy.stats.chi2.ppf([0.975, 0.025], freedom)
     low, high = (f_ends - 1) / (f_ends + k - 1)
-    return Estimate(float(rho), low, high, freedom=self.repetitions - 1)
+    return Estimate(float(rho), low, high)
 
   @property
   def of(self) -> str:

@@ -7,7 +7,7 @@ another: x is how often they differ, y is the error of the first.
 
 import numpy as np
 
-from experiments import claims, frame
+from experiments import estimates, frame
 from experiments.frame import Row, row
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
@@ -24,17 +24,17 @@ def rows(numbers: Transfers) -> list[Row]:
     disagreement = n.disagreement.mean()
     if source == target:
       quantity = "disagreement over error"
-      claim = paper.CLAIMS["own domain"]
+      claim = paper.STATED["own domain"]
       ratio = disagreement / error
       # By the delta method.
       residuals = n.disagreement - ratio * n.error
       se = residuals.std(ddof=1) / np.sqrt(pairs)
-      estimate = claims.positive_estimate(ratio, se / error, pairs - 1)
+      estimate = estimates.positive_estimate(ratio, se / error, pairs - 1)
     else:
       quantity = "error less disagreement"
-      claim = paper.CLAIMS["other domain"]
+      claim = paper.STATED["other domain"]
       gap, se = paired_difference(n)
-      estimate = claims.student_estimate(gap, se, pairs - 1, "%")
+      estimate = estimates.student_estimate(gap, se, pairs - 1, "%")
     means = f"error {frame.format_percent(error)}, disagreement {frame.format_percent(disagreement)}"
     lines.append(
       row(

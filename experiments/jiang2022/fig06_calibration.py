@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, row
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
@@ -102,7 +102,7 @@ def rows(numbers: Mapping[str, Curve]) -> list[Row]:
   for name, n in numbers.items():
     distance = Estimate(n.distance, n.low, n.high)
     quantity = f"distance from y = x, {name}"
-    lines.append(row(quantity, paper.CLAIMS["calibrated"], distance, n.runs))
+    lines.append(row(quantity, paper.STATED["calibrated"], distance, n.runs))
   return lines
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments import measures
-from experiments.claims import Estimate, student_estimate
+from experiments.estimates import Estimate, student_estimate
 from experiments.frame import Row, Trained, format_number, row
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers  # noqa: F401
@@ -49,9 +49,9 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
 
 def rows(numbers: ShiftCalibration) -> list[Row]:
   runs = max(n.runs for _, _, n in shift.each(numbers.transfers))
-  claim = paper.CLAIMS["gap and CACE"]
-  bounded = paper.CLAIMS["gap below CACE"]
-  lines = [row(claim.statistic, claim, Estimate(*numbers.r_squared, "atanh"), runs)]
+  claim = paper.STATED["gap and CACE"]
+  bounded = paper.STATED["gap below CACE"]
+  lines = [row(claim.statistic, claim, Estimate(*numbers.r_squared), runs)]
   for source, target, n in shift.each(numbers.transfers):
     gap = format_number(n.gap, n.gap_se)
     cace = format_number(n.cace, n.cace_se)

@@ -45,12 +45,12 @@ def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
     for group, (points, n) in groups.items():
       claim = None
       if float(rate) == PAPERS_RATE:
-        claim = paper.CLAIMS[f"connected {group}"]
+        claim = paper.STATED[f"connected {group}"]
       lines.append(
         row(
           f"error over disagreement at learning rate {rate}, {group}",
           claim,
-          n.ratio.on("log", len(points.error)),
+          n.ratio.estimate,
           f"{points.known()} pairs",
         )
       )

@@ -10,21 +10,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import scipy.optimize
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from experiments import measures
-from experiments.claims import Estimate, student_estimate
+from experiments.estimates import Estimate, student_estimate
 from experiments.frame import Row, format_number, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
+from experiments.measures import BetaFit
 from vmapseeds import stats
 
 TITLE = "Figure 11: distribution of error rates over test examples, and Beta fits"
 PANELS = 2
 BINS = 10
-RESAMPLES = 200
+RESAMPLES = 100
 
 
 class Share(NamedTuple):
@@ -43,7 +44,7 @@ class ErrorRates(NamedTuple):
   runs: int
   # Examples that no run, one run, ... all runs have wrong
   counts: Int[np.ndarray, " counts"]
-  fit: measures.BetaFit
+  fit: BetaFit
   a_se: float
   b_se: float
   # The largest between the distribution functions of error counts and of the fit
@@ -88,16 +89,24 @@ def error_rates(group: Group) -> ErrorRates:
 compute = groups.computed("cifar10", error_rates)
 
 
-def fit_beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:
-  """The Beta distribution fitted to the error rates, and how far the counts it predicts
-  are from the observed ones.
+def fit_beta(counts: Int[np.ndarray, " counts"]) -> tuple[BetaFit, float]:
+  """The Beta distribution of error rates under which the counts are likeliest, and how
+  far the counts it predicts are from the observed ones.
   """
   runs = len(counts) - 1
-  fit = measures.beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs)
+  wrong = np.arange(runs + 1)
+
+  def loss(log_parameters: np.ndarray) -> float:
+    law = scipy.stats.betabinom(runs, *np.exp(log_parameters))
+    return -(counts @ law.logpmf(wrong)) / counts.sum()
+
+  start = np.log([0.1, 1.0])
+  found = scipy.optimize.minimize(loss, start, method="Nelder-Mead")
+  fit = BetaFit(*np.exp(found.x))
   return fit, abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max()
 
 
-def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
+def law(fit: BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
   """Probabilities of error counts when error rates follow a Beta distribution."""
   return scipy.stats.betabinom.pmf(np.arange(runs + 1), runs, fit.a, fit.b)
 
@@ -119,7 +128,7 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
       (f"Beta fit, {name}", None, parameters),
       (
         f"distance from the Beta fit, {name}",
-        paper.CLAIMS["beta"],
+        paper.STATED["beta"],
         student_estimate(n.distance, n.distance_se),
       ),
     )
@@ -133,7 +142,7 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
       *(
         (
           f"examples, {which}, {name}",
-          paper.CLAIMS["some examples"],
+          paper.STATED["some examples"],
           Estimate(*estimate, unit="%"),
         )
         for which, estimate in shares.items()

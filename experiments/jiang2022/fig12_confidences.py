@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import measures
-from experiments.claims import student_estimate
+from experiments.estimates import student_estimate
 from experiments.frame import Row, format_percent, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
@@ -66,7 +66,7 @@ def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
       # Both are of the same examples: the error of the difference is at most the sum.
       (
         f"those above 0.8 less those from 0.4 to 0.6, {name}",
-        paper.CLAIMS["few confidences"],
+        paper.STATED["few confidences"],
         student_estimate(last - middle, n.shares_se[1:].sum(), unit="%"),
       ),
     )

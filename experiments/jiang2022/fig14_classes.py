@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import gallery
-from experiments.claims import format_interval, student_estimate
+from experiments.estimates import format_interval, student_estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.campaigns import ensemble_campaigns
@@ -109,7 +109,7 @@ def rows(numbers: Mapping[str, Classes]) -> list[Row]:
       ),
       (
         f"single classes from all together, {n.data}",
-        paper.CLAIMS["classes"],
+        paper.STATED["classes"],
         format_interval(*n.apart),
         student_estimate(value, (high - value) / 2),
       ),

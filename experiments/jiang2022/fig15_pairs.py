@@ -59,7 +59,7 @@ def rows(numbers: PairsAndMeans) -> list[Row]:
   (points, one), (_, mean) = numbers.one, numbers.mean
   several = f"mean of {numbers.pairs} pairs"
   runs = f"{points.known()} pairs"
-  stated = paper.CLAIMS["pairs"]
+  stated = paper.STATED["pairs"]
   if numbers.pairs != 4:
     stated = ("0.30 with 4 pairs", stated.printed[1])
   return rows_of(
@@ -69,7 +69,7 @@ def rows(numbers: PairsAndMeans) -> list[Row]:
     (
       f"deviation, {several} over 1 pair",
       stated,
-      numbers.left.on("log", len(points.error)),
+      numbers.left.estimate,
     ),
     *(
       (f"{symbol}, {which}", None, str(getattr(n, name)))

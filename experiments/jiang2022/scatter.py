@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
-from experiments import claims, measures
-from experiments.claims import format_interval
+from experiments import estimates, measures
+from experiments.estimates import format_interval
 from experiments.frame import Row, Trained, row
 from experiments.jiang2022 import paper
 from experiments.jiang2022.campaigns import GROUPS, PARTNERS, SCALES
@@ -51,11 +51,9 @@ class BootstrapEstimate(NamedTuple):
   low: float
   high: float
 
-  def on(self, scale: str, configurations: int) -> claims.Estimate:
-    """The estimate of a claim, on the scale on which it is about normal; with few
-    configurations, the bootstrap's tails are Student's.
-    """
-    return claims.Estimate(*self, scale, configurations - 1)
+  @property
+  def estimate(self) -> estimates.Estimate:
+    return estimates.Estimate(*self)
 
   def __str__(self) -> str:
     return format_interval(*self)
@@ -183,8 +181,8 @@ def rows(numbers: Mapping[str, Found], high: str = "") -> list[Row]:
   lines = [
     row(
       f"error over disagreement, {group}",
-      paper.CLAIMS[f"{high}ratio {group}"],
-      n.ratio.on("log", len(points.error)),
+      paper.STATED[f"{high}ratio {group}"],
+      n.ratio.estimate,
       f"{points.known()} pairs",
     )
     for group, (points, n) in numbers.items()
@@ -192,8 +190,8 @@ def rows(numbers: Mapping[str, Found], high: str = "") -> list[Row]:
   return lines + [
     row(
       f"{symbol}, {group}",
-      paper.CLAIMS[name],
-      getattr(n, name).on("atanh", len(points.error)),
+      paper.STATED[name],
+      getattr(n, name).estimate,
       f"{points.known()} pairs",
     )
     for name, symbol in SYMBOLS.items()

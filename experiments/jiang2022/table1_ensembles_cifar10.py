@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments import claims, measures
+from experiments import estimates, measures
 from experiments.frame import Row, format_number, format_percent, row
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
@@ -155,8 +155,8 @@ def rows(numbers: Mapping[str, EnsembleNumbers], where: str = "table 1") -> list
       ),
       row(
         f"error over disagreement, {group}",
-        paper.CLAIMS[f"{high}ratio {group}"],
-        claims.positive_estimate(n.ratio, n.ratio_se),
+        paper.STATED[f"{high}ratio {group}"],
+        estimates.positive_estimate(n.ratio, n.ratio_se),
         n.runs,
       ),
       *(cace_row(size, group, n, printed, where) for size in n.cace),
@@ -179,10 +179,10 @@ def same_data_rows(numbers: Mapping[str, EnsembleNumbers], where: str) -> list[R
     of_all_runs = n.cace[n.runs]
     caces[name] = (of_all_runs.value, of_all_runs.se)
     gaps[name] = (n.gap, n.gap_se)
-  claim = paper.CLAIMS["CACE of the same data"]
+  claim = paper.STATED["CACE of the same data"]
   lines = [row(claim.statistic, claim, same_data_over_different(caces), runs)]
   if where == "table 1":
-    claim = paper.CLAIMS["gap of the same data"]
+    claim = paper.STATED["gap of the same data"]
     lines.append(row(claim.statistic, claim, same_data_over_different(gaps), runs))
   return lines
 
@@ -200,31 +200,31 @@ def cace_row(
   if size not in SIZES or size == n.runs:
     of_all = stated_ensemble.cace[max(stated_ensemble.cace)]
     return row(f"CACE of all, {group}", (f"{of_all:.4f}", where), ours, n.runs)
-  claim = paper.CLAIMS["few runs"]
+  claim = paper.STATED["few runs"]
   if size in stated_ensemble.cace:
     value = stated_ensemble.cace[size]
     claim = claim._replace(printed=(f"{value:.4f}", where))
   # The error over runs, and the spread over labels.
   se = math.hypot(cace.se, cace.calibrated_sd)
-  excess = claims.student_estimate(cace.value - cace.calibrated, se)
+  excess = estimates.student_estimate(cace.value - cace.calibrated, se)
   return row(f"CACE of {size}, {group}", claim, ours, n.runs, excess)
 
 
 def same_data_over_different(
   by_group: Mapping[str, tuple[float, float]],
-) -> claims.Estimate:
+) -> estimates.Estimate:
   """The sum over groups that share a training set, over that of groups that do not; of
   values with their standard errors.
   """
 
-  def total(*names: str) -> claims.Estimate:
+  def total(*names: str) -> estimates.Estimate:
     values = [by_group[name][0] for name in names]
     ses = [by_group[name][1] for name in names]
-    return claims.positive_estimate(sum(values), math.hypot(*ses))
+    return estimates.positive_estimate(sum(values), math.hypot(*ses))
 
   same = total("DiffInit", "DiffOrder")
   different = total("AllDiff", "DiffData")
-  return claims.ratio_of(same, different)
+  return estimates.ratio_of(same, different)
 
 
 def plot(

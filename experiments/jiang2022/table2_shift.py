@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from experiments import claims
+from experiments import estimates
 from experiments.frame import Row, format_number, format_percent, row, rows_of
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
@@ -55,10 +55,10 @@ def patterns(numbers: Transfers) -> list[Row]:
   within_se = math.hypot(*ses[own]) / own.sum()
   beyond = gaps[other].mean()
   beyond_se = math.hypot(*ses[other]) / other.sum()
-  claim = paper.CLAIMS["shift"]
-  further = claims.difference_of(
-    claims.student_estimate(beyond, beyond_se, unit="%"),
-    claims.student_estimate(within, within_se, unit="%"),
+  claim = paper.STATED["shift"]
+  further = estimates.difference_of(
+    estimates.student_estimate(beyond, beyond_se, unit="%"),
+    estimates.student_estimate(within, within_se, unit="%"),
   )
   where = "table 2, not pretrained"
   printed_within = (format_percent(theirs[own].mean()), where)

@@ -41,11 +41,11 @@ def rows(numbers: GroupAgreement, name: str = "r_squared") -> list[Row]:
   for group, by_set in numbers.found.items():
     for which, augmented in SETS.items():
       points = numbers.points[group].only(augmented)
-      estimate = getattr(by_set[which], name).on("atanh", len(points.error))
+      estimate = getattr(by_set[which], name).estimate
       lines.append(
         row(
           f"{scatter.SYMBOLS[name]} {which}, {group}",
-          paper.CLAIMS[f"{name} {group} {which}"],
+          paper.STATED[f"{name} {group} {which}"],
           estimate,
           f"{points.known()} pairs",
         )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame, measures
-from experiments.claims import student_estimate
+from experiments.estimates import student_estimate
 from experiments.frame import Row, Trained, row, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
@@ -83,12 +83,12 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
       n.runs,
       (
         f"gap if calibrated, {group}",
-        paper.CLAIMS["gap if calibrated"],
+        paper.STATED["gap if calibrated"],
         student_estimate(n.calibrated, n.calibrated_se),
       ),
       (
         f"gap, and CACE at exact levels, {group}",
-        paper.CLAIMS["theorem 4.2"],
+        paper.STATED["theorem 4.2"],
         f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}",
         student_estimate(min(n.cace - n.refined, n.refined - n.gap), 0),
       ),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import measures
-from experiments.claims import positive_estimate, student_estimate
+from experiments.estimates import positive_estimate, student_estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import Group
@@ -76,14 +76,14 @@ def rows(numbers: Mapping[str, Variances]) -> list[Row]:
       n.runs,
       (
         f"sd of disagreement, and its bound, {group}",
-        paper.CLAIMS["corollary"],
+        paper.STATED["corollary"],
         f"{100 * sd:.3g} % ≤ {100 * n.bound_sd:.3g} %",
         student_estimate(bound_ratio, 0),
       ),
       (f"κ, {group}", ("between 1/2 and 1", "appendix B.2"), f"{n.kappa:.3f}"),
       (
         f"sd of disagreement over sd of error, {group}",
-        paper.CLAIMS["variances"],
+        paper.STATED["variances"],
         positive_estimate(ratio, n.ratio_se),
       ),
     )

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Int
 
 import vmapseeds as vs
-from experiments.claims import Claim
+from experiments.estimates import Stated
 from experiments.frame import Campaign, Row, format_duration, row
 from experiments.jordan2024.fashion import FASHION
 from experiments.jordan2024.poking import poked
@@ -306,8 +306,8 @@ def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
 
   Args:
     numbers: by duration, what quantities are of, with its `epochs` and `runs`.
-    quantities: a name, the paper's values or claims by duration, a function that formats
-      ours or estimates it, and for claims another that estimates.
+    quantities: a name, the paper's values, or what it states, by duration, a function that
+      formats ours or estimates it, and for what is stated another that estimates.
   """
   rows = []
   for quantity, stated, text, *estimates in quantities:
@@ -315,7 +315,7 @@ def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
       label = f"{quantity}, {duration_text(name, n.epochs)}"
       printed = stated.get(name)
       row_estimates = []
-      if isinstance(printed, Claim):
+      if isinstance(printed, Stated):
         row_estimates = [estimate(n) for estimate in estimates]
       rows.append(row(label, printed, text(n), n.runs, *row_estimates))
   return rows

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import claims, frame
-from experiments.claims import Estimate
+from experiments import estimates, frame
+from experiments.estimates import Estimate
 from experiments.frame import Row, Spread, Trained, format_percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
@@ -36,7 +36,7 @@ class Accuracy(NamedTuple):
   @property
   def sd_estimate(self) -> Estimate:
     low, high = self.interval
-    return Estimate(self.spread.sd, low, high, "log")
+    return Estimate(self.spread.sd, low, high)
 
 
 def compute(trained: Trained) -> dict[str, Accuracy]:
@@ -55,7 +55,7 @@ def accuracies_of_duration(epochs: int, tallies: stats.Tallies) -> Accuracy:
 def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
   short = numbers["short"].sd_estimate
   long = numbers["long"].sd_estimate
-  claim = paper.CLAIMS["narrows"]
+  claim = paper.STATED["narrows"]
   return [
     *by_duration(
       numbers,
@@ -75,7 +75,7 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
         lambda n: format_percent(np.ptp(n.spread.accuracies)),
       ),
     ),
-    row(claim.statistic, claim, claims.ratio_of(long, short), numbers["long"].runs),
+    row(claim.statistic, claim, estimates.ratio_of(long, short), numbers["long"].runs),
   ]
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from matplotlib.colors import LogNorm
 
 from experiments import frame
-from experiments.claims import Estimate, format_interval
+from experiments.estimates import Estimate, format_interval
 from experiments.frame import Row, Trained, format_percent
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
@@ -80,8 +80,8 @@ def rows(numbers: Mapping[str, Halves]) -> list[Row]:
     numbers,
     (
       "correlation of the halves",
-      {name: paper.CLAIMS[f"halves {name}"] for name in ("short", "long")},
-      lambda n: Estimate(n.correlation, *n.correlation_interval, "atanh"),
+      {name: paper.STATED[f"halves {name}"] for name in ("short", "long")},
+      lambda n: Estimate(n.correlation, *n.correlation_interval),
     ),
     (
       "gain of the top quarter on the other half",

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from experiments import frame, measures
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Spread, Trained, format_percent, sqrt_with_se
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
@@ -101,8 +101,8 @@ def rows(numbers: Mapping[str, Independence]) -> list[Row]:
     ),
     (
       "variance, observed over independent",
-      {name: paper.CLAIMS[f"independence {name}"] for name in ("short", "long")},
-      lambda n: Estimate(n.ratio, *n.interval, "log"),
+      {name: paper.STATED[f"independence {name}"] for name in ("short", "long")},
+      lambda n: Estimate(n.ratio, *n.interval),
     ),
   )
 

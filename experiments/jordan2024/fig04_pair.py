@@ -13,7 +13,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from experiments import claims, frame
+from experiments import estimates, frame
 from experiments.frame import Row, Trained, format_percent, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds import stats
@@ -97,11 +97,11 @@ def p_values(
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
   first, second = n.right
-  claim = paper.CLAIMS["pair"]
+  claim = paper.STATED["pair"]
   product = first * second
   # Of independent errors, which the paper's pair has.
   apart_se = math.sqrt(math.prod(p * (1 - p) for p in n.right) / n.runs)
-  apart = claims.student_estimate(n.both - product, apart_se, unit="%")
+  apart = estimates.student_estimate(n.both - product, apart_se, unit="%")
   pairs = n.pairs.sum()
   dependent_share = n.pairs[0] / pairs if pairs else math.nan
   printed_first, printed_second = paper.RIGHT

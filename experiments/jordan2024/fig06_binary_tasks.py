@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
 import vmapseeds as vs
-from experiments import claims, frame, measures
+from experiments import estimates, frame, measures
 from experiments.frame import Row, Trained, format_number, format_percent, row, rows_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
@@ -210,7 +210,7 @@ def replicates(
 
 def rows(n: Tasks) -> list[Row]:
   tasks = f"{len(n.error)} × {n.runs}"
-  claim = paper.CLAIMS["equation 6"]
+  claim = paper.STATED["equation 6"]
   apart = "... to the variance that independent errors give"
   most = "... the most that so many runs allow"
   span = f"{format_percent(n.error.min())} to {format_percent(n.error.max())}"
@@ -222,7 +222,7 @@ def rows(n: Tasks) -> list[Row]:
     (claim.statistic, claim, over_equation_6(n.error, n.variance, n.examples)),
     ("mean squared error, binomial over equation 6", None, ratio),
     (apart, None, of_apart),
-    (most, None, claims.format_interval(*n.mse_ratio_cap)),
+    (most, None, estimates.format_interval(*n.mse_ratio_cap)),
   )
   for name, fit in FITS.items():
     ours = n.equation_6[name]
@@ -231,7 +231,7 @@ def rows(n: Tasks) -> list[Row]:
       tasks,
       (f"{fit}, equation 6", paper.CALIBRATION_FIT, format_number(*ours)),
       (apart, None, format_number(*of_apart)),
-      (most, None, claims.format_interval(*n.cap[name])),
+      (most, None, estimates.format_interval(*n.cap[name])),
       ("... binomial", None, format_number(*n.binomial[name])),
     )
   quantity = "R² about y = x, theorem 3: equation 6 and the genuine variance"
@@ -243,7 +243,7 @@ def over_equation_6(
   error: Float[np.ndarray, " tasks"],
   variance: Float[np.ndarray, " tasks"],
   examples: int,
-) -> claims.Estimate:
+) -> estimates.Estimate:
   """The sum of the tasks' variances over the sum that equation 6 predicts; its error is
   over tasks.
   """
@@ -253,7 +253,7 @@ def over_equation_6(
   # The standard error of a ratio of sums, by the delta method.
   apart = variance - ratio * predicted
   se = np.sqrt(tasks / (tasks - 1) * (apart**2).sum()) / predicted.sum()
-  return claims.positive_estimate(ratio, se)
+  return estimates.positive_estimate(ratio, se)
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from experiments import claims, frame
-from experiments.claims import Estimate
+from experiments import estimates, frame
+from experiments.estimates import Estimate
 from experiments.frame import (
   Row,
   Spread,
@@ -164,8 +164,8 @@ def rows(n: Ablated) -> list[Row]:
 def linear_row(n: Ablated) -> Row:
   # Runs that end alike have no interval on the logarithmic scale.
   interval = n.linear_interval if n.linear.sd else (0.0, 0.0)
-  sd = Estimate(n.linear.sd, *interval, "log", unit="%")
-  return row("linear model: sd of accuracy", paper.CLAIMS["linear"], sd, n.linear.runs)
+  sd = Estimate(n.linear.sd, *interval, unit="%")
+  return row("linear model: sd of accuracy", paper.STATED["linear"], sd, n.linear.runs)
 
 
 def ensemble_rows(a: AblationNumbers) -> list[Row]:
@@ -182,10 +182,10 @@ def ensemble_rows(a: AblationNumbers) -> list[Row]:
       (f"mean accuracy {change}", paper.ABLATED_MEAN, mean),
       (f"accuracy of the ensemble {change}", printed, format_percent(e.ensemble)),
     )
-  augmentation = paper.CLAIMS["augmentation"]
-  ratio = Estimate(a.ratio, *a.ratio_interval, "log")
-  ensembles = paper.CLAIMS["ensembles"]
-  gain = claims.student_estimate(a.gain, a.gain_se, unit="%")
+  augmentation = paper.STATED["augmentation"]
+  ratio = Estimate(a.ratio, *a.ratio_interval)
+  ensembles = paper.STATED["ensembles"]
+  gain = estimates.student_estimate(a.gain, a.gain_se, unit="%")
   lines += rows_of(
     f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
     (augmentation.statistic, augmentation, ratio),
@@ -213,8 +213,8 @@ def finetuned_rows(name: str, f: Finetuned) -> list[Row]:
     ),
     (
       f"correlation of validation and test half, {what}",
-      paper.CLAIMS[f"finetuned {name}"],
-      Estimate(f.correlation, *f.interval, "atanh"),
+      paper.STATED[f"finetuned {name}"],
+      Estimate(f.correlation, *f.interval),
     ),
     (
       f"gain on the test half of the {best}, {what}",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from experiments import claims, frame
+from experiments import estimates, frame
 from experiments.frame import (
   Row,
   Spread,
@@ -79,8 +79,8 @@ def by_rate(
 
 def rows(numbers: Sequence[Rate]) -> list[Row]:
   best = max(numbers, key=lambda n: n.accuracy.mean)
-  doubled = paper.CLAIMS["rate doubled"]
-  alone = paper.CLAIMS["rate best"]
+  doubled = paper.STATED["rate doubled"]
+  alone = paper.STATED["rate best"]
   lines = rows_of(
     best.runs,
     ("best learning rate", paper.BEST_RATE, f"{best.rate:g}"),
@@ -96,9 +96,9 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
   )
   if twice:
-    ratio = claims.ratio_of(
-      claims.positive_estimate(twice.accuracy.sd, twice.accuracy.sd_se),
-      claims.positive_estimate(best.accuracy.sd, best.accuracy.sd_se),
+    ratio = estimates.ratio_of(
+      estimates.positive_estimate(twice.accuracy.sd, twice.accuracy.sd_se),
+      estimates.positive_estimate(best.accuracy.sd, best.accuracy.sd_se),
     )
     lines += rows_of(
       twice.runs,
@@ -112,7 +112,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     )
   far = next((n for n in numbers if n.rate > FAR * best.rate), None)
   if far:
-    claim = paper.CLAIMS["rate far"]
+    claim = paper.STATED["rate far"]
     quantity = f"{claim.statistic}, {far.rate:g}"
     lines += rows_of(far.runs, (quantity, claim, variance_over_independent(far)))
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
@@ -120,10 +120,12 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   return [*lines, row("runs that diverged, left out", None, diverged or "0", runs)]
 
 
-def variance_over_independent(n: Rate) -> claims.Estimate:
+def variance_over_independent(n: Rate) -> estimates.Estimate:
   """The variance over that of independent errors, which is taken as known."""
   ratio = (n.accuracy.sd / n.independent) ** 2 if n.independent else math.nan
-  return claims.positive_estimate(ratio, 2 * ratio * n.accuracy.sd_se / n.accuracy.sd)
+  return estimates.positive_estimate(
+    ratio, 2 * ratio * n.accuracy.sd_se / n.accuracy.sd
+  )
 
 
 def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import claims, frame
-from experiments.claims import Estimate, format_interval
+from experiments import estimates, frame
+from experiments.estimates import Estimate, format_interval
 from experiments.frame import Row, Spread, Trained, format_percent, rows_of, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
@@ -68,8 +68,8 @@ def rows(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> list[Row]:
       else:
         kind = "shifted"
         what = f"{data}, {name}"
-        stated = paper.CLAIMS["shift"]
-        estimate = claims.difference_of(excess(s), excess(shifts[unshifted]))
+        stated = paper.STATED["shift"]
+        estimate = estimates.difference_of(excess(s), excess(shifts[unshifted]))
       lines += rows_of(
         v.runs,
         (

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import frame
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import (
   Row,
   Spread,
@@ -82,8 +82,8 @@ def rows(numbers: Mapping[int, Mapping[str, SourceSpread]]) -> list[Row]:
       continue
     for epochs, n in numbers.items():
       low, high = n[source].interval
-      ratio = Estimate(n[source].ratio, low, high, "log")
-      claim = paper.CLAIMS.get(f"one source {lengths.get(epochs)}")
+      ratio = Estimate(n[source].ratio, low, high)
+      claim = paper.STATED.get(f"one source {lengths.get(epochs)}")
       quantity = f"variance, {source} alone over all, {format_duration(epochs)}"
       lines.append(row(quantity, claim, ratio, n[source].runs))
   return lines

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
-from experiments import claims, frame
-from experiments.claims import positive_estimate, student_estimate
+from experiments import estimates, frame
+from experiments.estimates import positive_estimate, student_estimate
 from experiments.frame import Row, Trained, format_duration, format_percent, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES
@@ -147,7 +147,7 @@ def rows(numbers: Pokes) -> list[Row]:
     ours = f"{format_duration(epochs)}: {format_percent(n.distinct, n.distinct_se)}"
     lines.append(row("predictions that differ: distinct seeds", printed, ours, n.runs))
   for epochs, n in by_epochs.items():
-    claim = paper.CLAIMS.get(f"poked {lengths.get(epochs)}")
+    claim = paper.STATED.get(f"poked {lengths.get(epochs)}")
     quantity = f"one poked over distinct seeds, {format_duration(epochs)}"
     ratio = positive_estimate(n.ratio, n.ratio_se)
     lines.append(row(quantity, claim, ratio, n.runs))
@@ -164,11 +164,11 @@ def later_rows(numbers: Pokes) -> list[Row]:
     lines.append(row("predictions that differ: poked later", None, ours, n.runs))
   first = numbers.eighths[min(numbers.eighths)]
   last = numbers.eighths[max(numbers.eighths)]
-  change = claims.difference_of(
+  change = estimates.difference_of(
     student_estimate(first.matched, first.matched_se, unit="%"),
     student_estimate(last.matched, last.matched_se, unit="%"),
   )
-  later = paper.CLAIMS["poked later"]
+  later = paper.STATED["poked later"]
   lines.append(row(later.statistic, later, change, last.runs))
   return lines
 
@@ -181,8 +181,8 @@ def first_step_rows(numbers: Pokes) -> list[Row]:
   for name, n in numbers.first_steps.items():
     of_other = positive_estimate(n.matched, n.matched_se)
     quantity = f"predictions that differ: {name}, over one poked"
-    ratio = claims.ratio_of(of_other, of_poke)
-    lines.append(row(quantity, paper.CLAIMS["first step"], ratio, n.runs))
+    ratio = estimates.ratio_of(of_other, of_poke)
+    lines.append(row(quantity, paper.STATED["first step"], ratio, n.runs))
   return lines
 
 

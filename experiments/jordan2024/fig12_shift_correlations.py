@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
@@ -38,7 +38,7 @@ class PairOfSets(NamedTuple):
 
   @property
   def estimate(self) -> Estimate:
-    return Estimate(self.r, *self.interval, "atanh")
+    return Estimate(self.r, *self.interval)
 
 
 class Correlations(NamedTuple):
@@ -107,7 +107,7 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
     for pair in n.pairs:
       claim = None
       if pair.first == unshifted:
-        claim = paper.CLAIMS["test and shifted"]
+        claim = paper.STATED["test and shifted"]
       quantity = f"{data}: correlation on {pair.first} and {pair.second}"
       ours = f"{pair.estimate}, p = {pair.p_value:.2g}"
       lines.append(row(quantity, claim, ours, n.runs, pair.estimate))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import frame
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Spread, Trained, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.fig03_independent_errors import draw_histograms, simulated
@@ -67,9 +67,9 @@ def rows(numbers: BinomialFit) -> list[Row]:
   lines = []
   for name in ("binomial", "independent"):
     low, high = numbers.intervals[name]
-    ratio = Estimate(numbers.over_observed[name], low, high, "log")
+    ratio = Estimate(numbers.over_observed[name], low, high)
     quantity = f"variance, {name} over observed"
-    lines.append(row(quantity, paper.CLAIMS[name], ratio, numbers.observed.runs))
+    lines.append(row(quantity, paper.STATED[name], ratio, numbers.observed.runs))
   return lines
 
 

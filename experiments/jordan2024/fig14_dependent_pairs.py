@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from matplotlib.patches import Rectangle
 
 from experiments import frame
-from experiments.claims import Estimate
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds import stats
@@ -96,7 +96,7 @@ def rows(numbers: Pairs) -> list[Row]:
     n.runs,
     (
       "pairs that deviate by more than 2 %",
-      paper.CLAIMS["dependent pairs"],
+      paper.STATED["dependent pairs"],
       f"{dependent:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
       Estimate(share, least, most),
     ),

@@ -91,10 +91,8 @@ def values_of_campaigns(records: Records) -> dict[str, Any]:
 
 PAGE = Page(
   folder="sixty_thousand",
-  paper="",
   title="60,000 runs: what so many teach",
   appendix=(NUMBERS,),
-  lines=(),
   pictures={
     "accuracies": Picture(
       draw_accuracies,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import claims
-from experiments.claims import Estimate
+from experiments import estimates
+from experiments.estimates import Estimate
 from experiments.frame import Row, Trained, row
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, by_duration
@@ -61,14 +61,14 @@ def factor(short: GenuineShare, long: GenuineShare) -> Estimate:
   """Return how many times smaller the share is after the long training. It has no upper
   end where the share after the long training may be 0.
   """
-  a = Estimate(short.share, *short.interval, "log")
-  b = Estimate(long.share, *long.interval, "log")
+  a = Estimate(short.share, *short.interval)
+  b = Estimate(long.share, *long.interval)
   if min(a.low, b.low) > 0:
-    return claims.ratio_of(a, b)
+    return estimates.ratio_of(a, b)
   # The long training's share may be 0: then nothing bounds the ratio from above.
   value = a.value / b.value if b.value > 0 else math.inf
   low = a.low / b.high if b.high > 0 else math.nan
-  return Estimate(value, low, math.inf, "log")
+  return Estimate(value, low, math.inf)
 
 
 def rows(numbers: Mapping[str, GenuineShare]) -> list[Row]:
@@ -89,7 +89,7 @@ def rows(numbers: Mapping[str, GenuineShare]) -> list[Row]:
     ),
     row(
       "share after the short over that after the long",
-      paper.CLAIMS["falls"],
+      paper.STATED["falls"],
       ours,
       long.runs,
       falls,

@@ -24,8 +24,8 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import frame
-from experiments.claims import format_interval
 from experiments.command import parse_flags
+from experiments.estimates import format_interval
 from experiments.frame import format_percent
 from experiments.jordan2024 import (
   fig01_accuracies,

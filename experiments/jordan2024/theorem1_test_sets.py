@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from experiments.claims import student_estimate
+from experiments.estimates import student_estimate
 from experiments.frame import Row, Trained, rows_of
 from experiments.jordan2024 import paper
 from vmapseeds.reports import plots
@@ -103,12 +103,12 @@ def rows(numbers: Known) -> list[Row]:
       numbers.runs,
       (
         f"theorem 1: variance on {size:,} examples over that on the distribution",
-        paper.CLAIMS["theorem 1"],
+        paper.STATED["theorem 1"],
         over,
       ),
       (
         f"theorem 2: equation 3 on {size:,} examples over the truth, mean of {DRAWS} test sets",
-        paper.CLAIMS["theorem 2"],
+        paper.STATED["theorem 2"],
         estimate,
       ),
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from experiments.claims import student_estimate
+from experiments.estimates import student_estimate
 from experiments.frame import Row, Trained, format_number, row
 from experiments.jordan2024 import paper
 from vmapseeds import stats
@@ -91,7 +91,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     lines.append(
       row(
         f"theorem 5: disagreement over error, {words}",
-        paper.CLAIMS["theorem 5"],
+        paper.STATED["theorem 5"],
         student_estimate(ratio, se),
         n.runs,
       )
@@ -118,7 +118,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     lines.append(
       row(
         f"theorem 4: variance on {size:,} examples over err/(n k)",
-        paper.CLAIMS["theorem 4"],
+        paper.STATED["theorem 4"],
         student_estimate(ratio, se),
         many.runs,
       )

@@ -6,7 +6,6 @@ from experiments.measures.agreement import (
   BetaFit,
   DisagreementVariance,
   ScatterAgreement,
-  beta_of_counts,
   beta_of_error_rates,
   cace_exact_levels,
   confidence_histogram,

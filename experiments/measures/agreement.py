@@ -323,16 +323,8 @@ def beta_of_error_rates(
   0.350877 0.491228
   """
   counts = counts_of_errors(errors)
-  return beta_of_counts(counts.wrong, counts.runs, unbiased)
-
-
-def beta_of_counts(
-  wrong: Int[Array, "examples"],
-  runs: int,
-  unbiased: bool = True,
-) -> BetaFit:
-  """Return `beta_of_error_rates` from how many runs have each example wrong."""
-  wrong = as_float64(wrong)
+  runs = counts.runs
+  wrong = as_float64(counts.wrong)
   mean = safe_divide(wrong.sum(), len(wrong) * runs)
   # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
   within = (wrong * (runs - wrong)).sum()

@@ -22,7 +22,6 @@ LINEAR = vs.recipe("digits_cnn", model="linear", epochs=1)
   [
     (vs.train, Options),
     (vs.estimate, Options),
-    (vs.search, Options),
     (vs.work, WorkOptions),
   ],
 )
@@ -68,45 +67,12 @@ def test_results_without_a_folder_are_in_memory(at_exit, tmp_path):
   assert results.load().identical(kept.load())
 
 
-def start(data, run):
-  return run["lr"]
-
-
-def advance(data, run, state, first, last):
-  return state
-
-
-def finish(data, run, state):
-  return {"reward": -state}
-
-
-TASK = vs.Task(
-  name="slope",
-  start=start,
-  advance=advance,
-  finish=finish,
-  sources=("init",),
-  values={"lr": 0.1},
-  outputs={"reward": vs.Output(role="score")},
-)
-
-
-def test_a_search_without_a_folder_is_in_memory(at_exit):
-  results = vs.search(TASK, {"lr": "0..1"}, trials=2, searches=1, progress=False)
-  folder = results.encoding["source"]
-  for call in at_exit:
-    call()
-  assert not os.path.exists(folder)
-  np.testing.assert_allclose(results.reward, -results.lr, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
   "function",
   [
     vs.train,
     vs.work,
     vs.estimate,
-    vs.search,
     vs.replay,
     vs.tally,
     vs.measure,

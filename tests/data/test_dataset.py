@@ -25,6 +25,57 @@ def test_arrays_become_what_jax_has_and_stay_what_they_are():
   assert vs.Dataset(train=(pixels, Y), test=(pixels, Y)).train.inputs.dtype == np.uint8
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
+def test_what_happens_to_the_arrays_afterwards_changes_nothing(dtype):
+  inputs, targets = (10 * X).astype(dtype), Y.astype(np.int32)
+  numbers = X[:, 0].astype(np.float32)
+  due = inputs.astype(np.float32), targets.copy(), numbers.copy()
+  of_classes = vs.Dataset(train=(inputs, targets), test=(inputs[:8], targets[:8]))
+  of_numbers = vs.Dataset(train=(inputs, numbers), test=(inputs[:8], numbers[:8]))
+  inputs[:], targets[:], numbers[:] = 7, 0, 0
+  for data, expected in ((of_classes, due[1]), (of_numbers, due[2])):
+    np.testing.assert_array_equal(data.train.inputs, due[0])
+    np.testing.assert_array_equal(data.tests["test"].inputs, due[0][:8])
+    np.testing.assert_array_equal(data.train.targets, expected)
+    np.testing.assert_array_equal(data.tests["test"].targets, expected[:8])
+
+
+def test_tables_of_runs_and_labels_of_a_recorder_are_copied(tmp_path):
+  rows, folds = np.arange(12), np.arange(24) % 3
+  subset = vs.Runs.independent(2).subset(rows)
+  grouped = vs.Runs.independent(2).k_fold(3, groups=folds)
+  maps = np.array([[0, 1, 1, 0], [1, 0, 0, 1]])
+  mapped = vs.Runs.independent(2).with_label_map(maps)
+  labels = Y.copy()
+  recorder = vs.Recorder(tmp_path / "r", labels=labels, progress=False)
+  before = [
+    grouped.split_examples(24)["test_examples"],
+    mapped.values["label_map"].copy(),
+  ]
+  rows[:], folds[:], maps[:], labels[:] = 5, 0, 0, 0
+  assert subset.training_examples(24)[0].tolist() == [*range(12)]
+  np.testing.assert_array_equal(grouped.split_examples(24)["test_examples"], before[0])
+  np.testing.assert_array_equal(mapped.values["label_map"], before[1])
+  recorder.add(predictions=Y)
+  assert vs.open_results(tmp_path / "r").accuracy.values.tolist() == [1]
+
+
+def test_numbers_that_float32_cannot_tell_apart_are_refused():
+  far = 1e8 + X[:, 0]
+  with pytest.raises(
+    vs.UserError, match=r"targets of 'train' .* vary by .* around 1e.08"
+  ):
+    vs.Dataset(train=(X, far))
+  with pytest.raises(vs.UserError, match="subtract their mean"):
+    vs.Dataset(train=(X, np.stack([X[:, 0], far], axis=1)))
+  whole = (10**9 + np.arange(24)).astype(np.int64)
+  with pytest.raises(vs.UserError, match="subtract their mean"):
+    vs.Dataset(train=(X, whole), num_classes=None)
+  vs.Dataset(train=(X, 2000 + X[:, 0]))
+  with pytest.raises(vs.UserError, match=r"numbers up to 1e.39, .* scale them"):
+    vs.Dataset(train=(X * 1e39 / np.abs(X).max(), Y))
+
+
 @pytest.mark.parametrize(
   ("targets", "given", "classes"),
   [

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
-from verdicts import word
+from places import place
 
 import vmapseeds as vs
-from experiments import frame
+from experiments import frame, searches
 from experiments.bouthillier2021 import (
   algorithms,
   campaigns,
@@ -42,7 +42,6 @@ from experiments.measures import (
 )
 from vmapseeds import stats
 from vmapseeds.errors import UserError
-from vmapseeds.searches.trials import Trials
 
 SMOKE = campaigns.tasks("smoke")
 
@@ -63,11 +62,12 @@ def stored(made: Path, name: str):
   return vs.open_results(folder)
 
 
-def best_of(results) -> list[tuple[float, float]]:
+def best_of(results, searches: int) -> list[tuple[float, float]]:
   """The learning rate and the test accuracy of the best trial of each search."""
-  table = results.to_dataframe().reset_index()
-  table = table[~table.diverged].sort_values(["search", "trial"], kind="stable")
-  best = table.groupby("search")["valid_accuracy"].idxmax()
+  names = ["lr", "diverged", "valid_accuracy", "test_accuracy"]
+  table = results[names].to_dataframe().reset_index(drop=True)
+  table["search"] = table.index % searches
+  best = table[~table.diverged].groupby("search")["valid_accuracy"].idxmax()
   return [(table.lr[i], table.test_accuracy[i]) for i in best]
 
 
@@ -84,15 +84,15 @@ def test_a_sixth_is_tested(task):
 def test_the_two_algorithms(tmp_path):
   """They have the trials that their folders have; what algorithm 2 holds, it holds."""
   recipe = SMOKE["breast_cancer"].recipe
-  over = {"lr": "log 1e-3..1"}
-  ideal = algorithms.ideal_est(recipe, over, 3, 2, tmp_path / "ideal")
-  found = best_of(vs.open_results(tmp_path / "ideal"))
+  search = searches.Search({"lr": searches.Range(1e-3, 1, log=True)}, trials=2)
+  ideal = algorithms.ideal_est(recipe, search, 3, tmp_path / "ideal")
+  found = best_of(vs.open_results(tmp_path / "ideal"), 3)
   values = [x for _, x in found]
   np.testing.assert_allclose(ideal.value, np.mean(values), rtol=1e-6)
   np.testing.assert_allclose(ideal.se, np.std(values, ddof=1) / 3**0.5, rtol=1e-5)
-  biased = algorithms.fix_hopt_est(recipe, over, 4, 2, tmp_path / "one", ("init",))
+  biased = algorithms.fix_hopt_est(recipe, search, 4, tmp_path / "one", ("init",))
   runs = vs.open_results(tmp_path / "one" / "runs")
-  ((lr, _),) = best_of(vs.open_results(tmp_path / "one" / "search"))
+  ((lr, _),) = best_of(vs.open_results(tmp_path / "one" / "search"), 1)
   assert (lr, _) == found[0]  # the first search, again
   assert set(runs.lr.values) == {lr}
   assert len(set(runs.seed_init.values)) == 4
@@ -103,11 +103,13 @@ def test_the_two_algorithms(tmp_path):
 @pytest.mark.slow
 def test_a_search_whose_trials_all_failed_leaves_nothing_to_train(tmp_path):
   recipe = SMOKE["breast_cancer"].recipe
-  over = {"lr": "log 1e30..1e32"}
-  searched = vs.search(recipe, over, trials=1, searches=2, out=tmp_path / "s")
-  assert np.isnan(algorithms.best_scores(searched)).all()
+  search = searches.Search({"lr": searches.Range(1e30, 1e32, log=True)}, trials=1)
+  seeds = vs.Runs.independent(2).out_of_bootstrap()
+  results = searches.train_searches(recipe, search, seeds, tmp_path / "s")
+  trials = searches.trials_of(results, search, 2)
+  assert np.isnan(trials.of_best(trials.measured)).all()
   with pytest.raises(vs.UserError, match="all trials of search 0 failed"):
-    frame.with_best(vs.Runs.independent(4), searched, 2)
+    frame.with_best(vs.Runs.independent(4), trials, 2)
 
 
 @pytest.mark.slow
@@ -160,7 +162,7 @@ def test_estimators_are_those_of_the_stored_searches(made, numbers, task):
   of, n = SMOKE[task], numbers["fig05"][task]
   k = of.searched.k
   ideal, fixed = (stored(made, f"{task}_{name}") for name in ("ideal", "fixed"))
-  best = best_of(ideal)
+  best = best_of(ideal, of.searched.ideal)
   assert n["variance"] == pytest.approx(np.var([x for _, x in best], ddof=1), rel=1e-5)
   rates = [lr for lr, _ in best[: of.repetitions]] * (len(campaigns.FIXED) * k)
   np.testing.assert_array_equal(fixed.lr, rates)
@@ -170,8 +172,11 @@ def test_estimators_are_those_of_the_stored_searches(made, numbers, task):
     assert b["correlation"] == pytest.approx(average_correlation(x.T))
     means = [x[:i].mean(axis=0).std(ddof=1) for i in range(1, k + 1)]
     np.testing.assert_allclose(b["sd_of_means"], means)
-  for name in (*campaigns.SAMPLERS, "ideal"):
-    searched = best_of(stored(made, f"{task}_{name}"))
+  for name in (*searches.SAMPLERS, "ideal"):
+    number = of.searched.ideal
+    if name != "ideal":
+      number = of.repetitions * of.searched.searches
+    searched = best_of(stored(made, f"{task}_{name}"), number)
     x = np.array([x for _, x in searched], float).reshape(-1, of.repetitions)
     if len(x) > 1:
       found = numbers["fig01_sources"][task]["of"][name]["variance"]
@@ -235,7 +240,7 @@ def test_what_repetitions_share_costs_measures():
   assert -1 / 5 < narrow.low < narrow.value < narrow.high < 1
   assert narrow.high - narrow.low < wide.high - wide.low
   # As far apart as 6 measures can be: nothing is left between repetitions.
-  assert word(few[of_data], 0.1, 0.5) == "cannot tell"
+  assert place(few[of_data], 0.1, 0.5) == "across"
 
 
 @pytest.mark.slow
@@ -366,14 +371,10 @@ def test_errors_in_units_of_an_ideal_measure():
 
 def test_curves_are_of_the_best_so_far():
   """Chosen by validation; a search's first trial failed, so curves begin with the second."""
-  search, trial = np.divmod(np.arange(12), 3)
-  valid = np.tile([0.5, 0.7, 0.6], 4) + search / 100
-  valid[0] = np.nan
-  test = np.tile([0.4, 0.5, 0.9], 4) + np.repeat([0, 0.1, 0.2, 0.3], 3)
-  about = {"higher_is_better": True}
-  rows = np.arange(12)
-  trials = Trials(about, search, trial, {}, valid, test, np.isnan(valid), rows)
-  n = figf2_searches.curves(trials, 2)
+  valid = [[0.5, 0.7, 0.6]] + np.arange(4)[:, None] / 100
+  valid[0, 0] = np.nan
+  test = [[0.4, 0.5, 0.9]] + np.arange(4)[:, None] / 10
+  n = figf2_searches.curves(searches.Trials({}, valid, test), 2)
   assert np.isnan(n.mean["test"][0])
   np.testing.assert_allclose(n.mean["test"][1:], 1 - 0.65)
   np.testing.assert_allclose(n.mean["validation"][1:], 1 - 0.715)
@@ -400,17 +401,19 @@ def test_sources_beside_the_data():
   table = fig01_sources.rows({"task": numbers})
   rows = {row.quantity.removeprefix("task: "): row for row in table}
   init = rows["variance of weights init over that of data"]
-  assert word(init, high=0.5) == "reproduced"
+  assert place(init, high=0.5) == "within"
   assert init.estimate.value == pytest.approx(numbers.of["init"].relative.value)
   # More than the data, which arithmetic does not allow, as they draw the test set too.
   augment = rows["variance of data augmentation over that of data"]
-  assert word(augment, 0, 1) == "opposite"
-  assert word(rows["variance of data order over that of weights init"]) == "reproduced"
+  assert place(augment, 0, 1) == "outside"
+  assert (
+    place(rows["variance of data order over that of weights init"], 0.5, 2) == "within"
+  )
   noise = rows["variance of numerical noise over that of data; lanes b"]
   assert noise.ours.endswith("accuracy changed in 2 of 4 runs")
   assert numbers.noise == pytest.approx(0.01**2 / 4)
-  searches = rows["mean variance of the three searches over that of weights init"]
-  assert searches.estimate.value == pytest.approx(2, rel=0.3)  # (4 + 1 + 1) / 3
+  three = rows["mean variance of the three searches over that of weights init"]
+  assert three.estimate.value == pytest.approx(2, rel=0.3)  # (4 + 1 + 1) / 3
 
 
 @pytest.mark.seldom
@@ -484,8 +487,8 @@ def test_binomial_of_answers_that_are_independent():
   np.testing.assert_allclose(
     np.square(found.observed), np.mean(within) + se * np.array([0, -1, 1])
   )
-  assert word(fig02_binomial.rows({"task": found})[-1], 0.8, 1.25) == "reproduced"
-  assert word(fig02_binomial.rows({"task": together})[-1], 0.8, 1.25) == "opposite"
+  assert place(fig02_binomial.rows({"task": found})[-1], 0.8, 1.25) == "within"
+  assert place(fig02_binomial.rows({"task": together})[-1], 0.8, 1.25) == "outside"
 
 
 def test_repetitions_are_tested_for_normality_one_by_one():
@@ -631,4 +634,4 @@ def test_regression_is_measured_by_its_first_metric():
   assert campaigns.score(SMOKE["digits"].recipe) == "test_accuracy"
   found = campaigns.campaigns("laptop")
   assert found["mhc_random"].search.objective == "pearson"
-  assert found["digits_random"].search.objective is None
+  assert found["digits_random"].search.objective == "accuracy"

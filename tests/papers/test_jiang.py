@@ -5,7 +5,7 @@ values against each other.
 import numpy as np
 import pytest
 import xarray as xr
-from verdicts import word
+from places import place
 
 from experiments.jiang2022 import campaigns, groups, paper, shift
 from experiments.jiang2022 import fig06_calibration as fig06
@@ -90,10 +90,10 @@ def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
     "DiffOrder": alike,
   }
   rows = {row.quantity: row for row in table1.rows(numbers)}
-  assert word(rows["CACE of 2, AllDiff"]) == "cannot tell"
-  assert word(rows["CACE of 2, DiffInit"]) == "reproduced"
+  assert place(rows["CACE of 2, AllDiff"], 0) == "across"
+  assert place(rows["CACE of 2, DiffInit"], 0) == "within"
   of_ratio = "error over disagreement, {}".format
-  assert word(rows[of_ratio("DiffOrder")], 1, 1.3) == "opposite"
+  assert place(rows[of_ratio("DiffOrder")], 1, 1.3) == "outside"
   same = rows["CACE of DiffInit and DiffOrder over that of AllDiff and DiffData"]
   expected = (
     np.mean([n.cace[60].value for n in (alike, alike)]) / calibrated.cace[60].value
@@ -104,7 +104,7 @@ def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
   swapped = dict(zip(numbers, reversed(numbers.values()), strict=True))
   (last,) = (r for r in table1.rows(swapped) if r.quantity.startswith("CACE of DiffI"))
   assert last.estimate.value == pytest.approx(1 / expected)
-  assert word(last) == "opposite"
+  assert place(last, 1.7, 3.5) == "outside"
   cifar100 = {row.quantity: row for row in table1.rows(numbers, "table 3")}
   assert cifar100["CACE of 2, AllDiff"].paper == "poorly calibrated"
   assert cifar100["gap, DiffInit"][1:3] == ("8.65 %", "table 3")
@@ -149,14 +149,14 @@ def test_figure_6_tells_ensembles_that_are_calibrated(power):
   assert n.low <= exact <= n.high
   assert n.high - n.low < 0.1
   (row,) = fig06.rows({"AllDiff": n})
-  assert word(row) == ("reproduced" if power == 1 else "opposite")
+  assert place(row, -0.1, 0.1) == ("within" if power == 1 else "outside")
 
 
 def test_figure_6_says_that_there_are_too_few_examples():
   p = law(np.random.default_rng(3), 40)
   n = fig06.calibration_of_group(drawn(np.random.default_rng(3), p, p, 20))
   (row,) = fig06.rows({"AllDiff": n})
-  assert word(row) == "cannot tell"
+  assert place(row, -0.1, 0.1) == "across"
 
 
 def test_figure_11_equals_loops_and_fits_what_is_beta():
@@ -176,7 +176,9 @@ def test_figure_11_equals_loops_and_fits_what_is_beta():
   assert n.less.value == pytest.approx((excess <= -0.1).mean())
   assert n.more.low < n.more.value < n.more.high
   by_quantity = {row.quantity: row for row in fig11.rows({"AllDiff": n})}
-  assert word(by_quantity["distance from the Beta fit, AllDiff"]) == "reproduced"
+  assert (
+    place(by_quantity["distance from the Beta fit, AllDiff"], -0.05, 0.05) == "within"
+  )
 
 
 def test_figure_11_knows_easy_and_hard_examples():
@@ -187,7 +189,7 @@ def test_figure_11_knows_easy_and_hard_examples():
   assert n.neither.value < 0.01
   assert max(n.more.value, n.less.value) < 0.03
   rows = {row.quantity: row for row in fig11.rows({"AllDiff": n})}
-  assert word(rows["distance from the Beta fit, AllDiff"]) == "opposite"
+  assert place(rows["distance from the Beta fit, AllDiff"], -0.05, 0.05) == "outside"
 
 
 def test_figure_12_counts_every_pair(group):
@@ -205,7 +207,7 @@ def test_figure_12_counts_every_pair(group):
     drawn(np.random.default_rng(0), uniform, uniform)
   )
   rows = fig12.rows({"AllDiff": n, "DiffInit": middling})
-  assert [word(row) for row in rows if row.claim] == ["reproduced", "opposite"]
+  assert [place(row, 0) for row in rows if row.estimate] == ["within", "outside"]
 
 
 def test_figure_14_finds_classes_that_are_off_though_all_together_are_not():
@@ -245,8 +247,8 @@ def test_figure_14_finds_classes_that_are_off_though_all_together_are_not():
     ):
       assert low <= value <= high
     assert n.apart[1] <= np.sqrt(exact[0] ** 2 - exact[1] ** 2) <= n.apart[2]
-    verdicts += [word(row, 0) for row in fig14.rows({"cifar10": n}) if row.claim]
-  assert verdicts == ["cannot tell", "reproduced"]
+    verdicts += [place(row, 0) for row in fig14.rows({"cifar10": n}) if row.estimate]
+  assert verdicts == ["across", "within"]
 
 
 def test_runs_that_diverged_are_left_out():
@@ -304,10 +306,10 @@ def test_table_2_tells_shifts_that_break_the_equality_from_those_that_do_not():
   near = {i: dict.fromkeys(domains, within) for i in domains}
   near[0][1] = near[0][1]._replace(gap=within.gap + within.gap_se)
   verdicts = [
-    [word(row, 0) for row in table2.patterns(numbers) if row.claim]
+    [place(row, 0) for row in table2.patterns(numbers) if row.estimate]
     for numbers in (far, near)
   ]
-  assert verdicts == [["reproduced"], ["cannot tell"]]
+  assert verdicts == [["within"], ["across"]]
   assert table2.patterns(far)[3].ours == "4 of 16, surely 4"
   assert [row.paper for row in table2.patterns(far)] == [
     "2.143 %",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import xarray as xr
-from verdicts import word
+from places import place
 
 from experiments.jiang2022 import (
   campaigns,
@@ -166,12 +166,12 @@ def test_agreement_equals_scipy_and_leaves_out_what_diverged():
 @pytest.mark.parametrize(
   ("ratio", "noise", "expected"),
   [
-    (1.0, 0.001, ["reproduced", "reproduced", "reproduced"]),
-    (1.6, 0.001, ["opposite", "reproduced", "reproduced"]),
-    (1.0, 0.1, ["cannot tell", "opposite", "opposite"]),
+    (1.0, 0.001, ["within", "within", "within"]),
+    (1.6, 0.001, ["outside", "within", "within"]),
+    (1.0, 0.1, ["across", "outside", "outside"]),
   ],
 )
-def test_verdicts_of_a_scatter_plot(ratio, noise, expected):
+def test_intervals_of_a_scatter_plot(ratio, noise, expected):
   points = some_points(32, 2, noise, ratio)
   found = scatter.Found(points, scatter.agreement(points))
   rows = scatter.rows({"AllDiff": found}, high="high ")
@@ -180,7 +180,7 @@ def test_verdicts_of_a_scatter_plot(ratio, noise, expected):
     ("generally above 0.85; DiffOrder's τ 0.807 in table 5", "section 3"),
   ] + [("generally above 0.85; DiffOrder's τ 0.807 in table 5", "section 3")]
   bounds = [(0.9, 1.1), (0.85,), (0.85,)]
-  assert [word(row, *of) for row, of in zip(rows, bounds, strict=True)] == expected
+  assert [place(row, *of) for row, of in zip(rows, bounds, strict=True)] == expected
 
 
 @pytest.mark.slow
@@ -212,10 +212,10 @@ def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
   biased = fig15_pairs.averaged(some_points(32, 4, 0.001, ratio=1.5))
   assert biased.left.value > 0.99
   row = fig15_pairs.rows(biased)[2]
-  assert word(row, 0.2, 0.45) == "opposite"
+  assert place(row, 0.2, 0.45) == "outside"
   # With two pairs it is no claim of the paper's.
   two = fig15_pairs.averaged(some_points(32, 2, 0.05))
-  assert not any(row.claim for row in fig15_pairs.rows(two))
+  assert not any(row.estimate for row in fig15_pairs.rows(two))
   gone = some_points(3, 2, 0.01)
   gone.error[1, 0] = gone.disagreement[1, 0] = np.nan
   assert len(fig15_pairs.averaged(gone).one.points.error) == 2
@@ -233,7 +233,7 @@ def test_transfers_equal_loops():
   assert se == pytest.approx(scipy.stats.sem(n.error - n.disagreement))
 
 
-def test_verdicts_under_a_shift():
+def test_intervals_under_a_shift():
   one = shift.transfer(some_runs(6))
   less = one._replace(errors=np.repeat(one.disagreement * 2, 2))
   numbers = {
@@ -245,8 +245,8 @@ def test_verdicts_under_a_shift():
   }
   rows = fig05_shift.rows(numbers)
   bounds = [(0.81, 1.19), (0,), (0,)]
-  results = [word(row, *of) for row, of in zip(rows, bounds, strict=True)]
-  assert results == ["reproduced", "reproduced", "opposite"]
+  results = [place(row, *of) for row, of in zip(rows, bounds, strict=True)]
+  assert results == ["within", "within", "outside"]
   apart = numbers["clean"]["blur"]
   apart = apart.error - apart.disagreement
   assert rows[1].estimate[:3] == pytest.approx(
@@ -313,9 +313,9 @@ def test_theorem_4_2_equals_loops_and_calibrated_ensembles_have_no_gap():
   rows = theorem4.rows({"AllDiff": n, "DiffInit": n._replace(gap=n.gap + 1)})
   bounds = [(-0.01, 0.01), (-1e-12,), (-0.01, 0.01), (-1e-12,)]
   judged = [row for row in rows if row.estimate]
-  assert [word(row, *of) for row, of in zip(judged, bounds, strict=True)] == [
-    *["reproduced"] * 3,
-    "opposite",
+  assert [place(row, *of) for row, of in zip(judged, bounds, strict=True)] == [
+    *["within"] * 3,
+    "outside",
   ]
 
 

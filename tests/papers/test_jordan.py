@@ -1,12 +1,12 @@
 """Figures of Jordan 2024: their numbers against loops over runs and SciPy, and the
-verdicts on their rows.
+where the intervals of their rows lie.
 """
 
 import numpy as np
 import pytest
 import scipy.stats
 from matplotlib.figure import Figure
-from verdicts import word
+from places import place
 
 from experiments import frame
 from experiments.jordan2024 import (
@@ -78,13 +78,13 @@ def test_accuracies_narrow():
   rows = by_quantity(fig01_accuracies.rows(numbers))
   assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
   for short, long, expected in (
-    ("short", "long", "reproduced"),
-    ("long", "short", "opposite"),
-    ("long", "long", "cannot tell"),
+    ("short", "long", "within"),
+    ("long", "short", "outside"),
+    ("long", "long", "across"),
   ):
     ours = numbers | {"short": numbers[short], "long": numbers[long]}
     last = fig01_accuracies.rows(ours)[-1]
-    assert word(last) == expected
+    assert place(last, high=1) == expected
     assert last.estimate.value == pytest.approx(
       ERRORS[long].mean(1).std(ddof=1) / ERRORS[short].mean(1).std(ddof=1)
     )
@@ -143,7 +143,7 @@ def test_pair():
   )
   middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
   assert n.pairs.sum() == middle * (middle - 1) // 2
-  (row,) = (row for row in fig04_pair.rows(n) if row.claim)
+  (row,) = (row for row in fig04_pair.rows(n) if row.estimate)
   assert row.estimate.value == pytest.approx(n.both - rates[first] * rates[second])
   spread = (rates * (1 - rates))[[first, second]]
   reach = 1.959964 * np.sqrt(spread.prod() / RUNS)
@@ -248,15 +248,15 @@ def test_binomial():
 def test_binomial_rows():
   n = fig13_binomial.compare_with_binomial(4, PAIRS)
   cases = {
-    (2.0, 3.0): "reproduced",
-    (1.1, 1.6): "same direction, other size",
-    (0.6, 0.9): "opposite",
-    (0.8, 1.9): "cannot tell",
+    (2.0, 3.0): "within",
+    (1.1, 1.6): "outside",
+    (0.6, 0.9): "outside",
+    (0.8, 1.9): "across",
   }
   for binomial, expected in cases.items():
     intervals = {"binomial": binomial, "independent": (0.9, 1.1)}
     row, other = fig13_binomial.rows(n._replace(intervals=intervals))
-    assert word(row) == expected
+    assert place(row, 1.7, 3.5) == expected
     assert other.estimate[1:3] == (0.9, 1.1)
 
 
@@ -284,15 +284,15 @@ def test_dependent_pairs():
   assert abs(deviation[n.most.i[0], n.most.j[0]]) == abs(deviation[farthest])
   np.testing.assert_array_equal(n.images[:, 1], IMAGES[n.most.j])
   row = fig14_dependent_pairs.rows(n)[0]
-  assert word(row, 0, 1e-6) == "cannot tell"
+  assert place(row, 0, 1e-6) == "across"
 
 
 def test_dependent_pairs_of_enough_runs():
   n = fig14_dependent_pairs.scan_tallies(PAIRS, IMAGES)
   known = n._replace(by_chance=np.zeros_like(n.by_chance))
-  assert word(fig14_dependent_pairs.rows(known)[0], 0, 1e-6) == "opposite"
+  assert place(fig14_dependent_pairs.rows(known)[0], 0, 1e-6) == "outside"
   none = known._replace(found=np.zeros_like(n.found))
-  assert word(fig14_dependent_pairs.rows(none)[0], 0, 1e-6) == "reproduced"
+  assert place(fig14_dependent_pairs.rows(none)[0], 0, 1e-6) == "within"
 
 
 # Theorems.
@@ -322,9 +322,9 @@ def test_drawn_test_sets():
   )
   assert found.middle[0] < found.estimate < found.middle[1]
   first, second = theorem1_test_sets.rows(n)
-  assert word(first, 1) == word(second, 0.7, 1.3) == "reproduced"
+  assert place(first, 1) == place(second, 0.7, 1.3) == "within"
   wrong = n._replace(truth=2 * n.truth)
-  assert word(theorem1_test_sets.rows(wrong)[1], 0.7, 1.3) == "opposite"
+  assert place(theorem1_test_sets.rows(wrong)[1], 0.7, 1.3) == "outside"
 
 
 def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -357,11 +357,15 @@ def test_calibration_implies_variance(calibrated):
   expected = errors.mean(1).var(ddof=1)  # on the distribution's own examples
   assert theorem3_calibration.on_test_sets(n, 3000) == pytest.approx(expected)
   rows = theorem3_calibration.rows(numbers)
-  found = {row.quantity: word(row) for row in rows if row.claim}
-  of_5 = {found[q] for q in found if "theorem 5" in q}
-  assert of_5 == {"reproduced" if calibrated else "opposite"}
+  by_theorem = {4: [], 5: []}
+  for row in rows:
+    for theorem, bounds in ((4, (1,)), (5, (0.9, 1.1))):
+      if row.quantity.startswith(f"theorem {theorem}"):
+        by_theorem[theorem].append(place(row, *bounds))
+  of_5 = {*by_theorem[5]}
+  assert of_5 == {"within" if calibrated else "outside"}
   if calibrated:
-    assert {found[q] for q in found if "theorem 4" in q} == {"reproduced"}
+    assert {*by_theorem[4]} == {"within"}
 
 
 def test_turned_data():

@@ -10,7 +10,6 @@ import pytest
 import vmapseeds as vs
 from experiments import banerjee2024, frame, kept
 from vmapseeds.errors import UserError
-from vmapseeds.searches.trials import trials_of
 
 RECIPE = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)
 RUNS = 3
@@ -157,37 +156,6 @@ def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   for name in both:
     assert both[name].dims == ("run",)
     np.testing.assert_array_equal(both[name], expected[name])
-
-
-@pytest.mark.slow
-def test_searches_are_kept_whole(tmp_path, monkeypatch):
-  search = frame.Search({"lr": "log 1e-3..1"}, trials=2)
-  seeds = vs.Runs.vary("sampler", 2)
-  campaigns = {
-    "searched": frame.Campaign(RECIPE.replace(epochs=1), seeds, search=search)
-  }
-  options = vs.Options(lane_width=1)
-
-  def of(place) -> frame.Trained:
-    return frame.Trained(
-      "paper", "smoke", campaigns, place, options, {}, kept=tmp_path / "kept"
-    )
-
-  first = of(tmp_path / "first")
-  expected = trials_of(first("searched"))
-  keep(first.place("searched"), tmp_path / "kept")
-  monkeypatch.setattr(vs, "search", None)
-  found = trials_of(of(tmp_path / "second")("searched"))
-  assert found.about == expected.about
-  assert found.best() == expected.best()
-  np.testing.assert_array_equal(found.values["lr"], expected.values["lr"])
-  for name in ("search", "trial", "objective", "measured", "diverged"):
-    np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-  campaigns["searched"] = campaigns["searched"]._replace(
-    runs=vs.Runs.vary("sampler", 3)
-  )
-  with pytest.raises(TypeError):  # three searches are lacking: all are made again
-    of(tmp_path / "second")("searched")
 
 
 @pytest.mark.slow

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from experiments import claims, pages
-from experiments.claims import Outcome
+from experiments import pages
 from experiments.jordan2024 import real, share
 
 MODULES = {name: importlib.import_module(f"experiments.{name}") for name in pages.PAGES}
@@ -30,6 +29,8 @@ def committed(page: pages.Page, name: str) -> str:
 def test_a_page_says_what_its_records_give(module):
   page = module.PAGE
   assert committed(page, "index.md") == pages.page_text(module, RECORDS)
+  if not page.appendix:
+    return
   rows = pages.appendix(page, RECORDS)
   assert committed(page, "appendix.csv") == pages.as_csv(rows)
   assert committed(page, "appendix.md").count("\n| ") == len(rows) + 1
@@ -42,6 +43,7 @@ def test_a_page_is_short_and_its_links_lead_somewhere(module):
   words = re.findall(r"\w[\w.,'’-]*", without_links)
   assert len(words) <= pages.WORDS, len(words)
   assert len(page.pictures) <= pages.PICTURES
+  assert not re.search(r"\b[Rr]eproduced?\b|\b[Oo]pposite\b", without_links)
   folder = pages.GALLERY / page.folder
   linked = LOCAL.findall(text)
   assert {f"{name}-light.svg" for name in page.pictures} <= {*linked}
@@ -61,36 +63,6 @@ def test_pictures_can_be_read_at_400_pixels_in_both_themes(module):
       assert len(sizes) >= len([*root.iter(f"{SVG}text")]) > 4
       assert min(sizes) * 400 / width >= 8, (name, min(sizes))
       assert pages.THEMES[theme].page in text
-
-
-def test_each_statistic_is_judged_once_by_a_claim_with_bounds(module):
-  page = module.PAGE
-  lines = pages.judged_lines(page)
-  places = [(line.record, line.quantity) for line in lines]
-  assert len({*places}) == len(places)
-  for each in pages.judge_lines(page, RECORDS):
-    bounded = (each.claim.low, each.claim.high) != (-float("inf"), float("inf"))
-    assert bounded or each.line.missing, each.line
-    if each.line.missing:
-      assert each.outcome == Outcome.NOT_REACHED
-    else:
-      assert each.outcome == claims.outcome_of(each.claim, each.estimate)
-
-
-def test_the_index_counts_what_the_pages_judge():
-  index = (pages.GALLERY / "index.md").read_text()
-  for module in MODULES.values():
-    if module.PAGE.lines:
-      results = [each.outcome for each in pages.judge_lines(module.PAGE, RECORDS)]
-      asked = len(results) - results.count(Outcome.NOT_REACHED)
-      cell = (
-        f"({module.PAGE.folder}/index.md) | {results.count('reproduced')} of {asked}"
-      )
-      assert cell in index
-      for result in claims.JUDGED:
-        assert results.count(result) == committed(module.PAGE, "index.md").count(
-          f"| reached | {result} |"
-        )
 
 
 @pytest.mark.slow

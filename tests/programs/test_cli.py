@@ -48,11 +48,11 @@ def given(*argv):
   [
     (
       [],
-      "unknown command '': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench",
+      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench",
     ),
     (
       ["trian"],
-      "unknown command 'trian': choose one of demo, train, search, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench; did you mean 'train'?",
+      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench; did you mean 'train'?",
     ),
     (["train"], "error: the following arguments are required: --out\n"),
     (["train", "--out", "{}"], "error: the following arguments are required: RECIPE\n"),
@@ -875,3 +875,16 @@ def test_completions_that_cannot_be_printed(given, message, capsys):
   status, out, err = run(capsys, "--print-completion", *given)
   assert (status, out) == (2, "")
   assert message in err
+
+
+def test_what_is_gone_says_what_to_do_instead(capsys):
+  status, _, said = run(capsys, "search", "digits_cnn", "--out", "s")
+  assert status == 2
+  assert said == (
+    "error: vmapseeds search is gone: optuna searches over vs.train, as "
+    "docs/programs/search.py does\n"
+  )
+  with pytest.raises(AttributeError, match=r"vmapseeds\.search is gone: optuna sear"):
+    vs.search  # noqa: B018
+  with pytest.raises(AttributeError, match="nothing_of_that_name"):
+    vs.nothing_of_that_name  # noqa: B018

@@ -599,6 +599,23 @@ def test_ppo_learns_the_same_at_every_lane_width(tmp_path):
   assert len(np.unique(returns[1])) > 8
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_the_page_of_the_noise_share_runs(library, capsys):
+  pytest.importorskip(library)
+  page = (ROOT / "docs" / "howto" / "noise_share.md").read_text("utf-8")
+  _, after = page.split(f"```python\nimport {library}")
+  program, rest = after.split("```", 1)
+  block = f"import {library}{program}"
+  shown = rest.split("```text\n")[1].split("\n")[0]
+  exec(compile(block, library, "exec"), {})
+  share, low, high = map(float, re.findall(r"\d\.\d+", capsys.readouterr().out))
+  assert low < share < high
+  # Other versions of a library draw other numbers: within what the page shows.
+  _, lowest, highest = map(float, re.findall(r"\d\.\d+", shown))
+  assert lowest < share < highest
+
+
 # The programs as they stand.
 
 RECORDED = {
@@ -748,3 +765,37 @@ def test_from_two_variants_to_a_decision(tmp_path, command):
   runs = [vs.open_results(tmp_path / "results" / n) for n in ("averaged", "largest")]
   assert [results.sizes["run"] for results in runs] == [64, 64]
   assert (tmp_path / "results/averaged/report/side_by_side/report.html").is_file()
+
+
+@pytest.mark.slow
+def test_search_asks_as_plain_optuna_and_resumes(tmp_path):
+  """Each search beside a study of its own, whose trials train one at a time."""
+  program = runpy.run_path(str(PROGRAMS / "search.py"))
+  seeds = program["SEEDS"][[0, 1]]
+  program["main"].__globals__.update(SEARCHES=2, SEEDS=seeds)
+  studies = program["main"](str(tmp_path / "r"), 5)
+  before = written(tmp_path / "r")
+
+  @functools.cache
+  def accuracy(search, epochs, **values):
+    recipe = program["RECIPE"].replace(epochs=epochs, **values)
+    results = vs.train(recipe, seeds[[search]], progress=False)
+    return results.valid_accuracy.values[0]
+
+  pruned = 0
+  for search, study in enumerate(studies):
+    assert len(study.trials) == 5
+    for trial in study.trials:
+      for epochs, reached in trial.intermediate_values.items():
+        expected = accuracy(search, epochs, **trial.params)
+        assert reached == pytest.approx(expected, abs=0.01)
+      is_pruned = trial.state.name == "PRUNED"
+      assert list(trial.intermediate_values) == ([1] if is_pruned else [1, 4])
+      pruned += is_pruned
+  assert 0 < pruned < 10
+
+  again = program["main"](str(tmp_path / "r"), 5)
+  assert written(tmp_path / "r") == before
+  for study, same in zip(studies, again, strict=True):
+    assert [t.params for t in study.trials] == [t.params for t in same.trials]
+    assert study.best_value == same.best_value

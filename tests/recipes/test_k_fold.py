@@ -5,6 +5,7 @@ what is kept of examples that are held out, and what is said of runs that share 
 import flax.linen as nn
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 import sklearn.metrics as sk
@@ -68,6 +69,29 @@ def test_groups_stay_together():
   (only,) = sizes  # the same sizes in all partitions
   assert splits.fold_sizes(N, 4, groups) == tuple(sorted({*only}))
   assert only[-1] <= N / 4 + np.bincount(groups).max()
+
+
+NUMBERS = np.unique(GROUPS, return_inverse=True)[1]
+
+
+@pytest.mark.parametrize(
+  "groups",
+  [
+    pd.Series(GROUPS),
+    pd.Series(GROUPS, dtype="category"),
+    pd.Categorical(GROUPS),
+    pd.Series(NUMBERS / 4),
+    pd.Series(NUMBERS, dtype="Int64"),
+    np.array(GROUPS, object),
+  ],
+  ids=lambda groups: f"{type(groups).__name__} {getattr(groups, 'dtype', '')}",
+)
+def test_groups_may_be_any_column(groups):
+  """Folds are those of the same groups as a list."""
+  runs = vs.Runs.independent(2).k_fold(3, groups=groups)
+  due = vs.Runs.independent(2).k_fold(3, groups=GROUPS)
+  held_out = runs.split_examples(N, Y)["test_examples"]
+  np.testing.assert_array_equal(held_out, due.split_examples(N, Y)["test_examples"])
 
 
 @pytest.mark.parametrize("kind", ["plain", "stratified", "groups"])
@@ -270,7 +294,18 @@ def test_a_report_of_folds(trained):
       lambda runs: runs.k_fold(2, stratified=True, groups=GROUPS),
       "folds are stratified, or of groups: give one of the two",
     ),
-    (lambda runs: runs.k_fold(3, groups=[0, 1]), "of at least 3 groups"),
+    (
+      lambda runs: runs.k_fold(3, groups=[0, 1]),
+      "groups are 2 for 3 folds: give at least 3 groups, or fewer folds",
+    ),
+    (
+      lambda runs: runs.k_fold(2, groups=["a", np.nan, "b", None]),
+      "groups lack 2 of 4 values: give each example a group",
+    ),
+    (
+      lambda runs: runs.k_fold(2, groups=pd.DataFrame({"patient": GROUPS})),
+      r"groups have shape \(62, 1\): give .* of each example's group",
+    ),
     (
       lambda runs: runs.k_fold(2, groups=[0, 1, 1]),
       "groups of 3 examples for data with 62",

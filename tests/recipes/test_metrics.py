@@ -17,6 +17,7 @@ from cases import mostly_slow
 
 import vmapseeds as vs
 from vmapseeds.campaign.until import Until, measure_statistic, train_until
+from vmapseeds.training.losses import squared_error
 from vmapseeds.training.metrics import READY, measure_metric, metric_of
 from vmapseeds.training.recipes import METRICS
 
@@ -144,6 +145,136 @@ def test_all_ready_metrics_have_a_name_and_nan_stays_nan():
       assert np.isnan(value(name, outputs, targets)), name
 
 
+@pytest.mark.slow
+def test_counts_of_pairs_do_not_overflow():
+  # Beyond 65,536 examples their pairs are too many for 32 bits. A known order of all
+  # but a few examples needs no loop over all pairs to be known.
+  n = 66_000
+  time = np.arange(n, dtype=np.float32)
+  risk = -time
+  risk[:100] = 5.0 - n
+  targets = np.stack([time, np.ones_like(time)], 1)
+  pairs = n * (n - 1) / 2
+  # The first hundred are tied with each other, and are below the others but for the last
+  # five, of which one is tied with them.
+  wrong = 0.5 * (100 * 99 / 2) + 100 * (n - 100 - 5) + 0.5 * 100
+  concordance = value("concordance_index", risk, targets)
+  assert concordance == pytest.approx(1 - wrong / pairs, abs=1e-6)
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_a_rare_class_among_many_examples(rare):
+  rng = np.random.default_rng(rare)
+  targets = np.full(300_000, 1 - rare)
+  targets[:5] = rare
+  score = rng.normal(size=len(targets)).astype(np.float32)
+  outputs = np.stack([np.zeros_like(score), score], axis=1)
+  assert value("auc", outputs, targets) == pytest.approx(
+    sk.roc_auc_score(targets, score), abs=1e-6
+  )
+  assert value("average_precision", outputs, targets) == pytest.approx(
+    sk.average_precision_score(targets, score), rel=1e-5
+  )
+
+
+def log_odds(logits):
+  """In float64; infinite ones are finite for scikit-learn, and farthest."""
+  logits = logits.astype(float)
+  columns = []
+  for own in range(logits.shape[1]):
+    others = scipy.special.logsumexp(np.delete(logits, own, 1), axis=1)
+    columns.append(logits[:, own] - others)
+  return np.clip(np.stack(columns, axis=1), -1e30, 1e30)
+
+
+RANKING = {"auc": sk.roc_auc_score, "average_precision": sk.average_precision_score}
+
+
+@pytest.mark.parametrize("scale", [1, 30, 300, 1e5])
+@pytest.mark.parametrize("ruled_out", [False, True])
+def test_scores_of_large_and_infinite_logits_still_rank(scale, ruled_out):
+  outputs, targets = logits(4, n=300)
+  outputs = outputs * np.float32(scale)
+  if ruled_out:
+    lost = np.random.default_rng(2).random(outputs.shape) < 0.3
+    lost[np.arange(300), outputs.argmax(1)] = False
+    outputs[lost] = -np.inf
+  odds = log_odds(outputs)
+  for name, of_binary in RANKING.items():
+    due = np.mean([of_binary(targets == c, odds[:, c]) for c in range(4)])
+    # Differences of large logits are rounded, and single pairs change places.
+    assert value(name, outputs, targets) == pytest.approx(due, abs=2e-4), name
+  two = outputs[:, :2]
+  two[np.isinf(two).all(1)] = 0
+  score = np.clip(two[:, 1].astype(float) - two[:, 0], -1e30, 1e30)
+  for name, of_binary in RANKING.items():
+    due = of_binary(targets > 1, score)
+    found = value(name, two, (targets > 1).astype(int))
+    assert found == pytest.approx(due, abs=2e-4), name
+
+
+def test_metrics_that_are_undefined_are_nan_and_others_are_not():
+  outputs, targets = logits(2)
+  one = np.zeros_like(targets)
+  for name in ("auc", "average_precision", "sensitivity"):
+    assert np.isnan(value(name, outputs, one)), name
+    assert np.isfinite(value(name, outputs, targets)), name
+  for name in ("specificity", "f1", "balanced_accuracy", "brier", "log_loss", "ece"):
+    assert np.isfinite(value(name, outputs, one)), name
+  outputs, targets = logits(4)
+  for name in RANKING:
+    assert np.isnan(value(name, outputs, np.minimum(targets, 2))), name
+  risk, censored = outputs[:, 0], np.stack([targets, 0 * targets], 1).astype(float)
+  assert np.isnan(value("concordance_index", risk, censored))
+
+
+def test_r2_of_constant_targets_and_of_any_scale_is_that_of_scikit_learn():
+  rng = np.random.default_rng(3)
+  targets = rng.normal(size=(30, 3)).astype(np.float32)
+  targets[:, 1] = 0.1
+  outputs = targets + 0.3 * rng.normal(size=(30, 3)).astype(np.float32)
+  due = sk.r2_score(targets, outputs)
+  assert value("r2", outputs, targets) == pytest.approx(due, abs=1e-5)
+  outputs[:, 1] = 0.1
+  due = sk.r2_score(targets, outputs)
+  assert value("r2", outputs, targets) == pytest.approx(due, abs=1e-5)
+  assert np.isnan(value("r2", outputs[:1], targets[:1]))
+  # Squares of these are beyond float32.
+  for scale in (1e-30, 1e25):
+    small = np.float32(scale) * np.stack([outputs, targets])
+    assert value("r2", *small) == pytest.approx(due, abs=1e-5)
+    rmse = sk.root_mean_squared_error(*small[::-1].astype(float))
+    assert value("rmse", *small) == pytest.approx(rmse, rel=1e-5)
+
+
+def loss_value(outputs, targets):
+  return float(squared_error(jnp.asarray(outputs), jnp.asarray(targets)).mean())
+
+
+@pytest.mark.parametrize("name", ["r2", "rmse", "squared_error"])
+def test_outputs_of_other_axes_than_their_targets_are_refused(name):
+  rng = np.random.default_rng(4)
+  targets = rng.normal(size=(8, 3, 2)).astype(np.float32)
+  outputs = rng.normal(size=(8, 3, 2)).astype(np.float32)
+  rows = targets.reshape(8, -1), outputs.reshape(8, -1)
+  due = {
+    "r2": sk.r2_score(*rows),
+    "rmse": sk.root_mean_squared_error(*rows),
+    "squared_error": sk.mean_squared_error(*rows),
+  }[name]
+
+  def measured(outputs):
+    if name == "squared_error":
+      return loss_value(outputs, targets)
+    return value(name, outputs, targets)
+
+  for same in (outputs, outputs[:, None], outputs[..., None]):
+    assert measured(same) == pytest.approx(due, rel=1e-5)
+  for other in (outputs.reshape(8, 2, 3), outputs.reshape(8, 6), outputs[:, :1]):
+    with pytest.raises(vs.UserError, match=r"for targets \(8, 3, 2\): give the same"):
+      measured(other)
+
+
 # In recipes.
 
 
@@ -206,6 +337,99 @@ def test_metrics_are_scores_of_runs(trained):
   assert not results.brier.attrs["higher_is_better"]
 
 
+def confident_accuracy(outputs, targets):
+  accuracy = (outputs.argmax(1) == targets).mean()
+  return jnp.where(outputs[0, 0] > 0, accuracy, jnp.nan)
+
+
+def test_a_metric_that_is_undefined_leaves_everything_else_alone(tmp_path):
+  """Of a test set of one class, and a metric of one's own."""
+  one = np.flatnonzero(Y[40:] == 1) + 40
+  of_one = vs.Dataset(train=(X[:40], Y[:40]), test=(X[one], Y[one]))
+  metrics = {"auc": "auc", "f1": "f1", "own": confident_accuracy}
+  out, plain = tmp_path / "a", tmp_path / "b"
+  how = HOW | {"logits": True}
+  runs = vs.Runs.independent(12)
+  vs.train(recipe(dataset=of_one, metrics=metrics), runs, out, **how)
+  vs.train(recipe(dataset=of_one, metrics={"f1": "f1"}), runs, plain, **how)
+
+  results = vs.open_results(out)
+  assert not results.diverged.any()
+  is_defined = results.logits.values[:, 0, 0] > 0
+  count = 12 - is_defined.sum()
+  assert 0 < count < 12
+  np.testing.assert_array_equal(np.isnan(results.own), ~is_defined)
+  (summary,), (alone,) = vs.report(out), vs.report(plain)
+  assert summary["statistics"] == alone["statistics"]
+  sections = {s["output"]: s for s in (summary, *summary["further"])}
+  assert {*sections} == {"predictions", "f1", "own"}
+  (f1,) = alone["further"]
+  assert sections["f1"]["statistics"] == f1["statistics"]
+  own = sections["own"]
+  assert (own["runs"], own["undefined"], own["diverged"]) == (12 - count, count, 0)
+  right = results.accuracy.values[is_defined]
+  assert own["statistics"]["mean"]["value"] == pytest.approx(right.mean())
+  notes = [note for note in vs.report(out).notes if "undefined" in note]
+  assert len(notes) == 2
+  assert "auc is undefined in all 12 runs" in notes[0]
+  assert f"own is undefined in {count} of 12 runs" in notes[1]
+  vs.report(out).save(tmp_path / "page")
+
+  again = vs.measure(out, metrics | {"brier": "brier"})
+  p = scipy.special.softmax(results.logits.values.astype(float), axis=-1)[..., 1]
+  assert again.brier.attrs["mean"] == pytest.approx(((1 - p) ** 2).mean(), rel=1e-5)
+  assert again.brier.attrs["undefined"] == 0
+  assert (again.auc.attrs["undefined"], again.own.attrs["undefined"]) == (12, count)
+  assert again.own.attrs["mean"] == pytest.approx(right.mean())
+  assert np.isnan(again.auc.attrs["mean"])
+  assert vs.open_results(out).brier.values == pytest.approx(again.brier.values)
+
+
+def test_folds_that_lack_a_rare_class_have_accuracies_and_no_area(tmp_path):
+  rare = np.zeros(61, int)
+  rare[:3] = 1
+  of = recipe(dataset=vs.Dataset(train=(X, rare)), metrics=["auc"])
+  vs.train(of, vs.Runs.independent(2).k_fold(5), tmp_path / "k", **HOW)
+  results = vs.open_results(tmp_path / "k")
+  assert not results.diverged.any()
+  undefined = int(np.isnan(results.test_auc).sum())
+  assert 0 < undefined < 10
+  (summary,) = vs.report(tmp_path / "k")
+  assert (summary["output"], summary["runs"]) == ("test_accuracy", 10)
+  mean = float(results.test_accuracy.mean())
+  assert summary["statistics"]["mean"]["value"] == pytest.approx(mean)
+  (area,) = summary["further"]
+  assert (area["undefined"], area["diverged"]) == (undefined, 0)
+  table = vs.run_table(tmp_path / "k")
+  assert table.test_auc.isna().sum() == undefined
+  assert table.test_accuracy.notna().all()
+
+
+def test_the_names_of_arrays_of_the_product_are_refused_at_every_door(
+  trained, tmp_path
+):
+  message = "that name is already used in the results"
+  sets = {"test": (X[40:], Y[40:]), "held_out": (X[40:], Y[40:])}
+  data = vs.Dataset(train=(X[:40], Y[:40]), tests=sets)
+  with pytest.raises(vs.UserError, match=f"test set 'held_out': {message}"):
+    vs.train(recipe(dataset=data, test_sets=["test", "held_out"]), 2, tmp_path, **HOW)
+  for name in ("held_out", "example_id", "run_place", "id_letter", "original_labels"):
+    with pytest.raises(vs.UserError, match=f"metric '{name}': {message}"):
+      recipe(metrics={name: "auc"})
+    with pytest.raises(vs.UserError, match=f"metric '{name}': {message}"):
+      vs.measure(trained, {name: "auc"})
+  predictions = np.zeros((3, 4), int)
+  for name in ("mask", "votes", "example_id", "logits", "targets"):
+    with pytest.raises(vs.UserError, match=f"value '{name}': {message}"):
+      vs.import_runs(
+        tmp_path / name,
+        predictions=predictions,
+        labels=predictions[0],
+        values={name: [1, 2, 3]},
+        progress=False,
+      )
+
+
 def test_metrics_of_kept_outputs_are_the_same(trained):
   results = vs.open_results(trained)
   found = vs.measure(
@@ -263,23 +487,6 @@ def test_mistakes(metrics, message, tmp_path):
   with pytest.raises(vs.UserError, match=message):
     vs.train(recipe(metrics=metrics), 2, tmp_path / "a", **HOW)
   assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.slow
-def test_a_search_maximises_a_metric(tmp_path):
-  found = vs.search(
-    recipe(metrics=["auc", "brier"]),
-    {"lr": "log 1e-3..1"},
-    trials=2,
-    searches=2,
-    objective="brier",
-    out=tmp_path / "s",
-    **HOW,
-  )
-  about = found.attrs["search"]
-  assert (about["objective"], about["measure"]) == ("valid_brier", "test_brier")
-  assert not about["higher_is_better"]
-  assert np.isfinite(found.valid_auc.values).all()
 
 
 def test_outputs_that_were_not_kept_cannot_be_measured(tmp_path):

@@ -1,80 +1,73 @@
-"""Runs that are trained on a bootstrap sample and measured on what it leaves."""
+"""Runs that draw their training, validation and test examples of all that a data set has."""
 
-import flax.linen as nn
+import math
+
 import jax
 import numpy as np
 import pytest
-from cases import mostly_slow
 
 import vmapseeds as vs
-from vmapseeds.data.splits import out_of_bootstrap
-from vmapseeds.errors import UserError
-
-
-@pytest.mark.parametrize(
-  ("n", "size", "trained", "held_out"),
-  mostly_slow([(10, 4, 4, 3), (3, 1, 1, 1), (11, 4, 4, 3), (12, None, 8, 2)]),
-)
-def test_validation_and_test_examples_share_what_is_left(n, size, trained, held_out):
-  split = out_of_bootstrap(jax.random.key(3), n, size)
-  train, valid, test = (set(np.asarray(part).tolist()) for part in split)
-  assert [len(part) for part in split] == [trained, held_out, held_out]
-  assert not train & valid
-  assert not train & test
-  assert not valid & test
-  assert train | valid | test <= set(range(n))
-
-
-def test_one_example_is_the_least_to_train_on():
-  runs = vs.Runs.independent(2)
-  assert runs.out_of_bootstrap(1).sampling[1] == 1
-  with pytest.raises(UserError, match="training examples"):
-    runs.out_of_bootstrap(0)
+from vmapseeds.data import load_dataset
 
 
 @pytest.mark.slow
-def test_what_runs_of_a_bootstrap_make_of_other_training_examples_is_kept(tmp_path):
-  """Against each network, applied by hand to the examples that its run did not draw."""
-  rng = np.random.default_rng(0)
-  x = rng.normal(size=(30, 3)).astype(np.float32)
-  y = rng.integers(2, size=30)
-  recipe = vs.Recipe(
-    name="bag",
-    dataset=vs.Dataset(train=(x[:20], y[:20]), test=(x[20:], y[20:])),
-    model=nn.Dense,
-    model_args={"features": 2},
-    epochs=2,
-    batch_size=10,
-    lr=0.1,
-    normalize=False,
-  )
-  runs = vs.Runs.independent(4).bootstrap()
-  folder = tmp_path / "a"
-  how = dict(progress=False, lane_width=2, lowering="sequential")
-  vs.train(recipe, runs, folder, logits=True, keep_params=True, **how)
-  assert vs.open_results(folder).sizes["example"] == 10
-  results = vs.open_results(folder, "held_out")
-  networks = vs.load_networks(folder)
-  logits = np.asarray(jax.vmap(networks.apply, (0, None))(networks.variables, x[:20]))
-  for run, drawn in enumerate(vs.training_examples(folder)):
-    mask = ~np.isin(np.arange(20), drawn)
-    np.testing.assert_array_equal(results["mask"].values[run], mask)
-    np.testing.assert_allclose(
-      results.logits.values[run][mask], logits[run][mask], 1e-4
-    )
-    assert np.isnan(results.logits.values[run][~mask]).all()
-    assert np.isnan(results.losses.values[run][~mask]).all()
-    due = np.where(mask, logits[run].argmax(1), -1)
-    np.testing.assert_array_equal(results.predictions.values[run], due)
-  together = vs.held_out(folder)
-  np.testing.assert_array_equal(together.runs, results["mask"].values.sum(0))
-  wrong = (results.predictions.values != y[:20]) & results["mask"].values
-  some = together.runs.values > 0
-  rate = wrong.sum(0)[some] / together.runs.values[some]
-  np.testing.assert_allclose(together.error_rate.values[some], rate)
-  (summary,) = vs.report(folder)
-  assert summary["output"] == "predictions"
+def test_validation_and_test_examples_are_out_of_the_bootstrap():
+  n = 1797
+  seeds = vs.Runs.independent(40).out_of_bootstrap()
+  splits = [*zip(*seeds.split_examples(n).values(), strict=True)]
+  drawn, held = np.zeros(n), np.zeros((2, n))
+  for train, valid, test in splits:
+    assert (len(train), len(valid), len(test)) == (1198, 299, 299)
+    assert not {*train} & {*valid}
+    assert not ({*train} | {*valid}) & {*test}
+    drawn += np.bincount(train, minlength=n)
+    held += [np.bincount(of, minlength=n) for of in (valid, test)]
+  distinct = np.array([len({*train}) / n for train, _, _ in splits])
+  assert distinct.mean() == pytest.approx(1 - math.exp(-1198 / n), abs=0.005)
+  # Draws with replacement from what is left: as often as from as many urns.
+  left = [n - len({*train}) for train, _, _ in splits]
+  twice = [len(valid) - len({*valid}) for _, valid, _ in splits]
+  expected = [299 - m * (1 - (1 - 1 / m) ** 299) for m in left]
+  assert np.mean(twice) == pytest.approx(np.mean(expected), rel=0.05)
+  assert drawn.var() == pytest.approx(40 * 1198 / n, rel=0.15)  # nearly Poisson
+  for counts, of in ((drawn, 1198), (held[0], 299), (held[1], 299)):
+    assert counts.mean() == pytest.approx(40 * of / n)
+  few = vs.Runs.independent(2).out_of_bootstrap(2).split_examples(5)
+  assert [of.shape for of in few.values()] == [(2, 2), (2, 1), (2, 1)]
 
-  vs.train(recipe, runs, tmp_path / "b", predictions="none", **how)
-  with pytest.raises(UserError, match="these runs hold no examples out"):
-    vs.held_out(tmp_path / "b")
+
+# What is stored.
+
+
+@pytest.mark.slow
+def test_accuracies_are_of_the_examples_that_were_left_out(tmp_path):
+  """Against networks that are kept and applied by hand."""
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=2, augment="", lr=0.01)
+  seeds = vs.Runs.independent(2).out_of_bootstrap()
+  results = vs.train(
+    recipe,
+    vs.Runs.sweep(lr=[0.001, 0.1], seeds=seeds),
+    tmp_path / "r",
+    keep_params=True,
+    lane_width=4,
+    lowering="sequential",
+    progress=False,
+  )
+  parts = seeds.split_examples(1797)
+  data = load_dataset("digits")
+  inputs, labels = (
+    np.concatenate([getattr(of, what) for of in (data.train, data.tests["test"])])
+    for what in ("inputs", "targets")
+  )
+  for run, seed in enumerate(results.seed_data.values):
+    own = inputs[parts["subset"][seed]]
+    scaled = (inputs - own.mean((0, 1, 2))) / own.std((0, 1, 2))
+    leaves = jax.tree.leaves(vs.load_networks(tmp_path / "r", run).variables["params"])
+    bias, kernel = sorted(map(np.asarray, leaves), key=np.ndim)
+    logits = scaled.reshape(1797, -1) @ kernel + bias
+    right = logits.argmax(1) == labels
+    for what in ("valid", "test"):
+      examples = parts[f"{what}_examples"][seed]
+      assert results[f"{what}_accuracy"].values[run] == pytest.approx(
+        right[examples].mean(), abs=1.5 / len(examples)
+      )

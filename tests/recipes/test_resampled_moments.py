@@ -14,7 +14,7 @@ from cases import mostly_slow
 import vmapseeds as vs
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.kept_networks import StoredNetworks
-from vmapseeds.training.moments import InputMoments
+from vmapseeds.training.moments import InputMoments, centre
 from vmapseeds.training.outputs import Keep
 from vmapseeds.training.supervised import load_recipe_task
 
@@ -54,6 +54,51 @@ def identity_recipe(data, **more):
 def seen(folder):
   """Return what each run's network makes of the inputs of the test set."""
   return vs.open_results(folder).predictions.values
+
+
+FAR = 1.7e9 + 60 * np.random.default_rng(1).normal(size=(40, 1))
+
+
+@pytest.mark.parametrize(
+  ("inputs", "tolerance"),
+  [
+    (FAR, 1e-6),
+    (np.round(FAR).astype(np.int64), 1e-6),
+    (np.round(FAR - 1.6e9).astype(np.int32), 1e-6),
+    (1e8 + RNG.normal(size=(40, 1)), 1e-6),
+    (1e-30 * RNG.normal(size=(40, 1)), 1e-6),
+    (np.concatenate([FAR, RNG.normal(size=(40, 1))], axis=1), 1e-6),
+  ],
+)
+def test_inputs_far_from_0_keep_their_digits(inputs, tolerance, tmp_path):
+  targets = np.zeros(40, np.float32)
+  data = vs.Dataset(train=(inputs[:30], targets[:30]), test=(inputs, targets))
+  vs.train(identity_recipe(data), 2, tmp_path / "all", keep_params=True, **HOW)
+  x = inputs[:, 0].astype(np.float64)
+  due = (x - x[:30].mean()) / x[:30].std()
+  np.testing.assert_allclose(seen(tmp_path / "all")[0], due, atol=tolerance)
+  networks = vs.load_networks(tmp_path / "all", 0)
+  found = networks.apply(networks.variables, inputs)
+  np.testing.assert_allclose(found, due, atol=tolerance)
+
+  some = np.arange(10, 25)
+  runs = vs.Runs.independent(1).subset(some)
+  vs.train(identity_recipe(data), runs, tmp_path / "own", keep_params=True, **HOW)
+  due = (x - x[some].mean()) / x[some].std()
+  np.testing.assert_allclose(seen(tmp_path / "own")[0], due, atol=tolerance)
+  networks = vs.load_networks(tmp_path / "own", 0)
+  found = networks.apply(networks.variables, inputs)
+  np.testing.assert_allclose(found, due, atol=tolerance)
+
+
+def test_inputs_that_vary_too_little_for_float32_are_not_called_constant(tmp_path):
+  x, y = 1e-38 * RNG.normal(size=(40, 1)), np.zeros(40, np.float32)
+  data = vs.Dataset(train=(x, y), test=(x, y))
+  with pytest.raises(vs.UserError, match=r"too small for float32, .*: scale it up"):
+    vs.train(identity_recipe(data), 1, tmp_path / "a", **HOW)
+  data = vs.Dataset(train=(0 * x + 0.1, y), test=(x, y))
+  with pytest.raises(vs.UserError, match="a channel of arrays is constant"):
+    vs.train(identity_recipe(data), 1, tmp_path / "a", **HOW)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +172,7 @@ def test_moments_of_runs_are_those_of_numpy(shape, dtype, monkeypatch):
   data = vs.Dataset(train=(x, np.arange(20) / 20), test=(x, np.arange(20) / 20))
   recipe = identity_recipe(data)
   examples = np.stack([RNG.integers(0, 20, 9), np.arange(9), np.arange(9)])
-  found = InputMoments.of(recipe, data).of_runs(examples)
+  found = InputMoments.of(recipe, centre(recipe, data)).of_runs(examples)
   axes = tuple(range(max(1, len(shape) - 1)))
   for run, row in enumerate(examples):
     own = x[row].astype(np.float64)
@@ -140,7 +185,9 @@ def test_a_constant_channel_is_exactly_constant():
   x = np.full((50, 2), 0.1, np.float32)
   x[0] = 3
   data = vs.Dataset(train=(x, x[:, 0]), test=(x, x[:, 0]))
-  found = InputMoments.of(identity_recipe(data), data).of_runs(np.arange(1, 50)[None])
+  found = InputMoments.of(
+    identity_recipe(data), centre(identity_recipe(data), data)
+  ).of_runs(np.arange(1, 50)[None])
   np.testing.assert_array_equal(found["input_std"], np.ones((1, 2)))
   np.testing.assert_array_equal(found["input_mean"], x[1:2])
 
@@ -149,7 +196,7 @@ def test_a_given_moment_is_that_of_every_run():
   x = RNG.normal(size=(20, 2)).astype(np.float32)
   data = vs.Dataset(train=(x, x[:, 0]), test=(x, x[:, 0]))
   recipe = identity_recipe(data, mean=(1, 2))
-  found = InputMoments.of(recipe, data).of_runs(np.arange(10)[None])
+  found = InputMoments.of(recipe, centre(recipe, data)).of_runs(np.arange(10)[None])
   np.testing.assert_array_equal(found["input_mean"], [[1, 2]])
   np.testing.assert_allclose(found["input_std"], x[:10].std(0)[None], rtol=1e-6)
 

@@ -48,6 +48,7 @@ NAMES = [
   "normality",
   "ensemble_accuracy",
   "independent_errors_sd",
+  "noise_share",
   "distribution_variance",
   "distribution_sd",
   "runs_for_variance",
@@ -155,6 +156,7 @@ def by_hand(predictions, labels, classes):
     "min_accuracy": accuracy.min(),
     "max_accuracy": accuracy.max(),
     "independent_errors_sd": np.sqrt((rates * (1 - rates)).sum() / n**2 * R / (R - 1)),
+    "noise_share": min(1, (rates * (1 - rates)).sum() / n**2 * R / (R - 1) / sd**2),
     "distribution_variance": variance,
     "distribution_sd": np.sqrt(variance) if variance >= 0 else None,
     "binomial_sd": np.sqrt(error * (1 - error) / n),
@@ -371,6 +373,7 @@ def test_one_run_has_an_accuracy_and_no_variance():
     "sd_accuracy",
     "normality",
     "independent_errors_sd",
+    "noise_share",
     "distribution_variance",
     "distribution_sd",
     "runs_for_variance",
@@ -464,10 +467,9 @@ def test_warns_where_no_distribution_wise_variance_is_seen(spread, seen):
   s = summary["statistics"]["distribution_variance"]
   assert (s["low"] <= 0 <= s["high"]) is seen
   assert (
-    "The distribution-wise variance may be 0: its interval holds it."
-    in summary["warnings"]
+    "The real variance may be 0: its interval holds it." in summary["warnings"]
   ) is seen
-  assert ("beyond this test set" in summary["summary"]) is seen
+  assert ("beyond it, no difference between runs" in summary["summary"]) is seen
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import time
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -396,8 +397,16 @@ def with_class(value, dtype=int):
       "predictions has dtype float64: give class indices, integers",
     ),
     ({"predictions": GOOD.astype(bool)}, "predictions has dtype bool"),
-    ({"predictions": GOOD.astype(object)}, "predictions has dtype object"),
-    ({"predictions": GOOD.astype(str)}, "predictions has dtype <U21"),
+    (
+      {"predictions": GOOD.astype(str)},
+      "give class indices, integers, such as np.searchsorted(np.unique(labels), "
+      "predictions)",
+    ),
+    (
+      {"predictions": GOOD, "values": pd.Series([0, 1, 2], name="seed")},
+      "give name -> numbers",
+    ),
+    ({"predictions": GOOD.astype(str)}, "predictions holds texts, such as"),
     (
       {"predictions": with_class(-2)},
       "predictions is -2 at run 4, example 2: give class indices, -1 to 32767",

@@ -57,6 +57,7 @@ def test_the_order_of_classes_may_be_chosen():
     (Y == "well").astype("category").cat.codes,
     (Y == "well").astype(int).astype("category"),
     (Y == "well").astype("Int64"),
+    (Y == "well").astype(object),
   ],
 )
 def test_numbers_and_truths_are_classes_without_names(targets):
@@ -78,14 +79,62 @@ def test_an_index_that_counts_rows_is_no_id():
   frame = X.reset_index(drop=True)
   assert vs.Dataset(train=(frame, Y)).train.ids is None
   shuffled = frame.iloc[::-1]
-  assert vs.Dataset(train=(shuffled, Y)).train.ids[0] == "39"
+  assert vs.Dataset(train=(shuffled, Y.to_numpy())).train.ids[0] == "39"
   given = {"train": range(100, 140)}
   assert vs.Dataset(train=(frame, Y), example_ids=given).train.ids[1] == "101"
+
+
+def test_columns_of_test_frames_are_taken_by_name():
+  rows = X[TRAIN], Y[TRAIN]
+  backwards = X[TEST][X.columns[::-1]]
+  data = vs.Dataset(train=rows, test=(backwards, Y[TEST]), tests={"b": (X, Y)})
+  np.testing.assert_array_equal(data.tests["test"].inputs, X[TEST].astype(np.float32))
+  np.testing.assert_array_equal(data.tests["b"].inputs, X.astype(np.float32))
+  # Arrays have no names.
+  plain = vs.Dataset(train=rows, test=(X[TEST].to_numpy(float), Y[TEST]))
+  np.testing.assert_array_equal(plain.tests["test"].inputs, X[TEST].astype(np.float32))
+
+
+def test_an_index_of_other_rows_is_refused():
+  for wrong in (Y.iloc[::-1], Y.rename(lambda name: f"{name}x")):
+    with pytest.raises(
+      vs.UserError, match="targets with another index than its inputs"
+    ):
+      vs.Dataset(train=(X, wrong))
+  counted = X.reset_index(drop=True)
+  shuffled = counted.sample(frac=1, random_state=0)
+  with pytest.raises(vs.UserError, match=r"another index .* in the same order"):
+    vs.Dataset(train=(shuffled, Y.reset_index(drop=True)))
+  by_name = vs.Dataset(train=(X, Y.iloc[::-1].loc[X.index]))
+  np.testing.assert_array_equal(
+    by_name.train.targets, vs.Dataset(train=(X, Y)).train.targets
+  )
+
+
+def test_ids_are_whole_and_different():
+  paths = [f"/data/of/a/study/{'with/long/names/' * 6}{n:03}.png" for n in range(40)]
+  paths[3] += "Ω" * 200
+  data = vs.Dataset(train=(X, Y), test=(X, Y), example_ids={"test": paths})
+  assert data.tests["test"].ids.tolist() == paths
+  for ids in (["a"] * 40, [*paths[:39], paths[0]]):
+    with pytest.raises(vs.UserError, match=r"examples have the id '.{,70}': give each"):
+      vs.Dataset(train=(X, Y), test=(X, Y), example_ids={"test": ids})
+  twice = X.set_axis(["p"] * 40)
+  with pytest.raises(vs.UserError, match="40 examples have the id 'p'"):
+    vs.Dataset(train=(twice, Y.to_numpy()))
 
 
 @pytest.mark.parametrize(
   ("given", "message"),
   [
+    (
+      {"train": (X, Y), "test": (X.rename(columns={"age": "years"}), Y)},
+      "columns of 'test' of 'arrays' are not those of 'train', it has no column 'age'",
+    ),
+    (
+      {"train": (X, Y), "test": (X.assign(more=1), Y)},
+      "are not those of 'train', it has the column 'more': give the same, in any",
+    ),
     (
       {"train": (X.assign(age=X.age.where(X.age > 30)), Y)},
       f"column 'age' of 'train' of 'arrays' lacks {(X.age <= 30).sum()} of 40 values: fill",

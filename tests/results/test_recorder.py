@@ -90,6 +90,53 @@ def test_one_by_one_several_at_once_and_imported(keep, tmp_path):
     assert is_sound(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+  ("predictions", "values"),
+  [
+    (
+      pd.DataFrame(PREDICTIONS).astype("Int64"),
+      pd.DataFrame({"seed": SEEDS, "lr": LRS}),
+    ),
+    (
+      pd.DataFrame(PREDICTIONS).astype("category"),
+      pd.DataFrame({"lr": LRS}, index=pd.Index(SEEDS, name="seed")),
+    ),
+    (
+      PREDICTIONS.astype(object),
+      pd.DataFrame({"seed": SEEDS, "lr": LRS}).convert_dtypes(dtype_backend="pyarrow"),
+    ),
+  ],
+)
+def test_frames_of_any_types(predictions, values, tmp_path):
+  results = vs.import_runs(
+    tmp_path / "r",
+    labels=pd.Series(LABELS, dtype="Int64"),
+    predictions=predictions,
+    values=values,
+    progress=False,
+  )
+  np.testing.assert_array_equal(results.predictions, PREDICTIONS)
+  np.testing.assert_array_equal(results.labels, LABELS)
+  np.testing.assert_array_equal(results.seed, SEEDS)
+  np.testing.assert_array_equal(results.lr, LRS)
+
+
+def test_the_remedy_for_names_of_classes_numbers_both_alike(tmp_path):
+  names = np.array(["eel", "cat", "dog", "ant"])
+  labels, predictions = pd.Series(names[LABELS]), names[PREDICTIONS]
+  with pytest.raises(
+    vs.UserError, match=r"labels holds texts, such as '...'"
+  ) as refused:
+    vs.Recorder(tmp_path / "r", labels=labels).add(predictions, seed=SEEDS, lr=LRS)
+  remedy = str(refused.value).partition("such as np.")[2]
+  numbered = np.searchsorted(np.unique(labels), labels)
+  assert remedy == "searchsorted(np.unique(labels), labels)"
+  recorder = vs.Recorder(tmp_path / "r", labels=numbered)
+  recorder.add(np.searchsorted(np.unique(labels), predictions), seed=SEEDS, lr=LRS)
+  accuracy = vs.open_results(tmp_path / "r").accuracy
+  np.testing.assert_array_equal(accuracy, (PREDICTIONS == LABELS).mean(1))
+
+
 @pytest.mark.slow
 def test_a_folder_is_resumed(tmp_path):
   record(tmp_path / "r", range(5))
@@ -200,7 +247,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
 @pytest.mark.parametrize(
   ("given", "said"),
   [
-    ({"seed": 1}, "the run has seed: runs of r have seed, lr, give the same"),
+    ({"seed": 1}, r"the run has seed: runs of \S*/r have seed, lr, give the same"),
     ({"seed": 0, "lr": 0.1}, "r has a run with seed=0, lr=0.1, or it is given twice"),
     ({"seed": 1.5, "lr": 1}, "seed is 1.5 at run 0: give a whole number from 0 on"),
     ({"seed": -1, "lr": 1}, "seed is -1 at run 0: give a whole number from 0 on"),
@@ -227,7 +274,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
     ),
     (
       {"seed": 1, "lr": 1, "predictions": {"shift": PREDICTIONS[0]}},
-      "test sets are shift, those of r are test: give the same, in this order",
+      r"test sets are shift, those of \S*/r are test: give the same, in this order",
     ),
     ({"predictions": None}, "give either predictions or logits"),
   ],
@@ -246,11 +293,17 @@ def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ("given", "said"),
   [
-    ({"labels": LABELS[::-1]}, "labels and r are of different examples, with as many"),
-    ({"labels": LABELS[1:]}, "labels and r are of different examples, of 39 and 40"),
-    ({"labels": {"shift": LABELS}}, "test sets are shift, those of r are test"),
-    ({"num_classes": 7}, "r has 4 classes, not 7"),
-    ({"keep_logits": True}, "r keeps no logits: leave keep_logits out"),
+    (
+      {"labels": LABELS[::-1]},
+      r"labels and \S*/r are of different examples, with as many",
+    ),
+    (
+      {"labels": LABELS[1:]},
+      r"labels and \S*/r are of different examples, of 39 and 40",
+    ),
+    ({"labels": {"shift": LABELS}}, r"test sets are shift, those of \S*/r are test"),
+    ({"num_classes": 7}, r"/r has 4 classes, not 7"),
+    ({"keep_logits": True}, r"/r keeps no logits: leave keep_logits out"),
     ({"name": 3}, "the name is 3: give text"),
   ],
 )
@@ -259,7 +312,7 @@ def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch
   recorder = record("r", range(1))
   with pytest.raises(vs.UserError, match=said):
     vs.Recorder("r", **given)
-  with pytest.raises(vs.UserError, match="'sed': runs of r have seed, lr"):
+  with pytest.raises(vs.UserError, match=r"'sed': runs of \S*/r have seed, lr"):
     recorder.has(sed=1)
   with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
     vs.Recorder("new")
@@ -318,7 +371,10 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
     ({"labels": "model.pt"}, r"np.save\('model.npy', tensor.cpu\(\).numpy\(\)\)"),
     ({"labels": "x.parquet"}, "parquet files need pyarrow: pip install pyarrow"),
     ({"values": "words.csv"}, "seed is 'none' at run 0: give a whole number"),
-    ({"values": "runs.xlsx"}, "values are in runs.xlsx: give a .csv, .tsv, .txt, .par"),
+    (
+      {"values": "runs.xlsx"},
+      r"values are in \S*/runs.xlsx: give a .csv, .tsv, .txt, .par",
+    ),
     ({"values": "no.csv"}, "no.csv is no file"),
     ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
     ({"values": 3}, "values are 3: give name -> numbers, such as"),

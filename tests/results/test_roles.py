@@ -170,24 +170,35 @@ def test_few_runs_and_equal_ones(runs):
         figure.draw(plots.figure()[1])
 
 
-def test_scores_that_are_not_finite_diverged():
+def test_scores_that_are_not_finite_are_undefined_and_nothing_else_is():
   scores = SCORES.copy()
   scores[[3, 5]] = np.nan, np.inf
   found = summarize(dataset(returns=(scores, SCORE), frames=(SCORES, FRAMES)))
-  assert (found["runs"], found["diverged"]) == (38, 2)
-  (warning,) = (w for w in found["warnings"] if "finite" in w)
+  assert [found[name] for name in ("runs", "diverged", "undefined")] == [38, 0, 2]
+  (warning,) = (w for w in found["warnings"] if "undefined" in w)
   assert warning == (
-    "returns is not finite in 2 runs, which are counted as diverged and left out of every "
-    "statistic."
+    "returns is undefined in 2 of 40 runs, NaN or infinite, which are left out of its "
+    "statistics."
   )
   kept = np.delete(SCORES, [3, 5])
   assert found["statistics"]["mean"]["value"] == pytest.approx(kept.mean())
-  assert found["further"][0]["runs"] == 40
-  with pytest.raises(UserError, match="all 40 finished runs diverged"):
-    summarize(dataset(returns=(np.full(40, np.nan), SCORE)))
+  frames = found["further"][0]
+  assert (frames["runs"], frames["undefined"]) == (40, 0)
+  assert not any("undefined" in w for w in frames["warnings"])
+  nowhere = np.full(40, np.nan), SCORE
+  with pytest.raises(
+    UserError, match="returns is undefined in all 40 runs, NaN or inf"
+  ):
+    summarize(dataset(returns=nowhere))
+  beside = summarize(dataset(returns=nowhere, frames=(SCORES, FRAMES)))
+  assert beside["statistics"] == frames["statistics"]
+  assert (
+    "returns is undefined in all 40 runs, NaN or infinite: it has no statistics."
+    in beside["warnings"]
+  )
   said = xr.Variable("run", np.arange(40) == 7)
-  one = summarize(dataset(returns=(SCORES, SCORE)).assign(diverged=said))
-  assert one["diverged"] == 1
+  one = summarize(dataset(returns=(scores, SCORE)).assign(diverged=said))
+  assert [one[name] for name in ("runs", "diverged", "undefined")] == [37, 1, 2]
   assert "1 run diverged and is left out of every statistic." in one["warnings"]
 
 
@@ -242,15 +253,57 @@ def test_groups_of_several_outputs_side_by_side(tmp_path):
   assert "lr=0.1: loss" in page.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_group_of_which_one_output_is_never_finite_is_left_out(tmp_path):
+def test_a_group_of_which_one_output_is_never_finite_keeps_the_others(tmp_path):
   lost = np.where(np.arange(40)[:, None] < 20, LOSSES, np.inf).astype(np.float32)
   columns = {"lr": np.repeat([0.1, 0.2], 20)}
   path = folders.outputs_folder(
     tmp_path / "walk", {"returns": (SCORES, SCORE), "loss": (lost, LOSS)}, columns
   )
   summaries, text = quietly(vs.report, path)
-  assert [s["values"] for s in summaries] == [{"lr": 0.1}]
-  assert "lr=0.2: all 20 runs diverged." in text
+  outputs = [[s["output"], *(f["output"] for f in s["further"])] for s in summaries]
+  assert outputs == [["returns", "loss"], ["returns"]]
+  alone = dataset(returns=(SCORES[20:], SCORE), loss=(LOSSES[20:], LOSS))
+  mean = summarize(alone)["statistics"]["mean"]
+  assert summaries[1]["statistics"]["mean"]["value"] == mean["value"]
+  assert "loss is undefined in all 20 runs, NaN or infinite" in text
+  # Of a single output that is undefined, there is nothing to say of the group.
+  only = folders.outputs_folder(tmp_path / "only", {"loss": (lost, LOSS)}, columns)
+  (summary,), text = quietly(vs.report, only)
+  assert summary["values"] == {"lr": 0.1}
+  assert "lr=0.2: loss is undefined in all 20 runs." in text
+
+
+@pytest.mark.parametrize("role", ["score", "loss"])
+def test_comparisons_and_plans_say_in_how_many_runs_an_output_is_undefined(
+  role, tmp_path
+):
+  values, attributes = (SCORES, SCORE) if role == "score" else (LOSSES, LOSS)
+  undefined = 0.9 * values
+  undefined[[2, 5, 11]] = np.nan
+  paths = [
+    folders.outputs_folder(tmp_path / name, {"out": (of_side, attributes)})
+    for name, of_side in (("a", values), ("b", undefined))
+  ]
+  (said,) = found = vs.compare(*paths)
+  means = [np.asarray(v, float).reshape(40, -1).mean(1) for v in (values, undefined)]
+  # They are paired by their seeds.
+  differences = np.delete(means[0] - means[1], [2, 5, 11])
+  sign = 1 if role == "score" else -1
+  assert said.found.difference == pytest.approx(sign * differences.mean())
+  sentence = "out is undefined in 3 of 40 runs, NaN or infinite"
+  assert [note for note in found.notes if "undefined" in note] == [
+    f"B: {sentence}, which are left out of its statistics."
+  ]
+  assert sentence in found.document.brief[0].sentences[-1]
+  assert sentence in vs.sample_size(paths[1]).notes[0]
+  assert not vs.sample_size(paths[0]).notes
+  nowhere = folders.outputs_folder(
+    tmp_path / "c", {"out": (np.full_like(values, np.nan), attributes)}
+  )
+  with pytest.raises(UserError, match="and of which out is defined: choose another"):
+    vs.compare(paths[0], nowhere)
+  with pytest.raises(UserError, match="out is undefined in all 40 runs"):
+    vs.sample_size(nowhere)
 
 
 def test_comparisons_of_scores_and_losses(tmp_path):

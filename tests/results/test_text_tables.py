@@ -169,6 +169,35 @@ def test_the_index_of_a_frame_that_was_read_again(tmp_path):
   assert [*read_values(tmp_path / "v.csv", 6)] == ["seed", "lr"]
 
 
+TEXTS = pd.DataFrame(
+  {
+    "seed": [0, 1, 2],
+    "model": ["mlp", "cnn", "mlp"],
+    "note": ["a;b", "c", "d, e;f|g"],
+    "lr": [0.5, 0.25, 0.125],
+  }
+)
+
+
+@pytest.mark.parametrize(
+  ("frame", "options"),
+  [
+    (TEXTS, {}),
+    (TEXTS, {"sep": ";", "decimal": ","}),
+    (TEXTS, {"sep": "\t"}),
+    (TEXTS.drop(columns="note"), {}),  # as many texts as numbers
+    (TEXTS.drop(columns="lr").assign(tag=["x y", "z w", "v u"]), {}),  # more texts
+    (TEXTS.drop(columns=["seed", "lr"]), {}),  # texts alone
+  ],
+)
+def test_columns_of_texts_do_not_hide_how_columns_are_separated(
+  frame, options, tmp_path
+):
+  frame.to_csv(tmp_path / "v.csv", index=False, **options)
+  read, _ = read_table(tmp_path / "v.csv")
+  pd.testing.assert_frame_equal(read, frame, check_dtype=False)
+
+
 def test_one_column_with_decimal_commas(tmp_path):
   (tmp_path / "v.csv").write_text("lr\n0,5\n0,001\n")
   np.testing.assert_array_equal(read_values(tmp_path / "v.csv", 2)["lr"], [0.5, 0.001])
@@ -182,7 +211,10 @@ def test_one_column_with_decimal_commas(tmp_path):
     ("seed,seed\n0,1\n1,1\n", "has two columns 'seed': give each its own name"),
     ("seed,,lr\n0,1,2\n1,1,2\n", "column 2 of .* has no name: give it one"),
     ("seed,lr\n0,1,2\n1,2,3\n", "is no table: its lines have different numbers of"),
-    ("seed,lr\n0,high\n1,low\n", "lr is 'high' at run 0: give finite numbers"),
+    (
+      "seed,model,tag,lr\n0,mlp,a,.1\n1,cnn,b,.2\n",
+      "model is 'mlp' at run 0: give finite numbers, or leave the column out",
+    ),
     ("seed,lr\n0,1\n1,\n", "lr is nan at run 1: give finite numbers"),
     ("", "cannot be read"),
   ],

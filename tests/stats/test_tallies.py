@@ -322,6 +322,7 @@ OF_ERRORS = {
   "test_set_variance": [{}],
   "independent_errors_variance": [{}, {"unbiased": False}],
   "distribution_variance": [{}, {"unbiased": False}, {"level": 0.5}],
+  "noise_share": [{}, {"level": 0.5}],
   "split_correlation": [{}, {"level": 0.5}],
   "split_covariance": [{}],
   "top_fraction_gain": [{}, {"fraction": 0.29}, {"fraction": 1.0}],

@@ -78,6 +78,40 @@ def test_rates_and_variances_equal_loops(shape):
   np.testing.assert_allclose(stats.distribution_variance(errors).se, se, rtol=1e-10)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (7, 11), (40, 30)])
+def test_noise_share_equals_loops(shape):
+  errors = some_errors(*shape)
+  cov = covariances(errors)
+  share = stats.noise_share(errors)
+  assert float(share) == pytest.approx(min(1, np.trace(cov) / np.sum(cov)), rel=1e-10)
+  low, high = stats.variance_over_runs(errors.mean(1)).interval
+  independent = np.trace(cov) / shape[1] ** 2
+  assert float(share.low) == pytest.approx(min(1, independent / high), rel=1e-10)
+  assert float(share.high) == pytest.approx(min(1, independent / low), rel=1e-10)
+
+
+def test_noise_share_is_1_of_errors_that_are_independent():
+  rng = np.random.default_rng(3)
+  independent = rng.random((3000, 200)) < rng.uniform(0.1, 0.4, 200)
+  share = stats.noise_share(independent)
+  assert share.low < 1 <= share.high
+  assert share > 0.93
+  # A run that is worse on all examples is no noise: twice the variance, half the share.
+  worse = rng.normal(size=(3000, 1)) * (0.6 / 200) ** 0.5
+  probability = 0.4 + worse * 0.63
+  both = rng.random((3000, 200)) < probability
+  share = stats.noise_share(both)
+  expected = 0.24 / 200 / (0.24 / 200 + (0.63**2 * 0.6 / 200))
+  assert share.low < expected < share.high
+
+
+@pytest.mark.parametrize("errors", [np.zeros((1, 4)), np.zeros((5, 4)), np.eye(4)])
+def test_noise_share_is_not_defined_where_runs_do_not_differ(errors):
+  share = stats.noise_share(errors.astype(bool))
+  assert np.isnan(float(share))
+  assert np.isnan(share.interval).all()
+
+
 LAW = [([0, 1, 1, 0, 0], 0.5), ([1, 1, 0, 0, 1], 0.3), ([0, 0, 0, 0, 1], 0.2)]
 
 

@@ -181,7 +181,7 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   assert last.startswith("interrupted: ")
   train(tmp_path / "r", checkpoint_every=2, progress=True)
   said = capsys.readouterr().err.splitlines()
-  assert said[0].startswith("to train: 6 runs; ")
+  assert said[0].startswith("training 6 runs of ")
   assert said[1] == "6 runs resume after epoch 2"
   assert said[2] == "0/6 runs, 6 at epoch 4"
   assert said[-1].startswith("6/6 runs, ")

@@ -61,7 +61,7 @@ def test_a_training_logs_its_notes(capsys, caplog, tmp_path):
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1)
   vs.train(recipe, 2, tmp_path / "r", lane_width=1, lowering="sequential")
   notes = [record.getMessage() for record in caplog.records]
-  assert any(note.startswith("to train: 2 runs") for note in notes)
+  assert any(note.startswith("training 2 runs of ") for note in notes)
   assert any(note.startswith("2/2 runs") for note in notes)
   assert capsys.readouterr().err == ""
 

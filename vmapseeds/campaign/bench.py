@@ -20,6 +20,7 @@ from vmapseeds.campaign.execution import (
   try_execution,
   wide_width,
 )
+from vmapseeds.campaign.progress import written_speed
 from vmapseeds.convolutions import LOWERINGS, onednn
 from vmapseeds.errors import UserError, check_at_least, check_one_of
 from vmapseeds.lanes import Execution, choice
@@ -35,7 +36,7 @@ Columns = Sequence[tuple[str, str, Callable[[float], str]]]
 
 COLUMNS: Columns = (
   ("memory", "memory_bytes", megabytes),
-  ("model steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),
+  ("model steps/s", "model_steps_per_second", written_speed),
   ("compiled", "compile_seconds", lambda seconds: f"{seconds:.0f} s"),
 )
 

@@ -1,5 +1,6 @@
 """Train a campaign block by block: claim a block, train it, write it."""
 
+import contextlib
 import enum
 import functools
 import signal
@@ -155,11 +156,9 @@ def train_blocks(
   if blocks is None:
     count = len(plan.runs)
     blocks = [block for block, rows in enumerate(results.blocks) if rows.start < count]
+  campaign = with_whole_blocks(campaign)
   total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
-  if len(plan.runs) < len(results):  # a block is trained whole
-    runs, _ = description.campaign_of(results.path)
-    plan = plan._replace(runs=runs)
-    campaign = campaign._replace(plan=plan)
+  plan = campaign.plan
 
   done = np.flatnonzero(results.done[:total])
   displayed = shown_output(plan.traced)
@@ -183,6 +182,17 @@ def train_blocks(
   if elsewhere and options.progress:
     say(f"{run_count(bar.trained)} trained here, {elsewhere} by other processes")
   return []
+
+
+def with_whole_blocks(campaign: Campaign) -> Campaign:
+  """Return the campaign with all runs of its folder: a block is trained whole, of which
+  the plan may have the first runs only.
+  """
+  plan, results, _ = campaign
+  if len(plan.runs) >= len(results):
+    return campaign
+  runs, _ = description.campaign_of(results.path)
+  return campaign._replace(plan=plan._replace(runs=runs))
 
 
 def train_free_blocks(
@@ -280,19 +290,22 @@ def make_block_checkpoints(
   if len(groups) > 1:
     return None
   interval = checkpoint_interval(plan, execution, runs)
-  if interval is None:
-    return None
   # The recipe has paths to the data, which may be moved; the identity is compared.
   fits = describe_provenance(plan, execution)
   del fits["recipe"]
-  return checkpoints.Checkpoints(
+  block_checkpoints = checkpoints.Checkpoints(
     results.path,
     block,
     lanes_of(plan.task, runs),
-    interval,
+    interval or checkpoints.AUTO,
     fits=fits,
     reached=functools.partial(bar.at_epoch, len(runs), plan.task.rounds),
   )
+  if interval is not None:
+    return block_checkpoints
+  # What an earlier process saved is resumed, though nothing would be saved by default.
+  is_default = plan.options.checkpoint_every is None
+  return block_checkpoints if is_default and block_checkpoints.saved else None
 
 
 def checkpoint_interval(
@@ -334,9 +347,12 @@ def say_abandoned(
   """Say if a process that is gone has begun the block and saved nothing of it."""
   begun = claims.abandoned.get(str(block))
   if begun and not (block_checkpoints and block_checkpoints.saved):
-    when = datetime.fromtimestamp(begun).isoformat(" ", "seconds")
+    when = ""
+    # Another program may have written the claim: its time may be none.
+    with contextlib.suppress(ArithmeticError, OSError, ValueError):
+      when = f" at {datetime.fromtimestamp(begun).isoformat(' ', 'seconds')}"
     say(
-      f"{run_count(len(runs))} begun at {when} by a process that has ended; starting them again"
+      f"{run_count(len(runs))} begun{when} by a process that has ended; starting them again"
     )
 
 

@@ -40,7 +40,9 @@ class CostEstimate(NamedTuple):
   seconds: float | None
   disk_bytes: int
 
-  def __str__(self) -> str:
+  @property
+  def cost(self) -> str:
+    """Return the time and the space that the runs take, as a text."""
     duration = "time not measured"
     if self.seconds is not None:
       total = timedelta(seconds=max(1, round(self.seconds)))
@@ -48,7 +50,10 @@ class CostEstimate(NamedTuple):
       duration = f"{each} s each, {total} in all"
     megabytes = self.disk_bytes / 1e6
     size = f"{megabytes:,.2f}" if megabytes < 10 else f"{megabytes:,.0f}"
-    return f"{run_count(self.runs)}; {duration}; {size} MB on disk"
+    return f"{duration}; {size} MB on disk"
+
+  def __str__(self) -> str:
+    return f"{run_count(self.runs)}; {self.cost}"
 
 
 @hide_own_frames

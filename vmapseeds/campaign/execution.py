@@ -292,10 +292,7 @@ def choose_execution(
     # Only these are known to fit.
     possible = trials.considered
     timings = {e: timings[e] for e in possible if e in timings}
-  chosen = choice.best(possible, timings)
-  if progress:
-    say_what_was_chosen(chosen, platform, timings, knows_fit=bool(trials.fits))
-  return chosen
+  return choice.best(possible, timings)
 
 
 class Trials(NamedTuple):
@@ -361,27 +358,6 @@ def try_candidates(
   considered = [e for e in considered if e not in refused]
   timings = {e: seconds for e, seconds in timings.items() if e not in refused}
   return Trials(considered, timings, fits, refused)
-
-
-def say_what_was_chosen(
-  chosen: Execution,
-  platform: str,
-  timings: Mapping[Execution, float | None],
-  *,
-  knows_fit: bool,
-) -> None:
-  """Say on stderr what was chosen, and why."""
-  measured = sum(seconds is not None for seconds in timings.values())
-  if measured > 1:
-    reason = f"the fastest of {measured} measured"
-  elif knows_fit:
-    reason = "it fits in memory"
-  else:
-    reason = f"the default for {platform}"
-  say(
-    f"lanes: {chosen.lowering}, width {chosen.width} ({reason}; "
-    f"{option('lowering')}, {option('lane_width')} override)"
-  )
 
 
 def fastest_of(timings: Mapping[Execution, float | None]) -> list[Execution]:

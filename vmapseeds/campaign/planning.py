@@ -29,7 +29,6 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import Description
 from vmapseeds.training import outputs
 from vmapseeds.training.identity import Identity, identify
-from vmapseeds.training.names import SAMPLER, TRIAL_COLUMNS
 from vmapseeds.training.outputs import Keep, Output
 from vmapseeds.training.recipe_or_task import (
   all_sources,
@@ -90,7 +89,6 @@ class Plan(NamedTuple):
   identity: Identity
   stored: Mapping[str, Output]  # what the folder has of each run
   tallied: Mapping[str, Output]  # the classes that can be counted on the devices
-  search: Mapping[str, Any] | None = None  # what is searched, ready for JSON
 
   @property
   def traced(self) -> Traced:
@@ -180,20 +178,6 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   task, runs = load_data(
     task, runs, keep, memory=free_memory(device), base=base, says=options.progress
   )
-  return bind_trials(task, runs)
-
-
-def bind_trials(task: Task, runs: Runs) -> tuple[Task, Runs]:
-  """Return the task and the runs bound to it. Trials of searches have columns and a
-  source of their own, which the task does not read.
-  """
-  if "trial" in runs.values:
-    columns = (*task.internal.columns, *TRIAL_COLUMNS)
-    task = dataclasses.replace(
-      task,
-      sources=(*task.sources, SAMPLER),
-      internal=dataclasses.replace(task.internal, columns=columns),
-    )
   return task, bind_runs(task, runs)
 
 
@@ -447,8 +431,6 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     "shown": shown_output(traced),
     "kept": {option: getattr(options, option) for option in KEPT},
   }
-  if plan.search:
-    about_task["search"] = dict(plan.search)
   return Contents(
     description=about_task,
     columns=runs.columns(),

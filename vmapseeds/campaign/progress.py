@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from vmapseeds.errors import say
+from vmapseeds.results.measurements import measure_sd_of_values
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -198,8 +199,9 @@ class Progress:
     if count == 1:
       return [f"{self.label} {with_error(mean, math.nan, self.unit)}"]
     sd = self.values.std(ddof=1)
+    # As reports have them.
     error_of_mean = sd / math.sqrt(count)
-    error_of_sd = sd / math.sqrt(2 * (count - 1))  # for normal values
+    error_of_sd = measure_sd_of_values(self.values, math.inf).se
     return [
       f"{self.label} {with_error(mean, error_of_mean, self.unit)}",
       f"σ {with_error(sd, error_of_sd, self.unit)}",

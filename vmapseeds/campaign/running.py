@@ -7,15 +7,16 @@ import shutil
 import tempfile
 from typing import Literal
 
+import jax
 import xarray as xr
 
-from vmapseeds.campaign.block_loop import train_blocks
+from vmapseeds.campaign.block_loop import train_blocks, with_whole_blocks
 from vmapseeds.campaign.estimating import estimate_plan
 from vmapseeds.campaign.execution import compare_precisions
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.starting import Campaign, open_campaign, resume_campaign
 from vmapseeds.errors import UserError, hide_own_frames, say, whole_number
-from vmapseeds.results.formatting import count_of
+from vmapseeds.results.formatting import count_of, run_count
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
@@ -130,15 +131,30 @@ def temporary_folder() -> str:
 def say_estimate(campaign: Campaign) -> None:
   """Say on stderr what is left to train, and whether another precision is faster."""
   plan, results, execution = campaign
-  done = int(results.done[: len(plan.runs)].sum())
-  if done == len(plan.runs):
+  asked = len(plan.runs)
+  if results.done[:asked].all():
     return
+  # Blocks are trained whole, of which fewer runs may be asked for than when they began.
+  total = next(rows.stop for rows in results.blocks if rows.stop >= asked)
+  plan = plan._replace(runs=with_whole_blocks(campaign).plan.runs[:total])
+  done = int(results.done[:total].sum())
   due = estimate_plan(plan, execution, results.block_runs, done)
-  say(f"to train: {due}")
+  say(
+    f"training {run_count(due.runs)} of {plan.task.name} on {devices_in_words()} into "
+    f"{results.path}: {due.cost}. Ctrl-C stops it, the same command resumes."
+  )
+  if total > asked:
+    say(f"a folder's blocks are trained whole: {count_of(total, 'run')}, not {asked:,}")
   if not done:  # afterwards, the folder has a precision
     advice = compare_precisions(plan.task, execution, due.seconds)
     if advice:
       say(advice)
+
+
+def devices_in_words() -> str:
+  """Return the devices that train, as "2 devices (cpu)"."""
+  devices = jax.local_devices()
+  return f"{count_of(len(devices), 'device')} ({devices[0].device_kind})"
 
 
 @hide_own_frames

@@ -13,7 +13,9 @@ from vmapseeds.data import shifts
 from vmapseeds.data.tables import (
   as_classes,
   as_ids,
+  check_same_index,
   ids_of_table,
+  in_order_of_columns,
   numbers_of,
   targets_of_column,
 )
@@ -32,6 +34,12 @@ MOST_CLASSES = 2**15
 FEWEST_TWINS = 20
 # JAX computes in 32 bits unless it is told otherwise.
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+# How many standard deviations numbers may be away from 0, so that float32, of seven
+# digits, keeps four of their differences.
+MOST_OFFSET = 1000
+# Which share of their standard deviation float32 may round targets by.
+MOST_ROUNDING = 0.01
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +58,8 @@ class Examples:
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Dataset:
   """A training set and one or more test sets, as arrays. Inputs and targets may have
-  any shape, or be frames and series of pandas.
+  any shape, or be frames and series of pandas. They are copied: what happens to the
+  arrays afterwards changes nothing here.
 
   >>> x, y = np.zeros((6, 8), np.float32), np.array([0, 1, 0, 1, 0, 1])
   >>> Dataset(train=(x[:4], y[:4]), test=(x[4:], y[4:])).num_classes
@@ -98,6 +107,10 @@ class Dataset:
     train = sets.pop("")
 
     count = self._count_classes(train, names)
+    if count is None:
+      _check_digits(train.targets, f"targets of 'train' of {self.name!r}")
+    sets = {name: _narrowed(examples, train) for name, examples in sets.items()}
+    train = _narrowed(train, train)
     if count is not None and count > MOST_CLASSES:
       raise UserError(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     if names is not None:
@@ -189,7 +202,10 @@ class Dataset:
     sets = {}
     categories = None
     for name, where in places.items():
-      sets[name], set_categories = _make_examples(raw_sets[name], where)
+      raw = raw_sets[name]
+      if name:
+        raw = _with_columns_of(raw, raw_sets[""], where)
+      sets[name], set_categories = _make_examples(raw, where)
       categories = categories or set_categories
     self._add_ids(sets, places)
 
@@ -368,9 +384,9 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
 
 
 def _make_examples(raw, where):
-  """Return the arrays as `Examples`, checked to fit together, with 64-bit dtypes
-  narrowed to the 32 bits that JAX has, and the names of categories or None. Targets that
-  are names stay texts.
+  """Return copies of the arrays as `Examples`, checked to fit together, with whole
+  numbers narrowed to the 32 bits that JAX has, and the names of categories or None.
+  Targets that are names stay texts.
   """
   if isinstance(raw, Examples):
     return raw, None
@@ -380,6 +396,7 @@ def _make_examples(raw, where):
         f"{where} has masked entries: fill them, or leave these examples out"
       )
     raw_inputs, raw_targets = raw
+    check_same_index(raw_inputs, raw_targets, where)
     ids = ids_of_table(raw_inputs)
     inputs = numbers_of(raw_inputs, where)
     targets, categories = targets_of_column(raw_targets, where)
@@ -392,10 +409,11 @@ def _make_examples(raw, where):
     ) from None
 
   _check_numbers(inputs, targets, where)
-  inputs = _narrowed(inputs)
-  targets = _narrowed(targets)
-  if targets.dtype.kind in "iu":
-    targets = targets.astype(np.int32, copy=False)
+  # Copies: the caller may shuffle or fill these arrays again.
+  inputs = inputs.astype(
+    _narrower(inputs) if inputs.dtype.kind != "f" else inputs.dtype
+  )
+  targets = targets.astype(np.int32 if targets.dtype.kind in "iu" else targets.dtype)
   return Examples(inputs, targets, ids), categories
 
 
@@ -420,8 +438,16 @@ def _check_numbers(
     raise UserError(f"{where} has {shapes}: give as many of each, at least one")
 
   for array in arrays:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind != "f":
+      continue
+    if not np.isfinite(array).all():
       raise UserError(f"{where} holds NaN or infinite values: give finite ones")
+    largest = float(np.abs(array).max())
+    if largest > FLOAT32_MAX:
+      raise UserError(
+        f"{where} holds numbers up to {largest:.3g}, and training computes in float32, "
+        f"up to {FLOAT32_MAX:.3g}: scale them"
+      )
   for array in arrays:
     if array.dtype.kind not in "iu":
       continue
@@ -433,12 +459,64 @@ def _check_numbers(
       )
 
 
-def _narrowed(array: np.ndarray) -> np.ndarray:
-  """Return an array of 64 bits in 32, and any other as it is."""
-  if array.dtype.kind == "U":
-    return array
+def _with_columns_of(raw: Any, raw_train: Any, where: str) -> Any:
+  """Return (inputs, targets) whose inputs, if both are tables, have their columns in the
+  order of the training set's.
+
+  Raises:
+    UserError: the columns are others.
+  """
+  try:
+    inputs, targets = raw
+    train_inputs, _ = raw_train
+  # What cannot be unpacked is refused where it is read.
+  except (TypeError, ValueError):
+    return raw
+  return in_order_of_columns(inputs, train_inputs, where), targets
+
+
+def _narrower(array: np.ndarray) -> str:
+  """Return the dtype of 32 bits for an array of 64, and that of any other."""
   name = array.dtype.name
-  return array.astype(NARROWER.get(name, name), copy=False)
+  return NARROWER.get(name, name)
+
+
+def _narrowed(examples: Examples, train: Examples) -> Examples:
+  """Return a set in the 32 bits that JAX has; its inputs in float64 if those of the
+  training set are, and are so far from 0 that float32 would take most digits of their
+  differences. `training.moments` centres them before.
+  """
+  inputs, targets = examples.inputs, examples.targets
+  if inputs.dtype.kind == "f" and train.inputs.dtype == np.float64:
+    is_far = is_far_from_0(train.inputs)
+    inputs = inputs.astype(np.float64 if is_far else np.float32, copy=False)
+  else:
+    inputs = inputs.astype(_narrower(inputs), copy=False)
+  targets = targets.astype(_narrower(targets), copy=False)
+  return replace(examples, inputs=inputs, targets=targets)
+
+
+def is_far_from_0(inputs: np.ndarray) -> bool:
+  """Return whether a channel, of the last axis, varies little beside its mean."""
+  axes = tuple(range(max(1, inputs.ndim - 1)))
+  mean = np.abs(inputs.mean(axes, dtype=np.float64))
+  spread = inputs.std(axes, dtype=np.float64)
+  return bool(((mean > MOST_OFFSET * spread) & (spread > 0)).any())
+
+
+def _check_digits(targets: np.ndarray, what: str) -> None:
+  """Raise `UserError` if float32, in which losses are computed, would take the
+  differences of targets that are numbers.
+  """
+  numbers = targets.astype(np.float64)
+  spread = numbers.std(0)
+  rounding = np.abs(numbers.astype(np.float32) - numbers).max(0)
+  is_lost = (rounding > MOST_ROUNDING * spread) & (spread > 0)
+  if is_lost.any():
+    raise UserError(
+      f"{what} vary by {spread[is_lost].max():.3g} around "
+      f"{np.abs(numbers).max():.3g}, whose digits float32 has not: subtract their mean"
+    )
 
 
 def required_splits(

@@ -7,7 +7,7 @@ import numpy as np
 
 from vmapseeds.data.dataset import Dataset, Examples, required_splits
 from vmapseeds.errors import UserError, hide_own_frames
-from vmapseeds.machine import free_host_memory
+from vmapseeds.machine import free_host_memory, local_path
 
 
 @hide_own_frames
@@ -41,7 +41,7 @@ def load_dataset(
   if name == "digits":
     dataset = load_digits()
   elif name.endswith(".npz"):
-    dataset = load_npz(name, test_sets)
+    dataset = load_npz(str(local_path(name)), test_sets)
   else:
     # Importing tensorflow-datasets takes half a second, which users of the other
     # sources need not wait for.

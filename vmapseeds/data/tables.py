@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, one_line
+from vmapseeds.errors import UserError, printable, shortened
 
-# Letters of the id of an example: tables of examples show ids in a column.
-MOST_LETTERS = 60
 # NumPy's kinds of types that hold numbers: bool, int, uint and float.
 NUMBER_KINDS = frozenset("biuf")
 FILL = (
@@ -59,6 +57,54 @@ def numbers_of(data: Any, where: str) -> np.ndarray:
   return data.to_numpy(dtype)
 
 
+def in_order_of_columns(table: Any, train: Any, where: str) -> Any:
+  """Return a table with its columns in the order of the training set's table, or
+  unchanged if one of the two is no table with columns.
+
+  Raises:
+    UserError: the columns are others.
+  """
+  if not (is_table(table) and is_table(train)):
+    return table
+  columns, train_columns = (
+    getattr(table, "columns", None),
+    getattr(train, "columns", None),
+  )
+  if columns is None or train_columns is None or list(columns) == list(train_columns):
+    return table
+  names = list(train_columns)
+  lacking = [name for name in names if name not in columns]
+  extra = [name for name in columns if name not in names]
+  if lacking or extra or len(columns) != len(names):
+    first = "some are there twice"
+    if lacking:
+      first = f"it has no column {lacking[0]!r}"
+    elif extra:
+      first = f"it has the column {extra[0]!r}"
+    raise UserError(
+      f"columns of {where} are not those of 'train', {first}: give the same, in any order"
+    )
+  return table[names]
+
+
+def check_same_index(inputs: Any, targets: Any, where: str) -> None:
+  """Raise `UserError` if inputs and targets are tables whose rows have other names, or
+  the same ones in another order.
+  """
+  if not (is_table(inputs) and is_table(targets)) or inputs.index.equals(targets.index):
+    return
+  # Where one table only counts its rows, and the other names them, nothing contradicts
+  # their order.
+  counts = _counts_rows(inputs.index) or _counts_rows(targets.index)
+  is_free = counts and not inputs.index.isin(targets.index).any()
+  # Of another number of rows, the message that says so is clearer.
+  if len(inputs) == len(targets) and not is_free:
+    raise UserError(
+      f"{where} has targets with another index than its inputs: give y.loc[x.index], or "
+      "y.to_numpy() if the rows are in the same order"
+    )
+
+
 def _check_complete(lacks: Shaped[np.ndarray, "examples columns"], where: str) -> None:
   counts = lacks.sum(0)
   if counts.any():
@@ -95,12 +141,15 @@ def targets_of_column(data: Any, where: str) -> tuple[np.ndarray, list[str] | No
     return np.array(names)[codes], names
 
   array = _table_labels(data, where) if is_table(data) else np.asarray(data)
+  # pandas holds texts, and what is of several types, as objects.
+  if array.dtype.kind == "O" and array.ndim == 1:
+    are_texts = [isinstance(value, str) for value in array]
+    # A list of texts and numbers would become texts.
+    if all(are_texts) or not any(are_texts):
+      array = np.asarray(array.tolist())
   # Classes are whole numbers.
   if array.ndim == 1 and array.dtype.kind == "b":
     array = array.astype(np.int64)
-  # pandas holds texts as objects.
-  if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.ravel()):
-    array = array.astype(str)
   return array, None
 
 
@@ -131,16 +180,31 @@ def ids_of_table(data: Any) -> np.ndarray | None:
   if not is_table(data):
     return None
   index = data.index
-  # pandas numbers the rows where no one names them.
-  if index.dtype.kind in "iu" and np.array_equal(index, np.arange(len(index))):
+  if _counts_rows(index):
     return None
   return as_ids(list(index))
 
 
+def _counts_rows(index: Any) -> bool:
+  """Return whether an index only counts rows from 0, as where no one names them."""
+  return index.dtype.kind in "iu" and np.array_equal(index, np.arange(len(index)))
+
+
 def as_ids(ids: Any) -> np.ndarray:
-  """Return ids of examples as texts that a page can show."""
-  texts = [one_line(each)[:MOST_LETTERS] for each in ids]
-  return np.array(texts, dtype=str)
+  """Return ids of examples as texts of one line each.
+
+  Raises:
+    UserError: two examples have the same.
+  """
+  texts = np.array([printable(each) for each in ids], dtype=str)
+  distinct, counts = np.unique(texts, return_counts=True)
+  if len(distinct) < len(texts):
+    repeated = shortened(distinct[counts.argmax()], 60)
+    raise UserError(
+      f"{counts.max()} examples have the id {repeated!r}: give each its own, or number the "
+      "rows of a frame by reset_index(drop=True)"
+    )
+  return texts
 
 
 def as_classes(

@@ -7,7 +7,7 @@ import itertools
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
@@ -36,8 +36,10 @@ from vmapseeds.reports.sides import (
   performance_on_examples,
   read_side,
   settings_of_side,
+  sides_by_value,
   which_sources_vary,
 )
+from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
 from vmapseeds.reports.verdict import (
   BETTER,
   Comparison,
@@ -66,9 +68,9 @@ from vmapseeds.results.measured_runs import (
   values_of_runs,
 )
 from vmapseeds.results.opening import resolve_test_set
+from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.units import plural
 from vmapseeds.stats.designs import paired_units
-from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -100,7 +102,7 @@ class Comparisons(Findings):
     notes: Sequence[str],
     document: Document,
     tables: Mapping[str, pd.DataFrame],
-    folder: Path | UPath,
+    folder: Path | UPath | None,
     call: str,
   ):
     super().__init__(document, tables, folder, call)
@@ -186,6 +188,10 @@ class Compared(NamedTuple):
   test_set: str
 
   @property
+  def first(self) -> Side:
+    return next(iter(self.sides.values()))
+
+  @property
   def single(self) -> Comparison | None:
     """Return the comparison, if there is but one."""
     if len(self.comparisons) > 1:
@@ -196,10 +202,11 @@ class Compared(NamedTuple):
 @hide_own_frames
 @moves_data
 def compare(
-  a: Folder,
-  *others: Folder,
+  a: Source,
+  *others: Source,
   where: Where = None,
   against: Where = None,
+  by: str | Sequence[str] | None = None,
   over: Sequence[str] = (),
   all_pairs: bool = False,
   margin: float | None = None,
@@ -208,6 +215,7 @@ def compare(
   epoch: int | None = None,
   paired: bool | None = None,
   output: str | None = None,
+  **columns: Unpack[ScoreColumns],
 ) -> Comparisons:
   """Return which recipe is better by the mean accuracy, mean loss or score of its runs, by
   how much, and how often its run beats one of the other. Nothing is printed or written.
@@ -218,6 +226,7 @@ def compare(
     comparison.sentence
     comparison.print()
     comparison.save()  # results/a/report/against_b/compare.html
+    vs.compare("scores.csv", by="model", score="rmse", lower_is_better=True).print()
 
   What is compared are means over what is drawn anew: of each seed where runs of one seed
   share folds or swept values; of folds where there is one seed; of crossed sources by the
@@ -230,17 +239,21 @@ def compare(
   predictions or losses, at most 256 MiB of them.
 
   A is better if its loss, or a score of which lower is better, is lower. Diverged runs
-  are left out. `save` writes `compare.html`, `compare.json`, `compare.csv` and figures
+  are left out, and those of which the output is undefined, as a note says. `save` writes `compare.html`, `compare.json`, `compare.csv` and figures
   into the folder `report` of A's results, in its subfolder `against_<B>`. A test set other
   than the recipe's first, a chosen epoch, `where` and an output other than the first add a
   subfolder each above that, such as `report/lr=0.02/against_lr=0.05`.
 
   Args:
-    a: results folder of A.
-    others: results folders of B, C and so on; that of A by default.
+    a: results folder of A; or a table of scores, a row for each run: a frame of pandas or
+      polars, or a file (`.csv`, `.tsv`, `.parquet`, `.xlsx`, `.json`, `.jsonl`).
+    others: results folders or tables of B, C and so on; that of A by default.
     where: column -> value or values. Takes only the runs of A that have them. Swept
       columns must be named.
     against: likewise for the others.
+    by: columns of a single folder or table whose values are compared, such as "model",
+      every two of them. `where` takes runs of all of them then, and `against` is the one
+      that all others are compared with. By default the columns of text of a table.
     over: swept columns that are not what is asked about, such as ["optimizer"]: runs of
       the same seeds are averaged over their values, and these means are compared as runs
       are. Seeds that lack a value are left out.
@@ -256,8 +269,8 @@ def compare(
       pairs could show nothing. True pairs the finished
       runs row by row, False compares all against all.
     output: which output of role class, loss or score; by default the first of A.
+    **columns: what the columns of a table are: see `ScoreColumns`.
 
-  Of a folder of searches the best trial of each search is compared: searches are the runs.
 
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
@@ -277,24 +290,39 @@ def compare(
     margin = _check_margin(margin)
   if paired not in (None, True, False):
     raise UserError(f"paired is {paired!r:.100}: give True, False or None")
-  _check_number_of_sides(others, against)
   # A text is a sequence of letters, not of columns.
   over = (over,) if isinstance(over, str) else tuple(over)
+  # Two choices of one table's rows, rather than all values of a column.
+  chosen = () if by or not (where and against) else tuple({**where, **against})
+  rows = None if chosen else where
+  a, *others = [
+    read_source(source, by, rows, chosen, columns) for source in (a, *others)
+  ]
+  if isinstance(a, ScoreTable) and not chosen:
+    by, where = a.by, None
+  _check_number_of_sides(others, against, by)
 
-  first = read_side(a, where, "where", test_set, epoch, output, over)
-  sides = {"A": first}
-  # Without a second folder, two values of one folder are compared.
-  for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
-    side = read_side(folder, against, "against", test_set, epoch, first.output, over)
+  read = functools.partial(
+    read_side, test_set=test_set, epoch=epoch, output=output, over=over
+  )
+  if by and not others:
+    sides = sides_by_value(a, by, where, read)
+    pairs = _pairs_of_values(sides, against)
+  else:
+    sides = {"A": read(a, where, "where")}
+    # Without a second folder, two values of one folder are compared.
+    for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
+      sides[letter] = read(folder, against, "against", output=sides["A"].output)
+    pairs = _pairs_of_names(sides, all_pairs)
+  first, *rest = sides.values()
+  for side in rest:
     check_comparable(first, side)
-    sides[letter] = side
 
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
-  pairs = _pairs_of_names(sides, all_pairs)
   comparisons = _compare_all(pairs, sides, paired, gamma, margin, quantity)
 
   warnings = [_warnings(sides, c.names) for c in comparisons]
@@ -309,9 +337,14 @@ def compare(
     list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
     comparison_document(compared),
     {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
-    _page_folder(a, others, first, where, against, test_set),
+    _page_folder(a, others, first, where, against, by, test_set),
     command_to_repeat(
-      "compare", (a, *others), where=where, against=against, epoch=epoch
+      "compare",
+      (a, *others),
+      by=None if isinstance(a, ScoreTable) else by,
+      where=where,
+      against=against,
+      epoch=epoch,
     ),
   )
 
@@ -323,8 +356,10 @@ def _check_margin(margin: float) -> float:
   return margin
 
 
-def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
-  if not others and not against:
+def _check_number_of_sides(
+  others: Sequence[Source], against: Where, by: Sequence[str] | str | None
+) -> None:
+  if not others and not against and not by:
     raise UserError(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       f"{option('against', {'lr': 0.05})}"
@@ -334,6 +369,37 @@ def _check_number_of_sides(others: Sequence[Folder], against: Where) -> None:
     raise UserError(
       f"{len(others) + 1} results folders: give at most {len(LETTERS)} at once"
     )
+
+
+def _pairs_of_values(
+  sides: Mapping[str, Side], against: Where
+) -> list[tuple[str, str]]:
+  """Return every two of the sides, or each with the one that has the values `against`.
+
+  Raises:
+    UserError: none has, or several have.
+  """
+  if not against:
+    return list(itertools.combinations(sides, 2))
+  chosen = []
+  for name, side in sides.items():
+    values = side.where or {}
+    if all(values.get(column) == value for column, value in _single(against).items()):
+      chosen.append(name)
+  if len(chosen) != 1:
+    raise UserError(
+      f"{option('against')} is {format_values(against)}: give the values of one of "
+      f"{', '.join(sides)}"
+    )
+  return [(name, chosen[0]) for name in sides if name != chosen[0]]
+
+
+def _single(against: Where) -> dict[str, Any]:
+  """Return column -> value, which the command line gives as a list of one."""
+  values = {}
+  for column, value in (against or {}).items():
+    values[column] = np.atleast_1d(value)[0]
+  return values
 
 
 def _pairs_of_names(
@@ -463,19 +529,17 @@ def _warnings(sides: Mapping[str, Side], names: tuple[str, str]) -> list[str]:
 
 
 def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
-  """Return what a run stands for, if it is not a run of its own."""
+  """Return of which runs there is no number, and what a run stands for, if it is not a
+  run of its own.
+  """
   remarks = []
-  searched = []
   for name, side in sides.items():
-    if "search" in side.opened.attrs:
-      searched.append(name)
-  if searched:
+    if side.undefined:
+      remarks.append(f"{name}: {side.undefined}")
+  levels = next(iter(sides.values())).levels
+  if levels:
     remarks.append(
-      f"A run of {' and of '.join(searched)} is the best trial of a search."
-    )
-  if over:
-    remarks.append(
-      f"A run stands for the mean over {format_values(sides['A'].levels)} of runs of "
+      f"A run stands for the mean over {format_values(levels)} of runs of "
       "the same seeds."
     )
   return remarks
@@ -504,13 +568,17 @@ def comparison_document(compared: Compared) -> Document:
   details = _details(compared)
   sentences = list(itertools.chain(*compared.sentences))
   names = list(_short_names(sides).values())
+  understood = how_read(side.opened for side in sides.values())
+  about = f"{quantity.name} · test set: {compared.test_set}"
+  if understood:
+    about = " ".join([f"{quantity.name} ·", *understood])
   return Document(
     name="compare",
     title=f"{names[0]} against {', '.join(names[1:])}",
-    under=f"{quantity.name} · test set: {compared.test_set}",
+    under=about,
     brief=[Section(sentences=sentences, tables=_brief_tables(compared)), *details],
-    # They are among the first sentences.
-    notes=(),
+    # Others are among the first sentences.
+    notes=understood,
     sections=[
       _top_section(compared),
       Section("Figures", figures=_figures(compared)),
@@ -572,6 +640,10 @@ def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:
   folders = pages.short_names([side.folder for side in sides.values()])
   names = {}
   for (letter, side), folder in zip(sides.items(), folders, strict=True):
+    if letter not in LETTERS:
+      # A value of one folder is called by itself.
+      names[letter] = letter
+      continue
     # What follows the folder: the selected runs, and the epoch.
     rest = side.name.removeprefix(str(side.folder))
     names[letter] = f"{folder}{rest}"
@@ -595,25 +667,34 @@ def _differing_settings(sides: Mapping[str, Side]) -> Section:
 
 
 def _page_folder(
-  a: Folder,
-  others: Sequence[Folder],
+  a: Source,
+  others: Sequence[Source],
   first: Side,
   where: Where,
   against: Where,
+  by: Sequence[str] | str | None,
   test_set: str,
-) -> Path | UPath:
+) -> Path | UPath | None:
   """Return the folder for the page of A's comparison with the others, in A's report."""
+  top = report_folder(a)
+  if top is None:
+    return None
   other_names = ", ".join(pages.path_parts(other)[-1] for other in others)
   output = ""
   # The first output's page is where a reader looks first.
   if first.output != first.first_output:
     output = first.output
+  compared = f"against_{pages.join_names(other_names, format_values(against))}"
+  if by and not others:
+    columns = [by] if isinstance(by, str) else by
+    of_one = format_values(against) and f"against {format_values(against)}"
+    compared = pages.join_names(f"by_{'_'.join(columns)}", of_one)
   return pages.nested_folder(
-    as_folder(a) / "report",
+    top,
     *pages.subfolders_of(first.results, test_set),
     format_values(where),
     output,
-    f"against_{pages.join_names(other_names, format_values(against))}",
+    compared,
   )
 
 
@@ -678,7 +759,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   """Return the scores (runs, outputs) of each side, if all have several outputs of role
   score in one unit, of which higher is better; else nothing.
   """
-  outputs = roles(sides["A"].opened)
+  outputs = roles(next(iter(sides.values())).opened)
   names = []
   for name, info in outputs.items():
     if info["role"] == "score":
@@ -724,9 +805,9 @@ def _table_of_scores(compared: Compared) -> Table:
     point, ends = cells(stats.probability_of_improvement, scores[a], scores[b])
     rows.append((f"P({a} > {b}) on one of them", point, ends))
 
-  outputs = scores["A"].shape[1]
+  outputs = next(iter(scores.values())).shape[1]
   caption = f"""All {outputs} scores together (Agarwal 2021), as they are: they must be \
-comparable. Intervals: bootstrap of the runs, on each score for itself."""
+comparable. A run of which one is undefined is left out. Intervals: bootstrap of the runs, on each score for itself."""
   return Table(caption, ("", "value", "95 % interval"), rows)
 
 
@@ -759,7 +840,7 @@ def _labels(sides: Mapping[str, Side]) -> dict[str, str]:
     # A figure leaves the page for a talk, where no table says what a letter is.
     if len(name) > MOST_LETTERS_OF_LABEL:
       name = f"{name[: MOST_LETTERS_OF_LABEL - 1]}…"
-    labels[letter] = f"{letter} ({name})"
+    labels[letter] = name if name == letter else f"{letter} ({name})"
   return labels
 
 
@@ -796,7 +877,7 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
     # Of paired runs those alone that are compared.
     values = compared.comparisons[0].sides
     labelled = {labels[letter]: numbers for letter, numbers in values.items()}
-    draw = _histograms(labelled, sides["A"].examples, quantity)
+    draw = _histograms(labelled, compared.first.examples, quantity)
   else:
     values = {letter: side.finite_values for letter, side in sides.items()}
     labelled = {labels[letter]: numbers for letter, numbers in values.items()}
@@ -891,7 +972,7 @@ def sides_frame(compared: Compared) -> pd.DataFrame:
 
 def _record(compared: Compared) -> dict[str, Any]:
   """Return all numbers, ready for JSON."""
-  first = compared.sides["A"]
+  first = compared.first
   comparison = compared.comparisons[0]
   sides = {}
   for letter, side in compared.sides.items():

@@ -12,8 +12,9 @@ import scipy.stats
 import xarray as xr
 from jaxtyping import Int
 
+from vmapseeds.errors import shortened
 from vmapseeds.reports import plots
-from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS
+from vmapseeds.reports.examples_table import MOST_LETTERS, OF_LOSSES, ORDERS
 from vmapseeds.reports.pictures import ExampleInputs, show_input, tile_pictures
 from vmapseeds.results.by_example import ids_of_results, table_of_votes
 from vmapseeds.results.formatting import show, show_class
@@ -132,7 +133,7 @@ def name_of_example(example: int, runs: MeasuredRuns) -> str:
   ids = ids_of_results(runs.kept, runs.examples).get(EXAMPLE_ID)
   if ids is None:
     return f"#{example}"
-  return str(ids.values[example])
+  return shortened(str(ids.values[example]), MOST_LETTERS)
 
 
 def _pair(pair, runs, inputs):

@@ -13,6 +13,7 @@ from vmapseeds.errors import (
   check_one_of,
   hide_own_frames,
   hide_own_frames_of_methods,
+  shortened,
 )
 from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
@@ -54,6 +55,7 @@ HEADINGS = {
 }
 CLASSES = ("label", "most_voted", "other_class")
 SHARES = ("error_rate", "agreement", "margin", "other_share")
+MOST_LETTERS = 60  # of an id in a table
 Row = dict[str, Any]  # numbers, or None; `id`, a text, if examples have ids
 
 
@@ -103,7 +105,7 @@ def table_of_rows(
   def cell(name: str, value: float | str | None) -> str:
     # An id of the user's.
     if isinstance(value, str):
-      return value
+      return shortened(value, MOST_LETTERS)
     if value is None:
       return show(value, None, "number")
     if name in CLASSES:

@@ -18,6 +18,7 @@ from vmapseeds.errors import UserError, check_one_of, hide_own_frames_of_methods
 from vmapseeds.reports import pages, rendering
 from vmapseeds.reports.documents import Document
 from vmapseeds.reports.groups import Where
+from vmapseeds.results.score_tables import ScoreTable
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
@@ -40,6 +41,19 @@ def check_vector(vector: str | None) -> str:
     return ""
   check_one_of("vector format", vector, rendering.VECTORS)
   return vector
+
+
+def check_page_folder(folder: Path | UPath | None) -> Path | UPath:
+  """Return the folder of pages.
+
+  Raises:
+    UserError: there is none, because results were in memory.
+  """
+  if folder is None:
+    raise UserError(
+      f"these results were not read from a folder: give {option('out')} to save in"
+    )
+  return folder
 
 
 @hide_own_frames_of_methods
@@ -126,11 +140,7 @@ class Findings:
   def _folder_of_page(self, out: Folder | None) -> Path | UPath:
     if out is not None:
       return as_folder(out)
-    if self._folder is None:
-      raise UserError(
-        f"these results were not read from a folder: give {option('out')} to save in"
-      )
-    return self._folder
+    return check_page_folder(self._folder)
 
   @moves_data
   def _repr_html_(self) -> str:
@@ -159,7 +169,7 @@ def print_page(
 
 def command_to_repeat(
   name: str,
-  folders: Sequence[Folder],
+  folders: Sequence[Folder | ScoreTable],
   *,
   by: Sequence[str] | None = None,
   where: Where = None,
@@ -169,7 +179,10 @@ def command_to_repeat(
 ) -> str:
   """Return the command that finds the same again."""
   # As `vmapseeds` takes it, also where the call was made in Python: one form to copy.
-  words = ["vmapseeds", name, *map(str, folders)]
+  words = ["vmapseeds", name]
+  for folder in folders:
+    # A table's columns are named with it, and by which of them runs are grouped.
+    words += folder.words if isinstance(folder, ScoreTable) else [str(folder)]
   if by is not None:
     words += ["--by", *np.atleast_1d(by).tolist()]
   for flag, condition in (("--where", where), ("--against", against)):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from vmapseeds.errors import UserError, check_one_of, option
+from vmapseeds.errors import UserError, as_float64, check_one_of, option
 from vmapseeds.results.units import columns, is_seed
 from vmapseeds.training.runs import as_text, format_value
 
@@ -61,6 +61,8 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
     _check_column(results, name)
     column = results[name].values
     wanted = _wanted_values(name, condition, column)
+    if column.dtype.kind == "f":
+      wanted = _as_shown(wanted, values_of(results, name))
     unknown = wanted[~np.isin(wanted, column)]
     if unknown.size:
       values = _format_column(name, values_of(results, name))
@@ -90,15 +92,36 @@ def _wanted_values(
   are_names = column.dtype.kind == "U"
   try:
     if are_names:
-      wanted = np.array([as_text(name, value) for value in listed])
+      wanted = np.array([_text_in_column(name, value, column) for value in listed])
     else:
-      wanted = np.array(listed).astype(np.float64)
+      wanted = as_float64(np.array(listed))
   except (TypeError, ValueError):
     wanted = np.empty(0)
   if not wanted.size or wanted.ndim > 1:
     kind = "name" if are_names else "number"
     raise UserError(f"{name} is {condition!r:.100}: give a {kind} or several")
   return wanted
+
+
+def _text_in_column(name: str, value: Value, column: np.ndarray) -> str:
+  """Return a wanted value as the column has it: also None, or a number, by its word, as
+  the command line and tables spell it.
+  """
+  text = as_text(name, value)
+  if text not in column and value in column:
+    return str(value)
+  return text
+
+
+def _as_shown(wanted: np.ndarray, values: Sequence[Value]) -> np.ndarray:
+  """Return wanted numbers, each that no run has as the value that is shown alike."""
+  shown = {format_value(value): value for value in values}
+  nearest = []
+  for value in wanted.tolist():
+    if value not in values:
+      value = shown.get(format_value(value), value)
+    nearest.append(value)
+  return np.array(nearest, np.float64)
 
 
 def group_runs(

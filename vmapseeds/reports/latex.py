@@ -19,6 +19,9 @@ CHARACTERS = {
   "±": r"$\pm$",
   "²": r"$^2$",
   "–": "--",
+  "…": r"\ldots{}",
+  "×": r"$\times$",
+  "∞": r"$\infty$",
   "\n": " ",
   "\N{NO-BREAK SPACE}": "~",
 }

@@ -6,7 +6,7 @@ import hashlib
 import os
 import urllib.parse
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from vmapseeds.errors import MAX_NAME_LENGTH, UserError, option
 from vmapseeds.machine import commit
 from vmapseeds.reports import rendering
 from vmapseeds.reports.documents import Document, Figure
+from vmapseeds.results.score_tables import ScoreTable
 from vmapseeds.store.files import Folder, as_folder, is_remote, write
 
 MAX_FOLDER_BYTES = 255  # of a folder's name
@@ -107,8 +108,12 @@ def describe_page_origin(call: str) -> str:
   return f"{call}, {version}, {now:%Y-%m-%d %H:%M} UTC"
 
 
-def path_parts(folder: Folder) -> tuple[str, ...]:
-  """Return the parts of a folder's absolute path or URL. The last is its name."""
+def path_parts(folder: Folder | ScoreTable) -> tuple[str, ...]:
+  """Return the parts of a folder's absolute path or URL, the last of which is its name.
+  A table has its name alone.
+  """
+  if isinstance(folder, ScoreTable):
+    return (folder.name,)
   path = as_folder(folder)
   if is_remote(path):
     whole = str(path)
@@ -117,7 +122,7 @@ def path_parts(folder: Folder) -> tuple[str, ...]:
   return tuple(whole.rstrip("/").split("/"))
 
 
-def short_names(folders: list[Folder]) -> list[str]:
+def short_names(folders: Sequence[Folder | ScoreTable]) -> list[str]:
   """Return the shortest path endings that tell the folders apart."""
   parts = [path_parts(folder) for folder in folders]
   longest = max(len(path) for path in parts)

@@ -1,7 +1,7 @@
 """Plan a study from the runs of a pilot."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -26,11 +26,12 @@ from vmapseeds.reports.runs_needed import (
   unit_of,
 )
 from vmapseeds.reports.sides import Side, designs_of_rows, matched_rows, read_side
+from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
 from vmapseeds.reports.verdict import POWER, amount, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count, show
 from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs
+from vmapseeds.results.score_tables import ScoreColumns
 from vmapseeds.results.units import describe_units
-from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 Pairs = tuple[stats.Design, stats.Design]  # of runs with the same seeds
@@ -62,8 +63,8 @@ class SampleSizes(Findings):
 @hide_own_frames
 @moves_data
 def sample_size(
-  a: Folder,
-  b: Folder | None = None,
+  a: Source,
+  b: Source | None = None,
   *,
   detect: float | None = None,
   power: float = POWER,
@@ -72,6 +73,7 @@ def sample_size(
   test_set: str = "test",
   epoch: int | None = None,
   output: str | None = None,
+  **columns: Unpack[ScoreColumns],
 ) -> SampleSizes:
   """Return how many runs it takes for a mean, a difference and a variance, from a pilot
   of some runs: 10 to 30 are enough for the first two. Nothing is printed or written.
@@ -81,8 +83,9 @@ def sample_size(
     vs.sample_size("results/pilot", detect=0.5).print()
 
   Args:
-    a: results folder of the pilot.
-    b: results folder of a second pilot, whose runs have the same seeds: it says how
+    a: results folder of the pilot; or a table of scores, a row for each run: a frame of
+      pandas or polars, or a file. Of several models name one in `where`.
+    b: results folder or table of a second pilot, whose runs have the same seeds: it says how
       alike runs of the same seed are, and so how many pairs a difference takes.
     detect: x in the unit that is printed, percentage points of accuracy: the mean is
       wanted to ± x, and a true difference of x between two recipes is to be shown. By
@@ -93,6 +96,7 @@ def sample_size(
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
     output: which output of role class, loss or score; by default the first of A.
+    **columns: what the columns of a table are: see `ScoreColumns`.
 
   Returns:
     a `SampleSizes`: `tables` and `notes`; `print` and `save` it. It is also the sequence
@@ -106,19 +110,30 @@ def sample_size(
   power = _check_power(power)
   if detect is not None:
     detect = _check_detect(detect)
+  needed = tuple({**(where or {}), **(against or {})})
+  a = read_source(a, None, None, needed, columns)
+  if b is not None:
+    b = read_source(b, None, None, needed, columns)
   side = read_side(a, where, "where", test_set, epoch, output)
   # Joint errors grow with the square of the examples, and no sample size asks for them.
   runs = measure_runs(side.opened, side.output, pairs=False)
   # Without a spread between runs every question would take one run.
   if not is_pilot(runs):
+    those = "that did not diverge"
+    if runs.undefined:
+      those = f"of which {runs.output} is defined"
     raise UserError(
-      f"{a} has {run_count(runs.runs)} that did not diverge: a plan needs at least "
+      f"{a} has {run_count(runs.runs)} {those}: a plan needs at least "
       f"{LEAST_PILOT} that differ, and better 10 to 30"
     )
   pairs = None
   correlation = ""
+  notes = [side.undefined]
   if b is not None or against:
-    other = read_side(b or a, against, "against", test_set, epoch, side.output)
+    other = read_side(
+      a if b is None else b, against, "against", test_set, epoch, side.output
+    )
+    notes.append(other.undefined and f"{other.name}: {other.undefined}")
     pairs = _pairs_of_runs(side, other)
     correlation = _describe_correlation(side, other, pairs)
 
@@ -129,13 +144,15 @@ def sample_size(
   questions = count_runs_needed(runs, wanted, power, pairs)
   told = _would_have_told(runs, pairs, wanted)
   seconds = runs_needed.seconds_of_a_run(a)
-  subfolders = pages.subfolders_of(side.results, test_set)
+  folder = report_folder(a)
+  if folder is not None:
+    folder = pages.nested_folder(folder, *pages.subfolders_of(side.results, test_set))
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
-    document=plan_document(side, runs, questions, (correlation, told), seconds),
+    document=plan_document(side, runs, questions, (correlation, told), seconds, notes),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
-    folder=pages.nested_folder(as_folder(a) / "report", *subfolders),
+    folder=folder,
     call=command_to_repeat(
       "sample-size", folders, where=where, against=against, epoch=epoch
     ),
@@ -209,9 +226,11 @@ def plan_document(
   questions: Sequence[RunsNeeded],
   said: tuple[str, str],
   seconds: float | None,
+  notes: Sequence[str] = (),
 ) -> Document:
   """Return how many runs each question takes. `said` are a sentence on the correlation of
   pairs and one on what the pilot would have shown; `seconds` is how long a run took.
+  Empty notes are left out.
   """
   design = runs.design
   assert design is not None
@@ -236,7 +255,7 @@ is above 0: a second folder with the same seeds measures it."""
     title=f"How many runs? {side.name}",
     under=f"{runs.of.name} of {count}",
     brief=[section],
-    notes=(),
+    notes=[*how_read([side.opened]), *filter(None, notes)],
     sections=[section],
     record=[_record_of_need(need, seconds) for need in questions],
   )

@@ -57,7 +57,8 @@ def print_brief(document: Document, console: Console, page: str = "") -> None:
   for note in document.notes:
     console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
   if page:
-    print_line(page, console)
+    # A path is copied whole.
+    console.print(page, soft_wrap=True, highlight=False, markup=False)
 
 
 def _print_section(section: Section, console: Console) -> None:
@@ -72,10 +73,11 @@ def _print_section(section: Section, console: Console) -> None:
 
 
 def print_line(text: str, console: Console) -> None:
-  """Print a text as it is. Only the terminal wraps it, so that output can be searched
-  and piped.
+  """Print a text: a terminal has it wrapped at its width. Elsewhere it stays one line,
+  so that output can be searched and piped.
   """
-  console.print(text, soft_wrap=True, highlight=False, markup=False)
+  to_file = not console.is_terminal
+  console.print(text, soft_wrap=to_file, highlight=False, markup=False)
 
 
 def terminal_table(table: Table | GroupedTable) -> rich.table.Table:

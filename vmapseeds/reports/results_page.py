@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
@@ -27,7 +27,6 @@ from vmapseeds.reports import (
   plots,
   rendering,
   runs_needed,
-  search_section,
   sweeps,
 )
 from vmapseeds.reports.documents import (
@@ -43,6 +42,7 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.findings import (
   Findings,
   check_format,
+  check_page_folder,
   check_vector,
   command_to_repeat,
   print_page,
@@ -50,6 +50,12 @@ from vmapseeds.reports.findings import (
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
 from vmapseeds.reports.pictures import ExampleInputs, find_inputs
+from vmapseeds.reports.sources import (
+  Source,
+  open_source,
+  read_source,
+  report_folder,
+)
 from vmapseeds.reports.summaries import (
   BY_VERSIONS,
   format_setting,
@@ -67,16 +73,18 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.measured_runs import AllDiverged, MeasuredRuns, roles
-from vmapseeds.results.opening import load_into_memory, open_results, resolve_test_set
+from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
+from vmapseeds.results.opening import load_into_memory, resolve_test_set
+from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
-from vmapseeds.searches.trials import best_runs
+from vmapseeds.results.table_files import is_table
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
 MOST_PAIRED = 50  # runs whose pairs are drawn
+MOST_IN_WORDS = 4  # groups side by side that have a sentence each
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
 _PARTS = {"class": "errors", "loss": "losses"}
@@ -117,7 +125,6 @@ class Part(NamedTuple):
   measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: Summary
   inputs: ExampleInputs = ExampleInputs()
-  searches: Sequence[Section] = ()  # what there is to say of searches
 
 
 class FolderReport(NamedTuple):
@@ -128,10 +135,11 @@ class FolderReport(NamedTuple):
     name: the shortest that tells it from the others; empty of a single folder.
     subfolders: of its pages, for a test set and an epoch.
     parts: its runs, or groups of them.
-    lost: a sentence for each group whose runs all diverged.
+    lost: a sentence for each group that has no statistics, such as one whose runs all
+      diverged.
   """
 
-  folder: Folder
+  folder: Any
   name: str
   subfolders: tuple[str, str]
   parts: list[Part]
@@ -143,9 +151,10 @@ class FolderReport(NamedTuple):
 
   def pages_folder(self, out: Folder | None) -> Path | UPath:
     """Return where its pages are: in the results, or in `out`."""
-    top = as_folder(self.folder) / "report"
     if out is not None:
       top = as_folder(out) / self.name
+    else:
+      top = check_page_folder(report_folder(self.folder))
     return pages.nested_folder(top, *self.subfolders)
 
 
@@ -179,7 +188,7 @@ class Report(Findings):
     else:
       document = document_of(self._parts[0])
     frame = statistics_frame(list(self))
-    top = as_folder(folders[0].folder) / "report"
+    top = report_folder(folders[0].folder)
     super().__init__(document, {"statistics": frame}, top, call)
 
   def __len__(self) -> int:
@@ -252,9 +261,9 @@ class Report(Findings):
 
     self.page = self._pages[0]
     if len(self._folders) > 1:
-      top = as_folder(self._folders[0].folder) / "report" / "side_by_side"
-      if out is not None:
-        top = as_folder(out)
+      top = self._folder_of_page(out)
+      if out is None:
+        top = top / "side_by_side"
       self.page = write(top, self.document, table=self.table, pages=part_pages)
     return self.page
 
@@ -295,16 +304,17 @@ class Report(Findings):
 @hide_own_frames
 @moves_data
 def report(
-  folders: Folder | Sequence[Folder],
+  folders: Source | Sequence[Source],
   *,
   by: Sequence[str] | None = None,
   where: Where = None,
   test_set: str = "test",
   epoch: int | None = None,
   images: Any = None,
+  **columns: Unpack[ScoreColumns],
 ) -> Report:
-  """Return the statistics of results folders, with a section for each output of role
-  class, loss or score. Nothing is printed or written.
+  """Return the statistics of results folders or tables of scores, with a section for each
+  output of role class, loss or score. Nothing is printed or written.
 
   ::
 
@@ -312,14 +322,15 @@ def report(
     report.print()
     report.save()  # results/a/report/report.html
     report.tables["statistics"]
+    vs.report("scores.csv", by="model", score="accuracy").print()
 
-  Of searches the runs are the best of each, and more sections say how they were found.
 
   Runs of different swept values are never pooled unless `by` asks for it: each
   combination of values has its own row in a table, and its own page.
 
   Args:
-    folders: results folders, or one.
+    folders: results folders, or one; or tables of scores, a row for each run: frames of
+      pandas or polars, or files (`.csv`, `.parquet`, `.xlsx`, `.json`, ...).
     by: columns of the runs table that group the runs, such as "lr" or "seed_init". None
       means all swept columns. Runs are pooled over swept columns that are not named,
       and the page says so.
@@ -330,6 +341,7 @@ def report(
       `.npz` file with `x_<test set>` or one array, or a data set as recipes name it.
       They may be pictures, rows of numbers or texts. None means the recipe's data set,
       if it is on the disk.
+    **columns: what the columns of a table are: see `ScoreColumns`.
 
   Returns:
     a `Report`: `tables`, `figures` and `notes`; `print` and `save` it. It is also the
@@ -340,7 +352,10 @@ def report(
     UserError: a folder holds no results, no output with such a role or no finished run, or
       has no such test set, columns or values.
   """
-  folders = _list_of_folders(folders)
+  folders = [
+    read_source(folder, by, where, columns=columns)
+    for folder in _list_of_folders(folders)
+  ]
   names = pages.short_names(folders) if len(folders) > 1 else [""]
   reported = []
   for folder, name in zip(folders, names, strict=True):
@@ -352,7 +367,7 @@ def report(
 
 
 def _read(
-  folder: Folder,
+  folder: Any,
   name: str,
   by: Sequence[str] | None,
   where: Where,
@@ -364,19 +379,21 @@ def _read(
   resolved = resolve_test_set(results.attrs.get("test_sets"), test_set)
   try:
     inputs = find_inputs(images, results, resolved)
+    # All columns of a table that are kept tell runs apart, and rows were chosen.
+    if isinstance(folder, ScoreTable):
+      by = where = None
     grouped = groups.group_runs(results, by, where)
     parts, lost = _parts(grouped, name, str(folder), resolved, inputs)
-    if "search" in results.attrs:
-      parts = _with_searches(parts, folder)
   except UserError as mistake:
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
-  return FolderReport(folder, name, subfolders, parts, lost)
+  # Its page may be saved when the working directory is another.
+  return FolderReport(as_folder(folder), name, subfolders, parts, lost)
 
 
-def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
+def _list_of_folders(folders: Any) -> list[Any]:
   # What is no folder is said where it is opened.
-  if isinstance(folders, Folder) or not np.iterable(folders):
+  if isinstance(folders, Folder) or is_table(folders) or not np.iterable(folders):
     return [folders]
   folders = list(folders)
   if not folders:
@@ -384,15 +401,6 @@ def _list_of_folders(folders: Folder | Sequence[Folder]) -> list[Folder]:
       "no results folder given: name one or more created by `vmapseeds train` or `vmapseeds import`"
     )
   return folders
-
-
-def _with_searches(parts: Sequence[Part], folder: Folder) -> list[Part]:
-  """Return the parts with what there is to say of searches, from all of their trials."""
-  search_sections, record = search_section.sections_of_searches(open_results(folder))
-  return [
-    part._replace(searches=search_sections, summary=part.summary | {"search": record})
-    for part in parts
-  ]
 
 
 @hide_own_frames
@@ -410,12 +418,13 @@ def summary(
   The index has the folder, the values by which runs are grouped, the output and the
   statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
   (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent.
+  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
+  needs them; load its package `booktabs`, and `multirow` for the whole table.
 
   ::
 
     table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(float_format="%.4f"))
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
 
   Args:
     folders: results folders, or one.
@@ -479,8 +488,8 @@ def report_figures(
 
   Returns:
     name -> figure. Names are those of the files that `report` writes: of several groups of
-      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups of which all
-      runs diverged have none.
+      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups without
+      statistics, of which all runs diverged, have none.
 
   Raises:
     UserError: as `report`.
@@ -490,7 +499,7 @@ def report_figures(
   for values, of_group in groups.group_runs(results, by, where):
     try:
       measured = measure_outputs(of_group)
-    except AllDiverged:
+    except NoRunLeft:
       continue
     measured_sections = [summarize_output(runs) for runs in measured]
     named = named_figures(measured, measured_sections)
@@ -536,17 +545,16 @@ def _parts(
   test_set: str,
   inputs: ExampleInputs,
 ) -> tuple[list[Part], list[str]]:
-  """Return the groups of a folder, and a sentence for each whose runs all diverged."""
+  """Return the groups of a folder, and a sentence for each without statistics."""
   parts, lost = [], []
   for values, of_group in grouped:
     group_name = format_values(values)
     try:
       measured = measure_outputs(of_group)
     # One group that learns nothing does not hide the others.
-    except AllDiverged as mistake:
+    except NoRunLeft as mistake:
       all_lost = mistake
-      runs = run_count(of_group.sizes["run"])
-      lost.append(f"{join_names(name, group_name)}: all {runs} diverged.")
+      lost.append(f"{join_names(name, group_name)}: {mistake.why}.")
       continue
 
     summary = summarize(of_group, test_set=test_set, measured=measured)
@@ -670,10 +678,7 @@ def brief_of(part: Part) -> Document:
   for section in summaries_of_outputs(summary):
     tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
     tables += _table_of_sources(section)
-    brief.append(Section(tables=tables))
-  # The first section has the numbers, the others are figures.
-  for section in part.searches[:1]:
-    brief.append(section._replace(heading="", tables=section.tables[:1]))
+    brief.append(Section(lead=section["summary"], tables=tables))
   return Document(
     name="report",
     title=_title(summary),
@@ -695,7 +700,7 @@ def document_of(part: Part) -> Document:
   if folder:
     seconds = runs_needed.seconds_of_a_run(folder)
 
-  page_sections = list(part.searches)
+  page_sections: list[Section] = []
   # Without runs, from numbers alone, a page has no figures.
   for section, runs in itertools.zip_longest(
     summaries_of_outputs(summary), part.measured
@@ -1193,7 +1198,7 @@ its variance is below 0. Bars are 95 % intervals, of what other runs would give.
 
 
 def _open(
-  folder: Folder,
+  folder: Any,
   test_set: str,
   epoch: int | None,
   by: Sequence[str] | None,
@@ -1202,7 +1207,7 @@ def _open(
   """Read a folder, but not its predictions if they are many and stored tallies are of
   exactly these runs.
   """
-  results = open_results(folder, test_set, epoch)
+  results = open_source(folder, test_set, epoch)
   # Of epochs only the numbers of runs are drawn, not predictions or logits.
   by_example = [
     name
@@ -1215,8 +1220,8 @@ def _open(
   # Blocks may be many, so their records are read where they differ alone.
   if results.attrs.get(UPGRADED):
     results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
-  if "search" in results.attrs:
-    results = best_runs(results)
+  if isinstance(folder, ScoreTable):
+    return results
   # Votes of a selection are not stored.
   all_runs = not where and len(groups.group_runs(results, by)) == 1
   if "votes" in results and all_runs:
@@ -1229,12 +1234,9 @@ def _open(
 
 
 def _is_one_sweep(parts: Sequence[Part]) -> bool:
-  """Return whether parts are runs of one folder that differ in values, several of each,
-  and were not chosen by a search.
-  """
+  """Return whether parts are runs of one folder that differ in values, several of each."""
   folders = {part.summary["folder"] for part in parts}
-  # A search has one run of each value, which it chose by what others gave.
-  repeated = all(p.summary["runs"] > 1 and not p.searches for p in parts)
+  repeated = all(p.summary["runs"] > 1 for p in parts)
   swept = sweeps.is_sweep([p.summary["values"] for p in parts])
   return len(folders) == 1 and repeated and swept
 
@@ -1251,7 +1253,10 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
   brief_tables = []
   drawn: Figures = {}
   leads, probabilities = [], {}
+  sentences: list[str] = []
   for noun, rows in outputs.items():
+    if len(rows) <= MOST_IN_WORDS:
+      sentences += [f"{row.part.name}: {row.section['summary']}" for row in rows]
     prefix = noun if len(outputs) > 1 else ""
     tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
     brief_tables.append(short_side_by_side(noun, rows))
@@ -1276,10 +1281,10 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
     name="report",
     title=f"{', '.join(titles)}: side by side",
     under=f"{len(parts)} groups of runs · test set: {parts[0].summary['test_set']}",
-    brief=[Section(tables=brief_tables), Section(sentences=leads)],
+    brief=[Section(tables=brief_tables), Section(sentences=[*leads, *sentences])],
     notes=notes,
     sections=[
-      Section(lead=" ".join(leads), tables=tables),
+      Section(lead=" ".join(leads), sentences=sentences, tables=tables),
       note_section(notes),
       Section("Figures", figures=drawn),
     ],

@@ -3,7 +3,7 @@ runs of the other side belong to them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,17 +11,22 @@ import pandas as pd
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, check_one_of
+from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.results_page import MOST_READ
-from vmapseeds.reports.summaries import format_setting, settings_of
+from vmapseeds.reports.sources import Source, open_source
+from vmapseeds.reports.summaries import format_setting, say_undefined, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
-from vmapseeds.results.opening import COUNTS, load_into_memory, open_results, with_role
+from vmapseeds.results.opening import (
+  COUNTS,
+  converged_runs,
+  load_into_memory,
+  with_role,
+)
+from vmapseeds.results.score_tables import TASK
 from vmapseeds.results.units import design_of, seed_columns
-from vmapseeds.searches.trials import best_runs
-from vmapseeds.store.files import Folder
 
 # What pairs of runs have in common.
 ROW_BY_ROW = "rows of the same number"
@@ -31,7 +36,7 @@ SAME_SEEDS = "the same seeds"
 class Side(NamedTuple):
   """Runs of A or of B, and what is compared of them."""
 
-  folder: Folder
+  folder: Any
   where: Where
   name: str
   first_output: str
@@ -41,6 +46,7 @@ class Side(NamedTuple):
   opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
   levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
+  undefined: str = ""  # a sentence, if the output is undefined in some of the runs
 
   @property
   def values(self) -> np.ndarray:
@@ -48,7 +54,9 @@ class Side(NamedTuple):
 
   @property
   def finite_values(self) -> np.ndarray:
-    """Return the numbers of the runs that did not diverge."""
+    """Return the numbers of the runs that have one: that did not diverge, and of which
+    the output is defined.
+    """
     return self.values[np.isfinite(self.values)]
 
   @property
@@ -67,7 +75,7 @@ class Side(NamedTuple):
 
 
 def read_side(
-  folder: Folder,
+  folder: Any,
   where: Where,
   chosen_by: str,
   test_set: str,
@@ -78,13 +86,9 @@ def read_side(
   """Read the selected runs of a folder, without predictions, logits and counts. Those of
   the same seeds are averaged over the columns `over`.
   """
-  opened = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  opened = open_source(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   outputs = roles(opened)
   first = next(iter(outputs))
-  search = opened.attrs.get("search")
-  if search:
-    opened = best_runs(opened)
-    first = search["measure"].rpartition("/")[2]
   results = opened
 
   name = output
@@ -101,8 +105,11 @@ def read_side(
     results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
+    # Tasks are not what is asked about.
+    over = [*over, *_tasks(results)]
     groups.check_columns(results, over)
     groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
+    undefined = _say_undefined(results, name)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
       results = opened = averaged_over(results, name, over)
@@ -116,7 +123,67 @@ def read_side(
   if epoch is not None:
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  return Side(folder, where, title, first, name, info, results, opened, tested, levels)
+  return Side(
+    folder,
+    where,
+    title,
+    first,
+    name,
+    info,
+    results,
+    opened,
+    tested,
+    levels,
+    undefined,
+  )
+
+
+def _say_undefined(results: xr.Dataset, name: str) -> str:
+  """Return a sentence if an output's number, (run,), is undefined in some of the runs
+  that did not diverge; else "".
+  """
+  values = results[name].values[converged_runs(results)]
+  undefined = int((~np.isfinite(values)).sum())
+  if not undefined:
+    return ""
+  return say_undefined(name, undefined, len(values))
+
+
+def sides_by_value(
+  source: Source,
+  by: str | Sequence[str],
+  where: Where,
+  read: Callable[..., Side],
+) -> dict[str, Side]:
+  """Return a side for each combination of values of the columns `by`, by their names.
+
+  Raises:
+    UserError: there is one alone.
+  """
+  by = [by] if isinstance(by, str) else list(by)
+  opened = groups.select_runs(open_source(source), where)
+  sides = {}
+  for values, _ in groups.group_runs(opened, by):
+    name = format_values(values)
+    # A text alone says what it is.
+    if len(values) == 1 and isinstance(values[by[0]], str):
+      name = str(values[by[0]])
+    sides[name] = read(source, {**(where or {}), **values}, "where")
+  if len(sides) < 2:
+    raise UserError(
+      f"all runs of {source} have {next(iter(sides))}: give columns with two values or "
+      f"more as {option('by')}"
+    )
+  return sides
+
+
+def _tasks(results: xr.Dataset) -> list[str]:
+  """Return the column with tasks, if there are several."""
+  return [
+    name
+    for name in groups.swept_columns(results)
+    if results[name].attrs.get("role") == TASK
+  ]
 
 
 def without_large_arrays(results: xr.Dataset, name: str, role: str) -> xr.Dataset:
@@ -166,7 +233,7 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
 def matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Return the rows of the runs that did not diverge, those of a pair at the same place,
+  """Return the rows of the runs that have a number, those of a pair at the same place,
   and what paired runs have in common (empty if they are not paired).
   """
   kept_a = np.isfinite(ours.values)
@@ -177,7 +244,7 @@ def matched_rows(
         f"{ours.name} has {len(kept_a)} finished runs and {theirs.name} "
         f"{len(kept_b)}: to pair them row by row, give as many of each"
       )
-    # A pair of which one diverged is left out whole.
+    # A pair of which one has no number is left out whole.
     kept_a = kept_b = kept_a & kept_b
 
   for side, kept in ((ours, kept_a), (theirs, kept_b)):
@@ -185,7 +252,11 @@ def matched_rows(
       missing = "runs that did not diverge"
       if paired:
         missing = f"pairs of which neither diverged, with {theirs.name}"
-      raise UserError(f"{side.name} has no finished {missing}: train some first")
+      remedy = "train some first"
+      if ours.undefined or theirs.undefined:
+        missing += f" and of which {side.output} is defined"
+        remedy = "choose another output"
+      raise UserError(f"{side.name} has no finished {missing}: {remedy}")
 
   rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
   if paired:

@@ -13,12 +13,19 @@ import xarray as xr
 
 from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
+from vmapseeds.reports.sources import how_read
 from vmapseeds.results.by_example import ids_of_results, table_of_losses, table_of_votes
 from vmapseeds.results.description import UPGRADED, shown_condition
 from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
-from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs, roles
+from vmapseeds.results.measured_runs import (
+  MeasuredRuns,
+  NoRunLeft,
+  measure_runs,
+  roles,
+)
+from vmapseeds.results.opening import converged_runs
 from vmapseeds.results.statistics import (
   describe_statistic,
   statistic_by_key,
@@ -52,7 +59,9 @@ def summarize(
 ) -> dict[str, Any]:
   """Return all numbers of one campaign on one test set, ready for JSON.
 
-  Runs that diverged are counted and kept out of everything else. Undefined numbers (one
+  Runs that diverged are counted and kept out of everything else. Runs of which an output
+  is undefined are counted and kept out of its statistics alone; an output that is
+  undefined in all runs has a warning and no statistics. Undefined numbers (one
   run, a negative variance under a root) are None, never NaN.
 
   Args:
@@ -69,10 +78,11 @@ def summarize(
     returns for the first output; and `further`, the same for each of the others.
 
   Raises:
-    UserError: no output has a role, no run is finished, or all diverged.
+    UserError: no output has a role, no run is finished, all diverged, or no output is
+      defined.
   """
   measured = measured or measure_outputs(results)
-  kept = measured[0].kept
+  kept = results.isel(run=converged_runs(results))
   settings = settings_of(results, kept)
   # A spread over values is not one over seeds: pages say so beside their title.
   pooled = list(groups.swept_columns(kept))
@@ -80,6 +90,7 @@ def summarize(
     pooled.append("label_map")
   versions = results.attrs["versions"]
   first, *further = [summarize_output(runs) for runs in measured]
+  first["warnings"] += _undefined_outputs(results, measured)
   return {
     "recipe": settings["name"],
     "settings": settings,
@@ -103,7 +114,8 @@ def summarize(
 def settings_of(results: xr.Dataset, kept: xr.Dataset) -> dict[str, Any]:
   """Return the recipe's settings, those that runs have in columns as they have them."""
   settings = json.loads(results.attrs["recipe"])
-  names = set(settings).union(settings.get("values", {}))
+  # A recorded value may be called as what is no setting.
+  names = set(settings).union(settings.get("values", {})) - {"name"}
   # Swept ones have several values, others the one that all runs have.
   for name in groups.columns(kept):
     if name in names:
@@ -133,15 +145,29 @@ def _varied_sources(kept: xr.Dataset) -> list[str]:
 
 
 def measure_outputs(results: xr.Dataset) -> list[MeasuredRuns]:
-  """Return the runs of each output with a role: see `measure_runs`."""
-  return [measure_runs(results, name) for name in roles(results)]
+  """Return the runs of each output with a role, but for outputs that are undefined in
+  all runs: see `measure_runs`.
+
+  Raises:
+    UserError: no run is finished, all diverged, or all outputs are undefined.
+  """
+  measured = []
+  for name in roles(results):
+    try:
+      measured.append(measure_runs(results, name))
+    # One metric that says nothing does not hide the others.
+    except NoRunLeft as mistake:
+      undefined = mistake
+  if not measured:
+    raise undefined
+  return measured
 
 
 def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """Return all numbers of one output.
 
   Returns:
-    `output`, `role`, `runs`, `diverged`; `examples`, `classes` and `class_names`, where there are any;
+    `output`, `role`, `runs`, `diverged`, `undefined` (runs of which the output is); `examples`, `classes` and `class_names`, where there are any;
     `sources`, what `crossed_sources.decompose` returns; `summary`, a few sentences; `warnings`, a sentence each; `pairs`, the pairs of
     examples farthest from independence; of more runs than one `hard_examples`,
     `split_examples` and, of classes, `mislabelled_examples`, the first rows of
@@ -165,6 +191,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "role": runs.role,
     "runs": runs.runs,
     "diverged": runs.diverged,
+    "undefined": runs.undefined,
     "examples": runs.examples,
     "classes": runs.num_classes,
     "class_names": runs.class_names,
@@ -251,7 +278,8 @@ def _skipped_steps(kept: xr.Dataset) -> Iterator[str]:
 
 def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
-  yield from _diverged_runs(runs)
+  yield from how_read([runs.kept])
+  yield from _left_out_runs(runs)
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
   yield from doubts_of_runs(runs.kept)
@@ -264,18 +292,34 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
     yield UNREAD
 
 
-def _diverged_runs(runs: MeasuredRuns) -> Iterator[str]:
-  if not runs.diverged:
-    return
-  count = run_count(runs.diverged)
-  are = "is" if runs.diverged == 1 else "are"
-  if "diverged" in runs.kept.variables:
-    yield f"{count} diverged and {are} left out of every statistic."
-  else:
-    yield (
-      f"{runs.output} is not finite in {count}, which {are} counted "
-      "as diverged and left out of every statistic."
-    )
+def _left_out_runs(runs: MeasuredRuns) -> Iterator[str]:
+  if runs.diverged:
+    are = "is" if runs.diverged == 1 else "are"
+    yield f"{run_count(runs.diverged)} diverged and {are} left out of every statistic."
+  if runs.undefined:
+    yield say_undefined(runs.output, runs.undefined, runs.runs + runs.undefined)
+
+
+def say_undefined(output: str, undefined: int, runs: int) -> str:
+  """Return a sentence about an output that is undefined in some of the runs."""
+  are = "is" if undefined == 1 else "are"
+  return (
+    f"{output} is undefined in {undefined} of {run_count(runs)}, NaN or infinite, which "
+    f"{are} left out of its statistics."
+  )
+
+
+def _undefined_outputs(
+  results: xr.Dataset, measured: Sequence[MeasuredRuns]
+) -> list[str]:
+  """Return a sentence for each output that is undefined in all runs."""
+  defined = {runs.output for runs in measured}
+  count = run_count(len(converged_runs(results)))
+  return [
+    f"{name} is undefined in all {count}, NaN or infinite: it has no statistics."
+    for name in roles(results)
+    if name not in defined
+  ]
 
 
 def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
@@ -333,7 +377,7 @@ def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterato
       )
   has_interval = variance and variance["low"] is not None
   if has_interval and variance["low"] <= 0 <= variance["high"]:
-    yield "The distribution-wise variance may be 0: its interval holds it."
+    yield "The real variance may be 0: its interval holds it."
   # Runs that are all equal have no kurtosis.
   if not sd["value"] or count >= RUNS_FOR_LONG_TAILS:
     return
@@ -397,20 +441,39 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
       f"middle half of the runs has {show_statistic('iqm')} on average."
     )
 
-  parts = "errors" if runs.role == "class" else "losses"
+  return f"{_share_in_words(runs, section)} {noun} is {mean} on average."
+
+
+def _share_in_words(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
+  """Say how much of the variance between runs is noise of the test set, and what would
+  remain without it.
+  """
+  share = statistic_by_key(section, "noise_share")
+  between = f"these {run_count(runs.runs)}"
+  if share["value"] is None:
+    return f"All of {between} have the same {runs.of.name}."
+  interval = ""
+  if share["low"] is not None:
+    interval = f" [{100 * share['low']:.0f}, {100 * share['high']:.0f}]"
   lead = (
-    f"{noun} differs between runs by a standard deviation of {sd}; {parts} that are "
-    f"independent between examples would give {show_statistic('independent_sd')}."
+    f"Of the variance between {between}, {100 * share['value']:.0f} %{interval} is noise "
+    "of the test set"
   )
   # Memorised examples say nothing of new ones.
   if runs.seen:
-    return f"{lead} Runs were trained on some of these examples."
-  if (variance["low"] or 0) > 0:
-    remaining = show_statistic("distribution_sd")
-    return f"{lead} On an infinite test set {remaining} would remain."
-  if (variance["high"] or 0) < 0:
-    return (
-      f"{lead} {parts.capitalize()} spread less than independent ones, by more than "
-      "chance explains."
-    )
-  return f"{lead} No difference between runs beyond this test set can be seen."
+    return f"{lead}; runs were trained on some of these examples."
+
+  sd = show_in_points(statistic_by_key(section, "sd"))
+  real = statistic_by_key(section, "distribution_sd")
+  if real["value"] is None:
+    return f"{lead}: beyond it, no difference between runs can be seen."
+  return (
+    f"{lead}: on endlessly many examples the sd would be {show_in_points(real)} instead "
+    f"of {sd}."
+  )
+
+
+def show_in_points(statistic: Mapping[str, Any]) -> str:
+  """Return a standard deviation or a difference: that of percentages is in points."""
+  shown = show(statistic["value"], statistic["se"], statistic["unit"])
+  return shown.replace(" %", " points")

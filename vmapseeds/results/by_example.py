@@ -45,7 +45,8 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
   alive = np.isfinite(values_of_runs(results, output))
   if not alive.any():
     raise UserError(
-      f"no run is left: {len(alive)} are finished, and all of them diverged"
+      f"no run is left: {len(alive)} are finished, and all of them diverged, or have no "
+      f"{output} that is a number"
     )
   if role_of_output[output] == "loss":
     # Losses may have further axes, such as the tokens of a text.

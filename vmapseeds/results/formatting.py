@@ -8,6 +8,10 @@ import numpy as np
 
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
 TINY = 1e-9  # smaller numbers are shown with an exponent
+# Of numbers that are equal, means and deviations differ by rounding: relative to them,
+# and of fractions, which are at most 1.
+ROUNDING = 1e-13
+ZERO = {"fraction": ROUNDING, "variance": ROUNDING**2}
 WITHOUT_SUFFIX = ("number", "count", "correlation", "p")
 
 
@@ -48,7 +52,8 @@ def show(value: Any, se: Any, unit: str) -> str:
 
   The error has two significant digits, and the value as many decimal places. A value
   without an error, or with an error of 0, has three significant digits and, in percent,
-  at least two decimal places. None and NaN are shown as n/a.
+  at least two decimal places. What is rounding is shown as 0. None and NaN are shown as
+  n/a.
 
   >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
   ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')
@@ -66,7 +71,11 @@ def show(value: Any, se: Any, unit: str) -> str:
     # A count below 10 that is no whole number is an expectation.
     is_expectation = value < 10 and value != round(value)
     return f"{value:.2g}" if is_expectation else f"{value:,.0f}"
-  largest = max(abs(value), abs(se or 0))
+  if se and abs(scale * se) <= ROUNDING * abs(value):
+    se = None
+  largest = max(abs(value), abs(scale * (se or 0)))
+  if largest <= scale * ZERO.get(unit, 0):
+    value, se = 0.0, None
   if unit not in SCALES and 0 < largest < TINY:
     if se:
       return f"{value:.1e} ± {se:.1e}{suffix}"

@@ -12,7 +12,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, safe_name, whole_number
+from vmapseeds.errors import UserError, as_float64, safe_name, whole_number
+from vmapseeds.machine import local_path
 from vmapseeds.results.text_tables import (
   SUFFIXES,
   check_column_names,
@@ -20,9 +21,13 @@ from vmapseeds.results.text_tables import (
   read_values_table,
   without_index,
 )
-from vmapseeds.stats.reading import check_axes, describe_axes, read_array
+from vmapseeds.stats.reading import check_axes, describe_axes, plain_array, read_array
 from vmapseeds.store.files import short_message
-from vmapseeds.training.names import FOLDER_NAMES
+from vmapseeds.training.names import (
+  DIVERGED,
+  FOLDER_NAMES,
+  OF_TEST_SETS,
+)
 
 AXES = {
   "predictions": "runs examples",
@@ -33,7 +38,7 @@ AXES = {
 # nearly all of it.
 FORTRAN_BYTES = 2**31
 # Names that a column of the runs table would share with an array of the folder.
-ARRAY_NAMES = (*FOLDER_NAMES, *AXES, "accuracy", "diverged", "example", "class")
+ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
 SEED = "seed"
 
@@ -67,7 +72,7 @@ class GivenArray:
     self.file: Path | None = None
     self._open: Callable[[], Any]
     if isinstance(array, str | os.PathLike):
-      self.file = Path(array)
+      self.file = local_path(array)
       self._open, self.note = open_file(self.file, kind, header)
     else:
       # Arrays of other libraries stay as they are: a block at a time is converted.
@@ -114,7 +119,7 @@ class GivenArray:
         block = block.float()
       elif dtype.endswith("bfloat16"):
         block = block.astype(np.float32)
-      block = np.asarray(block)
+      block = plain_array(block)
     # A file may have been written on a machine of the other byte order.
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
@@ -229,13 +234,22 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     UserError: it is no such table.
   """
   if isinstance(values, str | os.PathLike):
-    values, _ = read_table(Path(values))
+    values, _ = read_table(local_path(values))
   if isinstance(values, pd.DataFrame):
+    # An index with a name is a column, such as `seed`.
+    values = values.reset_index(
+      [name for name in values.index.names if name is not None]
+    )
     values, _ = without_index(values)
     check_column_names("values", values)
   try:
-    table = {str(name): np.asarray(column) for name, column in dict(values).items()}
-  except (TypeError, ValueError, RuntimeError):
+    # Frames of all libraries have columns.
+    names = values.columns if hasattr(values, "columns") else values.keys()
+    # A series without names of its own is one column, whose rows are numbered.
+    if not all(isinstance(name, str) for name in names):
+      raise TypeError
+    table = {name: np.asarray(values[name]) for name in names}
+  except (AttributeError, TypeError, ValueError, RuntimeError):
     raise UserError(
       f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
     ) from None
@@ -291,8 +305,11 @@ def _column(name, column, runs):
     return np.array(seeds, np.int64)
   for run, value in enumerate(column):
     if not _is_finite(value):
-      raise UserError(f"{name} is {_format(value)} at run {run}: give finite numbers")
-  return column.astype(np.float64)
+      raise UserError(
+        f"{name} is {_format(value)} at run {run}: give finite numbers, "
+        "or leave the column out"
+      )
+  return as_float64(column)
 
 
 def _format(value):

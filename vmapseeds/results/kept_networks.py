@@ -30,6 +30,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
+from vmapseeds.training.moments import from_origin, origin_of
 from vmapseeds.training.networks import layers_of, make_network, product_precision
 from vmapseeds.training.recipe_outputs import VARIABLES
 from vmapseeds.training.recipes import Recipe
@@ -297,9 +298,25 @@ def _apply(recipe, stored):
   if precision in (MIXED, None):
     precision = recipe.precision
   shared_mean, shared_std = _moment(stored["mean"]), _moment(stored["std"])
+  # Of runs with moments of their own, it is all that the folder has.
+  origin = shared_mean
+  if shared_mean is not None and shared_std is not None:
+    origin = origin_of(shared_mean, shared_std)
+    if origin is not None:
+      shared_mean = shared_mean - origin
+
+  def apply(variables, inputs):
+    # Outside of the program, which computes in 32 bits.
+    if origin is None or np.shape(inputs)[-1:] != origin.shape:
+      return apply_in_32_bits(variables, inputs)
+    if isinstance(inputs, jax.core.Tracer):
+      inputs = inputs - jnp.asarray(origin, jnp.float32)
+    else:
+      inputs = from_origin(inputs, origin)
+    return apply_in_32_bits(variables, inputs)
 
   @jax.jit
-  def apply(variables, inputs):
+  def apply_in_32_bits(variables, inputs):
     moments = variables.get("input_moments")
     mean, std = shared_mean, shared_std
     if moments is not None:
@@ -316,9 +333,9 @@ def _apply(recipe, stored):
     if inputs.ndim < 2 or not has_channels:
       raise UserError(f"{problem}: {remedy}")
     if mean is not None:
-      mean = jnp.asarray(mean)
+      mean = jnp.asarray(mean, jnp.float32)
     if std is not None:
-      std = jnp.asarray(std)
+      std = jnp.asarray(std, jnp.float32)
     try:
       with product_precision(precision):
         outputs = model.apply(of_model, normalize(inputs, mean, std))
@@ -340,7 +357,7 @@ def _apply(recipe, stored):
 
 def _moment(stored):
   """Return a folder's mean or standard deviation of inputs, None if it has none."""
-  return None if stored is None else np.asarray(stored, np.float32)
+  return None if stored is None else np.asarray(stored, np.float64)
 
 
 def _remedy_of_inputs(recipe, mean):

@@ -44,7 +44,7 @@ def add_measured(
     path: the results folder.
     test_set: of which test set, empty of a folder without any.
     rows: (runs,), the rows of the runs table.
-    metrics: (runs,) each, NaN for runs that diverged.
+    metrics: (runs,) each, NaN for runs that diverged and where they are undefined.
 
   Raises:
     UserError: the folder cannot be written.
@@ -52,7 +52,7 @@ def add_measured(
   # Metrics that were measured before stay.
   kept = read_measured(path, test_set)
   for name, metric in metrics.items():
-    # None for runs that diverged: JSON has no NaN, and no numbers as keys.
+    # None for what is undefined: JSON has no NaN, and no numbers as keys.
     values = dict.fromkeys(map(str, rows.tolist()))
     for row, value in zip(rows.tolist(), metric.values.tolist(), strict=True):
       if np.isfinite(value):
@@ -118,5 +118,5 @@ def with_measured(
 def _column(
   values: Mapping[str, Any], rows: Int[np.ndarray, " runs"]
 ) -> Float[np.ndarray, " runs"]:
-  # JSON has no NaN: runs that diverged have null, which becomes NaN.
+  # JSON has no NaN: what is undefined is null, which becomes NaN.
   return np.array([values[str(row)] for row in rows.tolist()], float)

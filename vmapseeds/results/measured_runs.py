@@ -19,8 +19,13 @@ from jaxtyping import Float
 from vmapseeds import stats
 from vmapseeds.errors import UserError, option
 from vmapseeds.results.description import count_seen_examples
-from vmapseeds.results.formatting import ACCURACY, Quantity
-from vmapseeds.results.opening import class_names_of, stored_tallies, with_role
+from vmapseeds.results.formatting import ACCURACY, Quantity, run_count
+from vmapseeds.results.opening import (
+  class_names_of,
+  converged_runs,
+  stored_tallies,
+  with_role,
+)
 from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
@@ -37,8 +42,17 @@ MOST_PAIRS = 10  # of examples, that are farthest from independence
 MOST_GAPS = 200  # runs whose logit gaps are read
 
 
-class AllDiverged(UserError):
-  """No run is left whose statistics could be told."""
+class NoRunLeft(UserError):
+  """No run is left whose statistics could be told: all diverged, or the output is
+  undefined in all.
+
+  Attributes:
+    why: that as a clause, such as "all 12 runs diverged".
+  """
+
+  def __init__(self, message: str, why: str):
+    super().__init__(message)
+    self.why = why
 
 
 def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
@@ -93,11 +107,13 @@ def is_higher_better(attributes: Mapping[str, Any]) -> bool:
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
-  """Return an output's number of each run; NaN or infinite for runs that diverged."""
+  """Return an output's number of each run: NaN or infinite where it is undefined, NaN
+  for runs that diverged.
+  """
   attributes = roles(results)[name]
   if attributes["role"] != "class":
     output = results[name].values
-    # Runs that diverged have infinities, whose mean warns.
+    # The mean of infinities warns.
     with np.errstate(all="ignore"):
       values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
   elif "accuracy" in results.variables:
@@ -141,7 +157,8 @@ class RunVariances(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRuns:
-  """The runs that did not diverge, and what the statistics of an output need of them.
+  """The runs that did not diverge and of which an output is a number, and what its
+  statistics need of them.
 
   Attributes:
     kept: their results.
@@ -149,7 +166,8 @@ class MeasuredRuns:
     role: class, loss or score.
     of: what the values are.
     values: (runs,), a number of each run; of tallies in ascending order of errors.
-    diverged: how many runs are left out.
+    diverged: how many runs are left out of all statistics.
+    undefined: of how many others the output is NaN or infinite.
     variances: of role class or loss.
     examples: how many, of role class or loss.
     seen: how many of them a run was trained on, on average.
@@ -168,6 +186,7 @@ class MeasuredRuns:
   of: Quantity
   values: Float[np.ndarray, " runs"]
   diverged: int
+  undefined: int = 0
   variances: Any = None
   examples: Any = None
   seen: float = 0.0
@@ -264,9 +283,12 @@ class MeasuredRuns:
 
 
 def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
-  """Return the runs that did not diverge, with what the statistics of an output need.
+  """Return the runs that did not diverge and of which an output is a number, with what
+  its statistics need.
 
-  A run diverged if the results say so, or if its loss or score is not finite. Tallies
+  A run diverged if the results say so. A sound network may have a metric that is
+  undefined, such as an area under the curve of one class: that run is left out of the
+  statistics of this output alone. Tallies
   are counted from predictions, if there are any. Otherwise they are the stored ones. If
   label maps differ between runs, errors take the place of predictions: 1 is wrong, and
   all labels are 0.
@@ -277,8 +299,9 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     pairs: whether pairs of examples are looked at.
 
   Raises:
-    UserError: no run is finished, or all diverged; or there are neither predictions nor
-      stored tallies of exactly these runs.
+    UserError: no run is finished; all diverged, or the output is undefined in all others
+      (`NoRunLeft`); or there are neither predictions nor stored tallies of exactly these
+      runs.
   """
   attributes = roles(results)[name]
   finished = results.sizes["run"]
@@ -287,20 +310,31 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
       "no run is finished: start `vmapseeds train` again with the same "
       f"{option('out')} to resume"
     )
+  converged = len(converged_runs(results))
+  if not converged:
+    raise NoRunLeft(
+      f"all {finished} finished runs diverged: train with a lower lr",
+      f"all {run_count(finished)} diverged",
+    )
   values = values_of_runs(results, name)
-  # One run that diverged would take the mean and the variance of all with it.
-  alive = np.isfinite(values)
-  if not alive.any():
-    raise AllDiverged(f"all {finished} finished runs diverged: train with a lower lr")
+  # One of these would take the mean and the variance of all with it.
+  is_defined = np.isfinite(values)
+  defined = int(is_defined.sum())
+  if not defined:
+    why = f"{name} is undefined in all {run_count(converged)}"
+    raise NoRunLeft(f"{why}, NaN or infinite: choose another output", why)
   # Choosing runs copies them.
-  kept = results if alive.all() else results.isel(run=np.flatnonzero(alive))
+  kept = results
+  if defined < finished:
+    kept = results.isel(run=np.flatnonzero(is_defined))
   runs = MeasuredRuns(
     kept=kept,
     output=name,
     role=attributes["role"],
     of=quantity_of(name, attributes),
-    values=values[alive],
-    diverged=int((~alive).sum()),
+    values=values[is_defined],
+    diverged=finished - converged,
+    undefined=converged - defined,
   )
   # A score has no examples, and so no test set whose luck could be told apart.
   if runs.role == "score":

@@ -16,6 +16,7 @@ from vmapseeds.results.measured_runs import MeasuredRuns
 from vmapseeds.results.opening import with_role
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.intervals import mean_over_pairs_se, nonnegative_interval
+from vmapseeds.stats.variance import share_of_variance
 
 MOST_LOGITS = 2**28  # that are read for the runs' mean probability
 UNDEFINED = (
@@ -26,7 +27,7 @@ NEGATIVE = (
   "test set."
 )
 NO_RUNS_SUFFICE = (
-  "No number of runs can be named: the distribution-wise variance is not above 0 here."
+  "No number of runs can be named: the real variance is not above 0 here."
 )
 SEEN = (
   "Not said: runs were trained on some of these test examples, which are no sample of new "
@@ -165,6 +166,17 @@ def measure_distribution_sd(runs: MeasuredRuns) -> Measurement:
   if not high > 0:
     root = root._replace(interval=(None, None))
   return root
+
+
+def measure_noise_share(runs: MeasuredRuns) -> Measurement:
+  independent = runs.variances.independent.value
+  seen = stats.variance_over_runs(runs.values)
+  low, high = seen.interval
+  return Measurement(
+    share_of_variance(independent, seen.value),
+    None,
+    (share_of_variance(independent, high), share_of_variance(independent, low)),
+  )
 
 
 def measure_runs_for_variance(runs: MeasuredRuns) -> Measurement:

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.errors import UserError, hide_own_frames, option
+from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -216,12 +216,6 @@ def check_same_programs(
   if mine["data_digest"] == theirs["data_digest"]:
     recipe = replace_dataset_in_json(recipe, json.loads(mine["recipe"]).get("dataset"))
   expected = theirs | {"recipe": recipe}
-  # Two folders both have a search 0, of other trials.
-  if mine.get("search"):
-    raise UserError(
-      f"{source.path} holds searches, which are numbered within their folder: extend one "
-      f"with {option('searches')}, or compare the folders"
-    )
   # What is kept of each run is in the programs too.
   if mine["kept"] != theirs["kept"]:
     check_outputs(source, first, other, use)

@@ -16,6 +16,7 @@ from vmapseeds.errors import (
   check_class_names,
   check_one_of,
   hide_own_frames,
+  option,
   whole_number,
 )
 from vmapseeds.machine import free_host_memory
@@ -139,13 +140,18 @@ def _of_epoch(results, path, epoch):
   if epoch is None:
     return results
   epochs = []
-  if "epoch" in results.variables:
+  # Recorded runs may have a value of that name.
+  if "epoch" in results.dims:
     epochs = results.epoch.values.tolist()
   whole_epoch = whole_number(epoch)
   if whole_epoch not in epochs:
     remedy = "train with evaluate_every to have any"
     if epochs:
       remedy = f"give one of {', '.join(map(str, epochs))}"
+    elif "epoch" in results.variables:
+      remedy = (
+        f"epoch is a value of these runs, choose {option('where', {'epoch': epoch})}"
+      )
     raise UserError(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
 
   at_epoch = results.sel(epoch=whole_epoch, drop=True)

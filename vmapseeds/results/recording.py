@@ -8,6 +8,7 @@ From PyTorch:
     recorder.add(logits=train(seed)(images), seed=seed)
 """
 
+import copy
 import functools
 import json
 import math
@@ -16,7 +17,6 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from vmapseeds.errors import (
   say,
   warn,
 )
+from vmapseeds.machine import local_path
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
@@ -142,6 +143,8 @@ class Recorder:
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
     self._labels: ArraysBySet = {}
     if labels is not None:
+      # They are written with the first runs, until when the caller may change them.
+      labels = copy.deepcopy(labels)
       self._labels = arrays_by_test_set("labels", labels, header)
     if progress:
       say_notes(self._labels)
@@ -755,7 +758,7 @@ def import_runs(
     )
   runs = arrays_by_test_set(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
-    values, note = read_table(Path(values))
+    values, note = read_table(local_path(values))
     if progress and note:
       say(note)
   if progress:

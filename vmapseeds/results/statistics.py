@@ -175,7 +175,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
       name=f"independent_{parts}_sd",
       key="independent_sd",
       group="variance",
-      label=f"sd if {parts} were independent",
+      label="test-set noise",
       reading=(
         f"Were the {parts} of a run independent between examples, runs would differ by a "
         "standard deviation of {}."
@@ -187,13 +187,30 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
       ),
       estimate=measurements.measure_independent_sd,
       over="runs",
-      heading="sd if indep.",
+    ),
+    Statistic(
+      name="noise_share",
+      group="variance",
+      unit="fraction",
+      label="share of test-set noise",
+      reading=(
+        "{} of the variance between runs is noise of the test set: so much is what "
+        f"{parts} that are independent between examples would give."
+      ),
+      definition=(
+        f"The independent-{parts} variance over the variance between runs, at most 100 % "
+        "(Jordan 2024, sections 3.2 and 3.3); interval: by the jackknife of the variance "
+        "over runs."
+      ),
+      estimate=measurements.measure_noise_share,
+      over="runs",
+      heading="noise share",
     ),
     Statistic(
       name="distribution_variance",
       group="variance",
       unit=SQUARED,
-      label="distribution-wise variance",
+      label="real variance",
       reading=(
         "This variance, {}, would remain on an infinite test set; noise can make the "
         "estimate negative."
@@ -209,7 +226,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
     Statistic(
       name="distribution_sd",
       group="variance",
-      label="distribution-wise sd",
+      label="real sd",
       reading="On an infinite test set runs would differ by a standard deviation of {}.",
       definition=(
         "Square root of the distribution-wise variance where that is not negative "
@@ -217,16 +234,14 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
       ),
       estimate=measurements.measure_distribution_sd,
       over="runs",
-      heading="distr. sd",
+      heading="real sd",
     ),
     Statistic(
       name="runs_for_variance",
       group="variance",
       unit="count",
-      label="runs for distr. variance ± 10 %",
-      reading=(
-        "About {} runs in all would give the distribution-wise variance to within 10 %."
-      ),
+      label="runs for real variance ± 10 %",
+      reading="About {} runs in all would give the real variance to within 10 %.",
       definition=(
         "1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan "
         "2024)."

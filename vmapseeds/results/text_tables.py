@@ -149,6 +149,8 @@ def _encoding(file: Path) -> str:
 class _Reading(NamedTuple):
   """A way to read a file; the smallest is the best."""
 
+  minus_numbers: int  # cells below the first line that are numbers
+  is_one_column: bool
   texts: int  # cells below the first line that are no numbers
   minus_columns: int
   place: int  # unique, so that layouts are never compared
@@ -159,8 +161,8 @@ class _Reading(NamedTuple):
 def _understood(file: Path) -> tuple[TextFormat, pd.DataFrame]:
   """Return how a file is written, and its first lines as texts.
 
-  Of all ways to separate columns that give every line equally many, the first is taken
-  under which all lines below the first are numbers, or else the first.
+  Of all ways to separate columns that give every line equally many, the one is taken
+  under which most cells are numbers, then the fewest texts.
   """
   encoding = _encoding(file)
   readings: list[_Reading] = []
@@ -176,12 +178,15 @@ def _understood(file: Path) -> tuple[TextFormat, pd.DataFrame]:
       layout = TextFormat(encoding, separator, decimal)
       texts = sum(_is_text(cell, layout) for cell in np.ravel(body))
       columns = head.shape[1]
-      readings.append(_Reading(texts, -columns, len(readings), layout, head))
+      readings.append(
+        _Reading(
+          texts - body.size, columns == 1, texts, -columns, len(readings), layout, head
+        )
+      )
 
-  # The fewest texts, then the most columns, then the first that was tried.
   best = min(readings, default=None)
-  is_one_column = best is not None and best.texts > 0 and best.minus_columns == -1
-  if best is None or (is_one_column and _has_separators(readings[0].head)):
+  is_text = best is not None and best.texts > 0 and best.is_one_column
+  if best is None or (is_text and _has_separators(readings[0].head)):
     raise UserError(
       f"{file} is no table: its lines have different numbers of columns, whether "
       "separated by commas, semicolons, tabs or spaces"

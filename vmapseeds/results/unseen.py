@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Bool, Int
 
 from vmapseeds import stats
-from vmapseeds.errors import UserError, hide_own_frames, option, safe_name
+from vmapseeds.errors import UserError, hide_own_frames, option
 from vmapseeds.results.by_example import (
   count_classes,
   open_with_held_out,
@@ -30,7 +30,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
-from vmapseeds.training.recipes import METRICS, RegisteredNames
+from vmapseeds.training.recipes import METRICS, RegisteredNames, check_metric_name
 
 
 @hide_own_frames
@@ -145,8 +145,10 @@ def measure(
     test_set: which test set, if `results` is a folder.
 
   Returns:
-    of each metric a variable (run,), NaN for runs that diverged. Its attributes have
-      `mean`, `se`, `low` and `high` (95 % interval) over the runs, and `ensemble`: of
+    of each metric a variable (run,), NaN for runs that diverged and where it is
+      undefined. Its attributes have
+      `mean`, `se`, `low` and `high` (95 % interval) over the other runs, NaN without any;
+      `undefined`, in how many sound runs it is; and `ensemble`: of
       the runs' mean probability, or mean output where targets are no classes. Of runs
       that hold examples out, each is measured on its own, and the ensemble of those that
       had not seen an example on all that some run held out.
@@ -267,7 +269,7 @@ def _check_metric(
   name: str, name_or_function: Any, targets: np.ndarray, classes: int | None
 ) -> run_metrics.Metric:
   """Return a metric; raise `UserError` if it does not fit the targets."""
-  safe_name("metric", name)
+  check_metric_name(name)
   allowed = RegisteredNames(METRICS, "a function of (outputs, targets)")
   allowed.check(f"metric {name}", name_or_function)
   metric = run_metrics.metric_of(name, name_or_function)
@@ -277,8 +279,12 @@ def _check_metric(
 
 def _summarize(values: np.ndarray) -> dict[str, Any]:
   """Return what is known of a metric over the runs, as the attributes that have it."""
-  mean = stats.mean_over_runs(values)
+  is_defined = np.isfinite(values)
+  mean = stats.Estimate(np.nan)
+  if is_defined.any():
+    mean = stats.mean_over_runs(values[is_defined])
   return {
+    "undefined": int((~is_defined).sum()),
     "mean": float(mean),
     "se": float(mean.se),
     "low": float(mean.low),
@@ -296,10 +302,14 @@ def _ensemble(kept: _KeptOutputs) -> tuple[jax.Array, jax.Array]:
   if kept.classes is None:
     together = _mean_of(outputs, mask)
   else:
-    mean = _mean_of(scipy.special.softmax(outputs, axis=-1), mask)
-    # Metrics take log probabilities as logits: softmax gives the mean back.
-    with np.errstate(divide="ignore"):
-      together = np.log(mean)
+    # Metrics take log probabilities as logits: softmax gives the mean back. Logarithms
+    # still rank probabilities that are 0 or 1 in floating point.
+    log_p = scipy.special.log_softmax(outputs, axis=-1)
+    # What is left out may be NaN.
+    log_p = np.where(mask[..., None], log_p, -np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+      total = scipy.special.logsumexp(log_p, axis=0)
+      together = total - np.log(mask.sum(axis=0))[:, None]
   outputs_of_all = together.astype(np.float32)[unseen_by_some]
   return jnp.asarray(outputs_of_all), jnp.asarray(kept.targets[unseen_by_some])
 

@@ -140,6 +140,7 @@ from vmapseeds.stats.variance import (
   error_rates as error_rates,
   example_error_rates as example_error_rates,
   independent_errors_variance as independent_errors_variance,
+  noise_share as noise_share,
   source_variances as source_variances,
   split_correlation as split_correlation,
   split_covariance as split_covariance,

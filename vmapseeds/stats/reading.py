@@ -2,6 +2,7 @@
 given and what is allowed.
 """
 
+import contextlib
 import re
 from typing import Any, NoReturn
 
@@ -41,7 +42,7 @@ def read_array(
         "first"
       )
     try:
-      x = np.asarray(x)
+      x = plain_array(x)
     except ValueError:
       raise UserError(
         f"{what} has rows of unequal length: give one array, {describe_axes(axes)}"
@@ -53,6 +54,18 @@ def read_array(
       ) from None
   check_axes(what, x.shape, axes, at_least)
   return x
+
+
+def plain_array(x: Any) -> np.ndarray:
+  """Return `x` as an array, of numbers where objects are numbers: pandas' frames of
+  columns such as Int64 become objects.
+  """
+  array = np.asarray(x)
+  if array.dtype.kind == "O" and array.ndim:
+    # Rows of unequal length stay objects.
+    with contextlib.suppress(ValueError):
+      return np.array(array.tolist())
+  return array
 
 
 def check_axes(
@@ -112,7 +125,9 @@ def read_classes(
   if not x.size:
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
-    raise UserError(f"{what} has dtype {x.dtype}: give {contents} integers")
+    raise UserError(
+      f"{_not_whole(what, x)}: give {contents} integers{_remedy(what, x)}"
+    )
   most = np.inf
   allowed = f"{least} or more"
   if num_classes is not None:
@@ -124,6 +139,23 @@ def read_classes(
     outside = (x < least) | (x > most)
     refuse_entry(what, x, outside, axes, f"give {contents} {allowed}", first_run)
   return x
+
+
+def _not_whole(what: str, x: Array) -> str:
+  if x.dtype.kind in "UT":
+    return f"{what} holds texts, such as {str(x.flat[0])!r:.60}"
+  return f"{what} has dtype {x.dtype}"
+
+
+def _remedy(what: str, x: Array) -> str:
+  """Return how entries become class indices. `what` may be "labels of test"."""
+  name = what.partition(" ")[0]
+  if x.dtype.kind in "UT":
+    # Labels and predictions must be numbered alike.
+    return f", such as np.searchsorted(np.unique(labels), {name})"
+  if x.dtype.kind in "bf" and bool((x == np.rint(x)).all()):
+    return f", such as np.asarray({name}).astype(int)"
+  return ""
 
 
 def read_predictions(predictions: object, num_classes: int) -> Array:

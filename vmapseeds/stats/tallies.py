@@ -243,6 +243,7 @@ class Tallies(VoteCounts):
   test_set_variance = _as_tallies_method(variance.test_set_variance)
   independent_errors_variance = _as_tallies_method(variance.independent_errors_variance)
   distribution_variance = _as_tallies_method(variance.distribution_variance)
+  noise_share = _as_tallies_method(variance.noise_share)
   split_correlation = _as_tallies_method(variance.split_correlation)
   split_covariance = _as_tallies_method(variance.split_covariance)
   top_fraction_gain = _as_tallies_method(variance.top_fraction_gain)

@@ -138,12 +138,13 @@ def source_variances(
 
 def _freedom(effects, normal_freedom):
   """Return the degrees of freedom of a mean square: fewer where tails are long."""
-  squares = effects.ravel() ** 2
-  if squares.size < 4 or not squares.any():
+  # Effects that differ by rounding alone have no kurtosis, of which SciPy warns.
+  effects = centred(effects.ravel())
+  if effects.size < 4 or not effects.any():
     return normal_freedom
   # The unbiased estimate of normal effects is 0, and that of others is low.
-  kurtosis = scipy.stats.kurtosis(effects, axis=None, bias=False)
-  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / squares.size)
+  kurtosis = scipy.stats.kurtosis(effects, bias=False)
+  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / effects.size)
 
 
 def _reach(squares, freedom, outside):
@@ -407,6 +408,63 @@ def distribution_variance(
     return se, low, high
 
   return Estimate.deferred(value, uncertainty, level)
+
+
+def noise_share(
+  errors: Given["runs examples"] | Counts,
+  *,
+  level: float = 0.95,
+) -> Estimate:
+  """Return the share of the variance between runs that is noise of the test set: the
+  variance that errors independent between examples would give, over the variance that
+  is seen.
+
+      share = V/S², at most 1
+
+  V is `independent_errors_variance` and S² is `test_set_variance`. Training runs on an
+  endless test set would leave the rest, 1 - share of the variance, up to a factor of
+  n/(n - 1): that is `distribution_variance`. A share of 1 means that the runs differ by
+  no more than the luck of this test set explains.
+
+  The interval is V over the ends of that of S², because V is estimated far more
+  precisely and is taken as known, as in `distribution_variance`. Ends are at most 1. It
+  answers what endlessly many runs on the same test examples would give.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    An `Estimate` from 0 to 1; NaN for a single run, without examples, or where all runs
+    make equally many errors. There is no standard error, and for fewer than three runs
+    no interval (NaN).
+
+  Source: jordan2024, sections 3.2 and 3.3, whose two variances it divides; the interval
+    is ours.
+
+  >>> E = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
+  >>> noise_share(E)
+  0.47 [0.04, 1.00]
+  """
+  counts = counts_of_errors(errors)
+  read_level(level)
+  seen = _variance_of_runs(counts)
+  independent = _independent_variance(counts)
+
+  def uncertainty() -> Uncertainty:
+    low, high = _ends_of_error_rates(counts, level)
+    return (
+      np.nan,
+      share_of_variance(independent, high),
+      share_of_variance(independent, low),
+    )
+
+  return Estimate.deferred(share_of_variance(independent, seen), uncertainty, level)
+
+
+def share_of_variance(part: Given["..."], whole: Given["..."]) -> Float[Array, "..."]:
+  """Return a part of a variance as a share of it, at most 1."""
+  return np.asarray(np.minimum(safe_divide(part, whole), 1))
 
 
 def split_correlation(

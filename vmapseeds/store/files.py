@@ -22,6 +22,7 @@ from typing_extensions import TypeIs
 from upath import UPath
 
 from vmapseeds.errors import Failure, UserError
+from vmapseeds.machine import local_path
 
 # Protocol -> extra of this package that installs what it needs
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -35,8 +36,8 @@ Place = Path | UPath  # on a disk, or behind a URL
 
 
 def as_folder(given: Folder) -> Place:
-  """Return a folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
-  otherwise.
+  """Return a folder given as a path or a URL: an absolute `Path` if it is on a disk, a
+  `UPath` otherwise. What holds it may outlive the working directory.
 
   Raises:
     UserError: it is neither; the URL's protocol cannot be used or its package is not
@@ -56,9 +57,9 @@ def as_folder(given: Folder) -> Place:
       raise UserError(
         f"{text} is no URL, which has two slashes: give it as text, not as a Path"
       )
-    return Path(given)
+    return local_path(given)
   if protocol in ("file", "local"):
-    return Path(rest)
+    return local_path(rest)
   _check_protocol(text, protocol)
   return UPath(text, **_options(protocol))
 

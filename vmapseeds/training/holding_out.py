@@ -20,11 +20,10 @@ from vmapseeds.training.runs import Run
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutEvaluation:
-  """Which examples runs hold out, and whether more than their mean is kept.
+  """Which examples runs hold out.
 
   Attributes:
     validates: whether there are validation examples beside the test examples.
-    kept: whether predictions, losses and logits of the test examples are kept.
     sizes: how many test examples runs may have, ascending.
     whole_loss: whether the loss depends on its batch, and so is one number of all.
     out_of_bag: whether they are those of the training set that the run did not draw, of
@@ -32,7 +31,6 @@ class HeldOutEvaluation:
   """
 
   validates: bool
-  kept: bool
   sizes: Sequence[int]
   whole_loss: bool = False
   out_of_bag: bool = False
@@ -61,7 +59,8 @@ class HeldOutEvaluation:
     places = run[f"{name}_examples"]
     is_example = places < len(data)
     examples = jnp.minimum(places, len(data) - 1)
-    is_kept = self.kept and name == "test"
+    # Of validation examples nothing but their mean is kept.
+    is_kept = name == "test"
     needs_outputs = bool(recipe.metrics) or self.whole_loss
     evaluation = evaluate(
       recipe,

@@ -40,9 +40,33 @@ def smoothed_cross_entropy(
 def squared_error(
   outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
 ) -> Float[Array, " batch"]:
-  """Return the squared error, averaged over the targets of each example."""
-  squares = (outputs.reshape(targets.shape) - targets) ** 2
+  """Return the squared error, averaged over the targets of each example.
+
+  Raises:
+    UserError: outputs have another shape than targets, axes of length 1 apart.
+  """
+  squares = (shaped_as_targets(outputs, targets) - targets) ** 2
   return squares.reshape(len(targets), -1).mean(-1)
+
+
+def shaped_as_targets(
+  outputs: Num[Array, "examples ..."], targets: Num[Array, "examples ..."]
+) -> Num[Array, "examples ..."]:
+  """Return outputs in the shape of their targets, which may have other axes of length 1.
+
+  Raises:
+    UserError: their other axes differ. Reshaped, entries would stand beside wrong ones.
+  """
+
+  def longer_axes(array):
+    return [length for length in array.shape[1:] if length != 1]
+
+  if len(outputs) != len(targets) or longer_axes(outputs) != longer_axes(targets):
+    raise UserError(
+      f"outputs {outputs.shape} for targets {targets.shape}: give the same shape, in "
+      "which axes of length 1 may be left out"
+    )
+  return outputs.reshape(targets.shape)
 
 
 def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:

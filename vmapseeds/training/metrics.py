@@ -1,7 +1,8 @@
 """Metrics of a run on a whole test set, by name: functions of (outputs, targets), of JAX.
 
 Outputs are those of the network, (examples, classes) logits of a classifier. Definitions
-are scikit-learn's, that of the concordance index Harrell's.
+are scikit-learn's, that of the concordance index Harrell's. A metric that is undefined,
+such as an area under the curve of examples of one class, is NaN.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.errors import UserError
+from vmapseeds.training.losses import shaped_as_targets
 from vmapseeds.training.objects import before_training, is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 
@@ -23,7 +25,7 @@ def auc(
 ) -> Float[Array, ""]:
   """Return the area under the ROC curve: how often an example of class 1 has a higher
   score than one of class 0, ties counted half. Of more classes, the mean over classes of
-  each against the rest.
+  each against the rest. NaN if a class has no example.
   """
   return _over_classes(_binary_auc, outputs, targets)
 
@@ -32,7 +34,8 @@ def average_precision(
   outputs: Float[Array, "examples classes"], targets: Int[Array, " examples"]
 ) -> Float[Array, ""]:
   """Return the mean over examples of class 1 of the precision where theirs is the lowest
-  score that counts as 1. Of more classes, the mean over classes against the rest.
+  score that counts as 1. Of more classes, the mean over classes against the rest. NaN if
+  one of these has no example.
   """
   return _over_classes(_binary_average_precision, outputs, targets)
 
@@ -108,10 +111,25 @@ def expected_calibration_error(
 def r2(
   outputs: Float[Array, "examples ..."], targets: Num[Array, "examples ..."]
 ) -> Float[Array, ""]:
-  """Return 1 - squared error / variance of the targets, the mean over targets."""
+  """Return 1 - squared error / variance of the targets, the mean over targets. Of a
+  constant target it is 1 without an error and else 0, as in scikit-learn; NaN of a single
+  example.
+  """
+  if len(targets) < 2:
+    return jnp.float32(jnp.nan)
   errors, targets = _errors(outputs, targets)
-  total = ((targets - targets.mean(0)) ** 2).sum(0)
-  return (1 - (errors**2).sum(0) / total).mean()
+  # From the first, so that deviations of constant targets are 0.
+  deviations = targets - targets[0]
+  deviations = deviations - deviations.mean(0)
+  # The square of a number may be 0, or infinite, where the number is not.
+  scale = jnp.abs(deviations).max(0)
+  is_constant = scale == 0
+  scale = jnp.where(is_constant, 1, scale)
+  total = ((deviations / scale) ** 2).sum(0)
+  unexplained = ((errors / scale) ** 2).sum(0)
+  of_varying = 1 - unexplained / jnp.where(is_constant, 1, total)
+  of_constant = jnp.where((errors == 0).all(0), 1.0, 0.0)
+  return jnp.where(is_constant, of_constant, of_varying).mean()
 
 
 def rmse(
@@ -119,7 +137,9 @@ def rmse(
 ) -> Float[Array, ""]:
   """Return the root mean squared error, the mean over targets."""
   errors, _ = _errors(outputs, targets)
-  return jnp.sqrt((errors**2).mean(0)).mean()
+  largest = jnp.abs(errors).max(0)
+  scale = jnp.where(largest == 0, 1, largest)
+  return (scale * jnp.sqrt(((errors / scale) ** 2).mean(0))).mean()
 
 
 def concordance_index(
@@ -144,7 +164,8 @@ def concordance_index(
 
   # One example at a time: all pairs at once would take the square in memory.
   concordant, known = jax.lax.map(count_pairs, (risk, time, event))
-  return concordant.sum() / known.sum()
+  # The pairs of 65,537 examples are too many for 32 bits.
+  return concordant.sum() / known.astype(jnp.float32).sum()
 
 
 class Metric(NamedTuple):
@@ -228,22 +249,41 @@ def measure_all(
 def _over_classes(of_binary, outputs, targets):
   if outputs.shape[1] == 2:
     return of_binary(outputs[:, 1] - outputs[:, 0], targets == 1)
-  probabilities = jax.nn.softmax(outputs)
+  # Sorted, so that sums over classes that change places stay equal.
+  ordered = jnp.sort(outputs, axis=1)
   values = []
   for number in range(outputs.shape[1]):
-    values.append(of_binary(probabilities[:, number], targets == number))
+    scores = _log_odds(outputs[:, number], ordered)
+    values.append(of_binary(scores, targets == number))
   return jnp.stack(values).mean()
 
 
+def _log_odds(
+  own: Float[Array, " n"], logits: Float[Array, "n classes"]
+) -> Float[Array, " n"]:
+  """Return the log odds of a class, which rank as its probabilities do: these are 0 or 1
+  in float32 where logits are some 90 apart. `logits` has `own` at some place.
+  """
+  own = own[:, None]
+  place = (logits == own).argmax(1)
+  is_other = jnp.arange(logits.shape[1]) != place[:, None]
+  log_odds = -jax.nn.logsumexp(logits - own, axis=1, where=is_other)
+  # A logit of minus infinity rules the class out.
+  return jnp.where(own[:, 0] == -jnp.inf, -jnp.inf, log_odds)
+
+
 def _binary_auc(scores: Float[Array, " n"], positive: Bool[Array, " n"]):
-  ordered = jnp.sort(scores)
-  below = jnp.searchsorted(ordered, scores, side="left")
-  up_to = jnp.searchsorted(ordered, scores, side="right")
-  # The mean of the ranks that tied scores share; their sum is that of Mann and Whitney.
-  ranks = (below + up_to + 1) / 2
-  count = positive.sum()
-  mean = jnp.where(positive, ranks, 0).sum() / count
-  return (mean - (count + 1) / 2) / (len(scores) - count)
+  positives = positive.sum()
+  negatives = len(scores) - positives
+  # Those of positives come last, and no place is counted beyond the negatives.
+  of_negatives = jnp.sort(jnp.where(positive, jnp.inf, scores))
+  below = jnp.searchsorted(of_negatives, scores, side="left")
+  up_to = jnp.searchsorted(of_negatives, scores, side="right")
+  # Of each, the share of negatives that it is above, ties counted half: the statistic of
+  # Mann and Whitney. NaN without negatives.
+  shares = (jnp.minimum(below, negatives) + jnp.minimum(up_to, negatives)) / 2
+  shares = shares / negatives
+  return jnp.where(positive, shares, 0).sum() / positives
 
 
 def _binary_average_precision(scores: Float[Array, " n"], positive: Bool[Array, " n"]):
@@ -251,6 +291,8 @@ def _binary_average_precision(scores: Float[Array, " n"], positive: Bool[Array, 
   right = jnp.sort(jnp.where(positive, scores, -jnp.inf))
   at_least = n - jnp.searchsorted(jnp.sort(scores), scores, side="left")
   right_at_least = n - jnp.searchsorted(right, scores, side="left")
+  # Scores of minus infinity are not told from those of negatives.
+  right_at_least = jnp.minimum(right_at_least, positive.sum())
   precision = right_at_least / at_least
   return jnp.where(positive, precision, 0).sum() / positive.sum()
 
@@ -268,5 +310,6 @@ def _recalls(outputs, targets):
 
 
 def _errors(outputs, targets):
-  targets = targets.reshape(len(targets), -1)
-  return outputs.reshape(targets.shape) - targets, targets
+  errors = shaped_as_targets(outputs, targets) - targets
+  rows = len(targets), -1
+  return errors.reshape(rows), targets.reshape(rows)

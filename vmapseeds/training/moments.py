@@ -5,12 +5,14 @@ share, or of each run's own.
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
 from vmapseeds.data import Dataset
+from vmapseeds.data.dataset import MOST_OFFSET
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.names import INPUT_MEAN, INPUT_STD
@@ -28,11 +30,18 @@ OWN = "each run's own training examples"
 KEPT_MOMENTS = {"input_moments.mean": INPUT_MEAN, "input_moments.std": INPUT_STD}
 
 
+LEAST_STD = 1e-36  # of inputs: smaller numbers lose digits in float32, or become 0
+
+
 def moments_of(
   recipe: Recipe, data: Dataset
 ) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Return mean and standard deviation per channel (last axis): the recipe's, or those
-  of the training set's inputs.
+  """Return mean and standard deviation per channel (last axis), float64: the recipe's,
+  or those of the training set's inputs.
+
+  Raises:
+    UserError: a channel is constant, or varies too little for float32; or the recipe's
+      are of another number of channels.
   """
   inputs = data.train.inputs
   channels = channels_of(inputs)
@@ -49,9 +58,8 @@ def moments_of(
     mean = np.mean(inputs, axis=axes, dtype=np.float64)
   if std is None:
     std = std_in_parts(inputs, axis=axes, dtype=np.float64)
-  # A deviation may be above 0 and become 0 in float32.
-  std = np.asarray(std, np.float32)
-  if not (std > 0).all():
+  std = np.asarray(std, np.float64)
+  if recipe.std is None and np.any(inputs.max(axes) == inputs.min(axes)):
     remedy = ""
     if inputs.ndim == 3:
       remedy = ", or x[..., None] if these are images"
@@ -59,7 +67,73 @@ def moments_of(
       f"a channel of {data.name} is constant: give std for each channel, or "
       f"normalize=False{remedy}"
     )
-  return np.asarray(mean, np.float32), std
+  if (std < LEAST_STD).any():
+    raise UserError(
+      f"a channel of {data.name} has a standard deviation of {std.min():.3g}, too small "
+      "for float32, in which training computes: scale it up"
+    )
+  return np.asarray(mean, np.float64), std
+
+
+class Centred(NamedTuple):
+  """A data set as runs read it, and the moments of its inputs.
+
+  Attributes:
+    data: its inputs are less `origin`, in float32, if there is one.
+    mean: per channel, less `origin`, float32; None if inputs are not normalised.
+    std: likewise.
+    origin: per channel, float64: the mean where this is so far from 0 that float32 would
+      take most digits of what differs between inputs, else 0. None if it is 0 everywhere.
+  """
+
+  data: Dataset
+  mean: Float[np.ndarray, " channels"] | None
+  std: Float[np.ndarray, " channels"] | None
+  origin: Float[np.ndarray, " channels"] | None
+
+
+def centre(recipe: Recipe, data: Dataset) -> Centred:
+  """Return a data set with inputs of at most 32 bits, centred where these would lose
+  their digits.
+  """
+  mean = std = origin = None
+  if recipe.normalize:
+    mean, std = moments_of(recipe, data)
+    # Bytes, and numbers of 16 bits, are exact in float32.
+    if data.train.inputs.dtype.itemsize >= 4:
+      origin = origin_of(mean, std)
+    if origin is not None:
+      mean = mean - origin
+    mean, std = mean.astype(np.float32), std.astype(np.float32)
+
+  def moved(examples):
+    inputs = examples.inputs
+    if origin is not None:
+      inputs = from_origin(inputs, origin)
+    elif inputs.dtype == np.float64:
+      inputs = inputs.astype(np.float32)
+    return dataclasses.replace(examples, inputs=inputs)
+
+  if origin is not None or data.train.inputs.dtype == np.float64:
+    tests = {name: moved(examples) for name, examples in data.tests.items()}
+    data = dataclasses.replace(data, train=moved(data.train), tests=tests)
+  return Centred(data, mean, std, origin)
+
+
+def origin_of(
+  mean: Float[np.ndarray, " channels"], std: Float[np.ndarray, " channels"]
+) -> Float[np.ndarray, " channels"] | None:
+  """Return the `origin` of `Centred` for inputs of such moments, float64."""
+  is_far = np.abs(mean) > MOST_OFFSET * std
+  return np.where(is_far, mean, 0.0) if is_far.any() else None
+
+
+def from_origin(
+  inputs: np.ndarray, origin: Float[np.ndarray, " channels"]
+) -> Float[np.ndarray, "examples ..."]:
+  """Return inputs less their origin, subtracted in float64, in float32."""
+  shift = origin if inputs.ndim > 1 else origin[0]
+  return (np.asarray(inputs, np.float64) - shift).astype(np.float32)
 
 
 def channels_of(inputs: np.ndarray) -> int:
@@ -99,12 +173,15 @@ class InputMoments:
   std: tuple[float, ...] | None
 
   @classmethod
-  def of(cls, recipe: Recipe, data: Dataset) -> "InputMoments":
+  def of(cls, recipe: Recipe, centred: Centred) -> "InputMoments":
     """Return the moments of each example of a training set."""
-    inputs = data.train.inputs
+    inputs = centred.data.train.inputs
     channels = channels_of(inputs)
+    mean = recipe.mean
+    if mean is not None and centred.origin is not None:
+      mean = tuple(np.asarray(mean, np.float64) - centred.origin)
     if inputs.ndim < 3:
-      return cls(inputs.reshape(-1, channels), None, 1, recipe.mean, recipe.std)
+      return cls(inputs.reshape(-1, channels), None, 1, mean, recipe.std)
     size = inputs[0].size // channels
     means = np.empty((len(inputs), channels))
     squares = np.empty_like(means)
@@ -112,7 +189,7 @@ class InputMoments:
       numbers = inputs[part].reshape(-1, size, channels)
       means[part] = numbers.mean(1, dtype=np.float64)
       squares[part] = ((numbers - means[part, None]) ** 2).sum(1)
-    return cls(means, squares, size, recipe.mean, recipe.std)
+    return cls(means, squares, size, mean, recipe.std)
 
   def of_runs(
     self, examples: Integer[np.ndarray, "runs examples"]

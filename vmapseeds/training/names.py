@@ -6,14 +6,11 @@ SOURCES = ("init", "order", "augment", "dropout", "data")
 # memory is checked with these before a training.
 OPTIMIZERS = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
 # Columns that the methods of `Runs` make, beside the values that a sweep varies.
-TRIAL_COLUMNS = ("search", "trial", "repeat", "round")  # of trials of searches
 FOLD, FOLD_GROUPS = "fold", "fold_groups"  # of runs of k-fold cross-validation
 MADE_COLUMNS = (
   *("label_map", "subset", "start"),
   *(FOLD, FOLD_GROUPS),
-  *TRIAL_COLUMNS,
 )
-SAMPLER = "sampler"  # the source that a search of hyperparameters draws its trials from
 # Entries of a run whose inputs are normalised by moments of its own.
 INPUT_MEAN, INPUT_STD = "input_mean", "input_std"
 # Entries of a run that follow from the data seed.
@@ -24,6 +21,13 @@ TWINS = "in_training"
 EXAMPLE_ID = "example_id"
 # The group of arrays with what runs make of the examples that they held out.
 HELD_OUT = "held_out"
+# Names of arrays of a test set, and of what is opened with them, which no metric and no
+# value of a run can have.
+OF_TEST_SETS = (
+  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
+  *("votes", "counted", "joint_errors", "mask", TWINS, "example", "class"),
+  *(EXAMPLE_ID, "id_letter", "original_labels", "run_place"),
+)
 # Names in a results folder that no array can have.
 MEASURED = "measured"  # the folder with metrics that were measured after the training
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report", MEASURED)

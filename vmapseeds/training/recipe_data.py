@@ -11,7 +11,7 @@ from vmapseeds.errors import UserError
 from vmapseeds.training import augment
 from vmapseeds.training.inputs import DeviceExamples, Sets
 from vmapseeds.training.metrics import check_metric, metric_of
-from vmapseeds.training.moments import moments_of
+from vmapseeds.training.moments import Centred, centre
 from vmapseeds.training.names import HELD_OUT
 from vmapseeds.training.objects import (
   ImportedByName,
@@ -86,9 +86,12 @@ def ids_of_sets(dataset: Dataset, holds_out: bool) -> dict[str, np.ndarray]:
 
 def put_sets_on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   """Return the training set and the test sets as lanes read them."""
-  mean = std = None
-  if recipe.normalize:
-    mean, std = moments_of(recipe, data)
+  return sets_of(centre(recipe, data), num_classes)
+
+
+def sets_of(centred: Centred, num_classes: int | None) -> Sets:
+  """Return the training set and the test sets of a data set as lanes read them."""
+  data, mean, std, _ = centred
 
   def as_read(part):
     return DeviceExamples(part.inputs, part.targets, mean, std, num_classes)

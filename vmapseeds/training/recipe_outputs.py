@@ -50,7 +50,7 @@ def measured_outputs(setup: RecipeSetup) -> dict[str, Output]:
       measured["train_accuracy"] = Output(role="count", total=setup.num_train)
   for name in setup.tests:
     measured |= set_outputs(setup, name)
-  if held_out is not None and held_out.kept:
+  if held_out is not None:
     predicted, network_dims = dims_of_predictions(recipe, train)
     measured |= held_out.outputs(predicted, network_dims, setup.keep)
   return measured
@@ -166,7 +166,7 @@ def recipe_constants(setup: RecipeSetup) -> Constants:
   constants: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
   train, held_out = setup.train, setup.held_out
   evaluated = dict(setup.tests)
-  if held_out is not None and held_out.kept:
+  if held_out is not None:
     evaluated[HELD_OUT] = train
     if train.num_classes is not None:
       constants[f"{HELD_OUT}/labels"] = ("example",), train.targets

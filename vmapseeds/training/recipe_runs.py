@@ -66,22 +66,15 @@ def held_out_examples(
 ) -> HeldOutEvaluation | None:
   """Return which of the available examples runs hold out; None if they are measured on
   test sets alone.
-
-  Raises:
-    UserError: logits would be kept of the trials of a search.
   """
   kind = sampling_kind(runs)
   splits_all = kind in POOLED
   out_of_bag = kind == BOOTSTRAP and keep.predictions
   if not splits_all and not out_of_bag:
     return None
-  # What single trials of a search make of held-out examples is not kept.
-  kept = "trial" not in runs.values
-  if splits_all and keep.logits and not kept:
-    raise UserError("logits of the trials of a search are not kept: leave logits out")
   sizes = runs.held_out_sizes(available) if splits_all else ()
   validates = kind == OUT_OF_BOOTSTRAP
-  return HeldOutEvaluation(validates, kept, sizes, out_of_bag=out_of_bag)
+  return HeldOutEvaluation(validates, sizes, out_of_bag=out_of_bag)
 
 
 def whose_moments(recipe: Recipe, runs: Runs) -> str | None:

@@ -24,6 +24,7 @@ from vmapseeds.errors import (
   check_one_of,
   hide_own_frames,
   hide_own_frames_of_methods,
+  is_bool,
   safe_name,
   whole_number,
   wording,
@@ -31,7 +32,9 @@ from vmapseeds.errors import (
 from vmapseeds.training import objects
 from vmapseeds.training.names import (
   FOLDER_NAMES,
+  HELD_OUT,
   MADE_COLUMNS,
+  OF_TEST_SETS,
   OPTIMIZERS,
   SOURCES,
   seed_column,
@@ -48,14 +51,9 @@ NOT_SWEPT = (
   *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
   *("values", "model_args", "metrics", "milestones", "normalize", "mean", "std"),
 )
-# Names of other arrays of a test set, which a metric cannot have.
-OF_TEST_SETS = (
-  *("predictions", "labels", "targets", "accuracy", "half_errors", "losses", "logits"),
-  *("votes", "counted", "joint_errors", "mask", "in_training", "example", "class"),
-  "loss",
-)
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
+  HELD_OUT,
   *FOLDER_NAMES,
   *MADE_COLUMNS,
   *HYPERPARAMETERS,
@@ -394,9 +392,9 @@ class Recipe:
       )
     # Absolute, because a campaign may be resumed from another working directory.
     if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
-      vars(self)["dataset"] = os.path.abspath(self.dataset)
+      vars(self)["dataset"] = os.path.abspath(os.path.expanduser(self.dataset))
     if self.start_from is not None and "://" not in self.start_from:
-      vars(self)["start_from"] = os.path.abspath(self.start_from)
+      vars(self)["start_from"] = os.path.abspath(os.path.expanduser(self.start_from))
 
   def _split_values(self, values: Any) -> dict[str, Any]:
     """Return the hyperparameters among `values` as fields, and the other values."""
@@ -438,7 +436,10 @@ class Recipe:
           f"model argument {name!r}: that name is already used in the recipe, rename it"
         )
       plain[name] = value
-      if value is None or isinstance(value, str | bool):
+      if value is None or isinstance(value, str):
+        continue
+      if is_bool(value):
+        plain[name] = bool(value)
         continue
       plain[name] = whole_number(value)
       if plain[name] is None:
@@ -457,14 +458,12 @@ class Recipe:
         f"metrics is {metrics!r:.100}: give functions of (outputs, targets) by names, such "
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
-    taken = set(RESERVED).union(FIELDS, OF_TEST_SETS, self.values, self.model_args)
     rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
-      if safe_name("metric", name) in taken:
-        raise UserError(
-          f"metric {name!r}: that name is already used in the results, rename it"
-        )
-      rule.check(f"metric {name}", value)
+      check_metric_name(name, (*self.values, *self.model_args))
+      # Of a list of names, each is its own.
+      what = "metric" if name == value else f"metric {name}"
+      rule.check(what, value)
     return dict(metrics)
 
   def _check_together(self) -> None:
@@ -659,6 +658,19 @@ def model_name(model: Any) -> str:
   return name.rpartition(":")[2].rpartition(".")[2].strip("<>") or "model"
 
 
+def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
+  """Raise `UserError` unless results can have a metric of this name, beside what else is
+  `taken`.
+  """
+  if safe_name("metric", name) in {
+    *("loss", *RESERVED, *FIELDS),
+    *(*OF_TEST_SETS, *taken),
+  }:
+    raise UserError(
+      f"metric {name!r}: that name is already used in the results, rename it"
+    )
+
+
 def check_test_sets(names: Sequence[str]) -> None:
   """Raise `UserError` unless results can have test sets of these names."""
   if not names or len(set(names)) < len(names):
@@ -741,8 +753,8 @@ def _as(name, kind, value):
   if kind is float:
     return check_number(name, value)
   if kind is bool:
-    if isinstance(value, bool):
-      return value
+    if is_bool(value):
+      return bool(value)
     allowed = "true or false"
   elif kind is str:
     if isinstance(value, os.PathLike):
@@ -794,11 +806,19 @@ def _swept_value(name: str, value: float | str, own: Any) -> Any:
     return value
   if name in FIELDS:
     return from_text(name, value)
-  if value == "none":
+  return value_of_text(value)
+
+
+def value_of_text(text: str) -> Any:
+  """Return what a swept text of a model's argument means: None, a bool, a number or a
+  text, which has quotes where it would read as one of the others.
+
+  >>> [value_of_text(text) for text in ("none", "true", "0.5", "relu", '"none"')]
+  [None, True, 0.5, 'relu', 'none']
+  """
+  if text in ("", "none"):
     return None
-  if isinstance(own, str):
-    return value
-  return _number(value)
+  return _number(text)
 
 
 def _number(text):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 from jax.typing import ArrayLike
 from jaxtyping import Array, Integer, Key, Shaped, UInt8, UInt32
 
@@ -20,6 +22,7 @@ from vmapseeds.errors import (
   check_number,
   check_one_of,
   hide_own_frames_of_methods,
+  is_bool,
   whole_number,
 )
 from vmapseeds.training.names import (
@@ -30,6 +33,7 @@ from vmapseeds.training.names import (
   seed_column,
 )
 from vmapseeds.training.objects import is_import, name_of
+from vmapseeds.training.recipes import FIELDS, value_of_text
 
 MAX_RUNS = 10**7
 TEXT_BYTES = 120  # of a name in a results folder
@@ -205,8 +209,9 @@ class Runs:
     `start` on, for each combination.
 
     Rows go seed by seed, so that more seeds extend the table. Values are numbers, or
-    names such as those of optimizers, None, True and False. Functions and classes count
-    by the names by which they are imported. A sweep of a recipe varies its fields and
+    names such as those of optimizers, None, True and False. A text that reads as one of
+    the others stays a text, and has quotes in tables: `"none"`, `"1"`. Functions and
+    classes count by the names by which they are imported. A sweep of a recipe varies its fields and
     `model_args`, and what is in `values`; that of a task, its values. `seeds` may also
     be a table, whose rows are repeated for each combination: `Runs.sweep(lr=[0.1, 0.2],
     seeds=Runs.vary("init", 50))`. What that table sweeps is kept.
@@ -217,11 +222,7 @@ class Runs:
     swept = {}
     for name, column in values.items():
       swept[name] = as_column(name, _listed(column))
-      if not len(swept[name]) or len(np.unique(swept[name])) < len(swept[name]):
-        listed = ", ".join(map(format_value, swept[name].tolist())) or "no values"
-        raise UserError(
-          f"{name} is swept over {listed}: give at least one value, each once"
-        )
+      _check_distinct(name, swept[name])
     if not swept:
       raise UserError("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     if isinstance(seeds, Runs):
@@ -357,8 +358,9 @@ class Runs:
       stratified: whether folds have equally many examples of each class, to one.
       repeats: how many times the examples are divided. Folds of the second division are
         `k` to 2 `k` - 1, and so on.
-      groups: (examples,), the group of each, such as the patient: examples of a group are
-        in one fold. Those of the training set come first.
+      groups: (examples,), the group of each, such as the patient: numbers, texts or a
+        column of pandas. Examples of a group are in one fold. Those of the training set
+        come first.
 
     Raises:
       UserError: an argument is not valid.
@@ -521,7 +523,7 @@ class Runs:
       columns[seed_column(source)] = self.seeds[source]
     for name, column in sorted(self.values.items()):
       if column.dtype.kind == "U":
-        column = as_bytes(column)
+        column = as_bytes(column, TEXT_BYTES)
       columns[name] = column
     return columns
 
@@ -615,14 +617,25 @@ class Runs:
 
 
 def _group_numbers(groups, k: int) -> Integer[np.ndarray, " examples"]:
-  """Return the number of each example's group, of at least `k`."""
-  names = np.asarray(groups)
-  if names.ndim != 1 or names.dtype.kind not in "iuU" or len(np.unique(names)) < k:
+  """Return the number of each example's group, of at least `k`. Groups are sorted."""
+  given = np.asarray(groups)
+  if given.ndim != 1:
     raise UserError(
-      f"groups are {names.dtype} {names.shape}: give the number or name of each "
-      f"example's group, (examples,), of at least {k} groups"
+      f"groups have shape {given.shape}: give the number or name of each example's "
+      "group, (examples,)"
     )
-  _, numbers = np.unique(names, return_inverse=True)
+  # As objects: an array of texts would turn a missing name into the text "nan".
+  names = np.asarray(groups, dtype=object)
+  numbers, present = pd.factorize(names, sort=True)
+  lacking = int((numbers < 0).sum())
+  if lacking:
+    raise UserError(
+      f"groups lack {lacking} of {len(names)} values: give each example a group"
+    )
+  if len(present) < k:
+    raise UserError(
+      f"groups are {len(present)} for {k} folds: give at least {k} groups, or fewer folds"
+    )
   return numbers.astype(np.int32)
 
 
@@ -654,32 +667,55 @@ def as_column(name: str, values: Sequence[Any]) -> np.ndarray:
   """
 
   def is_named(value):
-    return value is None or isinstance(value, str | bool) or callable(value)
+    return value is None or isinstance(value, str) or is_bool(value) or callable(value)
 
   convert = as_text if any(map(is_named, values)) else finite
   return np.array([convert(name, value) for value in values])
 
 
+def _check_distinct(name: str, column: np.ndarray) -> None:
+  """Raise `UserError` unless a column has at least one value to sweep, each once."""
+  alike = ""
+  distinct = np.unique(column)
+  if column.dtype.kind == "f" and len(distinct) == len(column):
+    # Runs compute in float32: two values that are one there would be called two.
+    alike = ", some of them equal in float32"
+    distinct = np.unique(column.astype(np.float32))
+  if not len(column) or len(distinct) < len(column):
+    listed = ", ".join(map(format_value, column.tolist())) or "no values"
+    alike = alike if len(column) else ""
+    raise UserError(
+      f"{name} is swept over {listed}{alike}: give at least one value, each once"
+    )
+
+
 def as_text(name: str, value: Any) -> str:
-  """Return one value to sweep as a text: that of `--sweep`.
+  """Return one value to sweep as a text: that of `--sweep`. `value_of_text` returns the
+  value again.
 
   Raises:
     UserError: it is neither a number nor a name.
   """
-  if value is None or value == "":
+  if value is None:
     return "none"
-  if isinstance(value, bool):
-    return str(value).lower()
+  if is_bool(value):
+    return str(bool(value)).lower()
   if callable(value):
     text = name_of(value)
     if not is_import(text):
       raise UserError(
         f"{name} is {text}, which cannot be imported by name: define it in a module"
       )
+  elif isinstance(value, str) and name in FIELDS:
+    # A field of a recipe knows what its texts mean.
+    text = value or "none"
   elif isinstance(value, str):
     text = value
+    if value_of_text(text) != text:
+      text = json.dumps(value, ensure_ascii=False)
   else:
-    text = format_value(finite(name, value))
+    # All digits: the recipe gets this value again.
+    text = str(finite(name, value)).removesuffix(".0")
   # Names of programs have commas, and folders' paths have slashes.
   is_legal = text.isprintable() and not any(letter in text for letter in "/\\,")
   if not is_legal or len(text.encode()) > TEXT_BYTES:
@@ -691,14 +727,25 @@ def as_text(name: str, value: Any) -> str:
 
 
 def format_value(value: float | str) -> str:
-  """Return a swept value as a text."""
-  return str(value).removesuffix(".0")
+  """Return a value as it is shown: a float has 15 digits at most, as people write it.
+
+  >>> format_value(0.21000000000000002), format_value(2.0), format_value("adam")
+  ('0.21', '2', 'adam')
+  """
+  if isinstance(value, float):
+    return f"{value:.15g}"
+  return str(value)
 
 
-def as_bytes(texts: Shaped[np.ndarray, " runs"]) -> UInt8[np.ndarray, "runs bytes"]:
-  """Return texts as UTF-8 bytes with zeros after them."""
-  encoded = np.char.encode(texts, "utf-8").astype(f"S{TEXT_BYTES}")
-  return encoded.view(np.uint8).reshape(len(texts), TEXT_BYTES)
+def as_bytes(
+  texts: Shaped[np.ndarray, " texts"], size: int | None = None
+) -> UInt8[np.ndarray, "texts bytes"]:
+  """Return texts as UTF-8 bytes with zeros after them: `size` of each, or as many as the
+  longest has.
+  """
+  encoded = np.char.encode(texts, "utf-8")
+  size = size or encoded.dtype.itemsize
+  return encoded.astype(f"S{size}").view(np.uint8).reshape(len(texts), size)
 
 
 def texts_of(column: UInt8[np.ndarray, "runs bytes"]) -> Shaped[np.ndarray, " runs"]:

@@ -15,13 +15,13 @@ from jaxtyping import Int
 
 from vmapseeds import models
 from vmapseeds.data import Dataset
-from vmapseeds.data.dataset import count_seen, find_training_twins
+from vmapseeds.data.dataset import Examples, count_seen, find_training_twins
 from vmapseeds.errors import say
 from vmapseeds.training.evaluation import depends_on_batch
 from vmapseeds.training.holding_out import HeldOutEvaluation
 from vmapseeds.training.inputs import DeviceExamples, Sets
 from vmapseeds.training.modules import has_fixed_init
-from vmapseeds.training.moments import OWN, InputMoments
+from vmapseeds.training.moments import OWN, Centred, InputMoments, centre
 from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import check_network, describe_trainable
 from vmapseeds.training.objects import (
@@ -39,6 +39,7 @@ from vmapseeds.training.recipe_data import (
   pool_sets,
   put_sets_on_device,
   random_examples,
+  sets_of,
 )
 from vmapseeds.training.recipe_outputs import recipe_constants, recipe_outputs
 from vmapseeds.training.recipe_runs import (
@@ -116,12 +117,13 @@ def load_recipe_task(
     warn_about_data(recipe, runs, dataset, twins)
 
   num_classes = classes_after_map(runs, dataset)
-  train, tests = put_sets_on_device(recipe, dataset, num_classes)
+  centred = centre(recipe, dataset)
+  train, tests = sets_of(centred, num_classes)
   if splits_all:
     tests = {}
   moments = None
   if whose_moments(recipe, runs) == OWN:
-    moments = InputMoments.of(recipe, dataset)
+    moments = InputMoments.of(recipe, centred)
 
   shared = SharedByPrograms(
     runs=runs,
@@ -133,7 +135,7 @@ def load_recipe_task(
     moments=moments,
     twins=twins,
     traced=traced,
-    conditions=conditions_of(recipe, runs, train, base, fields),
+    conditions=conditions_of(recipe, runs, centred, base, fields),
     memory=memory,
     base=base,
     says=says,
@@ -257,7 +259,7 @@ def make_task(
 def conditions_of(
   recipe: Recipe,
   runs: Runs,
-  train: DeviceExamples,
+  centred: Centred,
   base: Base | None,
   fields: Sequence[str],
 ) -> dict[str, Any]:
@@ -268,9 +270,13 @@ def conditions_of(
   if "precision" not in fields:  # else each run's own is in its column
     precision = models.resolve_precision(recipe.precision)
   normalized_by = whose_moments(recipe, runs)
-  moments = {"mean": train.mean, "std": train.std}
+  mean = centred.mean
+  if mean is not None and centred.origin is not None:
+    mean = mean + centred.origin
+  moments = {"mean": mean, "std": centred.std}
   if normalized_by == OWN:
-    moments = {}  # each run's own are beside its variables
+    # Each run's own are beside its variables, less the origin.
+    moments = {"mean": centred.origin}
   listed: dict[str, Any] = {"mean": None, "std": None}
   for name, moment in moments.items():
     if moment is not None:
@@ -289,8 +295,8 @@ def warn_about_data(
   dataset: Dataset,
   twins: Mapping[str, Int[np.ndarray, " examples"]],
 ) -> None:
-  """Say which test examples are in the training set, and whether all runs begin with the
-  same parameters.
+  """Say which test examples are in the training set, which axis is taken for channels if
+  that looks wrong, and whether all runs begin with the same parameters.
   """
   trained = runs.training_examples(len(dataset.train)) if twins else None
   for name, places in twins.items():
@@ -306,6 +312,12 @@ def warn_about_data(
         f"note: on average {count:.4g} of the {total} examples of {name} are among a "
         "run's own training examples: give others"
       )
+  if recipe.normalize and is_channels_first(dataset.train.inputs.shape[1:]):
+    shape = dataset.train.inputs.shape[1:]
+    say(
+      f"note: inputs are {shape}: the last axis, {shape[-1]}, is taken for their "
+      "channels; of PyTorch's, whose first are the channels, give np.moveaxis(x, 1, -1)"
+    )
   if depends_on_batch(
     recipe, put_sets_on_device(recipe, dataset, dataset.num_classes)[0]
   ):
@@ -321,6 +333,13 @@ def warn_about_data(
       f"every run begins with the parameters that the model {name_of(recipe.model)} has: "
       "give its class, or a function of a key that makes it, for others"
     )
+
+
+def is_channels_first(shape: tuple[int, ...]) -> bool:
+  """Return whether the shape of an input looks like one of PyTorch: a first axis of at
+  most four, shorter than all others.
+  """
+  return len(shape) > 1 and shape[0] <= 4 and shape[0] < min(shape[1:])
 
 
 def recipe_code(recipe: Recipe) -> list[Any]:
@@ -426,6 +445,7 @@ def balanced_dataset(name: str) -> Dataset:
 
   def examples(n):
     # Of one byte, broadcast: it takes no memory.
-    return np.broadcast_to(np.uint8(0), (n, *shape)), np.arange(n) % num_classes
+    inputs = np.broadcast_to(np.uint8(0), (n, *shape))
+    return Examples(inputs, np.arange(n, dtype=np.int32) % num_classes)
 
   return Dataset(train=examples(num_train), test=examples(num_test), name=name)

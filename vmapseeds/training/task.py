@@ -31,7 +31,7 @@ from vmapseeds.jaxprs import (
 )
 from vmapseeds.target import compiling_for, platform
 from vmapseeds.training import objects, outputs
-from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, SAMPLER, seed_column
+from vmapseeds.training.names import DRAWN_BY_DATA, MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import Run, Runs
 
@@ -605,7 +605,7 @@ def check_varying(traced: Traced, runs: Runs) -> None:
       f"sources={sources}"
     )
   varying = runs.varying()
-  unread = [s for s in varying if s != SAMPLER and not depends_on_input(traced, s)]
+  unread = [s for s in varying if not depends_on_input(traced, s)]
   if unread:
     others = [
       s for s in task.sources if s not in unread and depends_on_input(traced, s)

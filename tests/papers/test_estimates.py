@@ -1,0 +1,62 @@
+"""Intervals of differences and ratios; records."""
+
+import importlib
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from experiments import estimates, frame
+from experiments.estimates import Estimate
+
+
+@pytest.mark.parametrize("runs", [3, 20])
+def test_intervals_are_students(runs):
+  x = np.random.default_rng(runs).normal(1.5, 1, runs)
+  found = estimates.student_estimate(x.mean(), scipy.stats.sem(x), runs - 1)
+  expected = scipy.stats.t.interval(0.95, runs - 1, x.mean(), scipy.stats.sem(x))
+  assert found[1:3] == pytest.approx(expected)
+
+
+def test_differences_and_ratios_of_independent_estimates():
+  a, b = estimates.student_estimate(3, 0.3), estimates.student_estimate(1, 0.4)
+  assert estimates.difference_of(a, b)[:3] == pytest.approx(
+    estimates.student_estimate(2, 0.5)[:3]
+  )
+  a, b = estimates.positive_estimate(3, 0.3), estimates.positive_estimate(2, 0.1)
+  expected = estimates.positive_estimate(1.5, 1.5 * math.hypot(0.1, 0.05))
+  assert estimates.ratio_of(a, b)[:3] == pytest.approx(expected[:3])
+  assert estimates.ratio_of(a, Estimate(0, 0, 1))[1:3] == (0, math.inf)
+
+
+def test_a_record_is_revived_as_it_was():
+  of = importlib.import_module("experiments.jordan2024.fig05_distribution_variance")
+  n = of.Variance(4, 9, 0.2, 0.1, 0.1, math.nan, 0.1, (0.0, 0.3), math.inf, (1.0, 2.0))
+  stored = json.loads(json.dumps(frame.plain({"long": n})))
+  again = frame.revive(stored, frame.return_type(of.compute))["long"]
+  assert again[:5] == n[:5]
+  assert math.isnan(again.distribution)
+  assert (again.interval, again.ratio_interval) == (n.interval, n.ratio_interval)
+  of = importlib.import_module("experiments.jiang2022.fig06_calibration")
+  kind = frame.return_type(of.compute)
+  value = {
+    "AllDiff": {
+      "runs": 3,
+      "curve": {
+        "confidence": [0.1, None],
+        "accuracy": [0.2, 0.3],
+        "items": [1, 2],
+        "weight": [0.5, 0.5],
+      },
+      "se": [0.1, 0.2],
+      "distance": 0.1,
+      "low": 0.0,
+      "high": 0.2,
+    }
+  }
+  n = frame.revive(value, kind)["AllDiff"]
+  assert isinstance(n, of.Curve)
+  np.testing.assert_array_equal(n.curve.confidence, [0.1, np.nan])
+  assert n.curve.items.dtype.kind == "i"

@@ -1,0 +1,319 @@
+"""Tables of scores, as others write them: each is read as the same runs, or refused with
+what it may mean. What is said of them is SciPy's and NumPy's.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.stats
+from statsmodels.stats.power import TTestPower
+from test_cli import run
+
+import vmapseeds as vs
+
+rng = np.random.default_rng(0)
+MODELS, SEEDS = ("gat", "gcn", "mlp"), 8
+NOISE = rng.normal(size=SEEDS)
+RMSE = {
+  model: mean + 0.003 * NOISE + 0.002 * rng.normal(size=SEEDS)
+  for model, mean in zip(MODELS, (0.45, 0.4735, 0.474), strict=True)
+}
+LONG = pd.DataFrame(
+  [
+    {"model": model, "seed": seed, "rmse": RMSE[model][seed], "note": f"a;b {seed}"}
+    for model in MODELS
+    for seed in range(SEEDS)
+  ]
+)
+ASKED = {"by": "model", "score": "rmse", "lower_is_better": True}
+
+
+def write(file, text, encoding="utf-8"):
+  file.write_bytes(text.encode(encoding))
+  return file
+
+
+TWO = LONG[LONG.model != "mlp"]
+
+
+def csv(**options):
+  return lambda file: TWO.to_csv(file, **({"index": False} | options))
+
+
+def with_summaries(file):
+  summaries = pd.DataFrame(
+    {"model": ["gat", "gcn"], "seed": "mean", "rmse": [RMSE["gat"].mean(), 0.5]}
+  )
+  pd.concat([TWO, summaries, summaries.assign(seed="std")]).to_csv(file, index=False)
+
+
+def as_texts(file):
+  texts = TWO.assign(rmse=[f" {x!r} " for x in TWO.rmse.tolist()])
+  texts.to_json(file, orient="records")
+
+
+def comments_in_percent(file):
+  shares = TWO.assign(rmse=[f"{100 * x!r} %" for x in TWO.rmse.tolist()])
+  shares.to_csv(file, index=False)
+
+
+WRITERS = {
+  "plain.csv": csv(),
+  "index.csv": csv(index=True),
+  "marked.csv": csv(encoding="utf-8-sig"),
+  "utf16.txt": csv(encoding="utf-16", sep="\t"),
+  "commas.csv": csv(sep=";", decimal=","),
+  "bars.txt": csv(sep="|"),
+  "packed.csv.gz": csv(),
+  "quoted.csv": csv(quoting=1),
+  "summaries.csv": with_summaries,
+  "texts.json": as_texts,
+  "percent.csv": comments_in_percent,
+  "table.parquet": TWO.to_parquet,
+  "table.xlsx": lambda file: TWO.to_excel(file, index=False),
+  "lines.jsonl": lambda file: TWO.to_json(file, orient="records", lines=True),
+}
+FRAMES = {
+  "pandas": TWO,
+  "polars": pl.DataFrame(TWO.to_dict("list")),
+  "index": TWO.set_index(["model", "seed"]),
+  "arrow": TWO.convert_dtypes(dtype_backend="pyarrow"),
+  "nullable": TWO.convert_dtypes(),
+  "category": TWO.astype({"model": "category"}),
+  "shuffled": TWO.sample(frac=1, random_state=1),
+}
+
+
+def differences(comparisons):
+  return {c.names: float(c.found.difference) for c in comparisons}
+
+
+def expected_differences():
+  # Of performances: positive where the first is better, which has the lower error.
+  pairs = [("gat", "gcn"), ("gat", "mlp"), ("gcn", "mlp")]
+  return {(a, b): RMSE[b].mean() - RMSE[a].mean() for a, b in pairs}
+
+
+@pytest.mark.parametrize("name", [*WRITERS, *FRAMES])
+def test_every_way_of_writing_is_the_same_runs(name, tmp_path):
+  source = FRAMES.get(name, tmp_path / name)
+  if name in WRITERS:
+    WRITERS[name](source)
+  comparison = vs.compare(source, **ASKED)
+  difference = RMSE["gcn"].mean() - RMSE["gat"].mean()
+  assert comparison.found.difference == pytest.approx(difference, rel=1e-6)
+  assert comparison.only.matching == "the same seeds"
+  assert "16 runs: 2 models × 8 seeds; score rmse (lower is better)" in str(comparison)
+
+
+def test_a_verdict_is_that_of_scipy(tmp_path):
+  """Two models of 8 seeds: the test that changes the signs of differences, exactly."""
+  comparison = vs.compare(TWO, **ASKED)
+  exact = scipy.stats.permutation_test(
+    (RMSE["gat"], RMSE["gcn"]),
+    lambda a, b, axis: (a - b).mean(axis),
+    permutation_type="samples",
+    n_resamples=np.inf,
+  )
+  assert comparison.p_value == pytest.approx(exact.pvalue)
+  assert comparison.verdict == "better"
+  difference = RMSE["gcn"].mean() - RMSE["gat"].mean()
+  low, high = scipy.stats.ttest_rel(RMSE["gcn"], RMSE["gat"]).confidence_interval()
+  assert f"rmse is lower by {difference:.4f}" in comparison.sentence
+  assert comparison.found.low == pytest.approx(low, abs=(high - low) / 5)
+  assert comparison.found.high == pytest.approx(high, abs=(high - low) / 5)
+
+
+def test_one_model_against_the_others():
+  comparisons = vs.compare(LONG, **ASKED, against={"model": "gcn"})
+  assert [c.names for c in comparisons] == [("gat", "gcn"), ("mlp", "gcn")]
+  wanted = expected_differences()
+  found = differences(comparisons)
+  assert found["gat", "gcn"] == pytest.approx(wanted["gat", "gcn"])
+  assert found["mlp", "gcn"] == pytest.approx(-wanted["gcn", "mlp"])
+
+
+def test_two_choices_of_rows():
+  chosen = {"where": {"model": "gat"}, "against": {"model": "mlp"}}
+  comparison = vs.compare(LONG, score="rmse", lower_is_better=True, **chosen)
+  assert comparison.only.paired
+  assert comparison.found.difference == pytest.approx(
+    expected_differences()["gat", "mlp"]
+  )
+
+
+def test_rows_are_chosen_by_columns_that_say_nothing_else():
+  both = pd.concat([LONG.assign(part="test"), LONG.assign(part="val", rmse=1.0)])
+  comparisons = vs.compare(both, **ASKED, where={"part": "test"})
+  assert differences(comparisons) == pytest.approx(expected_differences())
+  with pytest.raises(vs.UserError, match="no row has part=train: part takes test, val"):
+    vs.compare(both, **ASKED, where={"part": "train"})
+
+
+def test_a_wide_table():
+  wide = pd.DataFrame({"seed": range(SEEDS), **RMSE})
+  comparisons = vs.compare(wide, wide=True, score="rmse", lower_is_better=True)
+  assert differences(comparisons) == pytest.approx(expected_differences())
+  some = vs.compare(wide, wide=["gat", "mlp"], score="rmse", lower_is_better=True)
+  assert differences(some).keys() == {("gat", "mlp")}
+
+
+def test_seeds_that_a_model_lacks_are_left_out():
+  lacking = LONG.drop([3, 12]).assign(rmse=lambda x: x.rmse.where(x.index != 5))
+  comparisons = vs.compare(lacking, **ASKED)
+  pairs = [seed for seed in range(SEEDS) if seed not in (3, 4, 5)]
+  a, b = RMSE["gat"][pairs], RMSE["gcn"][pairs]
+  assert differences(comparisons)["gat", "gcn"] == pytest.approx((b - a).mean())
+  said = " ".join(str(comparisons).split())
+  assert "3 models × 8 seeds, 2 of 24 not there" in said
+  assert "missing in 1 run" in said
+
+
+def test_texts_tell_runs_apart():
+  """Ids of runs, of which no two models share one, pair nothing."""
+  ids = LONG.assign(run_id=[f"run-{i}" for i in range(len(LONG))]).drop(columns="seed")
+  comparison = vs.compare(ids, **ASKED)[0]
+  assert not comparison.paired
+  named = LONG.assign(seed=[f"s{seed}" for seed in LONG.seed])
+  assert vs.compare(named, **ASKED)[0].matching == "the same seeds"
+
+
+def test_a_report_of_each_model(tmp_path):
+  LONG.assign(seconds=1.5).to_csv(tmp_path / "scores.csv", index=False)
+  report = vs.report(tmp_path / "scores.csv", **ASKED)
+  for model, summary in zip(MODELS, report, strict=True):
+    assert summary["values"] == {"model": model}
+    mean = summary["statistics"]["mean"]
+    assert mean["value"] == pytest.approx(RMSE[model].mean())
+    low, high = scipy.stats.ttest_1samp(RMSE[model], 0).confidence_interval()
+    assert (mean["low"], mean["high"]) == (pytest.approx(low), pytest.approx(high))
+  assert "not used: note, seconds" in str(report)
+  page = report.save()
+  assert page == tmp_path / "scores_report" / "report.html"
+  assert (tmp_path / "scores_report" / "model=gat" / "report.html").is_file()
+
+
+def test_how_many_seeds():
+  chosen = {"where": {"model": "gat"}, "against": {"model": "mlp"}}
+  sizes = vs.sample_size(
+    LONG, score="rmse", lower_is_better=True, detect=0.002, **chosen
+  )
+  paired = next(need for need in sizes if need.unit == "pairs")
+  sd = (RMSE["gat"] - RMSE["mlp"]).std(ddof=1)
+  wanted = TTestPower().solve_power(0.002 / sd, alpha=0.05, power=0.8)
+  assert paired.runs == pytest.approx(np.ceil(wanted), abs=1)
+
+
+@pytest.mark.parametrize(
+  ("frame", "given", "said"),
+  [
+    (
+      LONG,
+      {"lower_is_better": None},
+      "rmse sounds as if lower were better: give lower_is_b",
+    ),
+    (
+      LONG.assign(mae=rng.random(24)),
+      {"score": None},
+      "rmse, mae may be scores, or values that vary, or, with",
+    ),
+    (LONG, {"score": "rsme"}, "unknown column 'rsme': choose one of .* did you mean"),
+    (
+      LONG.assign(mae=0.1),
+      {"score": ["rmse", "mae"], "lower_is_better": True},
+      "there are 2 scores, rmse, mae: name those of which lower is better",
+    ),
+    (
+      pd.concat([LONG.assign(lr=0.1), LONG.assign(lr=0.2)]),
+      {},
+      "2 rows have model=gat, seed=0 and differ in lr: give lr as by=, if it is comp",
+    ),
+    (
+      pd.concat([LONG, LONG[:1]]),
+      {},
+      "2 rows have model=gat, seed=0: is one there twice",
+    ),
+    (
+      LONG.assign(rmse=["0.45 ± 0.01"] * len(LONG)),
+      {},
+      "rmse has '0.45 ± 0.01' in row 1: that is a mean of runs: give a row with",
+    ),
+    (
+      LONG.assign(rmse=[*["0.4"] * 23, "bad"]),
+      {},
+      "rmse has 'bad' in row 24: give numbers only",
+    ),
+    (
+      LONG.assign(rmse=["1,000"] * len(LONG)),
+      {},
+      "rmse has 1,000, which may be 1.000 or 1000",
+    ),
+    (
+      LONG.assign(seed=[None, *LONG.seed[1:]]),
+      {},
+      "row 1 has nothing in seed: fill it, or leave",
+    ),
+    (LONG[:8], {}, "all runs of table have gat: give columns with two values or more"),
+    (LONG[:0], {}, "the table has no rows below its names"),
+  ],
+)
+def test_what_may_mean_two_things_is_refused(frame, given, said):
+  with pytest.raises(vs.UserError, match=said):
+    vs.compare(frame, **(ASKED | given))
+
+
+@pytest.mark.parametrize(
+  ("name", "text", "said"),
+  [
+    (
+      "a.csv",
+      "model,rmse\na,1,2\nb,2\n",
+      "is no table: line 2 has 3 cells and the line",
+    ),
+    ("a.csv", "", "a.csv is empty: give a line of names"),
+    ("a.csv", "0,1\n2,3\n", "has no names of columns, its first line is 0, 1"),
+    ("a.csv", "rmse,rmse\n1,2\n", "has two columns 'rmse'"),
+    ("a.json", '[{"model": "a", "scores": [1, 2]}]', "has lists or objects in scores"),
+    ("a.xlsx", "no file of Excel", "cannot be read"),
+    ("a.parquet", "no such file", "cannot be read"),
+  ],
+)
+def test_files_that_are_no_tables(name, text, said, tmp_path):
+  file = write(tmp_path / name, text)
+  with pytest.raises(vs.UserError, match=said):
+    vs.compare(file, by="model", score="rmse", lower_is_better=True)
+
+
+def test_columns_are_not_of_results_folders(tmp_path):
+  with pytest.raises(
+    vs.UserError, match=r"score= is of a table of scores, and .* none"
+  ):
+    vs.report(tmp_path, score="rmse")
+  with pytest.raises(TypeError, match="unexpected keyword argument 'scores'"):
+    vs.report(LONG, scores="rmse")
+
+
+def test_the_commands(tmp_path, capsys):
+  file = tmp_path / "scores.csv"
+  LONG.to_csv(file, index=False)
+  columns = ["--score", "rmse", "--lower-is-better"]
+  status, out, _ = run(capsys, "compare", file, "--by", "model", *columns)
+  assert status == 0
+  difference = expected_differences()["gat", "gcn"]
+  assert f"gat is better than gcn: its rmse is lower by {difference:.4f}" in out
+  record = json.loads((tmp_path / "scores_report/by_model/compare.json").read_text())
+  assert record["comparisons"][0]["names"] == ["gat", "gcn"]
+  page = (tmp_path / "scores_report/by_model/compare.html").read_text()
+  assert "3 models × 8 seeds" in page
+  status, out, _ = run(capsys, "report", file, *columns)
+  assert status == 0
+  assert "model=gat" in out
+  models = ["--where", "model=gat", "--against", "model=gcn"]
+  status, out, _ = run(capsys, "sample-size", file, *columns, *models)
+  assert (status, "pairs" in out) == (0, True)
+  status, _, err = run(capsys, "compare", file, "--by", "model", "--score", "rmse")
+  assert status == 2
+  assert "give --lower-is-better rmse, or --higher-is-better" in err
