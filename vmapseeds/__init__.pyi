@@ -6,6 +6,7 @@ from .campaign.estimating import estimate as estimate
 from .campaign.options import Options as Options
 from .campaign.planning import single_run as single_run
 from .campaign.replaying import replay as replay
+from .campaign.running import create as create
 from .campaign.running import train as train
 from .campaign.running import work as work
 from .convolutions import conv_general_dilated as conv_general_dilated
@@ -24,7 +25,6 @@ from .reports.results_page import report_figures as report_figures
 from .reports.results_page import summary as summary
 from .results.by_run import run_table as run_table
 from .results.description import training_examples as training_examples
-from .results.kept_networks import export_networks as export_networks
 from .results.kept_networks import load_networks as load_networks
 from .results.merging import merge as merge
 from .results.opening import error_matrix as error_matrix

@@ -4,7 +4,6 @@
 
 import contextlib
 import errno
-import functools
 import inspect
 import os
 import re
@@ -42,7 +41,6 @@ from vmapseeds.machine import (
 )
 from vmapseeds.parsing import (
   Parser,
-  check_output_file,
   files_of,
   parse_column_values,
   parse_overrides,
@@ -79,17 +77,9 @@ def demo_command(flags: Namespace) -> None:
 
 def train_command(flags: Namespace) -> None:
   """Train runs of a recipe or a task, or resume an earlier call."""
-  from vmapseeds.campaign import hosts
   from vmapseeds.training.recipe_or_task import resolve_task
 
-  check_engine(flags)
   until = parse_until(flags)
-  host = hosts.parse_host(flags.coordinator, flags.processes, flags.process)
-  if host and flags.dry_run:
-    raise UserError("--dry-run with --coordinator: give one of them")
-  if host and not hosts.is_child():
-    return hosts.train_as_child(sys.argv[1:], host.coordinator)
-
   task = resolve_task(flags.recipe).replace(**parse_overrides(flags.set))
   most_runs = flags.runs
   if until is not None:
@@ -99,24 +89,7 @@ def train_command(flags: Namespace) -> None:
   if flags.dry_run:
     return print_estimate(task, runs, flags)
 
-  # JAX must join the other hosts before anything asks it for devices.
-  if host:
-    hosts.connect_hosts(host)
-  results = train_runs(task, runs, until, flags)
-  if host:
-    hosts.disconnect_hosts(host)
-  return conclude(results, flags.out)
-
-
-def check_engine(flags: Namespace) -> None:
-  """Raise `UserError` if the flags that say where to train contradict each other."""
-  check_one_of("engine", flags.engine, ("local", "ray"))
-  if flags.engine == "ray" and flags.coordinator:
-    raise UserError("--engine ray with --coordinator: give one of them")
-  if flags.workers is not None and flags.engine != "ray":
-    raise UserError(
-      f"--workers {flags.workers} without --engine ray: it says how many workers Ray has"
-    )
+  return conclude(train_runs(task, runs, until, flags), flags.out)
 
 
 def parse_until(flags: Namespace) -> "Until | None":
@@ -153,20 +126,18 @@ def print_estimate(task, runs, flags: Namespace) -> None:
 
 
 def train_runs(task, runs, until: "Until | None", flags: Namespace):
-  """Return the results of a training, on the engine and with the options of the flags."""
+  """Return the results of a training, by the workers and with the options of the flags."""
+  from vmapseeds.campaign.executors import open_executor
+
   options = vars(campaign_options(flags))
-  trainer: Callable[..., Any] = vmapseeds.train
-  if flags.engine == "ray":
-    from vmapseeds.campaign import ray_engine
+  with open_executor(flags.workers, flags.ray, flags.dask) as executor:
+    if until is None:
+      return vmapseeds.train(task, runs, flags.out, executor=executor, **options)
+    from vmapseeds.campaign.until import train_until
 
-    trainer = functools.partial(ray_engine.train_on_ray, workers=flags.workers)
-  if until is None:
-    return trainer(task, runs, flags.out, **options)
-  from vmapseeds.campaign.until import train_until
-
-  return train_until(
-    task, runs, flags.out, until, first=flags.runs, trains=trainer, **options
-  )
+    return train_until(
+      task, runs, flags.out, until, first=flags.runs, executor=executor, **options
+    )
 
 
 def execution_options(flags: Namespace) -> WorkOptions:
@@ -350,27 +321,36 @@ def merge_command(flags: Namespace) -> None:
   conclude(results, flags.out)
 
 
-def export_command(flags: Namespace) -> None:
-  """Export kept networks as orbax checkpoints, one a run, which any Flax program
-  restores.
-  """
-  vmapseeds.export_networks(flags.folder, flags.out, flags.run or None)
-  count = len(os.listdir(flags.out))
-  networks = "networks" if count > 1 else "network"
-  print(f"{count} {networks} in {flags.out}, as orbax checkpoints")
-
-
 def import_command(flags: Namespace) -> None:
   """Import runs trained elsewhere into a results folder, for report and compare. Runs
   that it has from earlier imports stay.
 
   Files are .npy, .npz, .csv, .tsv, .txt or .parquet. Of several test sets, each is given as
   SET=FILE, e.g. --labels test=y.npy shift=y_shift.npy
+
+  A table of scores, a row for each run, is given as it is: vmapseeds import scores.csv
+  --by model --score accuracy --out DIR
   """
   first_line_is_names = None
   if flags.header is not None:
     check_one_of("--header", flags.header, ("yes", "no"))
     first_line_is_names = flags.header == "yes"
+  if flags.scores is not None:
+    for name in ("predictions", "logits", "labels", "values"):
+      if getattr(flags, name):
+        raise UserError(f"{flags.scores} with {option(name)}: give one of them")
+    with nothing_written():
+      table = vmapseeds.import_runs(
+        flags.out,
+        scores=flags.scores,
+        by=flags.by or None,
+        name=flags.name,
+        progress=not flags.quiet,
+        **table_columns(flags),
+      )
+    runs = table.sizes["run"]
+    folder = shlex.quote(flags.out)
+    return print(f"{runs} runs in {flags.out}; next: vmapseeds report {folder}")
   with nothing_written():
     results = vmapseeds.import_runs(
       flags.out,
@@ -556,22 +536,6 @@ def recipes_command(flags: Namespace) -> None:
     print(wrapped)
 
 
-def bench_command(flags: Namespace) -> None:
-  """Measure model-steps per second on this machine, for each lowering and lane width.
-  Campaigns take the fastest.
-  """
-  from json import dumps
-
-  from vmapseeds.campaign.bench import bench
-
-  timed = vmapseeds.recipe(flags.recipe, **parse_overrides(flags.set))
-  check_output_file(flags.json)
-  rows = bench(timed, flags.widths, flags.lowerings)
-  if flags.json is not None:
-    text = dumps({"recipe": timed.name, "candidates": rows}, indent=1)
-    flags.json.write_text(text + "\n", "utf-8")
-
-
 class Command(NamedTuple):
   """A command: what it does, and its flags."""
 
@@ -591,14 +555,12 @@ COMMANDS = {
   "replay": Command(replay_command, command_flags.replay_flags),
   "merge": Command(merge_command, command_flags.merge_flags),
   "import": Command(import_command, command_flags.import_flags),
-  "export": Command(export_command, command_flags.export_flags),
   "list": Command(list_command, command_flags.list_flags),
   "report": Command(report_command, command_flags.report_flags),
   "compare": Command(compare_command, command_flags.compare_flags),
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
   "recipes": Command(recipes_command),
-  "bench": Command(bench_command, command_flags.bench_flags),
 }
 
 
@@ -647,7 +609,6 @@ READING = frozenset(
     "verify",
     "merge",
     "import",
-    "export",
     "list",
     "report",
     "compare",

@@ -248,39 +248,28 @@ def train_flags(parser: Parser) -> None:
     ),
   )
   parser.add(
-    "--engine",
-    default="local",
-    metavar="NAME",
-    help=(
-      "where to train: local, on this machine's devices; ray, on the cluster at "
-      "RAY_ADDRESS or one started here (default: local)"
-    ),
-  )
-  parser.add(
     "--workers",
     type=parse_whole_number,
     metavar="N",
-    help="with --engine ray, the number of workers (default: one an accelerator)",
-  )
-  parser.add(
-    "--coordinator",
-    metavar="HOST:PORT",
     help=(
-      "address of process 0, if several hosts train under jax.distributed; needs "
-      "--processes and --process (default: this process alone)"
+      "train in N processes of this machine, which share its cores (default: in this "
+      "process)"
     ),
   )
   parser.add(
-    "--processes",
-    type=parse_whole_number,
-    metavar="N",
-    help="with --coordinator, the number of processes (default: none)",
+    "--ray",
+    metavar="ADDRESS",
+    help=(
+      "train on the Ray cluster at HOST:PORT; local starts one here (default: in this "
+      "process)"
+    ),
   )
   parser.add(
-    "--process",
-    type=parse_whole_number,
-    metavar="N",
-    help="with --coordinator, the number of this process, from 0 (default: none)",
+    "--dask",
+    metavar="ADDRESS",
+    help=(
+      "train on the workers of Dask's scheduler at HOST:PORT (default: in this process)"
+    ),
   )
   parser.switch(
     "--dry-run",
@@ -375,6 +364,12 @@ def merge_flags(parser: Parser) -> None:
 
 def import_flags(parser: Parser) -> None:
   parser.add(
+    "scores",
+    nargs="?",
+    metavar="TABLE",
+    help="a table of scores, a row for each run (or --predictions, or --logits)",
+  )
+  parser.add(
     "--out",
     required=True,
     metavar="DIR",
@@ -441,21 +436,12 @@ def import_flags(parser: Parser) -> None:
     "--quiet",
     help="no progress bar, and no line on how a text file was read",
   )
-
-
-def export_flags(parser: Parser) -> None:
-  parser.add(
-    "folder",
-    metavar="DIR",
-    help="results folder that was trained with --keep-params",
-  )
-  parser.add("out", metavar="OUT", help="folder for the checkpoints, new or empty")
   parser.several(
-    "--run",
-    type=parse_whole_number,
-    metavar="N",
-    help="which runs, from 0 (default: all)",
+    "--by",
+    metavar="COLUMN",
+    help="of a table: the columns with what varies (default: those of text)",
   )
+  table_flags(parser)
 
 
 def list_flags(parser: Parser) -> None:
@@ -821,43 +807,4 @@ def examples_flags(parser: Parser) -> None:
       "after which epoch, for runs trained with evaluate_every (default: the end "
       "of the training)"
     ),
-  )
-
-
-def bench_flags(parser: Parser) -> None:
-  parser.add(
-    "recipe",
-    nargs="?",
-    default="digits_cnn",
-    metavar="RECIPE",
-    help=(
-      "the recipe whose training step is timed, on random images (default: digits_cnn)"
-    ),
-  )
-  parser.several(
-    "--lowerings",
-    metavar="NAME",
-    help=(
-      "how convolutions run their lanes: im2col, grouped, sequential (default: all)"
-    ),
-  )
-  parser.several(
-    "--widths",
-    type=parse_whole_number,
-    metavar="W",
-    help="lane widths (default: those that campaigns try)",
-  )
-  parser.add(
-    "--json",
-    type=Path,
-    metavar="FILE",
-    help=(
-      "also write the table to FILE, as the `candidates` of a JSON object "
-      "(default: none)"
-    ),
-  )
-  parser.several(
-    "--set",
-    metavar="FIELD=VALUE",
-    help="recipe fields to change (default: none)",
   )

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
+
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What NVIDIA's driver (also in WSL and on Jetson) and a TPU's need
 ACCELERATORS = ("nvidia*", "nvhost*", "dxg", "accel*", "vfio/[0-9]*")
@@ -30,25 +32,18 @@ def local_path(given: str | os.PathLike) -> Path:
 
 
 def free_host_memory() -> float:
-  """Return the bytes of memory that this process can still get; infinite where the
-  system does not say.
-  """
-  with contextlib.suppress(OSError):
-    memory = Path("/proc/meminfo").read_text()
-    available = re.search(r"MemAvailable:\s+(\d+) kB", memory)
-    if available:
-      return min([1024.0 * int(available[1]), *left_to_groups()])
-  # Without Linux's estimate, assume that half of all memory is free.
-  with contextlib.suppress(AttributeError, ValueError, OSError):
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
-  return math.inf
+  """Return the bytes of memory that this process can still get."""
+  return min([float(psutil.virtual_memory().available), *left_to_groups()])
 
 
 def left_to_groups() -> Iterator[float]:
   """Yield the bytes left to each control group of this process, a Slurm job's or a
   container's; cached files count as left.
   """
-  for group, limit_name, used_name in control_groups():
+  for group, version in control_groups("memory"):
+    limit_name, used_name = "max", "current"
+    if version == 1:
+      limit_name, used_name = "limit_in_bytes", "usage_in_bytes"
     # A group may be of another machine, and a limit may be "max".
     with contextlib.suppress(OSError, ValueError):
       limit = int((group / f"memory.{limit_name}").read_text())
@@ -58,26 +53,49 @@ def left_to_groups() -> Iterator[float]:
       yield float(limit - used + max(map(int, cached), default=0))
 
 
-def control_groups() -> Iterator[tuple[Path, str, str]]:
-  """Yield the folders of this process's control groups and of those above them, and what
-  the limit of memory and the used memory are called there.
+def cores() -> int:
+  """Return how many cores this process may use: those that it may run on, and no more
+  than its control groups give it time of.
+  """
+  count = os.cpu_count() or 1
+  if hasattr(os, "sched_getaffinity"):  # macOS has none
+    count = len(os.sched_getaffinity(0))
+  return max(1, min([count, *cores_of_groups()]))
+
+
+def cores_of_groups() -> Iterator[int]:
+  """Yield the time that each control group of this process has on the processors, in
+  cores, rounded up: the limit that `docker run --cpus` sets.
+  """
+  for group, version in control_groups("cpu"):
+    # A limit may be "max" or -1.
+    with contextlib.suppress(OSError, ValueError):
+      if version == 1:
+        quota = int((group / "cpu.cfs_quota_us").read_text())
+        period = int((group / "cpu.cfs_period_us").read_text())
+      else:
+        quota, period = map(int, (group / "cpu.max").read_text().split())
+      if quota > 0:
+        yield math.ceil(quota / period)
+
+
+def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
+  """Yield the folders of this process's control groups of a controller and of those above
+  them, and which version of control groups they are.
   """
   lines = []
   with contextlib.suppress(OSError):
     lines = Path("/proc/self/cgroup").read_text().splitlines()
   for line in lines:
-    _, kind, path = line.split(":", 2)
+    _, kinds, path = line.split(":", 2)
     # Version 2 of control groups has no kinds.
-    if kind == "":
-      names = ("max", "current")
-    elif kind == "memory":
-      names = ("limit_in_bytes", "usage_in_bytes")
-    else:
+    version = 1 if kinds else 2
+    if version == 1 and controller not in kinds.split(","):
       continue
-    own = CONTROL_GROUPS / kind / path.lstrip("/")
+    own = CONTROL_GROUPS / kinds / path.lstrip("/")
     levels = len(Path(path).parts) - 1
     for group in (own, *own.parents[:levels]):
-      yield group, *names
+      yield group, version
 
 
 @functools.cache
@@ -98,13 +116,6 @@ def instruction_set() -> str:
 def cache_folder() -> Path:
   """Return `$XDG_CACHE_HOME/vmapseeds`, else `~/.cache/vmapseeds`."""
   return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds"
-
-
-def cores() -> int:
-  """Return how many cores this process may use. macOS does not report an affinity."""
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
 
 
 # What is printed in place of letters that a terminal lacks.

@@ -6,7 +6,6 @@ import argparse
 import difflib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from vmapseeds import removed
@@ -223,14 +222,3 @@ def parse_column_values(conditions: Sequence[str], flag: str) -> dict[str, list[
     of_column = selected.setdefault(column, [])
     of_column.extend(from_text(column, value) for value in text.split(","))
   return selected
-
-
-def check_output_file(path: Path | None, flag: str = "--json") -> None:
-  """Raise `UserError` if the file cannot be written."""
-  if path is None:
-    return
-  folder = path.absolute().parent
-  # A file that is there may be writable in a folder that is not.
-  written = path if path.exists() else folder
-  if path.is_dir() or not folder.is_dir() or not os.access(written, os.W_OK):
-    raise UserError(f"{flag} {path} cannot be written: give another file")

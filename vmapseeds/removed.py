@@ -2,12 +2,23 @@
 
 _SEARCH = "optuna searches over vs.train, as docs/programs/search.py does"
 
+_EXPORT = "docs/programs/export_networks.py writes orbax checkpoints"
+
 # Names of the package, commands, and flags.
 NAMES = {
+  "export_networks": _EXPORT,
   "search": _SEARCH,
   "optuna_studies": f"{_SEARCH}: its studies are optuna's",
 }
 COMMANDS = {
+  "export": _EXPORT,
   "search": _SEARCH,
+  "bench": "in a clone, python -m experiments.benchmarks.bench RECIPE",
 }
-FLAGS: dict[str, str] = {}
+_HOSTS = "start vmapseeds work DIR on each host"
+FLAGS = {
+  "--engine": "give --workers N, --ray ADDRESS or --dask ADDRESS",
+  "--coordinator": _HOSTS,
+  "--processes": _HOSTS,
+  "--process": _HOSTS,
+}

@@ -18,6 +18,13 @@ from typing import Annotated, Literal
 import jax
 from tyro.conf import Positional, arg
 
+from experiments.benchmarks.bench import (
+  COLUMNS,
+  Columns,
+  check_output_file,
+  check_wanted,
+  print_table,
+)
 from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import (
   TARGETS,
@@ -28,17 +35,11 @@ from experiments.benchmarks.estimates import (
 )
 from experiments.command import hint, parse_flags
 from vmapseeds import convolutions, lanes
-from vmapseeds.campaign.bench import (
-  COLUMNS,
-  Columns,
-  check_wanted,
-  print_table,
-)
 from vmapseeds.campaign.execution import filling_width, product_flops
 from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.parsing import check_output_file, parse_overrides
+from vmapseeds.parsing import parse_overrides
 from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs

@@ -1,23 +1,21 @@
-"""Campaigns by several processes: under `jax.distributed`, and by a Ray cluster whose
-worker is killed.
+"""Campaigns by the workers of executors: threads and processes, Ray and Dask, whose workers,
+nodes and drivers are killed.
 """
 
 import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.campaign import ray_engine
 from vmapseeds.cli import main
 
 pytestmark = pytest.mark.optimized
@@ -26,36 +24,18 @@ LIMIT = 600  # seconds that anything may take, on a machine that does much else
 TRAIN = (
   f"train digits_cnn --set epochs={EPOCHS} width=0.25 --seed-batch 4 --lane-width 1 --lowering sequential"
 ).split()
+RECIPE = vs.recipe("digits_cnn", epochs=EPOCHS, width=0.25)
+HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
 
 
 @pytest.mark.parametrize(
   ("flags", "said"),
   [
-    (
-      "--engine rai",
-      "unknown engine 'rai': choose one of local, ray; did you mean 'ray'",
-    ),
-    ("--workers 2", "--workers 2 without --engine ray"),
-    ("--engine ray --workers 0", "workers is 0: give a whole number of at least 1"),
-    ("--engine ray --coordinator a:1", "give one of them"),
-    (
-      "--coordinator a:1 --until sd_accuracy",
-      "--until 'sd_accuracy': write STATISTIC rel X%",
-    ),
-    (
-      "--processes 2",
-      "--process I, the number of this one from 0: give all of them, or none",
-    ),
-    (
-      "--coordinator here --processes 1 --process 0",
-      "--coordinator 'here': give HOST:PORT",
-    ),
-    (
-      "--coordinator a:1 --processes 2",
-      "--coordinator HOST:PORT, --processes N and --process I, the number",
-    ),
-    ("--coordinator a:1 --processes 2 --process 2", "--process 2 of 2: give 0 to 1"),
-    ("--coordinator a:1 --processes 0 --process 0", "processes is 0"),
+    ("--workers 2 --ray local", "--workers with --ray: give one of them"),
+    ("--ray a:1 --dask a:1", "--ray with --dask: give one of them"),
+    ("--workers 0", "workers is 0: give a whole number of at least 1"),
+    ("--engine ray", "--engine is gone: give --workers N, --ray ADDRESS or --dask"),
+    ("--coordinator a:1", "--coordinator is gone: start vmapseeds work DIR on each"),
   ],
 )
 def test_mistakes(flags, said, tmp_path, capsys):
@@ -66,65 +46,92 @@ def test_mistakes(flags, said, tmp_path, capsys):
   assert not (tmp_path / "out").exists()
 
 
-def test_what_no_worker_can_import_is_refused_before_ray_is_asked_for(tmp_path):
+class Ended:
+  """A call that has ended: what submitit's jobs have of a future."""
+
+  def __init__(self, function, *arguments):
+    self.value = function(*arguments)
+
+  def done(self):
+    return True
+
+  def result(self):
+    return self.value
+
+
+class AtOnce:
+  """Calls a function at once, here."""
+
+  def submit(self, function, *arguments):
+    return Ended(function, *arguments)
+
+
+class Elsewhere(AtOnce):
+  """Calls it as a machine would that has other disks: the files given are not there."""
+
+  def submit(self, function, *arguments):
+    for argument in arguments:
+      if str(argument).endswith(".partial"):
+        Path(argument).unlink()
+    return super().submit(function, *arguments)
+
+
+class Dying(AtOnce):
+  def submit(self, function, *arguments):
+    raise_later = Ended(lambda: None)
+    raise_later.result = lambda: {}["lost"]
+    return raise_later
+
+
+def test_threads_train_every_run_once_and_extend_the_folder(tmp_path, alone):
+  with ThreadPoolExecutor(2) as executor:
+    vs.train(RECIPE, 8, tmp_path / "r", executor=executor, **HOW)
+    results = vs.train(RECIPE, RUNS, tmp_path / "r", executor=executor, **HOW)
+  np.testing.assert_array_equal(results.predictions.values, alone)
+  check(tmp_path / "r", alone)
+
+
+def test_an_executor_is_anything_with_submit(tmp_path, capsys):
+  how = HOW | {"progress": True}
+  results = vs.train(RECIPE, 4, executor=AtOnce(), **how)
+  assert results.sizes["run"] == 4
+  assert "4/4 runs" in capsys.readouterr().err
+
+
+def test_a_folder_that_workers_do_not_share_is_refused(tmp_path):
+  with pytest.raises(vs.UserError, match=r"the worker on .* does not have the folder "):
+    vs.train(RECIPE, 4, tmp_path / "r", executor=Elsewhere(), **HOW)
+  assert not (tmp_path / "r").exists()
+
+
+def test_a_worker_that_fails_is_one_line(tmp_path):
+  with pytest.raises(vs.Failure, match=r"a worker failed \(KeyError: .*lost.*\): what"):
+    vs.train(RECIPE, 4, tmp_path / "r", executor=Dying(), **HOW)
+
+
+def test_mistakes_of_workers_are_those_of_train(tmp_path):
+  vs.train(RECIPE, 4, tmp_path / "r", **HOW)
+  with pytest.raises(vs.UserError, match="belongs to another campaign"):
+    vs.train(RECIPE.replace(lr=0.1), 4, tmp_path / "r", executor=AtOnce(), **HOW)
+
+
+def test_what_no_worker_can_import_is_refused(tmp_path):
   def loss(outputs, targets):
     return abs(outputs - targets)
 
   recipe = vs.recipe("digits_cnn", loss=loss)
-  with pytest.raises(vs.UserError, match="no other process can import: Ray needs it"):
-    ray_engine.train_on_ray(recipe, vs.Runs.independent(2), tmp_path / "out")
-  with pytest.raises(vs.UserError, match="workers is 0"):
-    ray_engine.train_on_ray("digits_cnn", vs.Runs.independent(2), tmp_path, workers=0)
+  with pytest.raises(vs.UserError, match="no other process can import: an executor"):
+    vs.train(recipe, 2, tmp_path / "out", executor=AtOnce())
   assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-  ("cores", "workers", "expected"),
-  [
-    ({"a": 4, "b": 4, "c": 4}, 3, "abc"),  # one a node
-    ({"a": 4, "b": 4, "c": 4}, 1, "a"),
-    ({"a": 8, "b": 2}, 5, "aaaab"),  # as many as the cores allow
-    ({"a": 2, "b": 2}, 4, "aabb"),
-    ({"a": 1}, 3, "aaa"),
-    ({"a": 1}, 0, ""),
-  ],
-)
-def test_placement_of_ray_workers(cores, workers, expected):
-  assert "".join(sorted(ray_engine.place_workers(cores, workers))) == expected
-
-
-@pytest.mark.parametrize("what", ["closed", "silent", "other", "text"])
-def test_a_wrong_address_of_ray_is_one_line(what, tmp_path, monkeypatch):
-  """Without Ray, which is heavy to start: a server that is closed, says nothing, or
-  speaks something else.
-  """
-  monkeypatch.setattr(ray_engine, "REACH", 0.5)
-  with socket.socket() as server:
-    server.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{server.getsockname()[1]}"
-    if what != "closed":
-      server.listen()
-    if what == "other":
-
-      def answer():
-        with server.accept()[0] as client:
-          client.sendall(b"SSH-2.0-x\r\n")
-          client.recv(100)
-
-      threading.Thread(target=answer, daemon=True).start()
-    given = "my cluster" if what == "text" else address
-    monkeypatch.setenv("RAY_ADDRESS", given)
-    expected = {
-      "closed": "cannot be reached .*refused",
-      "silent": "cannot be reached .timed out",
-      "other": "cannot be reached .something else than Ray answers",
-      "text": "is no address",
-    }
-    said = (
-      f"RAY_ADDRESS={given} {expected[what]}.*: give HOST:PORT of a running cluster"
-    )
-    with pytest.raises(vs.UserError, match=said):
-      ray_engine._connect(None)
+def test_a_folder_is_created_without_training(tmp_path):
+  vs.create(RECIPE, 8, tmp_path / "r", **HOW)
+  assert vs.open_results(tmp_path / "r").sizes["run"] == 0
+  vs.work(tmp_path / "r", (0, 1), progress=False)
+  assert vs.open_results(tmp_path / "r").sizes["run"] == 4
+  with pytest.raises(TypeError, match="lanes"):
+    vs.create(RECIPE, 8, tmp_path / "s", lanes=1)
 
 
 def start(out, *flags, recipe=TRAIN[1], modules=""):
@@ -157,15 +164,6 @@ def start(out, *flags, recipe=TRAIN[1], modules=""):
   )
 
 
-def hosts(out, *flags):
-  """Two processes under one coordinator."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    coordinator = f"127.0.0.1:{free.getsockname()[1]}"
-  each = ("--coordinator", coordinator, "--processes", "2", "--process")
-  return [start(out, *each, str(i), *flags) for i in range(2)]
-
-
 def first_claim(out, *processes):
   """Waits until one of the processes trains and returns its id, from the claim of its
   block."""
@@ -187,9 +185,7 @@ def first_claim(out, *processes):
 def alone(tmp_path_factory):
   """The predictions of an undisturbed campaign of one process."""
   out = tmp_path_factory.mktemp("alone") / "out"
-  recipe = vs.recipe("digits_cnn", epochs=EPOCHS, width=0.25)
-  how = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
-  return vs.train(recipe, vs.Runs.independent(RUNS), out, **how).predictions.values
+  return vs.train(RECIPE, RUNS, out, **HOW).predictions.values
 
 
 def check(out, alone):
@@ -200,139 +196,124 @@ def check(out, alone):
   assert sum(record["runs"] for record in records) == len(alone)
 
 
-@pytest.mark.slow
-def test_two_hosts_train_every_run_once(tmp_path, alone):
-  processes = hosts(tmp_path / "out")
-  said = [p.communicate(timeout=LIMIT)[0] for p in processes]
-  assert [p.returncode for p in processes] == [0, 0], said
-  check(tmp_path / "out", alone)
+# In a process of its own. Each node of Ray and each worker of Dask has one core. A driver
+# belongs to the node that has its address, the head.
+RAY = """
+import sys
+
+from ray.cluster_utils import Cluster
+
+head = {"num_cpus": 1, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+others = [cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{i}") for i in (2, 3)]
+print("address", cluster.address, flush=True)
+if sys.stdin.readline():
+  cluster.remove_node(others[1], allow_graceful=False)
+  print("removed", flush=True)
+  sys.stdin.readline()
+cluster.shutdown()
+"""
+DASK = """
+import sys
+
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+  cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+  print("address", cluster.scheduler_address, flush=True)
+  sys.stdin.readline()
+  cluster.close()
+"""
+
+
+@contextlib.contextmanager
+def cluster(kind, tmp_path, modules=""):
+  """Flags for a driver, and the process of the cluster that the test has started."""
+  pytest.importorskip({"ray": "ray", "dask": "distributed"}[kind])
+  script = tmp_path / "cluster.py"
+  script.write_text({"ray": RAY, "dask": DASK}[kind])
+  environment = os.environ | {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_NUM_CPU_DEVICES": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]),
+  }
+  with subprocess.Popen(
+    [sys.executable, str(script)],
+    env=environment,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  ) as process:
+    try:
+      line = next(line for line in process.stdout if line.startswith("address"))
+      yield (f"--{kind}", line.split()[1]), process
+    finally:
+      process.stdin.close()  # what waits for a line ends
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(60)
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_a_terminated_host_finishes_its_write(tmp_path, alone):
-  """Not the coordinator: when that ends, JAX ends the others."""
-  coordinator, other = hosts(tmp_path / "out")
-  first_claim(tmp_path / "out", coordinator, other)
-  other.terminate()
-  said = other.communicate(timeout=LIMIT)[0]
-  assert other.returncode == 143, said
-  assert "terminated: what was written stays" in said
-  assert coordinator.communicate(timeout=LIMIT)[0]
-  assert coordinator.returncode == 0
-  check(tmp_path / "out", alone)
-
-
-@pytest.mark.parametrize(
-  "engine",
-  [
-    pytest.param("hosts", marks=pytest.mark.slow),
-    pytest.param("ray", marks=pytest.mark.seldom),
-  ],
-)
-def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
-  """They end at the number at which one process alone ends."""
-  how = ("--runs", "8", "--until", "sd_accuracy rel 50%")
-  if engine == "ray":
-    pytest.importorskip("ray")
-    processes = [start(tmp_path / "out", "--engine", "ray", "--workers", "2", *how)]
-  else:
-    processes = hosts(tmp_path / "out", *how)
-  said = [p.communicate(timeout=LIMIT)[0] for p in processes]
-  assert [p.returncode for p in processes] == [0] * len(processes), said
-  alone = start(tmp_path / "alone", *how)
-  assert alone.communicate(timeout=LIMIT)[0]
-  one, other = (vs.open_results(tmp_path / name) for name in ("out", "alone"))
-  assert 8 < one.sizes["run"] < 200
-  np.testing.assert_array_equal(one.predictions.values, other.predictions.values)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [0, 1])
-def test_a_host_is_killed(tmp_path, alone, killed, monkeypatch):
-  monkeypatch.setenv("VMAPSEEDS_BARRIER", "5")
+@pytest.mark.parametrize("kind", ["ray", "dask"])
+def test_a_worker_of_a_cluster_is_killed(kind, tmp_path, alone):
   out = tmp_path / "out"
-  processes = hosts(out)
-  first_claim(out, *processes)
-  os.killpg(processes[killed].pid, signal.SIGKILL)
-  said = processes[1 - killed].communicate(timeout=LIMIT)[0]
-  processes[killed].communicate()
-  if killed == 1:
-    assert processes[0].returncode == 0, said
-    assert "all runs are done: waiting up to 5 s for the other processes under" in said
-  else:
-    # Without the coordinator the other process stops and says so; a new process goes on
-    # with the folder.
-    assert processes[1].returncode == 1, said
-    assert "is gone, or it was killed; what was written stays" in said.splitlines()[-1]
-    again = start(out)
-    assert again.communicate(timeout=LIMIT)[0]
-    assert again.returncode == 0
-  check(out, alone)
-
-
-@pytest.mark.slow
-def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
-  pytest.importorskip("ray")
-  out = tmp_path / "out"
-  driver = start(out, "--engine", "ray", "--workers", "2")
-  os.kill(first_claim(out, driver), signal.SIGKILL)
-  said = driver.communicate(timeout=LIMIT)[0]
+  with cluster(kind, tmp_path) as (flags, _):
+    driver = start(out, *flags)
+    os.kill(first_claim(out, driver), signal.SIGKILL)
+    said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
-  assert "a worker died; block" in said
   check(out, alone)
 
 
 @pytest.mark.slow
-def test_a_terminated_ray_driver_ends_as_without_ray(tmp_path, alone):
-  pytest.importorskip("ray")
+@pytest.mark.parametrize("kind", ["ray", "dask"])
+def test_a_terminated_driver_ends_as_without_a_cluster(kind, tmp_path, alone):
   out = tmp_path / "out"
-  driver = start(out, "--engine", "ray", "--workers", "2", "--quiet")
-  first_claim(out, driver)
-  driver.terminate()
-  said = driver.communicate(timeout=LIMIT)[0]
-  assert (driver.returncode, said.count("\n")) == (143, 1), said
-  assert said.startswith("terminated: what was written stays")
-  assert not list((out / "blocks").glob("*.claim"))
+  with cluster(kind, tmp_path) as (flags, _):
+    driver = start(out, *flags, "--quiet")
+    first_claim(out, driver)
+    driver.terminate()
+    said = driver.communicate(timeout=LIMIT)[0]
+  assert driver.returncode == 143, said
+  assert said.splitlines()[-1].startswith("terminated: what was written stays")
   again = start(out)
   assert again.communicate(timeout=LIMIT)[0]
   check(out, alone)
 
 
-@pytest.mark.seldom
-def test_a_folder_that_a_ray_node_does_not_share(tmp_path, monkeypatch):
-  """The worker looks for the driver's token where it is not."""
-  pytest.importorskip("ray")
-  module = tmp_path / "elsewhere.py"
-  module.write_text(ELSEWHERE)
+@pytest.mark.slow
+def test_processes_of_this_machine_and_one_of_them_is_killed(tmp_path, alone):
+  """The pool is broken, and the same command resumes."""
   out = tmp_path / "out"
-  driver = start(
-    out, "--engine", "ray", "--quiet", recipe="elsewhere:recipe", modules=tmp_path
-  )
+  driver = start(out, "--workers", "2")
+  os.kill(first_claim(out, driver), signal.SIGKILL)
   said = driver.communicate(timeout=LIMIT)[0]
-  assert (driver.returncode, said.count("\n")) == (2, 1), said
-  assert f"does not have the folder {out} of the driver: give one that all" in said
-  assert not out.exists()
+  assert driver.returncode == 1, said
+  assert "error: a worker failed (BrokenProcessPool: " in said.splitlines()[-1]
+  again = start(out, "--workers", "2")
+  said = again.communicate(timeout=LIMIT)[0]
+  assert again.returncode == 0, said
+  check(out, alone)
 
 
-ELSEWHERE = """
-import contextlib
-import vmapseeds as vs
-from vmapseeds.campaign import ray_engine
-from vmapseeds.store import folders
+@pytest.mark.slow
+def test_workers_end_at_the_same_number_of_runs(tmp_path):
+  """They end at the number at which one process alone ends."""
+  how = ("--runs", "8", "--until", "sd_accuracy rel 50%")
+  processes = [
+    start(tmp_path / "out", "--workers", "2", *how),
+    start(tmp_path / "alone", *how),
+  ]
+  said = [p.communicate(timeout=LIMIT)[0] for p in processes]
+  assert [p.returncode for p in processes] == [0, 0], said
+  one, other = (vs.open_results(tmp_path / name) for name in ("out", "alone"))
+  assert 8 < one.sizes["run"] < 200
+  np.testing.assert_array_equal(one.predictions.values, other.predictions.values)
 
-recipe = vs.recipe("digits_cnn")
-token = folders.presence_file
-ray_engine.write = lambda *_: None
-
-
-@contextlib.contextmanager
-def elsewhere(out):
-  with token(out) as file:
-    yield file.with_name("in another folder")
-
-
-folders.presence_file = elsewhere
-"""
 
 DYING = """
 import os, pathlib, signal
@@ -356,16 +337,14 @@ folders.write_plan = die_once
 
 
 @pytest.mark.seldom
-def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path, alone):
-  pytest.importorskip("ray")
+@pytest.mark.parametrize("kind", ["ray", "dask"])
+def test_a_worker_is_killed_while_it_makes_the_folder(kind, tmp_path, alone):
   out, module = tmp_path / "out", tmp_path / "dying.py"
   module.write_text(DYING)
-  driver = start(
-    out, "--engine", "ray", "--workers", "2", recipe="dying:recipe", modules=tmp_path
-  )
-  said = driver.communicate(timeout=LIMIT)[0]
+  with cluster(kind, tmp_path, tmp_path) as (flags, _):
+    driver = start(out, *flags, recipe="dying:recipe", modules=tmp_path)
+    said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
-  assert f"a worker died while it created {out}" in said
   assert "folder.claim" in (tmp_path / "died").read_text()
   check(out, alone)
 
@@ -380,48 +359,20 @@ def nodes_in_training(out):
   return nodes
 
 
-# In a process of its own, because Ray forks. The driver belongs to the node that has its
-# address, the head.
-CLUSTER = """
-from ray.cluster_utils import Cluster
-
-head = {"num_cpus": 1, "include_dashboard": False}
-cluster = Cluster(initialize_head=True, head_node_args=head)
-addresses = ("127.0.0.2", "127.0.0.3")
-_, third = [cluster.add_node(num_cpus=1, node_ip_address=ip) for ip in addresses]
-print("address", cluster.address, flush=True)
-input()
-cluster.remove_node(third, allow_graceful=False)
-print("removed", flush=True)
-input()
-cluster.shutdown()
-"""
-
-
 @pytest.mark.seldom
-def test_a_node_of_three_dies(tmp_path, monkeypatch):
+def test_a_node_of_three_dies(tmp_path):
   """Each node has a worker; without one of them, the others train every run once."""
-  pytest.importorskip("ray")
   out, runs = tmp_path / "out", 256
-  script = [sys.executable, "-c", CLUSTER]
-  environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-  pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-  with subprocess.Popen(script, env=environment, text=True, **pipes) as cluster:
-    line = next(line for line in cluster.stdout if line.startswith("address"))
-    monkeypatch.setenv("RAY_ADDRESS", line.split()[1])
-    driver = start(out, "--engine", "ray", "--runs", str(runs))
+  with cluster("ray", tmp_path) as (flags, nodes):
+    driver = start(out, *flags, "--runs", str(runs))
     until = time.monotonic() + LIMIT
     while len(nodes_in_training(out)) < 3:
       assert time.monotonic() < until
       assert driver.poll() is None, driver.communicate()[0]
       time.sleep(0.02)
-    print(file=cluster.stdin, flush=True)
-    assert "removed\n" in cluster.stdout
+    print(file=nodes.stdin, flush=True)
+    assert "removed\n" in nodes.stdout
     said = driver.communicate(timeout=LIMIT)[0]
-    print(file=cluster.stdin, flush=True)
   assert driver.returncode == 0, said
-  assert "a worker died; block" in said
-  recipe = vs.recipe("digits_cnn", epochs=EPOCHS, width=0.25)
-  how = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
-  alone = vs.train(recipe, vs.Runs.independent(runs), tmp_path / "alone", **how)
+  alone = vs.train(RECIPE, runs, tmp_path / "alone", **HOW)
   check(out, alone.predictions.values)

@@ -16,7 +16,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
-from experiments.benchmarks import estimates, target
+from experiments.benchmarks import bench, estimates, target
 from experiments.benchmarks.estimates import (
   TARGETS,
   absent,
@@ -25,8 +25,7 @@ from experiments.benchmarks.estimates import (
   make_estimator,
 )
 from experiments.benchmarks.hlo import Program, size
-from vmapseeds.campaign import bench, execution
-from vmapseeds.convolutions import onednn
+from vmapseeds.campaign import execution
 from vmapseeds.errors import Failure
 from vmapseeds.lanes import (
   Execution,
@@ -430,112 +429,6 @@ def test_a_campaign_measures_what_fits(monkeypatch, capsys):
     match=r"digits_cnn lane_width=11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",
   ):
     choose(1, width=11)
-
-
-@pytest.fixture
-def timed(monkeypatch):
-  """A processor with units for bfloat16 on which steps of `float32` take 1 s, as was
-  measured before, and of `bfloat16` what is set; a list of what is measured.
-  """
-  took = {"float32": 1.0, "bfloat16": 0.6}
-  asked = []
-
-  def measure(task, how):
-    precision = task.internal.speed_key["precision"]
-    asked.append((precision, how))
-    return execution.Speed(9.0, 0.0, processor_seconds=took[precision])
-
-  monkeypatch.setattr(execution, "measure_speed", measure)
-  monkeypatch.setattr(execution, "known_speed", lambda task, how: 1.0)
-  monkeypatch.setattr(onednn, "is_usable", lambda: True)
-  return took, asked
-
-
-def compared(recipe, seconds=1e6, runs=ONE):
-  task = recipe if isinstance(recipe, vs.Task) else load_recipe_task(recipe, runs)
-  return execution.compare_precisions(task, Execution("im2col", 3), seconds)
-
-
-def test_a_long_campaign_says_that_bfloat16_would_gain(timed):
-  took, asked = timed
-  recipe = vs.recipe("digits_cnn")
-  line = "{} would take {} of the time on this processor: precision='{}'"
-  assert compared(recipe) == line.format("bfloat16", 0.6, "bfloat16")
-  assert asked == [(p, ("im2col", 3)) for p in ("float32", "bfloat16")]
-  took["bfloat16"] = 0.83
-  assert compared(recipe) == line.format("bfloat16", 0.83, "bfloat16")
-  took["bfloat16"] = 0.84
-  assert compared(recipe) == ""
-
-
-def test_a_campaign_in_bfloat16_says_what_it_costs(timed, monkeypatch):
-  took, _ = timed
-  monkeypatch.setattr(onednn, "is_usable", lambda: False)
-  recipe = vs.recipe("digits_cnn", precision="bfloat16")
-  took["bfloat16"] = 1.25
-  line = "float32 would take 0.8 of the time on this processor: precision='float32'"
-  assert compared(recipe) == line
-  took["bfloat16"] = 1.04
-  assert compared(recipe) == ""
-
-
-def test_precisions_are_measured_only_where_that_pays(timed, monkeypatch):
-  took, asked = timed
-  recipe = vs.recipe("digits_cnn")
-  trials = 2 * 3 * len(jax.devices()) * trial_of(load_recipe_task(recipe, ONE)).steps
-  pays = (choice.BUDGET + trials) / choice.SHARE
-  for seconds in (None, 0.999 * pays):
-    assert compared(recipe, seconds) == ""
-  # float32 was chosen; each run has its own; there is no recipe
-  assert compared(recipe.replace(precision="float32")) == ""
-  both = vs.Runs.sweep(precision=["float32", "bfloat16"], seeds=1)
-  assert compared(recipe, runs=both) == ""
-  own = vs.Task(
-    name="own",
-    start=lambda data, run: run["x"],
-    advance=lambda data, run, state, first, last: state,
-    finish=lambda data, run, state: {"x": state},
-    values={"x": 0.0},
-  )
-  assert compared(own) == ""
-  # The model has no precision.
-  assert compared(recipe.replace(model=plain_dense)) == ""
-  with monkeypatch.context() as without:
-    without.setattr(onednn, "is_usable", lambda: False)
-    assert compared(recipe) == ""
-  assert not asked
-  assert compared(recipe, 1.001 * pays)
-
-
-def plain_dense(num_classes):
-  return nn.Sequential([lambda x: x.reshape(len(x), -1), nn.Dense(num_classes)])
-
-
-@pytest.mark.slow
-def test_a_campaign_trains_what_it_was_given_whatever_it_says(
-  tmp_path, capsys, monkeypatch
-):
-  recipe = vs.recipe("digits_cnn", epochs=1)
-  how = dict(lowering="sequential", lane_width=1)
-  execution.known_speed(
-    load_recipe_task(recipe, ONE), Execution("sequential", 1), measured=True
-  )
-  before = vs.train(recipe, 2, tmp_path / "before", **how, progress=True)
-  assert "of the time" not in capsys.readouterr().err
-  monkeypatch.setattr(onednn, "is_usable", lambda: True)
-  # Which the processor need not be able to do
-  monkeypatch.setattr(onednn, "fits", lambda *_: False)
-  monkeypatch.setattr(choice, "SHARE", math.inf)
-  monkeypatch.setitem(execution.OTHER_PRECISIONS, "auto", ("bfloat16", 0.0))
-  after = vs.train(recipe, 2, tmp_path / "after", **how, progress=True)
-  assert re.search(
-    r"^bfloat16 would take [\d.]+ of the time", capsys.readouterr().err, re.M
-  )
-  np.testing.assert_array_equal(before.predictions, after.predictions)
-  assert before.attrs["identity"] == after.attrs["identity"]
-  # It is said once, not at each resumption.
-  vs.train(recipe, 4, tmp_path / "after", **how, progress=True)
-  assert "of the time" not in capsys.readouterr().err
 
 
 # Targets.

@@ -84,7 +84,6 @@ def test_results_without_a_folder_are_in_memory(at_exit, tmp_path):
     vs.summary,
     vs.report_figures,
     vs.training_examples,
-    vs.export_networks,
     vs.import_runs,
   ],
 )

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from experiments.benchmarks.bench import describe_precision
 from vmapseeds import lanes, machine
-from vmapseeds.campaign.bench import describe_precision
 from vmapseeds.convolutions import fast_convolutions, onednn
 from vmapseeds.convolutions.xla import Window
 from vmapseeds.lanes.one_lane import prepare_lane

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import types
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -303,10 +304,25 @@ def test_memory(monkeypatch):
   assert memory.free_memory(jax.devices()[0]) == pytest.approx(
     machine.free_host_memory() / 2, rel=0.2
   )
-  monkeypatch.setattr(machine.Path, "read_text", lambda path: "")
-  assert machine.free_host_memory() > 0
-  monkeypatch.delattr(machine.os, "sysconf")
-  assert machine.free_host_memory() == math.inf
+
+
+@pytest.fixture
+def in_groups(tmp_path, monkeypatch):
+  """in_groups(of_process, files): a process in these control groups."""
+
+  def make(of_process, files):
+    for name, text in files.items():
+      (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+      (tmp_path / name).write_text(text)
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
+    read = machine.Path.read_text
+    monkeypatch.setattr(
+      machine.Path,
+      "read_text",
+      lambda path: of_process if str(path) == "/proc/self/cgroup" else read(path),
+    )
+
+  return make
 
 
 @pytest.mark.parametrize(
@@ -339,20 +355,42 @@ def test_memory(monkeypatch):
     ("", {}, []),
   ],
 )
-def test_memory_of_control_groups(tmp_path, monkeypatch, of_process, files, left):
-  for name, text in files.items():
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_text(text)
-  monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
-  read = machine.Path.read_text
-  given = {"/proc/self/cgroup": of_process, "/proc/meminfo": "MemAvailable:  3 kB\n"}
-  monkeypatch.setattr(
-    machine.Path,
-    "read_text",
-    lambda path: given[str(path)] if str(path) in given else read(path),
-  )
+def test_memory_of_control_groups(in_groups, monkeypatch, of_process, files, left):
+  in_groups(of_process, files)
+  free = types.SimpleNamespace(available=3072)
+  monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: free)
   assert [*machine.left_to_groups()] == left
   assert machine.free_host_memory() == min([3072, *left])
+
+
+@pytest.mark.parametrize(
+  ("of_process", "files", "expected"),
+  [
+    # A container of 1.5 of 8 cores, and a job above whose limit is lower.
+    ("0::/", {"cpu.max": "150000 100000\n"}, 2),
+    (
+      "0::/job/step",
+      {"job/step/cpu.max": "max 100000", "job/cpu.max": "5000 10000"},
+      1,
+    ),
+    (
+      "4:cpu,cpuacct:/docker/a1\n0::/",
+      {
+        "cpu,cpuacct/cpu.cfs_quota_us": "300000",
+        "cpu,cpuacct/cpu.cfs_period_us": "100000",
+      },
+      3,
+    ),
+    ("2:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+    ("0::/", {"cpu.max": "1600000 100000"}, 8),
+    ("", {}, 8),
+  ],
+)
+def test_cores_of_control_groups(in_groups, monkeypatch, of_process, files, expected):
+  in_groups(of_process, files)
+  cores = set(range(8))
+  monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: cores, raising=False)
+  assert machine.cores() == expected
 
 
 @pytest.mark.parametrize(

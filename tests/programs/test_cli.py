@@ -20,12 +20,11 @@ import test_campaign
 import xarray as xr
 
 import vmapseeds as vs
-from vmapseeds import cli, parsing
+from vmapseeds import cli, parsing, removed
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.task import lanes_of
 
 
 def run(capsys, *argv):
@@ -48,11 +47,11 @@ def given(*argv):
   [
     (
       [],
-      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench",
+      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, recipes",
     ),
     (
       ["trian"],
-      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, export, list, report, compare, sample-size, examples, recipes, bench; did you mean 'train'?",
+      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, recipes; did you mean 'train'?",
     ),
     (["train"], "error: the following arguments are required: --out\n"),
     (["train", "--out", "{}"], "error: the following arguments are required: RECIPE\n"),
@@ -69,15 +68,7 @@ def given(*argv):
       ["train", "digits_cnn", "--out", "{}", "--seed-batch", "1.5"],
       "error: --seed-batch is '1.5': give a whole number",
     ),
-    (
-      ["bench", "digits_cnn", "--widths", "1", "wide"],
-      "error: --widths is 'wide': give a whole number\n",
-    ),
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
-    (
-      ["bench", "digits_cnn", "--set", "batch_size=100000000"],
-      "batch_size 100000000 with 1000 training examples",
-    ),
     (
       ["train", "digits_cnn", "--out", "{}", "--rums", "3"],
       "error: unknown flag or word '--rums': did you mean --runs? `vmapseeds train --help` says what there is\n",
@@ -153,7 +144,6 @@ def given(*argv):
       ["train", "digits_cnn", "--out", "{}", "--quiet", "--quiet"],
       "--quiet is given 2 times: give it once",
     ),
-    (["bench", "digits_cnn", "--json", "{}", "--widths", "0"], "lane width is 0"),
     (
       ["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"],
       "seed is -1: give a whole number of at least 0",
@@ -162,19 +152,9 @@ def given(*argv):
       ["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"],
       "small_cnn of width 1000 has 4,609,",
     ),
-    (
-      ["bench", "digits_cnn", "--set", "width=1000"],
-      "more than there is memory for, give a smaller width",
-    ),
     (["report"], "no results folder given: name one or more"),
     (["report", "{}"], "is not a results folder"),
     (["compare", "{}", "{}"], "is not a results folder"),
-    (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
-    (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
-    (
-      ["bench", "digits_cnn", "--json", "no/such/folder/t.json"],
-      "--json no/such/folder/t.json cannot be written: give another file",
-    ),
     (["demo", "--runs", "0"], "runs is 0"),
     (
       ["train", "no_such_module:mine", "--out", "{}"],
@@ -363,7 +343,7 @@ def test_what_trains_nothing_imports_nothing_large():
   program = """
 import contextlib, io, sys
 import vmapseeds, vmapseeds.training.recipes, vmapseeds.errors
-from vmapseeds import cli, parsing
+from vmapseeds import cli, parsing, removed
 with contextlib.redirect_stdout(io.StringIO()):
   for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
     with contextlib.suppress(SystemExit):
@@ -763,56 +743,6 @@ def test_a_signal_while_garbage_is_collected_is_not_lost(
 
 
 @pytest.mark.slow
-def test_bench(capsys, monkeypatch, tmp_path):
-  from vmapseeds.campaign import execution
-  from vmapseeds.campaign.bench import bench
-  from vmapseeds.convolutions import LOWERINGS
-  from vmapseeds.lanes import memory
-  from vmapseeds.training import supervised
-
-  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-  monkeypatch.setenv("COLUMNS", "80")
-  monkeypatch.setattr(execution, "REPETITIONS", 1)
-  monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
-  recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
-  rows = bench(recipe, [1])
-  assert [row["lowering"] for row in rows] == list(LOWERINGS)
-  assert all(
-    row["model_steps_per_second"] > 0 and row["compile_seconds"] > 0 for row in rows
-  )
-  (chosen,) = (row for row in rows if row["chosen"])
-  assert chosen["model_steps_per_second"] == max(
-    row["model_steps_per_second"] for row in rows
-  )
-  out, _ = capsys.readouterr()
-  assert "model steps/s" in out
-  assert all(len(line) <= 80 for line in out.splitlines())
-  assert all(lowering in out for lowering in LOWERINGS)
-  assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
-
-  # Campaigns find it, and what does not fit in memory is a row too.
-  one = vs.Runs.independent(1)
-  task = supervised.load_recipe_task(recipe, one)
-  lane, some = lanes_of(task, one), {"model_steps": 1, "most": 8, "progress": False}
-  assert execution.choose_execution(task, lane, **some) == (chosen["lowering"], 1)
-  monkeypatch.setattr(memory, "free_memory", lambda device: 1e4)
-  status, out, err = run(
-    capsys,
-    "bench",
-    "digits_cnn",
-    "--lowerings",
-    "grouped",
-    "--widths",
-    1,
-    2,
-    "--set",
-    "model=linear",
-    "batch_size=4",
-  )
-  assert (status, out.split().count("no"), err) == (0, 2, "")
-
-
-@pytest.mark.slow
 def test_a_dry_run_checks_and_writes_nothing(tmp_path, capsys, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   out = tmp_path / "r"
@@ -888,3 +818,12 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
     vs.search  # noqa: B018
   with pytest.raises(AttributeError, match="nothing_of_that_name"):
     vs.nothing_of_that_name  # noqa: B018
+
+
+def test_what_is_gone_is_in_the_documentation():
+  page = Path(cli.__file__).parents[1] / "docs" / "howto" / "questions.md"
+  _, gone = page.read_text("utf-8").split("\n## What is gone\n")
+  for name in (*removed.FLAGS, *(f"vmapseeds {name}" for name in removed.COMMANDS)):
+    assert f"`{name}`" in gone
+  for name in removed.NAMES:
+    assert f"`vs.{name}`" in gone

@@ -26,7 +26,7 @@ from cases import mostly_seldom
 import vmapseeds as vs
 from experiments import frame, jordan2024
 from vmapseeds import cli, models
-from vmapseeds.campaign import bench, block_training, execution, starting
+from vmapseeds.campaign import block_training, execution, starting
 from vmapseeds.reports import pages
 from vmapseeds.store import claims, layout
 from vmapseeds.store.results import Results, variables_of_blocks
@@ -149,7 +149,6 @@ def files(made, tmp_path, monkeypatch):
   for module, name in (
     (block_training, "spread_program"),
     (execution, "measure_speed"),
-    (bench, "measure_speed"),
   ):
     monkeypatch.setattr(module, name, accepted)
   return work
@@ -1296,20 +1295,10 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     ),
     (["compare", "r", "labels"], "were tested on different examples"),
     (["compare", "r", "examples"], "were tested on different examples"),
-    (["bench", "no_such_recipe"], "unknown recipe 'no_such_recipe'"),
-    (["bench", "digits_cnn", "--widths", "-1"], "lane width is -1"),
-    (["bench", "digits_cnn", "--widths", "1.5"], "--widths"),
-    (["bench", "digits_cnn", "--widths", "1" + "0" * 30], "lane width is 1000"),
-    (["bench", "digits_cnn", "--lowerings", ""], "unknown lowering ''"),
-    (["bench", "digits_cnn", "--set", "dataset=none.npz"], "no such file"),
     (["demo", "--runs", "0"], "runs is 0"),
     (["demo", "--runs", "4000000000"], "give at most 10000000"),
     (["demo", "--out", "tiny.npz"], "tiny.npz is a file"),
     (["recipes", "all"], "unknown flag or word 'all': `vmapseeds recipes --help`"),
-    (
-      ["bench", "digits_cnn", "--set", "dataset=tiny.npz", "model=resnet9"],
-      "on images of 4×4 pixels",
-    ),
     (["work", ""], NO_RESULTS),
     (["work", "none"], NO_RESULTS),
     (["work", "tiny.npz"], NO_RESULTS),

@@ -36,7 +36,7 @@ for _, name, _ in pkgutil.walk_packages({package}.__path__, "{package}."):
     importlib.import_module(name)
   except ModuleNotFoundError as error:
     # Of extras that may be absent.
-    assert error.name in ("torch", "ray", "optuna"), error
+    assert error.name in ("torch", "optuna"), error
   assert (dict(os.environ), sys.argv, dict(jax.config.values)) == before, name
   assert not xla_bridge.backends_are_initialized(), name
 """

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # `.ci/run` installs the others.
 EXTRAS = {*PYPROJECT["project"]["optional-dependencies"]} - {
-  *("test", "tpu", "docs", "ray", "browser", "dev")
+  *("test", "tpu", "docs", "ray", "dask", "browser", "dev")
 }
 TYPED = """
 import numpy as np

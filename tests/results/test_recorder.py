@@ -251,7 +251,10 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
     ({"seed": 0, "lr": 0.1}, "r has a run with seed=0, lr=0.1, or it is given twice"),
     ({"seed": 1.5, "lr": 1}, "seed is 1.5 at run 0: give a whole number from 0 on"),
     ({"seed": -1, "lr": 1}, "seed is -1 at run 0: give a whole number from 0 on"),
-    ({"seed": 1, "lr": "adam"}, "lr is 'adam' at run 0: give finite numbers"),
+    (
+      {"seed": 1, "lr": "adam"},
+      "lr is adam, and the runs of .* have a number each: give one",
+    ),
     ({"seed": 1, "lr": np.inf}, "lr is inf at run 0: give finite numbers"),
     ({"seed": 1, "lr": [1, 2]}, r"lr has shape \(2,\) beside 1 runs: give one number"),
     ({"seed": 1, "accuracy": 1}, "value 'accuracy': that name is already used in"),
@@ -315,7 +318,7 @@ def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch
   with pytest.raises(vs.UserError, match=r"'sed': runs of \S*/r have seed, lr"):
     recorder.has(sed=1)
   with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
-    vs.Recorder("new")
+    vs.Recorder("new").add([0, 1], seed=0)
   assert not (tmp_path / "new").exists()
 
 

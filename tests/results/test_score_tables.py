@@ -317,3 +317,99 @@ def test_the_commands(tmp_path, capsys):
   status, _, err = run(capsys, "compare", file, "--by", "model", "--score", "rmse")
   assert status == 2
   assert "give --lower-is-better rmse, or --higher-is-better" in err
+
+
+def scores_of(folder):
+  frame = vs.run_table(folder).drop(columns="diverged")
+  return frame.sort_values([*frame.columns]).reset_index(drop=True)
+
+
+def test_a_folder_of_a_table_says_the_same(tmp_path, capsys):
+  file = tmp_path / "scores.csv"
+  LONG.assign(r2=rng.random(24)).to_csv(file, index=False)
+  columns = ["--score", "rmse", "r2", "--lower-is-better", "rmse"]
+  out = tmp_path / "folder"
+  status, said, err = run(capsys, "import", file, *columns, "--out", out)
+  assert (status, said) == (0, f"24 runs in {out}; next: vmapseeds report {out}\n")
+  assert (
+    "scores.csv: 24 runs: 3 models × 8 seeds; scores rmse (lower is better), r2"
+    in (err)
+  )
+  of_folder = vs.compare(out, by="model")
+  assert differences(of_folder) == pytest.approx(expected_differences())
+  table = vs.compare(
+    file, **(ASKED | {"score": ["rmse", "r2"], "lower_is_better": "rmse"})
+  )
+  assert [c.sentence for c in of_folder] == [c.sentence for c in table]
+  assert vs.report(out)[1]["statistics"]["mean"]["value"] == RMSE["gcn"].mean()
+  again = run(capsys, "import", file, *columns, "--out", out)
+  assert again[0] == 2
+  assert "has a run with model=gat, seed=0, or it is given twice" in again[2]
+
+
+def test_scores_are_recorded_one_after_another(tmp_path):
+  """Without predictions: of models by their names, on tasks."""
+  recorder = vs.Recorder(tmp_path / "r", lower_is_better="rmse")
+  for model in ("gat", "gcn"):
+    for seed in range(SEEDS):
+      assert not recorder.has(seed=seed, model=model)
+      scores = {"rmse": RMSE[model][seed], "r2": seed / 10}
+      recorder.add(scores=scores, seed=seed, model=model)
+      assert recorder.has(seed=seed, model=model)
+  assert len(vs.Recorder(tmp_path / "r")) == 2 * SEEDS
+  frame = scores_of(tmp_path / "r")
+  np.testing.assert_array_equal(frame.rmse[frame.model == "gcn"], RMSE["gcn"])
+  assert vs.verify(tmp_path / "r").problems == []
+  comparison = vs.compare(tmp_path / "r", by="model")
+  assert comparison.found.difference == pytest.approx(
+    RMSE["gcn"].mean() - RMSE["gat"].mean()
+  )
+  several = vs.Recorder(tmp_path / "s", lower_is_better="rmse")
+  models = np.repeat(["gat", "gcn"], SEEDS)
+  seeds = np.tile(np.arange(SEEDS), 2)
+  rmse = np.concatenate([RMSE["gat"], RMSE["gcn"]])
+  several.add(scores={"rmse": rmse, "r2": seeds / 10}, seed=seeds, model=models)
+  pd.testing.assert_frame_equal(scores_of(tmp_path / "s"), frame)
+
+
+def test_scores_beside_predictions(tmp_path):
+  labels = rng.integers(0, 3, 20)
+  predictions = rng.integers(0, 3, (4, 20))
+  recorder = vs.Recorder(tmp_path / "r", labels=labels)
+  for seed in range(4):
+    recorder.add(predictions[seed], scores={"auc": seed / 4}, seed=seed, data="a")
+  summary = vs.report(tmp_path / "r")[0]
+  accuracy = (predictions == labels).mean()
+  assert summary["statistics"]["mean_accuracy"]["value"] == pytest.approx(accuracy)
+  (further,) = summary["further"]
+  assert further["statistics"]["mean"]["value"] == pytest.approx(3 / 8)
+
+
+@pytest.mark.parametrize(
+  ("scores", "values", "said"),
+  [
+    ({}, {}, "scores are {}: give name -> number"),
+    ({"r2": [1, 2]}, {"seed": [0, 1, 2]}, r"seed has shape \(3,\) beside 2 runs"),
+    ({"r2": "high"}, {}, "score r2"),
+    ({"r2": 1.0, "auc": [1, 2]}, {}, "test sets and scores have different numbers of"),
+    ({"run": 1.0}, {}, "score 'run': that name is already used"),
+    ({"r2": 1.0}, {"r2": 3}, "score 'r2': that name is already used"),
+    ({"rmse": 1.0}, {}, "rmse sounds as if lower were better"),
+  ],
+)
+def test_scores_that_are_refused(scores, values, said, tmp_path):
+  with pytest.raises(vs.UserError, match=said):
+    vs.Recorder(tmp_path / "r").add(scores=scores, **values)
+  assert not (tmp_path / "r").exists()
+
+
+def test_runs_of_a_folder_have_the_same_scores(tmp_path):
+  recorder = vs.Recorder(tmp_path / "r")
+  recorder.add(scores={"r2": 0.5}, seed=0)
+  with pytest.raises(
+    vs.UserError, match=r"scores are auc, those of .* are r2: give the"
+  ):
+    recorder.add(scores={"auc": 0.5}, seed=1)
+  with pytest.raises(vs.UserError, match=r"test sets are test, those of .* are "):
+    recorder.add([0, 1], scores={"r2": 0.5}, seed=1)
+  assert len(vs.Recorder(tmp_path / "r")) == 1

@@ -13,7 +13,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.campaign import ray_engine, starting
+from vmapseeds.campaign import starting
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.names import SOURCES
@@ -184,9 +184,9 @@ def test_other_processes_do_not_find_an_object(tmp_path):
     vs.work(tmp_path / "r")
   with pytest.raises(
     vs.UserError,
-    match="task walk is an object of this program: Ray needs it in a module",
+    match="task walk is an object of this program: an executor needs it in a module",
   ):
-    ray_engine.train_on_ray(walk, vs.Runs.independent(1), tmp_path / "ray")
+    vs.train(walk, 1, tmp_path / "e", executor=object())
 
 
 def test_a_task_from_the_command_line(tmp_path, capsys):

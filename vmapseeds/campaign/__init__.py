@@ -1,5 +1,5 @@
 """Campaigns: which runs are left to train, devices and lane widths, checkpoints,
-several processes, hosts and Ray.
+several processes, executors.
 
 May import every package except `reports`.
 """

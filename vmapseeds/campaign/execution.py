@@ -1,8 +1,6 @@
 """Choose how a campaign's lanes are run: measure executions and take the fastest."""
 
-import contextlib
 import functools
-import json
 import math
 import statistics
 import time
@@ -14,13 +12,13 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
-from vmapseeds.convolutions import onednn, sizes_of
-from vmapseeds.errors import Failure, UserError, one_line, option, say, wording
+from vmapseeds.convolutions import sizes_of
+from vmapseeds.errors import Failure, UserError, one_line, option, say
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
-from vmapseeds.training.task import Task, describe_task, lanes_of, speed_key, trial_of
+from vmapseeds.training.task import Task, lanes_of, speed_key, trial_of
 
 # A measurement is the median of REPETITIONS trainings, or of those that begin within
 # SECONDS.
@@ -35,10 +33,6 @@ FILLING = 1e12
 WIDE = 40_000
 MOST_WIDE = 256  # lanes
 MOST_WIDE_BYTES = 2**26  # of an array of all lanes
-# On a CPU: the precision that is held against a recipe's, and how many times as fast it
-# must be to be worth a line.
-OTHER_PRECISIONS = {"auto": ("bfloat16", 1.2), "bfloat16": ("float32", 1.05)}
-
 T = TypeVar("T")
 
 
@@ -50,8 +44,6 @@ class Speed(NamedTuple):
   seconds: float
   compile_seconds: float
   memory_bytes: float | None = None  # on each device
-  # CPU time per model-step, of all threads together
-  processor_seconds: float | None = None
 
 
 def measure_speed(task: Task, execution: Execution) -> Speed | None:
@@ -67,7 +59,6 @@ def measure_speed(task: Task, execution: Execution) -> Speed | None:
     return trial.finish(data, run, state)
 
   seconds = list[float]()
-  processor_seconds = list[float]()
   try:
     begun = time.perf_counter()
     step, needed = lanes.compile_step_to_measure(
@@ -78,22 +69,15 @@ def measure_speed(task: Task, execution: Execution) -> Speed | None:
       return None
     while len(seconds) < REPETITIONS and sum(seconds) < SECONDS:
       begun = time.perf_counter()
-      busy = time.process_time()
       step()
       seconds.append(time.perf_counter() - begun)
-      processor_seconds.append(time.process_time() - busy)
   except jax.errors.JaxRuntimeError as error:
     if memory.is_out_of_memory(error):
       return None
     raise
   # A task without rounds or steps is evaluated only.
   model_steps = max(1, rounds * trial.steps) * lanes_in_flight
-  return Speed(
-    statistics.median(seconds) / model_steps,
-    compile_seconds,
-    needed,
-    statistics.median(processor_seconds) / model_steps,
-  )
+  return Speed(statistics.median(seconds) / model_steps, compile_seconds, needed)
 
 
 def try_execution(
@@ -204,11 +188,6 @@ def make_memory_check(task: Task, run: Run):
   return check
 
 
-def processor_seconds_of(speed: Speed | None) -> float | None:
-  """Return the CPU time per model-step, None if it is not known."""
-  return None if speed is None else speed.processor_seconds
-
-
 def choose_execution(
   task: Task,
   run: Run,
@@ -267,7 +246,7 @@ def choose_execution(
     wanted = propose(wide=wide_width(task, run))
   is_short = model_steps < choice.FEW_MODEL_STEPS
   if is_short and wanted[0] not in known and narrow[0] in known:
-    # A campaign that measures nothing takes what `vmapseeds bench` has measured.
+    # A campaign that measures nothing takes what `experiments.benchmarks.bench` has measured.
     wanted = narrow
   # Programs fit on a CPU, so that only those measured need be compiled.
   checks_memory = platform != "cpu"
@@ -388,49 +367,6 @@ def make_memory_error(
     f"{task.name}{options} needs {megabytes(least.memory_bytes or math.nan)} of "
     f"{megabytes(least.available_bytes)} of memory: give a smaller {smaller}"
   )
-
-
-def compare_precisions(task: Task, execution: Execution, seconds: float | None) -> str:
-  """Return a line that says that a CPU trains the task faster in another precision: in
-  bfloat16, where the processor has units for it and the recipe leaves the choice, or in
-  float32 instead of bfloat16. Empty if it does not, or if measuring would not pay.
-
-  Args:
-    task: what is trained.
-    execution: how.
-    seconds: what the campaign takes; None if it is not known.
-  """
-  precision = json.loads(describe_task(task)).get("precision")
-  other, least_ratio = OTHER_PRECISIONS.get(precision, ("", 0.0))
-  devices = lanes.devices()
-  if (
-    not other
-    or task.internal.make_variant is None
-    or "precision" in task.internal.fields
-    or devices[0].platform != "cpu"
-  ):
-    return ""
-  # Measuring takes two trials, and may take its share of the campaign's time.
-  trial_steps = 2 * trial_of(task).steps * execution.width * len(devices)
-  seconds_a_step = known_speed(task, execution) or 0.0
-  cost = choice.BUDGET + trial_steps * seconds_a_step
-  if (seconds or 0.0) * choice.SHARE < cost:
-    return ""
-  if other == "bfloat16" and not onednn.is_usable():
-    return ""
-  # A model that nobody meant to train in the other precision may fail in any way.
-  with contextlib.suppress(Exception):
-    variant = task.internal.make_variant({"precision": other})
-    # Both now: timings of another hour may be of a busier machine.
-    with Console(stderr=True).status(f"measuring {other}"):
-      mine = processor_seconds_of(measure_speed(task, execution))
-      theirs = processor_seconds_of(measure_speed(variant, execution))
-    if mine and theirs and theirs * least_ratio <= mine:
-      remedy = wording(
-        command=f"--set precision={other}", function=f"precision={other!r}"
-      )
-      return f"{other} would take {theirs / mine:.2g} of the time on this processor: {remedy}"
-  return ""
 
 
 def one_row(run: Run) -> Run:

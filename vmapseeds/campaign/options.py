@@ -52,7 +52,7 @@ class WorkOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(WorkOptions):
-  """The options of `vs.train` and of the Ray engine.
+  """The options of `vs.train`.
 
   Args:
     lane_width: lanes that a device advances together, at most the seed batch; results

@@ -1,18 +1,18 @@
-"""Train a campaign: `train` and `work`, which users call. Both can stop, resume, and share
-a folder with other processes.
+"""Train a campaign: `train`, `create` and `work`, which users call. They can stop,
+resume, and share a folder with other processes.
 """
 
 import atexit
 import shutil
 import tempfile
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import xarray as xr
 
 from vmapseeds.campaign.block_loop import train_blocks, with_whole_blocks
 from vmapseeds.campaign.estimating import estimate_plan
-from vmapseeds.campaign.execution import compare_precisions
+from vmapseeds.campaign.executors import Executor, train_by
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.starting import Campaign, open_campaign, resume_campaign
 from vmapseeds.errors import UserError, hide_own_frames, say, whole_number
@@ -20,6 +20,7 @@ from vmapseeds.results.formatting import count_of, run_count
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
+from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
@@ -33,6 +34,7 @@ def train(
   runs: Runs | int = 256,
   out: Folder | None = None,
   *,
+  executor: Executor | None = None,
   seed_batch: int | None = None,
   lane_width: int | None = None,
   lowering: str | None = None,
@@ -61,6 +63,10 @@ def train(
     out: the results folder, created if absent. None: the results are returned in memory,
       and their folder, which `results.encoding["source"]` names, is removed when Python
       ends.
+    executor: whose workers train, each a block after another: anything with the `submit`
+      of `concurrent.futures`, such as a `ProcessPoolExecutor`, the `get_executor()` of
+      Dask's client, or those of mpi4py, submitit and loky. Workers must see the folder,
+      and import what is trained by name. None: this process trains, on all its devices.
     seed_batch: how many runs are trained and written together, and in a new folder form
       a block; an interruption loses at most these. None: 256, or what fits in memory.
     lane_width: lanes that a device advances together, at most the seed batch; results
@@ -90,7 +96,8 @@ def train(
   Raises:
     UserError: an argument is not valid; then nothing has been trained or changed. Or the
       devices run out of memory, and the lane width cannot be reduced.
-    Failure: the disk is full, or cannot be written any more. What was written stays.
+    Failure: the disk is full, or cannot be written any more, or a worker of the executor
+      failed. What was written stays.
   """
   options = Options(
     seed_batch=seed_batch,
@@ -109,16 +116,37 @@ def train(
   folder = out
   if folder is None:
     folder = temporary_folder()
-  # A mistake that only the training shows leaves no empty folder behind.
-  with removed_if_unused(folder):
-    campaign = open_campaign(task, runs, folder, options)
-    if options.progress:
-      say_estimate(campaign)
-    train_blocks(campaign, wait=True)
-  results = open_dataset(campaign)
+  if executor is not None:
+    train_by(executor, task, runs, folder, options)
+  else:
+    # A mistake that only the training shows leaves no empty folder behind.
+    with removed_if_unused(folder):
+      campaign = open_campaign(task, runs, folder, options)
+      if options.progress:
+        say_estimate(campaign)
+      train_blocks(campaign, wait=True)
+  results = open_dataset(folder)
   if out is None:
     results.load()
   return results
+
+
+@hide_own_frames
+@moves_data
+def create(
+  task: Recipe | Task | str, runs: Runs | int, out: Folder, **options: Any
+) -> None:
+  """Create a results folder, or extend it, and train nothing: `work` trains its runs, in
+  any number of processes.
+
+  Args:
+    task, runs, out: as for `train`.
+    **options: as for `train`: `lane_width`, `logits` and so on.
+
+  Raises:
+    UserError: as `train`.
+  """
+  open_campaign(task, runs, out, Options(**options))
 
 
 def temporary_folder() -> str:
@@ -129,7 +157,7 @@ def temporary_folder() -> str:
 
 
 def say_estimate(campaign: Campaign) -> None:
-  """Say on stderr what is left to train, and whether another precision is faster."""
+  """Say on stderr what is left to train."""
   plan, results, execution = campaign
   asked = len(plan.runs)
   if results.done[:asked].all():
@@ -145,10 +173,6 @@ def say_estimate(campaign: Campaign) -> None:
   )
   if total > asked:
     say(f"a folder's blocks are trained whole: {count_of(total, 'run')}, not {asked:,}")
-  if not done:  # afterwards, the folder has a precision
-    advice = compare_precisions(plan.task, execution, due.seconds)
-    if advice:
-      say(advice)
 
 
 def devices_in_words() -> str:
@@ -210,7 +234,7 @@ def work(
       f"{count_of(len(blocks_of_others), 'block')} left to other processes, which train them; the first "
       f"is block {blocks_of_others[0]}"
     )
-  return open_dataset(campaign)
+  return open_dataset(out)
 
 
 def check_block_range(
@@ -231,8 +255,7 @@ def check_block_range(
   )
 
 
-def open_dataset(campaign: Campaign) -> xr.Dataset:
+def open_dataset(out: Folder) -> xr.Dataset:
   """Return the results of a campaign."""
-  results = campaign.results
   # With several test sets, the first.
-  return open_results(results.path, *results.root["test_sets"][:1])
+  return open_results(out, *Results(out).root["test_sets"][:1])

@@ -5,7 +5,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -154,7 +154,6 @@ def train_until(
   *,
   first: int,
   progress: bool = True,
-  trains: Callable[..., xr.Dataset] = running.train,
   **how,
 ) -> xr.Dataset:
   """Train as many of the runs with `vs.train` as it takes to make a statistic's
@@ -177,7 +176,6 @@ def train_until(
     until: the statistic, and how narrow its interval is to be.
     first: how many runs to begin with.
     progress: whether to say on stderr how far it is.
-    trains: the function that trains, called like `vs.train`.
     how: further options of `vs.train`.
 
   Raises:
@@ -188,7 +186,7 @@ def train_until(
     raise UserError(f"--until {until.statistic} looks at predictions: keep them")
   count = min(first, len(runs))
   while True:
-    results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
+    results = running.train(recipe, runs[slice(count)], out, progress=progress, **how)
     # The folder may have more runs by now, of another process.
     statistic = measure_statistic(results.isel(run=slice(count)), until)
     reached = until.reached(statistic)

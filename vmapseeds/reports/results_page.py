@@ -388,7 +388,8 @@ def _read(
     raise UserError(f"{folder}: {mistake}") from None
   subfolders = pages.subfolders_of(results, resolved)
   # Its page may be saved when the working directory is another.
-  return FolderReport(as_folder(folder), name, subfolders, parts, lost)
+  source = folder if isinstance(folder, ScoreTable) else as_folder(folder)
+  return FolderReport(source, name, subfolders, parts, lost)
 
 
 def _list_of_folders(folders: Any) -> list[Any]:

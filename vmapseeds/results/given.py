@@ -28,6 +28,7 @@ from vmapseeds.training.names import (
   FOLDER_NAMES,
   OF_TEST_SETS,
 )
+from vmapseeds.training.runs import as_text
 
 AXES = {
   "predictions": "runs examples",
@@ -223,10 +224,11 @@ def whole_numbers(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]
 
 
 def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]]:
-  """Return the columns of a runs table: seeds as int64, other values as float64.
+  """Return the columns of a runs table: seeds as int64, other numbers as float64, texts
+  as they are.
 
   Args:
-    values: name -> a number, or one for each run; a frame of pandas; or a file of such
+    values: name -> a number or a text, or one for each run; a frame of pandas; or a file of such
       a table. The index that pandas wrote as a column is left out.
     runs: how many there are.
 
@@ -303,6 +305,8 @@ def _column(name, column, runs):
           f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"
         )
     return np.array(seeds, np.int64)
+  if all(isinstance(value, str) for value in column):
+    return np.array([as_text(name, str(value)) for value in column])
   for run, value in enumerate(column):
     if not _is_finite(value):
       raise UserError(

@@ -8,7 +8,6 @@ arrays of runs. Its name is the leaf's path with dots: `params.Conv_0.kernel`,
 
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,14 +19,12 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Integer, PyTree, Real
 
-from vmapseeds.errors import Failure, UserError, hide_own_frames, option
+from vmapseeds.errors import UserError, hide_own_frames, option
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results.description import MIXED, campaign_of, stored_variable_shapes
-from vmapseeds.store.files import Folder, as_folder, is_remote, short_message
-from vmapseeds.store.folders import check_empty
+from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import bytes_of, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
-from vmapseeds.target import moves_data
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.moments import from_origin, origin_of
@@ -120,73 +117,6 @@ def _evaluation_settings(recipe):
   """Return what the evaluation of a recipe's networks depends on."""
   fields = ("model", "eval_model", "model_args", "width", "depth", "precision")
   return json.dumps([objects.to_spec(getattr(recipe, field)) for field in fields])
-
-
-@hide_own_frames
-@moves_data
-def export_networks(
-  path: Folder, out: Folder, runs: int | Sequence[int] | None = None
-) -> None:
-  """Write trained networks as orbax checkpoints, one a run: `out/<run>`.
-
-  Any Flax program restores them without this package, as dictionaries with `params`
-  and, where there are some, `batch_stats`:
-
-  >>> checkpointer = orbax.checkpoint.StandardCheckpointer()  # doctest: +SKIP
-  >>> logits = model.apply(checkpointer.restore("/out/17"), images)  # doctest: +SKIP
-
-  The custom metadata of a checkpoint, `checkpointer.metadata("/out/17")`, has the
-  recipe and the `mean` and `std` with which images were normalised.
-
-  Args:
-    path: a results folder that was trained with `keep_params=True`, or `--keep-params`.
-    out: a folder on a disk, new or empty.
-    runs: rows of the folder, as for `load_networks`.
-
-  Raises:
-    UserError: as `load_networks`; or `out` is behind a URL, or not empty.
-    Failure: `out` cannot be written any more.
-  """
-  import orbax.checkpoint as ocp  # takes a while
-
-  results = Results(path)
-  target = as_folder(out)
-  if is_remote(target):
-    raise UserError(
-      f"{out} is behind a URL: give a folder on a disk, and copy it there"
-    )
-  # orbax would fail only at the first run that is there, after it has written others.
-  check_empty(target)
-  rows = np.atleast_1d(_rows(path, runs, results.done)).tolist()
-  recipes = dict(zip(rows, _recipes(path, rows), strict=True))
-
-  # A block at a time is read, of one model.
-  def block_and_model(row):
-    return results.block_of(row), _evaluation_settings(recipes[row])
-
-  for _, group in itertools.groupby(rows, block_and_model):
-    part = list(group)
-    variables = load_networks(path, part).variables
-    try:
-      with ocp.StandardCheckpointer() as checkpointer:
-        _save_checkpoints(checkpointer, target, part, variables, recipes, results.root)
-    except Exception as error:  # orbax and file systems raise many kinds
-      raise Failure(f"{out} cannot be written ({short_message(error)})") from error
-
-
-def _save_checkpoints(checkpointer, target, runs, variables, recipes, root):
-  """Write the variables of some runs, whose first axis is the run, into `target`."""
-  for n, run in enumerate(runs):
-    checkpointer.save(
-      target.absolute() / str(run),  # orbax takes no relative paths
-      jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
-      custom_metadata={
-        "run": run,
-        "recipe": recipes[run].to_json(),
-        "mean": root["mean"],
-        "std": root["std"],
-      },
-    )
 
 
 def _read(results, rows, names):

@@ -6,6 +6,10 @@ From PyTorch:
   recorder = vs.Recorder("results/mine", labels=labels)
   for seed in range(100):
     recorder.add(logits=train(seed)(images), seed=seed)
+
+Of numbers alone:
+
+  vs.Recorder("results/mine").add(scores={"r2": 0.8}, seed=0, model="gat")
 """
 
 import copy
@@ -15,9 +19,9 @@ import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -33,6 +37,7 @@ from vmapseeds.errors import (
   check_at_least,
   check_class_names,
   hide_own_frames,
+  safe_name,
   say,
   warn,
 )
@@ -41,15 +46,26 @@ from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.given import (
+  ARRAY_NAMES,
   AXES,
   GivenArray,
   arrays_by_test_set,
+  converted,
   is_seed,
   read_table,
   read_values,
   with_runs_axis,
 )
 from vmapseeds.results.opening import open_results
+from vmapseeds.results.score_tables import (
+  TASK,
+  ScoreColumns,
+  ScoreTable,
+  is_task,
+  read_scores,
+  score_attributes,
+  score_directions,
+)
 from vmapseeds.stats.reading import (
   check_finite,
   describe_axes,
@@ -73,6 +89,7 @@ from vmapseeds.store.layout import (
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.outputs import Output
+from vmapseeds.training.runs import as_bytes, format_value, holds_texts, texts_of
 
 BLOCK_BYTES = 2**25
 Columns = dict[str, np.ndarray]
@@ -85,9 +102,10 @@ class Tested:
   """What recorded runs were tested on, and what is kept of them."""
 
   labels: Mapping[str, Int[np.ndarray, " examples"]]  # by test set
-  num_classes: int
+  num_classes: int | None  # None without test sets
   logits: np.dtype | None = None  # None where they are not kept
   class_names: Sequence[str] | None = None
+  scores: Mapping[str, Description] = field(default_factory=dict)  # name -> attributes
 
 
 class Recorder:
@@ -109,12 +127,15 @@ class Recorder:
   Args:
     out: the results folder. The first run that is added makes a new one.
     labels: (examples,), class indices from 0, or test set -> those. May be left out for
-      a folder that is there; else they must be equal.
+      a folder that is there; else they must be equal. Without labels, runs have scores
+      alone.
     num_classes: how many classes; by default as many as have names, or as logits have,
       or one more than the highest class in the labels and in what is added first.
     class_names: what reports call the classes, the first class 0; of a folder that is
       there, from now on.
     keep_logits: whether to keep logits beside predictions.
+    lower_is_better: whether lower scores are better; of several scores, the names of
+      those. It must be said of a score whose name sounds so, such as rmse.
     name: what reports call these runs; by default the folder's name.
     header: whether the first line of a text file of labels is names, where it may be
       names or numbers.
@@ -133,6 +154,7 @@ class Recorder:
     num_classes: int | None = None,
     class_names: Sequence[str] | None = None,
     keep_logits: bool = False,
+    lower_is_better: bool | str | Sequence[str] | None = None,
     name: str | None = None,
     header: bool | None = None,
     progress: bool = True,
@@ -154,14 +176,11 @@ class Recorder:
     # Runs may come later, so what they must fit is kept until there is a folder.
     self._num_classes, self._class_names = num_classes, class_names
     self._keep_logits = keep_logits
+    self._lower_is_better = lower_is_better
     self._results: Results | None = None
     check_writable(out)
     if is_occupied(out):
       self._open()
-    elif labels is None:
-      raise UserError(
-        f"{out} has no runs yet: give labels, a class for each test example"
-      )
 
   def __len__(self) -> int:
     """Return how many runs the folder had when this recorder last looked."""
@@ -178,7 +197,7 @@ class Recorder:
       return False
     # Read anew, because other processes may have added runs.
     results = Results(self.path)
-    table = results.table()
+    table = as_texts(results.table())
     unknown = set(values) - set(table)
     if unknown:
       raise UserError(f"{min(unknown)!r}: {_named(self.path, table)}")
@@ -186,7 +205,14 @@ class Recorder:
     alike = [table[name] == value for name, value in columns.items()]
     return bool(np.all(alike, axis=0).any())
 
-  def add(self, predictions: Any = None, *, logits: Any = None, **values: Any) -> None:
+  def add(
+    self,
+    predictions: Any = None,
+    *,
+    logits: Any = None,
+    scores: Mapping[str, Any] | None = None,
+    **values: Any,
+  ) -> None:
     """Add a finished run, or several.
 
     Args:
@@ -194,23 +220,28 @@ class Recorder:
         examples). Of several test sets, test set -> those.
       logits: (examples, classes) or (runs, examples, classes), instead of predictions.
         A run predicts the class with the largest logit, the lowest such class on ties.
-      **values: numbers that tell runs apart: `seed`, or `seed_<source>` for each source
-        of randomness, and hyperparameters by any names. Of several runs, one each. All
-        runs of a folder have the same names.
+      scores: name -> a number; of several runs (runs,). With predictions or without.
+        All runs of a folder have the same; NaN where one is not known.
+      **values: numbers and texts that tell runs apart: `seed`, or `seed_<source>` for
+        each source of randomness, and hyperparameters by any names. Of several runs,
+        one each. All runs of a folder have the same names.
 
     Raises:
       UserError: shapes, classes or values do not fit the folder, a logit is not finite,
         or a run of these seeds and values is there. Nothing is added then.
     """
-    kind, arrays = choose_kind(predictions, logits)
-    runs = arrays_by_test_set(kind, with_runs_axis(kind, arrays))
-    self.add_sources(runs, values)
+    runs: ArraysBySet = {}
+    if scores is None or predictions is not None or logits is not None:
+      kind, arrays = choose_kind(predictions, logits)
+      runs = arrays_by_test_set(kind, with_runs_axis(kind, arrays))
+    self.add_sources(runs, values, scores=scores)
 
   def add_sources(
     self,
     runs: ArraysBySet,
     values: Any,
     *,
+    scores: Mapping[str, Any] | None = None,
     block_runs: int | None = None,
     progress: bool = False,
     repeats: bool = True,
@@ -220,6 +251,7 @@ class Recorder:
     Args:
       runs: predictions or logits of each test set.
       values: as `read_values` takes them.
+      scores: name -> a number for each run.
       block_runs: how many runs make a block of a new folder; by default all of these.
       progress: whether to draw a progress bar on stderr.
       repeats: whether runs without seeds may be equal to those that are there.
@@ -227,22 +259,24 @@ class Recorder:
     Raises:
       UserError: as `add`.
     """
-    count = number_of_runs(runs)
+    of_runs = read_given_scores(scores)
+    count = number_of_runs(runs, of_runs)
     columns = read_values(values, count)
     if self._results is None and not is_occupied(self.path):
       if block_runs is None:
         block_runs = count
       try:
-        return self._create(runs, columns, block_runs, progress)
+        return self._create(runs, columns, of_runs, block_runs, progress)
       except FolderExists:
         # Another process has added its first run since. These follow its runs.
         pass
     results = self._results or self._open()
     tested = self._tested
     check_shapes_of_runs(runs, tested, self.path)
+    check_same_scores(of_runs, tested, self.path)
     several = count > results.block_runs
     steps = _steps(count, results.block_runs, progress and several, "adding")
-    blocks = make_blocks(runs, tested, steps)
+    blocks = make_blocks(runs, tested, steps, of_runs)
     if not repeats and not any(map(is_seed, columns)):
       blocks = refuse_repeats(results, blocks)
     # The table is joined while the folder's claim is held: two processes may add at once.
@@ -267,13 +301,19 @@ class Recorder:
         f"{self.path} has {classes} classes, not {self._num_classes!r:.50}"
       )
 
-    logits = root["arrays"].get(f"{test_sets[0]}/logits")
+    logits = None
+    if test_sets:
+      logits = root["arrays"].get(f"{test_sets[0]}/logits")
     if self._keep_logits and logits is None:
       raise UserError(f"{self.path} keeps no logits: leave keep_logits out")
     logits_dtype = None
     if logits is not None:
       logits_dtype = np.dtype(logits["dtype"])
-    self._tested = Tested(labels, classes, logits_dtype)
+    scores = {}
+    for name, entry in root["arrays"].items():
+      if entry["attributes"].get("role") == "score":
+        scores[name] = entry["attributes"]
+    self._tested = Tested(labels, classes, logits_dtype, scores=scores)
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
@@ -296,13 +336,28 @@ class Recorder:
         )
 
   def _create(
-    self, runs: ArraysBySet, columns: Columns, block_runs: int, progress: bool
+    self,
+    runs: ArraysBySet,
+    columns: Columns,
+    scores: Mapping[str, np.ndarray],
+    block_runs: int,
+    progress: bool,
   ) -> None:
     """Make the folder with these runs in it."""
-    count = number_of_runs(runs)
+    count = number_of_runs(runs, scores)
+    if runs and not self._labels:
+      raise UserError(
+        f"{self.path} has no runs yet: give labels, a class for each test example"
+      )
     check_same_test_sets(runs, self._labels, "the labels")
     block_runs = min(check_at_least("block_runs", block_runs, 1), count)
+    directions = score_directions(list(scores), self._lower_is_better)
     tested = self._tested_first(runs, block_runs, progress)
+    tested = replace(
+      tested,
+      scores={name: score_attributes(higher) for name, higher in directions.items()},
+    )
+    check_score_names(tested, columns)
     check_shapes_of_runs(runs, tested)
     # Two of the new runs may have the same seeds.
     no_runs = {name: column[:0] for name, column in columns.items()}
@@ -315,14 +370,14 @@ class Recorder:
       describe_origin(self._name, tested, columns, origins),
       extents=[count],
       block_runs=block_runs,
-      columns=columns,
+      columns=as_stored(columns),
       examples=labels,
-      dimensions=dict.fromkeys(labels, ("example",)),
+      dimensions=dict.fromkeys(labels, ("example",)) | dimensions_of(columns),
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
     ) as results:
       steps = _steps(count, block_runs, progress, "importing")
-      for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps)):
+      for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps, scores)):
         results.write_block(k, outputs, record)
       results.flush_records()
     self._open()
@@ -331,6 +386,8 @@ class Recorder:
     """Return what the first runs of a folder were tested on, read `block_runs` runs at a
     time.
     """
+    if not runs:
+      return Tested({}, None)
     first = next(iter(runs.values()))
     classes = classes_of(runs, self._num_classes)
     most = classes or MOST_CLASSES
@@ -371,13 +428,63 @@ def choose_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
   return "logits", logits
 
 
-def number_of_runs(runs: ArraysBySet) -> int:
-  """Return how many runs the arrays of all test sets have."""
+def number_of_runs(runs: ArraysBySet, scores: Mapping[str, np.ndarray]) -> int:
+  """Return how many runs the arrays of all test sets, and the scores, have."""
   counts = {name: source.shape[0] for name, source in runs.items()}
+  counts |= {name: len(numbers) for name, numbers in scores.items()}
   if len(set(counts.values())) > 1:
     listed = ", ".join(f"{count} of {name}" for name, count in counts.items())
-    raise UserError(f"the test sets have different numbers of runs, {listed}: give one")
+    what = "test sets and scores" if scores else "test sets"
+    raise UserError(f"the {what} have different numbers of runs, {listed}: give one")
   return next(iter(counts.values()))
+
+
+def read_given_scores(
+  scores: Mapping[str, Any] | None,
+) -> dict[str, Float[np.ndarray, " runs"]]:
+  """Return scores as float64, one for each run.
+
+  Raises:
+    UserError: they are no numbers by names.
+  """
+  if scores is None:
+    return {}
+  if not isinstance(scores, Mapping) or not scores:
+    raise UserError(
+      f"scores are {scores!r:.100}: give name -> number, such as {{'rmse': 0.45}}"
+    )
+  of_runs = {}
+  for name, numbers in scores.items():
+    if safe_name("score", name) in ARRAY_NAMES and name != "accuracy":
+      raise UserError(f"score {name!r}: that name is already used in the results")
+    with converted(f"score {name}"):
+      array = np.atleast_1d(np.asarray(numbers))
+    if array.ndim > 1 or array.dtype.kind not in "iuf":
+      raise UserError(f"score {name} is {numbers!r:.100}: give a number, or one a run")
+    of_runs[name] = array.astype(np.float64)
+  return of_runs
+
+
+def check_same_scores(
+  scores: Mapping[str, np.ndarray], tested: Tested, where: Folder
+) -> None:
+  """Raise `UserError` unless runs have the scores of those that are there."""
+  if set(scores) != set(tested.scores):
+    given = ", ".join(scores) or "none"
+    raise UserError(
+      f"scores are {given}, those of {where} are {', '.join(tested.scores) or 'none'}: "
+      "give the same"
+    )
+
+
+def check_score_names(tested: Tested, columns: Columns) -> None:
+  """Raise `UserError` if a score is called as a value or another array."""
+  taken = set(columns)
+  if tested.labels:
+    taken.add("accuracy")
+  for name in tested.scores:
+    if name in taken:
+      raise UserError(f"score {name!r}: that name is already used in the results")
 
 
 def _steps(
@@ -437,7 +544,10 @@ def check_shapes_of_runs(
 
 
 def make_blocks(
-  runs: ArraysBySet, tested: Tested, steps: Sequence[slice]
+  runs: ArraysBySet,
+  tested: Tested,
+  steps: Sequence[slice],
+  scores: Mapping[str, np.ndarray],
 ) -> Iterator[Block]:
   """Yield the outputs of each block of runs, and its record.
 
@@ -451,13 +561,16 @@ def make_blocks(
       if source.kind == "logits":
         predicted = class_of_largest_logit(block, rows.start, source.what)
       else:
+        assert tested.num_classes is not None  # there are labels
         predicted = classes_in(source, block, rows.start, tested.num_classes)
       outputs[f"{name}/predictions"] = predicted
       outputs[f"{name}/accuracy"] = (predicted == tested.labels[name]).mean(1)
       if tested.logits is not None:
         outputs[f"{name}/logits"] = block
+    for name, numbers in scores.items():
+      outputs[name] = numbers[rows]
     # Predictions are classes and logits are finite, or they were refused.
-    outputs["diverged"] = np.zeros(len(predicted), bool)
+    outputs["diverged"] = np.zeros(rows.stop - rows.start, bool)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     yield outputs, {"versions": recorder_versions(), "when": when}
 
@@ -497,7 +610,11 @@ def count_given_classes(
 def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
   """Yield blocks; raise `UserError` at one whose predictions a block of the folder has."""
   # One test set is enough: other runs differ in it.
-  name = f"{results.root['test_sets'][0]}/predictions"
+  test_sets = results.root["test_sets"]
+  if not test_sets:
+    yield from blocks
+    return
+  name = f"{test_sets[0]}/predictions"
   # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
@@ -523,6 +640,16 @@ def append_runs(path: Folder, columns: Columns, table: Columns) -> Columns:
   if set(columns) != set(table):
     names = ", ".join(columns) or "no values"
     raise UserError(f"the run has {names}: {_named(path, table)}, give the same")
+  table = as_texts(table)
+  for name, column in columns.items():
+    if (column.dtype.kind == "U") != (table[name].dtype.kind == "U") and len(
+      table[name]
+    ):
+      kind = "text" if table[name].dtype.kind == "U" else "number"
+      raise UserError(
+        f"{name} is {format_value(column[0])}, and the runs of {path} have a {kind} each: "
+        "give one"
+      )
   both = {name: np.concatenate([table[name], columns[name]]) for name in table}
 
   # Without seeds, equal rows may well be different runs.
@@ -531,12 +658,39 @@ def append_runs(path: Folder, columns: Columns, table: Columns) -> Columns:
     duplicated = frame.duplicated()
     if duplicated.any():
       repeated = frame[duplicated].iloc[0]
-      run = ", ".join(f"{name}={value:g}" for name, value in repeated.items())
+      run = ", ".join(
+        f"{name}={format_value(value)}" for name, value in repeated.items()
+      )
       raise UserError(
         f"{path} has a run with {run}, or it is given twice: leave it out, or give "
         "another seed"
       )
-  return both
+  return as_stored(both)
+
+
+def as_stored(columns: Columns) -> Columns:
+  """Return columns as folders have them: texts as bytes."""
+  return {
+    name: as_bytes(column) if column.dtype.kind == "U" else column
+    for name, column in columns.items()
+  }
+
+
+def as_texts(table: Columns) -> Columns:
+  """Return columns of a folder with texts instead of bytes."""
+  return {
+    name: texts_of(column) if holds_texts(column) else column
+    for name, column in table.items()
+  }
+
+
+def dimensions_of(columns: Columns) -> dict[str, tuple[str, ...]]:
+  """Return the axes of columns of texts."""
+  return {
+    name: ("run", "letter")
+    for name, column in columns.items()
+    if column.dtype.kind == "U"
+  }
 
 
 def _named(path: Folder, table: Columns) -> str:
@@ -548,7 +702,8 @@ def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
   attributes: dict[str, Description] = {}
   for name in columns:
     if not is_seed(name):
-      attributes[name] = {"role": "column"}
+      of_tasks = is_task(name) and columns[name].dtype.kind == "U"
+      attributes[name] = {"role": TASK if of_tasks else "column"}
       continue
     attributes[name] = {"role": "seed"}
     # A column `seed` is of all sources of randomness together.
@@ -564,8 +719,10 @@ def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
 def entries_of(tested: Tested) -> dict[str, Description]:
   """Return the entries of the arrays of runs."""
   # -1 is no class, so that int8 has 127 classes besides 0 at most.
-  dtype = np.int8 if tested.num_classes <= 127 else np.int16
+  dtype = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
   entries = {"diverged": array_entry(bool, ("run",), ())}
+  for name, about in tested.scores.items():
+    entries[name] = array_entry(np.float64, ("run",), (), **about)
   for name, labels in tested.labels.items():
     attributes = _output(tested, labels).attributes
     entries[f"{name}/accuracy"] = array_entry(
@@ -578,7 +735,7 @@ def entries_of(tested: Tested) -> dict[str, Description]:
       entries[f"{name}/logits"] = array_entry(
         tested.logits,
         ("run", "example", "class"),
-        (len(labels), tested.num_classes),
+        (len(labels), tested.num_classes or 0),
         role="logits",
       )
   return entries
@@ -705,6 +862,7 @@ def import_runs(
   predictions: Any = None,
   logits: Any = None,
   values: Any = None,
+  scores: Any = None,
   num_classes: int | None = None,
   class_names: Sequence[str] | None = None,
   keep_logits: bool = False,
@@ -712,6 +870,8 @@ def import_runs(
   header: bool | None = None,
   block_runs: int | None = None,
   progress: bool = True,
+  by: str | Sequence[str] | None = None,
+  **columns: Unpack[ScoreColumns],
 ) -> xr.Dataset:
   """Write runs trained elsewhere into a results folder, and return what `open_results`
   does. Imported or recorded runs that are there stay, before the new ones.
@@ -732,6 +892,8 @@ def import_runs(
     values: the runs table, name -> a number for each run, a frame of pandas, or a
       `.csv`, `.tsv`, `.txt`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
       `compare` pairs runs, and hyperparameters by any names.
+    scores: instead of predictions, a table with a row for each run: a frame of pandas or
+      polars, or a file.
     num_classes: how many classes; by default as many as have names, or as logits have,
       or one more than the highest class that occurs.
     class_names: what reports call the classes, the first class 0; of a folder with runs,
@@ -745,12 +907,17 @@ def import_runs(
       by default as many as fill 32 MiB.
     progress: whether to draw a progress bar on stderr, and to note there how text files
       were read, and what is surely wrong, such as an accuracy of chance.
+    by: the columns of a table of scores with what varies, such as "model"; by default
+      those of text.
+    **columns: what the other columns of a table of scores are: see `ScoreColumns`.
 
   Raises:
     UserError: the arguments do not fit each other or the folder, something cannot be read
       or written, a class is out of range, a logit is NaN or infinite, an entry is
       masked, or the runs are there already. Nothing is changed on disk then.
   """
+  if scores is not None:
+    return _import_scores(out, read_scores(scores, by, **columns), name, progress)
   kind, arrays = choose_kind(predictions, logits)
   if keep_logits and kind == "predictions":
     raise UserError(
@@ -791,6 +958,26 @@ def import_runs(
     for doubt in find_doubts(results):
       warn(f"note: {doubt}")
   return results
+
+
+def _import_scores(
+  out: str | os.PathLike, table: ScoreTable, name: str | None, progress: bool
+) -> xr.Dataset:
+  """Write a table of scores into a results folder."""
+  if progress:
+    say(f"{table}: {table.understood}")
+  of_scores: dict[str, np.ndarray] = {}
+  lower = []
+  for score, array in table.results.data_vars.items():
+    of_scores[str(score)] = array.values
+    if not array.attrs["higher_is_better"]:
+      lower.append(str(score))
+  values = {str(n): column.values for n, column in table.results.coords.items()}
+  recorder = Recorder(
+    out, name=table.name if name is None else name, lower_is_better=lower
+  )
+  recorder.add_sources({}, values, scores=of_scores)
+  return open_results(out)
 
 
 def runs_in_block(runs: ArraysBySet) -> int:

@@ -170,7 +170,7 @@ def read_scores(
   if summaries:
     remarks.append(f"without {count_of(summaries, 'row')} that sum up others")
   roles = _roles_of(frame, _names(by), needed, columns)
-  directions = _directions(roles.scores, columns.get("lower_is_better"))
+  directions = score_directions(roles.scores, columns.get("lower_is_better"))
   frame, units = _with_numbers(frame, roles)
   frame, of_steps = _at_step(frame, roles, directions, columns.get("at", LAST))
   _check_cells(frame, roles)
@@ -230,7 +230,7 @@ def _name_of(source: Any) -> tuple[str, Path | None]:
   if "://" in text:
     return name, None
   stem = name.partition(".")[0] or name
-  return name, Path(text).parent / f"{stem}_report"
+  return name, Path(text).absolute().parent / f"{stem}_report"
 
 
 def _chosen_rows(frame: pd.DataFrame, where: Mapping[str, Any] | None) -> pd.DataFrame:
@@ -361,7 +361,9 @@ def _roles_of(
   scores = given_scores or _guess_scores(frame, taken)
   taken += scores
   if by is None:
-    by = [] if needed else _guess_by(frame, taken)
+    single_roles = [single[role] for role in ("task", "fold", "step")]
+    repeats = [*seeds, *(name for name in single_roles if name)]
+    by = [] if needed else _guess_by(frame, taken, repeats)
   by = [*by, *(name for name in needed if name not in by)]
   return _Roles(scores, by, seeds, single["task"], single["fold"], single["step"])
 
@@ -394,8 +396,12 @@ def _guess_scores(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
   )
 
 
-def _guess_by(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
-  """Return the columns of texts, with several values, that have no other role."""
+def _guess_by(
+  frame: pd.DataFrame, taken: Sequence[str], repeats: Sequence[str]
+) -> list[str]:
+  """Return the columns of texts, with several values, that have no other role. Of these
+  the ones are left out that `repeats`, such as seeds, and the others say already.
+  """
   found = []
   for name in frame:
     if name in taken or numbers_of(frame[name]) is not None:
@@ -404,10 +410,14 @@ def _guess_by(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
     # A text of its own for each row is a note, a date or a path.
     if 1 < values < len(frame) or (values == len(frame) and values < 3):
       found.append(name)
+  for name in reversed(found):
+    rest = [*repeats, *(other for other in found if other != name)]
+    if repeats and not frame.duplicated(rest).any():
+      found.remove(name)
   return found
 
 
-def _directions(scores: Sequence[str], lower: Any) -> dict[str, bool]:
+def score_directions(scores: Sequence[str], lower: Any) -> dict[str, bool]:
   """Return of each score whether higher is better.
 
   Raises:
@@ -689,15 +699,12 @@ def _as_results(
   if roles.fold is not None:
     columns[FOLD] = ("run", _array(frame[roles.fold]), {"role": "column"})
   for column in roles.seeds:
-    attributes = {"role": "seed", "source": column.removeprefix("seed_")}
-    columns[_seed_name(column)] = ("run", _array(frame[column]), attributes)
+    name_of_seeds = _seed_name(column)
+    attributes = {"role": "seed", "source": name_of_seeds.removeprefix("seed_")}
+    columns[name_of_seeds] = ("run", _array(frame[column]), attributes)
   scores = {}
   for score in roles.scores:
-    attributes = {
-      "role": "score",
-      "higher_is_better": directions[score],
-      "unit": units[score],
-    }
+    attributes = score_attributes(directions[score], units[score])
     scores[score] = ("run", _array(frame[score]), attributes)
   attributes = {
     "recipe": json.dumps({"name": name}),
@@ -711,6 +718,16 @@ def _as_results(
   return xr.Dataset(scores, coords=columns, attrs=attributes)
 
 
+def score_attributes(higher_is_better: bool, unit: str = "number") -> dict[str, Any]:
+  """Return what an array with a score of each run means."""
+  return {"role": "score", "higher_is_better": higher_is_better, "unit": unit}
+
+
+def is_task(name: str) -> bool:
+  """Return whether a column of texts has tasks, by its name."""
+  return _plain(name) in TASK_NAMES
+
+
 def _array(column: pd.Series) -> np.ndarray:
   # A dtype of pandas' own is not xarray's.
   values = column.to_numpy()
@@ -718,5 +735,7 @@ def _array(column: pd.Series) -> np.ndarray:
 
 
 def _seed_name(column: str) -> str:
-  # A coordinate called as its dimension would be an index.
-  return "seed_run" if column == "run" else column
+  # In a results folder the name says that they are seeds.
+  if column == "seed" or column.startswith("seed_"):
+    return column
+  return f"seed_{column}"

@@ -34,9 +34,8 @@ def write_archive(
   buffer = io.BytesIO()
   with zipfile.ZipFile(buffer, "w") as archive:
     for name, values in arrays.items():
-      # `numpy.savez` would put the time into the file.
-      member = zipfile.ZipInfo(f"{name}.npy")
-      with archive.open(member, "w", force_zip64=True) as stream:
+      # `numpy.savez` has arguments of its own, whose names no array could have.
+      with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
         np.lib.format.write_array(stream, values, allow_pickle=False)
   replace(file, buffer.getvalue(), flush_file=flush_file, flush_folder=False)
 

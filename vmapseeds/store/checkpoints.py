@@ -215,8 +215,8 @@ def check_usable() -> None:
   """
   if jax.process_count() > 1:
     raise UserError(
-      "checkpoint_every with several hosts under one coordinator: start "
-      "`vmapseeds work` on each host instead, which needs no coordinator"
+      "checkpoint_every under jax.distributed: start `vmapseeds work` on each host "
+      "instead, which needs no coordinator"
     )
 
 

@@ -1,14 +1,27 @@
-"""Measure how fast each lowering and lane width trains a recipe: the command `bench`."""
+"""How fast each lowering and lane width trains a recipe on this machine.
 
+    python -m experiments.benchmarks.bench digits_cnn                                (minutes)
+
+Campaigns take the fastest of what is measured here: timings are kept.
+"""
+
+import dataclasses
 import functools
 import itertools
+import json
 import math
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
 
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
+from tyro.conf import Positional, arg
 
+import vmapseeds as vs
+from experiments.command import hint, parse_flags
 from vmapseeds import lanes, models
 from vmapseeds.campaign.execution import (
   cache_key,
@@ -21,9 +34,11 @@ from vmapseeds.campaign.execution import (
   wide_width,
 )
 from vmapseeds.campaign.progress import written_speed
+from vmapseeds.cli import one_line_errors
 from vmapseeds.convolutions import LOWERINGS, onednn
 from vmapseeds.errors import UserError, check_at_least, check_one_of
 from vmapseeds.lanes import Execution, choice
+from vmapseeds.parsing import parse_overrides
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 from vmapseeds.training.recipes import Recipe
@@ -167,3 +182,52 @@ def print_table(rows: list[dict], columns: Columns, title: str, caption: str) ->
     ]
     table.add_row(row["lowering"], width, "yes" if row["fits"] else "no", *cells)
   Console().print(table)
+
+
+def check_output_file(path: Path | None) -> None:
+  """Raise `UserError` if the file cannot be written."""
+  if path is None:
+    return
+  folder = path.absolute().parent
+  # A file that is there may be writable in a folder that is not.
+  written = path if path.exists() else folder
+  if path.is_dir() or not folder.is_dir() or not os.access(written, os.W_OK):
+    raise UserError(f"--json {path} cannot be written: give another file")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
+  """the recipe whose training step is timed, on random images"""
+
+  lowerings: Annotated[tuple[str, ...], hint("NAME", "all")] = ()
+  """how convolutions run their lanes: im2col, grouped, sequential"""
+
+  widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = ()
+  """lane widths"""
+
+  json: Annotated[Path | None, hint("FILE", "none")] = None
+  """also write the table to FILE, as the `candidates` of a JSON object"""
+
+  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
+  """recipe fields to change"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  flags = parse_flags(
+    Flags,
+    argv,
+    prog="python -m experiments.benchmarks.bench",
+    description=__doc__,
+  )
+  check_output_file(flags.json)
+  recipe = vs.recipe(flags.recipe, **parse_overrides(flags.set))
+  rows = bench(recipe, flags.widths, flags.lowerings)
+  if flags.json is not None:
+    record = {"recipe": recipe.name, "candidates": rows}
+    flags.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+  with one_line_errors():
+    main()
