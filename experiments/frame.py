@@ -28,6 +28,7 @@ import itertools
 import json
 import math
 import operator
+import re
 import sys
 import textwrap
 import time
@@ -550,16 +551,21 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
 
 def figure_names(folder: Path) -> list[str]:
   """The modules of a paper's figures, in order."""
-  return sorted(
-    path.stem for path in folder.glob("*.py") if path.stem.startswith(KINDS)
-  )
+  stems = sorted(path.stem for path in folder.glob("*.py"))
+  return [stem for stem in stems if stem.startswith(KINDS) and "_" in stem]
+
+
+def script_names(folder: Path) -> list[str]:
+  """The figures that are scripts, which the public API alone makes."""
+  stems = sorted(path.stem for path in folder.glob("*.py"))
+  return [stem for stem in stems if re.fullmatch(r"fig\d+", stem)]
 
 
 def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
   """The modules that some numbers or beginnings of names select; all modules if there
   are none.
   """
-  every = figure_names(folder)
+  every = [*script_names(folder), *figure_names(folder)]
   if not named:
     return every
   selected = []
@@ -569,7 +575,7 @@ def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
     beginnings = (f"{name}_", f"fig{number}_")
     matches = []
     for figure in every:
-      if figure == name or figure.startswith(beginnings):
+      if figure in (name, f"fig{number}") or figure.startswith(beginnings):
         matches.append(figure)
     if not matches:
       check_one_of("figure", name, every)
@@ -599,8 +605,12 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   campaigns = package.campaigns(flags.scale)
   if flags.redraw:
     modules = [name for name in modules if (out / f"{name}.json").exists()]
-  elif len(modules) == len(every):
+  elif set(every) <= set(modules):
     check_data(campaigns)
+  run_scripts(folder, modules, flags, package)
+  modules = [name for name in modules if name in every]
+  if not modules:
+    return
 
   # All figures share it, so that each campaign is trained once.
   records: dict[str, list[dict[str, Any]]] = {}
@@ -628,6 +638,23 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
       show_rows(figures[name])
   gallery.write_gallery(out, paper, every)
   print(f"wrote {out / 'index.html'}")
+
+
+def run_scripts(
+  folder: Path,
+  names: Sequence[str],
+  flags: Flags,
+  package: ModuleType,
+) -> None:
+  """Run those of some figures that are scripts, with what a scale trains."""
+  for name in script_names(folder):
+    if name not in names or flags.redraw:
+      continue
+    words = [*package.script_flags(flags.scale), "--runs-in", flags.campaigns]
+    words += ["--out", flags.out or f"results/{folder.name}/{flags.scale}"]
+    if flags.seed_batch:
+      words += ["--seed-batch", str(flags.seed_batch)]
+    importlib.import_module(f"experiments.{folder.name}.{name}").main(words)
 
 
 def check_kept(kept_folder: Path | None, paper: str, scale: str) -> None:

@@ -28,6 +28,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import frame, gallery
 from experiments.command import parse_flags
+from experiments.estimates import format_interval
 from vmapseeds.cli import one_line_errors
 from vmapseeds.store import files
 
@@ -140,7 +141,14 @@ class Records:
 
   def ours(self, path: str, quantity: str) -> str:
     """Return our number as a row says it."""
-    return self.row(path, quantity)["ours"]
+    return words_of(self.row(path, quantity))
+
+
+def words_of(row: Mapping[str, Any]) -> str:
+  """Return our number as a row of a record has it: in words, or with its interval."""
+  if "ours" in row:
+    return row["ours"]
+  return format_interval(row["value"], row["low"], row["high"], 1, row["unit"])
 
 
 # Writing.
@@ -313,7 +321,8 @@ def appendix(page: Page, records: Records) -> list[tuple[str, ...]]:
       if isinstance(runs, int):
         runs = f"{runs:,}"
       title = record["title"].partition(":")[0]
-      cells = (row["quantity"], row["paper"], row["where"], row["ours"])
+      paper, where = row.get("paper", ""), row.get("where", "")
+      cells = (row["quantity"], paper, where, words_of(row))
       rows.append((title, *cells, runs))
   return rows
 

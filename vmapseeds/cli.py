@@ -53,7 +53,7 @@ if typing.TYPE_CHECKING:
 
 # Those that shtab knows and that are tried.
 SHELLS = ("bash", "zsh", "fish")
-VECTORS = ("svg", "pdf")  # formats of figures beside PNG
+IMAGES = ("png", "pdf")  # formats of figures beside SVG
 
 
 def demo_command(flags: Namespace) -> None:
@@ -381,7 +381,7 @@ def report_command(flags: Namespace) -> None:
   set side by side. DIR may be a table of scores, a row for each run: vmapseeds report
   scores.csv --by model --score accuracy
   """
-  check_one_of("format", flags.format, ("text", "md", *VECTORS))
+  check_one_of("format", flags.format, ("text", "md", *IMAGES))
   report = vmapseeds.report(
     flags.folders,
     by=flags.by or None,
@@ -391,8 +391,8 @@ def report_command(flags: Namespace) -> None:
     images=flags.images,
     **table_columns(flags),
   )
-  vector = flags.format if flags.format in VECTORS else None
-  page = report.save(flags.out, vector=vector)
+  image = flags.format if flags.format in IMAGES else None
+  page = report.save(flags.out, image=image)
   report.print(format="md" if flags.format == "md" else "text")
   if flags.open:
     from vmapseeds.reports.pages import open_in_browser

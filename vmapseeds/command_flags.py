@@ -580,10 +580,10 @@ def report_flags(parser: Parser) -> None:
   parser.add(
     "--format",
     default="text",
-    metavar="text|md|svg|pdf",
+    metavar="text|md|png|pdf",
     help=(
-      "print tables for a terminal, or in Markdown; svg or pdf write figures in "
-      "that format, too (default: text)"
+      "print tables for a terminal, or in Markdown; png or pdf write figures in "
+      "that format, beside SVG (default: text)"
     ),
   )
   parser.switch("--open", help="show the page in a browser")

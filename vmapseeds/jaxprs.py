@@ -17,6 +17,7 @@ from vmapseeds.errors import UserError
 
 # JAX keeps the second name only for those who still use it.
 ClosedJaxpr = getattr(core, "ClosedJaxpr", Jaxpr)
+PROGRAMS = (Jaxpr, ClosedJaxpr)
 # Not typed: JAX's annotations do not say that variables have shapes.
 Program: TypeAlias = Any
 Equation: TypeAlias = Any
@@ -27,7 +28,7 @@ Replace = Callable[[Equation, dict[Var, Equation]], list[Equation] | None]
 
 
 def is_program(value: Any) -> bool:
-  return isinstance(value, Jaxpr | ClosedJaxpr)
+  return isinstance(value, PROGRAMS)
 
 
 def open_program(program: Program) -> Program:
@@ -49,17 +50,16 @@ def evaluate_program(program: Program, *args: Any) -> list[Any]:
   return jax.core.eval_jaxpr(open_program(program), program.consts, *args)
 
 
-def inner_programs(equation: Equation) -> Iterator[Program]:
-  """Yield the programs that an equation calls, such as the body of a loop."""
-  yield from _programs_in(equation.params.values())
-
-
-def _programs_in(values: Iterable[Any]) -> Iterator[Program]:
-  for value in values:
-    if is_program(value):
-      yield value
+def inner_programs(equation: Equation) -> list[Program]:
+  """Return the programs that an equation calls, such as the body of a loop."""
+  programs = []
+  waiting = [*equation.params.values()]
+  for value in waiting:
+    if isinstance(value, PROGRAMS):
+      programs.append(value)
     elif isinstance(value, tuple | list):
-      yield from _programs_in(value)
+      waiting += value
+  return programs
 
 
 # Operations that only call a program of their own inputs.
@@ -157,9 +157,9 @@ def _programs_within(program: Program) -> Iterator[Program]:
 DIVIDING = frozenset({"shard_map", "xla_pmap"})
 
 
-def check_divides_nothing(equation: Equation, what: str) -> None:
-  """Raise `UserError` if an equation computes on several devices."""
-  if equation.primitive.name in DIVIDING:
+def check_divides_nothing(of_program: Iterable[Equation], what: str) -> None:
+  """Raise `UserError` if one of a program's equations computes on several devices."""
+  if DIVIDING & {equation.primitive.name for equation in of_program}:
     raise UserError(
       f"{what} divides its work among devices (jax.pmap or jax.shard_map): it has one "
       "device, as lanes are divided among all, use jax.vmap there"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,13 @@ import optax
 from jaxtyping import Int
 
 import vmapseeds as vs
-from experiments.estimates import Stated
-from experiments.frame import Campaign, Row, format_duration, row
+from experiments.frame import Campaign, format_duration
 from experiments.jordan2024.fashion import FASHION
 from experiments.jordan2024.poking import poked
 from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
 DURATIONS = ("untrained", "short", "medium", "long")
-PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper's
 TEST_SETS = ("test", *shifts.NAMES)  # of the campaigns in figures 9 and 12
 
 
@@ -292,33 +290,11 @@ def durations(scale: DurationScale) -> dict[str, Campaign]:
   return campaigns | {"long": long._replace(recipe=recipe)}
 
 
-def duration_text(name: str, epochs: int) -> str:
-  """A duration in words: ours, and the paper's that it stands for."""
-  printed = PRINTED_EPOCHS[name]
-  text = f"{name}: {format_duration(epochs)}"
-  if epochs != printed:
-    text += f", the paper's {printed}"
-  return text
-
-
-def by_duration(numbers: Mapping[str, Any], *quantities: tuple) -> list[Row]:
-  """Return the rows of some quantities, each after every duration.
-
-  Args:
-    numbers: by duration, what quantities are of, with its `epochs` and `runs`.
-    quantities: a name, the paper's values, or what it states, by duration, a function that
-      formats ours or estimates it, and for what is stated another that estimates.
-  """
-  rows = []
-  for quantity, stated, text, *estimates in quantities:
-    for name, n in numbers.items():
-      label = f"{quantity}, {duration_text(name, n.epochs)}"
-      printed = stated.get(name)
-      row_estimates = []
-      if isinstance(printed, Stated):
-        row_estimates = [estimate(n) for estimate in estimates]
-      rows.append(row(label, printed, text(n), n.runs, *row_estimates))
-  return rows
+def script_flags(scale: str) -> list[str]:
+  """Return what the scripts of figures 1, 2, 3, 5 and 13 train at a scale."""
+  of_scale = SCALES[scale]
+  lengths = ["--epochs", *map(str, of_scale.epochs)]
+  return ["--recipe", of_scale.recipe.name, "--runs", str(of_scale.runs), *lengths]
 
 
 def binary_tasks(studies: Studies) -> dict[str, Campaign]:

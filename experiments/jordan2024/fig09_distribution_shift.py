@@ -6,6 +6,7 @@ sets, much more. The paper has ImageNet and its shifted versions. Here CIFAR-10 
 MNIST are blurred, noisy, of less contrast, translated, inverted.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,14 +17,23 @@ from experiments.estimates import Estimate, format_interval
 from experiments.frame import Row, Spread, Trained, format_percent, rows_of, spread_of
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import data_of, shifted
-from experiments.jordan2024.fig05_distribution_variance import (
-  Variance,
-  variance_of_duration,
-)
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 9: distribution shift makes runs differ"
+
+
+class Variance(NamedTuple):
+  """Standard deviations on test set and distribution; intervals of 95 % are over runs,
+  for this one test set.
+  """
+
+  runs: int
+  test_set: float
+  test_set_se: float
+  independent: float  # what independent errors would give
+  distribution: float  # root of equation 3; NaN where that is not positive
+  interval: tuple[float, float]
 
 
 class ShiftedSpread(NamedTuple):
@@ -46,12 +56,24 @@ def compute(trained: Trained) -> dict[str, dict[str, ShiftedSpread]]:
       test_set: trained.tallies(name, test_set)
       for test_set in campaign.recipe.test_sets
     }
-    epochs = trained.epochs(name)
     by_data[data_of(campaign)] = {
-      s: ShiftedSpread(spread_of(t), variance_of_duration(epochs, t))
-      for s, t in of_set.items()
+      s: ShiftedSpread(spread_of(t), variance_of(t)) for s, t in of_set.items()
     }
   return by_data
+
+
+def variance_of(tallies: stats.Tallies) -> Variance:
+  found = tallies.distribution_variance()
+  low, high = found.interval
+  spread = spread_of(tallies)
+  return Variance(
+    tallies.runs,
+    spread.sd,
+    spread.sd_se,
+    math.sqrt(tallies.independent_errors_variance()),
+    math.sqrt(found) if found.value > 0 else math.nan,
+    (math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
+  )
 
 
 def rows(numbers: Mapping[str, Mapping[str, ShiftedSpread]]) -> list[Row]:

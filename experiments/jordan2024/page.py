@@ -1,5 +1,8 @@
 """The page of Jordan 2024: many runs on all of MNIST."""
 
+import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,25 +10,25 @@ import numpy as np
 import scipy.stats
 
 from experiments import pages
-from experiments.jordan2024 import fig08_learning_rate, real
+from experiments.jordan2024 import fig01, fig08_learning_rate, real
 from experiments.pages import Colors, Page, Picture, Records
+from vmapseeds.store import files
 
-AFTER = {"short": "1 epoch", "medium": "4 epochs", "long": "12 epochs"}
+AFTER = {1: "1 epoch", 4: "4 epochs", 12: "12 epochs"}
 
 
 def draw_densities(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw densities of accuracy, and what independent errors would give."""
   (ax,) = axes
-  numbers = records.numbers("mnist/fig01_accuracies")
-  independent = records.numbers("mnist/fig03_independent_errors")
+  shown = records["mnist/fig03"]["shown"]
   ax.axhline(0, color=colors.quiet, linewidth=0.6)
-  for (name, label), color in zip(AFTER.items(), colors.each(), strict=False):
-    values = 100 * numbers[name].spread.accuracies
+  for (epochs, label), color in zip(AFTER.items(), colors.each(), strict=False):
+    values = np.array(shown[str(epochs)]["accuracies"])
     edges = np.arange(values.min() - 0.025, values.max() + 0.05, 0.05)
     ax.hist(values, edges, density=True, color=color, alpha=0.45)
     ax.plot([], [], color=color, linewidth=5, alpha=0.6, label=label)
     grid = np.linspace(values.min(), values.max(), 200)
-    law = scipy.stats.norm(values.mean(), 100 * independent[name].predicted)
+    law = scipy.stats.norm(values.mean(), shown[str(epochs)]["sd"])
     ax.plot(grid, law.pdf(grid), color=color, linestyle="--")
   ax.plot([], [], color=colors.ink, linestyle="--", label="independent errors")
   ax.set(xlabel="test accuracy (%)", ylabel="density (per point)")
@@ -36,24 +39,16 @@ def draw_variances(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw standard deviations against the length of training, on two data sets."""
   titles = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
   for ax, (folder, title) in zip(axes, titles.items(), strict=True):
-    by_length = records.numbers(f"{folder}/fig05_distribution_variance").values()
-    numbers = list(by_length)
-    epochs = np.array([n.epochs for n in numbers])
-    ends = 100 * np.array([n.interval for n in numbers]).T
-    distribution = 100 * np.array([n.distribution for n in numbers])
-    bars = np.abs(ends - distribution)
-    for values, bars_of, form, color, label in (
-      ([n.test_set for n in numbers], None, "o", colors.blue, "test set"),
-      (
-        [n.independent for n in numbers],
-        None,
-        ".",
-        colors.vermilion,
-        "independent errors",
-      ),
-      ([n.distribution for n in numbers], bars, "s", colors.green, "distribution"),
+    epochs = np.array(records[f"{folder}/fig05"]["epochs"])
+    for record, name, form, color, label in (
+      ("fig05", "sd on the test set", "o", colors.blue, "test set"),
+      ("fig03", "sd if errors", ".", colors.vermilion, "independent errors"),
+      ("fig05", "sd on the distribution", "s", colors.green, "distribution"),
     ):
-      sd = 100 * np.array(values)
+      every = records[f"{folder}/{record}"]["rows"]
+      rows = [row for row in every if row["quantity"].startswith(name)]
+      sd, low, high = np.array([[r["value"], r["low"], r["high"]] for r in rows]).T
+      bars_of = [sd - low, high - sd]
       style = {"color": color, "capsize": 3, "markersize": 4.5}
       ax.errorbar(epochs, sd, bars_of, fmt=form, label=label, **style)
       # Untrained runs are no short training: no line leads there.
@@ -71,11 +66,9 @@ def draw_variances(records: Records, axes: np.ndarray, colors: Colors) -> None:
 
 def draw_halves(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the accuracies on two halves, in deviations from their means."""
-  numbers = records.numbers("mnist/fig02_halves")
-  for ax, name in zip(axes, ("short", "long"), strict=True):
-    n = numbers[name]
-    even = 100 * (n.even - n.even.mean())
-    odd = 100 * (n.odd - n.odd.mean())
+  for ax, epochs in zip(axes, (1, 12), strict=True):
+    halves = records["mnist/fig02"]["halves"][str(epochs)]
+    even, odd = (np.array(x) - np.mean(x) for x in halves.values())
     jitter = np.random.default_rng(0).uniform(-0.01, 0.01, (2, len(even)))
     ax.plot(
       even + jitter[0],
@@ -87,7 +80,8 @@ def draw_halves(records: Records, axes: np.ndarray, colors: Colors) -> None:
       rasterized=True,
     )
     ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), xlabel="even examples (points)")
-    ax.set_title(f"{AFTER[name]}: correlation {n.correlation:.2f}")
+    correlation = np.corrcoef(even, odd)[0, 1]
+    ax.set_title(f"{AFTER[epochs]}: correlation {correlation:.2f}")
     ax.set_aspect("equal")
   axes[0].set_ylabel("odd examples (points)")
 
@@ -149,13 +143,15 @@ def values_of_long_runs(records: Records) -> dict[str, Any]:
   """Return the variance of the longest runs over that of independent errors, and where
   95 % of it lie for draws of as many of them as figure 8 has at a rate.
   """
-  n = records.numbers("mnist/fig03_independent_errors")["long"]
+  shown = records["mnist/fig03"]["shown"]["12"]
   (runs,) = {rate.runs for rate in records.numbers("mnist/fig08_learning_rate")}
-  accuracies = records.numbers("mnist/fig01_accuracies")["long"].spread.accuracies
+  accuracies = np.array(shown["accuracies"])
   rng = np.random.default_rng(0)
   drawn = [rng.choice(accuracies, runs, replace=False).var(ddof=1) for _ in range(2000)]
-  ratios = np.array(drawn) / n.predicted**2
-  return {"ratio": n.ratio, "ends": np.quantile(ratios, [0.025, 0.975])}
+  return {
+    "ratio": accuracies.var(ddof=1) / shown["sd"] ** 2,
+    "ends": np.quantile(drawn, [0.025, 0.975]) / shown["sd"] ** 2,
+  }
 
 
 PAGE = Page(
@@ -165,21 +161,23 @@ PAGE = Page(
     *(
       f"mnist/{name}"
       for name in (
-        "fig01_accuracies",
-        "fig02_halves",
-        "fig03_independent_errors",
-        "fig05_distribution_variance",
-        "share",
+        "fig01",
+        "fig02",
+        "fig03",
+        "fig05",
         "fig08_learning_rate",
         "fig09_distribution_shift",
         "fig10_randomness_sources",
         "fig11_poking",
         "fig12_shift_correlations",
-        "fig13_binomial",
+        "fig13",
         "fig14_dependent_pairs",
       )
     ),
-    *(f"fashion_mnist/{real.name_of(module)}" for module in real.FIGURES),
+    *(
+      f"fashion_mnist/{real.name_of(module)}"
+      for module in (*real.SCRIPTS, *real.FIGURES)
+    ),
     *(
       f"jordan2024/{name}"
       for name in (
@@ -226,7 +224,18 @@ PAGE = Page(
 def recompute(out: Path) -> None:
   """Make the records of kept predictions anew."""
   for study in ("mnist", "fashion_mnist"):
+    errors = errors_of(out / study, real.STUDIES[study].epochs)
+    for script in real.SCRIPTS:
+      numbers = script.measure(errors)
+      text = json.dumps(numbers) + "\n"
+      files.write(out / study / f"{real.name_of(script)}.json", text.encode())
     for module in real.FIGURES:
       # One for each figure: it says which runs the figure used.
       stored = real.Stored(out / study, study, data=False)
       pages.save_again(out / study, stored, module)
+
+
+def errors_of(folder: Path, lengths: Sequence[int]) -> dict[int, np.ndarray]:
+  """Return the errors of kept predictions by length."""
+  flags = argparse.Namespace(kept=folder)
+  return {epochs: fig01.errors_after(flags, epochs) for epochs in lengths}

@@ -4,28 +4,6 @@ brackets where they differ.
 
 from experiments.estimates import Stated
 
-# By training duration; 60,000 runs each.
-SD = {
-  "untrained": (0.0187, "figure 1"),
-  "short": (0.0056, "figure 1"),
-  "medium": (0.0019, "figure 1"),
-  "long": (0.00149, "section 3.3; figure 1 rounds to 0.15 %"),
-}
-RANGE = {
-  "untrained": (0.132, "figure 1"),
-  "short": (0.066, "figure 1"),
-  "medium": (0.017, "figure 1"),
-  "long": (0.014, "figure 1"),
-}
-MEAN = {"untrained": (0.10, "section 2"), "long": (0.9442, "section 3.1")}
-DISTRIBUTION_SD = {"short": (0.0052, "section 3.3"), "long": (0.00033, "section 3.3")}
-
-TOP_QUARTER_GAIN = {"long": (0.0002, "section 3.1; 0.007 % would fit section 3.3")}
-BEST_RUN_GAIN = {"long": ("not above 0 %", "section 3.1")}
-INDEPENDENT_SD = {
-  "short": (0.0022, "section 3.3"),
-  "long": (0.00145, "arXiv v4, section 3.2"),
-}
 # Figure 4: images 776 and 796 of the test set, 60,000 runs.
 RIGHT = ((0.362, "figure 4, image 776"), (0.607, "figure 4, image 796"))
 BOTH_RIGHT = ("21.83 %, the product is 21.97 %", "figure 4")
@@ -97,37 +75,10 @@ SHIFT_DISTRIBUTION_SD = {
 }
 SIGNIFICANT_PAIRS = ("4 of 10", "figure 12 [10]")
 
-SHORT, LONG = "after the short training", "after the long training"
 STATED = {
-  "narrows": Stated(
-    f"sd of accuracy {LONG} over that {SHORT}", ("0.149 over 0.56 %", "figure 1")
-  ),
-  "halves short": Stated(
-    f"correlation of the halves {SHORT}",
-    ("substantial", "section 3.1; figure 2 prints no number"),
-  ),
-  "halves long": Stated(
-    f"correlation of the halves {LONG}",
-    ("nearly none", "section 3.1; figure 2 prints no number"),
-  ),
-  "independence short": Stated(
-    f"variance over that of independent errors {SHORT}", ("6.5", "from 0.56 and 0.22 %")
-  ),
-  "independence long": Stated(
-    f"variance over that of independent errors {LONG}",
-    ("1.06", "from 0.149 and 0.145 %"),
-  ),
   "pair": Stated(
     "share of runs that have both of a pair right, less the product",
     ("-0.14 %", "figure 4: 21.83 less 21.97 %"),
-  ),
-  "vanishes": Stated(
-    f"variance on the test set over that on the distribution {LONG}",
-    ("22 [20]", "figure 5; 0.149 and 0.033 % give 20"),
-  ),
-  "falls": Stated(
-    f"share of the variance that is on the distribution {SHORT}, over that {LONG}",
-    ("18", "from figures 1 and 5: 86 and 4.9 %"),
   ),
   "equation 6": Stated(
     "mean variance of the binary tasks over equation 6's",
@@ -192,20 +143,12 @@ STATED = {
     "correlation of the accuracies on the test set and on a shifted one",
     ("R² below 0.01", "figure 12 [10]"),
   ),
-  "binomial": Stated(
-    "variance of a binomial over the observed one",
-    ("≈ 2.5", "figure 13 [14]; 0.9441 and 0.149 % give 2.38"),
-  ),
   "rate far": Stated(
     "variance over that of independent errors well above the best learning rate",
     (
       "eq. 3 rises 5 times at twice the rate",
       "section 4.3, figure 8",
     ),
-  ),
-  "independent": Stated(
-    "variance of independent errors over the observed one",
-    ("0.95", "from 0.145 and 0.149 %"),
   ),
   "dependent pairs": Stated(
     "share of the pairs of examples that deviate from independence by more than 2 %",

@@ -29,18 +29,17 @@ from experiments import frame, gallery, kept
 from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
 from experiments.command import hint, parse_flags
 from experiments.jordan2024 import (
-  fig01_accuracies,
-  fig02_halves,
-  fig03_independent_errors,
-  fig05_distribution_variance,
+  fig01,
+  fig02,
+  fig03,
+  fig05,
   fig08_learning_rate,
   fig09_distribution_shift,
   fig10_randomness_sources,
   fig11_poking,
   fig12_shift_correlations,
-  fig13_binomial,
+  fig13,
   fig14_dependent_pairs,
-  share,
 )
 from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
@@ -52,15 +51,8 @@ from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
 from vmapseeds.training.recipe_data import dataset_of
 
-FIGURES = (
-  share,
-  fig01_accuracies,
-  fig02_halves,
-  fig03_independent_errors,
-  fig05_distribution_variance,
-  fig13_binomial,
-  fig14_dependent_pairs,
-)
+SCRIPTS = (fig01, fig02, fig03, fig05, fig13)
+FIGURES = (fig14_dependent_pairs,)
 OTHER = (
   fig08_learning_rate,
   fig09_distribution_shift,
@@ -253,8 +245,10 @@ def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
   """Makes the page and its figures, from exported predictions; those that need other runs
   from these, trained in the folder `runs`, or else from the numbers made before.
   """
-  first, *rest = map(name_of, (*FIGURES, *STUDIES[scale].other))
-  names = [first, *sorted(rest)]
+  lengths = ["--epochs", *map(str, STUDIES[scale].epochs)]
+  for script in SCRIPTS:
+    script.main(["--kept", str(out), "--out", str(out), *lengths])
+  names = sorted(map(name_of, (*FIGURES, *STUDIES[scale].other)))
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write_figure(out, stored, module, module.compute(stored), note)

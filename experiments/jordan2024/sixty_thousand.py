@@ -15,7 +15,7 @@ import io
 import json
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -28,12 +28,7 @@ from experiments.command import parse_flags
 from experiments.estimates import format_interval
 from experiments.frame import format_percent
 from experiments.jordan2024 import (
-  fig01_accuracies,
-  fig02_halves,
-  fig03_independent_errors,
   fig04_pair,
-  fig05_distribution_variance,
-  fig13_binomial,
   fig14_dependent_pairs,
   lessons,
 )
@@ -284,8 +279,8 @@ def write_numbers(
 
 def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   """The statistics of a duration's runs; intervals are of 95 %, over runs."""
-  accuracy = fig01_accuracies.accuracies_of_duration(0, tallies)
-  variance = fig05_distribution_variance.variance_of_duration(0, tallies)
+  spread = frame.spread_of(tallies)
+  of_runs = stats.variance_over_runs(spread.accuracies)
   on_distribution = tallies.distribution_variance()
   correlation = tallies.split_correlation()
   return {
@@ -293,19 +288,25 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
     "examples": tallies.examples,
     # How many runs have so many errors
     "errors": np.bincount(tallies.halves.sum(0).astype(int)).tolist(),
-    "mean": accuracy.spread.mean,
-    "mean_interval": stats.mean_over_runs(accuracy.spread.accuracies).interval,
-    "sd": accuracy.spread.sd,
-    "sd_interval": accuracy.interval,
-    "independent_sd": variance.independent,
+    "mean": spread.mean,
+    "mean_interval": stats.mean_over_runs(spread.accuracies).interval,
+    "sd": spread.sd,
+    "sd_interval": roots(of_runs.interval),
+    "independent_sd": math.sqrt(tallies.independent_errors_variance()),
     "distribution_variance": on_distribution.value,
     "distribution_variance_interval": on_distribution.interval,
-    "distribution_sd": variance.distribution,
-    "distribution_sd_interval": variance.interval,
+    "distribution_sd": math.sqrt(max(0.0, on_distribution.value)),
+    "distribution_sd_interval": roots(on_distribution.interval),
     "split_correlation": correlation.value,
     "split_correlation_interval": correlation.interval,
     "top_quarter_gain": tallies.top_fraction_gain().mean,
   }
+
+
+def roots(ends: tuple[float, float]) -> tuple[float, float]:
+  """Return the interval of a standard deviation from that of its variance."""
+  low, high = (math.sqrt(max(0.0, end)) for end in ends)
+  return low, high
 
 
 def figure_sections(
@@ -315,20 +316,9 @@ def figure_sections(
 ) -> list[Section]:
   """The rows of the paper's figures from these runs."""
 
-  def of_each(function: Callable[[int, stats.Tallies], Any]) -> dict[str, Any]:
-    return {name: function(names[name], t) for name, t in tallies.items()}
-
   long = tallies["long"]
   of_modules = [
-    (fig01_accuracies, of_each(fig01_accuracies.accuracies_of_duration)),
-    (fig02_halves, of_each(fig02_halves.halves_of_duration)),
-    (fig03_independent_errors, of_each(fig03_independent_errors.independence)),
     (fig04_pair, fig04_pair.pair(long, images)),
-    (
-      fig05_distribution_variance,
-      of_each(fig05_distribution_variance.variance_of_duration),
-    ),
-    (fig13_binomial, fig13_binomial.compare_with_binomial(names["long"], long)),
     (fig14_dependent_pairs, fig14_dependent_pairs.scan_tallies(long, images)),
   ]
   sections = []
@@ -427,13 +417,14 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
   rows = []
   few = few_of(tallies)
   for name, t in tallies.items():
-    n = fig05_distribution_variance.variance_of_duration(0, t)
+    found = t.distribution_variance()
+    sd = math.sqrt(max(0.0, found.value)), *roots(found.interval)
     reach = lessons.half_width(t, few)
     needed = t.runs_for_variance(PRECISE)
     rows.append(
       (
         frame.format_duration(names[name]),
-        format_interval(n.distribution, *n.interval, 100, " %"),
+        format_interval(*sd, 100, " %"),
         f"± {100 * reach / 2:.2g} %",
         f"{needed:,.0f}",
       )

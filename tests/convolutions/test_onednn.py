@@ -16,8 +16,9 @@ import pytest
 import vmapseeds as vs
 from experiments.benchmarks.bench import describe_precision
 from vmapseeds import lanes, machine
-from vmapseeds.convolutions import fast_convolutions, onednn
+from vmapseeds.convolutions import calls_onednn, fast_convolutions, onednn
 from vmapseeds.convolutions.xla import Window
+from vmapseeds.jaxprs import equations
 from vmapseeds.lanes.one_lane import prepare_lane
 from vmapseeds.store.results import Results
 from vmapseeds.target import compiling_for
@@ -76,7 +77,8 @@ def convolution(spatial, stride, padding, groups=1):
   [
     (3, (6, 5), (3, 3), 1, "SAME", 1),
     (2, (8, 7), (5, 4), 1, ((0, 3), (2, 1)), 1),
-    (2, (9, 8), (5, 5), 2, ((2, 2), (2, 2)), 1),  # tiles of pixels
+    (2, (9, 8), (5, 5), 2, ((2, 2), (2, 2)), 1),  # strides
+    (35, (5, 4), (3, 3), 1, "SAME", 1),  # kernel gradients of 32 images and of 3
     *(
       pytest.param(*case, marks=pytest.mark.slow)
       for case in [
@@ -93,14 +95,13 @@ def convolution(spatial, stride, padding, groups=1):
 )
 @pytest.mark.parametrize("by_onednn", [pytest.param(True, marks=needs_onednn), False])
 def test_convolutions_are_sums_in_float32_rounded_once(
-  request, monkeypatch, by_onednn, images, spatial, kernel, stride, padding, groups
+  request, by_onednn, images, spatial, kernel, stride, padding, groups
 ):
   """All three parts, by oneDNN and without it, are XLA's in float32 of what is given, up
   to the last rounding of what comes out.
   """
   if by_onednn:
     request.getfixturevalue("calls")
-  monkeypatch.setattr(onednn, "BLOCK_BYTES", 9000)  # several blocks
   conv = convolution(len(spatial), stride, padding, groups)
   x = random(0, images, *spatial, 4)
   w = random(1, *kernel, 4 // groups, 6)
@@ -131,10 +132,12 @@ def window_of(rank, **changed):
     ("input_gradient", (9, 9, 1), (3, 3, 1, 2), {}, True),
     ("input_gradient", (9, 9, 1), (3, 3, 1, 2), dict(strides=(1, 2)), False),
     ("kernel_gradient", (9, 9, 16), (3, 3, 16, 32), {}, True),
-    ("kernel_gradient", (9, 9, 16), (3, 3, 16, 31), {}, False),
+    ("kernel_gradient", (9, 9, 16), (3, 3, 16, 15), {}, False),
+    ("kernel_gradient", (11, 9, 16), (3, 3, 16, 32), dict(dilation=(2, 1)), True),
+    ("kernel_gradient", (11, 11, 16), (3, 3, 16, 32), dict(dilation=(1, 2)), False),
     ("kernel_gradient", (7, 9, 16), (3, 3, 16, 32), {}, False),
     ("kernel_gradient", (9, 9, 16), (9, 9, 16, 32), dict(padding=((4, 4),) * 2), False),
-    ("kernel_gradient", (9, 9, 9, 16), (3, 3, 3, 16, 32), {}, False),
+    ("kernel_gradient", (9, 9, 9, 16), (3, 3, 2, 16, 32), {}, True),
   ],
 )
 def test_parts_that_gain(monkeypatch, part, images, kernel, changed, fits):
@@ -149,6 +152,67 @@ def test_parts_that_gain(monkeypatch, part, images, kernel, changed, fits):
   assert not onednn.fits(part, window, like, *wide)
   monkeypatch.setattr(onednn, "is_usable", lambda: False)
   assert not onednn.fits(part, window, like, *arrays)
+
+
+@pytest.fixture
+def float32_calls(calls, monkeypatch):
+  """A machine where calls of float32 are as fast as where they were measured, for which
+  any convolution is large enough.
+  """
+  monkeypatch.setattr(onednn, "FLOAT32_JAX", onednn.OLDEST_JAX)
+  monkeypatch.setattr(onednn, "FLOAT32_EXTENSIONS", onednn.EXTENSIONS)
+  monkeypatch.setattr(onednn, "MULTIPLICATIONS", 1)
+
+
+@needs_onednn
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_float32_by_calls(float32_calls, stride):
+  """With 16 channels and strides, input gradients are made phase by phase."""
+  conv = convolution(2, stride, [(2, 2), (2, 2)])
+  x = random(0, 3, 8, 10, 16, dtype=WIDE)
+  w = random(1, 5, 5, 16, 7, dtype=WIDE)
+  program = jax.jit(fast_convolutions(functools.partial(parts, conv)))
+  calls = program.lower(x, w).as_text().count("__onednn$convolution")
+  assert calls == {1: 3, 2: 6}[stride]
+  ours = program(x, w)
+  y, vjp = jax.vjp(conv, x, w)
+  for a, b in zip(ours, (y, *vjp(random(7, *y.shape, dtype=WIDE))), strict=True):
+    assert a.dtype == WIDE
+    np.testing.assert_allclose(a, b, atol=3e-6 * np.abs(b).max())
+
+
+@pytest.mark.parametrize(
+  ("part", "images", "kernel", "gains"),
+  [
+    ("forward", (32, 32, 3), (3, 3, 3, 32), True),
+    (
+      "forward",
+      (4, 4, 3),
+      (3, 3, 3, 32),
+      False,
+    ),  # a small one, whose program is stored
+    ("forward", (16, 16, 32), (3, 3, 32, 64), True),
+    ("forward", (16, 16, 64), (3, 3, 64, 64), False),  # by Winograd's form
+    ("forward", (16, 16, 64), (1, 1, 64, 64), True),
+    ("input_gradient", (16, 16, 32), (3, 3, 32, 64), True),
+    ("input_gradient", (16, 16, 64), (3, 3, 64, 64), False),
+    ("kernel_gradient", (16, 16, 32), (3, 3, 32, 32), True),
+    ("kernel_gradient", (16, 16, 32), (3, 3, 32, 64), False),
+    ("kernel_gradient", (32, 32, 3), (3, 3, 3, 16), False),
+  ],
+)
+def test_parts_of_float32_that_gain(monkeypatch, part, images, kernel, gains):
+  monkeypatch.setattr(onednn, "is_usable", lambda: True)
+  monkeypatch.setattr(onednn, "FLOAT32_JAX", onednn.OLDEST_JAX)
+  padding = tuple((k // 2, k // 2) for k in kernel[:2])
+  window = window_of(2, padding=padding)
+  x, w = (jax.ShapeDtypeStruct(n, WIDE) for n in ((100, *images), kernel))
+  dy = jax.ShapeDtypeStruct((100, *images[:2], kernel[-1]), WIDE)
+  arrays = [x, w, dy]
+  like = arrays.pop(["input_gradient", "kernel_gradient", "forward"].index(part))
+  for processor, fits in (("avx512_bf16 amx_bf16", gains), ("avx512_bf16", False)):
+    monkeypatch.setattr(onednn, "instruction_set", lambda p=processor: p)
+    assert onednn.fits(part, window, like, *arrays) == fits
 
 
 def dense(x, w):
@@ -280,22 +344,47 @@ class SmallNetwork(nn.Module):
     return nn.Dense(self.num_classes, dtype=self.dtype)(x.mean((1, 2)))
 
 
-def test_programs_in_float32_ask_for_no_trial(monkeypatch):
+def may_call(function, *args):
+  return calls_onednn(equations(jax.make_jaxpr(function)(*args)))
+
+
+def test_small_programs_in_float32_ask_for_no_trial(monkeypatch):
   def conv(x, w):
     return convolution(2, 1, "SAME")(x, w)
 
+  def square(x):
+    return x @ x.T
+
+  monkeypatch.setattr(onednn, "is_usable", lambda: True)
   x, w = random(0, 2, 5, 5, 3), random(1, 3, 3, 3, 4)
-  assert onednn.may_call(jax.make_jaxpr(jax.jit(conv))(x, w))
-  x, w = x.astype(WIDE), w.astype(WIDE)
-  assert not onednn.may_call(jax.make_jaxpr(conv)(x, w))
-  assert not onednn.may_call(jax.make_jaxpr(lambda x: x @ x.T)(x[0, 0]))
-  assert onednn.may_call(jax.make_jaxpr(lambda x: x @ x.T)(x[0, 0].astype(NARROW)))
+  assert may_call(jax.jit(conv), x, w)
+  assert may_call(square, x[0, 0])
 
   def refuse():
     raise AssertionError
 
   monkeypatch.setattr(onednn, "is_usable", refuse)
+  x, w = x.astype(WIDE), w.astype(WIDE)
+  assert not may_call(conv, x, w)
+  assert not may_call(square, x[0, 0])
   jax.jit(fast_convolutions(conv))(x, w)
+
+
+def test_large_convolutions_of_float32_may_be_calls(monkeypatch):
+  """As many multiplications as are counted, forward and backward."""
+  monkeypatch.setattr(onednn, "is_usable", lambda: True)
+  monkeypatch.setattr(onednn, "FLOAT32_JAX", onednn.OLDEST_JAX)
+  monkeypatch.setattr(onednn, "instruction_set", lambda: "amx_bf16")
+  conv = convolution(2, 1, "SAME")
+  x, w = random(0, 2, 5, 6, 3, dtype=WIDE), random(1, 3, 3, 3, 4, dtype=WIDE)
+  for argument in (0, 1):
+    gradient = jax.grad(lambda *a: conv(*a).sum(), argument)
+    for least, may in (
+      (2 * 5 * 6 * 4 * 9 * 3, True),
+      (2 * 5 * 6 * 4 * 9 * 3 + 1, False),
+    ):
+      monkeypatch.setattr(onednn, "MULTIPLICATIONS", least)
+      assert may_call(gradient, x, w) == may
 
 
 @needs_onednn

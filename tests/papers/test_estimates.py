@@ -32,13 +32,13 @@ def test_differences_and_ratios_of_independent_estimates():
 
 
 def test_a_record_is_revived_as_it_was():
-  of = importlib.import_module("experiments.jordan2024.fig05_distribution_variance")
-  n = of.Variance(4, 9, 0.2, 0.1, 0.1, math.nan, 0.1, (0.0, 0.3), math.inf, (1.0, 2.0))
+  of = importlib.import_module("experiments.jordan2024.fig09_distribution_shift")
+  n = of.Variance(9, 0.2, 0.1, 0.1, math.nan, (0.0, 0.3))
   stored = json.loads(json.dumps(frame.plain({"long": n})))
-  again = frame.revive(stored, frame.return_type(of.compute))["long"]
-  assert again[:5] == n[:5]
+  again = frame.revive(stored, dict[str, of.Variance])["long"]
+  assert again[:4] == n[:4]
   assert math.isnan(again.distribution)
-  assert (again.interval, again.ratio_interval) == (n.interval, n.ratio_interval)
+  assert again.interval == n.interval
   of = importlib.import_module("experiments.jiang2022.fig06_calibration")
   kind = frame.return_type(of.compute)
   value = {

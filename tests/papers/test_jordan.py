@@ -2,20 +2,22 @@
 where the intervals of their rows lie.
 """
 
+import json
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.stats
-from matplotlib.figure import Figure
 from places import place
 
 from experiments import frame
 from experiments.jordan2024 import (
-  fig01_accuracies,
-  fig02_halves,
-  fig03_independent_errors,
+  fig01,
+  fig02,
+  fig03,
   fig04_pair,
-  fig05_distribution_variance,
-  fig13_binomial,
+  fig05,
+  fig13,
   fig14_dependent_pairs,
   theorem1_test_sets,
   theorem3_calibration,
@@ -71,55 +73,99 @@ def test_spread(name):
     )
 
 
-def test_accuracies_narrow():
-  numbers = {
-    name: fig01_accuracies.accuracies_of_duration(4, t) for name, t in TALLIES.items()
+BY_EPOCHS = dict(zip((0, 1, 4, 12), ERRORS.values(), strict=True))
+SCRIPTS = (fig01, fig02, fig03, fig05, fig13)
+
+
+def rows_of_script(script) -> dict[str, dict]:
+  numbers = script.measure(BY_EPOCHS)
+  figure = script.draw(numbers)
+  assert figure.axes
+  plt.close(figure)
+  for row in numbers["rows"]:
+    assert row["low"] <= row["value"] <= row["high"] or np.isnan(row["low"])
+  return {row["quantity"]: row for row in numbers["rows"]}
+
+
+@pytest.mark.parametrize("epochs", BY_EPOCHS)
+def test_scripts_of_figures_equal_loops(epochs):
+  """Figures 1, 2, 3, 5 and 13, without their intervals."""
+  errors = BY_EPOCHS[epochs]
+  accuracy = 1 - errors.mean(1)
+  rates = errors.mean(0)
+  independent = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
+  covariance = np.cov(errors.T)
+  off = (covariance.sum() - np.trace(covariance)) / (EXAMPLES * (EXAMPLES - 1))
+  variance = accuracy.var(ddof=1)
+  even, odd = errors[:, ::2].mean(1), errors[:, 1::2].mean(1)
+  mean = accuracy.mean()
+  expected = {
+    fig01: {"mean accuracy": 100 * mean, "sd of accuracy": 100 * variance**0.5},
+    fig02: {"correlation of the halves": np.corrcoef(even, odd)[0, 1]},
+    fig03: {
+      "variance ÷ independent errors'": variance / independent,
+      "sd if errors were independent": 100 * independent**0.5,
+    },
+    fig05: {
+      "sd on the test set": 100 * variance**0.5,
+      "sd on the distribution": 100 * max(off, 0) ** 0.5,
+      "share of the variance": 100 * max(off, 0) / variance,
+    },
+    fig13: {
+      "binomial ÷ observed variance": mean * (1 - mean) / EXAMPLES / variance,
+      "independent errors ÷ observed variance": independent / variance,
+    },
   }
-  rows = by_quantity(fig01_accuracies.rows(numbers))
-  assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
-  for short, long, expected in (
-    ("short", "long", "within"),
-    ("long", "short", "outside"),
-    ("long", "long", "across"),
-  ):
-    ours = numbers | {"short": numbers[short], "long": numbers[long]}
-    last = fig01_accuracies.rows(ours)[-1]
-    assert place(last, high=1) == expected
-    assert last.estimate.value == pytest.approx(
-      ERRORS[long].mean(1).std(ddof=1) / ERRORS[short].mean(1).std(ddof=1)
-    )
+  for script, numbers in expected.items():
+    found = rows_of_script(script)
+    for quantity, value in numbers.items():
+      row = found[f"{quantity}, {epochs} epochs"]
+      assert row["value"] == pytest.approx(value), quantity
+      assert row["runs"] == RUNS
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_halves(name):
-  n = fig02_halves.halves_of_duration(4, TALLIES[name])
-  even, odd = 1 - ERRORS[name][:, ::2].mean(1), 1 - ERRORS[name][:, 1::2].mean(1)
-  np.testing.assert_allclose(
-    sorted(zip(n.even, n.odd, strict=True)), sorted(zip(even, odd, strict=True))
+def test_ends_of_ratios_are_those_of_the_observed_variance():
+  errors = BY_EPOCHS[1]
+  low, high = stats.variance_over_runs(errors.mean(1)).interval
+  rates = errors.mean(0)
+  independent = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
+  ratio = rows_of_script(fig03)["variance ÷ independent errors', 1 epochs"]
+  assert (ratio["low"], ratio["high"]) == pytest.approx(
+    (low / independent, high / independent)
   )
-  assert n.correlation == pytest.approx(np.corrcoef(even, odd)[0, 1])
-  assert n.correlation_interval[0] < n.correlation < n.correlation_interval[1]
-  best = even == even.max()
-  assert n.best_gain[0] == pytest.approx(odd[best].mean() - odd.mean())
+  over = rows_of_script(fig13)["independent errors ÷ observed variance, 1 epochs"]
+  assert (over["low"], over["high"]) == pytest.approx(
+    (independent / high, independent / low)
+  )
 
 
-def test_independent_errors():
-  for name, errors in ERRORS.items():
-    n = fig03_independent_errors.independence(4, TALLIES[name])
-    rates = errors.mean(0)
-    predicted = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
-    assert n.predicted == pytest.approx(predicted**0.5)
-    assert n.ratio == pytest.approx(errors.mean(1).var(ddof=1) / predicted)
-    assert len(n.simulated) == RUNS
+def test_a_script_of_kept_predictions(tmp_path, capsys):
+  for first, runs in ((0, 25), (25, 15)):
+    part = ERRORS["short"][first : first + runs]
+    np.savez(
+      tmp_path / f"predictions-1-{first}.npz",
+      predictions=part.T.astype(np.int8),
+      labels=np.zeros(EXAMPLES, np.int8),
+    )
+  fig05.main(["--kept", str(tmp_path), "--epochs", "1", "--out", str(tmp_path / "out")])
+  written = json.loads((tmp_path / "out" / "fig05.json").read_text())
+  expected = fig05.measure({1: ERRORS["short"]})
+  assert [row["runs"] for row in written["rows"]] == [RUNS] * 3
+  for row, other in zip(written["rows"], expected["rows"], strict=True):
+    assert row["value"] == pytest.approx(other["value"])
+  assert (tmp_path / "out" / "fig05.png").exists()
+  assert "sd on the distribution, 1 epochs" in capsys.readouterr().out
 
 
-def test_simulated_runs_have_the_law_of_independent_errors():
-  rates = np.linspace(0, 0.8, 9)
-  errors = np.arange(1000)[:, None] < 1000 * rates
-  n = fig03_independent_errors.simulated(tallied(errors))
-  slow = 1 - (np.random.default_rng(1).random((1000, 9)) < rates).mean(1)
-  assert n.mean() == pytest.approx(1 - rates.mean(), abs=4 * n.std() / 1000**0.5)
-  assert scipy.stats.ks_2samp(n, slow).pvalue > 0.01
+def test_a_script_trains_runs_that_others_take_too(tmp_path):
+  words = ["--epochs", "1", "--runs-in", str(tmp_path), "--out", str(tmp_path / "out")]
+  fig05.main([*words, "--runs", "2"])
+  blocks = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("blocks/**/*")}
+  fig13.main([*words, "--runs", "2"])
+  assert blocks
+  assert blocks == {path: path.stat().st_mtime_ns for path in blocks}
+  found = json.loads((tmp_path / "out" / "fig13.json").read_text())
+  assert [row["runs"] for row in found["rows"]] == [2, 2]
 
 
 def test_pair():
@@ -155,109 +201,6 @@ def test_a_pair_without_two_uncertain_examples():
   n = fig04_pair.pair(tallied(errors, pairs=True), IMAGES)
   assert (n.examples, n.p_value, n.pairs.sum()) == ((0, 1), 1, 0)
   assert "—" in fig04_pair.rows(n)[-1].ours
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_distribution_variance(name):
-  errors = ERRORS[name]
-  n = fig05_distribution_variance.variance_of_duration(4, TALLIES[name])
-  covariance = np.cov(errors.T)
-  off = (covariance.sum() - np.trace(covariance)) / (EXAMPLES * (EXAMPLES - 1))
-  observed, independent = errors.mean(1).var(ddof=1), np.trace(covariance) / EXAMPLES**2
-  assert n.test_set == pytest.approx(observed**0.5)
-  assert n.independent == pytest.approx(independent**0.5)
-  if off <= 0:
-    assert np.isnan(n.distribution)
-    assert n.ratio == np.inf
-    return
-  assert n.distribution == pytest.approx(off**0.5)
-  largest = min(
-    0.25,
-    EXAMPLES
-    / (EXAMPLES - 1)
-    * (stats.variance_over_runs(errors.mean(1)).high - independent),
-  )
-  assert n.interval[1] == pytest.approx(largest**0.5)
-  assert n.ratio_interval[0] == pytest.approx(
-    ((1 - 1 / EXAMPLES) * largest + independent) / largest
-  )
-  assert n.ratio_interval[0] < n.ratio < n.ratio_interval[1]
-
-
-def test_a_variance_below_0_is_shown_as_none():
-  """Each run errs on another example, but equally often: the estimate is below 0."""
-  n = fig05_distribution_variance.variance_of_duration(
-    1, tallied(np.eye(12, 30, dtype=bool))
-  )
-  assert np.isnan(n.distribution)
-  rows = fig05_distribution_variance.rows(dict.fromkeys(ERRORS, n))
-  assert any(row.ours.startswith("—") for row in rows)
-  fig05_distribution_variance.plot({1: n, 2: n}, Figure().subplots(1, 2))
-  assert frame.plain(n)["distribution"] is None
-
-
-def test_a_variance_below_0_is_an_open_marker_at_0():
-  unlike = {"runs": 9, "interval": (0, 0), "ratio": 1, "ratio_interval": (1, 1)}
-  below, above = (
-    fig05_distribution_variance.Variance(
-      epochs,
-      test_set=0.02,
-      test_set_se=0.001,
-      independent=0.01,
-      distribution=sd,
-      distribution_se=se,
-      **unlike,
-    )
-    for epochs, sd, se in ((0, np.nan, 0.004), (4, 0.02, 0.03))
-  )
-  ax = Figure().subplots()
-  fig05_distribution_variance.against_duration([below, above], ax)
-  test_set, distribution, marker = (bars.lines for bars in ax.containers)
-  np.testing.assert_allclose(ax.lines[0].get_ydata(), [1, 1])
-  np.testing.assert_allclose(test_set[0].get_ydata(), [2, 2])
-  np.testing.assert_allclose(distribution[0].get_ydata(), [np.nan, 2])
-  assert [
-    segment[:, 1].tolist()
-    for segment in distribution[2][0].get_segments()
-    if len(segment)
-  ][-1] == [0, 5]
-  assert (marker[0].get_xdata().tolist(), marker[0].get_ydata().tolist()) == ([0], [0])
-  assert marker[0].get_markerfacecolor() == "white"
-  np.testing.assert_allclose(marker[2][0].get_segments()[0][:, 1], [0, 0.4])
-  assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "4"]
-  labels = [text.get_text() for text in ax.get_legend().get_texts()]
-  assert "distribution: variance estimate below 0" in labels
-  ax = Figure().subplots()
-  fig05_distribution_variance.against_duration([above], ax)
-  assert sorted(text.get_text() for text in ax.get_legend().get_texts()) == sorted(
-    label for label in labels if "below" not in label
-  )
-
-
-def test_binomial():
-  n = fig13_binomial.compare_with_binomial(4, PAIRS)
-  errors = ERRORS["long"]
-  rate, rates, observed = errors.mean(), errors.mean(0), errors.mean(1).var(ddof=1)
-  assert n.over_observed["binomial"] == pytest.approx(
-    rate * (1 - rate) / EXAMPLES / observed
-  )
-  independent = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
-  assert n.over_observed["independent"] == pytest.approx(independent / observed)
-
-
-def test_binomial_rows():
-  n = fig13_binomial.compare_with_binomial(4, PAIRS)
-  cases = {
-    (2.0, 3.0): "within",
-    (1.1, 1.6): "outside",
-    (0.6, 0.9): "outside",
-    (0.8, 1.9): "across",
-  }
-  for binomial, expected in cases.items():
-    intervals = {"binomial": binomial, "independent": (0.9, 1.1)}
-    row, other = fig13_binomial.rows(n._replace(intervals=intervals))
-    assert place(row, 1.7, 3.5) == expected
-    assert other.estimate[1:3] == (0.9, 1.1)
 
 
 def test_dependent_pairs():

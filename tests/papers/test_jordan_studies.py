@@ -578,7 +578,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
   }
   shifts = {
     name: fig09_distribution_shift.ShiftedSpread(
-      frame.spread_of(t), fig09_distribution_shift.variance_of_duration(1, t)
+      frame.spread_of(t), fig09_distribution_shift.variance_of(t)
     )
     for name, t in tallies.items()
   }

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from experiments import pages
-from experiments.jordan2024 import real, share
+from experiments.jordan2024 import fig05, real
 
 MODULES = {name: importlib.import_module(f"experiments.{name}") for name in pages.PAGES}
 RECORDS = pages.Records()
@@ -70,13 +70,12 @@ def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
   """Their rows are the committed ones, whether the data set is there or not."""
   for study in ("mnist", "fashion_mnist"):
     shutil.copytree(pages.GALLERY / study, tmp_path / study)
-  stored = json.loads((tmp_path / "mnist" / "share.json").read_text())
-  (tmp_path / "mnist" / "share.json").write_text(json.dumps(stored | {"rows": []}))
-  monkeypatch.setattr(real, "FIGURES", (share,))
+  (tmp_path / "mnist" / "fig05.json").unlink()
+  monkeypatch.setattr(real, "FIGURES", ())
+  monkeypatch.setattr(real, "SCRIPTS", (fig05,))
   MODULES["jordan2024.page"].recompute(tmp_path)
-  again = json.loads((tmp_path / "mnist" / "share.json").read_text())
-  assert again["rows"] == RECORDS["mnist/share"]["rows"]
-  assert again["campaigns"] == RECORDS["mnist/share"]["campaigns"]
+  again = json.loads((tmp_path / "mnist" / "fig05.json").read_text())
+  assert again == RECORDS["mnist/fig05"]
 
 
 @pytest.mark.slow

@@ -79,15 +79,18 @@ def test_a_full_disk_behind_what_is_printed_is_one_line():
 
 
 @pytest.mark.slow
-def test_figures_are_written_as_vectors_too(folder, tmp_path):
+def test_figures_are_written_in_other_formats_too(folder, tmp_path):
   report = vs.report(folder)
-  report.save(tmp_path / "a", vector="pdf")
-  drawn = {path.stem for path in (tmp_path / "a").glob("*.png")}
+  report.save(tmp_path / "a", image="pdf")
+  drawn = {path.stem for path in (tmp_path / "a").glob("*.svg")}
   pdfs = [*(tmp_path / "a").glob("*.pdf")]
   assert {path.stem for path in pdfs} == drawn != set()
   assert all(path.read_bytes().startswith(b"%PDF") for path in pdfs)
   for name in ("b", "c"):
-    report.save(tmp_path / name, vector="svg")
+    report.save(tmp_path / name, image="png")
+  pngs = [*(tmp_path / "b").glob("*.png")]
+  assert {path.stem for path in pngs} == drawn
+  assert all(path.read_bytes().startswith(b"\x89PNG") for path in pngs)
   svgs = [*(tmp_path / "b").glob("*.svg")]
   assert {path.stem for path in svgs} == drawn
   assert all(
@@ -96,9 +99,9 @@ def test_figures_are_written_as_vectors_too(folder, tmp_path):
   for path in svgs:  # the same bytes again
     assert path.read_bytes() == (tmp_path / "c" / path.name).read_bytes()
   with pytest.raises(
-    vs.UserError, match="unknown vector format 'png': choose one of svg, pdf"
+    vs.UserError, match="unknown image format 'svg': choose one of png, pdf"
   ):
-    report.save(vector="png")
+    report.save(image="svg")
   with pytest.raises(
     vs.UserError, match="unknown format 'pdf': choose one of text, md"
   ):
@@ -108,7 +111,7 @@ def test_figures_are_written_as_vectors_too(folder, tmp_path):
 def test_figures_are_objects_too(folder, tmp_path):
   vs.report(folder).save(tmp_path / "a")
   figures = vs.report_figures(folder)
-  assert {*figures} == {path.stem for path in (tmp_path / "a").glob("*.png")}
+  assert {*figures} == {path.stem for path in (tmp_path / "a").glob("*.svg")}
   for figure in figures.values():
     assert len(figure.axes[0].get_children()) > 0
   figures["accuracy_distribution"].savefig(tmp_path / "own.svg")

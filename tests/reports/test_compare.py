@@ -29,7 +29,7 @@ EXAMPLES = 20
 def undrawn(monkeypatch):
   """Pages have a stand-in for their figure, which takes longer than all the rest."""
 
-  def save(figure, path, vector):
+  def save(figure, path, image):
     write(path, b"")
     return "data:image/png;base64,"
 
@@ -366,7 +366,7 @@ def test_figures(tmp_path, monkeypatch):
   monkeypatch.setattr(
     pages,
     "_save_figure",
-    lambda figure, path, vector: (
+    lambda figure, path, image: (
       drawn.update({path.stem: figure.draw(plots.figure()[1])}) or "data:"
     ),
   )
@@ -488,7 +488,7 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
     "data:image/png",
   ):
     assert part in shown
-  assert page.with_name("distributions.png").exists()
+  assert page.with_name("distributions.svg").exists()
 
   for other, pooled in (
     ([sweep], {"where": {"lr": 0.01}}),
@@ -516,9 +516,9 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
     "compare.csv",
     "compare.html",
     "compare.json",
-    "differences.png",
-    "distributions.png",
-    "pairs.png",
+    "differences.svg",
+    "distributions.svg",
+    "pairs.svg",
   ]
   cli.main(
     [
@@ -625,7 +625,7 @@ def test_several_scores_are_taken_together_too(tmp_path):
     assert f"interquartile mean of {name} │  {mean:.3g}" in text
   p = stats.probability_of_improvement(*scores)
   assert f"P(A > B) on one of them │ {p:.3g}" in text
-  assert (tmp_path / "a" / "report" / "against_b" / "profiles.png").exists()
+  assert (tmp_path / "a" / "report" / "against_b" / "profiles.svg").exists()
   # Not of one output, nor of units that cannot be pooled.
   _, text = said(*sides, output="task1")
   assert "interquartile" not in text

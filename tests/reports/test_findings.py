@@ -49,8 +49,7 @@ def folders(tmp_path_factory):
 def undrawn(monkeypatch):
   """Figures are empty: drawing them takes longer than all the rest."""
   monkeypatch.setattr(rendering, "drawing_of", lambda figure: None)
-  monkeypatch.setattr(rendering, "png", lambda drawing: b"")
-  monkeypatch.setattr(rendering, "vector_image", lambda *_, **__: b"")
+  monkeypatch.setattr(rendering, "image", lambda *_: b"")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def test_a_saved_page_has_its_files(found, tmp_path, undrawn):
   for name, findings in found.items():
     page = findings.save(tmp_path / name)
     assert page == findings.page == tmp_path / name / f"{name}.html"
-    images = {path.stem for path in page.parent.glob("*.png")}
+    images = {path.stem for path in page.parent.glob("*.svg")}
     assert images == {*findings.figures}
     json.loads(page.with_suffix(".json").read_text())
     shown = test_report.Page(page.read_text("utf-8"))
@@ -142,16 +141,24 @@ def test_the_command_prints_what_print_does(folders, name, tmp_path, capsys, und
   assert page in of_command
 
 
-def test_a_page_draws_a_png_only_of_a_figure_with_too_many_points(monkeypatch):
+def test_a_figure_is_drawn_once_unless_it_has_too_many_points(
+  found, tmp_path, monkeypatch
+):
   drawn = []
-  monkeypatch.setattr(rendering, "png", lambda drawing: drawn.append(drawing) or b"png")
-  monkeypatch.setattr(rendering, "vector_image", lambda *_, **__: b"<svg/>")
-  assert rendering.page_image("figure").startswith("data:image/svg+xml;")
-  assert drawn == []
-  monkeypatch.setattr(rendering, "MOST_SVG_BYTES", len("<svg/>") - 1)
-  assert rendering.page_image("figure") == "data:image/png;base64,cG5n"
-  assert rendering.page_image("figure", b"known").startswith("data:image/png;")
-  assert drawn == ["figure"]
+  draw = matplotlib.figure.Figure.savefig
+
+  def savefig(figure, stream, **options):
+    drawn.append(options["format"])
+    draw(figure, stream, **options)
+
+  monkeypatch.setattr(matplotlib.figure.Figure, "savefig", savefig)
+  page = found["examples"].save(tmp_path / "a")
+  assert drawn == ["svg"]
+  assert "data:image/svg+xml;" in page.read_text("utf-8")
+  monkeypatch.setattr(rendering, "MOST_SVG_BYTES", 100)
+  page = found["examples"].save(tmp_path / "b")
+  assert drawn == ["svg", "svg", "png"]
+  assert "data:image/png;" in page.read_text("utf-8")
 
 
 def test_a_notebook_shows_the_page_in_a_frame(found, undrawn):

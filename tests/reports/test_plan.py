@@ -121,7 +121,7 @@ def test_times_are_those_of_the_pilot(tmp_path, monkeypatch):
 
 
 def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
-  def save(figure, path, vector):
+  def save(figure, path, image):
     write(path, b"")
     return "data:image/png;base64,"
 

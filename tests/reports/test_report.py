@@ -726,7 +726,7 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
 
 
 def test_figures_are_images(folder, reported):
-  found = sorted(p.name for p in (folder / "report").glob("*.png"))
+  found = sorted(p.name for p in (folder / "report").glob("*.svg"))
   expected = [
     "accuracy_distribution",
     "calibration",
@@ -734,7 +734,7 @@ def test_figures_are_images(folder, reported):
     "error_rates",
     "split",
   ]
-  assert found == [f"{name}.png" for name in expected]
+  assert found == [f"{name}.svg" for name in expected]
   assert all((folder / "report" / f).read_bytes().startswith(b"\x89PNG") for f in found)
 
 
@@ -1084,7 +1084,7 @@ def test_folders_side_by_side_are_written(sweep, tmp_path):
     "x/a",
     "y/a",
   ]
-  assert (top / "standard_deviations.png").read_bytes().startswith(b"\x89PNG")
+  assert (top / "standard_deviations.svg").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.slow

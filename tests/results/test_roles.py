@@ -214,12 +214,12 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
     "frames",
   ]
   assert json.loads((path / "report/report.json").read_text()) == summary
-  assert {p.name for p in (path / "report").glob("*.png")} == {
-    "returns.score_distribution.png",
-    "loss.loss_distribution.png",
-    "loss.losses.png",
-    "loss.split.png",
-    "frames.score_distribution.png",
+  assert {p.name for p in (path / "report").glob("*.svg")} == {
+    "returns.score_distribution.svg",
+    "loss.loss_distribution.svg",
+    "loss.losses.svg",
+    "loss.split.svg",
+    "frames.score_distribution.svg",
   }
   page = test_report.Page((path / "report/report.html").read_text("utf-8"))
   assert page.tags["img"] == 5

@@ -84,7 +84,7 @@ def test_a_report_in_markdown(folder, tmp_path, capsys):
   status, _, err = run(capsys, "report", folder, "--format", "docx")
   assert (status, err) == (
     2,
-    "error: unknown format 'docx': choose one of text, md, svg, pdf\n",
+    "error: unknown format 'docx': choose one of text, md, png, pdf\n",
   )
 
 
@@ -103,8 +103,8 @@ def test_learning_curves(tmp_path):
   recipe = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)
   results = vs.train(recipe, runs, tmp_path / "r", progress=False)
   vs.report(tmp_path / "r").save()
-  assert (tmp_path / "r/report/learning_curves.png").is_file()
-  assert (tmp_path / "r/report/lr=0.2/learning_curve.png").is_file()
+  assert (tmp_path / "r/report/learning_curves.svg").is_file()
+  assert (tmp_path / "r/report/lr=0.2/learning_curve.svg").is_file()
   of = results.isel(run=results.lr.values == 0.2)
   (measured,) = results_page.measure_outputs(of)
   epochs, values = results_page.read_learning_curves(measured)

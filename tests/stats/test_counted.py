@@ -461,8 +461,8 @@ def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypat
       assert (statistic["se"], statistic["low"]) == (None, None)
       assert whole["statistics"][name]["se"]
   assert (folder / "report/report.html").exists()
-  assert not (folder / "report/disagreement.png").exists()
-  assert (folder / "report/calibration.png").exists()
+  assert not (folder / "report/disagreement.svg").exists()
+  assert (folder / "report/calibration.svg").exists()
   (kept_none,) = vs.report(none_kept)
   assert kept_none["statistics"] == given["statistics"]
 

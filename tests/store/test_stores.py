@@ -264,7 +264,7 @@ def test_every_command(where, store, reference, capsys):
   status, out, err = run(capsys, "report", url)
   assert (status, f"{url}/report/report.html\n" in out) == (0, True)
   assert b"data:image/svg+xml" in files.read(as_folder(url) / "report" / "report.html")
-  assert {"report/report.json", "report/split.png"} < files.list_file_names(
+  assert {"report/report.json", "report/split.svg"} < files.list_file_names(
     as_folder(url)
   )
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
-from vmapseeds.convolutions import sizes_of
+from vmapseeds.convolutions import CONVOLUTIONS, multiplications
 from vmapseeds.errors import Failure, UserError, one_line, option, say
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, memory
@@ -426,12 +426,8 @@ def yield_product_flops(program: Program) -> Iterator[float]:
     if name == "dot_general":
       yield matrix_flops(equation)
       continue
-    if name == "conv_general_dilated":
-      yield convolution_flops(equation)
-      continue
-    if name == "convolve":
-      _, kernel, outputs = sizes_of(equation)
-      yield 2.0 * math.prod(outputs) * math.prod(kernel[:-1])
+    if equation.primitive in CONVOLUTIONS:
+      yield 2.0 * multiplications(equation)
       continue
     # How often other loops run is not known before they do.
     times = equation.params["length"] if name == "scan" else 1
@@ -450,23 +446,6 @@ def matrix_flops(equation) -> float:
   """Return the floating-point operations of a matrix product."""
   shape = equation.outvars[0].aval.shape
   return 2.0 * math.prod(shape) * summed_length(equation)
-
-
-def convolution_flops(equation) -> float:
-  """Return the floating-point operations of a convolution, or of one of its gradients."""
-  inputs = equation.invars[0].aval.shape
-  kernel = equation.invars[1].aval.shape
-  shape = equation.outvars[0].aval.shape
-  numbers = equation.params["dimension_numbers"]
-  batch, feature, *space = numbers.out_spec
-  # An input gradient has as many products as its convolution: no more pixels than the
-  # gradient that it is made from.
-  pixels = min(
-    math.prod(shape[axis] for axis in space),
-    math.prod(inputs[axis] for axis in numbers.lhs_spec[2:]),
-  )
-  products_a_pixel = math.prod(kernel) // kernel[numbers.rhs_spec[0]]
-  return 2.0 * shape[batch] * shape[feature] * pixels * products_a_pixel
 
 
 def wide_width(task: Task, run: Run) -> int:
@@ -516,7 +495,7 @@ def operation_sizes(program: Program, times: int = 1) -> Iterator[tuple[int, flo
   written. A product costs more, by what it adds up.
   """
   for equation in open_program(program).eqns:
-    inner = list(inner_programs(equation))
+    inner = inner_programs(equation)
     name = equation.primitive.name
     if inner:
       repeated = times

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from vmapseeds import lanes
+from vmapseeds import convolutions, lanes
 from vmapseeds.campaign import planning
 from vmapseeds.campaign.execution import choose_execution
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.provenance import machine_conditions, package_versions
-from vmapseeds.convolutions import onednn
 from vmapseeds.errors import Failure, UserError, say
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results import description
@@ -223,9 +222,9 @@ def calls_onednn(plan: Plan) -> bool:
   """Return whether lanes convolve or multiply by oneDNN: see `convolutions.onednn`."""
   if lanes.devices()[0].platform != "cpu":
     return False
-  stages = [stage for traced in plan.programs.values() for stage in traced.stages]
-  may_call = any(onednn.may_call(stage.jaxpr) for stage in stages)
-  return may_call and onednn.is_usable()
+  return any(
+    convolutions.calls_onednn(traced.equations) for traced in plan.programs.values()
+  )
 
 
 @contextmanager

@@ -5,9 +5,12 @@ many with kernels of their own.
 `lowering` says how the lanes of `jax.vmap` are run.
 """
 
-from vmapseeds.convolutions.primitive import LOWERINGS, lowering, sizes_of
+from vmapseeds.convolutions.primitive import LOWERINGS, lowering
 from vmapseeds.convolutions.rewriting import (
+  CONVOLUTIONS,
+  calls_onednn,
   conv_general_dilated,
   fast_convolutions,
   fast_equations,
+  multiplications,
 )

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from vmapseeds.convolutions import depthwise, im2col, winograd
-from vmapseeds.convolutions.xla import OnCPU, turned
+from vmapseeds.convolutions.xla import OnCPU, of_kernel_gradient, of_longer_rows, turned
 
 # From version 0.11 on XLA's kernel is slow for short rows, from 0.12 on it is faster for
 # long ones.
@@ -97,8 +97,8 @@ def input_gradient(window, x, w, dy):
   if math.prod(window.strides) == 1:
     mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
     return _forward_of_many(mirrored, dy, turned(w))
-  if _has_fast_phases(window, w):
-    return sum(_gradients_of_phases(window, x, w, dy))
+  if has_fast_phases(window, w):
+    return sum(gradients_of_phases(input_gradient, window, x, w, dy))
   return OnCPU.input_gradient(window, x, w, dy)
 
 
@@ -244,29 +244,30 @@ class _Flat:
 # Strided input gradients
 
 
-def _has_fast_phases(window, w):
+def has_fast_phases(window, w) -> bool:
+  """Return whether the input gradient of a strided convolution is made phase by phase."""
   elements = math.prod(w.shape[:-1])
   return (
-    math.prod(window.dilation) == 1
-    and math.prod(window.strides) <= MOST_PHASES
+    math.prod((window.groups, *window.dilation)) == 1
+    and 1 < math.prod(window.strides) <= MOST_PHASES
     and elements >= PHASED_ELEMENTS
     and not _sees_pixels_once(window, w)
   )
 
 
-def _gradients_of_phases(window, x, w, dy):
+def gradients_of_phases(of_phase, window, x, w, dy):
   """Yield the input gradient of each phase of a strided convolution: of the pixels whose
   indices have the same remainder modulo the stride, with zeros elsewhere.
 
   They meet the same kernel elements, so that each phase is a convolution without
-  strides.
+  strides, whose input gradient `of_phase` computes.
   """
   for phase in itertools.product(*map(range, window.strides)):
     pixels, elements, padding = _phase(phase, window, x, w)
     if w[elements].size:
       plain = dataclasses.replace(window, strides=(1,) * len(phase), padding=padding)
       # Of the pixels' shape alone: the gradient does not need what they hold.
-      part = input_gradient(plain, x, w[elements], dy)
+      part = of_phase(plain, x, w[elements], dy)
       yield _spread_out(part, pixels, x.shape)
 
 
@@ -309,26 +310,13 @@ def _kernel_gradient_by_rows(window, x, w, dy):
   are long, too. An output row is the gradient of a whole row of the kernel.
   """
   *kernel, width, channels, features = w.shape
-  padding = []
-  sizes = zip(x.shape[1:], dy.shape[1:], w.shape[:-2], window.dilation, strict=False)
-  for (size, out, k, dilation), stride, (low, _) in zip(
-    sizes, window.strides, window.padding, strict=True
-  ):
-    reach = (out - 1) * stride + (k - 1) * dilation + 1
-    padding.append((low, reach - size - low))
-  *rows, (low, high) = padding
-  swapped = dataclasses.replace(
-    window,
-    strides=(*window.dilation[:-1], 1),
-    padding=(*rows, (channels * low, channels * high)),
-    dilation=(*window.strides[:-1], channels * window.strides[-1]),
-    dtype=jnp.promote_types(x.dtype, jnp.float32),
-  )
+  rows = of_longer_rows(of_kernel_gradient(window, x, w, dy), channels)
+  rows = dataclasses.replace(rows, dtype=jnp.promote_types(x.dtype, jnp.float32))
 
   def block(x, dy):
     longer_rows = jax.lax.collapse(x, x.ndim - 2)
     images = jnp.moveaxis(longer_rows, 0, -1)[None]
-    return swapped.lax(images, jnp.moveaxis(dy, 0, -2))
+    return rows.lax(images, jnp.moveaxis(dy, 0, -2))
 
   dw = im2col.sum_blocks(_blocks_of_images(dy), block, x, dy)
   return dw.reshape(*kernel, width, channels, features).astype(w.dtype)

@@ -30,10 +30,16 @@ import jaxlib
 import numpy as np
 from jax.extend.core.primitives import dot_general_p
 
-from vmapseeds.convolutions import im2col
-from vmapseeds.convolutions.xla import XLA, Window, turned
-from vmapseeds.jaxprs import Program, equations
+from vmapseeds.convolutions import winograd
+from vmapseeds.convolutions.xla import (
+  XLA,
+  Window,
+  of_kernel_gradient,
+  of_longer_rows,
+  turned,
+)
 from vmapseeds.machine import cache_folder, instruction_set
+from vmapseeds.target import is_for_this_machine
 
 # With 0 in it, no call of oneDNN is made.
 SWITCH = "VMAPSEEDS_ONEDNN"
@@ -42,19 +48,26 @@ EXTENSIONS = {"avx512_bf16", "amx_bf16"}
 # Earlier versions refuse such calls when they compile.
 OLDEST_JAX = (0, 8)
 # What the trial tries: what an earlier version kept says nothing of other calls.
-TRIED = "convolutions, products"
+TRIED = "convolutions, their gradients, products"
 # Seconds that the trial may take on a busy machine; it needs about 2.
 PATIENCE = 60
-# Types of factors and of results
-FACTORS, RESULTS = jnp.bfloat16, (jnp.bfloat16, jnp.float32)
+# Types of factors, each with those of results
+TYPES = {
+  jnp.dtype(jnp.bfloat16): (jnp.bfloat16, jnp.float32),
+  jnp.dtype(jnp.float32): (jnp.float32,),
+}
 # Kernel gradients gain with at least so many channels × features, and so many pixels of
 # the outputs of a batch. They are compiled for at most so many elements of the kernel.
-PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 32, 512, 25
-# Primitives that may become calls
-CALLED = {"conv_general_dilated", "convolve", "dot_general"}
-# Bytes of what the kernel sees of a block of images, in a kernel gradient. They stay in
-# the third-level cache.
-BLOCK_BYTES = 3 * 2**20
+PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 16, 512, 25
+
+# float32 gains since XLA's own kernels changed, as far as measured on processors with
+# AMX, with so many multiplications, as no program with a call is stored. Winograd's form
+# is faster from so many channels × features on, other kernel gradients from so many.
+FLOAT32_JAX, FLOAT32_EXTENSIONS = (0, 12), {"amx_bf16"}
+MULTIPLICATIONS = 2**24
+WINOGRAD_PRODUCTS, MOST_PRODUCTS = 64 * 64, 32 * 32
+# Kernel gradients are fastest of so many examples, or a multiple of them.
+TOGETHER = 32
 
 
 def fits(part, window, like, left, right) -> bool:
@@ -68,9 +81,8 @@ def fits(part, window, like, left, right) -> bool:
   """
   arrays = (like, left, right)
   if (
-    left.dtype != FACTORS
-    or right.dtype != FACTORS
-    or like.dtype not in RESULTS
+    left.dtype != right.dtype
+    or like.dtype not in TYPES.get(left.dtype, ())
     or window.groups > 1
     or any(0 in a.shape for a in arrays)
   ):
@@ -83,21 +95,44 @@ def fits(part, window, like, left, right) -> bool:
   if part == "input_gradient" and set(window.strides) != {1}:
     return False
   if part == "kernel_gradient" and (
-    len(pixels) > 2
+    window.dilation[-1] > 1
     or math.prod(pixels) > MOST_ELEMENTS
     or channels * features < PRODUCTS
     or math.prod(right.shape[:-1]) < PIXELS
   ):
     return False
-  return is_usable()
+  if left.dtype == jnp.float32 and not _gains_in_float32(part, window, *arrays):
+    return False
+  return is_for_this_machine() and is_usable()
 
 
-def may_call(program: Program) -> bool:
-  """Return whether a program of a lane has operations that calls may be made for."""
-  return any(
-    equation.primitive.name in CALLED and equation.invars[0].aval.dtype == FACTORS
-    for equation in equations(program)
-  )
+def _gains_in_float32(part, window, like, left, right):
+  """Return whether a part of a convolution of float32 is faster in this form."""
+  if part == "forward":
+    kernel, outputs = right, like
+    seen, images, turned_kernel = window, left, right
+  elif part == "input_gradient":
+    kernel, outputs = left, right
+    seen, images = window.mirrored(left), right
+    turned_kernel = jax.eval_shape(turned, left)
+  else:
+    kernel, outputs = like, right
+  if not may_gain(left.dtype, math.prod((*kernel.shape[:-1], *outputs.shape))):
+    return False
+  if part == "kernel_gradient":
+    return math.prod(kernel.shape[-2:]) <= MOST_PRODUCTS
+  return not winograd.fits(seen, images, turned_kernel, WINOGRAD_PRODUCTS)
+
+
+def may_gain(dtype, multiplications: int) -> bool:
+  """Return whether calls of so many multiplications of a type may be faster here."""
+  if dtype == jnp.float32:
+    return (
+      multiplications >= MULTIPLICATIONS
+      and jax.__version_info__ >= FLOAT32_JAX
+      and bool(FLOAT32_EXTENSIONS.intersection(instruction_set().split()))
+    )
+  return dtype == jnp.bfloat16
 
 
 def multiplies(equation) -> bool:
@@ -111,10 +146,11 @@ def multiplies(equation) -> bool:
   return (
     all(a.ndim == 2 and 0 not in a.shape for a in arrays)
     and len(contracted) == 1
-    and {a.dtype for a in arrays[:2]} == {jnp.dtype(FACTORS)}
-    and arrays[2].dtype in RESULTS
+    and {a.dtype for a in arrays[:2]} == {jnp.dtype(jnp.bfloat16)}
+    and arrays[2].dtype in TYPES[arrays[0].dtype]
     # An algorithm may ask for other sums.
     and isinstance(equation.params["precision"], tuple | types.NoneType)
+    and is_for_this_machine()
     and is_usable()
   )
 
@@ -145,23 +181,77 @@ def product(equation):
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
+  *pixels, channels, features = range(w.ndim)
   out = window.out_spatial(x, w)
   like = jax.ShapeDtypeStruct((len(x), *out, w.shape[-1]), window.dtype or x.dtype)
-  space = range(1, x.ndim - 1)
+  return _convolution(window, like, x, w, (pixels, channels, features))
+
+
+def input_gradient(window, x, w, dy):
+  """Return the gradient with respect to the images, given that of the output: a
+  convolution of `dy` with the kernel turned, its channels swapped. Strides are 1.
+  """
+  mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
+  return forward(mirrored, dy, turned(w))
+
+
+def kernel_gradient(window, x, w, dy):
+  """Return the gradient with respect to the kernel, given that of the output, in float32:
+  a convolution whose channels are the examples and whose kernel is `dy`, as it lies.
+
+  The channels of a pixel are laid out as pixels of a longer row, over which that kernel
+  moves with a dilation of as many. So an output row has the gradients of a whole row of
+  the kernel, and nothing is multiplied in vain.
+  """
+  if w.shape[-1] < w.shape[-2] and set(window.strides) == {1}:
+    # The narrower factor is the one that is turned.
+    turned_kernel = jax.eval_shape(turned, w)
+    return turned(kernel_gradient(window.mirrored(w), dy, turned_kernel, x))
+  images = len(x)
+  whole = images - images % TOGETHER
+  if 0 < whole < images:
+    parts = slice(whole), slice(whole, None)
+    return sum(kernel_gradient(window, x[part], w, dy[part]) for part in parts)
+  *kernel, width, channels, features = w.shape
+  window = of_kernel_gradient(window, x, w, dy)
+  # With strides the last pixels may be seen by no kernel element, and calls have no
+  # padding below 0.
+  seen = [slice(min(high, 0) or None) for _, high in window.padding]
+  x = x[:, *seen]
+  padding = tuple((low, max(high, 0)) for low, high in window.padding)
+  window = of_longer_rows(dataclasses.replace(window, padding=padding), channels)
+  like = jax.ShapeDtypeStruct((1, *kernel, width * channels, features), jnp.float32)
+  examples, *pixels, last = range(dy.ndim)
+  dw = _convolution(window, like, _examples_last(x), dy, (pixels, examples, last))
+  return dw.reshape(w.shape)
+
+
+def _examples_last(x):
+  """Return images (n, *rows, width, channels) as (1, *rows, width · channels, n)."""
+  images, *rows, width, channels = x.shape
+  # XLA for CPUs converts bfloat16 to move it, but not its bits.
+  bits = jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
+  turned_bits = bits.reshape(images, -1).T.reshape(1, *rows, width * channels, images)
+  return jax.lax.bitcast_convert_type(turned_bits, x.dtype)
+
+
+def _convolution(window, like, x, w, kernel_axes):
+  """Convolve images with a kernel whose axes of pixels, channels and features are given."""
+  pixels, channels, features = kernel_axes
   images = {
     "dims": str(x.ndim),
     "data": {
       "batch_dim": "0",
       "feature_dim": str(x.ndim - 1),
-      "spatial_dims": _texts(space),
+      "spatial_dims": _texts(range(1, x.ndim - 1)),
     },
   }
   kernel = {
     "dims": str(w.ndim),
     "filter": {
-      "input_feature_dim": str(w.ndim - 2),
-      "output_feature_dim": str(w.ndim - 1),
-      "spatial_dims": _texts(range(w.ndim - 2)),
+      "input_feature_dim": str(channels),
+      "output_feature_dim": str(features),
+      "spatial_dims": _texts(pixels),
     },
   }
   moves = {
@@ -180,38 +270,6 @@ def forward(window, x, w):
     "feature_groups": "1",
   }
   return _call("convolution", "conv", config, like, x, w)
-
-
-def input_gradient(window, x, w, dy):
-  """Return the gradient with respect to the images, given that of the output: a
-  convolution of `dy` with the kernel turned, its channels swapped. Strides are 1.
-  """
-  mirrored = dataclasses.replace(window.mirrored(w), dtype=x.dtype)
-  return forward(mirrored, dy, turned(w))
-
-
-def kernel_gradient(window, x, w, dy):
-  """Return the gradient with respect to the kernel, given that of the output: products
-  with what the kernel sees, a few images at a time. Sums and result are in float32.
-  """
-  *kernel, channels, features = w.shape
-  if features < channels and set(window.strides) == {1}:
-    # The kernel sees `dy`, which has fewer channels to copy.
-    swapped = jax.ShapeDtypeStruct((*kernel, features, channels), w.dtype)
-    return turned(kernel_gradient(window.mirrored(w), dy, swapped, x))
-
-  def block(x, dy):
-    seen = im2col.kernel_views(window, _bits(x), w)
-    # Behind the barrier XLA copies runs of channels, not one number at a time.
-    seen = jax.lax.optimization_barrier([a.reshape(-1, channels) for a in seen])
-    columns = _numbers(jax.lax.optimization_barrier(jnp.concatenate(seen, -1)))
-    # The narrower factor is the one that is turned.
-    like = jax.ShapeDtypeStruct((features, columns.shape[1]), jnp.float32)
-    return _product(True, False, like, dy.reshape(-1, features), columns)
-
-  an_image = math.prod(dy.shape[1:-1]) * math.prod(w.shape[:-1]) * x.dtype.itemsize
-  blocks = im2col.blocks(len(x), BLOCK_BYTES // an_image)
-  return im2col.sum_blocks(blocks, block, x, dy).T.reshape(w.shape)
 
 
 def _product(a_transposed, b_transposed, like, a, b):
@@ -237,17 +295,6 @@ def _call(name, kind, config, like, *args):
 def _texts(numbers):
   # JSON has 64-bit integers of protocol buffers as text.
   return [str(int(n)) for n in numbers]
-
-
-# XLA for CPUs converts bfloat16 to move it, but not its bits.
-
-
-def _bits(a):
-  return jax.lax.bitcast_convert_type(a, jnp.uint16)
-
-
-def _numbers(bits):
-  return jax.lax.bitcast_convert_type(bits, jnp.bfloat16)
 
 
 @functools.cache
@@ -309,8 +356,8 @@ def _passes_trial() -> bool:
 # Shapes of images and kernels, and padding and dilation
 TRIALS = (
   ((2, 9, 3), (3, 3, 5), [(0, 2)], [1]),
-  ((4, 8, 8, 16), (3, 3, 16, 32), [(1, 1), (1, 1)], [1, 1]),
-  ((2, 9, 7, 3), (3, 2, 3, 20), [(1, 1), (0, 1)], [1, 2]),
+  ((33, 8, 8, 16), (3, 3, 16, 32), [(1, 1), (1, 1)], [1, 1]),
+  ((2, 9, 7, 3), (3, 2, 3, 20), [(1, 1), (0, 1)], [2, 1]),
   ((2, 4, 5, 6, 8), (3, 1, 2, 8, 4), [(2, 1), (0, 0), (1, 0)], [1, 1, 1]),
 )
 
@@ -325,30 +372,38 @@ def compare_with_xla() -> None:
 
   def parts():
     ours, theirs = [], []
-    for images, kernel, padding, dilation in TRIALS:
+    for (images, kernel, padding, dilation), dtype in itertools.product(TRIALS, TYPES):
       window = Window((1,) * len(padding), tuple(padding), tuple(dilation), 1, None)
       strided = dataclasses.replace(window, strides=(2,) * len(padding))
-      x, w = (jnp.asarray(rng.normal(size=n), FACTORS) for n in (images, kernel))
-      out = (*images[:1], *window.out_spatial(x, w), *kernel[-1:])
-      dy = jnp.asarray(rng.normal(size=out), FACTORS)
+      x, w = (jnp.asarray(rng.normal(size=n), dtype) for n in (images, kernel))
+      dy, of_strided = (
+        jnp.asarray(
+          rng.normal(size=(len(x), *moved.out_spatial(x, w), kernel[-1])), dtype
+        )
+        for moved in (window, strided)
+      )
       ours += [
         forward(window, x, w),
         forward(strided, x, w),
         input_gradient(window, x, w, dy),
         kernel_gradient(window, x, w, dy),
+        kernel_gradient(strided, x, w, of_strided),
       ]
-      x, w, dy = (a.astype(jnp.float32) for a in (x, w, dy))
+      x, w, dy, of_strided = (a.astype(jnp.float32) for a in (x, w, dy, of_strided))
       theirs += [
         XLA.forward(window, x, w),
         XLA.forward(strided, x, w),
         XLA.input_gradient(window, x, w, dy),
         XLA.kernel_gradient(window, x, w, dy),
+        XLA.kernel_gradient(strided, x, w, of_strided),
       ]
     for a_transposed, b_transposed in itertools.product((False, True), repeat=2):
-      a, b = (jnp.asarray(rng.normal(size=n), FACTORS) for n in ((5, 37), (37, 20)))
+      a, b = (
+        jnp.asarray(rng.normal(size=n), jnp.bfloat16) for n in ((5, 37), (37, 20))
+      )
       sums = jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32))
       factors = a.T if a_transposed else a, b.T if b_transposed else b
-      for dtype in RESULTS:
+      for dtype in TYPES[a.dtype]:
         like = jax.ShapeDtypeStruct(sums.shape, dtype)
         ours.append(_product(a_transposed, b_transposed, like, *factors))
         theirs.append(sums)

@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching, mlir
 from vmapseeds.convolutions import cpu, im2col, onednn
 from vmapseeds.convolutions.xla import XLA, OnCPU, Window
 from vmapseeds.errors import check_one_of
-from vmapseeds.target import is_for_this_machine, platform
+from vmapseeds.target import compiling_for, is_for_this_machine, platform
 
 # What sums in float32 in any case
 HALVES = jnp.bfloat16, jnp.float16
@@ -93,10 +93,21 @@ def _apply_to_one_lane(left, right, *, part, window, like, platform, lowering, h
   """Apply a part to one lane."""
   if platform != "cpu":
     return _apply_form(XLA, part, window, like, platform, left, right)
-  if here and onednn.fits(part, window, like, left, right):
+  with compiling_for(platform, here=here):
+    return _apply_on_cpu(part, window, like, left, right)
+
+
+def _apply_on_cpu(part, window, like, left, right):
+  if onednn.fits(part, window, like, left, right):
     window = dataclasses.replace(window, dtype=like.dtype)
     return _call_part(onednn, part, window, like, left, right).astype(like.dtype)
-  return _apply_form(cpu, part, window, like, platform, left, right)
+  if part == "input_gradient" and cpu.has_fast_phases(window, left):
+
+    def of_phase(window, x, w, dy):
+      return _apply_on_cpu(part, window, x, w, dy)
+
+    return sum(cpu.gradients_of_phases(of_phase, window, like, left, right))
+  return _apply_form(cpu, part, window, like, "cpu", left, right)
 
 
 def _apply_form(form, part, window, like, platform, *arrays):

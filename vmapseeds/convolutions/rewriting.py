@@ -9,26 +9,30 @@ same sum of products under another name. What is not recognised stays XLA's.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Var
-from jax.extend.core.primitives import conv_general_dilated_p, rev_p
+from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, rev_p
 from jax.sharding import AxisType
 
+from vmapseeds.convolutions import bfloat16, onednn
 from vmapseeds.convolutions.primitive import (
   Window,
   convolve,
   convolve_p,
   current_lane_parameters,
+  sizes_of,
 )
 from vmapseeds.convolutions.xla import turned
 from vmapseeds.errors import say
 from vmapseeds.jaxprs import Equation, equations_of, rewrite_function
 
+# What a convolution is, rewritten or not
+CONVOLUTIONS = (convolve_p, conv_general_dilated_p)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -75,6 +79,9 @@ def fast_equations(
   """
   if equation.primitive is convolve_p:
     return [equation.replace(params=equation.params | current_lane_parameters())]
+  if bfloat16.is_slow(equation):
+    function = bfloat16.in_float32(equation)
+    return equations_of(function, equation.invars, equation)
   if equation.primitive is not conv_general_dilated_p:
     return None
   lhs, rhs = equation.invars
@@ -92,6 +99,43 @@ def fast_equations(
     rhs = unreversed
     function = functools.partial(function, is_reversed=False)
   return equations_of(functools.partial(function, form, out), (lhs, rhs), equation)
+
+
+def calls_onednn(equations: Iterable[Equation]) -> bool:
+  """Return whether convolutions or products among the equations of a lane may be calls
+  of oneDNN here.
+  """
+  of_calls = [
+    one for one in equations if one.primitive in (*CONVOLUTIONS, dot_general_p)
+  ]
+  # Asked last: the first process that asks tries the calls, which takes seconds.
+  return any(map(_may_gain_by_a_call, of_calls)) and onednn.is_usable()
+
+
+def _may_gain_by_a_call(equation):
+  dtype = equation.invars[0].aval.dtype
+  if equation.primitive is dot_general_p:
+    return dtype == jnp.bfloat16
+  return onednn.may_gain(dtype, multiplications(equation))
+
+
+def multiplications(equation: Equation) -> int:
+  """Return how many numbers a convolution multiplies, those of padding included."""
+  if equation.primitive is convolve_p:
+    _, kernel, outputs = sizes_of(equation)
+    return math.prod((*outputs, *kernel[:-1]))
+  inputs, kernel = (v.aval.shape for v in equation.invars)
+  outputs = equation.outvars[0].aval.shape
+  numbers = equation.params["dimension_numbers"]
+  batch, feature, *space = numbers.out_spec
+  # An input gradient has as many products as its convolution: no more pixels than the
+  # gradient that it is made from.
+  pixels = min(
+    math.prod([outputs[axis] for axis in space]),
+    math.prod([inputs[axis] for axis in numbers.lhs_spec[2:]]),
+  )
+  products_a_pixel = math.prod(kernel) // kernel[numbers.rhs_spec[0]]
+  return outputs[batch] * outputs[feature] * pixels * products_a_pixel
 
 
 def _form_of(equation):

@@ -138,17 +138,34 @@ class OnCPU:
     # The batch of each group becomes its channels.
     images = jnp.moveaxis(images, (-1, -2, 0), (0, -2, -1))
     images = images.reshape(*images.shape[:-2], window.groups * len(x))
-    padding = []
-    for size, low, reach, spread_out in _extents(window, x, w, dy):
-      padding.append((low, reach + spread_out - size - low))
-    swapped = dataclasses.replace(
-      window,
-      strides=window.dilation,
-      dilation=window.strides,
-      padding=tuple(padding),
-    )
-    gradient = swapped.lax(images, jnp.moveaxis(dy, 0, -2))
+    window = of_kernel_gradient(window, x, w, dy)
+    gradient = window.lax(images, jnp.moveaxis(dy, 0, -2))
     return jnp.moveaxis(gradient, 0, -2)
+
+
+def of_kernel_gradient(window, x, w, dy):
+  """Return the window of the convolution that is the kernel gradient: of images whose
+  channels are the examples, with `dy` as the kernel.
+  """
+  padding = []
+  for size, low, reach, spread_out in _extents(window, x, w, dy):
+    padding.append((low, reach + spread_out - size - low))
+  return dataclasses.replace(
+    window, strides=window.dilation, dilation=window.strides, padding=tuple(padding)
+  )
+
+
+def of_longer_rows(window, channels):
+  """Return the window of a convolution without strides in rows, where the channels of a
+  pixel are laid out as pixels of a longer row.
+  """
+  *rows, (low, high) = window.padding
+  *dilation, apart = window.dilation
+  return dataclasses.replace(
+    window,
+    padding=(*rows, (channels * low, channels * high)),
+    dilation=(*dilation, channels * apart),
+  )
 
 
 def _extents(window, x, w, dy):

@@ -14,7 +14,7 @@ from vmapseeds.jaxprs import (
   rewrite_function,
   rewrite_program,
 )
-from vmapseeds.target import is_for_this_machine, platform
+from vmapseeds.target import platform
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,8 +35,8 @@ def prepare_lane(function: Function) -> Function:
 
 
 def _equations_of_lane(equation, made):
-  check_divides_nothing(equation, "a lane")
-  if platform() == "cpu" and is_for_this_machine() and onednn.multiplies(equation):
+  check_divides_nothing([equation], "a lane")
+  if platform() == "cpu" and onednn.multiplies(equation):
     return equations_of(onednn.product(equation), equation.invars, equation)
   if equation.primitive.name in DRAWS and _draws_by_neighbours(equation):
     one_by_one = jax.custom_batching.sequential_vmap(

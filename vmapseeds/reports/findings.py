@@ -31,16 +31,16 @@ def check_format(format: str) -> None:
   check_one_of("format", format, FORMATS)
 
 
-def check_vector(vector: str | None) -> str:
-  """Return a format of figures beside PNG, empty for none.
+def check_image(image: str | None) -> str:
+  """Return a format of figures beside SVG, empty for none.
 
   Raises:
     UserError: there is no such format.
   """
-  if vector is None:
+  if image is None:
     return ""
-  check_one_of("vector format", vector, rendering.VECTORS)
-  return vector
+  check_one_of("image format", image, rendering.IMAGES)
+  return image
 
 
 def check_page_folder(folder: Path | UPath | None) -> Path | UPath:
@@ -116,23 +116,23 @@ class Findings:
     print_page(self.document, console or rendering.make_console(), format, self.page)
 
   @moves_data
-  def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
-    """Write the page, its figures as PNG and its numbers as JSON and CSV, and return the
+  def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
+    """Write the page, its figures as SVG and its numbers as JSON and CSV, and return the
     page's path.
 
     Args:
       out: the folder; by default one in the folder `report` of the results.
-      vector: another format of the figures: "svg" or "pdf".
+      image: another format of the figures: "png" or "pdf".
 
     Raises:
       UserError: the folder cannot be written, or there is no such format.
     """
-    vector = check_vector(vector)
+    image = check_image(image)
     self.page = pages.write_page(
       self._folder_of_page(out),
       self.document,
       table=self.table,
-      vector=vector,
+      image=image,
       origin=pages.describe_page_origin(self._call),
     )
     return self.page

@@ -1,4 +1,4 @@
-"""Save documents: self-contained HTML, with its figures as PNG and its numbers as JSON
+"""Save documents: self-contained HTML, with its figures as SVG and its numbers as JSON
 and CSV beside it.
 """
 
@@ -31,7 +31,7 @@ def write_page(
   *,
   table: pd.DataFrame | None = None,
   pages: Mapping[str, Path | UPath] | None = None,
-  vector: str = "",
+  image: str = "",
   origin: str = "",
   back: Path | UPath | None = None,
 ) -> Path | UPath:
@@ -43,7 +43,7 @@ def write_page(
     document: what is written.
     table: what the CSV file has; None writes none.
     pages: name of another page -> where it is.
-    vector: another format of the figures, such as "pdf".
+    image: another format of the figures, such as "pdf".
     origin: where the page comes from: see `describe_page_origin`.
     back: where the page above it is.
 
@@ -57,7 +57,7 @@ def write_page(
     sources = {}
     # The page holds them, too; the files are for papers and slides.
     for name, figure in document.figures.items():
-      sources[name] = _save_figure(figure, out / f"{name}.png", vector)
+      sources[name] = _save_figure(figure, out / f"{name}.svg", image)
     write(out / files[0], rendering.to_json(document).encode())
     if table is not None:
       files.append(f"{document.name}.csv")
@@ -76,15 +76,16 @@ def write_page(
   return page
 
 
-def _save_figure(figure: Figure, path: Path | UPath, vector: str = "") -> str:
-  """Save a figure as PNG, and in a `vector` format, and return it as a page shows it."""
+def _save_figure(figure: Figure, path: Path | UPath, image: str = "") -> str:
+  """Save a figure as SVG, and in another format if `image` names one. Return it as a
+  page shows it.
+  """
   drawing = rendering.drawing_of(figure)
-  image = rendering.png(drawing)
-  write(path, image)
-  if vector:
-    lines = rendering.vector_image(drawing, vector)
-    write(path.with_suffix(f".{vector}"), lines)
-  return rendering.page_image(drawing, image)
+  lines = rendering.image(drawing, "svg")
+  write(path, lines)
+  if image:
+    write(path.with_suffix(f".{image}"), rendering.image(drawing, image))
+  return rendering.page_image(drawing, lines)
 
 
 def open_in_browser(page: Path | UPath) -> None:

@@ -30,7 +30,8 @@ from vmapseeds.reports.documents import (
 )
 from vmapseeds.target import moves_data
 
-VECTORS = ("svg", "pdf")
+# Formats of figures beside SVG
+IMAGES = ("png", "pdf")
 MOST_SVG_BYTES = 300_000  # of a figure in a page; a PNG has about 60,000
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -228,7 +229,8 @@ def embedded_html(document: Document) -> str:
   """
   sources = {}
   for name, figure in document.figures.items():
-    sources[name] = page_image(drawing_of(figure))
+    drawing = drawing_of(figure)
+    sources[name] = page_image(drawing, image(drawing, "svg"))
   frame = Markup(
     '<iframe srcdoc="{}" style="width: 100%; height: 40rem; border: 0" '
     'title="{}"></iframe>'
@@ -250,49 +252,36 @@ def drawing_of(figure: Figure) -> MatplotlibFigure:
   return drawing
 
 
-def png(drawing: MatplotlibFigure) -> bytes:
-  """Return a figure as PNG."""
-  stream = io.BytesIO()
-  # Sharp at the width of a page on screens of two pixels a point.
-  drawing.savefig(stream, dpi=160)
-  return stream.getvalue()
-
-
-def vector_image(
-  drawing: MatplotlibFigure, format: str, *, transparent: bool = False
-) -> bytes:
-  """Return a figure as SVG or PDF: text stays text, and the same figure gives the same
-  bytes.
+def image(drawing: MatplotlibFigure, format: str) -> bytes:
+  """Return a figure as "svg", "pdf" or "png". Text stays text in the first two, and the
+  same figure gives the same bytes.
   """
   options: Any = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "vmapseeds",
   }
-  dates = {"pdf": "CreationDate", "svg": "Date"}
+  dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
   stream = io.BytesIO()
   with matplotlib.rc_context(options):
     drawing.savefig(
-      stream, format=format, metadata={dates[format]: None}, transparent=transparent
+      stream,
+      format=format,
+      metadata=dates[format],
+      transparent=format == "svg",
+      # Sharp at the width of a page on screens of two pixels a point.
+      dpi=160,
     )
   return stream.getvalue()
 
 
-def page_image(drawing: MatplotlibFigure, png_image: bytes | None = None) -> str:
-  """Return a figure as a page shows it, as an address that holds it: SVG, or the PNG if
-  there are too many points for that.
-
-  Args:
-    drawing: the figure.
-    png_image: it as PNG; None if that was not drawn yet.
+def page_image(drawing: MatplotlibFigure, lines: bytes) -> str:
+  """Return a figure as a page shows it, as an address that holds it: its SVG `lines`, or
+  a PNG if it has too many points for that.
   """
-  lines = vector_image(drawing, "svg", transparent=True)
   if len(lines) <= MOST_SVG_BYTES:
     return data_uri(lines, "svg+xml")
-  # Drawing it takes longer than the SVG, so only where it is needed.
-  if png_image is None:
-    png_image = png(drawing)
-  return data_uri(png_image, "png")
+  return data_uri(image(drawing, "png"), "png")
 
 
 def data_uri(image: bytes, type: str) -> str:

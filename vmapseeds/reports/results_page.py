@@ -42,8 +42,8 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.findings import (
   Findings,
   check_format,
+  check_image,
   check_page_folder,
-  check_vector,
   command_to_repeat,
   print_page,
 )
@@ -234,8 +234,8 @@ class Report(Findings):
       print_page(self.document, console, format, self.page)
 
   @moves_data
-  def save(self, out: Folder | None = None, *, vector: str | None = None) -> Any:
-    """Write `report.html`, `report.json`, `report.csv` and PNG figures of all runs and of
+  def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
+    """Write `report.html`, `report.json`, `report.csv` and SVG figures of all runs and of
     each group, and return the path of the page with all of them.
 
     The page is in `report` in the results folder, or in `report/<test set>` if this is
@@ -247,14 +247,14 @@ class Report(Findings):
     Args:
       out: folder for the pages instead. With several results folders, each has a
         subfolder of its name in it.
-      vector: another format of the figures: "svg" or "pdf".
+      image: another format of the figures: "png" or "pdf".
 
     Raises:
       UserError: the folder cannot be written, or there is no such format.
     """
-    vector = check_vector(vector)
+    image = check_image(image)
     origin = pages.describe_page_origin(self._call)
-    write = functools.partial(pages.write_page, vector=vector, origin=origin)
+    write = functools.partial(pages.write_page, image=image, origin=origin)
     part_pages: dict[str, Path | UPath] = {}
     for index in range(len(self._folders)):
       self._pages[index] = self._save_folder(index, out, part_pages, write)

@@ -20,7 +20,6 @@ from jaxtyping import PyTree
 
 from vmapseeds.data.dataset import fingerprint
 from vmapseeds.errors import UserError
-from vmapseeds.jaxprs import equations
 from vmapseeds.training.task import STAGES, Traced, data_digest
 
 # Changes when seeds, subsets or bootstrap samples are drawn in another way on the host,
@@ -53,14 +52,13 @@ def identify(
   """
   task = traced.task
   programs = dict(zip(STAGES, traced.stages, strict=True))
-  for stage in programs.values():
-    called = CALLBACKS & {e.primitive.name for e in equations(stage.jaxpr)}
-    if called and not task.version:
-      raise UserError(
-        f"{task.name} calls Python from its program ({', '.join(sorted(called))}), "
-        "which no identity can show: give version='1', and another after each change "
-        "of what is called"
-      )
+  called = CALLBACKS & {equation.primitive.name for equation in traced.equations}
+  if called and not task.version:
+    raise UserError(
+      f"{task.name} calls Python from its program ({', '.join(sorted(called))}), which "
+      "no identity can show: give version='1', and another after each change of what is "
+      "called"
+    )
   digests = {name: program_digest(stage) for name, stage in programs.items()}
   fixed_digests = {}
   for name, variant in fixed.items():

@@ -24,6 +24,7 @@ from vmapseeds.errors import (
   safe_name,
 )
 from vmapseeds.jaxprs import (
+  Equation,
   check_divides_nothing,
   equations,
   evaluate_program,
@@ -276,6 +277,7 @@ class Traced(NamedTuple):
   task: Task
   lane: Run  # the first row of the runs table
   stages: tuple[Any, Any, Any]  # start, advance and finish, as `jax.stages.Traced`
+  equations: Sequence[Equation]  # of all three, and of the programs within
   state: PyTree[jax.ShapeDtypeStruct]
   outputs: Mapping[str, Output]  # of what `finish` returns
   classes: Mapping[str, Output]  # those that are classes at the end of training
@@ -438,12 +440,14 @@ def trace_stages(task: Task, lane: Run) -> tuple[Any, Any, Any]:
   return start, advance, finish
 
 
-def check_stages(task: Task, stages: tuple[Any, Any, Any]) -> None:
-  """Raise `UserError` unless a task's traced functions fit together."""
+def check_stages(
+  task: Task, stages: tuple[Any, Any, Any], of_stages: Iterable[Equation]
+) -> None:
+  """Raise `UserError` unless a task's traced functions, and the equations of these, fit
+  together.
+  """
   start, advance, finish = stages
-  for stage in stages:
-    for equation in equations(stage.jaxpr):
-      check_divides_nothing(equation, f"task {task.name}")
+  check_divides_nothing(of_stages, f"task {task.name}")
 
   def as_texts(state):
     return jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", state)
@@ -478,7 +482,8 @@ def trace(task: Task, runs: Runs) -> Traced:
   """
   lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
   stages = trace_stages(task, lane)
-  check_stages(task, stages)
+  of_stages = [one for stage in stages for one in equations(stage.jaxpr)]
+  check_stages(task, stages, of_stages)
   start, _, finish = stages
   finished = finish.out_info
   meanings = {name: Output(dims) for name, dims in task.dims.items()}
@@ -505,6 +510,7 @@ def trace(task: Task, runs: Runs) -> Traced:
     task,
     lane,
     stages,
+    of_stages,
     start.out_info,
     declared,
     classes,
