@@ -360,6 +360,7 @@ def import_command(flags: Namespace) -> None:
       values=flags.values,
       num_classes=flags.classes,
       class_names=flags.class_names or None,
+      example_ids=files_of(flags.example_ids, "--example-ids"),
       keep_logits=flags.keep_logits,
       name=flags.name,
       header=first_line_is_names,
@@ -422,6 +423,20 @@ def examples_command(flags: Namespace) -> None:
     epoch=flags.epoch,
   )
   table.print(most=flags.most, n=flags.n)
+
+
+def confusion_command(flags: Namespace) -> None:
+  """Print which classes the runs take for which, over all runs, and write a page with
+  counts and rates.
+  """
+  found = vmapseeds.confusion(
+    flags.folder,
+    where=parse_column_values(flags.where, "--where"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+  )
+  found.save(flags.out)
+  found.print()
 
 
 def compare_command(flags: Namespace) -> None:
@@ -560,6 +575,7 @@ COMMANDS = {
   "compare": Command(compare_command, command_flags.compare_flags),
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
+  "confusion": Command(confusion_command, command_flags.confusion_flags),
   "recipes": Command(recipes_command),
 }
 
@@ -614,6 +630,7 @@ READING = frozenset(
     "compare",
     "sample-size",
     "examples",
+    "confusion",
     "recipes",
   )
 )

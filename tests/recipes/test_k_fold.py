@@ -123,7 +123,9 @@ def test_each_example_is_held_out_once_by_each_seed_and_partition(kind):
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("folds") / "a"
   runs = vs.Runs.independent(3).k_fold(4, stratified=True, repeats=2)
-  vs.train(recipe(metrics=["auc"]), runs, folder, logits=True, keep_params=True, **HOW)
+  data = vs.Dataset(train=(X, Y), class_names=["sick", "well"])
+  of = recipe(data, metrics=["auc"])
+  vs.train(of, runs, folder, logits=True, keep_params=True, **HOW)
   return folder, runs
 
 
@@ -144,7 +146,7 @@ def test_held_out_examples_are_kept_with_their_mask(trained):
     assert np.isnan(kept[~mask]).all()
     predictions = results.predictions.values[run]
     np.testing.assert_array_equal(predictions[mask], kept[mask].argmax(1))
-    assert (predictions[~mask] == -1).all()
+    assert (predictions[~mask] == -2).all()
     p = scipy.special.softmax(kept[mask].astype(float), axis=1)
     losses = results.losses.values[run]
     own = -np.log(p[np.arange(len(p)), Y[mask]])
@@ -246,6 +248,16 @@ def test_numbers_that_are_no_classes(tmp_path):
   vs.train(of, vs.Runs.independent(1).k_fold(4), tmp_path / "a", **HOW)
   results = vs.open_results(tmp_path / "a")
   found = vs.held_out(results)
+  # The loss of each example that was held out, beside the score of each run.
+  (summary,) = vs.report(tmp_path / "a")
+  section = summary["further"][-1]
+  assert section["output"] == "losses"
+  assert section["statistics"]["mean_loss"]["value"] == pytest.approx(
+    results.test_loss.values.mean(), rel=1e-5
+  )
+  losses = np.nanmean(results.losses.values, axis=0)
+  hard = [row["example"] for row in section["hard_examples"]]
+  assert hard == np.argsort(-losses)[: len(hard)].tolist()
   mask, predictions = results["mask"].values, results.predictions.values[..., 0]
   np.testing.assert_array_equal(found.targets, targets)
   np.testing.assert_allclose(found.prediction.values[:, 0], predictions.T[mask.T])
@@ -278,11 +290,53 @@ def test_out_of_bootstrap_examples_are_kept(tmp_path):
 
 
 def test_a_report_of_folds(trained):
+  """Beside the scores of runs, what they make together of examples held out: against a
+  table of six runs, those that held each example out.
+  """
   (summary,) = vs.report(trained[0])
-  assert [section["output"] for section in (summary, *summary["further"])] == [
-    "test_accuracy",
-    "test_auc",
+  sections = (summary, *summary["further"])
+  outputs = [section["output"] for section in sections]
+  assert outputs == ["test_accuracy", "test_auc", "predictions"]
+  section = sections[-1]
+  assert section["class_names"] == ("sick", "well")
+
+  results = vs.open_results(trained[0])
+  mask, predictions = results["mask"].values, results.predictions.values
+  votes = np.stack([predictions[mask[:, e], e] for e in range(N)], axis=1)
+  found = {name: each["value"] for name, each in section["statistics"].items()}
+  assert found["mean_accuracy"] == pytest.approx(results.test_accuracy.values.mean())
+  assert found["ensemble_accuracy"] == pytest.approx(
+    vs.stats.ensemble_accuracy(votes, Y, 2)
+  )
+  assert found["expected_disagreement"] == pytest.approx(
+    vs.stats.expected_disagreement(votes, 2).value
+  )
+  p = vs.held_out(trained[0]).probabilities.values
+  assert found["probability_accuracy"] == pytest.approx(np.mean(p.argmax(1) == Y))
+  assert found["ensemble_log_loss"] == pytest.approx(sk.log_loss(Y, p))
+  hardest = (votes != Y).mean(0).max()
+  assert section["hard_examples"][0]["error_rate"] == pytest.approx(hardest)
+  tallies = vs.tally(trained[0])
+  np.testing.assert_array_equal(tallies.wrong, (votes != Y).sum(0))
+  errors = vs.error_matrix(trained[0])
+  np.testing.assert_allclose(errors.mean(1), 1 - results.test_accuracy, atol=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_mislabelled_examples_are_ranked_by_the_loss_where_it_is_kept(seeds, trained):
+  """Labels planted in a table of folds: votes of few runs tie, and losses tell."""
+  results = vs.open_results(trained[0]).isel(run=slice(0, 8 * seeds))
+  table = vs.example_table(results).dataset
+  mean = np.nanmean(results.losses.values, axis=0)
+  np.testing.assert_allclose(table.mean_loss, mean, rtol=1e-5)
+  np.testing.assert_array_equal(
+    np.argsort(table.rank_mislabelled.values), np.argsort(-mean, kind="stable")
+  )
+  rows = [
+    row["example"] for row in vs.example_table(results).document.record["mislabelled"]
   ]
+  suspects = [e for e in np.argsort(-mean)[:20].tolist() if table.other_share[e] > 0.5]
+  assert rows == suspects
 
 
 @pytest.mark.parametrize(

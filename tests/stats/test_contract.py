@@ -136,6 +136,7 @@ CASES = {
     (PREDICTIONS, PREDICTIONS[::-1]), ("runs examples",) * 2, ("runs",), 0, 1
   ),
   "disagreement_matrix": of_predictions(("runs runs",), 0, 1),
+  "confusion_matrix": of_votes(("labels predicted",) * 2, 0, RUNS * EXAMPLES),
   "expected_disagreement": of_predictions(KNOWN, 0, 1, num_classes=CLASSES),
   "vote_fractions": of_predictions(("examples classes",), 0, 1, num_classes=CLASSES),
   "plurality": of_predictions(("examples",), -1, CLASSES - 1, num_classes=CLASSES),
@@ -299,6 +300,7 @@ RESULTS = {
   "BetaFit",
   "Bootstrap",
   "CalibrationCurve",
+  "Confusion",
   "Component",
   "Design",
   "TestSetCorrelations",

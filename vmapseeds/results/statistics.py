@@ -42,6 +42,13 @@ class Requirement(NamedTuple):
 COMMON_LABELS = Requirement(
   measurements.have_common_labels, "these runs have labels of their own"
 )
+SAME_EXAMPLES = Requirement(
+  measurements.are_of_the_same_examples, "runs were asked for different examples"
+)
+COMMON_LABELS_AND_EXAMPLES = Requirement(
+  measurements.have_common_labels_and_examples,
+  "these runs have labels of their own, or were asked for different examples",
+)
 COUNTED_PAIRS = Requirement(measurements.have_counted_pairs, "pairs were not counted")
 PROBABILITIES = Requirement(
   measurements.have_probabilities,
@@ -186,6 +193,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "error: jackknife over runs."
       ),
       estimate=measurements.measure_independent_sd,
+      needs=SAME_EXAMPLES,
       over="runs",
     ),
     Statistic(
@@ -203,6 +211,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "over runs."
       ),
       estimate=measurements.measure_noise_share,
+      needs=SAME_EXAMPLES,
       over="runs",
       heading="noise share",
     ),
@@ -221,6 +230,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "interval: n/(n - 1) times those of the variance over runs, by the jackknife."
       ),
       estimate=measurements.measure_distribution_variance,
+      needs=SAME_EXAMPLES,
       over="runs",
     ),
     Statistic(
@@ -233,6 +243,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "(Jordan 2024, equation 3); its interval: the roots of that one's, from 0."
       ),
       estimate=measurements.measure_distribution_sd,
+      needs=SAME_EXAMPLES,
       over="runs",
       heading="real sd",
     ),
@@ -247,6 +258,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "2024)."
       ),
       estimate=measurements.measure_runs_for_variance,
+      needs=SAME_EXAMPLES,
     ),
     Statistic(
       name="split_correlation",
@@ -263,6 +275,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "freedom; error and interval: jackknife over runs."
       ),
       estimate=measurements.measure_split_correlation,
+      needs=SAME_EXAMPLES,
       over="runs",
       recorded=("p_value",),
     ),
@@ -335,6 +348,7 @@ STATISTICS_OF_CLASSES = [
       "2024, figure 13)."
     ),
     estimate=measurements.measure_binomial_sd,
+    needs=SAME_EXAMPLES,
     over="runs",
   ),
   Statistic(
@@ -351,6 +365,7 @@ STATISTICS_OF_CLASSES = [
       "(equation 6)."
     ),
     estimate=measurements.measure_calibration_sd,
+    needs=SAME_EXAMPLES,
     over="runs",
   ),
   Statistic(
@@ -367,6 +382,7 @@ STATISTICS_OF_CLASSES = [
       "bootstrap of the runs."
     ),
     estimate=measurements.measure_top_quarter_gain,
+    needs=SAME_EXAMPLES,
     over="runs",
   ),
   Statistic(
@@ -413,7 +429,7 @@ STATISTICS_OF_CLASSES = [
     ),
     estimate=measurements.measure_cace,
     over="examples",
-    needs=COMMON_LABELS,
+    needs=COMMON_LABELS_AND_EXAMPLES,
   ),
   Statistic(
     name="ece",
@@ -430,7 +446,7 @@ STATISTICS_OF_CLASSES = [
     ),
     estimate=measurements.measure_ece,
     over="examples",
-    needs=COMMON_LABELS,
+    needs=COMMON_LABELS_AND_EXAMPLES,
   ),
   Statistic(
     name="dependent_pairs",
@@ -444,7 +460,7 @@ STATISTICS_OF_CLASSES = [
     definition=(
       "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2024, "
       "section 3.2); by chance: normal noise of independent pairs with these error "
-      "rates."
+      "rates. Said where at most 5 % of the pairs, or one, are expected by chance."
     ),
     estimate=measurements.measure_dependent_pairs,
     needs=COUNTED_PAIRS,
