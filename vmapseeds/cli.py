@@ -226,6 +226,8 @@ def choose_examples(table, flags: Namespace):
     raise UserError(f"{given[0]} with {given[1]}: give one of them")
   if flags.stratified and flags.k_fold is None:
     raise UserError("--stratified without --k-fold: it says how folds are made")
+  if flags.groups is not None and flags.k_fold is None:
+    raise UserError("--groups without --k-fold: it says how folds are made")
 
   if flags.subset is not None:
     return table.subset(flags.subset)
@@ -235,17 +237,26 @@ def choose_examples(table, flags: Namespace):
       raise UserError(f"--bootstrap {numbers}: give at most one number")
     return table.bootstrap(*flags.bootstrap)
   if flags.k_fold is not None:
-    return divide_into_folds(table, flags.k_fold, flags.stratified)
+    return divide_into_folds(table, flags.k_fold, flags.stratified, flags.groups)
   return table
 
 
-def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
+def divide_into_folds(
+  table_of_runs, k_fold: Sequence[int], stratified: bool, groups_file: str | None
+):
   """Return the runs table of `--k-fold K [REPEATS]`."""
   if not 1 <= len(k_fold) <= 2:
     numbers = " ".join(str(number) for number in k_fold)
     raise UserError(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
   repeats = k_fold[1] if len(k_fold) == 2 else 1
-  return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
+  groups = None
+  if groups_file is not None:
+    from vmapseeds.results.given import read_names
+
+    groups = read_names("groups", groups_file)
+  return table_of_runs.k_fold(
+    k_fold[0], stratified=stratified, repeats=repeats, groups=groups
+  )
 
 
 def work_command(flags: Namespace) -> None:

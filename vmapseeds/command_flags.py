@@ -239,6 +239,15 @@ def train_flags(parser: Parser) -> None:
     "--stratified",
     help="with --k-fold, give each fold its share of each class",
   )
+  parser.add(
+    "--groups",
+    metavar="FILE",
+    help=(
+      "with --k-fold, keep the examples of a group, such as a patient, in one fold: the "
+      "group of each example, training then test, one a line, or .npy, .npz or .parquet; "
+      "with --stratified as scikit-learn's StratifiedGroupKFold (default: none)"
+    ),
+  )
   parser.several(
     "--set",
     metavar="FIELD=VALUE",

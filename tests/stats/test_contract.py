@@ -277,6 +277,9 @@ CASES = {
     (MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}
   ),
   "mean_over_runs": Case((RATES,), ("runs",), KNOWN, 0, 1),
+  "mean_over_groups": Case(
+    (RATES, np.arange(12) // 3), ("points", "points"), KNOWN, -1, 2
+  ),
   "variance_over_runs": Case((RATES,), ("runs",), KNOWN, 0, 20),
   "correlation_over_runs": of_pairs(*KNOWN)._replace(low=-1),
   "proportion_over_examples": Case(

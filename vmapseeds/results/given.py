@@ -17,6 +17,7 @@ from vmapseeds.errors import (
   UserError,
   as_float64,
   check_one_of,
+  printable,
   safe_name,
   whole_number,
 )
@@ -313,14 +314,17 @@ def read_table(file: Path) -> tuple[Any, str]:
   return readable_file(file, readers[file.suffix]), ""
 
 
-def read_names(what: str, names: Any, count: int) -> Shaped[np.ndarray, " examples"]:
+def read_names(
+  what: str, names: Any, count: int | None = None
+) -> Shaped[np.ndarray, " examples"]:
   """Return a name or number of each example as texts.
 
   Args:
     what: what they are, for messages.
     names: (examples,), or a `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or `.parquet` file of
       these: a text file has one a line, and may have a line above them.
-    count: how many examples there are.
+    count: how many examples there are; None if that is not known yet. A text file then
+      has a line above its numbers only if that is no number.
 
   Raises:
     UserError: there are more or fewer, or it is no such file.
@@ -328,10 +332,15 @@ def read_names(what: str, names: Any, count: int) -> Shaped[np.ndarray, " exampl
   if isinstance(names, str | os.PathLike):
     file = local_path(names)
     names = readable_file(file, lambda: _names_in(file, what))
-    if len(names) == count + 1 and file.suffix in SUFFIXES:
+    has_line_above = len(names) - 1 == count
+    if count is None:
+      are_numbers = [name.lstrip("-").isdigit() for name in map(str, names)]
+      has_line_above = are_numbers[:1] == [False] and all(are_numbers[1:])
+    if has_line_above and file.suffix in SUFFIXES:
       names = names[1:]
-  texts = as_ids(np.asarray(names).tolist() if np.ndim(names) else [names])
-  if len(texts) != count:
+  listed = np.atleast_1d(np.asarray(names)).tolist()
+  texts = np.array([printable(name) for name in listed], dtype=str)
+  if count is not None and len(texts) != count:
     raise UserError(f"{what} are {len(texts)} of {count} examples: give one for each")
   return texts
 

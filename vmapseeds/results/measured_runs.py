@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import scipy.special
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from vmapseeds import stats
 from vmapseeds.errors import UserError, option
@@ -36,7 +36,7 @@ from vmapseeds.stats.pairs import PairScan, scan_pairs
 from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.sample_sizes import runs_needed
-from vmapseeds.training.names import MASK, NOT_ASKED
+from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 
 REPORTED_ROLES = ("class", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
@@ -228,6 +228,16 @@ class MeasuredRuns:
   def largest(self) -> float:
     """Return the largest variance that runs can have."""
     return largest_variance(self.of)
+
+  @property
+  def groups(self) -> Int[np.ndarray, " examples"] | None:
+    """Return the group of each example, such as a patient, of folds that keep groups
+    together; None of others.
+    """
+    if self.asked is None or FOLD_GROUPS not in self.kept.variables:
+      return None
+    # They are the same in all runs.
+    return self.kept[FOLD_GROUPS].values[0]
 
   @property
   def means_of_halves(self) -> list[np.ndarray]:

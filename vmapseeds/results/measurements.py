@@ -78,6 +78,11 @@ def have_common_labels_and_examples(runs: MeasuredRuns) -> bool:
   return runs.pooled and runs.asked is None
 
 
+def have_groups(runs: MeasuredRuns) -> bool:
+  """Return whether examples are of groups, such as patients, that folds keep together."""
+  return runs.pooled and runs.groups is not None
+
+
 def have_counted_pairs(runs: MeasuredRuns) -> bool:
   """Return whether pairs of examples were counted."""
   return runs.paired is not None
@@ -222,6 +227,15 @@ def measure_split_correlation(runs: MeasuredRuns) -> Measurement:
 def measure_ensemble_accuracy(runs: MeasuredRuns) -> Measurement:
   asked = int((runs.tallies.times_asked > 0).sum())
   return _proportion(runs.tallies.ensemble_accuracy(), asked)
+
+
+def measure_accuracy_over_groups(runs: MeasuredRuns) -> Measurement:
+  rates = runs.tallies.example_error_rates()
+  groups = np.asarray(runs.groups)
+  mean = stats.mean_over_groups(1 - rates, groups)
+  also = {"groups": (len(np.unique(groups)), "count")}
+  ends = np.clip(mean.interval, 0.0, 1.0)
+  return Measurement(mean.value, mean.se, ends, also=also)
 
 
 def measure_probability_accuracy(runs: MeasuredRuns) -> Measurement:

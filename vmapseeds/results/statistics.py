@@ -49,6 +49,9 @@ COMMON_LABELS_AND_EXAMPLES = Requirement(
   measurements.have_common_labels_and_examples,
   "these runs have labels of their own, or were asked for different examples",
 )
+GROUPS_OF_EXAMPLES = Requirement(
+  measurements.have_groups, "examples have no groups that folds keep together"
+)
 COUNTED_PAIRS = Requirement(measurements.have_counted_pairs, "pairs were not counted")
 PROBABILITIES = Requirement(
   measurements.have_probabilities,
@@ -296,6 +299,23 @@ STATISTICS_OF_CLASSES = [
     over="examples",
     needs=COMMON_LABELS,
     heading="ensemble",
+  ),
+  Statistic(
+    name="accuracy_over_groups",
+    group="accuracy",
+    label="accuracy over groups",
+    reading=(
+      "Of the answers for examples that a run had not seen, {} are right; the interval is "
+      "what other groups, as these {groups}, would give."
+    ),
+    definition=(
+      "Mean over examples of the share of runs that are right; error and interval: by "
+      "linearisation over groups, which are drawn anew with all of their examples (Cochran "
+      "1977; Student's t). The networks are taken as they are."
+    ),
+    estimate=measurements.measure_accuracy_over_groups,
+    over="examples",
+    needs=GROUPS_OF_EXAMPLES,
   ),
   Statistic(
     name="probability_accuracy",

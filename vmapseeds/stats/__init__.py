@@ -98,6 +98,7 @@ from vmapseeds.stats.gaps import (
 )
 from vmapseeds.stats.intervals import (
   correlation_over_runs as correlation_over_runs,
+  mean_over_groups as mean_over_groups,
   proportion_over_examples as proportion_over_examples,
   variance_over_runs as variance_over_runs,
 )
